@@ -1,0 +1,1 @@
+"""Pure functions on arrays: attention, masks, positions, losses, dropout, search."""

@@ -1,0 +1,120 @@
+"""Scaled dot-product attention, as one pure function with a choice of kernels.
+
+Shapes are in names: B batch (any number of leading axes), T query length,
+S key length, H heads, K key dim, V value dim.
+"""
+
+import jax
+import jax.numpy as jnp
+
+IMPLEMENTATIONS = ('reference', 'cudnn')
+
+
+def masked_softmax(scores, mask=None):
+  """Softmax over the last axis of the positions that `mask` lets through.
+
+  A row in which nothing is let through gives zeros, with zero gradients, where
+  the plain softmax would give NaN or spread its weight over what is forbidden.
+
+  Args:
+    scores: [..., S], any float type; the arithmetic is float32.
+    mask: boolean, same shape as `scores` up to broadcasting, True where a
+      position counts; None lets all through.
+
+  Returns:
+    [..., S] float32 weights, each row summing to one or to zero.
+  """
+  scores = scores.astype(jnp.float32)
+  if mask is None:
+    return jax.nn.softmax(scores, axis=-1)
+  # The lowest finite number, not -inf: -inf - (-inf) is NaN, in the gradient too.
+  scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
+  peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+  unnormalised = jnp.where(mask, jnp.exp(scores - peak), 0.0)
+  total = jnp.sum(unnormalised, axis=-1, keepdims=True)
+  return unnormalised / jnp.where(total > 0.0, total, 1.0)
+
+
+def dot_product_attention(
+    q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, *, implementation='reference', return_weights=False
+):
+  """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
+
+  Args:
+    q_BTHK: queries; B stands for any leading axes, the same in all arguments.
+    k_BSHK: keys.
+    v_BSHV: values.
+    mask_BTS: boolean, True where a query may attend to a key; it broadcasts
+      against [..., T, S]. None lets every query attend to every key. A query
+      that may attend to nothing gets zeros and finite gradients.
+    implementation: `reference`, or `cudnn` for the fused kernel on an NVIDIA
+      GPU (16-bit floats only). Asking for weights takes the reference path.
+    return_weights: also return the attention weights.
+
+  Returns:
+    [..., T, H, V] in the values' type; with `return_weights` a pair, the second
+    being float32 weights [..., H, T, S].
+
+  Raises:
+    ValueError: shapes that do not fit each other, or an unknown implementation.
+  """
+  _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS)
+  if implementation not in IMPLEMENTATIONS:
+    raise ValueError(f'implementation must be one of {", ".join(IMPLEMENTATIONS)}; '
+                     f'got {implementation!r}')
+  if implementation == 'cudnn' and not return_weights:
+    return _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS)
+  scale = q_BTHK.shape[-1] ** -0.5
+  scores = jnp.einsum('...THK,...SHK->...HTS', q_BTHK * jnp.asarray(scale, q_BTHK.dtype), k_BSHK,
+                      preferred_element_type=jnp.float32)
+  if mask_BTS is None:
+    mask_HTS = None
+  else:
+    leading = q_BTHK.shape[:-3]
+    shape = (*leading, q_BTHK.shape[-3], k_BSHK.shape[-3])
+    mask_HTS = jnp.expand_dims(jnp.broadcast_to(mask_BTS, shape), -3)
+  weights = masked_softmax(scores, mask_HTS)
+  out = jnp.einsum('...HTS,...SHV->...THV', weights.astype(v_BSHV.dtype), v_BSHV)
+  return (out, weights) if return_weights else out
+
+
+def _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
+  """The fused kernel, which knows one leading axis, brought to this module's contract."""
+  leading, (queries, heads, _) = q_BTHK.shape[:-3], q_BTHK.shape[-3:]
+  keys, value_dim = v_BSHV.shape[-3], v_BSHV.shape[-1]
+  q, k, v = (x.reshape(-1, *x.shape[-3:]) for x in (q_BTHK, k_BSHK, v_BSHV))
+  mask = None
+  if mask_BTS is not None:
+    mask = jnp.broadcast_to(mask_BTS, (*leading, queries, keys)).reshape(-1, 1, queries, keys)
+  out = jax.nn.dot_product_attention(q, k, v, mask=mask, implementation='cudnn')
+  if mask is not None:
+    # The kernel averages over everything where a query may attend to nothing.
+    some = jnp.any(mask, axis=-1)[:, 0, :, None, None]
+    out = jnp.where(some, out, jnp.zeros((), out.dtype))
+  return out.reshape(*leading, queries, heads, value_dim)
+
+
+def _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
+  """Refuses arguments that numpy's broadcasting would quietly bend to fit."""
+  q, k, v = q_BTHK.shape, k_BSHK.shape, v_BSHV.shape
+  if min(len(q), len(k), len(v)) < 3:
+    raise ValueError(f'queries, keys and values must be [..., length, heads, dim]; '
+                     f'got {q}, {k} and {v}')
+  if not q[:-3] == k[:-3] == v[:-3]:
+    raise ValueError(f'queries, keys and values must share their leading axes; '
+                     f'got {q}, {k} and {v}')
+  if not q[-2] == k[-2] == v[-2]:
+    raise ValueError(f'queries, keys and values must have the same number of heads; '
+                     f'got {q[-2]}, {k[-2]} and {v[-2]}')
+  if q[-1] != k[-1]:
+    raise ValueError(f'queries and keys must have the same key dim; got {q[-1]} and {k[-1]}')
+  if k[-3] != v[-3]:
+    raise ValueError(f'keys and values must have the same length; got {k[-3]} and {v[-3]}')
+  if mask_BTS is not None:
+    wanted = (*q[:-3], q[-3], k[-3])
+    given = mask_BTS.shape
+    fits = 2 <= len(given) <= len(wanted) and all(
+        have in (1, want) for have, want in zip(given[::-1], wanted[::-1], strict=False))
+    if mask_BTS.dtype != jnp.bool_ or not fits:
+      raise ValueError(f'the mask must be boolean and broadcast to [..., T, S] = {wanted}; '
+                       f'got {mask_BTS.dtype} {given}')
