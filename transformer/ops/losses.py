@@ -1,0 +1,116 @@
+"""The training loss, as sums and weights that are divided once, at the end."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+# Logits that exist at one time, in elements: 8 MiB of float32, which a CPU's cache holds.
+_CHUNK_ELEMENTS = 1 << 21
+
+
+def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0):
+  """Cross entropy of a linear output layer against label-smoothed targets.
+
+  The target distribution is (1 − ε) on the right token plus ε / N on every token
+  of the vocabulary, the right one included (section 5.4; Szegedy et al., 2016,
+  section 7). Logits, their softmax and both gradients are made for a few
+  positions at a time and used at once, so that the whole [B, T, N] array never
+  exists: moving it through memory costs more than the arithmetic on it.
+
+  Args:
+    x_BTD: the decoder's output.
+    output_ND: the output projection; logits are x · outputᵀ, float32.
+    targets_BT: integer token ids.
+    weights_BT: number or boolean, 0 where a position does not count.
+    smoothing: ε, 0 ≤ ε < 1, a Python number.
+
+  Returns:
+    A dict of float32 scalars: `loss`, the weighted sum of smoothed cross entropies
+    in nats, differentiable in `x_BTD` and `output_ND`; `nll`, the same without
+    smoothing and without a gradient, for perplexity = exp(nll / weight); and
+    `weight`, the sum of weights.
+
+  Raises:
+    ValueError: ε is out of range.
+  """
+  if not 0.0 <= smoothing < 1.0:
+    raise ValueError(f'label smoothing must be at least 0 and below 1; got {smoothing}')
+  weights_BT = weights_BT.astype(jnp.float32)
+  loss, nll = _summed_losses(smoothing, x_BTD, output_ND, targets_BT, weights_BT)
+  return {'loss': loss, 'nll': nll, 'weight': jnp.sum(weights_BT)}
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _summed_losses(smoothing, x_BTD, output_ND, targets_BT, weights_BT):
+  """The weighted sums of smoothed and of plain cross entropies."""
+  def add_chunk(sums, chunk):
+    losses, _ = _chunk_losses(smoothing, output_ND, *chunk)
+    return jax.tree.map(jnp.add, sums, losses), None
+
+  sums, _ = jax.lax.scan(add_chunk, (jnp.float32(0), jnp.float32(0)),
+                         _chunks(x_BTD, targets_BT, weights_BT, output_ND.shape[0]))
+  return sums
+
+
+def _summed_losses_forward(smoothing, x_BTD, output_ND, targets_BT, weights_BT):
+  """The sums, and the gradients of the first of them, which are at hand while the logits are."""
+  def add_chunk(carry, chunk):
+    sums, gradient_DN = carry
+    x, targets, weights = chunk
+    losses, probabilities = _chunk_losses(smoothing, output_ND, *chunk)
+    vocabulary = output_ND.shape[0]
+    is_target = targets[..., None] == jnp.arange(vocabulary, dtype=targets.dtype)
+    wanted = jnp.where(is_target, 1.0 - smoothing + smoothing / vocabulary,
+                       smoothing / vocabulary)
+    error = ((probabilities - wanted) * weights[..., None]).astype(x.dtype)
+    gradient_x = jnp.einsum('...N,ND->...D', error, output_ND.astype(x.dtype))
+    # [D, N], not [N, D]: the smaller factor is the one that gets transposed.
+    gradient_DN += jnp.einsum('BTD,BTN->DN', x, error, preferred_element_type=jnp.float32)
+    return (jax.tree.map(jnp.add, sums, losses), gradient_DN), gradient_x
+
+  start = (jnp.float32(0), jnp.float32(0)), jnp.zeros(output_ND.shape[::-1], jnp.float32)
+  (sums, gradient_DN), gradient_x = jax.lax.scan(
+      add_chunk, start, _chunks(x_BTD, targets_BT, weights_BT, output_ND.shape[0]))
+  gradient_BTD = jnp.moveaxis(gradient_x, 0, 1).reshape(x_BTD.shape)
+  return sums, (gradient_BTD, gradient_DN.T.astype(output_ND.dtype))
+
+
+def _summed_losses_backward(smoothing, gradients, cotangents):
+  del smoothing
+  gradient_BTD, gradient_ND = gradients
+  cotangent, _ = cotangents
+  return ((gradient_BTD * cotangent).astype(gradient_BTD.dtype), gradient_ND * cotangent, None,
+          None)
+
+
+_summed_losses.defvjp(_summed_losses_forward, _summed_losses_backward)
+
+
+def _chunk_losses(smoothing, output_ND, x, targets, weights):
+  """Both sums over a chunk of positions, and the softmax of its logits."""
+  logits = jnp.einsum('...D,ND->...N', x, output_ND.astype(x.dtype),
+                      preferred_element_type=jnp.float32)
+  peak = jnp.max(logits, axis=-1, keepdims=True)
+  exponentials = jnp.exp(logits - peak)
+  total = jnp.sum(exponentials, axis=-1, keepdims=True)
+  log_normaliser = (peak + jnp.log(total))[..., 0]
+  nll = log_normaliser - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+  loss = nll
+  if smoothing:
+    loss = (1.0 - smoothing) * nll + smoothing * (log_normaliser - jnp.mean(logits, axis=-1))
+  return ((jnp.sum(loss * weights), jnp.sum(nll * weights)),
+          exponentials / total)
+
+
+def _chunks(x_BTD, targets_BT, weights_BT, vocabulary):
+  """Cuts the positions, not the rows, which may lie on different devices: leading axis first."""
+  rows, length = targets_BT.shape
+  size = max(_CHUNK_ELEMENTS // (rows * vocabulary), 1)
+  while length % size:
+    size -= 1
+
+  def cut(array):
+    return jnp.moveaxis(array.reshape(rows, length // size, size, *array.shape[2:]), 1, 0)
+
+  return cut(x_BTD), cut(targets_BT), cut(weights_BT)
