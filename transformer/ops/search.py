@@ -1,0 +1,199 @@
+"""Greedy and beam search over any step function.
+
+A step is `(tokens_BW, cache) -> (log_probs_BWN, cache)`: given the last token of
+each of W hypotheses for each of B inputs, it returns the log-probabilities of
+the next one. The cache is any pytree. Its leaves of rank 2 and above begin with
+[B, W], and move with their hypotheses; a scalar, such as a position, is common
+to all. What never differs between the hypotheses of an input belongs in the
+step function's closure.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+PAD = 0
+
+
+class Hypotheses(NamedTuple):
+  """The W best hypotheses of each input, best first.
+
+  Attributes:
+    tokens: int32 [B, W, T], the end token included, `PAD` after it.
+    lengths: int32 [B, W], tokens before the padding; 0 where there are fewer
+      than W hypotheses.
+    log_probs: float32 [B, W], summed over tokens, natural logarithm.
+    scores: float32 [B, W], log-probability over length penalty; −inf where
+      there are fewer than W hypotheses.
+  """
+
+  tokens: jax.Array
+  lengths: jax.Array
+  log_probs: jax.Array
+  scores: jax.Array
+
+
+def length_penalty(length, alpha):
+  """((5 + n) / 6)^α: Wu et al., 2016, equation 14; divides a log-probability of n tokens."""
+  return ((5.0 + length) / 6.0) ** alpha
+
+
+def greedy_search(step, cache, limits_B, *, max_length, begin_id, end_id, alpha=0.0) -> Hypotheses:
+  """Takes the likeliest token at every position, to the end token or the limit.
+
+  Args:
+    step: as this module describes, called with W = 1.
+    cache: the step function's, before the first token.
+    limits_B: int32 [B], the most tokens for each input, the end token included;
+      an input with limit 0 costs nothing and gets nothing.
+    max_length: static bound on the limits, T.
+    begin_id: the token that precedes every hypothesis.
+    end_id: the token that ends one.
+    alpha: exponent of the length penalty in the score.
+
+  Returns:
+    `Hypotheses` with W = 1.
+  """
+  batch = limits_B.shape[0]
+
+  def not_done(carry):
+    return (carry[0] < max_length) & ~jnp.all(carry[-1])
+
+  def advance(carry):
+    t, last_B1, cache, tokens_BT, lengths_B, log_probs_B, done_B = carry
+    log_probs_B1N, cache = step(last_B1, cache)
+    token_B = jnp.argmax(log_probs_B1N[:, 0], axis=-1).astype(jnp.int32)
+    gain_B = jnp.max(log_probs_B1N[:, 0], axis=-1)
+    tokens_BT = tokens_BT.at[:, t].set(jnp.where(done_B, PAD, token_B))
+    lengths_B = jnp.where(done_B, lengths_B, t + 1)
+    log_probs_B = jnp.where(done_B, log_probs_B, log_probs_B + gain_B)
+    done_B |= (token_B == end_id) | (t + 1 >= limits_B)
+    return t + 1, token_B[:, None], cache, tokens_BT, lengths_B, log_probs_B, done_B
+
+  carry = (jnp.int32(0), jnp.full((batch, 1), begin_id, jnp.int32), cache,
+           jnp.full((batch, max_length), PAD, jnp.int32), jnp.zeros(batch, jnp.int32),
+           jnp.zeros(batch, jnp.float32), limits_B <= 0)
+  _, _, _, tokens_BT, lengths_B, log_probs_B, _ = jax.lax.while_loop(not_done, advance, carry)
+  scores_B = jnp.where(lengths_B > 0, log_probs_B / length_penalty(lengths_B, alpha), -jnp.inf)
+  return Hypotheses(tokens_BT[:, None], lengths_B[:, None], log_probs_B[:, None],
+                    scores_B[:, None])
+
+
+class _Beams(NamedTuple):
+  """The state of a beam search after t tokens."""
+
+  t: jax.Array
+  live_tokens: jax.Array  # [B, W, T]
+  live_log_probs: jax.Array  # [B, W], descending; −inf is no hypothesis
+  cache: object
+  ended: Hypotheses  # by score, descending
+  ended_count: jax.Array  # [B], how many have ended so far, kept or not
+  done: jax.Array  # [B]
+
+
+def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_id,
+                alpha=0.6) -> Hypotheses:
+  """Keeps the W likeliest hypotheses at every length (section 6.1; Wu et al., 2016, section 7).
+
+  A hypothesis ends only when its end token is among the W best extensions of its
+  step. The search for an input is over when W hypotheses have ended, when the
+  best live one could no longer overtake the best ended one, or at the limit; if
+  none has ended by then, the live ones are returned as they are. So a beam of
+  one is greedy search. Once its search is over, nothing about an input changes,
+  however long its neighbours take.
+
+  Args:
+    step: as this module describes.
+    cache: the step function's, before the first token.
+    limits_B: int32 [B], the most tokens for each input, the end token included;
+      an input with limit 0 costs nothing and gets nothing.
+    beam_size: W.
+    max_length: static bound on the limits, T.
+    begin_id: the token that precedes every hypothesis.
+    end_id: the token that ends one.
+    alpha: exponent of the length penalty; 0 compares plain log-probabilities.
+
+  Returns:
+    `Hypotheses`, by score.
+  """
+  batch = limits_B.shape[0]
+
+  def advance(beams: _Beams) -> _Beams:
+    t = beams.t
+    last_BW = jnp.where(t == 0, begin_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)])
+    log_probs_BWN, cache = step(last_BW, beams.cache)
+    vocabulary = log_probs_BWN.shape[-1]
+    totals_BX = (beams.live_log_probs[:, :, None] + log_probs_BWN).reshape(batch, -1)
+    # One extension in a hypothesis is its end, so 2W hold at least W that go on.
+    totals_BC, where_BC = jax.lax.top_k(totals_BX, min(2 * beam_size, totals_BX.shape[-1]))
+    token_BC = (where_BC % vocabulary).astype(jnp.int32)
+    origin_BC = where_BC // vocabulary
+    is_end_BC = token_BC == end_id
+
+    ending_BW = is_end_BC[:, :beam_size] & jnp.isfinite(totals_BC[:, :beam_size])
+    scores_BW = jnp.where(ending_BW, totals_BC[:, :beam_size] / length_penalty(t + 1, alpha),
+                          -jnp.inf)
+    ending = Hypotheses(
+        _take(beams.live_tokens, origin_BC[:, :beam_size]).at[:, :, t].set(end_id),
+        jnp.full((batch, beam_size), t + 1, jnp.int32), totals_BC[:, :beam_size], scores_BW)
+    ended = _best(jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1),
+                               beams.ended, ending), beam_size)
+    ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1)
+
+    live_log_probs, chosen_BW = jax.lax.top_k(jnp.where(is_end_BC, -jnp.inf, totals_BC), beam_size)
+    origin_BW = jnp.take_along_axis(origin_BC, chosen_BW, axis=1)
+    live_tokens = _take(beams.live_tokens, origin_BW).at[:, :, t].set(
+        jnp.take_along_axis(token_BC, chosen_BW, axis=1))
+    if beam_size > 1:
+      cache = jax.tree.map(lambda leaf: leaf if leaf.ndim < 2 else _take(leaf, origin_BW), cache)
+
+    # More tokens can only lower a log-probability; the penalty's reach is at one of its ends.
+    reach_B = jnp.max(live_log_probs[:, :1] / jnp.stack(
+        [length_penalty(limits_B, alpha),
+         jnp.broadcast_to(length_penalty(t + 2, alpha), limits_B.shape)], axis=1), axis=1)
+    over_B = ((ended_count >= beam_size) | (ended.scores[:, 0] >= reach_B) | (t + 1 >= limits_B)
+              | jnp.isneginf(live_log_probs[:, 0]))
+
+    def unless_done(old, new):
+      return jnp.where(beams.done.reshape(-1, *[1] * (new.ndim - 1)), old, new)
+
+    return _Beams(
+        t + 1, unless_done(beams.live_tokens, live_tokens),
+        unless_done(beams.live_log_probs, live_log_probs), cache,
+        jax.tree.map(unless_done, beams.ended, ended),
+        unless_done(beams.ended_count, ended_count), beams.done | over_B)
+
+  none = jnp.full((batch, beam_size), -jnp.inf, jnp.float32)
+  no_tokens = jnp.full((batch, beam_size, max_length), PAD, jnp.int32)
+  no_lengths = jnp.zeros((batch, beam_size), jnp.int32)
+  start = _Beams(
+      jnp.int32(0), no_tokens, none.at[:, 0].set(0.0), cache,
+      Hypotheses(no_tokens, no_lengths, none, none), jnp.zeros(batch, jnp.int32), limits_B <= 0)
+  beams = jax.lax.while_loop(lambda b: (b.t < max_length) & ~jnp.all(b.done), advance, start)
+
+  # Where nothing has ended, what was alive at the limit is the answer.
+  exists_BW = jnp.isfinite(beams.live_log_probs) & (limits_B > 0)[:, None]
+  lengths_BW = jnp.where(exists_BW, limits_B[:, None], 0)
+  live = Hypotheses(
+      jnp.where(exists_BW[:, :, None], beams.live_tokens, PAD), lengths_BW, beams.live_log_probs,
+      jnp.where(exists_BW, beams.live_log_probs / length_penalty(lengths_BW, alpha), -jnp.inf))
+  any_B = beams.ended_count > 0
+  result = jax.tree.map(
+      lambda ended, alive: jnp.where(any_B.reshape(-1, *[1] * (ended.ndim - 1)), ended, alive),
+      beams.ended, live)
+  missing_BW = jnp.isneginf(result.scores)
+  return result._replace(tokens=jnp.where(missing_BW[:, :, None], PAD, result.tokens),
+                         lengths=jnp.where(missing_BW, 0, result.lengths))
+
+
+def _take(leaf, origin_BW):
+  """Rearranges axis 1 of [B, W, ...] so that slot w holds what was at origin[b, w]."""
+  return jnp.take_along_axis(leaf, origin_BW.reshape(*origin_BW.shape, *[1] * (leaf.ndim - 2)),
+                             axis=1)
+
+
+def _best(hypotheses: Hypotheses, count) -> Hypotheses:
+  """The `count` best by score, descending."""
+  _, chosen = jax.lax.top_k(hypotheses.scores, count)
+  return jax.tree.map(lambda leaf: _take(leaf, chosen), hypotheses)
