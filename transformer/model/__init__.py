@@ -1,0 +1,1 @@
+"""Frozen configs, Flax layers, and the Transformer made of them."""

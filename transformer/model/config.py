@@ -1,0 +1,81 @@
+"""What `config.model` holds."""
+
+import dataclasses
+
+from transformer.errors import UserError
+
+NORMS = ('post', 'pre')
+POSITIONS = ('sinusoidal', 'learned')
+ATTENTIONS = ('reference', 'cudnn')
+DTYPES = ('float32', 'bfloat16', 'float16')
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+  """The shape of a Transformer; the defaults are the paper's base model.
+
+  Attributes:
+    num_layers: layers in the encoder, and as many in the decoder.
+    model_dim: width of the residual stream, d_model.
+    ff_dim: inner width of the feed-forward sublayer, d_ff.
+    num_heads: attention heads, h.
+    key_dim: width of a head's queries and keys, d_k; None is model_dim / num_heads.
+    value_dim: width of a head's values, d_v; None is model_dim / num_heads.
+    dropout: rate on each sublayer's output and on the sums of embeddings and
+      positions (section 5.4).
+    norm: `post`, layer norm after the residual sum, as published; or `pre`, on
+      the way into each sublayer, with one more at the end of each stack.
+    positions: `sinusoidal`, as published, or `learned`.
+    max_positions: the most positions that `learned` has room for.
+    share_embeddings: one table for source and target tokens (section 3.4).
+    tie_output: the target table is the output projection too (section 3.4).
+    attention: `reference`, or `cudnn` for the fused kernel on an NVIDIA GPU.
+    dtype: type of activations; parameters, softmax, norms and loss are float32.
+  """
+
+  num_layers: int = 6
+  model_dim: int = 512
+  ff_dim: int = 2048
+  num_heads: int = 8
+  key_dim: int | None = None
+  value_dim: int | None = None
+  dropout: float = 0.1
+  norm: str = 'post'
+  positions: str = 'sinusoidal'
+  max_positions: int = 1024
+  share_embeddings: bool = True
+  tie_output: bool = True
+  attention: str = 'reference'
+  dtype: str = 'float32'
+
+  def __post_init__(self):
+    for name in ('num_layers', 'model_dim', 'ff_dim', 'num_heads', 'max_positions'):
+      if getattr(self, name) < 1:
+        raise UserError(f'model.{name} must be at least 1; got {getattr(self, name)}')
+    for name in ('key_dim', 'value_dim'):
+      width = getattr(self, name)
+      if width is None and self.model_dim % self.num_heads:
+        raise UserError(f'num_heads must divide model_dim; got num_heads={self.num_heads}, '
+                        f'model_dim={self.model_dim} (or set model.key_dim and model.value_dim)')
+      if width is not None and width < 1:
+        raise UserError(f'model.{name} must be at least 1; got {width}')
+    if not 0.0 <= self.dropout < 1.0:
+      raise UserError(f'model.dropout must be at least 0 and below 1; got {self.dropout}')
+    for name, choices in (('norm', NORMS), ('positions', POSITIONS), ('attention', ATTENTIONS),
+                          ('dtype', DTYPES)):
+      if getattr(self, name) not in choices:
+        raise UserError(f'model.{name} must be one of {", ".join(choices)}; '
+                        f'got {getattr(self, name)!r}')
+    if self.attention == 'cudnn' and self.dtype == 'float32':
+      raise UserError('model.attention=cudnn needs 16-bit activations; '
+                      'set --config.model.dtype=bfloat16')
+
+  @property
+  def head_key_dim(self) -> int:
+    """d_k, resolved."""
+    return self.key_dim or self.model_dim // self.num_heads
+
+  @property
+  def head_value_dim(self) -> int:
+    """d_v, resolved."""
+    return self.value_dim or self.model_dim // self.num_heads

@@ -1,0 +1,211 @@
+"""The Transformer of figure 1: encoder, decoder, and one step of decoding."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer.model.config import ModelConfig
+from transformer.model.layers import (
+  Embedding,
+  FeedForward,
+  KeysValues,
+  MultiHeadAttention,
+  Positions,
+  Residual,
+)
+from transformer.ops.masks import causal_mask, combine_masks, segment_mask
+
+
+class EncoderLayer(nn.Module):
+  """Self-attention, then feed-forward."""
+
+  config: ModelConfig
+
+  def setup(self):
+    self.self_attention = MultiHeadAttention(self.config)
+    self.self_attention_residual = Residual(self.config)
+    self.feed_forward = FeedForward(self.config)
+    self.feed_forward_residual = Residual(self.config)
+
+  def __call__(self, x_BSD, mask_BSS, *, deterministic):
+    h = self.self_attention_residual.enter(x_BSD)
+    y = self.self_attention(h, self.self_attention.keys_values(h), mask_BSS)
+    x_BSD = self.self_attention_residual.join(x_BSD, y, deterministic=deterministic)
+    y = self.feed_forward(self.feed_forward_residual.enter(x_BSD))
+    return self.feed_forward_residual.join(x_BSD, y, deterministic=deterministic)
+
+
+class DecoderLayer(nn.Module):
+  """Masked self-attention, attention to the source, then feed-forward."""
+
+  config: ModelConfig
+
+  def setup(self):
+    self.self_attention = MultiHeadAttention(self.config)
+    self.self_attention_residual = Residual(self.config)
+    self.cross_attention = MultiHeadAttention(self.config)
+    self.cross_attention_residual = Residual(self.config)
+    self.feed_forward = FeedForward(self.config)
+    self.feed_forward_residual = Residual(self.config)
+
+  def _after_self_attention(self, x_BTD, y_BTD, memory: KeysValues, mask_BTS, deterministic):
+    """What is the same for a whole target and for one new position of it."""
+    x_BTD = self.self_attention_residual.join(x_BTD, y_BTD, deterministic=deterministic)
+    y = self.cross_attention(self.cross_attention_residual.enter(x_BTD), memory, mask_BTS)
+    x_BTD = self.cross_attention_residual.join(x_BTD, y, deterministic=deterministic)
+    y = self.feed_forward(self.feed_forward_residual.enter(x_BTD))
+    return self.feed_forward_residual.join(x_BTD, y, deterministic=deterministic)
+
+  def __call__(self, x_BTD, mask_BTT, memory: KeysValues, memory_mask_BTS, *, deterministic):
+    h = self.self_attention_residual.enter(x_BTD)
+    y = self.self_attention(h, self.self_attention.keys_values(h), mask_BTT)
+    return self._after_self_attention(x_BTD, y, memory, memory_mask_BTS, deterministic)
+
+  def step(self, x_BWD, cache: KeysValues, index, memory: KeysValues, memory_mask_BWS):
+    """One new position for each of W beams; the beams share the source as W queries of it."""
+    h = self.self_attention_residual.enter(x_BWD)
+    y, cache = self.self_attention.extend(h, cache, index)
+    return self._after_self_attention(x_BWD, y, memory, memory_mask_BWS, True), cache
+
+
+class Transformer(nn.Module):
+  """Encoder and decoder over one vocabulary.
+
+  Attributes:
+    config: its shape.
+    vocabulary_size: number of tokens, N.
+  """
+
+  config: ModelConfig
+  vocabulary_size: int
+
+  def setup(self):
+    config = self.config
+    self.target_embedding = Embedding(config, self.vocabulary_size)
+    self.source_embedding = (
+        self.target_embedding if config.share_embeddings
+        else Embedding(config, self.vocabulary_size))
+    self.source_position = Positions(config)
+    self.target_position = Positions(config)
+    self.encoder = [EncoderLayer(config) for _ in range(config.num_layers)]
+    self.decoder = [DecoderLayer(config) for _ in range(config.num_layers)]
+    if config.norm == 'pre':
+      self.encoder_norm = nn.LayerNorm(epsilon=1e-6, dtype=config.dtype)
+      self.decoder_norm = nn.LayerNorm(epsilon=1e-6, dtype=config.dtype)
+    if not config.tie_output:
+      self.output = self.param('output', nn.initializers.normal(config.model_dim ** -0.5),
+                               (self.vocabulary_size, config.model_dim))
+
+  def encode(self, tokens_BS, segments_BS, positions_BS, *, deterministic=True):
+    """Encodes packed source rows.
+
+    Args:
+      tokens_BS: int32 token ids.
+      segments_BS: int32, which sentence of the row a token belongs to; 0 is padding.
+      positions_BS: int32, a token's place in its sentence, from 0.
+      deterministic: False turns dropout on and needs a `dropout` random key.
+
+    Returns:
+      [B, S, D].
+    """
+    x_BSD = self.source_embedding(
+        tokens_BS, self.source_position(positions_BS, tokens_BS.shape[-1]),
+        deterministic=deterministic)
+    mask_BSS = segment_mask(segments_BS, segments_BS)
+    for layer in self.encoder:
+      x_BSD = layer(x_BSD, mask_BSS, deterministic=deterministic)
+    return self.encoder_norm(x_BSD) if self.config.norm == 'pre' else x_BSD
+
+  def project_memory(self, memory_BSD) -> tuple[KeysValues, ...]:
+    """The keys and values of the encoded source, for each decoder layer."""
+    return tuple(layer.cross_attention.keys_values(memory_BSD) for layer in self.decoder)
+
+  def decode(self, inputs_BT, segments_BT, positions_BT, memory_BSD, source_segments_BS, *,
+             deterministic=True):
+    """Decodes whole, packed targets by teacher forcing.
+
+    Args:
+      inputs_BT: int32, the target shifted right: position t holds token t − 1.
+      segments_BT: int32 target segments, numbered as the source's.
+      positions_BT: int32, a token's place in its sentence, from 0.
+      memory_BSD: the encoded source.
+      source_segments_BS: int32.
+      deterministic: False turns dropout on and needs a `dropout` random key.
+
+    Returns:
+      [B, T, D]; `logits` makes scores of it.
+    """
+    length = inputs_BT.shape[-1]
+    x_BTD = self.target_embedding(inputs_BT, self.target_position(positions_BT, length),
+                                  deterministic=deterministic)
+    mask_BTT = combine_masks(causal_mask(length), segment_mask(segments_BT, segments_BT))
+    memory_mask_BTS = segment_mask(segments_BT, source_segments_BS)
+    for layer, memory in zip(self.decoder, self.project_memory(memory_BSD), strict=True):
+      x_BTD = layer(x_BTD, mask_BTT, memory, memory_mask_BTS, deterministic=deterministic)
+    return self.decoder_norm(x_BTD) if self.config.norm == 'pre' else x_BTD
+
+  @property
+  def output_ND(self):
+    """The output projection: the target embeddings, or a matrix of its own."""
+    return self.target_embedding.table if self.config.tie_output else self.output
+
+  def logits(self, x_BTD):
+    """Scores over the vocabulary: [..., D] to float32 [..., N]."""
+    return jnp.einsum('...D,ND->...N', x_BTD, self.output_ND.astype(x_BTD.dtype),
+                      preferred_element_type=jnp.float32)
+
+  def __call__(self, source_BS, source_segments_BS, source_positions_BS,
+               inputs_BT, target_segments_BT, target_positions_BT, *, deterministic=True):
+    """Encodes, and decodes by teacher forcing.
+
+    Returns:
+      The decoder's output [B, T, D] and the output projection [N, D], which
+      `ops.losses` takes apart from each other; `logits` multiplies them.
+    """
+    memory_BSD = self.encode(source_BS, source_segments_BS, source_positions_BS,
+                             deterministic=deterministic)
+    x_BTD = self.decode(inputs_BT, target_segments_BT, target_positions_BT, memory_BSD,
+                        source_segments_BS, deterministic=deterministic)
+    return x_BTD, self.output_ND
+
+  def empty_cache(self, leading, length) -> tuple[KeysValues, ...]:
+    """A self-attention cache with room for `length` positions, for each decoder layer.
+
+    Args:
+      leading: the cache's leading axes, such as (B, W).
+      length: number of slots, T.
+
+    Returns:
+      One `KeysValues` of zeros a layer: [*leading, T, H, K] and [*leading, T, H, V].
+    """
+    config = self.config
+    shape = (*leading, length, config.num_heads)
+    return tuple(
+        KeysValues(jnp.zeros((*shape, config.head_key_dim), config.dtype),
+                   jnp.zeros((*shape, config.head_value_dim), config.dtype))
+        for _ in range(config.num_layers))
+
+  def step(self, tokens_BW, index, cache, memory, source_mask_BS):
+    """Decodes one position of W hypotheses for each of B sources.
+
+    Args:
+      tokens_BW: int32, the last token of each hypothesis; the begin token first.
+      index: scalar int32, the position of that token.
+      cache: from `empty_cache((B, W), T)`, filled below `index`.
+      memory: from `project_memory`; the beams share it.
+      source_mask_BS: boolean, True at the source's real tokens.
+
+    Returns:
+      float32 logits [B, W, N] of the next token, and the cache filled at `index`.
+    """
+    length = cache[0].keys.shape[-3]
+    positions_BW = jnp.full(tokens_BW.shape, index, jnp.int32)
+    x_BWD = self.target_embedding(tokens_BW, self.target_position(positions_BW, length),
+                                  deterministic=True)
+    memory_mask_BWS = source_mask_BS[..., None, :]
+    new_cache = []
+    for layer, layer_cache, layer_memory in zip(self.decoder, cache, memory, strict=True):
+      x_BWD, layer_cache = layer.step(x_BWD, layer_cache, index, layer_memory, memory_mask_BWS)
+      new_cache.append(layer_cache)
+    if self.config.norm == 'pre':
+      x_BWD = self.decoder_norm(x_BWD)
+    return self.logits(x_BWD), tuple(new_cache)
