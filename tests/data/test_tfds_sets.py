@@ -1,0 +1,289 @@
+"""TFDS sets give the pairs that were written, or say in a line what is wrong."""
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import grain
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from transformer.data import tfds_sets
+from transformer.data.config import DataConfig
+from transformer.data.sources import open_corpus
+from transformer.errors import UserError
+
+NAME = 'wmt14_translate/de-en'
+TRAIN = {f'Satz {i}: Straße\u2028 \x00 {"sehr " * i}': f'sentence {i}' for i in range(37)}
+
+
+def config(folder, name=NAME, source='de', target='en') -> DataConfig:
+  return DataConfig(name=name, dir=str(folder), source_language=source, target_language=target)
+
+
+def phrasebook(folder) -> DataConfig:
+  return config(folder, 'phrasebook/en-fr', 'en', 'fr')
+
+
+def write_set(folder, monkeypatch, examples, splits=('train', 'test')):
+  """Has TFDS's own builder of WMT 2014 write `examples` instead of the download."""
+  cls = tfds.builder_cls('wmt14_translate')
+  with monkeypatch.context() as patch:
+    patch.setattr(cls, '_split_generators', lambda self, _: {
+        split: self._generate_examples(split) for split in splits})
+    patch.setattr(cls, '_generate_examples', lambda self, split: enumerate(
+        {'de': de, 'en': en} for de, en in list(examples)[:None if split == 'train' else 5]))
+    return tfds_sets.prepare(NAME, str(folder))
+
+
+@pytest.fixture(scope='module')
+def prepared(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('prepared')
+  with pytest.MonkeyPatch.context() as patch:
+    write_set(folder, patch, TRAIN.items())
+  return folder
+
+
+@pytest.fixture
+def copied(prepared, tmp_path):
+  return shutil.copytree(prepared, tmp_path / 'copied')
+
+
+def test_a_prepared_set_is_read_by_its_name(prepared):
+  corpus = open_corpus(config(prepared), 'train')
+  assert dict(corpus) == TRAIN and len(corpus) == len(TRAIN)
+  assert corpus.name == f'{NAME}:train' and corpus.notes == ()
+  assert corpus[np.int64(3)] == corpus[3]
+  flipped = open_corpus(config(prepared, source='en', target='de'), 'train')
+  assert flipped[3] == corpus[3][::-1]
+  for outside in (-1, len(TRAIN)):
+    with pytest.raises(IndexError, match=r'\[0, 37\)'):
+      corpus[outside]
+  assert len(open_corpus(config(prepared), 'train[:10]+test')) == 15
+
+
+def test_the_fingerprint_of_a_set(prepared, tmp_path, monkeypatch):
+  def fingerprint(folder, split='train', *languages):
+    return open_corpus(config(folder, NAME, *languages), split).fingerprint
+
+  plain = fingerprint(prepared)
+  write_set(tmp_path / 'again', monkeypatch, TRAIN.items())
+  assert plain == fingerprint(tmp_path / 'again') and len(plain) == 64
+  write_set(tmp_path / 'longer', monkeypatch, [*TRAIN.items(), ('mehr', 'more')])
+  write_set(tmp_path / 'other', monkeypatch, [(de, f'{en}.') for de, en in TRAIN.items()])
+  others = [fingerprint(tmp_path / 'longer'), fingerprint(tmp_path / 'other'),
+            fingerprint(prepared, 'test'), fingerprint(prepared, 'train[:5]'),
+            fingerprint(prepared, 'train', 'en', 'de')]
+  assert len({plain, *others}) == 6
+
+
+def test_a_corpus_is_picklable_and_read_by_threads_and_by_grain(prepared):
+  corpus = open_corpus(config(prepared), 'train')
+  expected = list(corpus)
+  assert sorted(expected) == sorted(TRAIN.items())
+  assert list(pickle.loads(pickle.dumps(corpus))) == expected
+  with ThreadPoolExecutor(8) as pool:
+    fresh = open_corpus(config(prepared), 'train')  # Its files are opened at the first read.
+    assert list(pool.map(fresh.__getitem__, range(len(fresh)))) == expected
+  read = grain.MapDataset.source(corpus)
+  assert [read[i] for i in range(len(read))] == expected
+  assert list(read.to_iter_dataset()) == expected
+
+
+def test_the_home_folder_is_expanded(prepared, monkeypatch):
+  monkeypatch.setenv('HOME', str(prepared.parent))
+  assert dict(open_corpus(config(f'~/{prepared.name}'), 'train')) == TRAIN
+
+
+def test_an_unknown_set_gives_the_nearest_names(tmp_path):
+  with pytest.raises(UserError, match=r"no 'wmt14_tranlate'; the nearest are wmt14_translate"):
+    open_corpus(config(tmp_path, 'wmt14_tranlate/de-en'), 'train')
+  with pytest.raises(UserError, match=r"no 'phrasebok'; the nearest are phrasebook"):
+    open_corpus(config(tmp_path, 'phrasebok/en-fr'), 'train')
+
+
+@pytest.mark.parametrize('name', ['a b/c', 'a/b/c/d', 'huggingface:opus', 'mnist/x=3', '/de-en'])
+def test_a_name_of_another_form_is_an_error(tmp_path, name):
+  with pytest.raises(UserError, match='must look like set/config'):
+    open_corpus(config(tmp_path, name), 'train')
+
+
+def test_an_unknown_config_or_version_is_an_error(prepared):
+  with pytest.raises(UserError, match=r"wmt14_translate has no config 'xx-en'.* (de|cs)-en"):
+    open_corpus(config(prepared, 'wmt14_translate/xx-en'), 'train')
+  with pytest.raises(UserError, match=r'wmt14_translate cannot be opened: .*9\.9\.9'):
+    open_corpus(config(prepared, f'{NAME}:9.9.9'), 'train')
+  with pytest.raises(UserError, match=r"phrasebook has no config 'en-xx'.* en-fr"):
+    open_corpus(config(prepared, 'phrasebook/en-xx'), 'train')
+  with pytest.raises(UserError, match='wmt_translate cannot be opened: '):
+    open_corpus(config(prepared, 'wmt_translate'), 'train')
+
+
+def test_a_set_that_is_not_prepared_says_what_to_run(tmp_path):
+  folder = tmp_path / 'with space'
+  with pytest.raises(UserError) as caught:
+    open_corpus(config(folder), 'train')
+  assert str(caught.value).endswith(
+      f"run: python -m transformer.data.prepare --name={NAME} '--data_dir={folder}'")
+  assert not folder.exists()
+
+
+def test_a_set_that_can_only_be_streamed_says_what_to_run(copied):
+  info = copied / NAME / '1.0.0' / 'dataset_info.json'
+  info.write_text(json.dumps(json.loads(info.read_text()) | {'fileFormat': 'tfrecord'}))
+  for use in (lambda: open_corpus(config(copied), 'train'),
+              lambda: tfds_sets.prepare(NAME, str(copied))):
+    with pytest.raises(UserError, match=rf'array_record .* {info.parent} holds tfrecord; remove '
+                                        rf'.*--name={NAME} --data_dir={copied}'):
+      use()
+
+
+def test_a_missing_split_says_which_there_are(prepared):
+  for split in ('validation', 'validation[:3]', 'train['):
+    with pytest.raises(UserError, match=r'no split .*; it has (train, test|test, train)'):
+      open_corpus(config(prepared), split)
+
+
+def test_an_empty_split_is_an_error(prepared):
+  with pytest.raises(UserError, match='at least one pair'):
+    open_corpus(config(prepared), 'train[:0]')
+
+
+def test_a_missing_shard_is_an_error(copied):
+  shard = copied / NAME / '1.0.0' / 'wmt14_translate-train.array_record-00000-of-00001'
+  shard.unlink()
+  with pytest.raises(UserError, match=f'incomplete: {shard} is missing'):
+    open_corpus(config(copied), 'train')
+
+
+def test_other_languages_are_an_error(prepared):
+  with pytest.raises(UserError, match=r'languages de and fr; it has (de, en|en, de)'):
+    open_corpus(config(prepared, target='fr'), 'train')
+
+
+def test_a_set_whose_code_is_elsewhere_is_read_from_its_files(copied):
+  (copied / 'wmt14_translate').rename(copied / 'our_own')
+  version = copied / 'our_own/de-en/1.0.0'
+  for shard in version.glob('wmt14*'):
+    shard.rename(version / shard.name.replace('wmt14_translate', 'our_own'))
+  info = version / 'dataset_info.json'
+  info.write_text(json.dumps(json.loads(info.read_text()) | {'name': 'our_own'}))
+  for name in ('our_own/de-en', 'our_own/de-en:1.0.0'):
+    assert dict(open_corpus(config(copied, name), 'train')) == TRAIN
+
+
+def test_an_older_version_is_read_from_its_files(copied, prepared):
+  (copied / NAME / '1.0.0').rename(copied / NAME / '0.0.9')
+  info = copied / NAME / '0.0.9' / 'dataset_info.json'
+  info.write_text(json.dumps(json.loads(info.read_text()) | {'version': '0.0.9'}))
+  for name in (NAME, f'{NAME}:0.0.9'):
+    corpus = open_corpus(config(copied, name), 'train')
+    assert dict(corpus) == TRAIN
+    assert corpus.fingerprint != open_corpus(config(prepared), 'train').fingerprint
+
+
+@pytest.fixture
+def small_phrasebook(monkeypatch):
+  monkeypatch.setattr(tfds_sets.Phrasebook, '_split_generators', lambda self, _: {
+      'train': self._generate_examples()})
+  monkeypatch.setattr(tfds_sets.Phrasebook, '_generate_examples', lambda self: enumerate(
+      {'en': str(i), 'fr': f'le {i}'} for i in range(7)))
+
+
+def test_the_phrasebook_is_prepared_when_it_is_not_there(small_phrasebook, tmp_path, capfd):
+  pairs = list(open_corpus(phrasebook(tmp_path), 'train'))
+  assert sorted(pairs) == [(str(i), f'le {i}') for i in range(7)]
+  assert capfd.readouterr().out == ''
+  with pytest.MonkeyPatch.context() as patch:  # The second time it is only read.
+    patch.setattr(tfds_sets.Phrasebook, '_generate_examples', None)
+    assert list(open_corpus(phrasebook(tmp_path), 'train')) == pairs
+
+
+def test_an_interrupted_preparation_is_redone(small_phrasebook, tmp_path, monkeypatch):
+  def interrupted(self):
+    yield 0, {'en': '0', 'fr': 'le 0'}
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch:
+    patch.setattr(tfds_sets.Phrasebook, '_generate_examples', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+      open_corpus(phrasebook(tmp_path), 'train')
+  assert len(open_corpus(phrasebook(tmp_path), 'train')) == 7
+
+
+def test_two_processes_may_prepare_at_once(small_phrasebook, tmp_path, monkeypatch):
+  generate = tfds_sets.Phrasebook._generate_examples
+
+  def overtaken(self):
+    with monkeypatch.context() as patch:
+      patch.setattr(tfds_sets.Phrasebook, '_generate_examples', generate)
+      open_corpus(phrasebook(tmp_path), 'train')
+    return generate(self)
+
+  monkeypatch.setattr(tfds_sets.Phrasebook, '_generate_examples', overtaken)
+  assert len(open_corpus(phrasebook(tmp_path), 'train')) == 7
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(small_phrasebook, tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(UserError, match=r'phrasebook/en-fr could not be prepared in .*file: '):
+    open_corpus(phrasebook(tmp_path / 'file'), 'train')
+
+
+def test_a_folder_without_its_record_is_an_error(tmp_path):
+  version = str(tfds_sets.Phrasebook.VERSION)
+  (tmp_path / 'phrasebook/en-fr' / version).mkdir(parents=True)
+  with pytest.raises(UserError, match=r'phrasebook/en-fr but is incomplete; remove it and run: '):
+    open_corpus(phrasebook(tmp_path), 'train')
+
+
+@pytest.mark.parametrize(('failure', 'message'), [
+    (AssertionError('download\n it by  hand'), 'could not be prepared in .*download it by hand'),
+    (tfds.download.DownloadError('HTTP 503'), 'could not be prepared in .*: .*HTTP 503'),
+    (ModuleNotFoundError("No module named 'apache_beam'", name='apache_beam'),
+     'needs the package apache_beam'),
+])
+def test_a_failed_preparation_is_one_line(tmp_path, monkeypatch, failure, message):
+  def fail(self, _):
+    raise failure
+
+  monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators', fail)
+  with pytest.raises(UserError, match=message) as caught:
+    tfds_sets.prepare(NAME, str(tmp_path))
+  assert '\n' not in str(caught.value)
+
+
+def test_a_missing_importlib_resources_is_named(tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'importlib_resources', None)
+  with pytest.raises(UserError, match='pip install importlib_resources'):
+    tfds_sets.prepare(NAME, str(tmp_path))
+
+
+def test_the_command_prepares_a_set_and_ends_in_a_line(copied):
+  def run(*args):
+    return subprocess.run([sys.executable, '-W', 'error', '-m', 'transformer.data.prepare', *args],
+                          capture_output=True, text=True)
+
+  done = run(f'--name={NAME}', f'--data_dir={copied}')
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.startswith(f'{NAME} lies in {copied}') and 'train 37' in done.stdout
+  failed = run('--name=wmt14_tranlate/de-en', f'--data_dir={copied}')
+  assert failed.returncode == 1 and failed.stdout == ''
+  assert failed.stderr.startswith("error: data.name must name a TFDS translation set; there is no")
+  assert failed.stderr.count('\n') == 1
+
+
+def test_reading_a_set_imports_neither_tensorflow_nor_jax(prepared):
+  code = ('import sys; from transformer.data.sources import open_corpus; '
+          'from transformer.data.config import DataConfig; '
+          f'assert len(open_corpus({config(prepared)!r}, "train")) == 37; '
+          'assert not {"tensorflow", "jax"} & set(sys.modules)')
+  subprocess.run([sys.executable, '-c', code], check=True)
+
+
+def test_preparing_a_set_does_not_import_tensorflow(prepared):
+  assert 'tensorflow' not in sys.modules

@@ -1,0 +1,1 @@
+"""Text in, batches of tokens out. Knows text and integers, and no model."""

@@ -1,0 +1,72 @@
+"""What `config.data` holds."""
+
+import dataclasses
+
+from transformer.errors import UserError
+
+SOURCES = ('tfds', 'text')
+# 256 bytes, four control symbols, and a few characters to write with.
+SMALLEST_VOCABULARY = 264
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+  """Which text is read, and how it is cut into tokens.
+
+  Attributes:
+    source: `tfds` for a TensorFlow Datasets translation set, `text` for a pair
+      of line-aligned UTF-8 files a split.
+    name: the set's TFDS name, such as `wmt14_translate/de-en`; unused for text.
+    dir: where the set or the text files lie. Empty means TFDS's own default.
+    train: the corpora to train on: TFDS splits, or for text the prefixes of
+      `{dir}/{prefix}.{language}`.
+    train_weights: how many times an epoch uses each corpus of `train`, one
+      number each; 0.5 takes half of the corpus, another half each epoch. Empty
+      means once each.
+    valid: the split, or prefix, that chooses checkpoints.
+    test: the split, or prefix, that `eval.py` scores by default.
+    source_language: language code translated from, as the files or TFDS name it.
+    target_language: language code translated into.
+    vocabulary_size: number of SentencePiece pieces, bytes and control symbols
+      included.
+    max_length: the most tokens that a sentence may have, end token included,
+      and the number of target positions in a row of a batch.
+  """
+
+  source: str = 'tfds'
+  name: str = 'phrasebook/en-fr'
+  dir: str = ''
+  train: tuple[str, ...] = ('train',)
+  train_weights: tuple[float, ...] = ()
+  valid: str = 'validation'
+  test: str = 'test'
+  source_language: str = 'en'
+  target_language: str = 'fr'
+  vocabulary_size: int = 37_000
+  max_length: int = 256
+
+  def __post_init__(self):
+    if self.source not in SOURCES:
+      raise UserError(f'data.source must be one of {", ".join(SOURCES)}; got {self.source!r}')
+    if self.source == 'tfds' and not self.name:
+      raise UserError('data.name must name a TFDS translation set, such as wmt14_translate/de-en')
+    if self.source == 'text' and not self.dir:
+      raise UserError('data.dir must name the folder of the text files; set --config.data.dir')
+    if not self.source_language or not self.target_language:
+      raise UserError('data.source_language and data.target_language must both be set')
+    if self.source_language == self.target_language:
+      raise UserError(f'data.source_language and data.target_language must differ; '
+                      f'both are {self.source_language!r}')
+    if not self.train:
+      raise UserError('data.train must name at least one corpus; got none')
+    if self.train_weights and len(self.train_weights) != len(self.train):
+      raise UserError(f'data.train_weights must hold one number for each corpus of data.train; '
+                      f'got {len(self.train_weights)} for {len(self.train)}')
+    if any(not 0 < weight < float('inf') for weight in self.train_weights):
+      raise UserError(f'data.train_weights must be positive; got {self.train_weights}')
+    if self.vocabulary_size < SMALLEST_VOCABULARY:
+      raise UserError(f'data.vocabulary_size must be at least {SMALLEST_VOCABULARY} '
+                      f'(256 bytes and the control symbols); got {self.vocabulary_size}')
+    if self.max_length < 2:
+      raise UserError(f'data.max_length must be at least 2, a token and the end token; '
+                      f'got {self.max_length}')

@@ -1,0 +1,223 @@
+"""TensorFlow Datasets translation sets at random access, without TensorFlow."""
+
+import contextlib
+import difflib
+import hashlib
+import importlib.util
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+import tensorflow_datasets as tfds
+import tensorflow_datasets.translate  # It registers the translation sets.
+
+# `tfds.builder` looks for a set that it does not know in a bucket, and dies for
+# want of TensorFlow; these two steps of it stay on this machine.
+from tensorflow_datasets.core import naming, read_only_builder
+
+from transformer.data.phrasebook.builder import Phrasebook
+from transformer.data.sources import check_index
+from transformer.errors import UserError
+
+# Sets that need no download, and so are prepared when they are first opened.
+_BUILT_IN = {Phrasebook.name: Phrasebook}
+_NAMES_SHOWN = 5
+_RANDOM_ACCESS = ('array_record', 'parquet')
+# What a lack of network, disk, permission or manual download shows itself as.
+_PREPARATION_ERRORS = (OSError, AssertionError, tfds.download.DownloadError,
+                       tfds.download.download_manager.NonMatchingChecksumError)
+
+
+class TfdsCorpus:
+  """One split of a prepared set; see `transformer.data.sources.Corpus`."""
+
+  def __init__(self, name: str, fingerprint: str, examples: Sequence[dict[str, Any]],
+               source_language: str, target_language: str):
+    """Wraps a TFDS data source; use `open_set`."""
+    self.name = name
+    self.fingerprint = fingerprint
+    self.notes = ()
+    self._examples = examples
+    self._languages = (source_language, target_language)
+
+  def __len__(self) -> int:
+    return len(self._examples)
+
+  def __getitem__(self, index: SupportsIndex) -> tuple[str, str]:
+    example = self._examples[check_index(index, len(self))]
+    source, target = (example[language].decode('utf-8') for language in self._languages)
+    return source, target
+
+
+def open_set(name: str, split: str, source_language: str, target_language: str,
+             data_dir: str = '') -> TfdsCorpus:
+  """Opens a split of a translation set; a built-in set is prepared first if need be.
+
+  The fingerprint covers what TFDS records of a set (version, splits, number of
+  examples and bytes a shard), not the text itself.
+
+  Args:
+    name: TFDS name, such as `wmt14_translate/de-en` or `…/de-en:1.0.0`.
+    split: TFDS split, such as `train` or `train[:10%]`.
+    source_language: language translated from; either order of a pair will do.
+    target_language: language translated into.
+    data_dir: where prepared sets lie; empty means TFDS's default.
+
+  Raises:
+    UserError: there is no such set, split or language, or the set is not
+      prepared, incomplete, empty, or stored so that it can only be streamed.
+  """
+  builder = _find_builder(name, data_dir)
+  if not _is_prepared(builder):
+    if builder.name not in _BUILT_IN:
+      raise UserError(f'{name} is not prepared in {builder.data_dir_root}; '
+                      f'run: {_prepare_command(name, data_dir)}')
+    builder = prepare(name, data_dir)
+  _require_random_access(builder, name, data_dir)
+  present = list(builder.info.features)
+  if not {source_language, target_language} <= set(present):
+    raise UserError(f'{name} must hold the languages {source_language} and {target_language}; '
+                    f'it has {", ".join(present)}; set --config.data.source_language and '
+                    '--config.data.target_language')
+  _require_split(builder, name, split)
+  record = {
+      'set': builder.info.full_name,
+      'split': split,
+      'languages': [source_language, target_language],
+      'splits': {key: [value.num_bytes, list(value.shard_lengths)]
+                 for key, value in builder.info.splits.items()},
+  }
+  fingerprint = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+  return TfdsCorpus(f'{name}:{split}', fingerprint, builder.as_data_source(split),
+                    source_language, target_language)
+
+
+def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
+  """Downloads a set and writes it for random access, unless that is done already.
+
+  TFDS writes to a folder of another name and moves it into place at the end, so
+  a preparation that was interrupted is as if it had never begun.
+
+  Raises:
+    UserError: there is no such set, or it cannot be downloaded or written.
+  """
+  builder = _find_builder(name, data_dir)
+  if _is_prepared(builder):
+    _require_random_access(builder, name, data_dir)
+    return builder
+  if importlib.util.find_spec('importlib_resources') is None:
+    raise UserError(f'preparing {name} needs the package importlib_resources, which is not '
+                    'installed; run: pip install importlib_resources')
+  if not sys.stderr.isatty():
+    tfds.disable_progress_bar()
+  try:
+    # TFDS prints what it does, and standard output may be meant for translations.
+    with contextlib.redirect_stdout(sys.stderr):
+      builder.download_and_prepare(
+          file_format='array_record',
+          download_config=tfds.download.DownloadConfig(try_download_gcs=False))
+  except ImportError as error:
+    raise UserError(f'preparing {name} needs the package {error.name}, which reading it does '
+                    f'not; run: pip install {error.name}') from error
+  except _PREPARATION_ERRORS as error:
+    # Another process that prepares the same set may have been the first to finish.
+    builder = _find_builder(name, data_dir)
+    if not _is_prepared(builder):
+      raise UserError(f'{name} could not be prepared in {builder.data_dir_root}: '
+                      f'{_one_line(error)}') from error
+  builder = _find_builder(name, data_dir)
+  if not _is_prepared(builder):
+    raise UserError(f'{builder.data_path} should hold {name} but is incomplete; remove it and '
+                    f'run: {_prepare_command(name, data_dir)}')
+  return builder
+
+
+def _find_builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
+  """Returns the builder of a set, prepared or not: from TFDS's code, else from the files.
+
+  The files serve sets whose code is elsewhere, and older versions.
+  """
+  try:
+    parsed, options = naming.parse_builder_name_kwargs(name)
+  except ValueError as error:
+    raise UserError(f'data.name must look like set/config or set/config:version; '
+                    f'got {name!r}') from error
+  if parsed.namespace or set(options) - {'config', 'version'}:
+    raise UserError(f'data.name must look like set/config or set/config:version; got {name!r}')
+  root = os.path.expanduser(data_dir) or None
+  builder = unknown = None
+  try:
+    builder = _builder_from_code(parsed.name, root, **options)
+  except UserError as error:
+    unknown = error
+  if parsed.name not in _BUILT_IN and not (builder and _is_prepared(builder)):
+    with contextlib.suppress(tfds.core.DatasetNotFoundError):
+      return read_only_builder.builder_from_files(name, data_dir=root)
+  if unknown:
+    raise unknown
+  return builder
+
+
+def _builder_from_code(set_name: str, root: str | None, config: str | None = None,
+                       version: str | None = None) -> tfds.core.DatasetBuilder:
+  known = tfds.list_builders(with_community_datasets=False)
+  if set_name in _BUILT_IN:
+    cls = _BUILT_IN[set_name]
+  elif set_name in known:
+    cls = tfds.builder_cls(set_name)
+  else:
+    nearest = _nearest(set_name, {*known, *_BUILT_IN})
+    raise UserError(f'data.name must name a TFDS translation set; there is no {set_name!r}; '
+                    f'the nearest are {nearest}')
+  if config and config not in cls.builder_configs:
+    nearest = _nearest(config, cls.builder_configs) or 'none'
+    raise UserError(f'{set_name} has no config {config!r}; the nearest are {nearest}; '
+                    'set --config.data.name')
+  try:
+    return cls(data_dir=root, config=config, version=version)
+  except (ValueError, AssertionError) as error:
+    raise UserError(f'{set_name} cannot be opened: {_one_line(error)}') from error
+
+
+def _is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
+  # TFDS warns of a folder that is not there.
+  return builder.data_path.exists() and builder.is_prepared()
+
+
+def _require_random_access(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
+  formats = sorted(each.value for each in builder.info.available_file_formats())
+  if not set(formats) & set(_RANDOM_ACCESS):
+    raise UserError(
+        f'{name} must be stored as array_record to be read at random access; {builder.data_path} '
+        f'holds {", ".join(formats)}; remove that folder and '
+        f'run: {_prepare_command(name, data_dir)}')
+
+
+def _require_split(builder: tfds.core.DatasetBuilder, name: str, split: str):
+  try:
+    info = builder.info.splits[split]
+  except (ValueError, KeyError) as error:
+    raise UserError(f'{name} has no split {split!r}; it has '
+                    f'{", ".join(builder.info.splits)}') from error
+  if not info.num_examples:
+    raise UserError(f'a corpus must hold at least one pair; {name}:{split} is empty')
+  for instruction in info.file_instructions:
+    if not os.path.exists(instruction.filename):
+      raise UserError(f'{name}:{split} is incomplete: {instruction.filename} is missing; '
+                      f'remove {builder.data_path} and prepare the set again')
+
+
+def _prepare_command(name: str, data_dir: str) -> str:
+  command = ['python', '-m', 'transformer.data.prepare', f'--name={name}']
+  return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)
+
+
+def _nearest(name: str, names) -> str:
+  return ', '.join(difflib.get_close_matches(name, sorted(names), n=_NAMES_SHOWN, cutoff=0))
+
+
+def _one_line(error: BaseException) -> str:
+  return ' '.join(str(error).split())
