@@ -1,0 +1,203 @@
+"""Text to token ids and back, without losing a character.
+
+One SentencePiece BPE model serves both languages. It normalises nothing, keeps
+white space, and spells what it has no piece for in bytes, so any line of text
+survives `encode` and then `decode` exactly.
+"""
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.config import SMALLEST_VOCABULARY
+from transformer.errors import UserError
+
+# SentencePiece writes a space as U+2581 and drops training lines that hold
+# U+2585, so neither may reach it. Each becomes an escape character, from a
+# private plane that real text hardly uses, and a digit. The escape character
+# is itself escaped.
+_ESCAPE = '\U000f2581'
+_ESCAPED = {_ESCAPE: _ESCAPE + '0', '\u2581': _ESCAPE + '1', '\u2585': _ESCAPE + '2'}
+_UNESCAPED = {escaped: character for character, escaped in _ESCAPED.items()}
+_RESERVED = re.compile('|'.join(_ESCAPED))
+_SEQUENCE = re.compile('|'.join(_UNESCAPED))
+
+# Of the training text's characters, this share gets pieces; the rarest, such as
+# a name in another script, are spelt in bytes rather than each costing a row of
+# the embedding.
+_CHARACTER_COVERAGE = 0.99999
+# SentencePiece leaves out longer training lines; the most that it can be told.
+_LONGEST_LINE = 2**30
+_ERRORS_ONLY = 2
+# Each part fails to come back if the model lacks bytes, trims or joins spaces,
+# normalises, or was cut short in a way that still parses.
+_PROBE = '  \x00 ﬁ \u2581\u2028 '
+
+
+class Vocabulary:
+  """A joint byte-pair encoding of both languages.
+
+  Ids 0 to 3 are padding, begin, end and unknown, and the next 256 the bytes.
+  Text never encodes to the first four, whatever it says: a literal `</s>` is
+  four characters. Instances are immutable, and can be pickled and shared
+  between threads.
+
+  Attributes:
+    model_bytes: the SentencePiece model, a serialised protocol buffer.
+    size: number of pieces; ids run from 0 to `size - 1`.
+    fingerprint: SHA-256 of `model_bytes`, in hexadecimal.
+  """
+
+  def __init__(self, processor: sentencepiece.SentencePieceProcessor, model_bytes: bytes):
+    """Wraps a loaded model; use `train`, `load` or `from_bytes`."""
+    self._processor = processor
+    self.model_bytes = model_bytes
+    self.size = processor.get_piece_size()
+    self.fingerprint = hashlib.sha256(model_bytes).hexdigest()
+
+  @classmethod
+  def train(cls, sentences: Iterable[str], size: int) -> 'Vocabulary':
+    """Learns a vocabulary; the same sentences in the same order give the same bytes.
+
+    Every sentence is used and held in memory once, so hand in every n-th of a
+    corpus that is too large for that.
+
+    Args:
+      sentences: the training text of both languages, read once.
+      size: number of pieces, control symbols and bytes included.
+
+    Raises:
+      UserError: there is no text, or `size` is too large or too small for it.
+    """
+    model = io.BytesIO()
+    failures = []
+    try:
+      sentencepiece.SentencePieceTrainer.train(
+          sentence_iterator=_training_lines(sentences, failures), model_writer=model,
+          model_type='bpe', vocab_size=size, character_coverage=_CHARACTER_COVERAGE,
+          byte_fallback=True, normalization_rule_name='identity', remove_extra_whitespaces=False,
+          pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID, pad_piece='<pad>',
+          max_sentence_length=_LONGEST_LINE, minloglevel=_ERRORS_ONLY)
+    except RuntimeError as error:
+      if failures:  # SentencePiece keeps only the text of what `sentences` raised.
+        raise failures[0] from None
+      raise _size_error(size, str(error)) from error
+    return cls.from_bytes(model.getvalue())
+
+  @classmethod
+  def from_bytes(cls, model_bytes: bytes, name: str = 'the vocabulary') -> 'Vocabulary':
+    """Loads what `model_bytes` of another vocabulary held.
+
+    Args:
+      model_bytes: a serialised SentencePiece model.
+      name: what an error calls it.
+
+    Raises:
+      UserError: it is damaged, or not a vocabulary that `train` made.
+    """
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+      processor.LoadFromSerializedProto(model_bytes)
+    except RuntimeError as error:
+      raise UserError(f'{name} should hold a SentencePiece model, but is damaged '
+                      f'({len(model_bytes)} bytes); restore it from a copy') from error
+    vocabulary = cls(processor, model_bytes)
+    ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+    if (ids != (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+        or vocabulary.decode(vocabulary.encode(_PROBE)) != _PROBE):
+      raise UserError(f'{name} is damaged, or was not made by this project: it does not give '
+                      'text back as it was; restore it from a copy')
+    return vocabulary
+
+  @classmethod
+  def load(cls, path: str | os.PathLike) -> 'Vocabulary':
+    """Reads what `save` wrote.
+
+    Raises:
+      UserError: the file is missing, damaged, or not a vocabulary of `train`.
+    """
+    try:
+      model_bytes = Path(path).read_bytes()
+    except OSError as error:
+      raise UserError(f'the vocabulary {path} cannot be read: {error.strerror}') from error
+    return cls.from_bytes(model_bytes, f'the vocabulary {path}')
+
+  def save(self, path: str | os.PathLike):
+    """Writes the model to `path`, which holds all of it or is left as it was."""
+    path = Path(path)
+    temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
+    temporary.write_bytes(self.model_bytes)
+    os.replace(temporary, path)
+
+  def encode(self, sentence: str) -> list[int]:
+    """Returns the ids of a sentence, with neither begin nor end."""
+    return self._processor.encode(_escape(sentence))
+
+  def encode_batch(self, sentences: Sequence[str],
+                   num_threads: int | None = None) -> list[list[int]]:
+    """Returns `encode` of each sentence, computed on `num_threads` threads or on all cores."""
+    return self._processor.encode([_escape(sentence) for sentence in sentences],
+                                  num_threads=num_threads)
+
+  def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+    """Returns the text of `ids`: a single line, up to the first end token.
+
+    Padding and begin tokens are left out. What a model may emit but `encode`
+    never does is written so that the result stays valid text on one line: an
+    unknown token as ` ⁇ `, bytes that are not UTF-8 as U+FFFD, a line end as a
+    space.
+
+    Args:
+      ids: `[length]`, integers in [0, size); a list, or an array of NumPy or JAX.
+
+    Raises:
+      IndexError: an id is not in the vocabulary.
+    """
+    ids = np.asarray(ids).tolist()
+    if EOS_ID in ids:
+      ids = ids[:ids.index(EOS_ID)]
+    text = self._processor.decode(ids).replace('\n', ' ')
+    return _SEQUENCE.sub(lambda match: _UNESCAPED[match[0]], text) if _ESCAPE in text else text
+
+  def piece(self, token: int) -> str:
+    """Returns a piece as the model stores it: `▁the` after a space, `<0x0A>` for a byte."""
+    return self._processor.id_to_piece(int(token))
+
+  def __reduce__(self):
+    return Vocabulary.from_bytes, (self.model_bytes,)
+
+
+def _escape(sentence: str) -> str:
+  return _RESERVED.sub(lambda match: _ESCAPED[match[0]], sentence)
+
+
+def _training_lines(sentences: Iterable[str], failures: list[BaseException]) -> Iterator[str]:
+  try:
+    for sentence in sentences:
+      yield _escape(sentence)
+  except BaseException as error:
+    failures.append(error)
+    raise
+
+
+def _size_error(size: int, message: str) -> Exception:
+  """Turns what SentencePiece says of a vocabulary's size into what to set it to."""
+  if '!sentences_.empty()' in message:
+    return UserError('a vocabulary needs text to be trained on; the training corpora hold none')
+  if largest := re.search(r'size too high .*<= (\d+)', message):
+    if int(largest[1]) < SMALLEST_VOCABULARY:
+      return UserError(f'the training text is too small to learn a vocabulary of {size} from; '
+                       'add text')
+    return UserError(f'vocabulary_size={size} is more than the training text can fill; '
+                     f'set --config.data.vocabulary_size to at most {largest[1]}')
+  if smallest := re.search(r'smaller than required_chars\. \d+ vs (\d+)', message):
+    return UserError(f'vocabulary_size={size} has no room for the characters of the training '
+                     f'text; set --config.data.vocabulary_size to at least {smallest[1]}')
+  return RuntimeError(message)
