@@ -1,0 +1,86 @@
+"""All the text of a run: opened, encoded, counted and fingerprinted."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from absl import logging
+
+from transformer.data.batch import Batch
+from transformer.data.batches import TrainingBatches, batch_shape, scoring_batches
+from transformer.data.config import DataConfig
+from transformer.data.encoding import encode_for_scoring, encode_for_training
+from transformer.data.sources import Corpus, open_corpus
+from transformer.data.vocabulary import Vocabulary
+
+
+class Corpora(NamedTuple):
+  """The open corpora of a run, by the names that its config gives them."""
+
+  train: Mapping[str, Corpus]
+  valid: Corpus
+
+  def fingerprints(self) -> dict[str, str]:
+    """SHA-256 of every corpus, by name."""
+    return {**{f'train {name}': corpus.fingerprint for name, corpus in self.train.items()},
+            'valid': self.valid.fingerprint}
+
+  def training_text(self) -> Iterator[str]:
+    """Every training sentence, sources and targets."""
+    return itertools.chain.from_iterable(
+        corpus[i] for corpus in self.train.values() for i in range(len(corpus)))
+
+
+class EncodedCorpora(NamedTuple):
+  """What training reads.
+
+  Attributes:
+    batches: the batch of every step.
+    valid_batches: the validation split, packed.
+    counts: what encoding kept, dropped and cut, by corpus.
+  """
+
+  batches: TrainingBatches
+  valid_batches: list[Batch]
+  counts: dict[str, dict[str, int]]
+
+
+def open_corpora(config: DataConfig) -> Corpora:
+  """Opens what a run trains and validates on, and says what is odd about it."""
+  corpora = Corpora({name: open_corpus(config, name) for name in config.train},
+                    open_corpus(config, config.valid))
+  for corpus in (*corpora.train.values(), corpora.valid):
+    for note in corpus.notes:
+      logging.warning('%s', note)
+  return corpora
+
+
+def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
+                   tokens_per_batch: int, seed: int) -> EncodedCorpora:
+  """Encodes and packs the corpora of a run.
+
+  Args:
+    config: names, weights and bounds.
+    corpora: opened by `open_corpora`.
+    vocabulary: the run's.
+    tokens_per_batch: target positions in a batch.
+    seed: the run's root seed.
+
+  Returns:
+    Batches, and the counts of what was left out.
+
+  Raises:
+    UserError: nothing is left to train on.
+  """
+  train = {name: encode_for_training(corpus, vocabulary, config.max_length)
+           for name, corpus in corpora.train.items()}
+  valid = encode_for_scoring(corpora.valid, vocabulary, config.max_length)
+  counts = {**{f'train {name}': pairs.counts for name, pairs in train.items()},
+            'valid': valid.counts}
+  for name, each in counts.items():
+    logging.info('%s: %s', name, ', '.join(f'{what} {number:,}' for what, number in each.items()
+                                           if number or what == 'kept'))
+  shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
+  weights = config.train_weights or (1.0,) * len(train)
+  return EncodedCorpora(TrainingBatches(list(train.values()), weights, shape, seed),
+                        scoring_batches(valid, shape), counts)
