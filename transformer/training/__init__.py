@@ -1,0 +1,1 @@
+"""Optimizer, step, mesh, checkpoints, loop and reporting."""

@@ -1,0 +1,117 @@
+"""What `config.optimizer`, `config.train` and `config.mesh` hold."""
+
+import dataclasses
+
+from transformer.errors import UserError
+
+SCHEDULES = ('paper', 'inverse_sqrt', 'cosine', 'constant')
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+  """Adam and its learning rate; the defaults are the paper's (section 5.3).
+
+  Attributes:
+    schedule: `paper`, equation 3; `inverse_sqrt`, the same curve given by its
+      peak; `cosine`, from the peak to zero at `train.steps`; `constant`. All
+      but the first rise linearly to the peak over `warmup_steps`.
+    scale: factor on the paper's schedule; the others do not read it.
+    peak_learning_rate: highest rate of the other schedules.
+    warmup_steps: updates until the rate peaks.
+    b1: decay of Adam's mean, β₁.
+    b2: decay of Adam's second moment, β₂.
+    eps: Adam's ε.
+    clip_norm: largest global norm of a gradient; 0 does not clip.
+    accumulate: how many parts a batch is cut into, one forward and backward
+      pass each, to fit into memory; the update is the same.
+  """
+
+  schedule: str = 'paper'
+  scale: float = 1.0
+  peak_learning_rate: float = 7e-4
+  warmup_steps: int = 4000
+  b1: float = 0.9
+  b2: float = 0.98
+  eps: float = 1e-9
+  clip_norm: float = 0.0
+  accumulate: int = 1
+
+  def __post_init__(self):
+    if self.schedule not in SCHEDULES:
+      raise UserError(f'optimizer.schedule must be one of {", ".join(SCHEDULES)}; '
+                      f'got {self.schedule!r}')
+    for name in ('scale', 'peak_learning_rate', 'eps'):
+      if not getattr(self, name) > 0:
+        raise UserError(f'optimizer.{name} must be above 0; got {getattr(self, name)}')
+    for name in ('b1', 'b2'):
+      if not 0 <= getattr(self, name) < 1:
+        raise UserError(f'optimizer.{name} must be at least 0 and below 1; '
+                        f'got {getattr(self, name)}')
+    if self.warmup_steps < 1:
+      raise UserError(f'optimizer.warmup_steps must be at least 1; got {self.warmup_steps}')
+    if not self.clip_norm >= 0:
+      raise UserError(f'optimizer.clip_norm must be at least 0; got {self.clip_norm}')
+    if self.accumulate < 1:
+      raise UserError(f'optimizer.accumulate must be at least 1; got {self.accumulate}')
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+  """How long, on how much at a time, and what is done along the way.
+
+  Attributes:
+    steps: updates in the run.
+    tokens_per_batch: target positions in a batch, over all devices.
+    label_smoothing: ε of section 5.4.
+    log_every: updates between two lines of metrics.
+    eval_every: updates between two evaluations on the validation split.
+    checkpoint_every: updates between two checkpoints; an evaluation that beats
+      all before it saves one as well.
+    keep: how many of the latest checkpoints are kept, beside the best.
+    patience: evaluations in a row without a better validation BLEU after which
+      the run stops; 0 never stops early.
+    init_from: directory of a run whose best weights, and vocabulary, this run
+      starts from; empty starts from random weights.
+  """
+
+  steps: int = 100_000
+  tokens_per_batch: int = 25_600
+  label_smoothing: float = 0.1
+  log_every: int = 100
+  eval_every: int = 1000
+  checkpoint_every: int = 1000
+  keep: int = 5
+  patience: int = 0
+  init_from: str = ''
+
+  def __post_init__(self):
+    for name in ('steps', 'tokens_per_batch', 'log_every', 'eval_every', 'checkpoint_every',
+                 'keep'):
+      if getattr(self, name) < 1:
+        raise UserError(f'train.{name} must be at least 1; got {getattr(self, name)}')
+    if not 0.0 <= self.label_smoothing < 1.0:
+      raise UserError(f'train.label_smoothing must be at least 0 and below 1; '
+                      f'got {self.label_smoothing}')
+    if self.patience < 0:
+      raise UserError(f'train.patience must be at least 0; got {self.patience}')
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+  """How many ways arrays are split over the devices; −1 takes the devices that are left.
+
+  Attributes:
+    data: ways to split the rows of a batch.
+    fsdp: ways to split the rows, and each parameter along one of its axes too.
+    tensor: ways to split heads, the feed-forward's inner width and the vocabulary.
+  """
+
+  data: int = -1
+  fsdp: int = 1
+  tensor: int = 1
+
+  def __post_init__(self):
+    sizes = (self.data, self.fsdp, self.tensor)
+    if any(size < 1 and size != -1 for size in sizes) or sizes.count(-1) > 1:
+      raise UserError(f'mesh sizes must be at least 1, and at most one of them −1; got '
+                      f'data={self.data}, fsdp={self.fsdp}, tensor={self.tensor}')

@@ -1,0 +1,259 @@
+"""Training from the first step, or the last checkpoint, to the end."""
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from transformer.data.batch import Batch
+from transformer.model.flops import peak_flops, train_flops_per_token
+from transformer.model.transformer import Transformer
+from transformer.training.checkpoints import Checkpoints
+from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
+from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.reporting import Reporter
+from transformer.training.step import (
+  TrainState,
+  init_params,
+  init_state,
+  make_eval_step,
+  make_train_step,
+)
+
+
+class Settings(Protocol):
+  """The groups of a config that training reads."""
+
+  optimizer: OptimizerConfig
+  train: TrainConfig
+  mesh: MeshConfig
+  seed: int
+
+
+class NumberedBatches(Protocol):
+  """Training batches that can be had from any step on."""
+
+  def iterate(self, start: int, stop: int) -> Iterator[Batch]:
+    """Yields batches `start` … `stop − 1`."""
+
+
+class Outcome(NamedTuple):
+  """How training ended.
+
+  Attributes:
+    step: updates made.
+    resumed_from: step of the checkpoint that it went on from, or None.
+    best_step: the evaluation with the best validation BLEU, or None.
+    best_bleu: its BLEU, or None.
+    out_of_patience: whether it stopped before `train.steps`.
+  """
+
+  step: int
+  resumed_from: int | None
+  best_step: int | None
+  best_bleu: float | None
+  out_of_patience: bool
+
+
+def train(settings: Settings, model: Transformer, batches: NumberedBatches,
+          valid_batches: Sequence[Batch], score: Callable[[Any], float],
+          workdir: str | os.PathLike, initial_params=None) -> Outcome:
+  """Trains until `train.steps`, or until patience runs out, from where `workdir` left off.
+
+  Args:
+    settings: the config's groups that training reads.
+    model: what to train.
+    batches: the batch of every step.
+    valid_batches: the validation split, packed.
+    score: gives the validation BLEU of parameters.
+    workdir: the run's directory; checkpoints, metrics and TensorBoard go there.
+    initial_params: what a new run starts from; None draws it from the seed.
+
+  Returns:
+    How it ended.
+
+  Raises:
+    UserError: the mesh fits neither the devices nor the batch.
+  """
+  config = settings.train
+  rows, length = valid_batches[0].target_tokens.shape
+  mesh = make_mesh(settings.mesh, rows)
+  schedule = make_schedule(settings.optimizer, model.config.model_dim, config.steps)
+  optimizer = make_optimizer(settings.optimizer, schedule)
+  checkpoints = Checkpoints(Path(workdir) / 'checkpoints', keep=config.keep)
+  state, history, resumed_from = _start(settings, model, optimizer, checkpoints, mesh,
+                                        initial_params)
+  start = int(state.step)
+  sharding = jax.tree.map(lambda leaf: leaf.sharding, state)
+  train_step = jax.jit(
+      make_train_step(model, optimizer, label_smoothing=config.label_smoothing,
+                      seed=settings.seed, accumulate=settings.optimizer.accumulate),
+      in_shardings=(sharding, batch_sharding(mesh)),
+      out_shardings=(sharding, replicated(mesh)), donate_argnums=0)
+  eval_step = jax.jit(make_eval_step(model), in_shardings=(sharding.params, batch_sharding(mesh)))
+
+  reporter = Reporter(workdir, start, config.steps)
+  meter = Meter(history['meter'], rows * length, _flops_share(model, mesh.size))
+  reporter.say(f'step {start}: {mesh.size} {jax.devices()[0].device_kind} device(s), '
+               f'{sum(leaf.size for leaf in jax.tree.leaves(state.params)):,} parameters, '
+               f'{rows} rows of {length} target positions a batch')
+
+  def settle(step, metrics):
+    """Takes in the metrics of a step, once the device has been given the next one."""
+    meter.add(jax.device_get(metrics))
+    if step % config.log_every == 0 or step == config.steps:
+      values = meter.take(float(schedule(step - 1)))
+      reporter.write(step, values, {'loss': f'{values["train/loss"]:.3f}',
+                                    'tokens/s': f'{values["tokens_per_second"]:,.0f}'})
+    reporter.advance(step)
+
+  try:
+    pending = None
+    out_of_patience = _out_of_patience(history['evaluations'], config.patience)
+    stop = start if out_of_patience else config.steps
+    for step, batch in enumerate(batches.iterate(start, stop) if start < stop else (), start + 1):
+      state, metrics = train_step(state, batch)
+      if pending:
+        settle(*pending)
+      pending = (step, metrics)
+      last = step == config.steps
+      evaluate = last or step % config.eval_every == 0
+      if not (evaluate or step % config.checkpoint_every == 0):
+        continue
+      settle(*pending)
+      pending = None
+      bleu, improved = None, False
+      if evaluate:
+        values = _evaluate(eval_step, score, state.params, valid_batches)
+        bleu = values['valid/bleu']
+        improved = all(bleu > each['valid/bleu'] for each in history['evaluations'])
+        history['evaluations'].append({'step': step, **values})
+        out_of_patience = _out_of_patience(history['evaluations'], config.patience)
+        reporter.write(step, values, {'valid loss': f'{values["valid/loss"]:.3f}',
+                                      'valid BLEU': f'{bleu:.2f}' + ' (best)' * improved})
+      if last or improved or out_of_patience or step % config.checkpoint_every == 0:
+        checkpoints.save(state, {**history, 'meter': meter.sums}, bleu)
+      if out_of_patience:
+        break
+      meter.restart_clock()
+  finally:
+    checkpoints.close()
+    reporter.close()
+  best = _best(history['evaluations'])
+  return Outcome(int(state.step), resumed_from, best and best['step'], best and best['valid/bleu'],
+                 out_of_patience)
+
+
+class Meter:
+  """Sums of what steps report, since the last line of metrics.
+
+  The sums are saved with a checkpoint, so that a resumed run's lines are those of
+  an uninterrupted one. Speed is measured afresh in each process, and without the
+  step that compiles.
+  """
+
+  def __init__(self, sums: dict[str, float], positions: int, flops_share: float | None):
+    """Starts from saved sums.
+
+    Args:
+      sums: from an earlier `Meter`, or empty.
+      positions: target positions in a batch.
+      flops_share: share of the devices' peak that one target token a second
+        takes, or None if the peak is not known.
+    """
+    self.sums = dict(sums)
+    self._positions = positions
+    self._flops_share = flops_share
+    self._clock: float | None = None
+    self._seconds = 0.0
+    self._timed_tokens = 0.0
+
+  def add(self, metrics: dict[str, Any]):
+    """Adds one step's metrics."""
+    now = time.perf_counter()
+    if self._clock is not None:
+      self._seconds += now - self._clock
+      self._timed_tokens += float(metrics['weight'])
+    self._clock = now
+    for name, value in {**metrics, 'steps': 1}.items():
+      self.sums[name] = self.sums.get(name, 0.0) + float(value)
+
+  def restart_clock(self):
+    """Leaves out the time since the last step, which went into something else."""
+    self._clock = time.perf_counter()
+
+  def take(self, learning_rate: float) -> dict[str, float]:
+    """The metrics of the steps since the last call, and starts anew."""
+    sums, tokens = self.sums, max(self.sums['weight'], 1.0)
+    speed = self._timed_tokens / self._seconds if self._seconds else 0.0
+    values = {
+        'train/loss': sums['loss'] / tokens,
+        'train/perplexity': _exp(sums['nll'] / tokens),
+        'train/gradient_norm': sums['gradient_norm'] / sums['steps'],
+        'train/learning_rate': learning_rate,
+        'train/fill': sums['weight'] / (sums['steps'] * self._positions),
+        'tokens_per_second': speed,
+    }
+    if self._flops_share is not None:
+      values['flops_utilisation'] = speed * self._flops_share
+    self.sums = {}
+    self._seconds = self._timed_tokens = 0.0
+    return values
+
+
+def _start(settings, model, optimizer, checkpoints, mesh, initial_params):
+  """The state to go on from, its history, and the step of its checkpoint if it has one."""
+  def new_state(params) -> TrainState:
+    return init_state(params, optimizer)
+
+  params_shape = jax.eval_shape(lambda: init_params(model, settings.seed))
+  shape = jax.eval_shape(new_state, params_shape)
+  sharding = state_shardings(mesh, shape)
+  steps = checkpoints.steps()
+  if steps:
+    like = jax.tree.map(lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype,
+                                                                 sharding=where), shape, sharding)
+    state, history = checkpoints.restore(steps[-1], like)
+    return state, history, steps[-1]
+  if initial_params is None:
+    initial_params = init_params(model, settings.seed)
+  state = jax.jit(new_state, out_shardings=sharding)(initial_params)
+  return state, {'evaluations': [], 'meter': {}}, None
+
+
+def _evaluate(eval_step, score, params, valid_batches: Iterable[Batch]) -> dict[str, float]:
+  """Loss and perplexity a real token, without smoothing, and BLEU."""
+  totals = [eval_step(params, batch) for batch in valid_batches]
+  sums = {name: sum(float(each[name]) for each in totals) for name in ('nll', 'weight')}
+  loss = sums['nll'] / max(sums['weight'], 1.0)
+  return {'valid/loss': loss, 'valid/perplexity': _exp(loss), 'valid/bleu': score(params)}
+
+
+def _best(evaluations):
+  """The evaluation with the best BLEU, the first of equals; None if there is none."""
+  return max(evaluations, key=lambda each: each['valid/bleu'], default=None)
+
+
+def _out_of_patience(evaluations, patience: int) -> bool:
+  """Whether the last `patience` evaluations in a row did not beat what came before them."""
+  if not patience or not evaluations:
+    return False
+  best = evaluations.index(_best(evaluations))
+  return len(evaluations) - 1 - best >= patience
+
+
+def _flops_share(model: Transformer, devices: int) -> float | None:
+  peak = peak_flops(jax.devices()[0].device_kind)
+  if peak is None:
+    return None
+  return train_flops_per_token(model.config, model.vocabulary_size) / (peak * devices)
+
+
+def _exp(loss: float) -> float:
+  """exp, or infinity where it overflows."""
+  return math.exp(loss) if loss < 700 else math.inf

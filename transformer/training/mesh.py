@@ -1,0 +1,87 @@
+"""Which device holds which part of an array: the mesh, and the rules, in one place."""
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from transformer.errors import UserError
+from transformer.training.config import MeshConfig
+
+# By the last names on a parameter's path: what splits each of its axes. An
+# optimizer's moments end on the names of their parameters, and follow them.
+_SPLITS = {
+    ('query', 'kernel'): ('fsdp', 'tensor', None),
+    ('key', 'kernel'): ('fsdp', 'tensor', None),
+    ('value', 'kernel'): ('fsdp', 'tensor', None),
+    ('query', 'bias'): ('tensor', None),
+    ('key', 'bias'): ('tensor', None),
+    ('value', 'bias'): ('tensor', None),
+    ('inner', 'kernel'): ('fsdp', 'tensor'),
+    ('inner', 'bias'): ('tensor',),
+    ('outer', 'kernel'): ('tensor', 'fsdp'),
+    ('source_embedding', 'table'): ('tensor', 'fsdp'),
+    ('target_embedding', 'table'): ('tensor', 'fsdp'),
+    ('output', 'kernel'): ('tensor', None, 'fsdp'),
+    ('output',): ('tensor', 'fsdp'),
+}
+
+
+def make_mesh(config: MeshConfig, rows: int) -> Mesh:
+  """Arranges all devices as configured.
+
+  Args:
+    config: how many ways to split; −1 takes what is left.
+    rows: rows of a batch, which `data` and `fsdp` split.
+
+  Returns:
+    A mesh with axes `data`, `fsdp` and `tensor`.
+
+  Raises:
+    UserError: the sizes do not multiply to the number of devices, or do not
+      divide the rows.
+  """
+  sizes = [config.data, config.fsdp, config.tensor]
+  devices = jax.device_count()
+  named = f'data={config.data}, fsdp={config.fsdp}, tensor={config.tensor}'
+  if -1 in sizes:
+    given = -int(np.prod(sizes))
+    if devices % given:
+      raise UserError(f'the mesh must divide the {devices} devices; got {named}')
+    sizes[sizes.index(-1)] = devices // given
+  if np.prod(sizes) != devices:
+    raise UserError(f'the mesh must use all {devices} devices; got {named}')
+  if rows % (sizes[0] * sizes[1]):
+    raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows of a '
+                    f'batch, train.tokens_per_batch / data.max_length = {rows}')
+  return jax.make_mesh(tuple(sizes), ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3)
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+  """Splits the rows of a batch, or anything else with one leading axis, over the mesh."""
+  return NamedSharding(mesh, PartitionSpec(('data', 'fsdp')))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+  """The same on every device."""
+  return NamedSharding(mesh, PartitionSpec())
+
+
+def state_shardings(mesh: Mesh, state):
+  """Applies the rules of this file to parameters, or to a whole training state.
+
+  Args:
+    mesh: from `make_mesh`.
+    state: a pytree of arrays or of their shapes.
+
+  Returns:
+    The same pytree of shardings. An axis that its mesh axis does not divide is
+    not split.
+  """
+  def sharding(path, leaf):
+    names = tuple(str(getattr(key, 'key', getattr(key, 'name', key))) for key in path[-2:])
+    splits = _SPLITS.get(names) or _SPLITS.get(names[-1:], ())
+    return NamedSharding(mesh, PartitionSpec(*(
+        axis if axis and size % mesh.shape[axis] == 0 else None
+        for axis, size in zip(splits, leaf.shape, strict=False))))
+
+  return jax.tree_util.tree_map_with_path(sharding, state)

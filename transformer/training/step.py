@@ -1,0 +1,144 @@
+"""One update, and one evaluation, as pure functions; callers jit, shard and donate."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from transformer.data.batch import BOS_ID, Batch
+from transformer.model.transformer import Transformer
+from transformer.ops.losses import smoothed_cross_entropy
+
+
+class TrainState(NamedTuple):
+  """All that an update changes; arrays only.
+
+  Attributes:
+    step: int32 scalar, updates made.
+    params: the model's parameters, float32.
+    optimizer: optax's state.
+  """
+
+  step: jax.Array
+  params: Any
+  optimizer: Any
+
+
+def random_key(seed: int):
+  """The root of a run's randomness; `ops.dropout` counts on this generator."""
+  return jax.random.key(seed, impl='threefry2x32')
+
+
+def init_params(model: Transformer, seed: int):
+  """Random parameters, a function of the model and the seed alone."""
+  side = jnp.zeros((1, 2), jnp.int32)
+  return model.init(random_key(seed), side, side, side, side, side, side)['params']
+
+
+def init_state(params, optimizer: optax.GradientTransformation) -> TrainState:
+  """The state before the first update."""
+  return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+
+
+def shift_right(tokens_BT, positions_BT):
+  """The decoder's inputs: every target one place later, a begin token before each.
+
+  Args:
+    tokens_BT: int32 packed targets.
+    positions_BT: int32, a token's place in its own target.
+
+  Returns:
+    [B, T] int32: `BOS_ID` at position 0 of every target, elsewhere the token before.
+  """
+  before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
+  return jnp.where(positions_BT == 0, BOS_ID, before_BT)
+
+
+def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float, dropout_key=None):
+  """Sums of the loss over a batch's real target tokens.
+
+  Args:
+    model: the Transformer.
+    params: its parameters.
+    batch: packed rows.
+    label_smoothing: ε.
+    dropout_key: turns dropout on.
+
+  Returns:
+    The dict of `ops.losses.smoothed_cross_entropy`.
+  """
+  x_BTD, output_ND = model.apply(
+      {'params': params},
+      batch.source_tokens, batch.source_segments, batch.source_positions,
+      shift_right(batch.target_tokens, batch.target_positions),
+      batch.target_segments, batch.target_positions,
+      deterministic=dropout_key is None,
+      rngs=None if dropout_key is None else {'dropout': dropout_key})
+  return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, batch.target_segments > 0,
+                                label_smoothing)
+
+
+def make_train_step(model: Transformer, optimizer: optax.GradientTransformation, *,
+                    label_smoothing: float, seed: int, accumulate: int = 1) -> Callable:
+  """Builds the update.
+
+  Args:
+    model: the Transformer.
+    optimizer: from `make_optimizer`.
+    label_smoothing: ε.
+    seed: root of all dropout; the bits of a step are a function of (seed, step).
+    accumulate: number of parts that a batch's rows are cut into, one forward and
+      backward pass each. Sums are divided once, so the update is that of the
+      whole batch.
+
+  Returns:
+    A pure function (state, batch) -> (state, metrics). The metrics are float32
+    scalars: sums `loss`, `nll` and `weight` (real target tokens), and
+    `gradient_norm`, before clipping.
+  """
+
+  def sums(params, batch, key):
+    totals = batch_loss(model, params, batch, label_smoothing, key)
+    return totals['loss'], totals
+
+  gradient_of = jax.grad(sums, has_aux=True)
+
+  def train_step(state: TrainState, batch: Batch):
+    key = jax.random.fold_in(random_key(seed), state.step)
+    if accumulate == 1:
+      gradients, totals = gradient_of(state.params, batch, key)
+    else:
+      parts = jax.tree.map(lambda x: x.reshape(accumulate, -1, *x.shape[1:]), Batch(*batch))
+
+      def add_part(carry, part):
+        number, rows = part
+        return jax.tree.map(
+            jnp.add, carry, gradient_of(state.params, rows, jax.random.fold_in(key, number))), None
+
+      shapes = jax.eval_shape(gradient_of, state.params, jax.tree.map(lambda x: x[0], parts), key)
+      zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+      (gradients, totals), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
+    gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
+    updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, updates)
+    metrics = {**totals, 'gradient_norm': optax.global_norm(gradients)}
+    return TrainState(state.step + 1, params, optimizer_state), metrics
+
+  return train_step
+
+
+def make_eval_step(model: Transformer) -> Callable:
+  """Builds the evaluation of a batch.
+
+  Args:
+    model: the Transformer.
+
+  Returns:
+    A pure function (params, batch) -> sums `loss` (which is `nll`), `nll` and
+    `weight`, without smoothing or dropout.
+  """
+  def eval_step(params, batch: Batch):
+    return batch_loss(model, params, batch, 0.0)
+  return eval_step
