@@ -1,0 +1,1 @@
+"""Translation and its scores."""
