@@ -1,0 +1,27 @@
+"""Every setting with its default: the paper's base model, on no particular data.
+
+Not a run by itself; the other configs start from it. What each key means, and
+what it may be, stands in the docstrings of transformer/*/config.py.
+"""
+
+import dataclasses
+import types
+import typing
+
+import ml_collections
+
+from transformer.config import Config
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """All groups and keys of `transformer.config.Config`."""
+  defaults = Config()
+  config = ml_collections.ConfigDict(defaults.to_dict())
+  for group in dataclasses.fields(Config):
+    for key, kind in typing.get_type_hints(group.type).items() if (
+        dataclasses.is_dataclass(group.type)) else ():
+      # A key that is None by default must know its type before it can be overridden.
+      if isinstance(kind, types.UnionType):
+        config[group.name][key] = ml_collections.config_dict.placeholder(
+            next(each for each in typing.get_args(kind) if each is not type(None)))
+  return config

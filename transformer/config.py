@@ -1,0 +1,120 @@
+"""The door: every setting of a run, checked once and frozen.
+
+Configs reach it as nested dicts (an `ml_collections.ConfigDict`, or a run's
+`config.json`). Past it there are only the dataclasses of the rooms.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from transformer.data.config import DataConfig
+from transformer.errors import UserError
+from transformer.inference.config import DecodeConfig
+from transformer.model.config import ModelConfig
+from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """A run's settings by group; the defaults are the paper's base model."""
+
+  data: DataConfig = dataclasses.field(default_factory=DataConfig)
+  model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+  optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+  train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+  decode: DecodeConfig = dataclasses.field(default_factory=DecodeConfig)
+  mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
+  seed: int = 0
+
+  def __post_init__(self):
+    tokens, length = self.train.tokens_per_batch, self.data.max_length
+    if tokens % length:
+      raise UserError(f'train.tokens_per_batch must be a multiple of data.max_length, the target '
+                      f'positions in a row; got tokens_per_batch={tokens}, max_length={length}')
+    if tokens // length % self.optimizer.accumulate:
+      raise UserError(f'optimizer.accumulate must divide the rows of a batch, tokens_per_batch / '
+                      f'max_length = {tokens // length}; got {self.optimizer.accumulate}')
+    reach = length + self.decode.max_extra_length
+    if self.model.positions == 'learned' and self.model.max_positions < reach:
+      raise UserError(f'model.max_positions must reach data.max_length + decode.max_extra_length '
+                      f'= {reach} when positions are learned; got {self.model.max_positions}')
+    if self.seed < 0:
+      raise UserError(f'seed must be at least 0; got {self.seed}')
+
+  @classmethod
+  def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':
+    """Checks names and types, and freezes.
+
+    Args:
+      tree: groups of keys; what it leaves out takes its default.
+
+    Returns:
+      The frozen settings.
+
+    Raises:
+      UserError: a name that does not exist, a value of another type, or one that
+        its group refuses.
+    """
+    return _freeze(cls, tree, '')
+
+  def to_dict(self) -> dict[str, Any]:
+    """Nested plain dicts, what `from_dict` takes."""
+    return dataclasses.asdict(self)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  """Nested dicts as one dict of dotted names, such as `train.steps`."""
+  flat = {}
+  for name, value in tree.items():
+    if isinstance(value, Mapping):
+      flat.update(flatten(value, f'{prefix}{name}.'))
+    else:
+      flat[prefix + name] = value
+  return flat
+
+
+def _freeze(cls, tree, prefix):
+  """Builds the dataclass `cls` from a mapping whose names begin with `prefix`."""
+  if not isinstance(tree, Mapping):
+    raise UserError(f'config.{prefix.rstrip(".")} must be a group of keys; got {tree!r}')
+  kinds = typing.get_type_hints(cls)
+  values = {}
+  for name, value in tree.items():
+    if name not in kinds:
+      raise UserError(f'there is no key config.{prefix}{name}; {_suggestion(name, kinds, prefix)}')
+    kind = kinds[name]
+    if dataclasses.is_dataclass(kind):
+      values[name] = _freeze(kind, value, f'{prefix}{name}.')
+    else:
+      values[name] = _convert(kind, value, f'config.{prefix}{name}')
+  return cls(**values)
+
+
+def _suggestion(name, known, prefix):
+  nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+  if nearest:
+    return f'did you mean config.{prefix}{nearest[0]}?'
+  return f'the keys there are {", ".join(known)}'
+
+
+def _convert(kind, value, name):
+  """`value` as the annotated type; only what loses nothing is converted."""
+  origin = typing.get_origin(kind)
+  if origin is tuple:
+    if not isinstance(value, (tuple, list)):
+      raise UserError(f'{name} must be a tuple; got {value!r}')
+    item = typing.get_args(kind)[0]
+    return tuple(_convert(item, each, f'an item of {name}') for each in value)
+  if origin is types.UnionType:
+    if value is None:
+      return None
+    kind = next(each for each in typing.get_args(kind) if each is not type(None))
+  if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    return float(value)
+  if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+    raise UserError(f'{name} must be of type {kind.__name__}; got {value!r}')
+  return value

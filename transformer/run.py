@@ -1,0 +1,76 @@
+"""A run that lies on disk, ready to be used."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from transformer.config import Config
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.model.transformer import Transformer
+from transformer.training import run_directory
+from transformer.training.checkpoints import Checkpoints
+from transformer.training.step import init_params
+
+
+class Run(NamedTuple):
+  """A trained model and what it takes to use it.
+
+  Attributes:
+    config: the settings that it was trained with.
+    vocabulary: its vocabulary.
+    model: its shape.
+    params: its parameters.
+    steps: the checkpoints that the parameters come from, ascending; several if
+      they are an average.
+  """
+
+  config: Config
+  vocabulary: Vocabulary
+  model: Transformer
+  params: Any
+  steps: list[int]
+
+
+def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int = 1) -> Run:
+  """Loads a run from its directory and nothing else.
+
+  Args:
+    workdir: the run's directory.
+    checkpoint: `best` by validation BLEU, `latest`, or a step.
+    average: how many checkpoints to average the parameters of: the chosen one
+      and those kept before it.
+
+  Returns:
+    The run.
+
+  Raises:
+    UserError: the directory holds no run, or not the checkpoints asked for.
+  """
+  workdir = Path(workdir).expanduser()
+  settings = run_directory.read_config(workdir)
+  if settings is None:
+    raise UserError(f'{workdir} holds no run: there is no {run_directory.CONFIG} in it')
+  config = Config.from_dict(settings)
+  if not (workdir / run_directory.CHECKPOINTS).is_dir():
+    raise UserError(f'{workdir / run_directory.CHECKPOINTS} does not exist, so there is no '
+                    f'checkpoint; train the run first')
+  vocabulary = Vocabulary.load(workdir / run_directory.VOCABULARY)
+  model = Transformer(config.model, vocabulary.size)
+  checkpoints = Checkpoints(workdir / run_directory.CHECKPOINTS, read_only=True)
+  try:
+    chosen = checkpoints.resolve(checkpoint)
+    steps = [step for step in checkpoints.steps() if step <= chosen][-average:]
+    if len(steps) < average:
+      raise UserError(f'there are {len(steps)} checkpoints up to step {chosen}, fewer than the '
+                      f'{average} to average; lower --average, or train with a larger train.keep')
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    like = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here),
+        jax.eval_shape(lambda: init_params(model, config.seed)))
+    params = checkpoints.average_params(steps, like)
+  finally:
+    checkpoints.close()
+  return Run(config, vocabulary, model, params, steps)
