@@ -1,0 +1,118 @@
+"""Scores a run on a split of its data, or translates text with it.
+
+  python eval.py --workdir=DIR                                   # its test split
+  python eval.py --workdir=DIR --split=valid --beam_size=1
+  python eval.py --workdir=DIR --source=FILE --reference=FILE
+  python eval.py --workdir=DIR --source=- --output=-  < in.txt   # only translate
+
+Translations come in the order and number of the input's lines. Scores are
+printed, and written to DIR/eval/.
+"""
+
+import dataclasses
+import sys
+import time
+from pathlib import Path
+
+from absl import flags, logging
+
+from transformer import command_line
+from transformer.data.sources import STANDARD_INPUT, open_corpus, read_lines
+from transformer.errors import UserError
+from transformer.inference.bleu import corpus_bleu
+from transformer.inference.translate import Translator
+from transformer.run import load_run
+from transformer.training import run_directory
+
+_WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
+_SPLIT = flags.DEFINE_string('split', None, 'test, valid, train, or a split or prefix of the '
+                             'data by its own name. The default without --source is test.')
+_SOURCE = flags.DEFINE_string('source', None, 'A file to translate, or - for standard input.')
+_REFERENCE = flags.DEFINE_multi_string('reference', [], 'A file of translations to score '
+                                       'against; may be given more than once.')
+_CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
+_AVERAGE = flags.DEFINE_integer('average', 1, 'Average the parameters of this many checkpoints.')
+_OUTPUT = flags.DEFINE_string('output', None, 'Where translations go, or - for standard output.')
+_BEAM_SIZE = flags.DEFINE_integer('beam_size', None, 'Beams; default: the run\'s config.')
+_ALPHA = flags.DEFINE_float('alpha', None, 'Length penalty; default: the run\'s config.')
+_DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if it has moved.')
+
+
+def main(_):
+  """Wires flags to a run."""
+  if not _WORKDIR.value:
+    raise UserError('--workdir=DIR is needed, the directory of a run')
+  if _SOURCE.value and _SPLIT.value:
+    raise UserError('--split and --source exclude each other')
+  if _REFERENCE.value and not _SOURCE.value:
+    raise UserError('--reference needs --source; a split brings its own')
+  if _AVERAGE.value < 1:
+    raise UserError(f'--average must be at least 1; got {_AVERAGE.value}')
+  run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
+  changes = {'beam_size': _BEAM_SIZE.value, 'alpha': _ALPHA.value}
+  decode = dataclasses.replace(run.config.decode, **{
+      name: value for name, value in changes.items() if value is not None})
+
+  sources, references, name = _read(run.config.data)
+  translate = Translator(run.model, run.vocabulary, decode, run.config.data.max_length)
+  started = time.perf_counter()
+  answers = translate(run.params, sources)
+  seconds = time.perf_counter() - started
+  translations = [answer.text for answer in answers]
+  cut = sum(answer.cut for answer in answers)
+  if cut:
+    logging.warning('%d of %d sources were longer than data.max_length=%d tokens and were cut',
+                    cut, len(sources), run.config.data.max_length)
+
+  output = _OUTPUT.value or (None if references else '-')
+  if output == '-':
+    sys.stdout.reconfigure(encoding='utf-8', newline='\n')
+    sys.stdout.writelines(line + '\n' for line in translations)
+    sys.stdout.flush()
+  elif output:
+    path = Path(output).expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(''.join(line + '\n' for line in translations), encoding='utf-8', newline='\n')
+  if not references:
+    return
+  bleu = corpus_bleu(translations, references, decode.bleu_tokenize)
+  result = {
+      'bleu': bleu.score, 'signature': bleu.signature, 'details': bleu.details, 'text': name,
+      'sentences': len(sources), 'cut_sources': cut, 'steps': run.steps,
+      'decode': dataclasses.asdict(decode), 'seconds': seconds}
+  steps = '-'.join(str(step) for step in {run.steps[0]: 0, run.steps[-1]: 0})
+  stem = f'{name}.step{steps}.beam{decode.beam_size}.alpha{decode.alpha:g}'
+  path = Path(_WORKDIR.value).expanduser() / run_directory.EVALUATIONS / f'{stem}.json'
+  run_directory.write_json(path, result)
+  # Standard output belongs to the translations if they go there.
+  print(f'{bleu.details}\n{bleu.signature}\n'
+        f'{name}: BLEU {bleu.score:.2f}, {len(sources)} sentences in {seconds:.1f} s, '
+        f'step {steps}, beam {decode.beam_size}, alpha {decode.alpha:g}; also in {path}',
+        file=sys.stderr if output == '-' else sys.stdout)
+
+
+def _read(data):
+  """The sentences to translate, their references, and a name for the pair."""
+  if _SOURCE.value:
+    references = [read_lines(path) for path in _REFERENCE.value]
+    sources = read_lines(_SOURCE.value)
+    for path, lines in zip(_REFERENCE.value, references, strict=True):
+      if len(lines) != len(sources):
+        raise UserError(f'source and reference must have a line for each other; {_SOURCE.value} '
+                        f'has {len(sources)} lines, {path} has {len(lines)}')
+    name = 'stdin' if _SOURCE.value == STANDARD_INPUT else Path(_SOURCE.value).name
+    return sources, references, name
+  if _DATA_DIR.value:
+    data = dataclasses.replace(data, dir=_DATA_DIR.value)
+  asked = _SPLIT.value or 'test'
+  split = {'test': data.test, 'valid': data.valid, 'train': data.train[0]}.get(asked, asked)
+  corpus = open_corpus(data, split)
+  for note in corpus.notes:
+    logging.warning('%s', note)
+  pairs = [corpus[i] for i in range(len(corpus))]
+  sources, references = (list(side) for side in zip(*pairs, strict=True))
+  return sources, [references], split.replace('/', '_')
+
+
+if __name__ == '__main__':
+  command_line.run(main)
