@@ -60,7 +60,7 @@ def _summed_losses_forward(smoothing, x_BTD, output_ND, targets_BT, weights_BT):
     x, targets, weights = chunk
     losses, probabilities = _chunk_losses(smoothing, output_ND, *chunk)
     vocabulary = output_ND.shape[0]
-    is_target = targets[..., None] == jnp.arange(vocabulary, dtype=targets.dtype)
+    is_target = jax.nn.one_hot(targets, vocabulary, dtype=jnp.bool_)
     wanted = jnp.where(is_target, 1.0 - smoothing + smoothing / vocabulary,
                        smoothing / vocabulary)
     error = ((probabilities - wanted) * weights[..., None]).astype(x.dtype)
