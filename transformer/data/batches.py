@@ -64,7 +64,7 @@ class TrainingBatches:
       seed: the run's root seed.
 
     Raises:
-      UserError: there is no pair to train on.
+      UserError: there is no pair to train on, or a weight takes none of its corpus.
     """
     self._source = Sentences.concatenate([corpus.source for corpus in corpora])
     self._target = Sentences.concatenate([corpus.target for corpus in corpora])
@@ -72,6 +72,10 @@ class TrainingBatches:
       raise UserError('the training set has no pair left to train on; '
                       'see the counts of what was dropped, and data.max_length')
     self._sizes = [len(corpus) for corpus in corpora]
+    for size, weight in zip(self._sizes, weights, strict=True):
+      if size and not round(weight * size):
+        raise UserError(f'data.train_weights must take at least one pair of each corpus; '
+                        f'{weight} of {size} pairs is none')
     self._weights = list(weights)
     self._shape = shape
     self._seed = seed

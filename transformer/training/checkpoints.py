@@ -1,6 +1,7 @@
 """Checkpoints of a run; the one file that knows Orbax."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,19 @@ import orbax.checkpoint as ocp
 from transformer.errors import UserError
 from transformer.training.step import TrainState
 
-_METRIC = 'valid/bleu'
+def best_evaluation(evaluations: Sequence[dict[str, float]]) -> dict[str, float] | None:
+  """The evaluation with the best validation BLEU, the first of equals; None if there is none."""
+  return max(evaluations, key=lambda each: each['valid/bleu'], default=None)
 
 
-def _rank(metrics: dict[str, float]) -> tuple[float, float]:
-  """Orders checkpoints by BLEU; of equals the earlier is better."""
-  return metrics[_METRIC], -metrics['step']
+class _KeepStep:
+  """Orbax's policy to keep one step, which changes from time to time."""
+
+  step: int | None = None
+
+  def should_preserve(self, checkpoints, *, context):
+    del context
+    return [each.step == self.step for each in checkpoints]
 
 
 class Checkpoints:
@@ -36,22 +44,26 @@ class Checkpoints:
       read_only: for those who only look.
     """
     self._directory = Path(directory).absolute()
-    policy = ocp.checkpoint_managers
+    self._best = _KeepStep()
+    policies = ocp.checkpoint_managers
     self._manager = ocp.CheckpointManager(self._directory, options=ocp.CheckpointManagerOptions(
         create=not read_only, read_only=read_only, cleanup_tmp_directories=not read_only,
-        preservation_policy=policy.AnyPreservationPolicy([
-            policy.LatestN(keep),
-            policy.BestN(get_metric_fn=_rank, n=1, keep_checkpoints_without_metrics=False)])))
+        save_interval_steps=0 if read_only else 1,
+        preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), self._best])))
 
   def steps(self) -> list[int]:
     """The steps that have a checkpoint, ascending."""
     return sorted(self._manager.all_steps())
 
   def best_step(self) -> int | None:
-    """The step of the best validation BLEU, or None if none was evaluated."""
-    scored = [(_rank(metrics), step) for step in self.steps()
-              if (metrics := self._manager.metrics(step))]
-    return max(scored)[1] if scored else None
+    """The step of the best validation BLEU, or None if no checkpoint was evaluated."""
+    steps = self.steps()
+    if not steps:
+      return None
+    evaluations = [each for each in self._history(steps[-1])['evaluations']
+                   if each['step'] in steps]
+    best = best_evaluation(evaluations)
+    return best and best['step']
 
   def resolve(self, which: str) -> int:
     """The step that `best`, `latest` or a number stands for.
@@ -73,22 +85,20 @@ class Checkpoints:
                       f'{", ".join(map(str, steps))}; got {which!r}')
     return int(which)
 
-  def save(self, state: TrainState, history: dict[str, Any], bleu: float | None):
+  def save(self, state: TrainState, history: dict[str, Any]):
     """Starts to write a checkpoint; returns once the state may be changed again.
 
     Args:
       state: what to save, at its own step.
-      history: JSON data to keep with it.
-      bleu: the validation BLEU of these parameters, if they were evaluated.
+      history: JSON data to keep with it; its `evaluations`, which have their
+        `step` and `valid/bleu`, decide which checkpoint is kept as the best.
     """
-    step = int(state.step)
+    best = best_evaluation(history['evaluations'])
+    self._best.step = best and best['step']
     rest = {'step': state.step, 'optimizer': state.optimizer}
-    self._manager.save(
-        step,
-        args=ocp.args.Composite(params=ocp.args.StandardSave(state.params),
-                                rest=ocp.args.StandardSave(rest),
-                                history=ocp.args.JsonSave(history)),
-        metrics=None if bleu is None else {_METRIC: bleu, 'step': step})
+    self._manager.save(int(state.step), args=ocp.args.Composite(
+        params=ocp.args.StandardSave(state.params), rest=ocp.args.StandardSave(rest),
+        history=ocp.args.JsonSave(history)))
 
   def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
     """Reads a whole checkpoint.
@@ -117,6 +127,10 @@ class Checkpoints:
     for step in steps[1:]:
       total = jax.tree.map(jnp.add, total, self.restore_params(step, like))
     return jax.tree.map(lambda leaf: leaf / len(steps), total)
+
+  def _history(self, step: int) -> dict[str, Any]:
+    return self._manager.restore(
+        step, args=ocp.args.Composite(history=ocp.args.JsonRestore())).history
 
   def close(self):
     """Waits until everything is written."""

@@ -12,7 +12,7 @@ import jax
 from transformer.data.batch import Batch
 from transformer.model.flops import peak_flops, train_flops_per_token
 from transformer.model.transformer import Transformer
-from transformer.training.checkpoints import Checkpoints
+from transformer.training.checkpoints import Checkpoints, best_evaluation
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
@@ -127,7 +127,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
         continue
       settle(*pending)
       pending = None
-      bleu, improved = None, False
+      improved = False
       if evaluate:
         values = _evaluate(eval_step, score, state.params, valid_batches)
         bleu = values['valid/bleu']
@@ -137,14 +137,14 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
         reporter.write(step, values, {'valid loss': f'{values["valid/loss"]:.3f}',
                                       'valid BLEU': f'{bleu:.2f}' + ' (best)' * improved})
       if last or improved or out_of_patience or step % config.checkpoint_every == 0:
-        checkpoints.save(state, {**history, 'meter': meter.sums}, bleu)
+        checkpoints.save(state, {**history, 'meter': meter.sums})
       if out_of_patience:
         break
       meter.restart_clock()
   finally:
     checkpoints.close()
     reporter.close()
-  best = _best(history['evaluations'])
+  best = best_evaluation(history['evaluations'])
   return Outcome(int(state.step), resumed_from, best and best['step'], best and best['valid/bleu'],
                  out_of_patience)
 
@@ -234,16 +234,11 @@ def _evaluate(eval_step, score, params, valid_batches: Iterable[Batch]) -> dict[
   return {'valid/loss': loss, 'valid/perplexity': _exp(loss), 'valid/bleu': score(params)}
 
 
-def _best(evaluations):
-  """The evaluation with the best BLEU, the first of equals; None if there is none."""
-  return max(evaluations, key=lambda each: each['valid/bleu'], default=None)
-
-
 def _out_of_patience(evaluations, patience: int) -> bool:
   """Whether the last `patience` evaluations in a row did not beat what came before them."""
   if not patience or not evaluations:
     return False
-  best = evaluations.index(_best(evaluations))
+  best = evaluations.index(best_evaluation(evaluations))
   return len(evaluations) - 1 - best >= patience
 
 

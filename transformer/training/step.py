@@ -123,7 +123,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    metrics = {**totals, 'gradient_norm': optax.global_norm(gradients)}
+    metrics = {**totals, 'gradient_norm': optax.tree.norm(gradients)}
     return TrainState(state.step + 1, params, optimizer_state), metrics
 
   return train_step

@@ -1,0 +1,65 @@
+"""One tiny model and its batches, for all tests of training."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from transformer.data.batch import EOS_ID, Batch
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+
+VOCABULARY = 23
+ROWS, SOURCE_LENGTH, TARGET_LENGTH = 4, 13, 11
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """The groups that training reads."""
+
+  optimizer: OptimizerConfig = OptimizerConfig(schedule='constant', peak_learning_rate=0.01,
+                                               warmup_steps=3)
+  train: TrainConfig = TrainConfig(steps=12, tokens_per_batch=ROWS * TARGET_LENGTH, log_every=4,
+                                   eval_every=5, checkpoint_every=5, keep=2)
+  mesh: MeshConfig = MeshConfig()
+  seed: int = 7
+
+
+def make_batch(step: int, rows: int = ROWS) -> Batch:
+  """Two pairs in every row, a function of the step."""
+  rng = np.random.default_rng([5, step])
+
+  def side(length, sizes):
+    arrays = np.zeros((3, rows, length), np.int32)
+    for row in range(rows):
+      start = 0
+      for segment, size in enumerate(sizes, 1):
+        tokens, segments, positions = arrays[:, row, start:start + size]
+        tokens[:] = [*rng.integers(4, VOCABULARY, size - 1), EOS_ID]
+        segments[:] = segment
+        positions[:] = np.arange(size)
+        start += size
+    return arrays
+
+  return Batch(*side(SOURCE_LENGTH, (5, 7)), *side(TARGET_LENGTH, (3, 5)))
+
+
+class NumberedBatches:
+  """Batches by number; dies on the way to `fatal`, as a killed process would."""
+
+  def __init__(self, fatal: int | None = None):
+    self._fatal = fatal
+
+  def iterate(self, start, stop):
+    for step in range(start, stop):
+      if step == self._fatal:
+        raise InterruptedError(f'killed before step {step}')
+      yield make_batch(step)
+
+
+@pytest.fixture(scope='session')
+def model() -> Transformer:
+  """Small, with dropout, so that randomness must resume too."""
+  return Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.2,
+                                 norm='pre'), VOCABULARY)

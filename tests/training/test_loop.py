@@ -1,0 +1,155 @@
+"""Runs that are stopped and resumed, scored, kept and given up."""
+
+import dataclasses
+import json
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from tests.training.conftest import NumberedBatches, Settings, make_batch
+from transformer.training.checkpoints import Checkpoints
+from transformer.training.loop import Meter, train
+from transformer.training.step import init_params
+
+WALL_CLOCK = {'tokens_per_second', 'flops_utilisation'}
+
+
+def run(model, workdir, *, fatal=None, scores=None, **changes):
+  """Trains with a validation score that is scripted, or that depends on all parameters."""
+  settings = Settings()
+  settings = dataclasses.replace(settings, train=dataclasses.replace(settings.train, **changes))
+  remaining = iter(scores or ())
+
+  def score(params):
+    if scores:
+      return next(remaining)
+    return float(sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(jax.device_get(params))))
+
+  return train(settings, model, NumberedBatches(fatal), [make_batch(100)], score, workdir)
+
+
+def rows_of(workdir):
+  """metrics.jsonl without what a clock decides."""
+  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
+          for line in lines]
+
+
+def final_state(workdir):
+  """Everything that the last checkpoint holds."""
+  checkpoints = Checkpoints(workdir / 'checkpoints', read_only=True)
+  last = checkpoints.steps()[-1]
+  found = checkpoints._manager.restore(last)
+  checkpoints.close()
+  return {'params': found['params'], 'rest': found['rest'], 'history': found['history']}
+
+
+@pytest.fixture(scope='module')
+def uninterrupted(model, tmp_path_factory):
+  """A run that nothing happened to."""
+  workdir = tmp_path_factory.mktemp('uninterrupted')
+  outcome = run(model, workdir)
+  return workdir, outcome
+
+
+@pytest.mark.parametrize('fatal', [3, 7, 11])
+def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(model, uninterrupted, tmp_path, fatal):
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path, fatal=fatal)
+  outcome = run(model, tmp_path)
+  whole, whole_outcome = uninterrupted
+  chex.assert_trees_all_equal(final_state(tmp_path), final_state(whole))
+  assert rows_of(tmp_path) == rows_of(whole)
+  assert outcome == whole_outcome._replace(resumed_from={3: None, 7: 5, 11: 10}[fatal])
+
+
+def test_finished_run_is_left_alone(model, uninterrupted):
+  workdir, outcome = uninterrupted
+  before = rows_of(workdir), final_state(workdir)
+  again = run(model, workdir, fatal=0)
+  assert again == outcome._replace(resumed_from=12)
+  assert again.step == 12
+  assert rows_of(workdir) == before[0]
+  chex.assert_trees_all_equal(final_state(workdir), before[1])
+
+
+def test_metrics_say_what_was_trained_on(uninterrupted):
+  rows = rows_of(uninterrupted[0])
+  assert [(row['step'], 'train/loss' in row, 'valid/bleu' in row) for row in rows] == [
+      (4, True, False), (5, False, True), (8, True, False), (10, False, True),
+      (12, True, False), (12, False, True)]
+  for row in rows:
+    if 'train/loss' in row:
+      assert row['train/fill'] == pytest.approx(8 / 11)
+      assert row['train/perplexity'] < np.exp(row['train/loss'] / 0.9)
+    else:
+      assert row['valid/perplexity'] == pytest.approx(np.exp(row['valid/loss']))
+
+
+def test_latest_and_best_checkpoints_are_kept(model, tmp_path):
+  outcome = run(model, tmp_path, steps=10, eval_every=1, checkpoint_every=1, keep=2,
+                scores=[1, 2, 9, 3, 9, 4, 5, 6, 7, 8])
+  assert (outcome.best_step, outcome.best_bleu) == (3, 9)
+  checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
+  assert checkpoints.steps() == [3, 9, 10]
+  assert checkpoints.resolve('best') == 3
+  assert checkpoints.resolve('latest') == 10
+  assert checkpoints.resolve('9') == 9
+  with pytest.raises(ValueError, match="best, latest or one of the steps 3, 9, 10; got '4'"):
+    checkpoints.resolve('4')
+  checkpoints.close()
+
+
+def test_better_evaluation_is_saved_between_regular_checkpoints(model, tmp_path):
+  run(model, tmp_path, steps=8, eval_every=2, checkpoint_every=100, keep=1, scores=[1, 3, 2, 2])
+  checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
+  assert checkpoints.steps() == [4, 8]
+  checkpoints.close()
+
+
+def test_patience_ends_a_run_for_good(model, tmp_path):
+  outcome = run(model, tmp_path, steps=12, eval_every=2, patience=2, scores=[5, 6, 6, 4, 9, 9])
+  assert outcome.out_of_patience
+  assert (outcome.step, outcome.best_step) == (8, 4)
+  again = run(model, tmp_path, steps=12, eval_every=2, patience=2, fatal=0)
+  assert (again.step, again.out_of_patience) == (8, True)
+  more = run(model, tmp_path, steps=12, eval_every=2, patience=3, scores=[7, 8])
+  assert (more.step, more.best_step, more.resumed_from) == (12, 12, 8)
+
+
+def test_parameters_to_start_from_are_where_training_starts(model, tmp_path):
+  settings = dataclasses.replace(Settings(), train=dataclasses.replace(
+      Settings().train, steps=1, eval_every=1, checkpoint_every=1))
+  other = init_params(model, 99)
+  chex.assert_trees_all_equal_shapes(other, init_params(model, settings.seed))
+  seen = []
+  train(settings, model, NumberedBatches(), [make_batch(100)],
+        lambda params: seen.append(jax.device_get(params)) or 0.0, tmp_path,
+        initial_params=other)
+  # One step of Adam moves a parameter by no more than the learning rate.
+  change = jax.tree.map(lambda a, b: np.abs(a - b).max(), seen[0], jax.device_get(other))
+  assert max(jax.tree.leaves(change)) <= 0.0101
+
+
+def test_torn_and_later_lines_are_cut_on_resuming(model, uninterrupted, tmp_path):
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path, fatal=7)
+  with (tmp_path / 'metrics.jsonl').open('a') as lines:
+    lines.write('{"step": 6, "train/loss": 1.0}\n{"step": 7, "tra')
+  run(model, tmp_path)
+  assert rows_of(tmp_path) == rows_of(uninterrupted[0])
+
+
+def test_meter_divides_sums_once():
+  meter = Meter({}, positions=20, flops_share=None)
+  meter.add({'loss': 30.0, 'nll': 10.0, 'weight': 10.0, 'gradient_norm': 1.0})
+  meter.add({'loss': 2.0, 'nll': 2.0, 'weight': 2.0, 'gradient_norm': 4.0})
+  values = meter.take(0.5)
+  assert values['train/loss'] == pytest.approx(32 / 12)
+  assert values['train/perplexity'] == pytest.approx(np.exp(1.0))
+  assert values['train/gradient_norm'] == pytest.approx(2.5)
+  assert values['train/fill'] == pytest.approx(12 / 40)
+  assert values['train/learning_rate'] == 0.5
+  assert meter.sums == {}
