@@ -1,6 +1,6 @@
 """One tiny model and its batches, for all tests of training."""
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,8 +14,7 @@ VOCABULARY = 23
 ROWS, SOURCE_LENGTH, TARGET_LENGTH = 4, 13, 11
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
   """The groups that training reads."""
 
   optimizer: OptimizerConfig = OptimizerConfig(schedule='constant', peak_learning_rate=0.01,

@@ -19,7 +19,7 @@ WALL_CLOCK = {'tokens_per_second', 'flops_utilisation'}
 def run(model, workdir, *, fatal=None, scores=None, **changes):
   """Trains with a validation score that is scripted, or that depends on all parameters."""
   settings = Settings()
-  settings = dataclasses.replace(settings, train=dataclasses.replace(settings.train, **changes))
+  settings = settings._replace(train=dataclasses.replace(settings.train, **changes))
   remaining = iter(scores or ())
 
   def score(params):
@@ -120,7 +120,7 @@ def test_patience_ends_a_run_for_good(model, tmp_path):
 
 
 def test_parameters_to_start_from_are_where_training_starts(model, tmp_path):
-  settings = dataclasses.replace(Settings(), train=dataclasses.replace(
+  settings = Settings(train=dataclasses.replace(
       Settings().train, steps=1, eval_every=1, checkpoint_every=1))
   other = init_params(model, 99)
   chex.assert_trees_all_equal_shapes(other, init_params(model, settings.seed))

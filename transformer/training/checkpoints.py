@@ -12,6 +12,7 @@ import orbax.checkpoint as ocp
 from transformer.errors import UserError
 from transformer.training.step import TrainState
 
+
 def best_evaluation(evaluations: Sequence[dict[str, float]]) -> dict[str, float] | None:
   """The evaluation with the best validation BLEU, the first of equals; None if there is none."""
   return max(evaluations, key=lambda each: each['valid/bleu'], default=None)
@@ -41,14 +42,13 @@ class Checkpoints:
     Args:
       directory: where `STEP/` folders lie; made if it is to be written to.
       keep: how many of the latest checkpoints to keep, beside the best.
-      read_only: for those who only look.
+      read_only: for those who only look: nothing is made or cleaned up.
     """
     self._directory = Path(directory).absolute()
     self._best = _KeepStep()
     policies = ocp.checkpoint_managers
     self._manager = ocp.CheckpointManager(self._directory, options=ocp.CheckpointManagerOptions(
-        create=not read_only, read_only=read_only, cleanup_tmp_directories=not read_only,
-        save_interval_steps=0 if read_only else 1,
+        create=not read_only, cleanup_tmp_directories=not read_only,
         preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), self._best])))
 
   def steps(self) -> list[int]:

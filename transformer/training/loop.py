@@ -221,8 +221,10 @@ def _start(settings, model, optimizer, checkpoints, mesh, initial_params):
     state, history = checkpoints.restore(steps[-1], like)
     return state, history, steps[-1]
   if initial_params is None:
-    initial_params = init_params(model, settings.seed)
-  state = jax.jit(new_state, out_shardings=sharding)(initial_params)
+    state = jax.jit(lambda: new_state(init_params(model, settings.seed)),
+                    out_shardings=sharding)()
+  else:
+    state = jax.jit(new_state, out_shardings=sharding)(initial_params)
   return state, {'evaluations': [], 'meter': {}}, None
 
 

@@ -1,0 +1,123 @@
+"""Translation: lines stay aligned, and a sentence does not notice its company."""
+
+import dataclasses
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.data.batch import BOS_ID, EOS_ID
+from transformer.data.vocabulary import Vocabulary
+from transformer.inference.config import DecodeConfig
+from transformer.inference.translate import Translator, make_search
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.training.step import init_params
+
+WORDS = 'the a cat dog house tree sees eats runs small green old under over and'.split()
+MAX_LENGTH = 29
+DECODE = DecodeConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
+
+
+@pytest.fixture(scope='module')
+def vocabulary():
+  rng = random.Random(0)
+  return Vocabulary.train((' '.join(rng.choices(WORDS, k=6)) for _ in range(300)), 290)
+
+
+@pytest.fixture(scope='module')
+def model(vocabulary):
+  return Transformer(ModelConfig(num_layers=2, model_dim=14, ff_dim=22, num_heads=2, norm='pre'),
+                     vocabulary.size)
+
+
+@pytest.fixture(scope='module')
+def params(model):
+  # Wider than trained ones, so that the model has opinions and its beams differ.
+  return jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+
+
+@pytest.fixture(scope='module', params=[1, 3], ids=['greedy', 'beam'])
+def translator(request, model, vocabulary):
+  config = dataclasses.replace(DECODE, beam_size=request.param)
+  return Translator(model, vocabulary, config, MAX_LENGTH)
+
+
+def sentences(count, seed=1):
+  rng = random.Random(seed)
+  return [' '.join(rng.choices(WORDS, k=rng.randint(1, 24))) for _ in range(count)]
+
+
+def test_answers_come_in_the_order_and_number_of_the_lines(translator, params):
+  lines = sentences(11)
+  answers = translator(params, lines)
+  assert len({answer.text for answer in answers}) > 5
+  order = list(range(11))
+  random.Random(2).shuffle(order)
+  assert translator(params, [lines[i] for i in order]) == [answers[i] for i in order]
+
+
+def test_translation_and_score_are_the_same_alone_and_in_company(translator, params):
+  lines = sentences(7)
+  together = translator(params, [*lines, *sentences(9, seed=3)])[:7]
+  assert [translator(params, [line])[0] for line in lines] == together
+
+
+def test_lines_without_words_stay_empty_and_in_place(translator, params):
+  line = 'the cat runs'
+  answers = translator(params, ['', line, '   ', '\t', line, ''])
+  assert [answer.text for answer in answers] == [
+      '', answers[1].text, '', '', answers[1].text, '']
+  assert answers[1].text
+  assert translator(params, []) == []
+
+
+def test_long_sources_are_cut_and_say_so(translator, params, vocabulary):
+  long = ' '.join(WORDS * 3)
+  short = 'a cat'
+  assert len(vocabulary.encode(long)) >= MAX_LENGTH
+  cut, whole = translator(params, [long, short])
+  assert (cut.cut, whole.cut) == (True, False)
+  kept = vocabulary.decode(vocabulary.encode(long)[:MAX_LENGTH - 1])
+  assert translator(params, [kept])[0] == cut._replace(cut=False)
+
+
+def source_batch(vocabulary, lines, length):
+  ids = [[*vocabulary.encode(line), EOS_ID] for line in lines]
+  source = np.zeros((len(lines), length), np.int32)
+  for row, each in enumerate(ids):
+    source[row, :len(each)] = each
+  return source, np.array([len(each) for each in ids], np.int32)
+
+
+def forced_log_probs(model, params, source, target):
+  """log p of every next token, from one forward pass without a cache: [T + 1, N]."""
+  inputs = np.array([[BOS_ID, *target]], np.int32)
+  ones, places = np.ones_like(inputs), np.arange(inputs.shape[1], dtype=np.int32)[None]
+  real = source[None, source > 0]
+  x, output = model.apply({'params': params}, real, np.ones_like(real),
+                          np.arange(real.shape[1], dtype=np.int32)[None], inputs, ones, places)
+  return np.asarray(jax.nn.log_softmax(jnp.einsum('BTD,ND->BTN', x, output)))[0]
+
+
+@pytest.mark.parametrize('beam_size', [1, 3])
+def test_search_with_caches_finds_what_whole_forward_passes_say(model, params, vocabulary,
+                                                                beam_size):
+  config = dataclasses.replace(DECODE, beam_size=beam_size)
+  source, lengths = source_batch(vocabulary, ['the cat', 'a small green tree runs'], 31)
+  limits = lengths + np.array([2, 7], np.int32)
+  found = jax.device_get(jax.jit(make_search(model, config))(params, source, limits))
+  for row in range(2):
+    for beam in range(beam_size):
+      length = found.lengths[row, beam]
+      target = found.tokens[row, beam, :length]
+      assert 0 < length <= limits[row]
+      log_probs = forced_log_probs(model, params, source[row], target)
+      chosen = log_probs[np.arange(length), target]
+      np.testing.assert_allclose(found.log_probs[row, beam], chosen.sum(), rtol=1e-4)
+      np.testing.assert_allclose(found.scores[row, beam],
+                                 chosen.sum() / ((5 + length) / 6) ** 0.6, rtol=1e-4)
+      if beam_size == 1:
+        np.testing.assert_array_equal(target, log_probs[:length].argmax(axis=-1))

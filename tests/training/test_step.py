@@ -1,0 +1,177 @@
+"""An update, by what it must not depend on and what it must do."""
+
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.training.conftest import VOCABULARY, make_batch
+from transformer.data.batch import BOS_ID, Batch
+from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.training.config import MeshConfig, OptimizerConfig
+from transformer.training.mesh import batch_sharding, make_mesh, state_shardings
+from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.step import (
+  batch_loss,
+  init_params,
+  init_state,
+  make_eval_step,
+  make_train_step,
+  shift_right,
+)
+
+CONSTANT = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1)
+
+
+def without_dropout(**changes):
+  config = ModelConfig(num_layers=1, model_dim=12, ff_dim=16, num_heads=2, dropout=0.0, norm='pre')
+  return Transformer(dataclasses.replace(config, **changes), VOCABULARY + 1)
+
+
+@functools.cache
+def initial(model):
+  return jax.jit(lambda: init_params(model, 3))()
+
+
+def make(model, *, smoothing=0.1, seed=0, accumulate=1, config=CONSTANT):
+  optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
+  state = init_state(initial(model), optimizer)
+  step = make_train_step(model, optimizer, label_smoothing=smoothing, seed=seed,
+                         accumulate=accumulate)
+  return step, state
+
+
+def test_inputs_are_targets_one_place_later():
+  tokens = jnp.array([[5, 6, 2, 7, 2, 0, 0]])
+  positions = jnp.array([[0, 1, 2, 0, 1, 0, 0]])
+  np.testing.assert_array_equal(
+      shift_right(tokens, positions),
+      [[BOS_ID, 5, 6, BOS_ID, 7, BOS_ID, BOS_ID]])
+
+
+def test_step_is_pure_and_numbered_dropout_is_not_repeated(model):
+  step, state = make(model)
+  batch = make_batch(0)
+  run = jax.jit(step)
+  once, metrics = run(state, batch)
+  again, _ = run(state, batch)
+  chex.assert_trees_all_equal(once, again)
+  assert int(once.step) == 1
+  _, later = run(state._replace(step=jnp.int32(5)), batch)
+  assert float(later['nll']) != float(metrics['nll'])
+  _, other_seed = jax.jit(make(model, seed=1)[0])(state, batch)
+  assert float(other_seed['nll']) != float(metrics['nll'])
+
+
+def test_gradient_is_of_the_mean_over_real_tokens():
+  model = without_dropout()
+  step, state = make(model, smoothing=0.0)
+  batch = make_batch(0)
+
+  def mean_loss(params):
+    x, output = model.apply(
+        {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,
+        shift_right(batch.target_tokens, batch.target_positions), batch.target_segments,
+        batch.target_positions)
+    logits = jnp.einsum('BTD,ND->BTN', x, output)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target_tokens)
+    real = batch.target_segments > 0
+    return jnp.sum(losses * real) / jnp.sum(real)
+
+  loss, gradients = jax.jit(jax.value_and_grad(mean_loss))(state.params)
+  _, metrics = jax.jit(step)(state, batch)
+  assert float(metrics['weight']) == 4 * (3 + 5)
+  np.testing.assert_allclose(metrics['loss'] / metrics['weight'], loss, rtol=1e-5)
+  np.testing.assert_allclose(metrics['gradient_norm'], optax.tree.norm(gradients), rtol=1e-4)
+
+
+@pytest.mark.parametrize('parts', [2, 4])
+def test_accumulated_update_is_that_of_the_whole_batch(parts):
+  model = without_dropout()
+  batch = make_batch(0)
+  # Rows of unequal weight, so that a mean of means would be another number.
+  batch = batch._replace(target_segments=batch.target_segments * np.array([[1], [0], [1], [1]]))
+  # Plain gradient descent: Adam would hide the gradient's scale.
+  results = []
+  for accumulate in (1, parts):
+    optimizer = optax.sgd(1.0)
+    state = init_state(initial(model), optimizer)
+    step = make_train_step(model, optimizer, label_smoothing=0.1, seed=0, accumulate=accumulate)
+    results.append(jax.jit(step)(state, batch))
+  chex.assert_trees_all_close(results[0][0].params, results[1][0].params, rtol=1e-4, atol=1e-6)
+  chex.assert_trees_all_close(results[0][1], results[1][1], rtol=1e-5)
+
+
+@functools.cache
+def losses_on(data, fsdp, tensor):
+  """Losses of three updates with dropout on a mesh of four devices, and the final state."""
+  model = without_dropout(dropout=0.3)
+  step, state = make(model)
+  mesh = make_mesh(MeshConfig(data=data, fsdp=fsdp, tensor=tensor), rows=4)
+  shardings = state_shardings(mesh, state)
+  state = jax.device_put(state, shardings)
+  step = jax.jit(step, in_shardings=(shardings, batch_sharding(mesh)),
+                 out_shardings=(shardings, None))
+  losses = []
+  for number in range(3):
+    state, metrics = step(state, make_batch(number))
+    losses.append(float(metrics['loss']))
+  return losses, state
+
+
+@pytest.mark.parametrize('sizes', [(1, 4, 1), (1, 1, 4), (2, 1, 2), (1, 2, 2), (2, 2, 1)])
+def test_every_mesh_takes_the_same_steps_dropout_included(sizes):
+  wanted, _ = losses_on(4, 1, 1)
+  found, state = losses_on(*sizes)
+  np.testing.assert_allclose(found, wanted, rtol=2e-5)
+  table = state.params['target_embedding']['table']
+  moment = state.optimizer[0].mu['target_embedding']['table']
+  for array in (table, moment):
+    shard = array.addressable_shards[0].data.shape
+    assert shard == (24 // sizes[2], 12 // sizes[1])
+
+
+@pytest.mark.parametrize(('config', 'message'), [
+    (MeshConfig(data=3), 'must use all 4 devices; got data=3'),
+    (MeshConfig(data=-1, tensor=3), 'must divide the 4 devices; got data=-1, fsdp=1, tensor=3'),
+    (MeshConfig(data=2, fsdp=2), 'data × mesh.fsdp = 4 must divide the rows.* = 6'),
+])
+def test_mesh_that_does_not_fit_is_refused(config, message):
+  with pytest.raises(UserError, match=message):
+    make_mesh(config, rows=6)
+
+
+def test_updates_learn_to_copy():
+  model = without_dropout(model_dim=24, ff_dim=32)
+  batch = make_batch(0)
+  batch = Batch(*batch[:3], *(array[:, :11] for array in batch[:3]))
+  step, state = make(model, smoothing=0.0)
+  step = jax.jit(step)
+  for _ in range(150):
+    state, metrics = step(state, batch)
+  assert float(metrics['nll'] / metrics['weight']) < 0.05
+
+
+def test_evaluation_has_neither_smoothing_nor_dropout(model):
+  params = initial(model)
+  batch = make_batch(0)
+  found = jax.jit(make_eval_step(model))(params, batch)
+  assert float(found['loss']) == float(found['nll'])
+  smoothed = jax.jit(lambda params: batch_loss(model, params, batch, 0.3))(params)
+  assert float(smoothed['loss']) != float(smoothed['nll'])
+  assert float(smoothed['nll']) == pytest.approx(float(found['nll']))
+
+
+def test_initial_parameters_depend_on_the_seed_alone(model):
+  again = jax.jit(lambda: init_params(model, 3))
+  chex.assert_trees_all_equal(again(), initial(model))
+  other = jax.jit(lambda: init_params(model, 4))()
+  assert not np.array_equal(other['target_embedding']['table'],
+                            initial(model)['target_embedding']['table'])
