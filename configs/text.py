@@ -1,0 +1,44 @@
+r"""Your own text: line-aligned files train, valid and test in one folder.
+
+  python train.py --config=configs/text.py --workdir=runs/mine --config.data.dir=DIR \
+      --config.data.source_language=en --config.data.target_language=de
+  python eval.py --workdir=runs/mine
+
+A model of 8 million parameters, for some ten thousand to a million pairs. Any
+key can be set on the command line in the same way.
+"""
+
+from configs import base
+
+
+def get_config():
+  """The settings."""
+  config = base.get_config()
+  config.data.source = 'text'
+  config.data.dir = 'data/text'
+  config.data.train = ('train',)
+  config.data.valid = 'valid'
+  config.data.test = 'test'
+  config.data.source_language = 'en'
+  config.data.target_language = 'de'
+  config.data.vocabulary_size = 8000
+  config.data.max_length = 128
+
+  config.model.num_layers = 4
+  config.model.model_dim = 256
+  config.model.ff_dim = 1024
+  config.model.num_heads = 4
+  config.model.dropout = 0.2
+  config.model.norm = 'pre'
+
+  config.optimizer.schedule = 'inverse_sqrt'
+  config.optimizer.peak_learning_rate = 2e-3
+  config.optimizer.warmup_steps = 2000
+
+  config.train.steps = 20_000
+  config.train.tokens_per_batch = 8192
+  config.train.log_every = 100
+  config.train.eval_every = 1000
+  config.train.checkpoint_every = 1000
+  config.train.patience = 5
+  return config

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Trains a small English-French model on the built-in phrasebook, scores it, and
+# shows what it does. Run again, it resumes, or says that training is done.
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+setup requirements.txt
+workdir="${1:-runs/quickstart}"
+.venv/bin/python train.py --config=configs/quickstart.py --workdir="$workdir"
+.venv/bin/python eval.py --workdir="$workdir" --examples=12

@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Runs every test; arguments go to pytest, such as: bash launch/test.sh tests/ops -k causal
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+setup requirements.txt tests/requirements.txt
+exec .venv/bin/python -m pytest "$@"
