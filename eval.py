@@ -35,6 +35,8 @@ _AVERAGE = flags.DEFINE_integer('average', 1, 'Average the parameters of this ma
 _OUTPUT = flags.DEFINE_string('output', None, 'Where translations go, or - for standard output.')
 _BEAM_SIZE = flags.DEFINE_integer('beam_size', None, 'Beams; default: the run\'s config.')
 _ALPHA = flags.DEFINE_float('alpha', None, 'Length penalty; default: the run\'s config.')
+_EXAMPLES = flags.DEFINE_integer('examples', 0, 'Print this many translations beside their '
+                                 'references, taken evenly from the text.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if it has moved.')
 
 
@@ -48,12 +50,21 @@ def main(_):
     raise UserError('--reference needs --source; a split brings its own')
   if _AVERAGE.value < 1:
     raise UserError(f'--average must be at least 1; got {_AVERAGE.value}')
+  if _OUTPUT.value and _OUTPUT.value != '-':
+    path = Path(_OUTPUT.value).expanduser()
+    if path.is_dir():
+      raise UserError(f'--output must name a file; {path} is a directory')
+    command_line.check_folder('output', path.parent)
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   changes = {'beam_size': _BEAM_SIZE.value, 'alpha': _ALPHA.value}
   decode = dataclasses.replace(run.config.decode, **{
       name: value for name, value in changes.items() if value is not None})
 
   sources, references, name = _read(run.config.data)
+  if references:
+    if not sources:
+      raise UserError(f'there is nothing to score; {_SOURCE.value} is empty')
+    command_line.check_folder('workdir', Path(_WORKDIR.value).expanduser())
   translate = Translator(run.model, run.vocabulary, decode, run.config.data.max_length)
   started = time.perf_counter()
   answers = translate(run.params, sources)
@@ -85,10 +96,20 @@ def main(_):
   path = Path(_WORKDIR.value).expanduser() / run_directory.EVALUATIONS / f'{stem}.json'
   run_directory.write_json(path, result)
   # Standard output belongs to the translations if they go there.
+  people = sys.stderr if output == '-' else sys.stdout
+  for index in _spread(_EXAMPLES.value, len(sources)):
+    print(f'  source       {sources[index]}\n  reference    {references[0][index]}\n'
+          f'  translation  {translations[index]}\n', file=people)
   print(f'{bleu.details}\n{bleu.signature}\n'
         f'{name}: BLEU {bleu.score:.2f}, {len(sources)} sentences in {seconds:.1f} s, '
         f'step {steps}, beam {decode.beam_size}, alpha {decode.alpha:g}; also in {path}',
-        file=sys.stderr if output == '-' else sys.stdout)
+        file=people)
+
+
+def _spread(count: int, total: int) -> list[int]:
+  """Up to `count` indices, evenly from 0 … total − 1."""
+  count = min(count, total)
+  return [index * total // count for index in range(count)]
 
 
 def _read(data):

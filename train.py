@@ -2,7 +2,8 @@
 
   python train.py --config=configs/NAME.py --workdir=DIR [--config.group.key=value …]
 
-A directory that holds a run is resumed.
+A directory that holds a run is resumed. The keys, with their defaults, are in
+configs/base.py, and what they mean in transformer/*/config.py.
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ from transformer.model.transformer import Transformer
 from transformer.run import Run, load_run
 from transformer.training import run_directory
 from transformer.training.loop import train
+from transformer.training.mesh import make_mesh
 from transformer.training.step import init_params
 
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'The config file.')
@@ -36,6 +38,11 @@ def main(_):
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = Path(_WORKDIR.value).expanduser()
   resuming = _is_resumed(workdir, config)
+  # What depends on the devices is refused before anything is read or written.
+  if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
+    raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '
+                    f'{jax.default_backend()} here; set --config.model.attention=reference')
+  make_mesh(config.mesh, config.train.tokens_per_batch // config.data.max_length)
 
   corpora = open_corpora(config.data)
   origin = load_run(config.train.init_from) if config.train.init_from and not resuming else None
@@ -67,8 +74,7 @@ def main(_):
 
 def _is_resumed(workdir: Path, config: Config) -> bool:
   """Whether the directory holds this very run."""
-  if workdir.exists() and not workdir.is_dir():
-    raise UserError(f'--workdir must be a directory; {workdir} is a file')
+  command_line.check_folder('workdir', workdir)
   old = run_directory.read_config(workdir)
   if old is not None:
     run_directory.check_same_run(workdir, flatten(Config.from_dict(old).to_dict()),

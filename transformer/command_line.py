@@ -1,14 +1,19 @@
 """How the commands start, and how they end when a person made a mistake."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from absl import app, flags, logging
 
+from transformer.config import check_name
 from transformer.errors import UserError
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Checked before ml_collections meets them, whose errors for unknown names are many.
+_OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)')
 
 
 def run(main: Callable[[Sequence[str]], None]):
@@ -26,13 +31,43 @@ def run(main: Callable[[Sequence[str]], None]):
   app.run(guarded, flags_parser=_parse)
 
 
+def check_folder(flag: str, folder: Path):
+  """Refuses a folder that could not be made or written to, before the work that it is for.
+
+  Args:
+    flag: the flag that it comes from.
+    folder: it need not exist.
+
+  Raises:
+    UserError: it is a file, or under one, or may not be written to.
+  """
+  there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+  if not there.is_dir():
+    raise UserError(f'--{flag} needs a directory; {there} is a file')
+  if not os.access(there, os.W_OK):
+    raise UserError(f'--{flag} needs a directory to write to; {there} may not be written to')
+
+
 def _parse(argv):
-  """Parses flags; for an unknown config key, ml_collections raises other things than absl does."""
+  """Parses flags, and loads the config that they name."""
   try:
-    return flags.FLAGS(argv)
-  except (flags.Error, KeyError, AttributeError, TypeError, ValueError, OSError) as error:
-    message = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-    sys.exit(f'error: {" ".join(str(message).split())}')
+    for argument in argv[1:]:
+      if override := _OVERRIDE.match(argument):
+        check_name(override[1])
+    remaining = flags.FLAGS(argv)
+    if 'config' in flags.FLAGS and flags.FLAGS.config is not None:
+      flags.FLAGS.config.keys()  # ml_collections tells of a missing file on first use.
+    return remaining
+  except (UserError, flags.Error, OSError) as error:
+    sys.exit(f'error: {_in_one_line(error)}')
+
+
+def _in_one_line(error: Exception) -> str:
+  """What went wrong; absl and ml_collections wrap it in a story, or in a whole traceback."""
+  lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+  if isinstance(error, OSError):
+    return f'the config cannot be loaded: {lines[-1].rpartition("] ")[2]}'
+  return ' '.join(dict.fromkeys((lines[0], lines[-1])))
 
 
 def _is_ours_or_urgent(record) -> bool:

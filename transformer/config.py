@@ -77,6 +77,22 @@ def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
   return flat
 
 
+def check_name(name: str):
+  """Refuses a dotted name, such as `train.step`, that is no key and no group.
+
+  Raises:
+    UserError: names the nearest that is one.
+  """
+  kind, prefix = Config, ''
+  for part in name.split('.'):
+    kinds = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+    if not kinds:
+      raise UserError(f'there is no key config.{name}; config.{prefix[:-1]} is a value')
+    if part not in kinds:
+      raise UserError(_unknown(part, kinds, prefix))
+    kind, prefix = kinds[part], f'{prefix}{part}.'
+
+
 def _freeze(cls, tree, prefix):
   """Builds the dataclass `cls` from a mapping whose names begin with `prefix`."""
   if not isinstance(tree, Mapping):
@@ -85,7 +101,7 @@ def _freeze(cls, tree, prefix):
   values = {}
   for name, value in tree.items():
     if name not in kinds:
-      raise UserError(f'there is no key config.{prefix}{name}; {_suggestion(name, kinds, prefix)}')
+      raise UserError(_unknown(name, kinds, prefix))
     kind = kinds[name]
     if dataclasses.is_dataclass(kind):
       values[name] = _freeze(kind, value, f'{prefix}{name}.')
@@ -94,11 +110,11 @@ def _freeze(cls, tree, prefix):
   return cls(**values)
 
 
-def _suggestion(name, known, prefix):
+def _unknown(name, known, prefix):
   nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-  if nearest:
-    return f'did you mean config.{prefix}{nearest[0]}?'
-  return f'the keys there are {", ".join(known)}'
+  hint = (f'did you mean config.{prefix}{nearest[0]}?' if nearest
+          else f'the keys there are {", ".join(known)}')
+  return f'there is no key config.{prefix}{name}; {hint}'
 
 
 def _convert(kind, value, name):

@@ -1,10 +1,12 @@
 """A run that lies on disk, ready to be used."""
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from absl import logging
 
 from transformer.config import Config
 from transformer.data.vocabulary import Vocabulary
@@ -58,7 +60,11 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     raise UserError(f'{workdir / run_directory.CHECKPOINTS} does not exist, so there is no '
                     f'checkpoint; train the run first')
   vocabulary = Vocabulary.load(workdir / run_directory.VOCABULARY)
-  model = Transformer(config.model, vocabulary.size)
+  shape = config.model
+  if shape.attention == 'cudnn' and jax.default_backend() != 'gpu':
+    logging.info('there is no GPU: attention takes the reference path')
+    shape = dataclasses.replace(shape, attention='reference')
+  model = Transformer(shape, vocabulary.size)
   checkpoints = Checkpoints(workdir / run_directory.CHECKPOINTS, read_only=True)
   try:
     chosen = checkpoints.resolve(checkpoint)

@@ -59,6 +59,9 @@ class DataConfig:
                       f'both are {self.source_language!r}')
     if not self.train:
       raise UserError('data.train must name at least one corpus; got none')
+    if not all((*self.train, self.valid)):
+      raise UserError(f'data.train and data.valid must not hold an empty name; '
+                      f'got train={self.train}, valid={self.valid!r}')
     if self.train_weights and len(self.train_weights) != len(self.train):
       raise UserError(f'data.train_weights must hold one number for each corpus of data.train; '
                       f'got {len(self.train_weights)} for {len(self.train)}')

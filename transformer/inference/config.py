@@ -31,8 +31,8 @@ class DecodeConfig:
     for name in ('beam_size', 'max_extra_length', 'batch_size'):
       if getattr(self, name) < 1:
         raise UserError(f'decode.{name} must be at least 1; got {getattr(self, name)}')
-    if not self.alpha >= 0:
-      raise UserError(f'decode.alpha must be at least 0; got {self.alpha}')
+    if not 0 <= self.alpha < float('inf'):
+      raise UserError(f'decode.alpha must be at least 0 and finite; got {self.alpha}')
     if self.bleu_tokenize not in BLEU_TOKENIZERS:
       raise UserError(f'decode.bleu_tokenize must be one of {", ".join(BLEU_TOKENIZERS)}; '
                       f'got {self.bleu_tokenize!r}')

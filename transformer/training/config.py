@@ -41,8 +41,8 @@ class OptimizerConfig:
       raise UserError(f'optimizer.schedule must be one of {", ".join(SCHEDULES)}; '
                       f'got {self.schedule!r}')
     for name in ('scale', 'peak_learning_rate', 'eps'):
-      if not getattr(self, name) > 0:
-        raise UserError(f'optimizer.{name} must be above 0; got {getattr(self, name)}')
+      if not 0 < getattr(self, name) < float('inf'):
+        raise UserError(f'optimizer.{name} must be above 0 and finite; got {getattr(self, name)}')
     for name in ('b1', 'b2'):
       if not 0 <= getattr(self, name) < 1:
         raise UserError(f'optimizer.{name} must be at least 0 and below 1; '

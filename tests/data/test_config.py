@@ -1,0 +1,49 @@
+"""Every setting of `config.data` that makes no sense is refused in a line that names it."""
+
+import dataclasses
+import re
+
+import pytest
+
+from transformer.data.config import SMALLEST_VOCABULARY, DataConfig
+from transformer.errors import UserError
+
+TEXT = {'source': 'text', 'dir': 'somewhere'}
+
+
+@pytest.mark.parametrize(('changes', 'message'), [
+    ({'source': 'csv'}, "data.source must be one of tfds, text; got 'csv'"),
+    ({'name': ''}, 'data.name must name a TFDS translation set'),
+    ({'source': 'text'}, 'data.dir must name the folder of the text files; set --config.data.dir'),
+    ({'source_language': ''}, 'data.source_language and data.target_language must both be set'),
+    ({'target_language': ''}, 'data.source_language and data.target_language must both be set'),
+    ({'target_language': 'en'}, "must differ; both are 'en'"),
+    ({'train': ()}, 'data.train must name at least one corpus; got none'),
+    ({'train': ('a', '')}, "must not hold an empty name; got train=('a', ''), valid='validation'"),
+    ({'valid': ''}, "must not hold an empty name; got train=('train',), valid=''"),
+    ({'train_weights': (1.0, 2.0)}, 'one number for each corpus of data.train; got 2 for 1'),
+    ({'train': ('a', 'b'), 'train_weights': (1.0,)}, 'got 1 for 2'),
+    ({'train_weights': (0.0,)}, 'data.train_weights must be positive; got (0.0,)'),
+    ({'train_weights': (-1.0,)}, 'data.train_weights must be positive; got (-1.0,)'),
+    ({'train_weights': (float('inf'),)}, 'data.train_weights must be positive; got (inf,)'),
+    ({'train_weights': (float('nan'),)}, 'data.train_weights must be positive; got (nan,)'),
+    ({'vocabulary_size': SMALLEST_VOCABULARY - 1}, 'at least 264 (256 bytes and the control '
+                                                   'symbols); got 263'),
+    ({'max_length': 1}, 'data.max_length must be at least 2, a token and the end token; got 1'),
+])
+def test_what_makes_no_sense_is_refused(changes, message):
+  with pytest.raises(UserError, match=re.escape(message)) as raised:
+    DataConfig(**changes)
+  assert '\n' not in str(raised.value)
+
+
+@pytest.mark.parametrize('changes', [
+    TEXT, {**TEXT, 'name': ''}, {'dir': 'elsewhere'}, {'max_length': 2},
+    {'vocabulary_size': SMALLEST_VOCABULARY}, {'train_weights': (0.5,)},
+    {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},
+])
+def test_what_lies_on_the_right_side_of_a_bound_is_taken(changes):
+  config = DataConfig(**changes)
+  assert {name: getattr(config, name) for name in changes} == changes
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    config.max_length = 3

@@ -1,0 +1,142 @@
+"""A run's corpora: what is opened, encoded, counted and fingerprinted under which names."""
+
+import chex
+import numpy as np
+import pytest
+
+from transformer.data import corpora as corpora_module
+from transformer.data.config import DataConfig
+from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.sources import open_corpus
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+
+WORDS = ['man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']
+MAX_LENGTH = 19
+LONG = ' '.join(WORDS * 3)
+
+
+def text(count, seed):
+  rng = np.random.default_rng(seed)
+  return [' '.join(rng.choice(WORDS, rng.integers(1, 4))) for _ in range(count)]
+
+
+def write(folder, prefix, source, target):
+  for language, lines in (('en', source), ('de', target)):
+    (folder / f'{prefix}.{language}').write_text(''.join(f'{line}\n' for line in lines),
+                                                 encoding='utf-8')
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('text')
+  write(folder, 'one', [*text(31, 1), '', LONG, 'dog', LONG],
+        [*text(31, 2), 'hund', 'a', LONG, LONG])
+  write(folder, 'two', text(17, 3), text(17, 4))
+  write(folder, 'valid', [*text(11, 5), LONG, ''], [*text(11, 6), 'rot', LONG])
+  write(folder, 'hopeless', [LONG, ''], ['a', 'b'])
+  return folder
+
+
+@pytest.fixture(scope='module')
+def vocabulary(folder):
+  return Vocabulary.train([*text(31, 1), *text(31, 2)] * 3, 300)
+
+
+def config_of(folder, **changes) -> DataConfig:
+  return DataConfig(**{
+      'source': 'text', 'dir': str(folder), 'train': ('one', 'two'), 'valid': 'valid',
+      'source_language': 'en', 'target_language': 'de', 'max_length': MAX_LENGTH, **changes})
+
+
+def encode(config, vocabulary, seed=0):
+  return encode_corpora(config, open_corpora(config), vocabulary, 5 * MAX_LENGTH, seed)
+
+
+def pairs_in(batches):
+  return sum(int(batch.target_segments.max(axis=1).sum()) for batch in batches)
+
+
+def epoch(batches):
+  return [batches[step] for step in range(batches.batches_in_epoch())]
+
+
+def test_corpora_are_opened_by_the_names_of_the_config(folder):
+  config = config_of(folder)
+  corpora = open_corpora(config)
+  assert list(corpora.train) == ['one', 'two']
+  for name, corpus in (*corpora.train.items(), ('valid', corpora.valid)):
+    assert list(corpus) == list(open_corpus(config, name))
+  assert corpora.fingerprints() == {
+      'train one': open_corpus(config, 'one').fingerprint,
+      'train two': open_corpus(config, 'two').fingerprint,
+      'valid': open_corpus(config, 'valid').fingerprint}
+  assert len(set(corpora.fingerprints().values())) == 3
+
+
+def test_the_vocabulary_sees_every_training_sentence_and_no_other(folder):
+  corpora = open_corpora(config_of(folder))
+  expected = [side for name in ('one', 'two') for pair in corpora.train[name] for side in pair]
+  assert list(corpora.training_text()) == expected and len(expected) == 2 * (35 + 17)
+
+
+def test_what_is_odd_about_a_file_is_said(folder, tmp_path, monkeypatch):
+  write(tmp_path, 'one', ['dog\r'], ['hund'])
+  write(tmp_path, 'valid', ['man'], ['mann\r'])
+  said = []
+  monkeypatch.setattr(corpora_module.logging, 'warning',
+                      lambda message, *values: said.append(message % values))
+  open_corpora(config_of(tmp_path, train=('one',)))
+  assert len(said) == 2 and 'one.en' in said[0] and 'valid.de' in said[1]
+
+
+def test_counts_are_kept_by_corpus(folder, vocabulary):
+  encoded = encode(config_of(folder), vocabulary)
+  assert encoded.counts == {
+      'train one': {'kept': 31, 'dropped: empty side': 1, 'dropped: source too long': 2,
+                    'dropped: target too long': 1},
+      'train two': {'kept': 17, 'dropped: empty side': 0, 'dropped: source too long': 0,
+                    'dropped: target too long': 0},
+      'valid': {'kept': 13, 'cut: source too long': 1, 'cut: target too long': 1}}
+  assert pairs_in(epoch(encoded.batches)) == 31 + 17
+  assert pairs_in(encoded.valid_batches) == 13
+
+
+def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
+  for weights, pairs in (((1.0, 1.0), 48), ((2.0, 1.0), 79), ((1.0, 3.0), 82), ((), 48)):
+    batches = encode(config_of(folder, train_weights=weights), vocabulary).batches
+    assert pairs_in(epoch(batches)) == pairs
+
+
+def test_batches_have_the_shape_that_is_configured(folder, vocabulary):
+  encoded = encode(config_of(folder), vocabulary)
+  for batch in (encoded.batches[0], *encoded.valid_batches):
+    chex.assert_shape([batch.target_tokens, batch.target_segments], (5, MAX_LENGTH))
+    chex.assert_equal_shape([batch.source_tokens, encoded.batches[3].source_tokens])
+    assert batch.source_tokens.shape[1] >= MAX_LENGTH
+
+
+def test_the_seed_decides_training_batches_and_not_scoring_ones(folder, vocabulary):
+  one, again, other = (encode(config_of(folder), vocabulary, seed) for seed in (3, 3, 4))
+  chex.assert_trees_all_equal(one.batches[5], again.batches[5])
+  assert not np.array_equal(one.batches[5].target_tokens, other.batches[5].target_tokens)
+  chex.assert_trees_all_equal(one.valid_batches, other.valid_batches)
+
+
+def test_batches_hold_the_text(folder, vocabulary):
+  encoded = encode(config_of(folder), vocabulary)
+  config = config_of(folder)
+  wanted = sorted(pair for name in ('one', 'two') for pair in open_corpus(config, name)
+                  if all(0 < len(vocabulary.encode(side)) < MAX_LENGTH for side in pair))
+  found = []
+  for batch in epoch(encoded.batches):
+    for row in zip(*batch, strict=True):
+      found += [tuple(vocabulary.decode(tokens[segments == i])
+                      for tokens, segments in (row[:2], row[3:5]))
+                for i in range(1, row[1].max() + 1)]
+  assert sorted(found) == wanted
+
+
+def test_a_training_set_of_which_nothing_is_left_is_an_error(folder, vocabulary):
+  with pytest.raises(UserError, match='no pair left to train on'):
+    encode(config_of(folder, train=('hopeless',)), vocabulary)

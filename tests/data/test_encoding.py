@@ -1,0 +1,138 @@
+"""What encoding leaves out is counted; what it keeps ends with the end token, in order."""
+
+import chex
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer.data import encoding
+from transformer.data.batch import EOS_ID
+from transformer.data.encoding import Sentences, encode_for_scoring, encode_for_training
+
+MAX_LENGTH = 7
+
+
+class Spelling:
+  """A vocabulary of numbers: the sentence `5 9` has the ids 5 and 9."""
+
+  def encode_batch(self, sentences):
+    return [[int(word) for word in sentence.split()] for sentence in sentences]
+
+
+def sentence(length, first=11):
+  return ' '.join(str(first + i) for i in range(length))
+
+
+def pairs_of(*lengths):
+  """Pairs of the given lengths, no two with the same ids."""
+  return [(sentence(source, 1000 * (i + 1)), sentence(target, 1000 * (i + 1) + 500))
+          for i, (source, target) in enumerate(lengths)]
+
+
+def ids(text):
+  return [int(word) for word in text.split()]
+
+
+SHAPES = st.lists(st.tuples(st.integers(0, 2 * MAX_LENGTH), st.integers(0, 2 * MAX_LENGTH)),
+                  max_size=20)
+
+
+@given(SHAPES)
+@settings(max_examples=60, deadline=None)
+def test_for_training_the_counts_add_up_and_the_rest_is_in_order(lengths):
+  corpus = pairs_of(*lengths)
+  encoded = encode_for_training(corpus, Spelling(), MAX_LENGTH)
+  assert sum(encoded.counts.values()) == len(corpus)
+  assert encoded.counts['kept'] == len(encoded) == len(encoded.source) == len(encoded.target)
+  kept = [(ids(source), ids(target)) for source, target in corpus
+          if all(0 < len(ids(side)) < MAX_LENGTH for side in (source, target))]
+  assert len(kept) == len(encoded)
+  for i, (source, target) in enumerate(kept):
+    assert encoded.source[i].tolist() == [*source, EOS_ID]
+    assert encoded.target[i].tolist() == [*target, EOS_ID]
+
+
+@given(SHAPES)
+@settings(max_examples=60, deadline=None)
+def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
+  corpus = pairs_of(*lengths)
+  encoded = encode_for_scoring(corpus, Spelling(), MAX_LENGTH)
+  assert len(encoded.source) == len(encoded.target) == encoded.counts['kept'] == len(corpus)
+  assert encoded.counts == {
+      'kept': len(corpus),
+      'cut: source too long': sum(source >= MAX_LENGTH for source, _ in lengths),
+      'cut: target too long': sum(target >= MAX_LENGTH for _, target in lengths)}
+  for i, pair in enumerate(corpus):
+    for side, text in zip((encoded.source, encoded.target), pair, strict=True):
+      assert side[i].tolist() == [*ids(text)[:MAX_LENGTH - 1], EOS_ID]
+      assert len(side[i]) <= MAX_LENGTH
+
+
+@pytest.mark.parametrize(('lengths', 'reason'), [
+    ((1, 1), 'kept'),
+    ((MAX_LENGTH - 1, MAX_LENGTH - 1), 'kept'),
+    ((0, 3), 'dropped: empty side'),
+    ((3, 0), 'dropped: empty side'),
+    ((0, 0), 'dropped: empty side'),
+    ((0, 2 * MAX_LENGTH), 'dropped: empty side'),
+    ((MAX_LENGTH, 3), 'dropped: source too long'),
+    ((3, MAX_LENGTH), 'dropped: target too long'),
+    ((MAX_LENGTH, MAX_LENGTH), 'dropped: source too long'),
+])
+def test_a_pair_is_counted_for_one_reason(lengths, reason):
+  counts = encode_for_training(pairs_of(lengths), Spelling(), MAX_LENGTH).counts
+  assert {what: number for what, number in counts.items() if number} == {reason: 1}
+
+
+@pytest.mark.parametrize('encode', [encode_for_training, encode_for_scoring])
+def test_chunks_change_nothing(monkeypatch, encode):
+  corpus = pairs_of(*((i % 9, (i * 5) % 11) for i in range(29)))
+  whole = encode(corpus, Spelling(), MAX_LENGTH)
+  for chunk in (1, 3, 29):
+    monkeypatch.setattr(encoding, '_CHUNK', chunk)
+    parts = encode(corpus, Spelling(), MAX_LENGTH)
+    assert parts.counts == whole.counts
+    for side in ('source', 'target'):
+      chex.assert_trees_all_equal(
+          (getattr(parts, side).tokens, getattr(parts, side).starts),
+          (getattr(whole, side).tokens, getattr(whole, side).starts))
+
+
+@pytest.mark.parametrize('encode', [encode_for_training, encode_for_scoring])
+def test_a_corpus_may_be_any_random_access_to_pairs(encode):
+  class Squares:
+    def __len__(self):
+      return 5
+
+    def __getitem__(self, index):
+      if not 0 <= index < 5:
+        raise AssertionError('asked for a pair outside the corpus')
+      return f'{100 + index}', f'{200 + index} {300 + index}'
+
+  encoded = encode(Squares(), Spelling(), MAX_LENGTH)
+  assert [side.tolist() for side in encoded.target] == [
+      [200 + i, 300 + i, EOS_ID] for i in range(5)]
+
+
+def test_a_corpus_of_which_nothing_is_left_is_empty_and_not_an_error():
+  encoded = encode_for_training(pairs_of((MAX_LENGTH, 1), (0, 1)), Spelling(), MAX_LENGTH)
+  assert len(encoded) == 0 and len(encoded.source.tokens) == 0
+
+
+@given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=7),
+       st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=7))
+@settings(max_examples=40, deadline=None)
+def test_sentences_come_back_from_the_flat_array(first, second):
+  joined = Sentences.join(first)
+  both = Sentences.concatenate([joined, Sentences.join(second)])
+  chex.assert_type([joined.tokens, both.tokens], np.int32)
+  assert [both[i].tolist() for i in range(len(both))] == first + second
+  assert both.lengths.tolist() == [len(each) for each in first + second]
+  assert len(joined) == len(first)
+
+
+def test_no_parts_concatenate_to_no_sentences():
+  nothing = Sentences.concatenate([])
+  assert len(nothing) == 0 and nothing.starts.tolist() == [0]
+  chex.assert_type(nothing.tokens, np.int32)

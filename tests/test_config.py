@@ -1,0 +1,245 @@
+"""The door: what comes through is named, typed and sensible; what is not is one clear line."""
+
+import dataclasses
+import glob
+import importlib
+import json
+import os
+import re
+
+import ml_collections
+import pytest
+
+from transformer.config import Config, check_name, flatten
+from transformer.errors import UserError
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CONFIGS = sorted(os.path.basename(path)[:-len('.py')]
+                 for path in glob.glob(os.path.join(ROOT, 'configs', '*.py')))
+TEXT = {'source': 'text', 'dir': 'somewhere'}
+NOT_A_NUMBER = float('nan')
+
+
+def nest(name, value):
+  """`model.norm` and a value as nested dicts."""
+  for part in reversed(name.split('.')):
+    value = {part: value}
+  return value
+
+
+def refuse(tree, *facts):
+  with pytest.raises(UserError) as raised:
+    Config.from_dict(tree)
+  message = str(raised.value)
+  assert '\n' not in message
+  for fact in facts:
+    assert fact in message, message
+
+
+@pytest.mark.parametrize(('name', 'nearest'), [
+    ('model.num_head', 'model.num_heads'), ('model.NUM_HEADS', 'the keys there are num_layers, '),
+    ('optimizer.peak_lr', 'optimizer.peak_learning_rate'), ('train.step', 'train.steps'),
+    ('data.vocab_size', 'data.vocabulary_size'), ('decode.beamsize', 'decode.beam_size'),
+    ('mesh.tensors', 'mesh.tensor'), ('modle', 'model'), ('sead', 'seed'),
+    ('training', 'train'), ('xyzzy', 'the keys there are data, model, optimizer, train, decode'),
+    ('model.xyzzy', 'the keys there are num_layers, model_dim'),
+])
+def test_an_unknown_name_names_the_nearest(name, nearest):
+  refuse(nest(name, {}), f'there is no key config.{name}; ', nearest)
+
+
+@pytest.mark.parametrize('name', ['model.num_head', 'modle.num_heads', 'xyzzy', 'seed.x',
+                                  'data.train[0]', 'data.train.x', '', 'model.', '.model'])
+def test_a_name_can_be_checked_by_itself(name):
+  with pytest.raises(UserError, match='there is no key config') as raised:
+    check_name(name)
+  assert name.split('.')[0] in str(raised.value)
+
+
+def test_every_key_and_group_is_a_name():
+  settings = Config().to_dict()
+  for name in (*flatten(settings), *settings):
+    check_name(name)
+
+
+def test_a_group_must_be_a_group():
+  refuse({'model': 3}, 'config.model must be a group of keys; got 3')
+  refuse({'model': None}, 'config.model must be a group of keys; got None')
+  refuse([], 'must be a group of keys')
+
+
+@pytest.mark.parametrize(('name', 'value', 'wanted'), [
+    ('model.num_heads', '8', 'of type int'), ('model.num_heads', True, 'of type int'),
+    ('model.num_heads', 8.0, 'of type int'), ('model.num_heads', None, 'of type int'),
+    ('model.key_dim', '8', 'of type int'), ('model.key_dim', False, 'of type int'),
+    ('model.key_dim', 8.0, 'of type int'),
+    ('model.dropout', '0.1', 'of type float'), ('model.dropout', False, 'of type float'),
+    ('model.dropout', None, 'of type float'),
+    ('model.norm', 1, 'of type str'), ('model.norm', None, 'of type str'),
+    ('model.tie_output', 1, 'of type bool'), ('model.tie_output', 'yes', 'of type bool'),
+    ('data.train', 'train', 'a tuple'), ('data.train', None, 'a tuple'),
+    ('data.train', {'train': 1}, 'a tuple'), ('seed', 1.5, 'of type int'),
+    ('seed', None, 'of type int'), ('train.steps', [3], 'of type int'),
+])
+def test_a_value_of_another_type_is_refused(name, value, wanted):
+  refuse(nest(name, value), f'config.{name} must be {wanted}; got {value!r}')
+
+
+def test_an_item_of_another_type_is_refused():
+  refuse(nest('data.train', ['a', 3]), 'an item of config.data.train must be of type str; got 3')
+  refuse(nest('data.train_weights', ('1',)), 'an item of config.data.train_weights', 'float')
+
+
+def test_only_what_loses_nothing_is_converted():
+  config = Config.from_dict({
+      'model': {'dropout': 0, 'key_dim': None}, 'optimizer': {'peak_learning_rate': 1},
+      'data': {'train': ['a', 'b'], 'train_weights': [1, 0.5]}})
+  assert type(config.model.dropout) is float and config.model.dropout == 0.0
+  assert type(config.optimizer.peak_learning_rate) is float
+  assert config.model.key_dim is None
+  assert config.data.train == ('a', 'b') and config.data.train_weights == (1.0, 0.5)
+  assert [type(each) for each in config.data.train_weights] == [float, float]
+
+
+def test_settings_come_back_from_a_dict_and_from_json():
+  tree = {'data': {**TEXT, 'train': ['x', 'y'], 'train_weights': [2, 0.25], 'max_length': 17},
+          'model': {'key_dim': 11, 'value_dim': None, 'tie_output': False, 'norm': 'pre'},
+          'optimizer': {'schedule': 'cosine', 'eps': 1e-9, 'accumulate': 5},
+          'train': {'tokens_per_batch': 17 * 35}, 'mesh': {'data': 1, 'tensor': -1}, 'seed': 13}
+  config = Config.from_dict(tree)
+  assert config != Config()
+  for each in (config, Config()):
+    assert Config.from_dict(each.to_dict()) == each
+    assert Config.from_dict(json.loads(json.dumps(each.to_dict()))) == each
+    assert Config.from_dict(ml_collections.ConfigDict(each.to_dict()).to_dict()) == each
+  for name, value in flatten(tree).items():
+    found = flatten(config.to_dict())[name]
+    assert found == (tuple(value) if isinstance(value, list) else value), name
+
+
+def test_flattening_joins_names_by_dots():
+  assert flatten({'a': {'b': {'c': 3}, 'd': (5,)}, 'e': None}) == {
+      'a.b.c': 3, 'a.d': (5,), 'e': None}
+
+
+def test_settings_are_frozen():
+  config = Config()
+  for group in (config, *(getattr(config, field.name) for field in dataclasses.fields(config)
+                          if field.name != 'seed')):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+      setattr(group, dataclasses.fields(group)[0].name, 3)
+
+
+def test_defaults_are_the_base_model_of_the_paper():
+  flat = flatten(Config.from_dict({}).to_dict())
+  paper = {  # Table 3 and sections 3.4, 5.1 to 5.4 and 6.1.
+      'model.num_layers': 6, 'model.model_dim': 512, 'model.ff_dim': 2048, 'model.num_heads': 8,
+      'model.dropout': 0.1, 'model.norm': 'post', 'model.positions': 'sinusoidal',
+      'model.share_embeddings': True, 'model.tie_output': True, 'data.vocabulary_size': 37_000,
+      'optimizer.schedule': 'paper', 'optimizer.scale': 1.0, 'optimizer.warmup_steps': 4000,
+      'optimizer.b1': 0.9, 'optimizer.b2': 0.98, 'optimizer.eps': 1e-9,
+      'optimizer.clip_norm': 0.0, 'train.steps': 100_000, 'train.label_smoothing': 0.1,
+      'decode.beam_size': 4, 'decode.alpha': 0.6, 'decode.max_extra_length': 50}
+  assert {name: flat[name] for name in paper} == paper
+  assert 24_000 <= flat['train.tokens_per_batch'] <= 26_000
+  assert Config().model.head_key_dim == Config().model.head_value_dim == 64
+
+
+@pytest.mark.parametrize(('changes', 'facts'), [
+    ({'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1001}},
+     ('must be a multiple of data.max_length', 'tokens_per_batch=1001, max_length=100')),
+    ({'data': {'max_length': 100}, 'train': {'tokens_per_batch': 700},
+      'optimizer': {'accumulate': 2}}, ('optimizer.accumulate must divide', '= 7; got 2')),
+    ({'data': {'max_length': 256}, 'decode': {'max_extra_length': 50},
+      'model': {'positions': 'learned', 'max_positions': 305}},
+     ('model.max_positions must reach', '= 306', 'got 305')),
+    ({'seed': -1}, ('seed must be at least 0; got -1',)),
+])
+def test_groups_that_contradict_each_other_are_refused(changes, facts):
+  refuse(changes, *facts)
+
+
+@pytest.mark.parametrize('changes', [
+    {'data': {'max_length': 100}, 'train': {'tokens_per_batch': 700},
+     'optimizer': {'accumulate': 7}},
+    {'model': {'positions': 'learned', 'max_positions': 306}},
+    {'model': {'positions': 'sinusoidal', 'max_positions': 1}},
+    {'model': {'num_heads': 7, 'key_dim': 3, 'value_dim': 5}},
+    {'mesh': {'data': 1, 'fsdp': -1}}, {'mesh': {'data': 2, 'fsdp': 3, 'tensor': 5}},
+])
+def test_groups_that_fit_are_taken(changes):
+  assert flatten(Config.from_dict(changes).to_dict()).items() >= flatten(changes).items()
+
+
+CHOICES = {
+    'data.source': 'tfds, text', 'model.norm': 'post, pre',
+    'model.positions': 'sinusoidal, learned', 'model.attention': 'reference, cudnn',
+    'model.dtype': 'float32, bfloat16, float16', 'decode.bleu_tokenize': '13a, intl, none, char',
+    'optimizer.schedule': 'paper, inverse_sqrt, cosine, constant'}
+AT_LEAST_ONE = [
+    'model.num_layers', 'model.model_dim', 'model.ff_dim', 'model.num_heads', 'model.key_dim',
+    'model.value_dim', 'model.max_positions', 'optimizer.warmup_steps', 'optimizer.accumulate',
+    'train.steps', 'train.tokens_per_batch', 'train.log_every', 'train.eval_every',
+    'train.checkpoint_every', 'train.keep', 'decode.beam_size', 'decode.max_extra_length',
+    'decode.batch_size']
+NUMBERS = [
+    ('model.dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
+    ('train.label_smoothing', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
+    ('optimizer.b1', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
+    ('optimizer.b2', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
+    ('optimizer.scale', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),
+    ('optimizer.peak_learning_rate', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),
+    ('optimizer.eps', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),
+    ('optimizer.clip_norm', (-1.0, NOT_A_NUMBER), 'must be at least 0'),
+    ('decode.alpha', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
+    ('train.patience', (-1,), 'must be at least 0'),
+    *((name, (0, -1), 'must be at least 1') for name in AT_LEAST_ONE)]
+
+
+@pytest.mark.parametrize(('name', 'value', 'message'), [
+    (name, value, message) for name, values, message in NUMBERS for value in values])
+def test_a_number_out_of_bounds_is_refused(name, value, message):
+  refuse(nest(name, value), f'{name} {message}; got {value}')
+
+
+@pytest.mark.parametrize('name', CHOICES)
+def test_a_choice_that_does_not_exist_lists_those_that_do(name):
+  refuse(nest(name, 'nonsense'), f'{name} must be one of {CHOICES[name]}', "got 'nonsense'")
+
+
+@pytest.mark.parametrize('widths', [{}, {'key_dim': 4}, {'value_dim': 4}])
+def test_heads_must_divide_the_width_unless_their_own_are_given(widths):
+  refuse({'model': {'num_heads': 3, 'model_dim': 8, **widths}},
+         'num_heads must divide model_dim; got num_heads=3, model_dim=8')
+
+
+def test_fused_attention_needs_narrow_activations():
+  refuse({'model': {'attention': 'cudnn'}}, 'model.attention=cudnn', '--config.model.dtype')
+
+
+@pytest.mark.parametrize('mesh', [{'data': 0}, {'fsdp': -2}, {'tensor': 0}, {'fsdp': -1}])
+def test_a_mesh_has_whole_sizes_and_one_that_is_left_over(mesh):
+  sizes = {'data': -1, 'fsdp': 1, 'tensor': 1, **mesh}
+  refuse({'mesh': mesh}, 'at most one of them', ', '.join(f'{k}={v}' for k, v in sizes.items()))
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_every_config_passes_the_door_and_says_how_to_run_it(name):
+  module = importlib.import_module(f'configs.{name}')
+  config = module.get_config()
+  assert isinstance(config, ml_collections.ConfigDict)
+  settings = Config.from_dict(config.to_dict())
+  assert set(flatten(config.to_dict())) == set(flatten(settings.to_dict()))
+  if name != 'base':  # It is what the others start from.
+    assert re.search(rf'^  python train\.py --config=configs/{name}\.py ', module.__doc__, re.M)
+
+
+def test_the_base_config_holds_every_key_and_types_those_that_are_none():
+  config = importlib.import_module('configs.base').get_config()
+  assert Config.from_dict(config.to_dict()) == Config()
+  for name in ('key_dim', 'value_dim'):
+    assert config.model[name] is None
+    with pytest.raises(TypeError):
+      config.model[name] = 'wide'
+    config.model[name] = 11
+  assert Config.from_dict(config.to_dict()).model.head_key_dim == 11
