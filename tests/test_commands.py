@@ -293,7 +293,7 @@ def test_a_run_is_not_resumed_on_other_data(train, folder, trained, tmp_path):
     (['--checkpoint=bset'], ['best, latest or one of the steps 1, 2', "got 'bset'"]),
     (['--beam_size=0'], ['decode.beam_size must be at least 1; got 0']),
     (['--beam_size=1.5'], ['--beam_size=1.5', 'int']),
-    (['--alpha=-1'], ['decode.alpha must be at least 0; got -1.0']),
+    (['--alpha=-1'], ['decode.alpha must be at least 0 and finite; got -1.0']),
     (['--source=/nowhere/x'], ['/nowhere/x', 'there is no folder /nowhere']),
     (['--split=nothing'], ['nothing.en', 'holds']),
     (['--data_dir=/nowhere'], ['/nowhere/test.en', 'there is no folder /nowhere']),

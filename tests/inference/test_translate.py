@@ -16,7 +16,8 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.step import init_params
 
-WORDS = 'the a cat dog house tree sees eats runs small green old under over and'.split()
+WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
+         'under', 'over', 'and']
 MAX_LENGTH = 29
 DECODE = DecodeConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
 

@@ -69,6 +69,9 @@ class ModelConfig:
     if self.attention == 'cudnn' and self.dtype == 'float32':
       raise UserError('model.attention=cudnn needs 16-bit activations; '
                       'set --config.model.dtype=bfloat16')
+    if self.attention == 'cudnn' and self.head_key_dim != self.head_value_dim:
+      raise UserError(f'model.attention=cudnn needs equal key_dim and value_dim; '
+                      f'got key_dim={self.head_key_dim}, value_dim={self.head_value_dim}')
 
   @property
   def head_key_dim(self) -> int:

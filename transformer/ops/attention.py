@@ -48,7 +48,8 @@ def dot_product_attention(
       against [..., T, S]. None lets every query attend to every key. A query
       that may attend to nothing gets zeros and finite gradients.
     implementation: `reference`, or `cudnn` for the fused kernel on an NVIDIA
-      GPU (16-bit floats only). Asking for weights takes the reference path.
+      GPU (16-bit floats and K = V only). Asking for weights takes the reference
+      path.
     return_weights: also return the attention weights.
 
   Returns:
@@ -80,8 +81,11 @@ def dot_product_attention(
 
 def _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
   """The fused kernel, which knows one leading axis, brought to this module's contract."""
-  leading, (queries, heads, _) = q_BTHK.shape[:-3], q_BTHK.shape[-3:]
+  leading, (queries, heads, key_dim) = q_BTHK.shape[:-3], q_BTHK.shape[-3:]
   keys, value_dim = v_BSHV.shape[-3], v_BSHV.shape[-1]
+  if key_dim != value_dim:
+    raise ValueError(f'the cudnn kernel needs the same key dim and value dim; '
+                     f'got {key_dim} and {value_dim}')
   q, k, v = (x.reshape(-1, *x.shape[-3:]) for x in (q_BTHK, k_BSHK, v_BSHV))
   mask = None
   if mask_BTS is not None:

@@ -28,7 +28,8 @@ def dropout(key, x, rate):
   if rate == 0.0:
     return x
   keep = 1.0 - rate
-  kept = random_bits(key, x.shape) < jnp.uint32(round(keep * 2 ** 32))
+  below = min(round(keep * 2 ** 32), 2 ** 32 - 1)
+  kept = random_bits(key, x.shape) < jnp.uint32(below)
   return jnp.where(kept, x * jnp.asarray(1.0 / keep, x.dtype), jnp.zeros((), x.dtype))
 
 

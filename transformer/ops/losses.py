@@ -73,15 +73,17 @@ def _summed_losses_forward(smoothing, x_BTD, output_ND, targets_BT, weights_BT):
   (sums, gradient_DN), gradient_x = jax.lax.scan(
       add_chunk, start, _chunks(x_BTD, targets_BT, weights_BT, output_ND.shape[0]))
   gradient_BTD = jnp.moveaxis(gradient_x, 0, 1).reshape(x_BTD.shape)
-  return sums, (gradient_BTD, gradient_DN.T.astype(output_ND.dtype))
+  # A CPU cannot run the 16-bit product that XLA makes of a single chunk and its transposition.
+  gradient_ND = jax.lax.optimization_barrier(gradient_DN).T
+  return sums, (gradient_BTD, gradient_ND.astype(output_ND.dtype))
 
 
 def _summed_losses_backward(smoothing, gradients, cotangents):
   del smoothing
   gradient_BTD, gradient_ND = gradients
   cotangent, _ = cotangents
-  return ((gradient_BTD * cotangent).astype(gradient_BTD.dtype), gradient_ND * cotangent, None,
-          None)
+  return ((gradient_BTD * cotangent).astype(gradient_BTD.dtype),
+          (gradient_ND * cotangent).astype(gradient_ND.dtype), None, None)
 
 
 _summed_losses.defvjp(_summed_losses_forward, _summed_losses_backward)

@@ -24,8 +24,8 @@ class Hypotheses(NamedTuple):
     lengths: int32 [B, W], tokens before the padding; 0 where there are fewer
       than W hypotheses.
     log_probs: float32 [B, W], summed over tokens, natural logarithm.
-    scores: float32 [B, W], log-probability over length penalty; −inf where
-      there are fewer than W hypotheses.
+    scores: float32 [B, W], log-probability over length penalty. Both are −inf
+      where there are fewer than W hypotheses.
   """
 
   tokens: jax.Array
@@ -75,7 +75,8 @@ def greedy_search(step, cache, limits_B, *, max_length, begin_id, end_id, alpha=
            jnp.full((batch, max_length), PAD, jnp.int32), jnp.zeros(batch, jnp.int32),
            jnp.zeros(batch, jnp.float32), limits_B <= 0)
   _, _, _, tokens_BT, lengths_B, log_probs_B, _ = jax.lax.while_loop(not_done, advance, carry)
-  scores_B = jnp.where(lengths_B > 0, log_probs_B / length_penalty(lengths_B, alpha), -jnp.inf)
+  log_probs_B = jnp.where(lengths_B > 0, log_probs_B, -jnp.inf)
+  scores_B = log_probs_B / length_penalty(lengths_B, alpha)
   return Hypotheses(tokens_BT[:, None], lengths_B[:, None], log_probs_B[:, None],
                     scores_B[:, None])
 
@@ -184,7 +185,8 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
       beams.ended, live)
   missing_BW = jnp.isneginf(result.scores)
   return result._replace(tokens=jnp.where(missing_BW[:, :, None], PAD, result.tokens),
-                         lengths=jnp.where(missing_BW, 0, result.lengths))
+                         lengths=jnp.where(missing_BW, 0, result.lengths),
+                         log_probs=jnp.where(missing_BW, -jnp.inf, result.log_probs))
 
 
 def _take(leaf, origin_BW):

@@ -1,0 +1,99 @@
+"""Tiny Transformers, compiled once, and packed rows for them; sizes are distinct primes."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.data.batch import BOS_ID, PAD_ID
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+
+B, H, W, K, V, D, F, S, T, MAX_POSITIONS, N = 2, 3, 5, 7, 11, 13, 17, 19, 23, 31, 37
+SIZES = {'num_layers': 2, 'model_dim': D, 'ff_dim': F, 'num_heads': H, 'key_dim': K,
+         'value_dim': V, 'max_positions': MAX_POSITIONS, 'dropout': 0.3}
+
+
+class Tiny(NamedTuple):
+  """A model, parameters of which none is zero, and two compiled functions.
+
+  `forward` is (params, *batch) -> decoder output, logits; `encode` is
+  (params, *source) -> encoder output.
+  """
+
+  model: Transformer
+  params: dict
+  forward: Callable
+  encode: Callable
+
+
+@functools.cache
+def _build(**overrides) -> Tiny:
+  model = Transformer(ModelConfig(**SIZES | overrides), N)
+  side = jnp.zeros((1, 2), jnp.int32)
+  shapes = jax.eval_shape(model.init, jax.random.key(0), *[side] * 6)['params']
+  rng = np.random.default_rng(0)
+
+  def random(path, leaf):
+    around = 1.0 if path[-1].key == 'scale' else 0.0
+    return jnp.asarray(around + 0.3 * rng.normal(size=leaf.shape), leaf.dtype)
+
+  params = jax.tree_util.tree_map_with_path(random, shapes)
+
+  @jax.jit
+  def forward(params, *batch):
+    x_BTD, _ = model.apply({'params': params}, *batch)
+    return x_BTD, model.apply({'params': params}, x_BTD, method='logits')
+
+  @jax.jit
+  def encode(params, *source):
+    return model.apply({'params': params}, *source, method='encode')
+
+  return Tiny(model, params, forward, encode)
+
+
+def _pack(rows, source_length=S, target_length=T):
+  """Rows of (source, target) token pairs to the six arrays that a Transformer is called with."""
+  shape = {'source': (len(rows), source_length), 'target': (len(rows), target_length)}
+  sides = {side: [np.full(shape[side], PAD_ID, np.int32), np.zeros(shape[side], np.int32),
+                  np.zeros(shape[side], np.int32)] for side in shape}
+  for row, pairs in enumerate(rows):
+    start = {'source': 0, 'target': 0}
+    for segment, (source, target) in enumerate(pairs, 1):
+      for side, ids in (('source', source), ('target', [BOS_ID, *target[:-1]])):
+        place = slice(start[side], start[side] + len(ids))
+        for array, values in zip(sides[side], (ids, segment, np.arange(len(ids))), strict=True):
+          array[row, place] = values
+        start[side] = place.stop
+  return *sides['source'], *sides['target']
+
+
+def _pair(source_length, target_length, seed):
+  """A random sentence pair."""
+  rng = np.random.default_rng(seed)
+  return rng.integers(4, N, source_length), rng.integers(4, N, target_length)
+
+
+@pytest.fixture(scope='session')
+def build():
+  return _build
+
+
+@pytest.fixture(scope='session')
+def pack():
+  return _pack
+
+
+@pytest.fixture(scope='session')
+def pair():
+  return _pair
+
+
+@pytest.fixture(scope='session')
+def batch():
+  """Two rows of two sentence pairs each, with padding at their ends."""
+  return _pack([[_pair(5, 7, 0), _pair(11, 13, 1)], [_pair(7, 11, 2), _pair(7, 5, 3)]])

@@ -1,0 +1,230 @@
+"""The Transformer: nothing but a sentence pair's own past and source can reach its outputs."""
+
+import collections
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.model import layers
+
+B, H, W, K, V, D, S, T, N = 2, 3, 5, 7, 11, 13, 19, 23, 37
+VARIANTS = [{'norm': 'post'}, {'norm': 'pre', 'positions': 'learned'}]
+UNTIED = {'share_embeddings': False, 'tie_output': False}
+variants = pytest.mark.parametrize('variant', VARIANTS, ids=['post', 'pre_learned'])
+
+
+@variants
+def test_eager_jit_vmap_and_pmap_agree(build, batch, variant):
+  tiny = build(**variant, num_layers=1)
+
+  def apply(*batch):
+    return tiny.model.apply({'params': tiny.params}, *batch)[0]
+
+  jitted, _ = tiny.forward(tiny.params, *batch)
+  chex.assert_shape(jitted, (B, T, D))
+  for lifted in (apply, jax.jit(jax.vmap(apply)), jax.pmap(apply)):
+    chex.assert_trees_all_close(lifted(*batch), jitted, rtol=1e-4, atol=1e-5)
+
+
+@variants
+def test_packing_and_the_amount_of_padding_change_nothing(build, pack, pair, variant):
+  tiny = build(**variant)
+  first, second = pair(5, 7, 0), pair(11, 13, 1)
+  packed, _ = tiny.forward(tiny.params, *pack([[first, second], [second, first]]))
+  alone, _ = tiny.forward(tiny.params, *pack([[first], [second]]))
+  for got, wanted in ((packed[0, :7], alone[0, :7]), (packed[0, 7:20], alone[1, :13]),
+                      (packed[1, :13], alone[1, :13]), (packed[1, 13:20], alone[0, :7])):
+    chex.assert_trees_all_close(got, wanted, rtol=1e-4, atol=1e-5)
+  tight, _ = tiny.forward(tiny.params, *pack([[first]], 5, 7))
+  chex.assert_trees_all_close(tight[0], alone[0, :7], rtol=1e-4, atol=1e-5)
+
+
+@variants
+def test_other_segments_padding_and_neighbours_change_not_a_bit(build, batch, variant):
+  tiny = build(**variant)
+  before = tiny.forward(tiny.params, *batch)
+  for row in range(B):
+    for segment in (1, 2):
+      mine_S, mine_T = (np.zeros_like(side, bool) for side in (batch[1], batch[4]))
+      mine_S[row], mine_T[row] = batch[1][row] == segment, batch[4][row] == segment
+      changed = [array.copy() for array in batch]
+      for tokens, mine in ((changed[0], mine_S), (changed[3], mine_T)):
+        tokens[~mine] = (tokens[~mine] + 11) % N
+      after = tiny.forward(tiny.params, *changed)
+      for old, new in zip(before, after, strict=True):
+        chex.assert_trees_all_equal(old[mine_T], new[mine_T])
+        others = (batch[4] > 0) & ~mine_T
+        assert np.all(np.any(old[others] != new[others], axis=-1))
+
+
+@variants
+def test_future_targets_cannot_change_past_outputs(build, pack, variant):
+  tiny = build(**variant, **UNTIED, num_layers=1)
+  inputs = np.arange(5, 5 + T)  # every input is another token, so a row of the table is a place
+  given = pack([[(np.arange(4, 4 + S), [*inputs[1:], 4])]])
+  places = given[3][0]
+  assert len(set(places)) == T
+  weights = jnp.asarray(np.random.default_rng(0).normal(size=D), jnp.float32)
+
+  def outputs(table_ND):
+    params = tiny.params | {'target_embedding': {'table': table_ND}}
+    return tiny.model.apply({'params': params}, *given)[0][0] @ weights
+
+  jacobian_TND = jax.jit(jax.jacrev(outputs))(tiny.params['target_embedding']['table'])
+  influence_TT = np.any(jacobian_TND[:, places], axis=-1)
+  np.testing.assert_array_equal(influence_TT, np.tri(T, dtype=bool))
+
+
+@variants
+def test_permuting_the_source_with_its_positions_permutes_its_encoding(build, variant):
+  tiny = build(**variant)
+  rng = np.random.default_rng(0)
+  tokens = rng.integers(4, N, (B, S)).astype(np.int32)
+  positions = np.tile(np.arange(S, dtype=np.int32), (B, 1))
+  segments = np.ones((B, S), np.int32)
+  order = rng.permutation(S)
+  encoded = tiny.encode(tiny.params, tokens, segments, positions)
+  moved = tiny.encode(tiny.params, tokens[:, order], segments, positions[:, order])
+  chex.assert_trees_all_close(moved, encoded[:, order], rtol=1e-4, atol=1e-5)
+  in_place = tiny.encode(tiny.params, tokens[:, order], segments, positions)
+  assert np.max(np.abs(in_place - encoded[:, order])) > 0.1
+
+
+@pytest.mark.parametrize('norm', ['post', 'pre'])
+@pytest.mark.parametrize('positions', ['sinusoidal', 'learned'])
+def test_cached_decoding_is_teacher_forcing(build, pack, pair, norm, positions):
+  tiny = build(norm=norm, positions=positions)
+  sources = [pair(length, 1, length)[0] for length in (5, 17)]
+  targets = np.random.default_rng(0).integers(4, N, (B, W, T))
+  given = pack([[(sources[b], targets[b, w])] for b in range(B) for w in range(W)])
+  _, wanted = tiny.forward(tiny.params, *given)
+  wanted_BWTN = wanted.reshape(B, W, T, N)
+  inputs_BWT = given[3].reshape(B, W, T)
+
+  def apply(*given, method):
+    return tiny.model.apply({'params': tiny.params}, *given, method=method)
+
+  encoder_side = [array[::W] for array in given[:3]]
+  memory = jax.jit(lambda *given: apply(apply(*given, method='encode'),
+                                        method='project_memory'))(*encoder_side)
+  cache = apply((B, W), T, method='empty_cache')
+  chex.assert_shape([layer.keys for layer in cache], (B, W, T, H, K))
+  chex.assert_shape([layer.values for layer in cache], (B, W, T, H, V))
+  step = jax.jit(lambda *given: apply(*given, method='step'))
+  for index in range(T):
+    logits_BWN, cache = step(inputs_BWT[:, :, index], jnp.int32(index), cache, memory,
+                             encoder_side[0] > 0)
+    chex.assert_trees_all_close(logits_BWN, wanted_BWTN[:, :, index], rtol=1e-3, atol=1e-4)
+
+
+def test_dropout_depends_on_its_key_alone_and_only_when_asked_for(build, batch):
+  tiny = build(num_layers=1)
+
+  @jax.jit
+  def noisy(key, params):
+    return tiny.model.apply({'params': params}, *batch, deterministic=False,
+                            rngs={'dropout': key})[0]
+
+  first, second = (jax.random.key(seed) for seed in (1, 2))
+  chex.assert_trees_all_equal(noisy(first, tiny.params), noisy(first, tiny.params))
+  real = batch[4] > 0
+  assert np.all(np.any(noisy(first, tiny.params) != noisy(second, tiny.params), axis=-1)[real])
+  calm = jax.jit(lambda key: tiny.model.apply(
+      {'params': tiny.params}, *batch, deterministic=True, rngs={'dropout': key})[0])
+  chex.assert_trees_all_equal(calm(first), calm(second))
+  assert np.all(np.any(np.abs(noisy(first, tiny.params) - calm(first)) > 0.01, axis=-1)[real])
+
+
+def test_dropout_is_on_every_sublayer_and_embedding_each_with_a_key_of_its_own(
+    build, batch, monkeypatch):
+  tiny = build()
+  keys, rates = [], collections.Counter()
+
+  def record(key, x, rate):
+    keys.append(jax.random.key_data(key).tolist())
+    rates[rate] += 1
+    return x
+
+  monkeypatch.setattr(layers, 'dropout', record)
+  tiny.model.apply({'params': tiny.params}, *batch, deterministic=False,
+                   rngs={'dropout': jax.random.key(0)})
+  assert rates == {0.3: 2 + 2 * 2 + 2 * 3}
+  assert len({tuple(key) for key in keys}) == len(keys)
+
+
+@variants
+def test_both_stacks_end_on_a_layer_norm(build, batch, variant):
+  tiny = build(**variant)
+
+  def as_at_the_start(path, leaf):
+    constants = {'scale': jnp.ones_like(leaf), 'bias': jnp.zeros_like(leaf)}
+    return constants.get(path[-1].key, leaf)
+
+  params = jax.tree_util.tree_map_with_path(as_at_the_start, tiny.params)
+  decoded, _ = tiny.forward(params, *batch)
+  for x, segments in ((tiny.encode(params, *batch[:3]), batch[1]), (decoded, batch[4])):
+    real = x[segments > 0]
+    zeros = jnp.zeros(len(real))
+    chex.assert_trees_all_close((jnp.mean(real, -1), jnp.var(real, -1)), (zeros, zeros + 1.0),
+                                atol=1e-4)
+
+
+@pytest.mark.parametrize('share', [True, False])
+@pytest.mark.parametrize('tie', [True, False])
+def test_tables_are_shared_exactly_where_the_config_says(build, batch, share, tie):
+  tiny = build(share_embeddings=share, tie_output=tie, num_layers=1)
+
+  def apply(params, *given, **options):
+    return tiny.model.apply({'params': params}, *given, **options)
+
+  memory, x = jnp.ones((B, S, D)), jnp.ones((B, T, D))
+  uses = jax.jit(lambda params: {
+      'encode': apply(params, *batch[:3], method='encode'),
+      'decode': apply(params, *batch[3:], memory, batch[1], method='decode'),
+      'logits': apply(params, x, method='logits'),
+  })
+  before, used_by = uses(tiny.params), {}
+  for name in {'source_embedding', 'target_embedding', 'output'} & set(tiny.params):
+    after = uses(tiny.params | {name: jax.tree.map(lambda x: x + 1.0, tiny.params[name])})
+    used_by[name] = {use for use in before if np.any(before[use] != after[use])}
+  wanted = collections.defaultdict(set)
+  wanted['target_embedding' if share else 'source_embedding'].add('encode')
+  wanted['target_embedding'].add('decode')
+  wanted['target_embedding' if tie else 'output'].add('logits')
+  assert used_by == wanted
+  table = tiny.params['target_embedding']['table'] if tie else tiny.params['output']
+  _, projection = apply(tiny.params, *batch)
+  chex.assert_trees_all_equal(projection, table)
+  decoded, logits = tiny.forward(tiny.params, *batch)
+  chex.assert_trees_all_close(logits, decoded @ table.T, rtol=1e-4, atol=1e-4)
+
+
+@variants
+def test_activations_are_16_bit_and_all_else_is_float32(build, batch, variant):
+  tiny = build(**variant, dtype='bfloat16')
+  assert {leaf.dtype for leaf in jax.tree.leaves(tiny.params)} == {jnp.dtype('float32')}
+  x, logits = tiny.forward(tiny.params, *batch)
+  assert (x.dtype, logits.dtype) == (jnp.bfloat16, jnp.float32)
+  cache = tiny.model.apply({'params': tiny.params}, (B,), T, method='empty_cache')
+  assert {leaf.dtype for leaf in jax.tree.leaves(cache)} == {jnp.dtype('bfloat16')}
+  full = build(**variant)
+  _, wanted = full.forward(full.params, *batch)
+  real = batch[4] > 0
+  assert np.mean(np.abs(logits - wanted)[real]) < 0.03 * np.std(wanted[real])
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_a_row_of_padding_has_finite_outputs_and_gradients(build, pack, pair, dtype):
+  tiny = build(dtype=dtype, num_layers=1)
+  given = pack([[pair(5, 7, 0)], []])
+
+  def total(params):
+    x, _ = tiny.model.apply({'params': params}, *given)
+    return jnp.sum(x.astype(jnp.float32) ** 2 * jnp.asarray(given[4] > 0)[..., None])
+
+  value, gradient = jax.jit(jax.value_and_grad(total))(tiny.params)
+  chex.assert_tree_all_finite((value, gradient))
+  assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {jnp.dtype('float32')}

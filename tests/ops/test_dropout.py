@@ -1,0 +1,98 @@
+"""Dropout is JAX's own random bits, on any layout, and unbiased."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer.ops.dropout import dropout, random_bits
+
+KEY = jax.random.key(17, impl='threefry2x32')
+dropped = jax.jit(dropout, static_argnums=2)
+
+
+@pytest.mark.parametrize('shape', [(), (1,), (7,), (5, 7), (3, 5, 7), (2, 3, 5, 7), (0, 3)])
+@pytest.mark.parametrize('seed', [0, 2 ** 31 + 11])
+def test_the_bits_are_those_of_jax(shape, seed):
+  key = jax.random.key(seed, impl='threefry2x32')
+  bits = random_bits(key, shape)
+  chex.assert_trees_all_equal(bits, jax.random.bits(key, shape))
+  chex.assert_shape(bits, shape)
+  assert bits.dtype == jnp.uint32
+
+
+def test_eager_jit_vmap_and_pmap_agree_on_the_bits():
+  keys = jax.random.split(KEY, 3)
+  wanted = jnp.stack([random_bits(key, (5, 7)) for key in keys])
+  for lift in (jax.vmap, jax.pmap):
+    chex.assert_trees_all_equal(lift(lambda key: random_bits(key, (5, 7)))(keys), wanted)
+  chex.assert_trees_all_equal(jax.jit(lambda key: random_bits(key, (5, 7)))(keys[1]), wanted[1])
+  assert np.unique(wanted).size == wanted.size
+
+
+@pytest.mark.parametrize('spec', [('rows',), (None, 'rows'), (None, None, 'rows')])
+def test_sharding_does_not_change_what_is_dropped(spec):
+  mesh = Mesh(np.array(jax.devices()[:4]), ('rows',))
+  x = jax.random.normal(jax.random.key(1), (12, 4, 20))
+  placed = jax.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))
+  assert len(placed.sharding.device_set) == 4
+  chex.assert_trees_all_equal(jax.device_get(dropped(KEY, placed, 0.3)),
+                              jax.device_get(dropped(KEY, x, 0.3)))
+
+
+@pytest.mark.parametrize('rate', [0.1, 0.5, 0.9])
+def test_the_rate_is_the_share_that_is_dropped_and_the_mean_stays(rate):
+  shape = (499, 509)
+  out = np.asarray(dropped(KEY, jnp.ones(shape), rate), np.float64)
+  deviation = np.sqrt(rate * (1 - rate) / out.size)
+  assert abs(np.mean(out == 0.0) - rate) < 5 * deviation
+  assert abs(np.mean(out) - 1.0) < 5 * deviation / (1 - rate)
+
+
+def test_rate_zero_is_the_identity():
+  x = jax.random.normal(KEY, (5, 7))
+  assert dropout(KEY, x, 0.0) is x
+
+
+@pytest.mark.parametrize('rate', [2.0 ** -34, 1e-12])
+def test_a_rate_below_the_resolution_of_the_bits_drops_nothing(rate):
+  x = jax.random.normal(KEY, (5, 7))
+  chex.assert_trees_all_equal(dropout(KEY, x, rate), x)
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
+@pytest.mark.parametrize('rate', [0.1, 0.75])
+def test_survivors_are_scaled_exactly_and_keep_their_type(dtype, rate):
+  x = jax.random.normal(jax.random.key(2), (13, 17)).astype(dtype)
+  out = dropout(KEY, x, rate)
+  assert out.dtype == x.dtype
+  kept = np.asarray(jax.random.bits(KEY, x.shape), np.float64) / 2 ** 32 < 1 - rate
+  assert kept.any() and not kept.all()
+  chex.assert_trees_all_equal(out, jnp.where(kept, x * jnp.asarray(1 / (1 - rate), dtype), 0))
+
+
+def test_the_gradient_flows_only_where_something_was_kept():
+  x = jax.random.normal(jax.random.key(3), (13, 17))
+  gradient = jax.grad(lambda x: jnp.sum(dropout(KEY, x, 0.25)))(x)
+  kept = dropout(KEY, jnp.ones_like(x), 0.25) != 0
+  chex.assert_trees_all_equal(gradient, jnp.where(kept, jnp.float32(1 / 0.75), 0))
+
+
+def test_the_key_alone_decides():
+  x = jnp.ones((13, 17))
+  chex.assert_trees_all_equal(dropped(KEY, x, 0.5), dropped(KEY, x, 0.5))
+  other = dropped(jax.random.key(18, impl='threefry2x32'), x, 0.5)
+  assert 0.3 < np.mean(other != dropped(KEY, x, 0.5)) < 0.7
+
+
+@pytest.mark.parametrize('rate', [-0.1, 1.0, 1.5, float('nan')])
+def test_a_rate_out_of_range_is_refused(rate):
+  with pytest.raises(ValueError, match=f'at least 0 and below 1; got {rate}'):
+    dropout(KEY, jnp.ones((3, 5)), rate)
+
+
+def test_more_elements_than_there_are_numbers_are_refused():
+  with pytest.raises(ValueError, match=r'32 bits; got a shape of \(65536, 65536\)'):
+    random_bits(KEY, (2 ** 16, 2 ** 16))

@@ -1,0 +1,194 @@
+"""The chunked loss is optax's cross entropy, and so are its gradients."""
+
+import math
+import re
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer.ops import losses
+from transformer.ops.losses import smoothed_cross_entropy
+
+# B and T divide into devices and chunks, so they are not primes; all sizes differ.
+B, T, N, D = 4, 6, 11, 5
+CHUNKS = [1, 2, 3, 6]  # positions at a time
+
+
+def arrays(dtype=jnp.float32):
+  """A decoder's output, a projection, targets, and weights with some zeros."""
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(rng.normal(size=(B, T, D)), dtype)
+  output = jnp.asarray(rng.normal(size=(N, D)), jnp.float32)
+  targets = jnp.asarray(rng.integers(0, N, (B, T)), jnp.int32)
+  weights = rng.random((B, T)) + 0.5
+  weights[1, 2:] = 0.0
+  weights[3] = 0.0
+  return x, output, targets, jnp.asarray(weights, jnp.float32)
+
+
+def naive_loss(x, output, targets, weights, smoothing):
+  """All logits at once, into optax."""
+  logits = jnp.einsum('...D,ND->...N', x.astype(jnp.float32), output)
+  labels = optax.smooth_labels(jax.nn.one_hot(targets, N), smoothing)
+  return jnp.sum(optax.softmax_cross_entropy(logits, labels) * weights)
+
+
+def positions_at_once(monkeypatch, count):
+  monkeypatch.setattr(losses, '_CHUNK_ELEMENTS', B * N * count)
+
+
+def gradients(loss, smoothing, scale=1.0):
+  return jax.jit(jax.value_and_grad(
+      lambda x, output, targets, weights: scale * loss(x, output, targets, weights, smoothing),
+      (0, 1)))
+
+
+def chunked_loss(*given):
+  return smoothed_cross_entropy(*given)['loss']
+
+
+def test_without_smoothing_it_is_optax_cross_entropy():
+  x, output, targets, weights = arrays()
+  sums = smoothed_cross_entropy(x, output, targets, weights)
+  each = optax.softmax_cross_entropy_with_integer_labels(x @ output.T, targets)
+  chex.assert_trees_all_close(sums['loss'], jnp.sum(each * weights), rtol=1e-6)
+  chex.assert_trees_all_equal(sums['nll'], sums['loss'])
+  chex.assert_trees_all_close(sums['weight'], jnp.sum(weights), rtol=1e-6)
+
+
+@pytest.mark.parametrize('smoothing', [0.1, 0.5])
+def test_smoothed_it_is_optax_cross_entropy_against_smoothed_labels(smoothing):
+  given = arrays()
+  sums = smoothed_cross_entropy(*given, smoothing)
+  chex.assert_trees_all_close(sums['loss'], naive_loss(*given, smoothing), rtol=1e-6)
+  chex.assert_trees_all_close(sums['nll'], smoothed_cross_entropy(*given)['nll'], rtol=1e-6)
+
+
+@pytest.mark.parametrize('count', CHUNKS)
+@pytest.mark.parametrize('smoothing', [0.0, 0.1])
+def test_gradients_are_those_of_the_unchunked_loss(monkeypatch, count, smoothing):
+  positions_at_once(monkeypatch, count)
+  given = arrays()
+  chunks = losses._chunks(given[0], *given[2:], N)
+  chex.assert_shape(chunks, [(T // count, B, count, D), (T // count, B, count),
+                             (T // count, B, count)])
+  chex.assert_trees_all_close(gradients(chunked_loss, smoothing)(*given),
+                              gradients(naive_loss, smoothing)(*given), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('elements', [1, 4 * B * N, 5 * B * N, 2 ** 30])
+def test_a_chunk_size_that_does_not_divide_the_length_changes_nothing(monkeypatch, elements):
+  monkeypatch.setattr(losses, '_CHUNK_ELEMENTS', elements)
+  given = arrays()
+  chex.assert_trees_all_close(smoothed_cross_entropy(*given, 0.1)['loss'],
+                              naive_loss(*given, 0.1), rtol=1e-6)
+
+
+def test_all_logits_never_exist_at_once(monkeypatch):
+  positions_at_once(monkeypatch, 1)
+
+  def largest(loss):
+    text = str(jax.make_jaxpr(jax.grad(lambda *given: loss(*given, 0.1), (0, 1)))(*arrays()))
+    shapes = re.findall(r'(?:f32|bool|i32)\[([\d,]+)\]', text)
+    return max(math.prod(map(int, shape.split(','))) for shape in shapes)
+
+  assert largest(naive_loss) >= B * T * N
+  assert largest(chunked_loss) < B * T * N
+
+
+def test_a_position_of_no_weight_gets_no_gradient_and_does_not_count():
+  x, output, targets, weights = arrays()
+  run = gradients(chunked_loss, 0.1)
+  loss, (gradient_x, gradient_output) = run(x, output, targets, weights)
+  none = weights == 0.0
+  assert not np.any(gradient_x[none])
+  assert np.all(np.any(gradient_x[~none], axis=-1))
+  other_x = jnp.where(none[..., None], 7.0, x)
+  other_targets = jnp.where(none, 3, targets)
+  again, (again_x, again_output) = run(other_x, output, other_targets, weights)
+  chex.assert_trees_all_equal((again, again_x, again_output), (loss, gradient_x, gradient_output))
+  sums = smoothed_cross_entropy(x, output, targets, ~none, 0.1)
+  assert sums['weight'] == np.sum(~none)
+
+
+def test_rows_add_up_to_the_batch_under_vmap_and_pmap():
+  x, output, targets, weights = arrays()
+
+  def of_row(x, targets, weights):
+    return smoothed_cross_entropy(x[None], output, targets[None], weights[None], 0.1)
+
+  whole = smoothed_cross_entropy(x, output, targets, weights, 0.1)
+  for lift in (jax.vmap, jax.pmap):
+    rows = lift(of_row)(x, targets, weights)
+    chex.assert_trees_all_close(jax.tree.map(jnp.sum, rows), whole, rtol=1e-6)
+
+
+@pytest.mark.parametrize('scale', [1e4, 1e15])
+def test_huge_logits_stay_finite(scale):
+  x, output, targets, weights = arrays()
+  given = x * scale, output, targets, weights
+  result = gradients(chunked_loss, 0.1)(*given)
+  chex.assert_tree_all_finite(result)
+  chex.assert_trees_all_close(result, gradients(naive_loss, 0.1)(*given), rtol=1e-4)
+
+
+@pytest.mark.parametrize('output_dtype', ['float32', 'bfloat16'])
+def test_16_bit_activations_get_16_bit_gradients_and_float32_sums(output_dtype):
+  x, output, targets, weights = arrays(jnp.bfloat16)
+  output = output.astype(jnp.bfloat16).astype(output_dtype)
+  loss, (gradient_x, gradient_output) = gradients(chunked_loss, 0.1)(x, output, targets, weights)
+  assert (loss.dtype, gradient_x.dtype, gradient_output.dtype) == (
+      jnp.float32, jnp.bfloat16, jnp.dtype(output_dtype))
+  wanted, wanted_gradients = gradients(naive_loss, 0.1)(
+      x.astype(jnp.float32), output.astype(jnp.float32), targets, weights)
+  chex.assert_trees_all_close(loss, wanted, rtol=1e-5)
+  got = jax.tree.map(lambda g: g.astype(jnp.float32), (gradient_x, gradient_output))
+  chex.assert_trees_all_close(got, wanted_gradients, rtol=0.02, atol=0.02)
+
+
+def test_the_gradient_scales_with_what_is_made_of_the_loss():
+  given = arrays()
+  _, once = gradients(chunked_loss, 0.1)(*given)
+  _, thrice = gradients(chunked_loss, 0.1, scale=3.0)(*given)
+  chex.assert_trees_all_close(thrice, jax.tree.map(lambda g: 3.0 * g, once), rtol=1e-5,
+                              atol=1e-6)
+
+
+def test_the_nll_and_the_weight_have_no_gradient():
+  x, output, targets, weights = arrays()
+  for name in ('nll', 'weight'):
+    gradient = jax.grad(lambda *given, name=name: smoothed_cross_entropy(*given)[name], (0, 1))(
+        x, output, targets, weights)
+    chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, (x, output)))
+
+
+@pytest.mark.parametrize('smoothing', [0.0, 0.1])
+def test_values_are_the_same_eager_jitted_differentiated_and_sharded(smoothing):
+  given = arrays()
+
+  def sums(*given):
+    return smoothed_cross_entropy(*given, smoothing)
+
+  def with_gradient(*given):
+    return jax.grad(lambda *given: (sums(*given)['loss'], sums(*given)), (0, 1),
+                    has_aux=True)(*given)
+
+  eager_gradients, eager = with_gradient(*given)
+  mesh = Mesh(np.array(jax.devices()[:4]), ('rows',))
+  rows, whole = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (('rows',), ()))
+  sharded = jax.device_put(given, (rows, whole, rows, rows))
+  for result in (jax.jit(with_gradient)(*given), jax.jit(with_gradient)(*sharded)):
+    chex.assert_trees_all_close(result, (eager_gradients, eager), rtol=1e-5, atol=1e-6)
+  for result in (sums(*given), jax.jit(sums)(*given), jax.jit(sums)(*sharded)):
+    chex.assert_trees_all_close(result, eager, rtol=1e-6)
+
+
+@pytest.mark.parametrize('smoothing', [-0.1, 1.0, float('nan')])
+def test_smoothing_out_of_range_is_refused(smoothing):
+  with pytest.raises(ValueError, match=f'at least 0 and below 1; got {smoothing}'):
+    smoothed_cross_entropy(*arrays(), smoothing)

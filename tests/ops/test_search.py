@@ -1,0 +1,259 @@
+"""Search finds what brute force finds, and an input never notices its neighbours."""
+
+import functools
+import itertools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.ops.search import PAD, Hypotheses, beam_search, greedy_search, length_penalty
+
+BEGIN, END = 1, 2
+B, N, MAX_LENGTH, STATES = 3, 5, 7, 97
+LIMITS = (7, 3, 5)
+ALPHAS = [0.0, 0.6, 1.5]
+
+
+def next_state(state, token, earlier, index):
+  """A hash of the whole history, order included: few prefixes share one."""
+  return (state * 5 + token * 3 + earlier * 7 + index + 1) % STATES
+
+
+def tables(seed=0, vocabulary=N):
+  """Random log-probabilities of the next token, for each input and state: [B, STATES, N]."""
+  logits = np.random.default_rng(seed).normal(size=(B, STATES, vocabulary)) * 1.5
+  return np.asarray(jax.nn.log_softmax(jnp.asarray(logits, jnp.float32)))
+
+
+@functools.cache
+def searcher(beam_size, alpha, max_length=MAX_LENGTH):
+  """A compiled (tables, limits) -> `Hypotheses`; a beam size of 0 is greedy search.
+
+  The cache is the state of each hypothesis, its tokens, and a shared scalar.
+  """
+  def search(table_BXN, limits_B):
+    batch, width = limits_B.shape[0], beam_size or 1
+
+    def step(tokens_BW, cache):
+      index, state_BW, history_BWT = cache
+      chex.assert_shape(index, ())
+      history_BWT = history_BWT.at[:, :, index].set(tokens_BW)
+      state_BW = next_state(state_BW, tokens_BW, history_BWT[:, :, index // 2], index)
+      log_probs = jnp.take_along_axis(table_BXN, state_BW[:, :, None], axis=1)
+      return log_probs, (index + 1, state_BW, history_BWT)
+
+    cache = (jnp.int32(0), jnp.zeros((batch, width), jnp.int32),
+             jnp.zeros((batch, width, max_length), jnp.int32))
+    options = {'max_length': max_length, 'begin_id': BEGIN, 'end_id': END, 'alpha': alpha}
+    if beam_size:
+      return beam_search(step, cache, limits_B, beam_size=beam_size, **options)
+    return greedy_search(step, cache, limits_B, **options)
+
+  return jax.jit(search)
+
+
+def find(beam_size, alpha, table, limits=LIMITS, max_length=MAX_LENGTH) -> Hypotheses:
+  found = searcher(beam_size, alpha, max_length)(table, jnp.asarray(limits, jnp.int32))
+  return jax.device_get(found)
+
+
+def forced(table_XN, tokens):
+  """The log-probability of a sequence, token by token, in float64."""
+  state, total, history = 0, 0.0, (BEGIN, *tokens)
+  for index, token in enumerate(tokens):
+    state = next_state(state, history[index], history[index // 2], index)
+    total += float(table_XN[state, token])
+  return total
+
+
+def penalised(log_prob, length, alpha):
+  return log_prob / ((5 + length) / 6) ** alpha
+
+
+def scripted(probabilities, beam_size, limits, alpha):
+  """Searches where the next token depends on its place alone; a row of numbers a place."""
+  def step(tokens_BW, index):
+    row = jnp.log(jnp.asarray(probabilities, jnp.float32))[index]
+    return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), index + 1
+  return jax.device_get(beam_search(
+      step, jnp.int32(0), jnp.asarray(limits, jnp.int32), beam_size=beam_size, alpha=alpha,
+      max_length=len(probabilities), begin_id=BEGIN, end_id=END))
+
+
+def slow_beam(table_XN, limit, width, alpha, stop_early):
+  """Beam search on lists, with or without the rule that ends it before W have ended."""
+  live, ended = [(0.0, ())], []
+  for t in range(1, limit + 1):
+    extended = sorted(((forced(table_XN, (*prefix, token)), (*prefix, token))
+                       for _, prefix in live for token in range(N)), reverse=True)
+    ended += [(penalised(p, t, alpha), tokens) for p, tokens in extended[:width]
+              if tokens[-1] == END]
+    live = [(p, tokens) for p, tokens in extended if tokens[-1] != END][:width]
+    best = max(ended)[0] if ended else -np.inf
+    if len(ended) >= width or (stop_early and best >= penalised(live[0][0], limit, alpha)):
+      break
+  answer = ended or [(penalised(p, limit, alpha), tokens) for p, tokens in live]
+  return sorted(answer, reverse=True)[:width]
+
+
+def words(found, b, w):
+  return tuple(found.tokens[b, w, :found.lengths[b, w]].tolist())
+
+
+@pytest.mark.parametrize('alpha', ALPHAS)
+def test_a_beam_of_one_is_greedy_search(alpha):
+  for seed in range(5):
+    greedy = find(0, alpha, tables(seed))
+    chex.assert_trees_all_equal(find(1, alpha, tables(seed)), greedy)
+    for b, limit in enumerate(LIMITS):
+      (_, tokens), = slow_beam(tables(seed)[b], limit, 1, alpha, False)
+      assert words(greedy, b, 0) == tokens
+
+
+# Wide enough to hold every extension of every prefix: W = (N − 1)^(T − 1) · N, and some more.
+@pytest.mark.parametrize('alpha', ALPHAS)
+@pytest.mark.parametrize('vocabulary, length, width', [(5, 3, 83), (3, 5, 53)])
+def test_a_wide_beam_finds_what_brute_force_finds(alpha, vocabulary, length, width):
+  others = [token for token in range(vocabulary) if token != END]
+  limits = (length, length - 1, length)
+  for seed in range(3):
+    table = tables(seed, vocabulary)
+    found = find(width, alpha, table, limits, length)
+    for b, limit in enumerate(limits):
+      score, log_prob, tokens = max(
+          (penalised(p, n, alpha), p, tokens)
+          for n in range(1, limit + 1)
+          for prefix in itertools.product(others, repeat=n - 1)
+          for tokens in [(*prefix, END)] for p in [forced(table[b], tokens)])
+      assert words(found, b, 0) == tokens
+      assert found.scores[b, 0] == pytest.approx(score, rel=1e-5)
+      assert found.log_probs[b, 0] == pytest.approx(log_prob, rel=1e-5)
+
+
+@pytest.mark.parametrize('alpha', ALPHAS)
+@pytest.mark.parametrize('width', [2, 3])
+def test_stopping_early_never_changes_the_best(alpha, width):
+  for seed in range(7):
+    found = find(width, alpha, tables(seed))
+    for b, limit in enumerate(LIMITS):
+      wanted = slow_beam(tables(seed)[b], limit, width, alpha, True)
+      got = [words(found, b, w) for w in range(width) if found.lengths[b, w]]
+      assert got == [tokens for _, tokens in wanted]
+      assert got[0] == slow_beam(tables(seed)[b], limit, width, alpha, False)[0][1]
+
+
+@pytest.mark.parametrize('alpha', ALPHAS)
+@pytest.mark.parametrize('width', [0, 1, 3])
+def test_reported_scores_are_those_of_the_reported_tokens(alpha, width):
+  for seed in range(3):
+    found = find(width, alpha, tables(seed))
+    for b, w in np.ndindex(*found.lengths.shape):
+      tokens = words(found, b, w)
+      if tokens:
+        log_prob = forced(tables(seed)[b], tokens)
+        assert found.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
+        assert found.scores[b, w] == pytest.approx(
+            penalised(log_prob, len(tokens), alpha), rel=1e-5)
+      else:
+        assert found.scores[b, w] == found.log_probs[b, w] == -np.inf
+
+
+@pytest.mark.parametrize('width', [0, 2, 3])
+def test_hypotheses_are_sorted_distinct_within_the_limit_and_padded_after_their_end(width):
+  for seed in range(3):
+    found = find(width, 0.6, tables(seed))
+    chex.assert_shape(found.tokens, (B, width or 1, MAX_LENGTH))
+    assert np.all(found.scores[:, :-1] >= found.scores[:, 1:])
+    assert np.all(found.lengths <= np.array(LIMITS)[:, None])
+    for b, w in np.ndindex(*found.lengths.shape):
+      length = found.lengths[b, w]
+      assert np.all(found.tokens[b, w, length:] == PAD)
+      assert END not in found.tokens[b, w, :max(length - 1, 0)]
+    for b in range(B):
+      present = [words(found, b, w) for w in range(width or 1) if found.lengths[b, w]]
+      assert len(set(present)) == len(present) > 0
+
+
+@pytest.mark.parametrize('width', [0, 3])
+def test_an_input_does_not_notice_its_neighbours(width):
+  table = tables(1)
+  together = find(width, 0.6, table)
+  for b in range(B):
+    alone = find(width, 0.6, table, np.where(np.arange(B) == b, LIMITS, 0))
+    chex.assert_trees_all_equal(jax.tree.map(lambda x, b=b: x[b], alone),
+                                jax.tree.map(lambda x, b=b: x[b], together))
+  order = np.array([2, 0, 1])
+  permuted = find(width, 0.6, table[order], np.array(LIMITS)[order])
+  chex.assert_trees_all_equal(permuted, jax.tree.map(lambda x: x[order], together))
+
+
+@pytest.mark.parametrize('width', [0, 1, 3])
+def test_a_limit_of_zero_gives_nothing(width):
+  found = find(width, 0.6, tables(), (0, 4, 0))
+  for b in (0, 2):
+    assert not np.any(found.tokens[b]) and not np.any(found.lengths[b])
+    assert np.all(np.isneginf(found.scores[b])) and np.all(np.isneginf(found.log_probs[b]))
+  assert np.all(found.lengths[1, 0] > 0)
+
+
+@pytest.mark.parametrize('width', [0, 1, 2])
+def test_what_is_alive_at_the_limit_is_returned_where_nothing_ended(width):
+  table = np.where(np.arange(N) == END, np.float32(-100), tables())
+  found = find(width, 0.6, table)
+  assert END not in found.tokens
+  np.testing.assert_array_equal(found.lengths, np.tile(np.array(LIMITS)[:, None], width or 1))
+  for b, limit in enumerate(LIMITS):
+    wanted = slow_beam(table[b], limit, width or 1, 0.6, False)
+    assert [words(found, b, w) for w in range(width or 1)] == [tokens for _, tokens in wanted]
+
+
+# Columns: pad, begin, end, and two words, 3 and 4.
+def test_a_hypothesis_ends_only_where_its_end_is_among_the_best_w():
+  places = [[0.0, 0.0, 0.2, 0.5, 0.3], [0.0, 0.0, 0.3, 0.36, 0.34]]
+  third = scripted(places, 2, [2], alpha=0.0)
+  assert [words(third, 0, w) for w in range(2)] == [(3, 3), (3, 4)]
+  among = scripted(places, 3, [2], alpha=0.0)
+  assert words(among, 0, 0) == (END,)
+  assert among.log_probs[0, 0] == pytest.approx(np.log(0.2))
+
+
+def test_a_live_hypothesis_may_overtake_an_ended_one_if_its_limit_lets_it():
+  sure = [0.0, 0.0, 0.005, 0.99, 0.005]
+  places = [[0.0, 0.0, 0.5, 0.4, 0.1], *[sure] * 5, [0.0, 0.0, 0.99, 0.005, 0.005]]
+  long = (3,) * 6 + (END,)
+  log_prob = np.log(0.4) + 6 * np.log(0.99)
+  found = scripted(places, 2, [7, 2], alpha=1.0)
+  # At once (end) leads and one of two has ended: ln 0.5 > ln 0.4, but ln 0.4 / 2 > ln 0.5.
+  assert words(found, 0, 0) == long
+  assert found.scores[0, 0] == pytest.approx(log_prob / 2, rel=1e-5)
+  assert words(found, 0, 1) == (END,)
+  # Two tokens divide by no more than 7 / 6, and without a penalty nothing is divided.
+  assert words(found, 1, 0) == (END,)
+  assert found.lengths[1].tolist() == [1, 0]
+  assert scripted(places, 2, [7, 2], alpha=0.0).lengths.tolist() == [[1, 0], [1, 0]]
+
+
+def test_search_ends_once_w_have_ended_though_more_could_come():
+  places = [[0.0, 0.0, 0.3, 0.6, 0.1], [0.0, 0.0, 0.4, 0.59, 0.01], *[[0, 0, 0.001, 0.999, 0]] * 4,
+            [0.0, 0.0, 1.0, 0.0, 0.0]]
+  found = scripted(places, 2, [7], alpha=1.5)
+  # Another end, at ln 0.35 / 2^1.5, would have been the best.
+  assert sorted(words(found, 0, w) for w in range(2)) == [(END,), (3, END)]
+
+
+def test_impossible_tokens_make_no_hypotheses():
+  only = [[0.0, 0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]]
+  found = scripted(only, 3, [3], alpha=0.6)
+  assert found.lengths.tolist() == [[2, 0, 0]]
+  assert words(found, 0, 0) == (3, END)
+  assert not np.any(found.tokens[0, 1:])
+  assert np.all(np.isneginf(found.log_probs[0, 1:]))
+
+
+def test_the_length_penalty_is_that_of_wu_et_al():
+  assert length_penalty(1, 0.6) == 1.0
+  assert length_penalty(7, 1.0) == 2.0
+  assert length_penalty(19, 0.5) == 2.0
