@@ -127,7 +127,7 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
     vocabulary = log_probs_BWN.shape[-1]
     totals_BX = (beams.live_log_probs[:, :, None] + log_probs_BWN).reshape(batch, -1)
     # One extension in a hypothesis is its end, so 2W hold at least W that go on.
-    totals_BC, where_BC = jax.lax.top_k(totals_BX, min(2 * beam_size, totals_BX.shape[-1]))
+    totals_BC, where_BC = _top_k(totals_BX, min(2 * beam_size, totals_BX.shape[-1]))
     token_BC = (where_BC % vocabulary).astype(jnp.int32)
     origin_BC = where_BC // vocabulary
     is_end_BC = token_BC == end_id
@@ -142,7 +142,7 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
                                beams.ended, ending), beam_size)
     ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1)
 
-    live_log_probs, chosen_BW = jax.lax.top_k(jnp.where(is_end_BC, -jnp.inf, totals_BC), beam_size)
+    live_log_probs, chosen_BW = _top_k(jnp.where(is_end_BC, -jnp.inf, totals_BC), beam_size)
     origin_BW = jnp.take_along_axis(origin_BC, chosen_BW, axis=1)
     live_tokens = _take(beams.live_tokens, origin_BW).at[:, :, t].set(
         jnp.take_along_axis(token_BC, chosen_BW, axis=1))
@@ -189,6 +189,15 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
                          log_probs=jnp.where(missing_BW, -jnp.inf, result.log_probs))
 
 
+def _top_k(x, count):
+  """The `count` largest of the last axis, and where they are.
+
+  The barrier keeps XLA from making a sort of the whole axis of it, which it does
+  on a CPU where only a slice of the answer is used.
+  """
+  return jax.lax.optimization_barrier(jax.lax.top_k(x, count))
+
+
 def _take(leaf, origin_BW):
   """Rearranges axis 1 of [B, W, ...] so that slot w holds what was at origin[b, w]."""
   return jnp.take_along_axis(leaf, origin_BW.reshape(*origin_BW.shape, *[1] * (leaf.ndim - 2)),
@@ -197,5 +206,5 @@ def _take(leaf, origin_BW):
 
 def _best(hypotheses: Hypotheses, count) -> Hypotheses:
   """The `count` best by score, descending."""
-  _, chosen = jax.lax.top_k(hypotheses.scores, count)
+  _, chosen = _top_k(hypotheses.scores, count)
   return jax.tree.map(lambda leaf: _take(leaf, chosen), hypotheses)
