@@ -40,4 +40,5 @@ def get_config():
 
   config.decode.bleu_tokenize = 'none'
   config.decode.beam_size = 5
+  config.decode.alpha = 1.5
   return config
