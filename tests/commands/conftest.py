@@ -1,0 +1,155 @@
+"""`train.py` and `eval.py`, run with one command line after the other, and a tiny run for them."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+# Imports a command once and forks for every command line, since importing JAX takes seconds.
+SERVER = """
+import importlib, json, os, sys, warnings
+warnings.simplefilter('ignore')  # JAX warns of forks; it has not started here.
+from transformer import command_line
+module = importlib.import_module(sys.argv[1])
+for line in sys.stdin:
+  arguments, out, err = json.loads(line)
+  child = os.fork()
+  if not child:
+    for number, path in ((0, os.devnull), (1, out), (2, err)):
+      os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+    sys.argv = [module.__file__, *arguments]
+    try:
+      command_line.run(module.main)
+    except SystemExit as stop:
+      if isinstance(stop.code, str):  # As Python does, without the half second that it tidies up.
+        print(stop.code, file=sys.stderr, flush=True)
+        os._exit(1)
+      raise
+  print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+ENGLISH = ['a man in a red shirt climbs a rock .', 'two women sit on the bench .',
+           'the dog runs through wet grass .', 'a child eats an apple .']
+GERMAN = ['ein mann in rotem hemd klettert .', 'zwei frauen sitzen auf der bank .',
+          'der hund läuft durch nasses gras .', 'ein kind isst einen apfel .']
+CONFIG = '''"""A tiny run."""
+
+from configs import base
+
+
+def get_config():
+  config = base.get_config()
+  config.data.source = 'text'
+  config.data.dir = {folder!r}
+  config.data.valid = 'valid'
+  config.data.target_language = 'de'
+  config.data.vocabulary_size = 300
+  config.data.max_length = 64
+  config.model.num_layers = 1
+  config.model.model_dim = 8
+  config.model.ff_dim = 11
+  config.model.num_heads = 2
+  config.train.tokens_per_batch = 320
+  config.train.steps = 2
+  config.train.checkpoint_every = 1
+  config.decode.max_extra_length = 3
+  config.decode.batch_size = 4
+  return config
+'''
+
+
+class Command:
+  """`train.py` or `eval.py`, run with one command line after the other."""
+
+  def __init__(self, name, folder):
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}
+    self._process = subprocess.Popen(
+        [sys.executable, '-c', SERVER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True, cwd=ROOT, env=environment)
+    self._out, self._err = folder / 'out', folder / 'err'
+
+  def __call__(self, *arguments):
+    """Returns the exit status, standard output and standard error."""
+    line = json.dumps([[str(each) for each in arguments], str(self._out), str(self._err)])
+    self._process.stdin.write(line + '\n')
+    self._process.stdin.flush()
+    status = int(self._process.stdout.readline())
+    return status, self._out.read_text('utf-8'), self._err.read_text('utf-8')
+
+  def refuses(self, *arguments):
+    """Returns the one line that a mistake ends in."""
+    status, out, err = self(*arguments)
+    assert status == 1 and out == '', (status, out, err)
+    return _one_error(err)
+
+  def close(self):
+    self._process.stdin.close()
+    self._process.stdout.close()
+    self._process.wait()
+
+
+def _one_error(err):
+  lines = err.splitlines()
+  errors = [line for line in lines if not re.match(r'[IW]\d{4} ', line)]  # absl's log lines
+  assert len(errors) == 1 and errors[0].startswith('error: ') and lines[-1] == errors[0], err
+  return errors[0].removeprefix('error: ')
+
+
+def _write_text(folder, prefix, english, german):
+  for language, lines in (('en', english), ('de', german)):
+    (folder / f'{prefix}.{language}').write_text(''.join(f'{line}\n' for line in lines),
+                                                 encoding='utf-8')
+
+
+@pytest.fixture(scope='session')
+def one_error():
+  """(standard error) -> the one line that a mistake ends in, log lines aside."""
+  return _one_error
+
+
+@pytest.fixture(scope='session')
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('commands')
+  _write_text(folder, 'train', ENGLISH * 3, GERMAN * 3)
+  _write_text(folder, 'valid', ENGLISH[:2], GERMAN[:2])
+  _write_text(folder, 'test', ENGLISH[2:], GERMAN[2:])
+  _write_text(folder, 'unequal', ENGLISH, GERMAN[:3])
+  _write_text(folder, 'long', [' '.join(ENGLISH * 3)] * 2, GERMAN[:2])
+  (folder / 'latin.en').write_bytes(b'a\nb\nc\n')
+  (folder / 'empty').write_bytes(b'')
+  (folder / 'latin.de').write_bytes('a\nüber\nc\n'.encode('latin-1'))
+  (folder / 'tiny.py').write_text(CONFIG.format(folder=str(folder)), encoding='utf-8')
+  return folder
+
+
+def _start(name, folder):
+  running = Command(name, folder)
+  yield running
+  running.close()
+
+
+@pytest.fixture(scope='session')
+def train(tmp_path_factory):
+  yield from _start('train', tmp_path_factory.mktemp('train'))
+
+
+@pytest.fixture(scope='session')
+def evaluate(tmp_path_factory):
+  yield from _start('eval', tmp_path_factory.mktemp('eval'))
+
+
+@pytest.fixture(scope='session')
+def trained(train, folder):
+  """A run of two steps, of which no test may change anything."""
+  workdir = folder / 'run'
+  status, out, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}')
+  assert status == 0, err
+  assert out == ''
+  # Nothing but our own log, and no library's.
+  assert all(re.match(r'I\d{4} .* (train|corpora|reporting)\.py:\d+\] ', line)
+             for line in err.splitlines()), err
+  return workdir

@@ -1,0 +1,43 @@
+"""A command checks its folders before the work, helps, and refuses what it does not know."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from transformer import command_line
+from transformer.errors import UserError
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused_before_the_work(tmp_path, monkeypatch):
+  command_line.check_folder('workdir', tmp_path / 'a' / 'b')
+  assert not (tmp_path / 'a').exists()
+  asked = []
+  monkeypatch.setattr(command_line.os, 'access', lambda *each: asked.append(each))
+  with pytest.raises(UserError, match=f'--workdir .* {tmp_path} may not be written to'):
+    command_line.check_folder('workdir', tmp_path / 'a' / 'b')
+  assert asked == [(tmp_path, os.W_OK)]
+
+
+@pytest.mark.parametrize('name', ['train', 'eval'])
+def test_as_a_process_a_command_helps_and_refuses(name, tmp_path, one_error):
+  def run(*flags):
+    return subprocess.run([sys.executable, f'{name}.py', *flags], cwd=ROOT, text=True,
+                          capture_output=True, stdin=subprocess.DEVNULL)
+
+  spec = importlib.util.spec_from_file_location(name, ROOT / f'{name}.py')
+  helped = run('--help')
+  for line in pathlib.Path(spec.origin).read_text(encoding='utf-8').split('"""')[1].splitlines():
+    assert line in helped.stdout
+  for flag in re.findall(r"DEFINE\w+\('(\w+)'", pathlib.Path(spec.origin).read_text('utf-8')):
+    assert f'--{flag}' in helped.stdout or f'--[no]{flag}' in helped.stdout
+  assert helped.stderr == ''
+  refused = run(f'--workdir={tmp_path}/run', '--nonsense')
+  assert (refused.returncode, refused.stdout) == (1, '')
+  assert 'nonsense' in one_error(refused.stderr) and len(refused.stderr.splitlines()) == 1

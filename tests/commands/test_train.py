@@ -1,0 +1,136 @@
+"""A mistake in training ends in one line and status 1, with nothing half written."""
+
+import os
+import shutil
+
+import pytest
+
+
+@pytest.mark.parametrize(('flags', 'facts'), [
+    (['--config.model.num_head=3'], ['no key config.model.num_head', 'config.model.num_heads?']),
+    (['--config.modle.num_heads=3'], ['no key config.modle', 'did you mean config.model?']),
+    (['--config.seed.x=3'], ['no key config.seed.x', 'config.seed is a value']),
+    (['--config.data.train[0]=x'], ['no key config.data.train[0]', 'config.data.train?']),
+    (['--noconfig.model.tie_outputs'], ['no key config.model.tie_outputs', 'tie_output?']),
+    (["--config.model={'num_head': 3}"], ['num_head']),
+    (['--config.model=3'], ['--config.model=3']),
+    (['--config.train.steps=many'], ['--config.train.steps=many', 'int']),
+    (['--config.train.steps=1.5'], ['--config.train.steps=1.5', 'int']),
+    (['--config.model.dropout=abc'], ['--config.model.dropout=abc', 'float']),
+    (['--config.model.key_dim=wide'], ['--config.model.key_dim=wide', 'int']),
+    (['--config.model.tie_output=maybe'], ['--config.model.tie_output=maybe', 'boolean']),
+    (['--config.data.train=(1,)'], ['an item of config.data.train must be of type str; got 1']),
+    (['--config.model.num_heads=3'], ['num_heads must divide model_dim', 'num_heads=3',
+                                      'model_dim=8']),
+    (['--config.train.tokens_per_batch=100'], ['tokens_per_batch=100', 'max_length=64']),
+    (['--config.mesh.data=3'], ['the mesh must use all 1 devices', 'data=3']),
+    (['--config.mesh.data=1', '--config.mesh.fsdp=3'], ['the mesh must use all 1', 'fsdp=3']),
+    (['--config.model.attention=cudnn', '--config.model.dtype=bfloat16'],
+     ['model.attention=cudnn needs an NVIDIA GPU', 'cpu here', 'model.attention=reference']),
+    (["--config.data={'dir': 3}"], ['config.data.dir must be of type str; got 3']),
+    (['--config.data.train='], ['must not hold an empty name']),
+    (['--config.data.dir=/nowhere'], ['/nowhere/train.en', 'there is no folder /nowhere']),
+    (['--config.data.train=nothing'], ['nothing.en', 'holds']),
+    (['--config.data.valid=nothing'], ['nothing.en', 'holds']),
+    (['--config.data.train=unequal'], ['unequal.en has 4 lines', 'unequal.de has 3']),
+    (['--config.data.train=latin'], ['latin.de must be UTF-8; line 2 is not']),
+    (['--config.data.train=long'], ['no pair left to train on', 'data.max_length']),
+    (['--config.data.train_weights=(0.01,)'], ['data.train_weights', '0.01 of 12 pairs']),
+    (['--config.data.vocabulary_size=30000'], ['vocabulary_size=30000', 'at most']),
+    (['--config.data.source=tfds', '--config.data.name=phrasebok'], ["'phrasebok'", 'phrasebook']),
+    (['--config.data.source=tfds', '--config.data.name=wmt14_translate/de-en'],
+     ['not prepared', 'python -m transformer.data.prepare']),
+    (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
+    (['--nonsense=3'], ["Unknown command line flag 'nonsense'"]),
+    (['stray'], ["unexpected argument 'stray'"]),
+    (['--config'], ['Missing value for flag --config']),
+])
+def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, facts):
+  workdir = tmp_path / 'run'
+  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={workdir}', *flags)
+  for fact in facts:
+    assert fact in message, message
+  assert not workdir.exists()
+
+
+@pytest.mark.parametrize(('name', 'facts'), [
+    ('nope.py', ['the config cannot be loaded', 'No such file', 'nope.py']),
+    ('', ['the config cannot be loaded', 'Is a directory']),
+    ('tiny.py:big', ['tiny.py:big', 'TypeError', 'get_config()']),
+])
+@pytest.mark.parametrize('flags', [[], ['--config.seed=3']])
+def test_a_config_that_cannot_be_loaded_is_named(train, folder, tmp_path, name, facts, flags):
+  message = train.refuses(f'--config={folder}/{name}', f'--workdir={tmp_path}/run', *flags)
+  for fact in facts:
+    assert fact in message, message
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_name_that_a_config_file_mistypes_is_named_too(train, folder, tmp_path):
+  text = (folder / 'tiny.py').read_text(encoding='utf-8').replace('ff_dim', 'ff_dims')
+  (tmp_path / 'mistyped.py').write_text(text, encoding='utf-8')
+  message = train.refuses(f'--config={tmp_path}/mistyped.py', f'--workdir={tmp_path}/run')
+  assert message == 'there is no key config.model.ff_dims; did you mean config.model.ff_dim?'
+
+
+def test_both_config_and_workdir_are_needed(train, folder, tmp_path):
+  for flags in ([], [f'--workdir={tmp_path}/run'], [f'--config={folder}/tiny.py'],
+                [f'--config={folder}/tiny.py', '--workdir=']):
+    assert '--config=configs/NAME.py and --workdir=DIR are both needed' in train.refuses(*flags)
+  assert not (tmp_path / 'run').exists()
+
+
+def test_overrides_come_after_the_config(train, folder, tmp_path):
+  flags = '--config.seed=3', f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run'
+  assert '--config.seed=3 in argv before a value for --config' in train.refuses(*flags)
+
+
+def test_a_workdir_that_cannot_be_one_is_left_alone(train, folder, tmp_path):
+  config = f'--config={folder}/tiny.py'
+  (tmp_path / 'file').write_text('mine')
+  for workdir in ('file', 'file/run'):
+    message = train.refuses(config, f'--workdir={tmp_path / workdir}')
+    assert message.startswith('--workdir needs a directory') and f'{tmp_path}/file is' in message
+  (tmp_path / 'full').mkdir()
+  (tmp_path / 'full' / 'thesis.tex').write_text('mine')
+  message = train.refuses(config, f'--workdir={tmp_path}/full')
+  assert f'{tmp_path}/full is not empty and holds no run' in message
+  assert os.listdir(tmp_path / 'full') == ['thesis.tex']
+  assert (tmp_path / 'file').read_text() == 'mine'
+
+
+def test_a_workdir_of_another_run_names_every_difference(train, folder, trained):
+  before = {path: path.stat().st_mtime_ns for path in trained.rglob('*') if path.is_file()}
+  flags = f'--config={folder}/tiny.py', f'--workdir={trained}'
+  message = train.refuses(*flags, '--config.model.ff_dim=13', '--config.seed=5',
+                          '--config.decode.beam_size=2')
+  assert 'belongs to a run with another configuration' in message
+  assert 'model.ff_dim was 11, is 13' in message and 'seed was 0, is 5' in message
+  assert 'beam_size' not in message
+  assert {path: path.stat().st_mtime_ns
+          for path in trained.rglob('*') if path.is_file()} == before
+
+
+@pytest.mark.parametrize(('name', 'text', 'facts'), [
+    ('config.json', '{"seed": ', ['config.json', 'cannot be read']),
+    ('config.json', '[]', ['config.json', 'JSON object']),
+    ('vocabulary.model', 'torn', ['vocabulary.model', 'damaged']),
+    ('run.json', '{', ['run.json', 'cannot be read']),
+])
+def test_a_damaged_run_is_not_resumed(train, folder, trained, tmp_path, name, text, facts):
+  shutil.copytree(trained, tmp_path / 'run')
+  (tmp_path / 'run' / name).write_text(text)
+  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  for fact in facts:
+    assert fact in message, message
+  assert (tmp_path / 'run' / name).read_text() == text
+
+
+def test_a_run_is_not_resumed_on_other_data(train, folder, trained, tmp_path):
+  for path in folder.glob('[tv]*.??'):
+    shutil.copy(path, tmp_path)
+  german = (tmp_path / 'train.de').read_text(encoding='utf-8').splitlines(keepends=True)
+  (tmp_path / 'train.de').write_text(''.join(german[1:] + german[:1]), encoding='utf-8')
+  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={trained}',
+                          f'--config.data.dir={tmp_path}')
+  assert 'was trained on other data: train train changed' in message
