@@ -18,8 +18,9 @@ def get_config() -> ml_collections.ConfigDict:
   defaults = Config()
   config = ml_collections.ConfigDict(defaults.to_dict())
   for group in dataclasses.fields(Config):
-    for key, kind in typing.get_type_hints(group.type).items() if (
-        dataclasses.is_dataclass(group.type)) else ():
+    if not dataclasses.is_dataclass(group.type):
+      continue
+    for key, kind in typing.get_type_hints(group.type).items():
       # A key that is None by default must know its type before it can be overridden.
       if isinstance(kind, types.UnionType):
         config[group.name][key] = ml_collections.config_dict.placeholder(

@@ -153,7 +153,10 @@ def test_defaults_are_the_base_model_of_the_paper():
     ({'data': {'max_length': 256}, 'decode': {'max_extra_length': 50},
       'model': {'positions': 'learned', 'max_positions': 305}},
      ('model.max_positions must reach', '= 306', 'got 305')),
-    ({'seed': -1}, ('seed must be at least 0; got -1',)),
+    ({'optimizer': {'schedule': 'cosine', 'warmup_steps': 700}, 'train': {'steps': 700}},
+     ('warmup_steps must be below train.steps', 'warmup_steps=700, steps=700')),
+    ({'seed': -1}, ('seed must be at least 0 and below 2³²; got -1',)),
+    ({'seed': 2 ** 32}, ('seed must be at least 0 and below 2³²; got 4294967296',)),
 ])
 def test_groups_that_contradict_each_other_are_refused(changes, facts):
   refuse(changes, *facts)
@@ -174,7 +177,7 @@ def test_groups_that_fit_are_taken(changes):
 CHOICES = {
     'data.source': 'tfds, text', 'model.norm': 'post, pre',
     'model.positions': 'sinusoidal, learned', 'model.attention': 'reference, cudnn',
-    'model.dtype': 'float32, bfloat16, float16', 'decode.bleu_tokenize': '13a, intl, none, char',
+    'model.dtype': 'float32, bfloat16', 'decode.bleu_tokenize': '13a, intl, none, char',
     'optimizer.schedule': 'paper, inverse_sqrt, cosine, constant'}
 AT_LEAST_ONE = [
     'model.num_layers', 'model.model_dim', 'model.ff_dim', 'model.num_heads', 'model.key_dim',

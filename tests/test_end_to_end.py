@@ -105,8 +105,8 @@ def test_killed_run_goes_on_to_the_same_bits(data, trained, tmp_path):
 
 def test_directory_describes_the_run(trained):
   about = json.loads((trained / 'run.json').read_text())
-  assert about['counts']['train train']['kept'] == 200
-  assert set(about['data']) == {'vocabulary', 'train train', 'valid'}
+  assert about['counts']['train/train']['kept'] == 200
+  assert set(about['data']) == {'vocabulary', 'train/train', 'valid'}
   assert about['packages']['jax'] and about['devices']['platform'] == 'cpu'
   config = json.loads((trained / 'config.json').read_text())
   assert config['model']['model_dim'] == 16

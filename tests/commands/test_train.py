@@ -29,6 +29,7 @@ import pytest
      ['model.attention=cudnn needs an NVIDIA GPU', 'cpu here', 'model.attention=reference']),
     (["--config.data={'dir': 3}"], ['config.data.dir must be of type str; got 3']),
     (['--config.data.train='], ['must not hold an empty name']),
+    (["--config.data.train=('train', 'train')"], ['each corpus once', 'data.train_weights']),
     (['--config.data.dir=/nowhere'], ['/nowhere/train.en', 'there is no folder /nowhere']),
     (['--config.data.train=nothing'], ['nothing.en', 'holds']),
     (['--config.data.valid=nothing'], ['nothing.en', 'holds']),
@@ -103,10 +104,10 @@ def test_a_workdir_of_another_run_names_every_difference(train, folder, trained)
   before = {path: path.stat().st_mtime_ns for path in trained.rglob('*') if path.is_file()}
   flags = f'--config={folder}/tiny.py', f'--workdir={trained}'
   message = train.refuses(*flags, '--config.model.ff_dim=13', '--config.seed=5',
-                          '--config.decode.beam_size=2')
+                          '--config.decode.bleu_tokenize=none', '--config.decode.beam_size=2')
   assert 'belongs to a run with another configuration' in message
   assert 'model.ff_dim was 11, is 13' in message and 'seed was 0, is 5' in message
-  assert 'beam_size' not in message
+  assert "decode.bleu_tokenize was '13a', is 'none'" in message and 'beam_size' not in message
   assert {path: path.stat().st_mtime_ns
           for path in trained.rglob('*') if path.is_file()} == before
 
@@ -133,4 +134,4 @@ def test_a_run_is_not_resumed_on_other_data(train, folder, trained, tmp_path):
   (tmp_path / 'train.de').write_text(''.join(german[1:] + german[:1]), encoding='utf-8')
   message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={trained}',
                           f'--config.data.dir={tmp_path}')
-  assert 'was trained on other data: train train changed' in message
+  assert 'was trained on other data: train/train changed' in message

@@ -68,8 +68,8 @@ def test_corpora_are_opened_by_the_names_of_the_config(folder):
   for name, corpus in (*corpora.train.items(), ('valid', corpora.valid)):
     assert list(corpus) == list(open_corpus(config, name))
   assert corpora.fingerprints() == {
-      'train one': open_corpus(config, 'one').fingerprint,
-      'train two': open_corpus(config, 'two').fingerprint,
+      'train/one': open_corpus(config, 'one').fingerprint,
+      'train/two': open_corpus(config, 'two').fingerprint,
       'valid': open_corpus(config, 'valid').fingerprint}
   assert len(set(corpora.fingerprints().values())) == 3
 
@@ -93,9 +93,9 @@ def test_what_is_odd_about_a_file_is_said(folder, tmp_path, monkeypatch):
 def test_counts_are_kept_by_corpus(folder, vocabulary):
   encoded = encode(config_of(folder), vocabulary)
   assert encoded.counts == {
-      'train one': {'kept': 31, 'dropped: empty side': 1, 'dropped: source too long': 2,
+      'train/one': {'kept': 31, 'dropped: empty side': 1, 'dropped: source too long': 2,
                     'dropped: target too long': 1},
-      'train two': {'kept': 17, 'dropped: empty side': 0, 'dropped: source too long': 0,
+      'train/two': {'kept': 17, 'dropped: empty side': 0, 'dropped: source too long': 0,
                     'dropped: target too long': 0},
       'valid': {'kept': 13, 'cut: source too long': 1, 'cut: target too long': 1}}
   assert pairs_in(epoch(encoded.batches)) == 31 + 17

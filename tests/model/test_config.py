@@ -58,11 +58,17 @@ def test_a_config_cannot_be_changed():
     ({'norm': 'rms'}, "model.norm must be one of post, pre; got 'rms'"),
     ({'positions': 'rotary'}, "model.positions must be one of sinusoidal, learned; got 'rotary'"),
     ({'attention': 'flash'}, "model.attention must be one of reference, cudnn; got 'flash'"),
-    ({'dtype': 'int8'}, "model.dtype must be one of float32, bfloat16, float16; got 'int8'"),
+    ({'dtype': 'int8'}, "model.dtype must be one of float32, bfloat16; got 'int8'"),
     ({'attention': 'cudnn'},
      'model.attention=cudnn needs 16-bit activations; set --config.model.dtype=bfloat16'),
     ({'attention': 'cudnn', 'dtype': 'bfloat16', 'value_dim': 32},
      'model.attention=cudnn needs equal key_dim and value_dim; got key_dim=64, value_dim=32'),
+    ({'attention': 'cudnn', 'dtype': 'bfloat16', 'model_dim': 100, 'num_heads': 4},
+     'model.attention=cudnn needs heads whose width is a multiple of 8, at most 256; '
+     'got key_dim=25'),
+    ({'attention': 'cudnn', 'dtype': 'bfloat16', 'model_dim': 528, 'num_heads': 2},
+     'model.attention=cudnn needs heads whose width is a multiple of 8, at most 256; '
+     'got key_dim=264'),
 ])
 def test_what_cannot_be_built_is_refused_in_one_line(given, message):
   with pytest.raises(UserError) as error:

@@ -111,7 +111,7 @@ def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
 
 
 def test_the_config_chooses_the_kernel(monkeypatch):
-  same = config(value_dim=K, dtype='bfloat16')
+  same = config(key_dim=8, value_dim=8, dtype='bfloat16')
   x, y = normal(B, T, D), normal(B, S, D, seed=1)
   variables = Attend(same).init(jax.random.key(0), x, y)
   wanted = Attend(same).apply(variables, x, y)
@@ -123,7 +123,7 @@ def test_the_config_chooses_the_kernel(monkeypatch):
     return plain(*given, mask=mask, implementation='xla')
 
   monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel)
-  fused = Attend(config(value_dim=K, dtype='bfloat16', attention='cudnn')).apply(variables, x, y)
+  fused = Attend(config(key_dim=8, value_dim=8, dtype='bfloat16', attention='cudnn')).apply(variables, x, y)
   assert calls == ['cudnn']
   assert fused.dtype == jnp.bfloat16
   chex.assert_trees_all_close(fused.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.05)

@@ -62,6 +62,9 @@ class DataConfig:
     if not all((*self.train, self.valid)):
       raise UserError(f'data.train and data.valid must not hold an empty name; '
                       f'got train={self.train}, valid={self.valid!r}')
+    if len(set(self.train)) < len(self.train):
+      raise UserError(f'data.train must name each corpus once; got {self.train}; '
+                      f'data.train_weights says how many times an epoch uses it')
     if self.train_weights and len(self.train_weights) != len(self.train):
       raise UserError(f'data.train_weights must hold one number for each corpus of data.train; '
                       f'got {len(self.train_weights)} for {len(self.train)}')

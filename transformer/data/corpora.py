@@ -22,7 +22,7 @@ class Corpora(NamedTuple):
 
   def fingerprints(self) -> dict[str, str]:
     """SHA-256 of every corpus, by name."""
-    return {**{f'train {name}': corpus.fingerprint for name, corpus in self.train.items()},
+    return {**{f'train/{name}': corpus.fingerprint for name, corpus in self.train.items()},
             'valid': self.valid.fingerprint}
 
   def training_text(self) -> Iterator[str]:
@@ -75,7 +75,7 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
   train = {name: encode_for_training(corpus, vocabulary, config.max_length)
            for name, corpus in corpora.train.items()}
   valid = encode_for_scoring(corpora.valid, vocabulary, config.max_length)
-  counts = {**{f'train {name}': pairs.counts for name, pairs in train.items()},
+  counts = {**{f'train/{name}': pairs.counts for name, pairs in train.items()},
             'valid': valid.counts}
   for name, each in counts.items():
     logging.info('%s: %s', name, ', '.join(f'{what} {number:,}' for what, number in each.items()

@@ -7,7 +7,7 @@ from transformer.errors import UserError
 NORMS = ('post', 'pre')
 POSITIONS = ('sinusoidal', 'learned')
 ATTENTIONS = ('reference', 'cudnn')
-DTYPES = ('float32', 'bfloat16', 'float16')
+DTYPES = ('float32', 'bfloat16')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +66,19 @@ class ModelConfig:
       if getattr(self, name) not in choices:
         raise UserError(f'model.{name} must be one of {", ".join(choices)}; '
                         f'got {getattr(self, name)!r}')
-    if self.attention == 'cudnn' and self.dtype == 'float32':
+    if self.attention == 'cudnn':
+      self._check_cudnn()
+
+  def _check_cudnn(self):
+    if self.dtype == 'float32':
       raise UserError('model.attention=cudnn needs 16-bit activations; '
                       'set --config.model.dtype=bfloat16')
-    if self.attention == 'cudnn' and self.head_key_dim != self.head_value_dim:
+    if self.head_key_dim != self.head_value_dim:
       raise UserError(f'model.attention=cudnn needs equal key_dim and value_dim; '
                       f'got key_dim={self.head_key_dim}, value_dim={self.head_value_dim}')
+    if self.head_key_dim % 8 or self.head_key_dim > 256:
+      raise UserError(f'model.attention=cudnn needs heads whose width is a multiple of 8, at most '
+                      f'256; got key_dim={self.head_key_dim}')
 
   @property
   def head_key_dim(self) -> int:

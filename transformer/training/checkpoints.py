@@ -80,7 +80,7 @@ class Checkpoints:
       # A run that was stopped before its first evaluation has only a latest.
       best = self.best_step()
       return steps[-1] if best is None else best
-    if not which.isdigit() or int(which) not in steps:
+    if not which.isdecimal() or int(which) not in steps:
       raise UserError(f'checkpoint must be best, latest or one of the steps '
                       f'{", ".join(map(str, steps))}; got {which!r}')
     return int(which)

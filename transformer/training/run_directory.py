@@ -21,7 +21,9 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'num
              'sentencepiece', 'sacrebleu', 'tensorflow-datasets')
 # What may differ when a run is resumed: it changes how long the run goes on, what
 # it tells and where it runs, and no update that it makes.
-_MAY_DIFFER = ('data.dir', 'train.steps', 'train.log_every', 'train.keep', 'train.patience')
+_MAY_DIFFER = ('data.dir', 'train.steps', 'train.log_every', 'train.keep', 'train.patience',
+               'decode.beam_size', 'decode.alpha', 'decode.batch_size', 'mesh.data', 'mesh.fsdp',
+               'mesh.tensor')
 
 
 def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
@@ -61,8 +63,7 @@ def check_same_run(workdir: str | os.PathLike, old: Mapping[str, Any], new: Mapp
   differences = [
       f'{name} was {old.get(name)!r}, is {new.get(name)!r}'
       for name in sorted({*old, *new})
-      if old.get(name) != new.get(name)
-      and not (name in may_differ or name.startswith(('decode.', 'mesh.')))]
+      if name not in may_differ and old.get(name) != new.get(name)]
   if differences:
     raise UserError(f'{workdir} belongs to a run with another configuration: '
                     f'{"; ".join(differences)}; choose another --workdir, or the same settings')

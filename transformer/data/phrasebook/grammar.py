@@ -24,7 +24,6 @@ DETERMINERS = {
   'their': ('leur', 'leur', 'leurs'), 'what a': ('quel', 'quelle', 'quels'),
 }
 NUMBERS = {'two': 'deux', 'three': 'trois', 'four': 'quatre', 'five': 'cinq'}
-INDEFINITE = ('a', *NUMBERS, 'many')
 _LIAISON = {'ce': 'cet', 'ma': 'mon', 'sa': 'son'}
 _ELIDED = ('le', 'la', 'je', 'ne', 'de', 'que', 'me')
 _CONTRACTED = {('de', 'le'): 'du', ('de', 'les'): 'des', ('à', 'le'): 'au', ('à', 'les'): 'aux'}
