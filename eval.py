@@ -10,6 +10,8 @@ printed, and written to DIR/eval/.
 """
 
 import dataclasses
+import hashlib
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -44,6 +46,9 @@ def main(_):
   """Wires flags to a run."""
   if not _WORKDIR.value:
     raise UserError('--workdir=DIR is needed, the directory of a run')
+  for flag in (_SOURCE, _SPLIT, _OUTPUT, _DATA_DIR):
+    if flag.value == '':
+      raise UserError(f'--{flag.name}= names nothing; leave it out, or give it a value')
   if _SOURCE.value and _SPLIT.value:
     raise UserError('--split and --source exclude each other')
   if _REFERENCE.value and not _SOURCE.value:
@@ -90,8 +95,9 @@ def main(_):
   result = {
       'bleu': bleu.score, 'signature': bleu.signature, 'details': bleu.details, 'text': name,
       'sentences': len(sources), 'cut_sources': cut, 'steps': run.steps,
-      'decode': dataclasses.asdict(decode), 'seconds': seconds}
-  steps = '-'.join(str(step) for step in {run.steps[0]: 0, run.steps[-1]: 0})
+      'decode': dataclasses.asdict(decode), 'seconds': seconds, 'commit': run_directory.commit(),
+      'command': sys.argv[1:]}
+  steps = str(run.steps[-1]) + f'.average{_AVERAGE.value}' * (_AVERAGE.value > 1)
   stem = f'{name}.step{steps}.beam{decode.beam_size}.alpha{decode.alpha:g}'
   path = Path(_WORKDIR.value).expanduser() / run_directory.EVALUATIONS / f'{stem}.json'
   run_directory.write_json(path, result)
@@ -122,7 +128,9 @@ def _read(data):
         raise UserError(f'source and reference must have a line for each other; {_SOURCE.value} '
                         f'has {len(sources)} lines, {path} has {len(lines)}')
     name = 'stdin' if _SOURCE.value == STANDARD_INPUT else Path(_SOURCE.value).name
-    return sources, references, name
+    # Files of one name in two folders are different texts.
+    text = '\n'.join(itertools.chain(sources, *references))
+    return sources, references, f'{name}.{hashlib.sha256(text.encode()).hexdigest()[:8]}'
   if _DATA_DIR.value:
     data = dataclasses.replace(data, dir=_DATA_DIR.value)
   asked = _SPLIT.value or 'test'

@@ -2,11 +2,13 @@
 
   python train.py --config=configs/NAME.py --workdir=DIR [--config.group.key=value …]
 
-A directory that holds a run is resumed. The keys, with their defaults, are in
-configs/base.py, and what they mean in transformer/*/config.py.
+A directory that holds a run is resumed. The keys, what they mean and their
+defaults are in transformer/*/config.py.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -37,15 +39,18 @@ def main(_):
     raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = Path(_WORKDIR.value).expanduser()
-  resuming = _is_resumed(workdir, config)
+  _check_workdir(workdir, config)
   # What depends on the devices is refused before anything is read or written.
   if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
     raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '
                     f'{jax.default_backend()} here; set --config.model.attention=reference')
-  make_mesh(config.mesh, config.train.tokens_per_batch // config.data.max_length)
+  rows = config.train.tokens_per_batch // config.data.max_length
+  make_mesh(config.mesh, rows // config.optimizer.accumulate)
 
   corpora = open_corpora(config.data)
-  origin = load_run(config.train.init_from) if config.train.init_from and not resuming else None
+  # Not read by a run that has a checkpoint or, for its vocabulary, one of its own.
+  origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from
+            else None)
   vocabulary = _vocabulary(workdir, config, corpora, origin)
   encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
                            config.seed)
@@ -64,16 +69,17 @@ def main(_):
     return corpus_bleu(translations, [references], config.decode.bleu_tokenize).score
 
   outcome = train(config, model, encoded.batches, encoded.valid_batches, score, workdir,
-                  origin and origin.params)
+                  origin and (lambda: origin().params))
   if outcome.resumed_from == outcome.step:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
-  logging.info('best validation BLEU %.2f at step %d; score it with: python eval.py --workdir=%s',
-               outcome.best_bleu, outcome.best_step, workdir)
+  if outcome.best_step is not None:
+    logging.info('best validation BLEU %.2f at step %d', outcome.best_bleu, outcome.best_step)
+  logging.info('score it with: python eval.py --workdir=%s', workdir)
 
 
-def _is_resumed(workdir: Path, config: Config) -> bool:
-  """Whether the directory holds this very run."""
+def _check_workdir(workdir: Path, config: Config):
+  """Refuses a directory that holds another run, or anything else."""
   command_line.check_folder('workdir', workdir)
   old = run_directory.read_config(workdir)
   if old is not None:
@@ -81,10 +87,10 @@ def _is_resumed(workdir: Path, config: Config) -> bool:
                                  flatten(config.to_dict()))
   elif workdir.exists() and any(workdir.iterdir()):
     raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
-  return old is not None
 
 
-def _vocabulary(workdir: Path, config: Config, corpora, origin: Run | None) -> Vocabulary:
+def _vocabulary(workdir: Path, config: Config, corpora,
+                origin: Callable[[], Run] | None) -> Vocabulary:
   """The run's own vocabulary, or that of the run to start from, or a new one."""
   path = workdir / run_directory.VOCABULARY
   if path.exists():
@@ -92,6 +98,7 @@ def _vocabulary(workdir: Path, config: Config, corpora, origin: Run | None) -> V
   if origin is None:
     logging.info('training a vocabulary of %d pieces', config.data.vocabulary_size)
     return Vocabulary.train(corpora.training_text(), config.data.vocabulary_size)
+  origin = origin()
   if origin.vocabulary.size != config.data.vocabulary_size:
     raise UserError(f'a run takes its vocabulary from train.init_from; set '
                     f'--config.data.vocabulary_size={origin.vocabulary.size}; '
@@ -105,12 +112,15 @@ def _vocabulary(workdir: Path, config: Config, corpora, origin: Run | None) -> V
 def _describe(workdir: Path, config: Config, model: Transformer, vocabulary: Vocabulary,
               fingerprints, counts):
   """Writes what makes the directory a run; on resuming, checks that the data is the same."""
-  if (workdir / run_directory.RUN).exists():
+  resumed = (workdir / run_directory.RUN).exists()
+  if resumed:
     run_directory.check_same_data(workdir, fingerprints)
   run_directory.write_json(workdir / run_directory.CONFIG, config.to_dict())
   if not (workdir / run_directory.VOCABULARY).exists():
     vocabulary.save(workdir / run_directory.VOCABULARY)
-  if not (workdir / run_directory.RUN).exists():
+  if resumed:
+    run_directory.add_session(workdir)
+  else:
     parameters = sum(leaf.size for leaf in jax.tree.leaves(_shapes(model)))
     run_directory.write_json(workdir / run_directory.RUN,
                              run_directory.describe(fingerprints, counts, parameters))

@@ -100,6 +100,9 @@ def test_killed_run_goes_on_to_the_same_bits(data, trained, tmp_path):
   whole_state, whole_steps, whole_rows = everything(trained)
   chex.assert_trees_all_equal(state, whole_state)
   assert (steps, rows) == (whole_steps, whole_rows)
+  about, whole = (json.loads((each / 'run.json').read_text()) for each in (workdir, trained))
+  assert [session['commit'] for session in about['resumed']] == [about['commit']]
+  assert whole['resumed'] == [] and about['data'] == whole['data']
   assert rows[-1]['step'] == 30
 
 

@@ -1,13 +1,20 @@
 """A mistake in scoring ends in one line and status 1, with nothing half written."""
 
+import json
 import shutil
 
+import chex
+import jax
+import numpy as np
 import pytest
+
+from transformer.run import load_run
 
 
 @pytest.mark.parametrize(('flags', 'facts'), [
     (['--workdir='], ['--workdir=DIR is needed']),
     (['--workdir=/nowhere'], ['/nowhere holds no run', 'config.json']),
+    (['--source='], ['--source= names nothing']),
     (['--reference=x'], ['--reference needs --source']),
     (['--split=test', '--source=x'], ['--split and --source exclude each other']),
     (['--average=0'], ['--average must be at least 1; got 0']),
@@ -43,3 +50,41 @@ def test_a_run_without_a_checkpoint_cannot_be_scored(evaluate, trained, tmp_path
   assert 'no checkpoint; train the run first' in evaluate.refuses(f'--workdir={tmp_path}/run')
   (tmp_path / 'run' / 'checkpoints').mkdir()
   assert 'no checkpoint; train the run first' in evaluate.refuses(f'--workdir={tmp_path}/run')
+
+
+def test_what_is_asked_for_is_what_is_scored(evaluate, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--split=valid', '--checkpoint=1',
+                              '--alpha=1.5', '--beam_size=2', '--output=-', '--examples=1')
+  assert status == 0, err
+  assert len(out.splitlines()) == 2 and 'BLEU' in err and '  translation  ' in err
+  path = tmp_path / 'run' / 'eval' / 'valid.step1.beam2.alpha1.5.json'
+  result = json.loads(path.read_text(encoding='utf-8'))
+  assert (result['steps'], result['sentences']) == ([1], 2)
+  assert (result['decode']['alpha'], result['decode']['beam_size']) == (1.5, 2)
+  assert result['commit'] and '--alpha=1.5' in result['command']
+
+
+def test_data_that_has_moved_is_scored_where_it_is_with_averaged_weights(
+    evaluate, folder, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  (tmp_path / 'moved').mkdir()
+  for language in ('en', 'de'):
+    lines = (folder / f'train.{language}').read_text(encoding='utf-8').splitlines(keepends=True)
+    (tmp_path / 'moved' / f'train.{language}').write_text(''.join(lines[:3]), encoding='utf-8')
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--split=train', '--average=2',
+                              '--checkpoint=latest', f'--data_dir={tmp_path}/moved')
+  assert status == 0, err
+  path, = (tmp_path / 'run' / 'eval').iterdir()
+  assert path.name == 'train.step2.average2.beam4.alpha0.6.json' and str(path) in out
+  assert json.loads(path.read_text(encoding='utf-8'))['sentences'] == 3
+
+
+def test_averaged_weights_are_the_mean_of_the_checkpoints(trained):
+  first, second = (load_run(trained, step).params for step in ('1', '2'))
+  found = load_run(trained, 'latest', average=2)
+  assert found.steps == [1, 2]
+  chex.assert_trees_all_close(found.params, jax.tree.map(lambda a, b: (a + b) / 2, first, second),
+                              rtol=1e-6)
+  assert not np.array_equal(first['target_embedding']['table'],
+                            second['target_embedding']['table'])

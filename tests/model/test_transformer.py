@@ -120,6 +120,19 @@ def test_cached_decoding_is_teacher_forcing(build, pack, pair, norm, positions):
     chex.assert_trees_all_close(logits_BWN, wanted_BWTN[:, :, index], rtol=1e-3, atol=1e-4)
 
 
+def test_learned_positions_bound_a_sentence_and_not_the_row_that_it_is_packed_in(
+    build, pack, pair):
+  tiny = build(positions='learned')
+  chex.assert_shape(tiny.params['target_position']['table'], (31, D))
+  first, second = pair(19, 23, 0), pair(23, 19, 1)
+  packed, _ = tiny.forward(tiny.params, *pack([[first, second]], 43, 47))
+  alone, _ = tiny.forward(tiny.params, *pack([[first]], 43, 47))
+  chex.assert_trees_all_close(packed[0, :23], alone[0, :23], rtol=1e-4, atol=1e-5)
+  assert tiny.model.apply({}, (B,), 31, method='empty_cache')
+  with pytest.raises(ValueError, match=r'model.max_positions=31; got a length of 32'):
+    tiny.model.apply({}, (B,), 32, method='empty_cache')
+
+
 def test_dropout_depends_on_its_key_alone_and_only_when_asked_for(build, batch):
   tiny = build(num_layers=1)
 

@@ -241,3 +241,25 @@ def test_a_mask_of_numbers_and_an_unknown_implementation_are_refused():
 def test_the_fused_kernel_refuses_values_of_another_width_than_keys():
   with pytest.raises(ValueError, match=f'cudnn.*key dim.*value dim.*got {K} and {V}'):
     dot_product_attention(*arrays(dtype=jnp.bfloat16), implementation='cudnn')
+
+
+@pytest.mark.skipif(jax.default_backend() != 'gpu', reason='cuDNN needs an NVIDIA GPU')
+@pytest.mark.parametrize('leading', LEADING)
+def test_the_real_fused_kernel_keeps_the_reference_contract(leading):
+  rng = np.random.default_rng(0)
+  q, k, v = (jnp.asarray(rng.normal(size=(*leading, length, H, 64)), jnp.bfloat16)
+             for length in (T, S, S))
+  mask = rng.random((*leading, T, S)) < 0.5
+  mask[..., 0] = True
+  mask[..., EMPTY, :] = False
+
+  def run(implementation):
+    def total(q, k, v):
+      out = dot_product_attention(q, k, v, jnp.asarray(mask), implementation=implementation)
+      return jnp.sum((out.astype(jnp.float32) + 1.0) ** 2), out
+    gradients, out = jax.jit(jax.grad(total, (0, 1, 2), has_aux=True))(q, k, v)
+    return jax.tree.map(lambda x: x.astype(jnp.float32), (gradients, out))
+
+  gradients, out = run('cudnn')
+  chex.assert_trees_all_close((gradients, out), run('reference'), rtol=0.05, atol=0.05)
+  assert not np.any(out[..., EMPTY, :, :]) and not np.any(gradients[0][..., EMPTY, :, :])

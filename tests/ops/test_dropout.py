@@ -32,6 +32,18 @@ def test_eager_jit_vmap_and_pmap_agree_on_the_bits():
   assert np.unique(wanted).size == wanted.size
 
 
+def test_eager_jit_vmap_and_pmap_drop_the_same():
+  keys, x = jax.random.split(KEY, 3), jax.random.normal(KEY, (3, 5, 7))
+
+  def drop(key, x):
+    return dropout(key, x, 0.3)
+
+  wanted = jnp.stack([drop(*given) for given in zip(keys, x, strict=True)])
+  assert 0.1 < np.mean(wanted == 0.0) < 0.5
+  for lifted in (jax.vmap(drop), jax.pmap(drop), jax.jit(jax.vmap(drop))):
+    chex.assert_trees_all_equal(lifted(keys, x), wanted)
+
+
 @pytest.mark.parametrize('spec', [('rows',), (None, 'rows'), (None, None, 'rows')])
 def test_sharding_does_not_change_what_is_dropped(spec):
   mesh = Mesh(np.array(jax.devices()[:4]), ('rows',))

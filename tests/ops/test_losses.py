@@ -81,12 +81,16 @@ def test_gradients_are_those_of_the_unchunked_loss(monkeypatch, count, smoothing
                               gradients(naive_loss, smoothing)(*given), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('elements', [1, 4 * B * N, 5 * B * N, 2 ** 30])
+@pytest.mark.parametrize('elements', [1, 2 * B * N, 3 * B * N, 4 * B * N, 2 ** 30])
 def test_a_chunk_size_that_does_not_divide_the_length_changes_nothing(monkeypatch, elements):
   monkeypatch.setattr(losses, '_CHUNK_ELEMENTS', elements)
-  given = arrays()
+  x, output, targets, weights = arrays()
+  given = x[:, 1:], output, targets[:, 1:], weights[:, 1:]  # Five positions.
+  assert given[0].shape[1] == 5
   chex.assert_trees_all_close(smoothed_cross_entropy(*given, 0.1)['loss'],
                               naive_loss(*given, 0.1), rtol=1e-6)
+  chex.assert_trees_all_close(gradients(chunked_loss, 0.1)(*given),
+                              gradients(naive_loss, 0.1)(*given), rtol=1e-5, atol=1e-6)
 
 
 def test_all_logits_never_exist_at_once(monkeypatch):
@@ -126,6 +130,20 @@ def test_rows_add_up_to_the_batch_under_vmap_and_pmap():
   for lift in (jax.vmap, jax.pmap):
     rows = lift(of_row)(x, targets, weights)
     chex.assert_trees_all_close(jax.tree.map(jnp.sum, rows), whole, rtol=1e-6)
+
+
+def test_gradients_of_rows_are_rows_of_the_gradient_under_vmap_and_pmap():
+  x, output, targets, weights = arrays()
+
+  def of_row(x, targets, weights):
+    return jax.grad(lambda x, output: chunked_loss(
+        x[None], output, targets[None], weights[None], 0.1), (0, 1))(x, output)
+
+  _, whole = gradients(chunked_loss, 0.1)(x, output, targets, weights)
+  for lift in (jax.vmap, jax.pmap):
+    gradient_x, gradient_output = lift(of_row)(x, targets, weights)
+    chex.assert_trees_all_close((gradient_x, jnp.sum(gradient_output, 0)), whole, rtol=1e-5,
+                                atol=1e-6)
 
 
 @pytest.mark.parametrize('scale', [1e4, 1e15])

@@ -190,6 +190,18 @@ def test_an_input_does_not_notice_its_neighbours(width):
   chex.assert_trees_all_equal(permuted, jax.tree.map(lambda x: x[order], together))
 
 
+@pytest.mark.parametrize('width', [0, 3])
+def test_eager_jit_vmap_and_pmap_agree(width):
+  table, limits = jnp.asarray(tables(2)), jnp.asarray(LIMITS, jnp.int32)
+  search = searcher(width, 0.6)
+  wanted = search(table, limits)
+  with jax.disable_jit():
+    chex.assert_trees_all_close(search(table, limits), wanted, rtol=1e-6)
+  for lift in (jax.vmap, jax.pmap):
+    rows = lift(lambda table, limit: search(table[None], limit[None]))(table, limits)
+    chex.assert_trees_all_close(jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6)
+
+
 @pytest.mark.parametrize('width', [0, 1, 3])
 def test_a_limit_of_zero_gives_nothing(width):
   found = find(width, 0.6, tables(), (0, 4, 0))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 
 import chex
 import jax
@@ -10,13 +11,15 @@ import pytest
 
 from tests.training.conftest import NumberedBatches, Settings, make_batch
 from transformer.training.checkpoints import Checkpoints
-from transformer.training.loop import Meter, train
+from transformer.training.loop import train
+from transformer.training.meter import Meter
+from transformer.training.reporting import Reporter
 from transformer.training.step import init_params
 
 WALL_CLOCK = {'tokens_per_second', 'flops_utilisation'}
 
 
-def run(model, workdir, *, fatal=None, scores=None, **changes):
+def run(model, workdir, *, fatal=None, scores=None, initial_params=None, **changes):
   """Trains with a validation score that is scripted, or that depends on all parameters."""
   settings = Settings()
   settings = settings._replace(train=dataclasses.replace(settings.train, **changes))
@@ -27,7 +30,8 @@ def run(model, workdir, *, fatal=None, scores=None, **changes):
       return next(remaining)
     return float(sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(jax.device_get(params))))
 
-  return train(settings, model, NumberedBatches(fatal), [make_batch(100)], score, workdir)
+  return train(settings, model, NumberedBatches(fatal), [make_batch(100)], score, workdir,
+               initial_params)
 
 
 def rows_of(workdir):
@@ -127,10 +131,39 @@ def test_parameters_to_start_from_are_where_training_starts(model, tmp_path):
   seen = []
   train(settings, model, NumberedBatches(), [make_batch(100)],
         lambda params: seen.append(jax.device_get(params)) or 0.0, tmp_path,
-        initial_params=other)
+        initial_params=lambda: jax.device_put(other, jax.devices()[1]))
   # One step of Adam moves a parameter by no more than the learning rate.
   change = jax.tree.map(lambda a, b: np.abs(a - b).max(), seen[0], jax.device_get(other))
   assert max(jax.tree.leaves(change)) <= 0.0101
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_from_the_same_parameters(
+    model, tmp_path):
+  asked = []
+
+  def initial_params():
+    asked.append(1)
+    return init_params(model, 99)
+
+  run(model, tmp_path / 'whole', initial_params=initial_params)
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path / 'killed', fatal=3, initial_params=initial_params)
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path / 'killed', fatal=7, initial_params=initial_params)
+  assert len(asked) == 3
+  run(model, tmp_path / 'killed', initial_params=initial_params)
+  assert len(asked) == 3  # From its checkpoint.
+  chex.assert_trees_all_equal(final_state(tmp_path / 'killed'), final_state(tmp_path / 'whole'))
+
+
+def test_metrics_stay_json_where_a_number_is_none(tmp_path):
+  reporter = Reporter(tmp_path, 0, 3)
+  reporter.write(1, {'a': float('nan'), 'b': float('inf'), 'c': 2.5}, {})
+  reporter.close()
+  def refuse(constant):
+    raise ValueError(constant)
+  line = json.loads((tmp_path / 'metrics.jsonl').read_text(), parse_constant=refuse)
+  assert line == {'step': 1, 'a': None, 'b': None, 'c': 2.5}
 
 
 def test_torn_and_later_lines_are_cut_on_resuming(model, uninterrupted, tmp_path):
@@ -143,9 +176,9 @@ def test_torn_and_later_lines_are_cut_on_resuming(model, uninterrupted, tmp_path
 
 
 def test_meter_divides_sums_once():
-  meter = Meter({}, positions=20, flops_share=None)
-  meter.add({'loss': 30.0, 'nll': 10.0, 'weight': 10.0, 'gradient_norm': 1.0})
-  meter.add({'loss': 2.0, 'nll': 2.0, 'weight': 2.0, 'gradient_norm': 4.0})
+  meter = Meter({}, positions=20)
+  meter.add({'loss': 30.0, 'nll': 10.0, 'weight': 10.0, 'gradient_norm': 1.0, 'source_tokens': 9.0})
+  meter.add({'loss': 2.0, 'nll': 2.0, 'weight': 2.0, 'gradient_norm': 4.0, 'source_tokens': 3.0})
   values = meter.take(0.5)
   assert values['train/loss'] == pytest.approx(32 / 12)
   assert values['train/perplexity'] == pytest.approx(np.exp(1.0))
@@ -153,3 +186,18 @@ def test_meter_divides_sums_once():
   assert values['train/fill'] == pytest.approx(12 / 40)
   assert values['train/learning_rate'] == 0.5
   assert meter.sums == {}
+
+
+def test_meter_times_all_updates_but_the_first_and_those_before_a_pause(monkeypatch):
+  clock = iter([1.0, 3.0, 7.0, 100.0, 102.0])
+  monkeypatch.setattr(time, 'perf_counter', lambda: next(clock))
+  meter = Meter({}, positions=20, utilisation=lambda source, target: source / 100 + target)
+  sums = {'loss': 1.0, 'nll': 1.0, 'gradient_norm': 1.0}
+  meter.add({**sums, 'weight': 1000.0, 'source_tokens': 1000.0})
+  meter.add({**sums, 'weight': 5.0, 'source_tokens': 9.0})
+  meter.add({**sums, 'weight': 7.0, 'source_tokens': 3.0})
+  meter.restart_clock()
+  meter.add({**sums, 'weight': 4.0, 'source_tokens': 4.0})
+  values = meter.take(0.5)
+  assert values['tokens_per_second'] == pytest.approx((5 + 7 + 4) / (2 + 4 + 2))
+  assert values['flops_utilisation'] == pytest.approx((9 + 3 + 4) / 8 / 100 + 2.0)

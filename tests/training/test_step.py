@@ -16,7 +16,7 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.config import MeshConfig, OptimizerConfig
-from transformer.training.mesh import batch_sharding, make_mesh, state_shardings
+from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import (
   batch_loss,
@@ -107,6 +107,20 @@ def test_accumulated_update_is_that_of_the_whole_batch(parts):
     results.append(jax.jit(step)(state, batch))
   chex.assert_trees_all_close(results[0][0].params, results[1][0].params, rtol=1e-4, atol=1e-6)
   chex.assert_trees_all_close(results[0][1], results[1][1], rtol=1e-5)
+
+
+def test_devices_share_the_work_of_every_part():
+  model = without_dropout()
+  step, state = make(model, accumulate=2)
+  mesh = make_mesh(MeshConfig(data=4), rows=8)
+  sharding = replicated(mesh)
+  compiled = jax.jit(step, in_shardings=(sharding, batch_sharding(mesh)),
+                     out_shardings=(sharding, sharding)).lower(state, make_batch(0, rows=16))
+  text = compiled.compile().as_text()
+  assert 'all-reduce(' in text
+  # Rows need never travel, so each device has two of a part's eight.
+  assert 'all-gather(' not in text and 'all-to-all(' not in text
+  assert 'f32[2,11,12]' in text and 'f32[8,11,12]' not in text
 
 
 @functools.cache

@@ -3,8 +3,8 @@
 from transformer.model.config import ModelConfig
 
 
-def train_flops_per_token(config: ModelConfig, vocabulary_size: int) -> float:
-  """Floating-point operations that an update needs for a source and a target token.
+def train_flops(config: ModelConfig, vocabulary_size: int) -> tuple[float, float]:
+  """Floating-point operations that an update needs for a source token, and for a target token.
 
   Two for every multiply-add of a weight matrix, and twice as many again for the
   backward pass. The products inside attention, which depend on the lengths of
@@ -16,14 +16,17 @@ def train_flops_per_token(config: ModelConfig, vocabulary_size: int) -> float:
     vocabulary_size: number of tokens, N.
 
   Returns:
-    Operations for one source token and one target token together.
+    Operations for a source token, cross-attention's keys and values included, and
+    for a target token, the output projection included.
   """
-  attention = 2 * config.model_dim * config.num_heads * (
+  # Queries and the output take as many weights as keys and values do.
+  projections = config.model_dim * config.num_heads * (
       config.head_key_dim + config.head_value_dim)
   feed_forward = 2 * config.model_dim * config.ff_dim
-  encoder = config.num_layers * (attention + feed_forward)
-  decoder = config.num_layers * (2 * attention + feed_forward)
-  return 6.0 * (encoder + decoder + config.model_dim * vocabulary_size)
+  encoder_layer = 2 * projections + feed_forward
+  source = config.num_layers * (encoder_layer + projections)
+  target = config.num_layers * (encoder_layer + projections) + config.model_dim * vocabulary_size
+  return 6.0 * source, 6.0 * target
 
 
 # Dense 16-bit peaks of one device, in FLOP/s, by JAX's `device_kind`: makers' data sheets.

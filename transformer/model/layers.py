@@ -147,12 +147,9 @@ class Positions(nn.Module):
 
   @nn.compact
   def __call__(self, positions_BT, length):
-    """Encodes positions below `length`, which is static."""
+    """Encodes positions below `length`, which is static; learned ones below `max_positions`."""
     config = self.config
     if config.positions == 'learned':
-      if length > config.max_positions:
-        raise ValueError(f'learned positions end at model.max_positions={config.max_positions}; '
-                         f'got a length of {length}')
       table = self.param('table', nn.initializers.normal(config.model_dim ** -0.5),
                          (config.max_positions, config.model_dim))
     else:

@@ -176,8 +176,14 @@ class Transformer(nn.Module):
 
     Returns:
       One `KeysValues` of zeros a layer: [*leading, T, H, K] and [*leading, T, H, V].
+
+    Raises:
+      ValueError: learned positions end before `length`.
     """
     config = self.config
+    if config.positions == 'learned' and length > config.max_positions:
+      raise ValueError(f'learned positions end at model.max_positions={config.max_positions}; '
+                       f'got a length of {length}')
     shape = (*leading, length, config.num_heads)
     return tuple(
         KeysValues(jnp.zeros((*shape, config.head_key_dim), config.dtype),

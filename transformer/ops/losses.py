@@ -5,8 +5,10 @@ import functools
 import jax
 import jax.numpy as jnp
 
-# Logits that exist at one time, in elements: 8 MiB of float32, which a CPU's cache holds.
+# Logits that exist at one time, in elements of float32: 8 MiB, which a CPU's cache
+# holds, or 512 MiB, which keep an accelerator busy.
 _CHUNK_ELEMENTS = 1 << 21
+_ACCELERATOR_CHUNK_ELEMENTS = 1 << 27
 
 
 def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0):
@@ -72,7 +74,8 @@ def _summed_losses_forward(smoothing, x_BTD, output_ND, targets_BT, weights_BT):
   start = (jnp.float32(0), jnp.float32(0)), jnp.zeros(output_ND.shape[::-1], jnp.float32)
   (sums, gradient_DN), gradient_x = jax.lax.scan(
       add_chunk, start, _chunks(x_BTD, targets_BT, weights_BT, output_ND.shape[0]))
-  gradient_BTD = jnp.moveaxis(gradient_x, 0, 1).reshape(x_BTD.shape)
+  rows, length, dim = x_BTD.shape
+  gradient_BTD = jnp.moveaxis(gradient_x, 0, 1).reshape(rows, -1, dim)[:, :length]
   # A CPU cannot run the 16-bit product that XLA makes of a single chunk and its transposition.
   gradient_ND = jax.lax.optimization_barrier(gradient_DN).T
   return sums, (gradient_BTD, gradient_ND.astype(output_ND.dtype))
@@ -106,13 +109,18 @@ def _chunk_losses(smoothing, output_ND, x, targets, weights):
 
 
 def _chunks(x_BTD, targets_BT, weights_BT, vocabulary):
-  """Cuts the positions, not the rows, which may lie on different devices: leading axis first."""
+  """Cuts the positions, not the rows, which may lie on different devices: leading axis first.
+
+  The last chunk is filled up with positions of no weight.
+  """
   rows, length = targets_BT.shape
-  size = max(_CHUNK_ELEMENTS // (rows * vocabulary), 1)
-  while length % size:
-    size -= 1
+  elements = (_CHUNK_ELEMENTS if jax.default_backend() == 'cpu' else _ACCELERATOR_CHUNK_ELEMENTS)
+  count = -(-length // max(elements // (rows * vocabulary), 1))
+  size = -(-length // count)
 
   def cut(array):
-    return jnp.moveaxis(array.reshape(rows, length // size, size, *array.shape[2:]), 1, 0)
+    padding = [(0, 0), (0, count * size - length)] + [(0, 0)] * (array.ndim - 2)
+    padded = jnp.pad(array, padding)
+    return jnp.moveaxis(padded.reshape(rows, count, size, *array.shape[2:]), 1, 0)
 
   return cut(x_BTD), cut(targets_BT), cut(weights_BT)

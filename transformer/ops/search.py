@@ -113,7 +113,8 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
     max_length: static bound on the limits, T.
     begin_id: the token that precedes every hypothesis.
     end_id: the token that ends one.
-    alpha: exponent of the length penalty; 0 compares plain log-probabilities.
+    alpha: exponent of the length penalty, at least 0; 0 compares plain
+      log-probabilities.
 
   Returns:
     `Hypotheses`, by score.
@@ -149,10 +150,8 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
     if beam_size > 1:
       cache = jax.tree.map(lambda leaf: leaf if leaf.ndim < 2 else _take(leaf, origin_BW), cache)
 
-    # More tokens can only lower a log-probability; the penalty's reach is at one of its ends.
-    reach_B = jnp.max(live_log_probs[:, :1] / jnp.stack(
-        [length_penalty(limits_B, alpha),
-         jnp.broadcast_to(length_penalty(t + 2, alpha), limits_B.shape)], axis=1), axis=1)
+    # More tokens can only lower a log-probability, and no penalty is larger than the limit's.
+    reach_B = live_log_probs[:, 0] / length_penalty(limits_B, alpha)
     over_B = ((ended_count >= beam_size) | (ended.scores[:, 0] >= reach_B) | (t + 1 >= limits_B)
               | jnp.isneginf(live_log_probs[:, 0]))
 
@@ -192,10 +191,12 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
 def _top_k(x, count):
   """The `count` largest of the last axis, and where they are.
 
-  The barrier keeps XLA from making a sort of the whole axis of it, which it does
-  on a CPU where only a slice of the answer is used.
+  The barriers keep XLA from making a sort of the whole axis of it, which it does
+  on a CPU where only a slice of the answer is used. A single one around both
+  would crash its compiler under `pmap`.
   """
-  return jax.lax.optimization_barrier(jax.lax.top_k(x, count))
+  values, indices = jax.lax.top_k(x, count)
+  return jax.lax.optimization_barrier(values), jax.lax.optimization_barrier(indices)
 
 
 def _take(leaf, origin_BW):

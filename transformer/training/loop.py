@@ -1,8 +1,6 @@
 """Training from the first step, or the last checkpoint, to the end."""
 
-import math
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -10,13 +8,15 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from transformer.data.batch import Batch
-from transformer.model.flops import peak_flops, train_flops_per_token
+from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
 from transformer.training.checkpoints import Checkpoints, best_evaluation
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
+from transformer.training.meter import Meter, perplexity
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.reporting import Reporter
+from transformer.training.run_directory import CHECKPOINTS
 from transformer.training.step import (
   TrainState,
   init_params,
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
 def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           valid_batches: Sequence[Batch], score: Callable[[Any], float],
-          workdir: str | os.PathLike, initial_params=None) -> Outcome:
+          workdir: str | os.PathLike, initial_params: Callable[[], Any] | None = None) -> Outcome:
   """Trains until `train.steps`, or until patience runs out, from where `workdir` left off.
 
   Args:
@@ -72,7 +72,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     valid_batches: the validation split, packed.
     score: gives the validation BLEU of parameters.
     workdir: the run's directory; checkpoints, metrics and TensorBoard go there.
-    initial_params: what a new run starts from; None draws it from the seed.
+    initial_params: gives what a run without a checkpoint starts from; None draws
+      it from the seed.
 
   Returns:
     How it ended.
@@ -82,10 +83,10 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   """
   config = settings.train
   rows, length = valid_batches[0].target_tokens.shape
-  mesh = make_mesh(settings.mesh, rows)
+  mesh = make_mesh(settings.mesh, rows // settings.optimizer.accumulate)
   schedule = make_schedule(settings.optimizer, model.config.model_dim, config.steps)
   optimizer = make_optimizer(settings.optimizer, schedule)
-  checkpoints = Checkpoints(Path(workdir) / 'checkpoints', keep=config.keep)
+  checkpoints = Checkpoints(Path(workdir) / CHECKPOINTS, keep=config.keep)
   state, history, resumed_from = _start(settings, model, optimizer, checkpoints, mesh,
                                         initial_params)
   start = int(state.step)
@@ -98,7 +99,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   eval_step = jax.jit(make_eval_step(model), in_shardings=(sharding.params, batch_sharding(mesh)))
 
   reporter = Reporter(workdir, start, config.steps)
-  meter = Meter(history['meter'], rows * length, _flops_share(model, mesh.size))
+  meter = Meter(history['meter'], rows * length, _utilisation(model, mesh.size))
   reporter.say(f'step {start}: {mesh.size} {jax.devices()[0].device_kind} device(s), '
                f'{sum(leaf.size for leaf in jax.tree.leaves(state.params)):,} parameters, '
                f'{rows} rows of {length} target positions a batch')
@@ -149,63 +150,6 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
                  out_of_patience)
 
 
-class Meter:
-  """Sums of what steps report, since the last line of metrics.
-
-  The sums are saved with a checkpoint, so that a resumed run's lines are those of
-  an uninterrupted one. Speed is measured afresh in each process, and without the
-  step that compiles.
-  """
-
-  def __init__(self, sums: dict[str, float], positions: int, flops_share: float | None):
-    """Starts from saved sums.
-
-    Args:
-      sums: from an earlier `Meter`, or empty.
-      positions: target positions in a batch.
-      flops_share: share of the devices' peak that one target token a second
-        takes, or None if the peak is not known.
-    """
-    self.sums = dict(sums)
-    self._positions = positions
-    self._flops_share = flops_share
-    self._clock: float | None = None
-    self._seconds = 0.0
-    self._timed_tokens = 0.0
-
-  def add(self, metrics: dict[str, Any]):
-    """Adds one step's metrics."""
-    now = time.perf_counter()
-    if self._clock is not None:
-      self._seconds += now - self._clock
-      self._timed_tokens += float(metrics['weight'])
-    self._clock = now
-    for name, value in {**metrics, 'steps': 1}.items():
-      self.sums[name] = self.sums.get(name, 0.0) + float(value)
-
-  def restart_clock(self):
-    """Leaves out the time since the last step, which went into something else."""
-    self._clock = time.perf_counter()
-
-  def take(self, learning_rate: float) -> dict[str, float]:
-    """The metrics of the steps since the last call, and starts anew."""
-    sums, tokens = self.sums, max(self.sums['weight'], 1.0)
-    speed = self._timed_tokens / self._seconds if self._seconds else 0.0
-    values = {
-        'train/loss': sums['loss'] / tokens,
-        'train/perplexity': _exp(sums['nll'] / tokens),
-        'train/gradient_norm': sums['gradient_norm'] / sums['steps'],
-        'train/learning_rate': learning_rate,
-        'train/fill': sums['weight'] / (sums['steps'] * self._positions),
-        'tokens_per_second': speed,
-    }
-    if self._flops_share is not None:
-      values['flops_utilisation'] = speed * self._flops_share
-    self.sums = {}
-    self._seconds = self._timed_tokens = 0.0
-    return values
-
-
 def _start(settings, model, optimizer, checkpoints, mesh, initial_params):
   """The state to go on from, its history, and the step of its checkpoint if it has one."""
   def new_state(params) -> TrainState:
@@ -224,7 +168,7 @@ def _start(settings, model, optimizer, checkpoints, mesh, initial_params):
     state = jax.jit(lambda: new_state(init_params(model, settings.seed)),
                     out_shardings=sharding)()
   else:
-    state = jax.jit(new_state, out_shardings=sharding)(initial_params)
+    state = jax.jit(new_state, out_shardings=sharding)(jax.device_get(initial_params()))
   return state, {'evaluations': [], 'meter': {}}, None
 
 
@@ -233,7 +177,7 @@ def _evaluate(eval_step, score, params, valid_batches: Iterable[Batch]) -> dict[
   totals = [eval_step(params, batch) for batch in valid_batches]
   sums = {name: sum(float(each[name]) for each in totals) for name in ('nll', 'weight')}
   loss = sums['nll'] / max(sums['weight'], 1.0)
-  return {'valid/loss': loss, 'valid/perplexity': _exp(loss), 'valid/bleu': score(params)}
+  return {'valid/loss': loss, 'valid/perplexity': perplexity(loss), 'valid/bleu': score(params)}
 
 
 def _out_of_patience(evaluations, patience: int) -> bool:
@@ -244,13 +188,11 @@ def _out_of_patience(evaluations, patience: int) -> bool:
   return len(evaluations) - 1 - best >= patience
 
 
-def _flops_share(model: Transformer, devices: int) -> float | None:
+def _utilisation(model: Transformer, devices: int) -> Callable[[float, float], float] | None:
+  """The share of the peak that source and target tokens a second take, if the peak is known."""
   peak = peak_flops(jax.devices()[0].device_kind)
   if peak is None:
     return None
-  return train_flops_per_token(model.config, model.vocabulary_size) / (peak * devices)
-
-
-def _exp(loss: float) -> float:
-  """exp, or infinity where it overflows."""
-  return math.exp(loss) if loss < 700 else math.inf
+  source, target = train_flops(model.config, model.vocabulary_size)
+  return lambda source_speed, target_speed: (
+      (source * source_speed + target * target_speed) / (peak * devices))

@@ -31,7 +31,7 @@ def make_mesh(config: MeshConfig, rows: int) -> Mesh:
 
   Args:
     config: how many ways to split; −1 takes what is left.
-    rows: rows of a batch, which `data` and `fsdp` split.
+    rows: rows that go through the model at a time, which `data` and `fsdp` split.
 
   Returns:
     A mesh with axes `data`, `fsdp` and `tensor`.
@@ -51,8 +51,9 @@ def make_mesh(config: MeshConfig, rows: int) -> Mesh:
   if np.prod(sizes) != devices:
     raise UserError(f'the mesh must use all {devices} devices; got {named}')
   if rows % (sizes[0] * sizes[1]):
-    raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows of a '
-                    f'batch, train.tokens_per_batch / data.max_length = {rows}')
+    raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
+                    f'through the model at a time, train.tokens_per_batch / data.max_length / '
+                    f'optimizer.accumulate = {rows}')
   return jax.make_mesh(tuple(sizes), ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3)
 
 

@@ -1,6 +1,7 @@
 """What a run tells: a progress bar and log lines to people, JSONL and TensorBoard to machines."""
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -47,7 +48,9 @@ class Reporter:
       values: numbers by name, such as `train/loss`.
       shown: the few that people watch, as text by a short name.
     """
-    self._metrics.write(json.dumps({'step': step, **values}) + '\n')
+    # JSON has no NaN and no infinity.
+    numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}
+    self._metrics.write(json.dumps({'step': step, **numbers}) + '\n')
     self._metrics.flush()
     for name, value in values.items():
       self._tensorboard.add_scalar(name, value, step)

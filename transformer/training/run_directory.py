@@ -98,21 +98,38 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
     parameters: number of parameters.
 
   Returns:
-    JSON data: commit, packages, devices, command line, data, counts.
+    JSON data: what `_session` says of this process, then parameters, data and
+    counts; `resumed` will hold a like account of each process that went on.
   """
+  return {
+      **_session(),
+      'parameters': parameters,
+      'data': dict(fingerprints),
+      'counts': {name: dict(each) for name, each in counts.items()},
+      'resumed': [],
+  }
+
+
+def add_session(workdir: str | os.PathLike):
+  """Notes in `run.json` that another process goes on with the run."""
+  path = Path(workdir) / RUN
+  about = json.loads(path.read_text(encoding='utf-8'))
+  about['resumed'].append(_session())
+  write_json(path, about)
+
+
+def _session() -> dict[str, Any]:
+  """When, how, with what and on what this process runs."""
   devices = jax.devices()
   return {
       'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
       'command': [os.path.basename(sys.argv[0]), *sys.argv[1:]],
-      'commit': _commit(),
+      'commit': commit(),
       'python': platform.python_version(),
       'packages': {name: importlib.metadata.version(name) for name in _PACKAGES},
       'devices': {'platform': devices[0].platform, 'kind': devices[0].device_kind,
                   'count': len(devices), 'processes': jax.process_count(),
                   'cpu_cores': os.cpu_count(), 'machine': platform.machine()},
-      'parameters': parameters,
-      'data': dict(fingerprints),
-      'counts': {name: dict(each) for name, each in counts.items()},
   }
 
 
@@ -124,7 +141,7 @@ def write_json(path: Path, value: Any):
   os.replace(temporary, path)
 
 
-def _commit() -> str:
+def commit() -> str:
   """The commit of this code, `+` where files differ from it; `unknown` outside a checkout."""
   def git(*arguments: str) -> str:
     return subprocess.run(['git', '-C', str(Path(__file__).parent), *arguments],

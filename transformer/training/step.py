@@ -95,8 +95,8 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
 
   Returns:
     A pure function (state, batch) -> (state, metrics). The metrics are float32
-    scalars: sums `loss`, `nll` and `weight` (real target tokens), and
-    `gradient_norm`, before clipping.
+    scalars: sums `loss`, `nll`, `weight` (real target tokens) and
+    `source_tokens`, and `gradient_norm`, before clipping.
   """
 
   def sums(params, batch, key):
@@ -110,7 +110,10 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     if accumulate == 1:
       gradients, totals = gradient_of(state.params, batch, key)
     else:
-      parts = jax.tree.map(lambda x: x.reshape(accumulate, -1, *x.shape[1:]), Batch(*batch))
+      # Part k has every row whose number is k modulo the parts, so that the devices
+      # that hold the rows share the work of each part.
+      parts = jax.tree.map(
+          lambda x: jnp.moveaxis(x.reshape(-1, accumulate, *x.shape[1:]), 1, 0), batch)
 
       def add_part(carry, part):
         number, rows = part
@@ -123,7 +126,8 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    metrics = {**totals, 'gradient_norm': optax.tree.norm(gradients)}
+    metrics = {**totals, 'gradient_norm': optax.tree.norm(gradients),
+               'source_tokens': jnp.sum(batch.source_segments > 0, dtype=jnp.float32)}
     return TrainState(state.step + 1, params, optimizer_state), metrics
 
   return train_step

@@ -1,0 +1,73 @@
+"""What a run's updates add up to between two lines of metrics."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class Meter:
+  """Sums of what steps report, since the last line of metrics.
+
+  The sums are saved with a checkpoint, so that a resumed run's lines are those of
+  an uninterrupted one. Speed is measured afresh in each process, and without the
+  step that compiles.
+  """
+
+  def __init__(self, sums: dict[str, float], positions: int,
+               utilisation: Callable[[float, float], float] | None = None):
+    """Starts from saved sums.
+
+    Args:
+      sums: from an earlier `Meter`, or empty.
+      positions: target positions in a batch.
+      utilisation: the share of the devices' peak that so many source and target
+        tokens a second take; None if the peak is not known.
+    """
+    self.sums = dict(sums)
+    self._positions = positions
+    self._utilisation = utilisation
+    self._clock: float | None = None
+    self._forget_times()
+
+  def add(self, metrics: dict[str, Any]):
+    """Adds one step's metrics."""
+    now = time.perf_counter()
+    if self._clock is not None:
+      self._seconds += now - self._clock
+      self._timed_source += float(metrics['source_tokens'])
+      self._timed_target += float(metrics['weight'])
+    self._clock = now
+    for name, value in {**metrics, 'steps': 1}.items():
+      self.sums[name] = self.sums.get(name, 0.0) + float(value)
+
+  def restart_clock(self):
+    """Leaves out the time since the last step, which went into something else."""
+    self._clock = time.perf_counter()
+
+  def take(self, learning_rate: float) -> dict[str, float]:
+    """The metrics of the steps since the last call, and starts anew."""
+    sums, tokens = self.sums, max(self.sums['weight'], 1.0)
+    seconds = self._seconds or math.inf
+    source_speed, target_speed = self._timed_source / seconds, self._timed_target / seconds
+    values = {
+        'train/loss': sums['loss'] / tokens,
+        'train/perplexity': perplexity(sums['nll'] / tokens),
+        'train/gradient_norm': sums['gradient_norm'] / sums['steps'],
+        'train/learning_rate': learning_rate,
+        'train/fill': sums['weight'] / (sums['steps'] * self._positions),
+        'tokens_per_second': target_speed,
+    }
+    if self._utilisation is not None:
+      values['flops_utilisation'] = self._utilisation(source_speed, target_speed)
+    self.sums = {}
+    self._forget_times()
+    return values
+
+  def _forget_times(self):
+    self._seconds = self._timed_source = self._timed_target = 0.0
+
+
+def perplexity(loss: float) -> float:
+  """exp of a loss in nats a token, or infinity where it overflows."""
+  return math.exp(loss) if not loss >= 700 else math.inf
