@@ -1,7 +1,13 @@
-"""Multi30k English to German with a Tiny model, on two CPU cores.
+"""Multi30k English to German with a Tiny model of 2.1 million parameters, on two CPU cores.
 
   python train.py --config=configs/multi30k.py --workdir=runs/multi30k --config.data.dir=DIR
-  python eval.py --workdir=runs/multi30k
+  python eval.py --workdir=runs/multi30k --average=5
+
+test_2016_flickr: BLEU 40.0 (nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0),
+an hour. The text is lower-cased and tokenised by its authors, which is what published
+tables score: https://github.com/multi30k/dataset, data/task1/tok, whose files
+`train.lc.norm.tok.en` and so on are to be `train.en`, `val.en`, `test_2016_flickr.en`
+and the same in `de`, in DIR. The length penalty and the average were chosen on `val`.
 """
 
 from configs import base

@@ -23,7 +23,7 @@ MAY = {
                  ('transformer.ops', 'transformer.model', 'transformer.training', BATCH, ERRORS)),
     'inference': ({'jax', 'numpy', 'absl', 'sacrebleu'},
                   ('transformer.ops', 'transformer.model', 'transformer.inference', BATCH, ERRORS,
-                   'transformer.training.checkpoints', 'transformer.training.run_directory')),
+                   'transformer.training.checkpoints')),
 }
 DATA_PACKAGES = ('tensorflow_datasets', 'grain', 'sentencepiece')
 

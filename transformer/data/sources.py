@@ -29,8 +29,8 @@ class Corpus(Protocol):
 
   Attributes:
     name: what people call it, such as `wmt14_translate/de-en:train`.
-    fingerprint: SHA-256, in hexadecimal, that changes when the pairs do and is
-      the same on every machine.
+    fingerprint: SHA-256, in hexadecimal, that changes when the pairs do, for a
+      TFDS set as far as its metadata tells, and is the same on every machine.
     notes: what was changed or looked odd on reading, a sentence each.
   """
 
