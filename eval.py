@@ -51,6 +51,8 @@ def main(_):
       raise UserError(f'--{flag.name}= names nothing; leave it out, or give it a value')
   if _SOURCE.value and _SPLIT.value:
     raise UserError('--split and --source exclude each other')
+  if STANDARD_INPUT in _REFERENCE.value:
+    raise UserError('--reference must name a file; standard input is for --source')
   if _REFERENCE.value and not _SOURCE.value:
     raise UserError('--reference needs --source; a split brings its own')
   if _AVERAGE.value < 1:
@@ -69,7 +71,8 @@ def main(_):
   if references:
     if not sources:
       raise UserError(f'there is nothing to score; {_SOURCE.value} is empty')
-    command_line.check_folder('workdir', Path(_WORKDIR.value).expanduser())
+    command_line.check_folder(
+        'workdir', Path(_WORKDIR.value).expanduser() / run_directory.EVALUATIONS)
   translate = Translator(run.model, run.vocabulary, decode, run.config.data.max_length)
   started = time.perf_counter()
   answers = translate(run.params, sources)

@@ -40,6 +40,10 @@ def main(_):
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = Path(_WORKDIR.value).expanduser()
   _check_workdir(workdir, config)
+  if config.optimizer.warmup_steps >= config.train.steps:
+    logging.warning('the learning rate is still warming up at the end: '
+                    'optimizer.warmup_steps=%d, train.steps=%d',
+                    config.optimizer.warmup_steps, config.train.steps)
   # What depends on the devices is refused before anything is read or written.
   if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
     raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '

@@ -27,6 +27,19 @@ def run(main: Callable[[Sequence[str]], None]):
       main(argv)
     except UserError as error:
       sys.exit(f'error: {error}')
+    except KeyboardInterrupt:
+      print('interrupted', file=sys.stderr)
+      sys.exit(130)
+    except BrokenPipeError:  # Whoever read standard output has had enough, as `head` has.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+      sys.exit(f'error: {error.filename or "a file"} cannot be used: {error.strerror or error}')
+    except RuntimeError as error:  # JAX's own is one.
+      if 'RESOURCE_EXHAUSTED' not in str(error):
+        raise
+      sys.exit('error: the device is out of memory; lower train.tokens_per_batch, or raise '
+               'optimizer.accumulate, in training; lower decode.batch_size or --beam_size in '
+               'decoding')
 
   app.run(guarded, flags_parser=_parse)
 
@@ -60,6 +73,8 @@ def _parse(argv):
     return remaining
   except (UserError, flags.Error, OSError) as error:
     sys.exit(f'error: {_in_one_line(error)}')
+  except Exception as error:  # A config is a program, and may go wrong in any way.
+    sys.exit(f'error: the config cannot be loaded: {type(error).__name__}: {_in_one_line(error)}')
 
 
 def _in_one_line(error: Exception) -> str:

@@ -41,3 +41,27 @@ def test_as_a_process_a_command_helps_and_refuses(name, tmp_path, one_error):
   refused = run(f'--workdir={tmp_path}/run', '--nonsense')
   assert (refused.returncode, refused.stdout) == (1, '')
   assert 'nonsense' in one_error(refused.stderr) and len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(('raised', 'status', 'line'), [
+    ("UserError('no')", 1, 'error: no'),
+    ('KeyboardInterrupt()', 130, 'interrupted'),
+    ('BrokenPipeError()', 0, ''),
+    ("PermissionError(13, 'Permission denied', 'x.json')", 1,
+     'error: x.json cannot be used: Permission denied'),
+    ("RuntimeError('RESOURCE_EXHAUSTED: 5 bytes')", 1,
+     'error: the device is out of memory; lower train.tokens_per_batch, or raise '
+     'optimizer.accumulate, in training; lower decode.batch_size or --beam_size in decoding'),
+])
+def test_what_is_no_fault_of_the_code_ends_without_a_traceback(raised, status, line):
+  code = ('from transformer import command_line\nfrom transformer.errors import UserError\n'
+          f'def main(_):\n  raise {raised}\ncommand_line.run(main)')
+  done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True)
+  assert (done.returncode, done.stdout, done.stderr.strip()) == (status, '', line)
+
+
+def test_a_fault_of_the_code_keeps_its_traceback():
+  code = ('from transformer import command_line\ndef main(_):\n  raise RuntimeError("why")\n'
+          'command_line.run(main)')
+  done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True)
+  assert done.returncode == 1 and 'Traceback' in done.stderr and 'why' in done.stderr

@@ -1,6 +1,7 @@
 """A mistake in scoring ends in one line and status 1, with nothing half written."""
 
 import json
+import os
 import shutil
 
 import chex
@@ -14,6 +15,7 @@ from transformer.run import load_run
 @pytest.mark.parametrize(('flags', 'facts'), [
     (['--workdir='], ['--workdir=DIR is needed']),
     (['--workdir=/nowhere'], ['/nowhere holds no run', 'config.json']),
+    (['--source=-', '--reference=-'], ['--reference must name a file']),
     (['--source='], ['--source= names nothing']),
     (['--reference=x'], ['--reference needs --source']),
     (['--split=test', '--source=x'], ['--split and --source exclude each other']),
@@ -88,3 +90,26 @@ def test_averaged_weights_are_the_mean_of_the_checkpoints(trained):
                               rtol=1e-6)
   assert not np.array_equal(first['target_embedding']['table'],
                             second['target_embedding']['table'])
+
+
+def test_a_damaged_checkpoint_is_named(evaluate, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  for path in (tmp_path / 'run' / 'checkpoints' / '2' / 'params').rglob('*'):
+    if path.is_file():
+      os.truncate(path, path.stat().st_size // 2)
+  message = evaluate.refuses(f'--workdir={tmp_path}/run', '--checkpoint=2')
+  assert f'{tmp_path}/run/checkpoints/2 cannot be read' in message
+
+
+def test_a_config_that_does_not_fit_the_checkpoint_is_refused(evaluate, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  path = tmp_path / 'run' / 'config.json'
+  path.write_text(path.read_text('utf-8').replace('"num_layers": 1', '"num_layers": 2'), 'utf-8')
+  assert 'does not fit the run' in evaluate.refuses(f'--workdir={tmp_path}/run')
+
+
+def test_where_scores_go_is_looked_at_before_the_work(evaluate, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  (tmp_path / 'run' / 'eval').write_text('mine')
+  message = evaluate.refuses(f'--workdir={tmp_path}/run')
+  assert f'needs a directory; {tmp_path}/run/eval is a file' in message

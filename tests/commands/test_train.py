@@ -58,6 +58,7 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
 @pytest.mark.parametrize(('name', 'facts'), [
     ('nope.py', ['the config cannot be loaded', 'No such file', 'nope.py']),
     ('', ['the config cannot be loaded', 'Is a directory']),
+    ('train.de', ['the config cannot be loaded', 'SyntaxError']),
     ('tiny.py:big', ['tiny.py:big', 'TypeError', 'get_config()']),
 ])
 @pytest.mark.parametrize('flags', [[], ['--config.seed=3']])

@@ -287,3 +287,18 @@ def test_reading_a_set_imports_neither_tensorflow_nor_jax(prepared):
 
 def test_preparing_a_set_does_not_import_tensorflow(prepared):
   assert 'tensorflow' not in sys.modules
+
+
+@pytest.mark.parametrize('call', [
+    lambda folder: tfds_sets.prepare('mnist', str(folder)),
+    lambda folder: open_corpus(config(folder, 'mnist', 'en', 'de'), 'train')])
+def test_what_is_no_translation_set_is_refused_before_it_is_fetched(tmp_path, call):
+  with pytest.raises(UserError, match=r'mnist is not a translation set.* it holds image, label'):
+    call(tmp_path)
+  assert not list(tmp_path.iterdir())
+
+
+def test_languages_are_looked_at_before_a_built_in_set_is_made(tmp_path):
+  with pytest.raises(UserError, match='must hold the languages en and de; it has en, fr'):
+    open_corpus(config(tmp_path, 'phrasebook/en-fr', 'en', 'de'), 'train')
+  assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import time
 
 import chex
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from tests.training.conftest import NumberedBatches, Settings, make_batch
+from transformer.errors import UserError
 from transformer.training.checkpoints import Checkpoints
+from transformer.training.config import OptimizerConfig
 from transformer.training.loop import train
 from transformer.training.meter import Meter
 from transformer.training.reporting import Reporter
@@ -154,6 +157,19 @@ def test_a_run_killed_before_its_first_checkpoint_starts_from_the_same_parameter
   run(model, tmp_path / 'killed', initial_params=initial_params)
   assert len(asked) == 3  # From its checkpoint.
   chex.assert_trees_all_equal(final_state(tmp_path / 'killed'), final_state(tmp_path / 'whole'))
+
+
+def test_a_loss_that_is_no_number_stops_the_run_before_it_is_saved(model, tmp_path):
+  wild = OptimizerConfig(schedule='constant', peak_learning_rate=1e30, warmup_steps=1)
+  settings = Settings(optimizer=wild, train=dataclasses.replace(Settings().train,
+                                                                checkpoint_every=1))
+  with pytest.raises(UserError, match='nothing of it was saved') as error:
+    train(settings, model, NumberedBatches(), [make_batch(100)], lambda params: 0.0, tmp_path)
+  step = int(re.match(r'the loss of step (\d+) is (nan|inf)', str(error.value))[1])
+  checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
+  assert checkpoints.steps()[-1] == step - 1
+  assert 'null' not in (tmp_path / 'metrics.jsonl').read_text()
+  checkpoints.close()
 
 
 def test_metrics_stay_json_where_a_number_is_none(tmp_path):

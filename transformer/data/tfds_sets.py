@@ -71,17 +71,17 @@ def open_set(name: str, split: str, source_language: str, target_language: str,
       prepared, incomplete, empty, or stored so that it can only be streamed.
   """
   builder = _find_builder(name, data_dir)
+  present = _languages(builder, name)
+  if not {source_language, target_language} <= set(present):
+    raise UserError(f'{name} must hold the languages {source_language} and {target_language}; '
+                    f'it has {", ".join(present)}; set --config.data.source_language and '
+                    '--config.data.target_language')
   if not _is_prepared(builder):
     if builder.name not in _BUILT_IN:
       raise UserError(f'{name} is not prepared in {builder.data_dir_root}; '
                       f'run: {_prepare_command(name, data_dir)}')
     builder = prepare(name, data_dir)
   _require_random_access(builder, name, data_dir)
-  present = list(builder.info.features)
-  if not {source_language, target_language} <= set(present):
-    raise UserError(f'{name} must hold the languages {source_language} and {target_language}; '
-                    f'it has {", ".join(present)}; set --config.data.source_language and '
-                    '--config.data.target_language')
   _require_split(builder, name, split)
   record = {
       'set': builder.info.full_name,
@@ -102,9 +102,11 @@ def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
   a preparation that was interrupted is as if it had never begun.
 
   Raises:
-    UserError: there is no such set, or it cannot be downloaded or written.
+    UserError: there is no such translation set, or it cannot be downloaded or
+      written.
   """
   builder = _find_builder(name, data_dir)
+  _languages(builder, name)
   if _is_prepared(builder):
     _require_random_access(builder, name, data_dir)
     return builder
@@ -180,6 +182,15 @@ def _builder_from_code(set_name: str, root: str | None, config: str | None = Non
     return cls(data_dir=root, config=config, version=version)
   except (ValueError, AssertionError) as error:
     raise UserError(f'{set_name} cannot be opened: {_one_line(error)}') from error
+
+
+def _languages(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
+  texts = [key for key, feature in builder.info.features.items()
+           if isinstance(feature, tfds.features.Text)]
+  if len(texts) < 2:
+    raise UserError(f'{name} is not a translation set: it should hold a text in each of two '
+                    f'languages; it holds {", ".join(builder.info.features)}')
+  return texts
 
 
 def _is_prepared(builder: tfds.core.DatasetBuilder) -> bool:

@@ -111,15 +111,13 @@ class Checkpoints:
       The state and its history.
     """
     rest = {'step': like.step, 'optimizer': like.optimizer}
-    found = self._manager.restore(step, args=ocp.args.Composite(
-        params=ocp.args.StandardRestore(like.params), rest=ocp.args.StandardRestore(rest),
-        history=ocp.args.JsonRestore()))
+    found = self._read(step, params=ocp.args.StandardRestore(like.params),
+                       rest=ocp.args.StandardRestore(rest), history=ocp.args.JsonRestore())
     return TrainState(found.rest['step'], found.params, found.rest['optimizer']), found.history
 
   def restore_params(self, step: int, like):
     """Reads the parameters of a checkpoint, and nothing else of it."""
-    return self._manager.restore(
-        step, args=ocp.args.Composite(params=ocp.args.StandardRestore(like))).params
+    return self._read(step, params=ocp.args.StandardRestore(like)).params
 
   def average_params(self, steps: list[int], like):
     """The mean of several checkpoints' parameters (section 6.1)."""
@@ -129,8 +127,16 @@ class Checkpoints:
     return jax.tree.map(lambda leaf: leaf / len(steps), total)
 
   def _history(self, step: int) -> dict[str, Any]:
-    return self._manager.restore(
-        step, args=ocp.args.Composite(history=ocp.args.JsonRestore())).history
+    return self._read(step, history=ocp.args.JsonRestore()).history
+
+  def _read(self, step: int, **items):
+    try:
+      return self._manager.restore(step, args=ocp.args.Composite(**items))
+    except Exception as error:  # Orbax and what lies under it raise whatever they met.
+      raise UserError(
+          f'{self._directory / str(step)} cannot be read, or does not fit the run\'s config.json '
+          f'({type(error).__name__}); restore it from a copy, or remove that folder to go on from '
+          f'the checkpoint before') from error
 
   def close(self):
     """Waits until everything is written."""

@@ -1,5 +1,6 @@
 """Training from the first step, or the last checkpoint, to the end."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from transformer.data.batch import Batch
+from transformer.errors import UserError
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
 from transformer.training.checkpoints import Checkpoints, best_evaluation
@@ -79,7 +81,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     How it ended.
 
   Raises:
-    UserError: the mesh fits neither the devices nor the batch.
+    UserError: the mesh fits neither the devices nor the batch, or the loss is no
+      longer a number.
   """
   config = settings.train
   rows, length = valid_batches[0].target_tokens.shape
@@ -106,7 +109,12 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
 
   def settle(step, metrics):
     """Takes in the metrics of a step, once the device has been given the next one."""
-    meter.add(jax.device_get(metrics))
+    metrics = jax.device_get(metrics)
+    if not (math.isfinite(metrics['loss']) and math.isfinite(metrics['gradient_norm'])):
+      raise UserError(f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '
+                      f'{metrics["gradient_norm"]}; nothing of it was saved; lower the learning '
+                      f'rate, lengthen the warm-up, or set optimizer.clip_norm')
+    meter.add(metrics)
     if step % config.log_every == 0 or step == config.steps:
       values = meter.take(float(schedule(step - 1)))
       reporter.write(step, values, {'loss': f'{values["train/loss"]:.3f}',
