@@ -68,11 +68,11 @@ def main(_):
       name: value for name, value in changes.items() if value is not None})
 
   sources, references, name = _read(run.config.data)
+  evaluations = Path(_WORKDIR.value).expanduser() / run_directory.EVALUATIONS
   if references:
     if not sources:
       raise UserError(f'there is nothing to score; {_SOURCE.value} is empty')
-    command_line.check_folder(
-        'workdir', Path(_WORKDIR.value).expanduser() / run_directory.EVALUATIONS)
+    command_line.check_folder('workdir', evaluations)
   translate = Translator(run.model, run.vocabulary, decode, run.config.data.max_length)
   started = time.perf_counter()
   answers = translate(run.params, sources)
@@ -100,9 +100,9 @@ def main(_):
       'sentences': len(sources), 'cut_sources': cut, 'steps': run.steps,
       'decode': dataclasses.asdict(decode), 'seconds': seconds, 'commit': run_directory.commit(),
       'command': sys.argv[1:]}
-  steps = str(run.steps[-1]) + f'.average{_AVERAGE.value}' * (_AVERAGE.value > 1)
+  steps = str(run.steps[-1]) + f'.average{len(run.steps)}' * (len(run.steps) > 1)
   stem = f'{name}.step{steps}.beam{decode.beam_size}.alpha{decode.alpha:g}'
-  path = Path(_WORKDIR.value).expanduser() / run_directory.EVALUATIONS / f'{stem}.json'
+  path = evaluations / f'{stem}.json'
   run_directory.write_json(path, result)
   # Standard output belongs to the translations if they go there.
   people = sys.stderr if output == '-' else sys.stdout

@@ -52,7 +52,7 @@ def main(_):
   make_mesh(config.mesh, rows // config.optimizer.accumulate)
 
   corpora = open_corpora(config.data)
-  # Not read by a run that has a checkpoint or, for its vocabulary, one of its own.
+  # Read only where the vocabulary, or the first parameters, are still to come from it.
   origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from
             else None)
   vocabulary = _vocabulary(workdir, config, corpora, origin)

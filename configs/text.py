@@ -6,7 +6,7 @@ r"""Your own text: line-aligned files train, valid and test in one folder.
 
 A model of 9 million parameters, for some ten thousand to a million pairs: for a
 GPU, since two CPU cores train it at 1,600 target tokens a second, which is 27 hours
-for all updates. A smaller one, at 3,800 tokens a second 72 minutes:
+for all updates. They train a smaller one at 3,800, which is 72 minutes:
 
       --config.model.model_dim=128 --config.model.ff_dim=512 \
       --config.train.tokens_per_batch=4096 --config.train.steps=4000
