@@ -8,6 +8,7 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
+from transformer import host_memory
 from transformer.config import check_name
 from transformer.errors import UserError
 
@@ -41,6 +42,7 @@ def run(main: Callable[[Sequence[str]], None]):
                'optimizer.accumulate, in training; lower decode.batch_size or --beam_size in '
                'decoding')
 
+  host_memory.keep()
   app.run(guarded, flags_parser=_parse)
 
 

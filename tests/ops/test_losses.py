@@ -39,7 +39,7 @@ def naive_loss(x, output, targets, weights, smoothing):
 
 
 def positions_at_once(monkeypatch, count):
-  monkeypatch.setattr(losses, '_CHUNK_ELEMENTS', B * N * count)
+  monkeypatch.setattr(losses, '_CHUNK_POSITIONS', B * count)
 
 
 def gradients(loss, smoothing, scale=1.0):
@@ -74,16 +74,16 @@ def test_smoothed_it_is_optax_cross_entropy_against_smoothed_labels(smoothing):
 def test_gradients_are_those_of_the_unchunked_loss(monkeypatch, count, smoothing):
   positions_at_once(monkeypatch, count)
   given = arrays()
-  chunks = losses._chunks(given[0], *given[2:], N)
+  chunks = losses._chunks(given[0], *given[2:])
   chex.assert_shape(chunks, [(T // count, B, count, D), (T // count, B, count),
                              (T // count, B, count)])
   chex.assert_trees_all_close(gradients(chunked_loss, smoothing)(*given),
                               gradients(naive_loss, smoothing)(*given), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('elements', [1, 2 * B * N, 3 * B * N, 4 * B * N, 2 ** 30])
-def test_a_chunk_size_that_does_not_divide_the_length_changes_nothing(monkeypatch, elements):
-  monkeypatch.setattr(losses, '_CHUNK_ELEMENTS', elements)
+@pytest.mark.parametrize('positions', [1, 2 * B, 3 * B, 4 * B, 2 ** 30])
+def test_a_chunk_size_that_does_not_divide_the_length_changes_nothing(monkeypatch, positions):
+  monkeypatch.setattr(losses, '_CHUNK_POSITIONS', positions)
   x, output, targets, weights = arrays()
   given = x[:, 1:], output, targets[:, 1:], weights[:, 1:]  # Five positions.
   assert given[0].shape[1] == 5

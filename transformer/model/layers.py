@@ -13,10 +13,17 @@ import jax.numpy as jnp
 from transformer.model.config import ModelConfig
 from transformer.ops.attention import dot_product_attention
 from transformer.ops.dropout import dropout
+from transformer.ops.linear import linear
 from transformer.ops.masks import prefix_mask
 from transformer.ops.positions import sinusoidal_positions
 
 _matrix_init = nn.initializers.xavier_uniform()
+
+
+def _dot_general(x, kernel, dimension_numbers, precision=None):
+  """`ops.linear` where Flax asks for a product over the last axis of x and the first of W."""
+  del dimension_numbers, precision
+  return linear(x, kernel)
 
 
 class KeysValues(NamedTuple):
@@ -92,10 +99,13 @@ class FeedForward(nn.Module):
   @nn.compact
   def __call__(self, x_BTD):
     config = self.config
-    h_BTF = nn.Dense(config.ff_dim, dtype=config.dtype, kernel_init=_matrix_init, name='inner')(
-        x_BTD)
-    return nn.Dense(config.model_dim, dtype=config.dtype, kernel_init=_matrix_init, name='outer')(
-        nn.relu(h_BTF))
+
+    def dense(dim, name):
+      return nn.Dense(dim, dtype=config.dtype, kernel_init=_matrix_init, dot_general=_dot_general,
+                      name=name)
+
+    h_BTF = nn.relu(dense(config.ff_dim, 'inner')(x_BTD))
+    return dense(config.model_dim, 'outer')(h_BTF)
 
 
 class Residual(nn.Module):

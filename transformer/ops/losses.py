@@ -5,10 +5,11 @@ import functools
 import jax
 import jax.numpy as jnp
 
-# Logits that exist at one time, in elements of float32: 8 MiB, which a CPU's cache
-# holds, or 512 MiB, which keep an accelerator busy.
-_CHUNK_ELEMENTS = 1 << 21
-_ACCELERATOR_CHUNK_ELEMENTS = 1 << 27
+# Positions whose logits exist at one time. Fewer, and the output projection goes
+# through memory more often than the logits would have; more, and the logits leave
+# a CPU's cache before they are used again, or take an accelerator's memory.
+_CHUNK_POSITIONS = 256
+_ACCELERATOR_CHUNK_POSITIONS = 4096
 
 
 def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0):
@@ -51,7 +52,7 @@ def _summed_losses(smoothing, x_BTD, output_ND, targets_BT, weights_BT):
     return jax.tree.map(jnp.add, sums, losses), None
 
   sums, _ = jax.lax.scan(add_chunk, (jnp.float32(0), jnp.float32(0)),
-                         _chunks(x_BTD, targets_BT, weights_BT, output_ND.shape[0]))
+                         _chunks(x_BTD, targets_BT, weights_BT))
   return sums
 
 
@@ -73,7 +74,7 @@ def _summed_losses_forward(smoothing, x_BTD, output_ND, targets_BT, weights_BT):
 
   start = (jnp.float32(0), jnp.float32(0)), jnp.zeros(output_ND.shape[::-1], jnp.float32)
   (sums, gradient_DN), gradient_x = jax.lax.scan(
-      add_chunk, start, _chunks(x_BTD, targets_BT, weights_BT, output_ND.shape[0]))
+      add_chunk, start, _chunks(x_BTD, targets_BT, weights_BT))
   rows, length, dim = x_BTD.shape
   gradient_BTD = jnp.moveaxis(gradient_x, 0, 1).reshape(rows, -1, dim)[:, :length]
   # A CPU cannot run the 16-bit product that XLA makes of a single chunk and its transposition.
@@ -108,14 +109,15 @@ def _chunk_losses(smoothing, output_ND, x, targets, weights):
           exponentials / total)
 
 
-def _chunks(x_BTD, targets_BT, weights_BT, vocabulary):
+def _chunks(x_BTD, targets_BT, weights_BT):
   """Cuts the positions, not the rows, which may lie on different devices: leading axis first.
 
   The last chunk is filled up with positions of no weight.
   """
   rows, length = targets_BT.shape
-  elements = (_CHUNK_ELEMENTS if jax.default_backend() == 'cpu' else _ACCELERATOR_CHUNK_ELEMENTS)
-  count = -(-length // max(elements // (rows * vocabulary), 1))
+  positions = (_CHUNK_POSITIONS if jax.default_backend() == 'cpu'
+               else _ACCELERATOR_CHUNK_POSITIONS)
+  count = -(-length // max(positions // rows, 1))
   size = -(-length // count)
 
   def cut(array):

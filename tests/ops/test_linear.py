@@ -1,0 +1,67 @@
+"""The product and both gradients are those of a plain einsum, whichever factor is transposed."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+
+from transformer.ops.linear import linear
+
+B, T = 3, 5
+SIZES = [(7, 11), (11, 7), (7, 7), (1, 7)]
+
+
+def arrays(inputs, outputs, dtype=jnp.float32, leading=(B, T)):
+  keys = jax.random.split(jax.random.key(inputs * 31 + outputs), 3)
+  return (jax.random.normal(keys[0], (*leading, inputs), dtype),
+          jax.random.normal(keys[1], (inputs, outputs), dtype),
+          jax.random.normal(keys[2], (*leading, outputs), dtype))
+
+
+def plain(x, kernel_IO):
+  return jnp.einsum('...I,IO->...O', x, kernel_IO)
+
+
+def with_gradients(function):
+  def run(x, kernel_IO, cotangent):
+    y, back = jax.vjp(function, x, kernel_IO)
+    return y, back(cotangent)
+  return run
+
+
+@pytest.mark.parametrize(('inputs', 'outputs'), SIZES)
+@pytest.mark.parametrize('leading', [(), (T,), (B, T), (2, B, T)])
+def test_the_gradients_are_those_of_an_einsum(inputs, outputs, leading):
+  given = arrays(inputs, outputs, leading=leading)
+  result = jax.jit(with_gradients(linear))(*given)
+  chex.assert_trees_all_close(result, with_gradients(plain)(*given), rtol=1e-5, atol=1e-6)
+  chex.assert_shape(result[1][1], (inputs, outputs))
+
+
+@pytest.mark.parametrize(('inputs', 'outputs'), SIZES[:2])
+def test_they_are_so_where_xla_is_left_to_itself(monkeypatch, inputs, outputs):
+  given = arrays(inputs, outputs)
+  wanted = with_gradients(linear)(*given)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  chex.assert_trees_all_close(with_gradients(linear)(*given), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(('inputs', 'outputs'), SIZES[:2])
+def test_eager_jit_vmap_and_pmap_agree(inputs, outputs):
+  many = arrays(inputs, outputs, leading=(2, B))
+  kernels = jnp.stack([many[1], -many[1]])
+  run = with_gradients(linear)
+  wanted = [run(many[0][i], kernels[i], many[2][i]) for i in range(2)]
+  wanted = jax.tree.map(lambda *leaves: jnp.stack(leaves), *wanted)
+  for lift in (lambda f: jax.vmap(jax.jit(f)), jax.pmap):
+    chex.assert_trees_all_close(lift(run)(many[0], kernels, many[2]), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(('inputs', 'outputs'), SIZES[:2])
+def test_sixteen_bits_stay_sixteen_bits(inputs, outputs):
+  given = arrays(inputs, outputs, jnp.bfloat16)
+  result = jax.jit(with_gradients(linear))(*given)
+  assert {leaf.dtype for leaf in jax.tree.leaves(result)} == {jnp.dtype('bfloat16')}
+  exact = with_gradients(plain)(*(x.astype(jnp.float32) for x in given))
+  chex.assert_trees_all_close(jax.tree.map(lambda x: x.astype(jnp.float32), result), exact,
+                              rtol=0.05, atol=0.1)
