@@ -12,16 +12,16 @@ import pytest
 from transformer.model import layers
 from transformer.model.config import ModelConfig
 from transformer.model.layers import (
+  Cache,
   Dropout,
   Embedding,
   FeedForward,
-  KeysValues,
   MultiHeadAttention,
   Positions,
   Residual,
 )
 from transformer.model.transformer import EncoderLayer
-from transformer.ops.masks import causal_mask
+from transformer.ops.masks import causal_mask, lineage_mask
 from transformer.ops.positions import sinusoidal_positions
 
 B, H, W, K, V, D, F, S, T, N = 2, 3, 5, 7, 11, 13, 17, 19, 23, 37
@@ -54,8 +54,11 @@ class Attend(nn.Module):
   def __call__(self, x_BTD, y_BSD, mask_BTS=None):
     return self.attention(x_BTD, self.attention.keys_values(y_BSD), mask_BTS)
 
-  def extend(self, x_BD, cache, index):
-    return self.attention.extend(x_BD, cache, index)
+  def extend(self, x_BWD, cache, mask_BWS, index):
+    return self.attention.extend(x_BWD, cache, mask_BWS, index)
+
+  def attend_to_cache(self, x_BWD, y_BSD, mask_BWS):
+    return self.attention.attend(x_BWD, self.attention.cache(y_BSD), mask_BWS)
 
 
 @pytest.fixture(scope='module')
@@ -95,20 +98,39 @@ def test_eager_jit_vmap_and_pmap_agree_on_attention(attend):
   chex.assert_trees_all_close(apply(x[None], y[None]), eager[None], rtol=1e-5, atol=1e-5)
 
 
+def test_attention_to_a_cache_is_attention(attend):
+  module, variables = attend
+  x, y = normal(B, W, D), normal(B, S, D, seed=1)
+  mask = jnp.asarray(np.random.default_rng(2).random((B, W, S)) < 0.5).at[1, 3].set(False)
+  wanted = module.apply(variables, x, y, mask)
+  cached = jax.jit(lambda *given: module.apply(variables, *given, method='attend_to_cache'))
+  chex.assert_trees_all_close(cached(x, y, mask), wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
   module, variables = attend
   x = normal(B, W, T, D)
   wanted = jax.jit(module.apply)(variables, x, x, causal_mask(T))
   # What lies ahead in a cache is not read.
-  cache = KeysValues(jnp.full((B, W, T, H, K), 9.0), jnp.full((B, W, T, H, V), 9.0))
+  cache = Cache(jnp.full((B, H, K, T * W), 9.0), jnp.full((B, H, T * W, V), 9.0))
   extend = jax.jit(lambda *given: module.apply(variables, *given, method='extend'))
+  lineage = jnp.broadcast_to(jnp.arange(W)[:, None], (B, W, T))
   for index in range(T):
     before = cache
-    out, cache = extend(x[:, :, index], cache, jnp.int32(index))
+    out, cache = extend(x[:, :, index], cache, lineage_mask(lineage, index), jnp.int32(index))
     chex.assert_trees_all_close(out, wanted[:, :, index], rtol=1e-4, atol=1e-5)
-    untouched = np.arange(T) != index
-    chex.assert_trees_all_equal(jax.tree.map(lambda z, u=untouched: z[:, :, u], cache),
-                                jax.tree.map(lambda z, u=untouched: z[:, :, u], before))
+    untouched = np.arange(T * W) // W != index
+    for axis, old, new in ((-1, before.keys, cache.keys), (-2, before.values, cache.values)):
+      np.testing.assert_array_equal(np.compress(untouched, new, axis),
+                                    np.compress(untouched, old, axis))
+
+
+def test_more_room_keeps_what_a_cache_holds():
+  cache = Cache(normal(B, H, K, 4), normal(B, H, 4, V))
+  larger = cache.with_room(7)
+  chex.assert_shape((larger.keys, larger.values), [(B, H, K, 7), (B, H, 7, V)])
+  chex.assert_trees_all_equal((larger.keys[..., :4], larger.values[:, :, :4]), tuple(cache))
+  assert not np.any(larger.keys[..., 4:]) and not np.any(larger.values[:, :, 4:])
 
 
 def test_the_config_chooses_the_kernel(monkeypatch):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer.data.batch import BOS_ID
 from transformer.model import layers
 
 B, H, W, K, V, D, S, T, N = 2, 3, 5, 7, 11, 13, 19, 23, 37
@@ -95,28 +96,40 @@ def test_permuting_the_source_with_its_positions_permutes_its_encoding(build, va
 
 @pytest.mark.parametrize('norm', ['post', 'pre'])
 @pytest.mark.parametrize('positions', ['sinusoidal', 'learned'])
-def test_cached_decoding_is_teacher_forcing(build, pack, pair, norm, positions):
+def test_cached_decoding_is_teacher_forcing_however_hypotheses_descend(
+    build, pack, pair, norm, positions):
   tiny = build(norm=norm, positions=positions)
   sources = [pair(length, 1, length)[0] for length in (5, 17)]
-  targets = np.random.default_rng(0).integers(4, N, (B, W, T))
-  given = pack([[(sources[b], targets[b, w])] for b in range(B) for w in range(W)])
-  _, wanted = tiny.forward(tiny.params, *given)
-  wanted_BWTN = wanted.reshape(B, W, T, N)
-  inputs_BWT = given[3].reshape(B, W, T)
+  rng = np.random.default_rng(0)
 
   def apply(*given, method):
     return tiny.model.apply({'params': tiny.params}, *given, method=method)
 
-  encoder_side = [array[::W] for array in given[:3]]
+  def teacher_forced(inputs_BWT):
+    """Logits after every input, the sources being packed beside them."""
+    given = pack([[(sources[b], np.zeros(T, np.int32))] for b in range(B) for _ in range(W)])
+    given = (*given[:3], inputs_BWT.reshape(B * W, T), *given[4:])
+    return tiny.forward(tiny.params, *given)[1].reshape(B, W, T, N), [x[::W] for x in given[:3]]
+
+  inputs_BWT = np.full((B, W, T), BOS_ID)
+  _, encoder_side = teacher_forced(inputs_BWT)
   memory = jax.jit(lambda *given: apply(apply(*given, method='encode'),
-                                        method='project_memory'))(*encoder_side)
-  cache = apply((B, W), T, method='empty_cache')
-  chex.assert_shape([layer.keys for layer in cache], (B, W, T, H, K))
-  chex.assert_shape([layer.values for layer in cache], (B, W, T, H, V))
+                                        method='cache_memory'))(*encoder_side)
+  cache = apply((B,), W, T, method='empty_cache')
+  chex.assert_shape([layer.keys for layer in cache], (B, H, K, T * W))
+  chex.assert_shape([layer.values for layer in cache], (B, H, T * W, V))
+  lineage_BWT = jnp.zeros((B, W, T), jnp.int32)
   step = jax.jit(lambda *given: apply(*given, method='step'))
   for index in range(T):
-    logits_BWN, cache = step(inputs_BWT[:, :, index], jnp.int32(index), cache, memory,
-                             encoder_side[0] > 0)
+    # As a search does: some hypotheses go, others are continued more than once.
+    origin_BW1 = rng.integers(0, W, (B, W, 1))
+    inputs_BWT = np.take_along_axis(inputs_BWT, origin_BW1, axis=1)
+    lineage_BWT = jnp.take_along_axis(lineage_BWT, jnp.asarray(origin_BW1), axis=1)
+    if index:
+      inputs_BWT[:, :, index] = rng.integers(4, N, (B, W))
+    logits_BWN, lineage_BWT, cache = step(inputs_BWT[:, :, index], jnp.int32(index), lineage_BWT,
+                                          cache, memory, encoder_side[0] > 0)
+    wanted_BWTN, _ = teacher_forced(inputs_BWT)
     chex.assert_trees_all_close(logits_BWN, wanted_BWTN[:, :, index], rtol=1e-3, atol=1e-4)
 
 
@@ -128,9 +141,19 @@ def test_learned_positions_bound_a_sentence_and_not_the_row_that_it_is_packed_in
   packed, _ = tiny.forward(tiny.params, *pack([[first, second]], 43, 47))
   alone, _ = tiny.forward(tiny.params, *pack([[first]], 43, 47))
   chex.assert_trees_all_close(packed[0, :23], alone[0, :23], rtol=1e-4, atol=1e-5)
-  assert tiny.model.apply({}, (B,), 31, method='empty_cache')
+
+  def step_with_room_for(length):
+    def step(params):
+      cache = tiny.model.apply({}, (B,), W, length, method='empty_cache')
+      memory = tiny.model.apply({'params': params}, jnp.zeros((B, S, D)), method='cache_memory')
+      return tiny.model.apply({'params': params}, jnp.zeros((B, W), jnp.int32), 0,
+                              jnp.zeros((B, W, length), jnp.int32), cache, memory,
+                              jnp.ones((B, S), bool), method='step')
+    return jax.eval_shape(step, tiny.params)
+
+  assert step_with_room_for(31)
   with pytest.raises(ValueError, match=r'model.max_positions=31; got a length of 32'):
-    tiny.model.apply({}, (B,), 32, method='empty_cache')
+    step_with_room_for(32)
 
 
 def test_dropout_depends_on_its_key_alone_and_only_when_asked_for(build, batch):
@@ -221,7 +244,7 @@ def test_activations_are_16_bit_and_all_else_is_float32(build, batch, variant):
   assert {leaf.dtype for leaf in jax.tree.leaves(tiny.params)} == {jnp.dtype('float32')}
   x, logits = tiny.forward(tiny.params, *batch)
   assert (x.dtype, logits.dtype) == (jnp.bfloat16, jnp.float32)
-  cache = tiny.model.apply({'params': tiny.params}, (B,), T, method='empty_cache')
+  cache = tiny.model.apply({'params': tiny.params}, (B,), W, T, method='empty_cache')
   assert {leaf.dtype for leaf in jax.tree.leaves(cache)} == {jnp.dtype('bfloat16')}
   full = build(**variant)
   _, wanted = full.forward(full.params, *batch)

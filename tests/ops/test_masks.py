@@ -4,9 +4,8 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from transformer.ops.masks import causal_mask, combine_masks, prefix_mask, segment_mask
+from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
 
 T, S, B = 7, 11, 3
 
@@ -53,13 +52,16 @@ def test_eager_jit_vmap_and_pmap_agree_on_segments():
   chex.assert_trees_all_equal(segment_mask(*stacked), jnp.stack([eager, eager[::-1]]))
 
 
-@pytest.mark.parametrize('length', [1, T])
-def test_a_prefix_is_its_row_of_the_causal_mask(length):
-  traced = jax.jit(prefix_mask, static_argnums=1)
-  for index in range(length):
-    row = causal_mask(length)[index:index + 1]
-    chex.assert_trees_all_equal(prefix_mask(index, length), row)
-    chex.assert_trees_all_equal(traced(jnp.int32(index), length), row)
+def test_a_hypothesis_sees_one_slot_of_every_position_of_its_past():
+  beams = 5
+  lineage = np.random.default_rng(3).integers(0, beams, (B, beams, T))
+  traced = jax.jit(lineage_mask)
+  for index in range(T):
+    mask = lineage_mask(jnp.asarray(lineage), index)
+    chex.assert_shape(mask, (B, beams, T * beams))
+    chex.assert_trees_all_equal(traced(jnp.asarray(lineage), jnp.int32(index)), mask)
+    wanted = (lineage[..., None] == np.arange(beams)) & (np.arange(T) <= index)[:, None]
+    np.testing.assert_array_equal(np.reshape(mask, (B, beams, T, beams)), wanted)
 
 
 def test_combined_masks_let_through_what_each_lets_through():

@@ -9,12 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.ops.search import PAD, Hypotheses, beam_search, greedy_search, length_penalty
+from transformer.ops import search as search_module
+from transformer.ops.search import (
+  PAD,
+  Cache,
+  Hypotheses,
+  beam_search,
+  greedy_search,
+  length_penalty,
+)
 
 BEGIN, END = 1, 2
 B, N, MAX_LENGTH, STATES = 3, 5, 7, 97
 LIMITS = (7, 3, 5)
 ALPHAS = [0.0, 0.6, 1.5]
+ROOMS = []  # What lengths caches were asked to grow to.
 
 
 def next_state(state, token, earlier, index):
@@ -29,25 +38,33 @@ def tables(seed=0, vocabulary=N):
 
 
 @functools.cache
-def searcher(beam_size, alpha, max_length=MAX_LENGTH):
+def searcher(beam_size, alpha, max_length=MAX_LENGTH, grows=False):
   """A compiled (tables, limits) -> `Hypotheses`; a beam size of 0 is greedy search.
 
-  The cache is the state of each hypothesis, its tokens, and a shared scalar.
+  The cache is the state of each hypothesis and its tokens, and a common scalar; if
+  it grows, there is room for no token at first.
   """
   def search(table_BXN, limits_B):
     batch, width = limits_B.shape[0], beam_size or 1
 
     def step(tokens_BW, cache):
-      index, state_BW, history_BWT = cache
+      index, (state_BW, history_BWT) = cache.common, cache.own
       chex.assert_shape(index, ())
       history_BWT = history_BWT.at[:, :, index].set(tokens_BW)
       state_BW = next_state(state_BW, tokens_BW, history_BWT[:, :, index // 2], index)
       log_probs = jnp.take_along_axis(table_BXN, state_BW[:, :, None], axis=1)
-      return log_probs, (index + 1, state_BW, history_BWT)
+      return log_probs, Cache((state_BW, history_BWT), index + 1)
 
-    cache = (jnp.int32(0), jnp.zeros((batch, width), jnp.int32),
-             jnp.zeros((batch, width, max_length), jnp.int32))
-    options = {'max_length': max_length, 'begin_id': BEGIN, 'end_id': END, 'alpha': alpha}
+    def room(cache, length):
+      state_BW, history_BWT = cache.own
+      more = length - history_BWT.shape[-1]
+      ROOMS.append(length)
+      return cache._replace(own=(state_BW, jnp.pad(history_BWT, ((0, 0), (0, 0), (0, more)))))
+
+    cache = Cache((jnp.zeros((batch, width), jnp.int32),
+                   jnp.zeros((batch, width, 0 if grows else max_length), jnp.int32)), jnp.int32(0))
+    options = {'max_length': max_length, 'begin_id': BEGIN, 'end_id': END, 'alpha': alpha,
+               'room': room if grows else None}
     if beam_size:
       return beam_search(step, cache, limits_B, beam_size=beam_size, **options)
     return greedy_search(step, cache, limits_B, **options)
@@ -75,12 +92,12 @@ def penalised(log_prob, length, alpha):
 
 def scripted(probabilities, beam_size, limits, alpha):
   """Searches where the next token depends on its place alone; a row of numbers a place."""
-  def step(tokens_BW, index):
-    row = jnp.log(jnp.asarray(probabilities, jnp.float32))[index]
-    return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), index + 1
+  def step(tokens_BW, cache):
+    row = jnp.log(jnp.asarray(probabilities, jnp.float32))[cache.common]
+    return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), Cache((), cache.common + 1)
   return jax.device_get(beam_search(
-      step, jnp.int32(0), jnp.asarray(limits, jnp.int32), beam_size=beam_size, alpha=alpha,
-      max_length=len(probabilities), begin_id=BEGIN, end_id=END))
+      step, Cache((), jnp.int32(0)), jnp.asarray(limits, jnp.int32), beam_size=beam_size,
+      alpha=alpha, max_length=len(probabilities), begin_id=BEGIN, end_id=END))
 
 
 def slow_beam(table_XN, limit, width, alpha, stop_early):
@@ -175,6 +192,37 @@ def test_hypotheses_are_sorted_distinct_within_the_limit_and_padded_after_their_
     for b in range(B):
       present = [words(found, b, w) for w in range(width or 1) if found.lengths[b, w]]
       assert len(set(present)) == len(present) > 0
+
+
+@pytest.mark.parametrize('width', [0, 3])
+def test_a_cache_that_grows_changes_nothing(monkeypatch, width):
+  monkeypatch.setattr(search_module, '_FIRST_ROOM', 2)
+  assert list(search_module._stages(MAX_LENGTH)) == [2, 7]
+  assert list(search_module._stages(31)) == [2, 4, 8, 31]
+  assert list(search_module._stages(1)) == [1]
+  limits = jnp.asarray(LIMITS, jnp.int32)
+  ROOMS.clear()
+  for seed in range(3):
+    chex.assert_trees_all_equal(
+        searcher(width, 0.6, grows=True)(tables(seed), limits),
+        searcher(width, 0.6)(tables(seed), limits))
+  assert ROOMS == [2, 7]
+
+
+@pytest.mark.parametrize('width', [1, 7, 64, 127, 1000, 1024, 2003, 30_000])
+@pytest.mark.parametrize('count', [1, 2, 10])
+def test_the_largest_are_found_block_by_block_ties_and_all(width, count):
+  if count > width:
+    return
+  rng = np.random.default_rng(width)
+  # Few values, so that there are ties everywhere, and rows with few or no possible ones.
+  x = rng.integers(0, 50, (5, width)).astype(np.float32)
+  x[1] = rng.normal(size=width)
+  x[2, :max(width // 2, 1)] = -np.inf
+  x[3] = -np.inf
+  wanted = jax.lax.top_k(jnp.asarray(x), count)
+  chex.assert_trees_all_equal(jax.jit(search_module._top_k, static_argnums=1)(x, count),
+                              tuple(wanted))
 
 
 @pytest.mark.parametrize('width', [0, 3])

@@ -11,7 +11,7 @@ import numpy as np
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.inference.config import DecodeConfig
 from transformer.model.transformer import Transformer
-from transformer.ops.search import Hypotheses, beam_search, greedy_search
+from transformer.ops.search import Cache, Hypotheses, beam_search, greedy_search
 
 _SHORTEST_BUCKET = 16
 
@@ -51,20 +51,27 @@ def make_search(model: Transformer, config: DecodeConfig) -> Callable[..., Hypot
     real_BS = source_BS != PAD_ID
     positions_BS = jnp.broadcast_to(jnp.arange(source_length, dtype=jnp.int32), source_BS.shape)
     memory_BSD = apply(source_BS, real_BS.astype(jnp.int32), positions_BS, method='encode')
-    memory = apply(memory_BSD, method='project_memory')
+    memory = apply(memory_BSD, method='cache_memory')
 
     def step(tokens_BW, cache):
-      index, layers = cache
-      logits_BWN, layers = apply(tokens_BW, index, layers, memory, real_BS, method='step')
-      return jax.nn.log_softmax(logits_BWN), (index + 1, layers)
+      index, layers = cache.common
+      logits_BWN, lineage, layers = apply(tokens_BW, index, cache.own, layers, memory, real_BS,
+                                          method='step')
+      return jax.nn.log_softmax(logits_BWN), Cache(lineage, (index + 1, layers))
 
-    layers = apply((batch, config.beam_size), max_length, method='empty_cache')
+    def room(cache, length):
+      (index, layers), more = cache.common, length - cache.own.shape[-1]
+      return Cache(jnp.pad(cache.own, ((0, 0), (0, 0), (0, more))),
+                   (index, tuple(layer.with_room(length * beams) for layer in layers)))
+
+    beams = config.beam_size
+    cache = Cache(jnp.zeros((batch, beams, 0), jnp.int32),
+                  (jnp.int32(0), apply((batch,), beams, 0, method='empty_cache')))
     options = {'max_length': max_length, 'begin_id': BOS_ID, 'end_id': EOS_ID,
-               'alpha': config.alpha}
-    if config.beam_size == 1:
-      return greedy_search(step, (jnp.int32(0), layers), limits_B, **options)
-    return beam_search(step, (jnp.int32(0), layers), limits_B, beam_size=config.beam_size,
-                       **options)
+               'alpha': config.alpha, 'room': room}
+    if beams == 1:
+      return greedy_search(step, cache, limits_B, **options)
+    return beam_search(step, cache, limits_B, beam_size=beams, **options)
 
   return search
 

@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from transformer.model.config import ModelConfig
-from transformer.ops.attention import dot_product_attention
+from transformer.ops.attention import cached_attention, dot_product_attention
 from transformer.ops.dropout import dropout
 from transformer.ops.linear import linear
-from transformer.ops.masks import prefix_mask
 from transformer.ops.positions import sinusoidal_positions
 
 _matrix_init = nn.initializers.xavier_uniform()
@@ -31,6 +30,25 @@ class KeysValues(NamedTuple):
 
   keys: jax.Array
   values: jax.Array
+
+
+class Cache(NamedTuple):
+  """Keys and values for decoding, slots where products want them.
+
+  Attributes:
+    keys: [..., H, K, S].
+    values: [..., H, S, V].
+  """
+
+  keys: jax.Array
+  values: jax.Array
+
+  def with_room(self, slots) -> 'Cache':
+    """The same cache with so many slots, new ones empty."""
+    more = slots - self.keys.shape[-1]
+    before = [(0, 0)] * (self.keys.ndim - 2)
+    return Cache(jnp.pad(self.keys, (*before, (0, 0), (0, more))),
+                 jnp.pad(self.values, (*before, (0, more), (0, 0))))
 
 
 class Dropout(nn.Module):
@@ -72,23 +90,34 @@ class MultiHeadAttention(nn.Module):
                                      implementation=self.config.attention)
     return self.output(out_BTHV)
 
-  def extend(self, x_BD, cache: KeysValues, index):
-    """Self-attention of one new position, which joins the cache at slot `index`.
+  def cache(self, x_BSD) -> Cache:
+    """Projects what many steps of decoding attend to."""
+    keys_BSHK, values_BSHV = self.keys_values(x_BSD)
+    return Cache(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
+
+  def attend(self, x_BWD, cache: Cache, mask_BWS):
+    """Lets W positions of each input attend to its cache; returns [..., W, D]."""
+    return self.output(cached_attention(self.query(x_BWD), *cache, mask_BWS))
+
+  def extend(self, x_BWD, cache: Cache, mask_BWS, index):
+    """Self-attention of the new position of W hypotheses, which joins the cache first.
 
     Args:
-      x_BD: the new position, any leading axes.
-      cache: [..., S, H, K] and [..., S, H, V], filled below `index`.
-      index: scalar integer.
+      x_BWD: the new positions, [..., W, D].
+      cache: slot t · W + w holds what slot w of step t was; filled below `index`.
+      mask_BWS: which slots a hypothesis descends from, its new one included.
+      index: integer scalar, the new position.
 
     Returns:
-      [..., D], and the cache with slot `index` filled.
+      [..., W, D], and the cache with the new position filled.
     """
-    x_B1D = x_BD[..., None, :]
-    cache = KeysValues(*(
-        jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), index, axis=old.ndim - 3)
-        for old, new in zip(cache, self.keys_values(x_B1D), strict=True)))
-    y_B1D = self(x_B1D, cache, prefix_mask(index, cache.keys.shape[-3]))
-    return y_B1D[..., 0, :], cache
+    beams = x_BWD.shape[-2]
+    new = self.cache(x_BWD)
+    cache = Cache(*(
+        jax.lax.dynamic_update_slice_in_dim(old, one.astype(old.dtype), index * beams, axis=axis)
+        for old, one, axis in ((cache.keys, new.keys, cache.keys.ndim - 1),
+                               (cache.values, new.values, cache.values.ndim - 2))))
+    return self.attend(x_BWD, cache, mask_BWS), cache
 
 
 class FeedForward(nn.Module):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from transformer.model.config import ModelConfig
 from transformer.model.layers import (
+  Cache,
   Embedding,
   FeedForward,
   KeysValues,
@@ -12,7 +13,7 @@ from transformer.model.layers import (
   Positions,
   Residual,
 )
-from transformer.ops.masks import causal_mask, combine_masks, segment_mask
+from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
 
 
 class EncoderLayer(nn.Module):
@@ -47,24 +48,25 @@ class DecoderLayer(nn.Module):
     self.feed_forward = FeedForward(self.config)
     self.feed_forward_residual = Residual(self.config)
 
-  def _after_self_attention(self, x_BTD, y_BTD, memory: KeysValues, mask_BTS, deterministic):
-    """What is the same for a whole target and for one new position of it."""
-    x_BTD = self.self_attention_residual.join(x_BTD, y_BTD, deterministic=deterministic)
-    y = self.cross_attention(self.cross_attention_residual.enter(x_BTD), memory, mask_BTS)
+  def __call__(self, x_BTD, mask_BTT, memory: KeysValues, memory_mask_BTS, *, deterministic):
+    h = self.self_attention_residual.enter(x_BTD)
+    y = self.self_attention(h, self.self_attention.keys_values(h), mask_BTT)
+    x_BTD = self.self_attention_residual.join(x_BTD, y, deterministic=deterministic)
+    y = self.cross_attention(self.cross_attention_residual.enter(x_BTD), memory, memory_mask_BTS)
     x_BTD = self.cross_attention_residual.join(x_BTD, y, deterministic=deterministic)
     y = self.feed_forward(self.feed_forward_residual.enter(x_BTD))
     return self.feed_forward_residual.join(x_BTD, y, deterministic=deterministic)
 
-  def __call__(self, x_BTD, mask_BTT, memory: KeysValues, memory_mask_BTS, *, deterministic):
-    h = self.self_attention_residual.enter(x_BTD)
-    y = self.self_attention(h, self.self_attention.keys_values(h), mask_BTT)
-    return self._after_self_attention(x_BTD, y, memory, memory_mask_BTS, deterministic)
-
-  def step(self, x_BWD, cache: KeysValues, index, memory: KeysValues, memory_mask_BWS):
-    """One new position for each of W beams; the beams share the source as W queries of it."""
+  def step(self, x_BWD, cache: Cache, mask_BWT, index, memory: Cache, memory_mask_BWS):
+    """The same for one new position of W hypotheses, which share the source."""
     h = self.self_attention_residual.enter(x_BWD)
-    y, cache = self.self_attention.extend(h, cache, index)
-    return self._after_self_attention(x_BWD, y, memory, memory_mask_BWS, True), cache
+    y, cache = self.self_attention.extend(h, cache, mask_BWT, index)
+    x_BWD = self.self_attention_residual.join(x_BWD, y, deterministic=True)
+    y = self.cross_attention.attend(self.cross_attention_residual.enter(x_BWD), memory,
+                                    memory_mask_BWS)
+    x_BWD = self.cross_attention_residual.join(x_BWD, y, deterministic=True)
+    y = self.feed_forward(self.feed_forward_residual.enter(x_BWD))
+    return self.feed_forward_residual.join(x_BWD, y, deterministic=True), cache
 
 
 class Transformer(nn.Module):
@@ -119,6 +121,10 @@ class Transformer(nn.Module):
     """The keys and values of the encoded source, for each decoder layer."""
     return tuple(layer.cross_attention.keys_values(memory_BSD) for layer in self.decoder)
 
+  def cache_memory(self, memory_BSD) -> tuple[Cache, ...]:
+    """The same, as `step` reads it."""
+    return tuple(layer.cross_attention.cache(memory_BSD) for layer in self.decoder)
+
   def decode(self, inputs_BT, segments_BT, positions_BT, memory_BSD, source_segments_BS, *,
              deterministic=True):
     """Decodes whole, packed targets by teacher forcing.
@@ -167,51 +173,65 @@ class Transformer(nn.Module):
                         source_segments_BS, deterministic=deterministic)
     return x_BTD, self.output_ND
 
-  def empty_cache(self, leading, length) -> tuple[KeysValues, ...]:
+  def empty_cache(self, leading, beams, length) -> tuple[Cache, ...]:
     """A self-attention cache with room for `length` positions, for each decoder layer.
 
     Args:
-      leading: the cache's leading axes, such as (B, W).
-      length: number of slots, T.
+      leading: the cache's leading axes, such as (B,).
+      beams: hypotheses of an input, W.
+      length: number of positions, T.
 
     Returns:
-      One `KeysValues` of zeros a layer: [*leading, T, H, K] and [*leading, T, H, V].
-
-    Raises:
-      ValueError: learned positions end before `length`.
+      One `Cache` of zeros a layer, with a slot for every hypothesis of every
+      position: [*leading, H, K, T · W] and [*leading, H, T · W, V].
     """
     config = self.config
-    if config.positions == 'learned' and length > config.max_positions:
-      raise ValueError(f'learned positions end at model.max_positions={config.max_positions}; '
-                       f'got a length of {length}')
-    shape = (*leading, length, config.num_heads)
+    heads = (*leading, config.num_heads)
     return tuple(
-        KeysValues(jnp.zeros((*shape, config.head_key_dim), config.dtype),
-                   jnp.zeros((*shape, config.head_value_dim), config.dtype))
+        Cache(jnp.zeros((*heads, config.head_key_dim, length * beams), config.dtype),
+              jnp.zeros((*heads, length * beams, config.head_value_dim), config.dtype))
         for _ in range(config.num_layers))
 
-  def step(self, tokens_BW, index, cache, memory, source_mask_BS):
+  def step(self, tokens_BW, index, lineage_BWT, cache, memory, source_mask_BS):
     """Decodes one position of W hypotheses for each of B sources.
+
+    The cache of a source is one for all its hypotheses and is never rearranged.
+    What is rearranged, when a search lets some hypotheses go and splits others, is
+    their lineage: which slot of each position is a hypothesis's own past.
 
     Args:
       tokens_BW: int32, the last token of each hypothesis; the begin token first.
       index: scalar int32, the position of that token.
-      cache: from `empty_cache((B, W), T)`, filled below `index`.
-      memory: from `project_memory`; the beams share it.
+      lineage_BWT: int32, the slot in 0 … W − 1 that each earlier token of a
+        hypothesis had when it was new; zeros at first.
+      cache: from `empty_cache((B,), W, T)`, filled below `index`.
+      memory: from `cache_memory`; the beams share it.
       source_mask_BS: boolean, True at the source's real tokens.
 
     Returns:
-      float32 logits [B, W, N] of the next token, and the cache filled at `index`.
+      float32 logits [B, W, N] of the next token, the lineage with the new
+      position, and the cache filled at `index`.
+
+    Raises:
+      ValueError: learned positions end before T.
     """
-    length = cache[0].keys.shape[-3]
-    positions_BW = jnp.full(tokens_BW.shape, index, jnp.int32)
-    x_BWD = self.target_embedding(tokens_BW, self.target_position(positions_BW, length),
-                                  deterministic=True)
-    memory_mask_BWS = source_mask_BS[..., None, :]
+    beams, length = lineage_BWT.shape[-2:]
+    if self.config.positions == 'learned' and length > self.config.max_positions:
+      raise ValueError(f'learned positions end at model.max_positions={self.config.max_positions}; '
+                       f'got a length of {length}')
+    x_BWD = self.target_embedding(
+        tokens_BW, self.target_position(jnp.full(tokens_BW.shape, index, jnp.int32), length),
+        deterministic=True)
+    slots_W = jnp.arange(beams, dtype=jnp.int32)
+    lineage_BWT = lineage_BWT.at[..., index].set(jnp.broadcast_to(slots_W, tokens_BW.shape))
+    mask_BWT = lineage_mask(lineage_BWT, index)
+    memory_mask_BWS = jnp.broadcast_to(source_mask_BS[..., None, :],
+                                       (*tokens_BW.shape, source_mask_BS.shape[-1]))
     new_cache = []
     for layer, layer_cache, layer_memory in zip(self.decoder, cache, memory, strict=True):
-      x_BWD, layer_cache = layer.step(x_BWD, layer_cache, index, layer_memory, memory_mask_BWS)
+      x_BWD, layer_cache = layer.step(x_BWD, layer_cache, mask_BWT, index, layer_memory,
+                                      memory_mask_BWS)
       new_cache.append(layer_cache)
     if self.config.norm == 'pre':
       x_BWD = self.decoder_norm(x_BWD)
-    return self.logits(x_BWD), tuple(new_cache)
+    return self.logits(x_BWD), lineage_BWT, tuple(new_cache)

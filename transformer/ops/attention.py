@@ -79,6 +79,32 @@ def dot_product_attention(
   return (out, weights) if return_weights else out
 
 
+def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS):
+  """Attention to keys and values that lie as their products read them; for decoding.
+
+  The same as `dot_product_attention` to the transposed keys and values, without
+  transposing them at every step.
+
+  Args:
+    q_BTHK: queries that share their keys and values, such as the beams of an
+      input; B stands for any leading axes.
+    keys_BHKS: keys, slots last.
+    values_BHSV: values.
+    mask_BTS: boolean [..., T, S], True where a query may attend to a slot.
+
+  Returns:
+    [..., T, H, V] in the values' type.
+  """
+  scale = q_BTHK.shape[-1] ** -0.5
+  q_BHTK = jnp.swapaxes(q_BTHK * jnp.asarray(scale, q_BTHK.dtype), -3, -2)
+  scores_BHTS = jnp.einsum('...HTK,...HKS->...HTS', q_BHTK, keys_BHKS,
+                           preferred_element_type=jnp.float32)
+  weights_BHTS = masked_softmax(scores_BHTS, mask_BTS[..., None, :, :])
+  out_BHTV = jnp.einsum('...HTS,...HSV->...HTV', weights_BHTS.astype(values_BHSV.dtype),
+                        values_BHSV)
+  return jnp.swapaxes(out_BHTV, -3, -2)
+
+
 def _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
   """The fused kernel, which knows one leading axis, brought to this module's contract."""
   leading, (queries, heads, key_dim) = q_BTHK.shape[:-3], q_BTHK.shape[-3:]

@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 
 
@@ -32,17 +33,22 @@ def segment_mask(query_segments_BT, key_segments_BS):
   return same & (key_segments_BS[..., None, :] != 0)
 
 
-def prefix_mask(index, length):
-  """Lets the query at `index` attend to cache slots 0 … index.
+def lineage_mask(lineage_BWT, index):
+  """Lets each hypothesis attend to its own past in a cache that it shares with others.
 
   Args:
-    index: scalar integer, the position that is being decoded.
-    length: number of slots in the cache, S.
+    lineage_BWT: integers, which of the W slots of each position is its own.
+    index: scalar integer, the newest position.
 
   Returns:
-    [1, S] boolean: the row of `causal_mask(length)` at `index`.
+    [..., W, T · W] boolean, True at slot t · W + lineage[t] for t ≤ index.
   """
-  return (jnp.arange(length) <= index)[None, :]
+  *_, beams, length = lineage_BWT.shape
+  shape = (*lineage_BWT.shape, beams)
+  own_BWTW = lineage_BWT[..., None] == jax.lax.broadcasted_iota(lineage_BWT.dtype, shape,
+                                                                len(shape) - 1)
+  past_BWTW = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 2) <= index
+  return (own_BWTW & past_BWTW).reshape(*lineage_BWT.shape[:-1], length * beams)
 
 
 def combine_masks(*masks):

@@ -2,18 +2,30 @@
 
 A step is `(tokens_BW, cache) -> (log_probs_BWN, cache)`: given the last token of
 each of W hypotheses for each of B inputs, it returns the log-probabilities of
-the next one. The cache is any pytree. Its leaves of rank 2 and above begin with
-[B, W], and move with their hypotheses; a scalar, such as a position, is common
-to all. What never differs between the hypotheses of an input belongs in the
-step function's closure.
+the next one. The cache is a `Cache` of any two pytrees.
 """
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 PAD = 0
+# Tokens that a cache has room for at first, if it can grow.
+_FIRST_ROOM = 16
+
+
+class Cache(NamedTuple):
+  """What a step function keeps from one token to the next.
+
+  Attributes:
+    own: what belongs to a hypothesis; leaves [B, W, ...], which move with it.
+    common: the rest; it stays where it is.
+  """
+
+  own: Any
+  common: Any
 
 
 class Hypotheses(NamedTuple):
@@ -39,7 +51,8 @@ def length_penalty(length, alpha):
   return ((5.0 + length) / 6.0) ** alpha
 
 
-def greedy_search(step, cache, limits_B, *, max_length, begin_id, end_id, alpha=0.0) -> Hypotheses:
+def greedy_search(step, cache, limits_B, *, max_length, begin_id, end_id, alpha=0.0,
+                  room=None) -> Hypotheses:
   """Takes the likeliest token at every position, to the end token or the limit.
 
   Args:
@@ -51,14 +64,12 @@ def greedy_search(step, cache, limits_B, *, max_length, begin_id, end_id, alpha=
     begin_id: the token that precedes every hypothesis.
     end_id: the token that ends one.
     alpha: exponent of the length penalty in the score.
+    room: as in `beam_search`.
 
   Returns:
     `Hypotheses` with W = 1.
   """
   batch = limits_B.shape[0]
-
-  def not_done(carry):
-    return (carry[0] < max_length) & ~jnp.all(carry[-1])
 
   def advance(carry):
     t, last_B1, cache, tokens_BT, lengths_B, log_probs_B, done_B = carry
@@ -74,7 +85,12 @@ def greedy_search(step, cache, limits_B, *, max_length, begin_id, end_id, alpha=
   carry = (jnp.int32(0), jnp.full((batch, 1), begin_id, jnp.int32), cache,
            jnp.full((batch, max_length), PAD, jnp.int32), jnp.zeros(batch, jnp.int32),
            jnp.zeros(batch, jnp.float32), limits_B <= 0)
-  _, _, _, tokens_BT, lengths_B, log_probs_B, _ = jax.lax.while_loop(not_done, advance, carry)
+  for length in _stages(max_length) if room else (max_length,):
+    if room:
+      carry = (*carry[:2], room(carry[2], length), *carry[3:])
+    carry = jax.lax.while_loop(
+        lambda carry, length=length: (carry[0] < length) & ~jnp.all(carry[-1]), advance, carry)
+  _, _, _, tokens_BT, lengths_B, log_probs_B, _ = carry
   log_probs_B = jnp.where(lengths_B > 0, log_probs_B, -jnp.inf)
   scores_B = log_probs_B / length_penalty(lengths_B, alpha)
   return Hypotheses(tokens_BT[:, None], lengths_B[:, None], log_probs_B[:, None],
@@ -87,14 +103,14 @@ class _Beams(NamedTuple):
   t: jax.Array
   live_tokens: jax.Array  # [B, W, T]
   live_log_probs: jax.Array  # [B, W], descending; −inf is no hypothesis
-  cache: object
+  cache: Cache
   ended: Hypotheses  # by score, descending
   ended_count: jax.Array  # [B], how many have ended so far, kept or not
   done: jax.Array  # [B]
 
 
 def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_id,
-                alpha=0.6) -> Hypotheses:
+                alpha=0.6, room=None) -> Hypotheses:
   """Keeps the W likeliest hypotheses at every length (section 6.1; Wu et al., 2016, section 7).
 
   A hypothesis ends only when its end token is among the W best extensions of its
@@ -115,6 +131,10 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
     end_id: the token that ends one.
     alpha: exponent of the length penalty, at least 0; 0 compares plain
       log-probabilities.
+    room: a function (cache, length) -> cache that makes room for so many tokens,
+      keeping what the cache holds. The search then begins with little room and
+      doubles it as it needs to, so that short hypotheses do not pay for what long
+      ones would take. None: the cache has room for `max_length`.
 
   Returns:
     `Hypotheses`, by score.
@@ -148,7 +168,7 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
     live_tokens = _take(beams.live_tokens, origin_BW).at[:, :, t].set(
         jnp.take_along_axis(token_BC, chosen_BW, axis=1))
     if beam_size > 1:
-      cache = jax.tree.map(lambda leaf: leaf if leaf.ndim < 2 else _take(leaf, origin_BW), cache)
+      cache = cache._replace(own=jax.tree.map(lambda leaf: _take(leaf, origin_BW), cache.own))
 
     # More tokens can only lower a log-probability, and no penalty is larger than the limit's.
     reach_B = live_log_probs[:, 0] / length_penalty(limits_B, alpha)
@@ -167,10 +187,14 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
   none = jnp.full((batch, beam_size), -jnp.inf, jnp.float32)
   no_tokens = jnp.full((batch, beam_size, max_length), PAD, jnp.int32)
   no_lengths = jnp.zeros((batch, beam_size), jnp.int32)
-  start = _Beams(
+  beams = _Beams(
       jnp.int32(0), no_tokens, none.at[:, 0].set(0.0), cache,
       Hypotheses(no_tokens, no_lengths, none, none), jnp.zeros(batch, jnp.int32), limits_B <= 0)
-  beams = jax.lax.while_loop(lambda b: (b.t < max_length) & ~jnp.all(b.done), advance, start)
+  for length in _stages(max_length) if room else (max_length,):
+    if room:
+      beams = beams._replace(cache=room(beams.cache, length))
+    beams = jax.lax.while_loop(
+        lambda beams, length=length: (beams.t < length) & ~jnp.all(beams.done), advance, beams)
 
   # Where nothing has ended, what was alive at the limit is the answer.
   exists_BW = jnp.isfinite(beams.live_log_probs) & (limits_B > 0)[:, None]
@@ -188,15 +212,51 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
                          log_probs=jnp.where(missing_BW, -jnp.inf, result.log_probs))
 
 
-def _top_k(x, count):
-  """The `count` largest of the last axis, and where they are.
+def _stages(max_length):
+  """The lengths for which a cache gets room, one after the other: twice as much each time."""
+  length = _FIRST_ROOM
+  while 2 * length <= max_length:
+    yield length
+    length *= 2
+  yield max_length
 
-  The barriers keep XLA from making a sort of the whole axis of it, which it does
+
+def _top_k(x_BX, count):
+  """The `count` largest of each row, descending, and where they are; of equals the first.
+
+  Long rows are cut into blocks: the largest are all in the `count` blocks with
+  the largest maxima, and the maxima come with one pass that keeps nothing.
+
+  The barriers keep XLA from making a sort of the whole row of it, which it does
   on a CPU where only a slice of the answer is used. A single one around both
   would crash its compiler under `pmap`.
   """
-  values, indices = jax.lax.top_k(x, count)
-  return jax.lax.optimization_barrier(values), jax.lax.optimization_barrier(indices)
+  rows, width = x_BX.shape
+  block = _block_size(width, count)
+  if block == 1:
+    values, where = jax.lax.top_k(x_BX, count)
+    return jax.lax.optimization_barrier(values), jax.lax.optimization_barrier(where)
+  blocks = -(-width // block)
+  if blocks * block != width:
+    x_BX = jnp.pad(x_BX, ((0, 0), (0, blocks * block - width)), constant_values=-jnp.inf)
+  x_BMX = x_BX.reshape(rows, blocks, block)
+  _, chosen_BC = _top_k(jnp.max(x_BMX, axis=-1), count)
+  # In their order, so that of equals the first is the first in the row.
+  chosen_BC = jnp.sort(chosen_BC, axis=-1)
+  values, where = _top_k(_take(x_BMX, chosen_BC).reshape(rows, -1), count)
+  return values, jnp.take_along_axis(chosen_BC, where // block, axis=1) * block + where % block
+
+
+def _block_size(width, count):
+  """A size that makes blocks and their elements about equally many to choose from; 1 is none.
+
+  One that divides the row, if there is one, saves filling it up.
+  """
+  ideal = math.sqrt(width / count)
+  if ideal < 8:
+    return 1
+  near = range(math.ceil(ideal / 2), math.floor(ideal * 2) + 1)
+  return min(near, key=lambda size: (width % size != 0, abs(math.log(size / ideal))))
 
 
 def _take(leaf, origin_BW):
