@@ -29,7 +29,7 @@ from transformer.data.sources import TextCorpus
 from transformer.data.vocabulary import Vocabulary
 folder, action = pathlib.Path(sys.argv[1]), sys.argv[2]
 if action == 'die':
-  encoded_cache._flush = lambda file: os._exit(3)
+  encoded_cache.flush = lambda file: os._exit(3)
 found = encoded_cache.load_or_encode(TextCorpus(folder / 'train', 'en', 'de'),
                                      Vocabulary.load(folder / 'vocabulary.model'), 19)
 print(len(found), found.source.take(range(len(found))).sum())
@@ -290,7 +290,7 @@ def test_where_nothing_can_be_written_it_is_encoded_in_memory(folder, vocabulary
   assert len(said) == 1 and 'encoded in memory' in said[0] and '\n' not in said[0]
 
 
-@pytest.mark.parametrize('where', ['_flush', '_only_one'])
+@pytest.mark.parametrize('where', ['flush', '_only_one'])
 def test_a_full_disk_and_a_read_only_one_leave_nothing(folder, vocabulary, monkeypatch, where):
   def fail(*_):
     raise OSError(errno.ENOSPC, 'No space left on device')

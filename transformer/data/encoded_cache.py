@@ -10,19 +10,19 @@ whichever is no longer wanted may be deleted at any time.
 import contextlib
 import fcntl
 import hashlib
-import itertools
 import json
 import os
 import shutil
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from absl import logging
 
+from transformer.data.array_files import StoredSentences, TokenFile, appending, flush
 from transformer.data.encoding import (
   EncodedPairs,
   Sentences,
@@ -119,7 +119,7 @@ def write(place: Path, identity: Mapping[str, str | int], dtype: np.dtype,
   unfinished.mkdir()
   try:
     with contextlib.ExitStack() as files:
-      tokens, lengths = ([files.enter_context(_appending(unfinished / f'{side}_{what}.npy', each))
+      tokens, lengths = ([files.enter_context(appending(unfinished / f'{side}_{what}.npy', each))
                           for side in _SIDES]
                          for what, each in (('tokens', dtype), ('lengths', np.dtype(np.int32))))
       pairs, began = 0, time.monotonic()
@@ -136,76 +136,11 @@ def write(place: Path, identity: Mapping[str, str | int], dtype: np.dtype,
     files = {name: _describe(unfinished / name) for name in _FILES}
     with (unfinished / ABOUT).open('w', encoding='utf-8') as file:
       json.dump({**identity, 'files': files}, file, indent=2)
-      _flush(file)
+      flush(file)
     os.replace(unfinished, place)
   except BaseException:
     shutil.rmtree(unfinished, ignore_errors=True)
     raise
-
-
-class StoredSentences(Sentences):
-  """Sentences whose `tokens` are a `_TokenFile`."""
-
-  def take(self, sentences: np.ndarray) -> np.ndarray:
-    """The tokens of some sentences, end to end."""
-    return self.tokens.take(self.starts[sentences], self.lengths[sentences])
-
-
-class _TokenFile:
-  """A one-dimensional `.npy` file that is read piece by piece.
-
-  It is not mapped into memory, because each sentence that is touched can take
-  megabytes of its neighbours along, and soon the whole file would count as
-  memory of this process.
-  """
-
-  def __init__(self, path: Path):
-    self._file = path.open('rb')
-    np.lib.format.read_magic(self._file)
-    (self._length,), _, self._dtype = np.lib.format.read_array_header_1_0(self._file)
-    self._offset = self._file.tell()
-    os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-
-  def __len__(self) -> int:
-    return self._length
-
-  def take(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Pieces of the array, end to end; safe to call from many threads."""
-    size = self._dtype.itemsize
-    pieces = map(os.pread, itertools.repeat(self._file.fileno()), (lengths * size).tolist(),
-                 (self._offset + starts * size).tolist())
-    return np.frombuffer(b''.join(pieces), self._dtype)
-
-  def __del__(self):
-    self._file.close()
-
-
-@contextlib.contextmanager
-def _appending(path: Path, dtype: np.dtype) -> Iterator:
-  """A function that appends to a one-dimensional `.npy` file of a length not known yet."""
-  with path.open('wb') as file:
-    def write_header(length):
-      np.lib.format.write_array_header_1_0(
-          file, {'descr': dtype.str, 'fortran_order': False, 'shape': (length,)})
-
-    def append(array):
-      if array.dtype != dtype:
-        raise ValueError(f'{path.name} must hold {dtype}; got {array.dtype}')
-      file.write(array)
-
-    write_header(0)
-    start = file.tell()
-    yield append
-    length = (file.tell() - start) // dtype.itemsize
-    file.seek(0)
-    write_header(length)  # NumPy leaves room for it to grow.
-    _flush(file)
-
-
-def _flush(file):
-  """Makes a file last through a loss of power before its folder gets the name that counts."""
-  file.flush()
-  os.fsync(file.fileno())
 
 
 def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
@@ -231,7 +166,7 @@ def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
     raise UserError(f'the encoded corpus {place} is damaged: {damage}; remove that folder, and it '
                     'is made again')
   return [StoredSentences.end_to_end(
-      _TokenFile(place / f'{side}_tokens.npy'),
+      TokenFile(place / f'{side}_tokens.npy'),
       np.load(place / f'{side}_lengths.npy', allow_pickle=False)) for side in _SIDES]
 
 
