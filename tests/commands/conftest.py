@@ -150,6 +150,6 @@ def trained(train, folder):
   assert status == 0, err
   assert out == ''
   # Nothing but our own log, and no library's.
-  assert all(re.match(r'[IW]\d{4} .* (train|corpora|reporting)\.py:\d+\] ', line)
+  assert all(re.match(r'[IW]\d{4} .* (train|corpora|encoded_cache|reporting)\.py:\d+\] ', line)
              for line in err.splitlines()), err
   return workdir

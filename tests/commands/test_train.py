@@ -37,7 +37,7 @@ import pytest
     (['--config.data.train=unequal'], ['unequal.en has 4 lines', 'unequal.de has 3']),
     (['--config.data.train=latin'], ['latin.de must be UTF-8; line 2 is not']),
     (['--config.data.train=long'], ['no pair left to train on', 'data.max_length']),
-    (['--config.data.train_weights=(0.01,)'], ['data.train_weights', '0.01 of 12 pairs']),
+    (['--config.data.train_weights=(0.01,)'], ['data.train_weights', '0.01 of 6 rows, 12 pairs']),
     (['--config.data.vocabulary_size=30000'], ['vocabulary_size=30000', 'at most']),
     (['--config.data.source=tfds', '--config.data.name=phrasebok'], ["'phrasebok'", 'phrasebook']),
     (['--config.data.source=tfds', '--config.data.name=wmt14_translate/de-en'],

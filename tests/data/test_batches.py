@@ -10,6 +10,7 @@ import pytest
 from transformer.data.batch import EOS_ID
 from transformer.data.batches import Shape, TrainingBatches, batch_shape, scoring_batches
 from transformer.data.encoding import EncodedPairs, Sentences
+from transformer.data.packing import Packing
 from transformer.errors import UserError
 
 SHAPE = Shape(rows=3, source_length=29, target_length=23)
@@ -61,10 +62,9 @@ def training(corpora, weights=None, seed=7) -> TrainingBatches:
   return TrainingBatches(corpora, weights or [1.0] * len(corpora), SHAPE, seed)
 
 
-def epoch(batches, number, first=None):
-  size = batches.batches_in_epoch(number)
-  first = number * size if first is None else first
-  return [batches[step] for step in range(first, first + size)]
+def epoch(batches, number):
+  size = batches.batches_in_epoch
+  return [batches[step] for step in range(number * size, (number + 1) * size)]
 
 
 def rows_used(batches):
@@ -140,32 +140,47 @@ def test_integer_weights_repeat_a_corpus():
   assert found == twice + twice + thrice + thrice + thrice
 
 
+def rows_of(corpus):
+  return Packing(corpus.source.lengths, corpus.target.lengths, *SHAPE[1:]).num_rows
+
+
 @pytest.mark.parametrize(('weight', 'epochs', 'times'), [(0.5, 2, 1), (1.5, 2, 3), (0.25, 4, 1)])
 def test_fractional_weights_use_every_pair_equally_often(weight, epochs, times):
   corpus = make_pairs(60)
   batches = training([corpus, OTHER], [weight, 1.0])
-  total, first, sizes = collections.Counter(), 0, []
+  total = collections.Counter()
   for number in range(epochs):
-    found = recover(epoch(batches, number, first))
-    first += batches.batches_in_epoch(number)
+    found = epoch(batches, number)
+    assert abs(sum(rows_used(found)) - rows_of(OTHER) - weight * rows_of(corpus)) < 1
+    found = recover(found)
     assert found & pairs_in(OTHER) == pairs_in(OTHER)
     ours = found - pairs_in(OTHER)
-    sizes.append(sum(ours.values()))
     assert max(ours.values()) - (min(ours.values()) if weight > 1 else 0) <= 1
     total += ours
-  assert sizes == [round(60 * weight)] * epochs
   assert total == collections.Counter(dict.fromkeys(pairs_in(corpus), times))
 
 
-def test_fractional_windows_go_round_without_favourites():
+@pytest.mark.parametrize(('weight', 'epochs', 'times'), [(0.3, 10, 3), (0.07, 100, 7)])
+def test_fractions_go_round_without_favourites(weight, epochs, times):
   corpus = make_pairs(61)
-  batches = training([corpus], [0.3])
-  total, first = collections.Counter(), 0
-  for number in range(61):
-    total += recover(epoch(batches, number, first))
-    first += batches.batches_in_epoch(number)
-  # 18 pairs an epoch, 61 epochs, 61 pairs: each exactly 18 times.
-  assert set(total.values()) == {18} and set(total) == set(pairs_in(corpus))
+  batches = training([corpus], [weight])
+  total = sum((recover(epoch(batches, number)) for number in range(epochs)),
+              collections.Counter())
+  assert total == collections.Counter(dict.fromkeys(pairs_in(corpus), times))
+
+
+def test_each_time_round_is_another_order_and_other_company():
+  batches = training([CORPUS], [0.5])
+  rounds = [epoch(batches, 2 * number) + epoch(batches, 2 * number + 1) for number in range(3)]
+  assert all(recover(each) == pairs_in(CORPUS) for each in rounds)
+  halves = [frozenset(recover(each[:len(each) // 2])) for each in rounds]
+  assert len(set(halves)) == 3
+
+
+def test_rows_of_one_pair_and_batches_of_one_row():
+  corpus = make_pairs(5)
+  batches = TrainingBatches([corpus], [0.5], SHAPE._replace(rows=1), 7)
+  assert recover(epoch(batches, 0) + epoch(batches, 1)) == pairs_in(corpus)
 
 
 @pytest.mark.parametrize(('corpora', 'weights'), [
@@ -175,14 +190,18 @@ def test_no_pair_to_train_on_is_an_error(corpora, weights):
     TrainingBatches(corpora, weights, SHAPE, 0)
 
 
-@pytest.mark.parametrize('weights', [[0.008], [1.0, 0.012], [2.0, 0.012]])
-def test_a_weight_that_takes_no_pair_is_an_error(weights):
-  wanted = r'data\.train_weights must take at least one pair .* 0\.0\d+ of (61|41) pairs'
+@pytest.mark.parametrize('weights', [[0.028], [1.0, 0.04], [2.0, 0.04], [0.0000001]])
+def test_a_weight_that_takes_no_row_is_an_error(weights):
+  assert (rows_of(CORPUS), rows_of(OTHER)) == (35, 23)
+  wanted = (r'data\.train_weights must take at least one row of each corpus; [0-9e.-]+ of '
+            r'(35 rows, 61|23 rows, 41) pairs, is none')
   with pytest.raises(UserError, match=wanted):
     TrainingBatches([CORPUS, OTHER][:len(weights)], weights, SHAPE, 0)
-  # The least that takes a pair, and a corpus that is empty, are neither.
-  found = recover([TrainingBatches([CORPUS, make_pairs(0)], [0.009, 0.5], SHAPE, 0)[1009]])
-  assert sum(found.values()) == 1
+
+
+def test_the_least_weight_takes_a_row_and_an_empty_corpus_none():
+  batches = TrainingBatches([CORPUS, make_pairs(0)], [0.029, 0.5], SHAPE, 0)
+  assert sum(rows_used([batches[1009]])) == 1
 
 
 def test_scoring_holds_every_pair_once_always_the_same_way():

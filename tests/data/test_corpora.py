@@ -58,7 +58,7 @@ def pairs_in(batches):
 
 
 def epoch(batches):
-  return [batches[step] for step in range(batches.batches_in_epoch())]
+  return [batches[step] for step in range(batches.batches_in_epoch)]
 
 
 def test_corpora_are_opened_by_the_names_of_the_config(folder):

@@ -1,4 +1,4 @@
-"""Every pair lies in one row, rows are full, and the generator decides only who sits where."""
+"""Every pair lies in one row, rows are full, and the key decides only who sits where."""
 
 import itertools
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.data.packing import pack
+from transformer.data.packing import Packing
 
 SOURCE_CAPACITY, TARGET_CAPACITY = 23, 17
 LENGTHS = st.lists(st.tuples(st.integers(1, SOURCE_CAPACITY), st.integers(1, TARGET_CAPACITY)),
@@ -23,34 +23,45 @@ def like_multi30k(pairs, seed=0):
   return [np.clip(side.round().astype(int), 3, 50) for side in (source, target)]
 
 
-def pack_with(lengths, seed, capacities=(SOURCE_CAPACITY, TARGET_CAPACITY)):
-  return pack(*lengths, *capacities, np.random.default_rng(seed))
+def pack_with(lengths, key, capacities=(SOURCE_CAPACITY, TARGET_CAPACITY)):
+  packing = Packing(*lengths, *capacities)
+  return packing.deal(np.arange(packing.num_rows), key)
 
 
-def rows_of(packing):
-  return [tuple(row) for row in np.split(packing.pairs, packing.starts[1:-1])]
+def rows_of(rows):
+  return [tuple(row) for row in np.split(rows.pairs, np.cumsum(rows.sizes)[:-1])]
 
 
-def sums(packing, lengths):
-  return np.add.reduceat(lengths[packing.pairs], packing.starts[:-1])
+def sums(rows, lengths):
+  return np.add.reduceat(lengths[rows.pairs], np.cumsum(rows.sizes) - rows.sizes)
 
 
 @given(LENGTHS, st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 def test_every_pair_lies_in_exactly_one_row_that_holds_it(pairs, seed):
   lengths = np.array(pairs, int).reshape(-1, 2).T
-  packing = pack_with(lengths, seed)
-  np.testing.assert_array_equal(np.sort(packing.pairs), np.arange(len(pairs)))
-  assert packing.starts[0] == 0 and packing.starts[-1] == len(pairs)
-  assert (np.diff(packing.starts) > 0).all() and packing.num_rows == len(packing.starts) - 1
+  rows = pack_with(lengths, seed)
+  np.testing.assert_array_equal(np.sort(rows.pairs), np.arange(len(pairs)))
+  assert (rows.sizes > 0).all() and rows.sizes.sum() == len(pairs)
   if pairs:
-    assert sums(packing, lengths[0]).max() <= SOURCE_CAPACITY
-    assert sums(packing, lengths[1]).max() <= TARGET_CAPACITY
+    assert sums(rows, lengths[0]).max() <= SOURCE_CAPACITY
+    assert sums(rows, lengths[1]).max() <= TARGET_CAPACITY
+
+
+@given(LENGTHS, st.data())
+@settings(max_examples=40, deadline=None)
+def test_rows_are_the_same_whichever_are_asked_for(pairs, data):
+  packing = Packing(*np.array(pairs, int).reshape(-1, 2).T, SOURCE_CAPACITY, TARGET_CAPACITY)
+  whole = rows_of(packing.deal(np.arange(packing.num_rows), 3, 5))
+  some = data.draw(st.lists(st.integers(0, packing.num_rows - 1)) if pairs else st.just([]))
+  if some:
+    assert rows_of(packing.deal(np.array(some), 3, 5)) == [whole[row] for row in some]
+  assert packing.deal(np.zeros(0, int), 3, 5).sizes.tolist() == []
 
 
 @given(LENGTHS)
 @settings(max_examples=30, deadline=None)
-def test_the_generator_does_not_decide_what_lengths_share_a_row(pairs):
+def test_the_key_does_not_decide_what_lengths_share_a_row(pairs):
   lengths = np.array(pairs, int).reshape(-1, 2).T
   fillings = []
   for seed in (1, 2, 3):
@@ -59,13 +70,13 @@ def test_the_generator_does_not_decide_what_lengths_share_a_row(pairs):
   assert fillings[0] == fillings[1] == fillings[2]
 
 
-def test_the_same_generator_gives_the_same_packing():
+def test_the_same_key_gives_the_same_packing():
   lengths = like_multi30k(997)
   once, again = (pack_with(lengths, 5, (64, 64)) for _ in range(2))
   chex.assert_trees_all_equal(once, again)
 
 
-def test_the_generator_decides_who_shares_a_row():
+def test_the_key_decides_who_shares_a_row():
   lengths = like_multi30k(997)
   packings = [pack_with(lengths, seed, (64, 64)) for seed in range(7)]
   members = [frozenset(map(frozenset, rows_of(packing))) for packing in packings]
@@ -76,7 +87,7 @@ def test_the_generator_decides_who_shares_a_row():
   assert max(again) < 0.35
 
 
-def test_the_generator_decides_the_order_of_rows():
+def test_the_key_decides_the_order_of_rows():
   lengths = like_multi30k(997)
   orders = {tuple(sums(pack_with(lengths, seed, (64, 64)), lengths[1])) for seed in range(5)}
   assert len(orders) == 5
@@ -93,40 +104,44 @@ def test_target_positions_are_filled_on_lengths_like_multi30k(pairs):
   source, target = like_multi30k(pairs)
   assert 14 < source.mean() < 16 and 45 <= source.max() <= 50
   assert np.corrcoef(source, target)[0, 1] > 0.8
-  packing = pack_with((source, target), 0, (128, 128))
-  assert target.sum() / (packing.num_rows * 128) >= 0.95
+  assert target.sum() / (Packing(source, target, 128, 128).num_rows * 128) >= 0.95
 
 
 def test_a_wider_source_side_keeps_targets_filled_when_sources_are_longer():
   source, target = like_multi30k(5003)
   source = np.minimum(2 * source, 100)
-  packing = pack_with((source, target), 0, (256, 128))
-  assert target.sum() / (packing.num_rows * 128) >= 0.95
+  assert target.sum() / (Packing(source, target, 256, 128).num_rows * 128) >= 0.95
 
 
 def test_nothing_makes_no_row():
-  packing = pack([], [], SOURCE_CAPACITY, TARGET_CAPACITY, np.random.default_rng(0))
-  assert packing.num_rows == 0 and len(packing.pairs) == 0
-  np.testing.assert_array_equal(packing.starts, [0])
+  packing = Packing([], [], SOURCE_CAPACITY, TARGET_CAPACITY)
+  assert packing.num_rows == 0
+  assert [len(each) for each in packing.deal(np.arange(0), 0)] == [0, 0]
 
 
 @pytest.mark.parametrize('lengths', [(1, 1), (SOURCE_CAPACITY, TARGET_CAPACITY), (2, 13)])
 def test_one_pair_makes_one_row(lengths):
-  packing = pack_with([[length] for length in lengths], 0)
-  assert rows_of(packing) == [(0,)]
+  rows = pack_with([[length] for length in lengths], 0)
+  assert rows_of(rows) == [(0,)]
 
 
 @pytest.mark.parametrize('full', [(SOURCE_CAPACITY, 1), (1, TARGET_CAPACITY),
                                   (SOURCE_CAPACITY, TARGET_CAPACITY)])
 def test_a_pair_that_fills_either_side_has_a_row_to_itself(full):
-  packing = pack_with([[length] * 13 for length in full], 0)
-  assert packing.num_rows == 13
-  assert sorted(rows_of(packing)) == [(i,) for i in range(13)]
+  rows = pack_with([[length] * 13 for length in full], 0)
+  assert sorted(rows_of(rows)) == [(i,) for i in range(13)]
 
 
 @pytest.mark.parametrize('lengths', [([11, 12], [1, 2]), ([2, 1], [7, 10]), ([11, 12], [7, 10])])
 def test_pairs_that_fit_exactly_share_a_row(lengths):
-  assert pack_with(lengths, 0).num_rows == 1
+  assert len(pack_with(lengths, 0).sizes) == 1
+
+
+@pytest.mark.parametrize('capacity', [(1 << 8) + 1, (1 << 16) + 1])
+def test_long_pairs_are_told_apart_from_short_ones(capacity):
+  lengths = np.array([[1, capacity, 1, capacity - 1], [1, 1, capacity, capacity - 1]])
+  rows = rows_of(pack_with(lengths, 0, (capacity, capacity)))
+  assert sorted(map(sorted, rows)) == [[0, 3], [1], [2]]
 
 
 @pytest.mark.parametrize(('lengths', 'longest'), [

@@ -14,7 +14,9 @@ import tensorflow_datasets as tfds
 
 from transformer.data import tfds_sets
 from transformer.data.config import DataConfig
+from transformer.data.encoded_cache import load_or_encode
 from transformer.data.sources import open_corpus
+from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 NAME = 'wmt14_translate/de-en'
@@ -302,3 +304,18 @@ def test_languages_are_looked_at_before_a_built_in_set_is_made(tmp_path):
   with pytest.raises(UserError, match='must hold the languages en and de; it has en, fr'):
     open_corpus(config(tmp_path, 'phrasebook/en-fr', 'en', 'de'), 'train')
   assert not list(tmp_path.iterdir())
+
+
+def test_an_encoding_lies_in_its_set_and_goes_with_it(copied):
+  vocabulary = Vocabulary.train([side for pair in TRAIN.items() for side in pair], 300)
+  for source, target, split, number in (
+      ('de', 'en', 'train', 1), ('de', 'en', 'train', 1), ('en', 'de', 'train', 2),
+      ('de', 'en', 'test', 3), ('de', 'en', 'train[:9]', 4)):
+    corpus = open_corpus(config(copied, source=source, target=target), split)
+    found = load_or_encode(corpus, vocabulary, 999)
+    assert [vocabulary.decode(found.source[i]) for i in range(len(found))] == [
+        pair[0] for pair in corpus]
+    folders = [path for path in corpus.folder.glob('encoded/*') if path.is_dir()]
+    assert len(folders) == number
+  assert dict(open_corpus(config(copied), 'train')) == TRAIN
+  assert corpus.folder.is_relative_to(copied / NAME)

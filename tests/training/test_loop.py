@@ -19,7 +19,7 @@ from transformer.training.meter import Meter
 from transformer.training.reporting import Reporter
 from transformer.training.step import init_params
 
-WALL_CLOCK = {'tokens_per_second', 'flops_utilisation'}
+WALL_CLOCK = {'tokens_per_second', 'flops_utilisation', 'train/data_wait'}
 
 
 def run(model, workdir, *, fatal=None, scores=None, initial_params=None, **changes):
@@ -217,3 +217,44 @@ def test_meter_times_all_updates_but_the_first_and_those_before_a_pause(monkeypa
   values = meter.take(0.5)
   assert values['tokens_per_second'] == pytest.approx((5 + 7 + 4) / (2 + 4 + 2))
   assert values['flops_utilisation'] == pytest.approx((9 + 3 + 6) / 8 / 100 + 2.0)
+
+
+def test_meter_tells_the_share_of_time_that_batches_were_waited_for(monkeypatch):
+  now = 0.0
+  monkeypatch.setattr(time, 'perf_counter', lambda: now)
+  sums = {'loss': 1.0, 'nll': 1.0, 'gradient_norm': 1.0, 'weight': 1.0, 'source_tokens': 1.0}
+
+  def slow(waits):
+    nonlocal now
+    for wait in waits:
+      now += wait
+      yield wait
+
+  meter = Meter({}, positions=20)
+  # The first step compiles and is not timed, nor what was waited before it.
+  for wait in meter.watch(slow([100.0, 3.0, 0.0, 1.0])):
+    now += 2.0
+    meter.add(sums)
+    if wait == 3.0:
+      now += 50.0
+      meter.restart_clock()
+  assert meter.take(0.5)['train/data_wait'] == pytest.approx((3 + 0 + 1) / (5 + 2 + 3))
+  for _ in meter.watch(slow([0.0, 0.0])):
+    now += 2.0
+    meter.add(sums)
+  assert meter.take(0.5)['train/data_wait'] == 0.0
+  meter.add(sums)
+  assert meter.take(0.5)['train/data_wait'] == 0.0  # And no division by the time of no step.
+
+
+def test_a_run_says_how_long_it_waits_for_data(model, tmp_path):
+  class Slow(NumberedBatches):
+    def iterate(self, start, stop):
+      for batch in super().iterate(start, stop):
+        time.sleep(0.2)
+        yield batch
+
+  train(Settings(), model, Slow(), [make_batch(100)], lambda params: 0.0, tmp_path)
+  lines = [json.loads(line) for line in (tmp_path / 'metrics.jsonl').read_text().splitlines()]
+  shares = [line['train/data_wait'] for line in lines if 'train/loss' in line]
+  assert len(shares) == 3 and all(0.5 < share <= 1 for share in shares)

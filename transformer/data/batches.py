@@ -1,7 +1,6 @@
 """The plan of batches: the batch of step n is a function of (data, seed, n)."""
 
-import bisect
-import functools
+import fractions
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -10,8 +9,8 @@ import grain
 import numpy as np
 
 from transformer.data.batch import Batch
-from transformer.data.encoding import EncodedPairs, Sentences
-from transformer.data.packing import Packing, pack
+from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
+from transformer.data.packing import Packing, Rows
 from transformer.errors import UserError
 
 
@@ -37,7 +36,7 @@ def batch_shape(tokens_per_batch: int, max_length: int,
   Returns:
     Rows, source positions and target positions.
   """
-  source, target = (sum(len(side.tokens) for side in sides) for sides in zip(
+  source, target = (sum(int(side.lengths.sum()) for side in sides) for sides in zip(
       *((pairs.source, pairs.target) for pairs in corpora), strict=True))
   source_length = max_length
   if source > target:
@@ -49,8 +48,12 @@ class TrainingBatches:
   """All batches of a run by number, from 0: packed, shuffled anew every epoch.
 
   Nothing is remembered from one batch to the next, so that any batch can be had
-  at any time, in any process, and a resumed run replays nothing. An epoch's rows
-  are dealt evenly to its batches; no pair is left out of an epoch.
+  at any time, in any process, and a resumed run replays nothing. What is worked
+  out once is which lengths share rows; which pairs do, and in which order the
+  rows come, is worked out for each batch alone.
+
+  Attributes:
+    batches_in_epoch: how many there are; an epoch's rows are dealt evenly to them.
   """
 
   def __init__(self, corpora: Sequence[EncodedPairs], weights: Sequence[float], shape: Shape,
@@ -64,34 +67,37 @@ class TrainingBatches:
       seed: the run's root seed.
 
     Raises:
-      UserError: there is no pair to train on, or a weight takes none of its corpus.
+      UserError: there is no pair to train on, or a weight takes nothing of its corpus.
     """
-    self._source = Sentences.concatenate([corpus.source for corpus in corpora])
-    self._target = Sentences.concatenate([corpus.target for corpus in corpora])
-    if not len(self._source):
+    by_weight: dict[float, list[EncodedPairs]] = {}
+    for corpus, weight in zip(corpora, weights, strict=True):
+      if len(corpus):
+        by_weight.setdefault(weight, []).append(corpus)
+    if not by_weight:
       raise UserError('the training set has no pair left to train on; '
                       'see the counts of what was dropped, and data.max_length')
-    self._sizes = [len(corpus) for corpus in corpora]
-    for size, weight in zip(self._sizes, weights, strict=True):
-      if size and not round(weight * size):
-        raise UserError(f'data.train_weights must take at least one pair of each corpus; '
-                        f'{weight} of {size} pairs is none')
-    self._weights = list(weights)
+    self._corpora = [corpus for group in by_weight.values() for corpus in group]
+    self._cycles = [_Cycle(group, weight, shape) for weight, group in by_weight.items()]
     self._shape = shape
     self._seed = seed
-    self._same_every_epoch = all(float(weight).is_integer() for weight in weights)
-    self._first_batches = [0]
-    self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+    self.batches_in_epoch = -(-sum(cycle.most_rows for cycle in self._cycles) // shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
     """The batch of step `step`."""
-    epoch, index = self._locate(step)
-    plan = self._plan(epoch)
-    return assemble(self._source, self._target, plan, self._rows_of(plan, index), self._shape)
-
-  def batches_in_epoch(self, epoch: int = 0) -> int:
-    """How many batches an epoch has."""
-    return -(-self._plan(0 if self._same_every_epoch else epoch).num_rows // self._shape.rows)
+    epoch, index = divmod(step, self.batches_in_epoch)
+    nothing = np.zeros(0, np.int64)
+    dealt, first_row, first_pair = [Rows(nothing, nothing)], 0, 0
+    for cycle in self._cycles:
+      start, stop = cycle.window(epoch)
+      # Every n-th row of the epoch, so that its batches differ by one row at most.
+      places = np.arange(start + (index - first_row) % self.batches_in_epoch, stop,
+                         self.batches_in_epoch)
+      for rows in cycle.deal(places, self._seed):
+        dealt.append(Rows(rows.pairs + first_pair, rows.sizes))
+      first_row += stop - start
+      first_pair += cycle.num_pairs
+    return assemble(self._corpora, Rows(*map(np.concatenate, zip(*dealt, strict=True))),
+                    self._shape)
 
   def iterate(self, start: int, stop: int) -> Iterator[Batch]:
     """Batches `start` … `stop − 1` in order, made ahead of time by Grain's threads."""
@@ -99,40 +105,39 @@ class TrainingBatches:
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
     return iter(steps.to_iter_dataset(options))
 
-  def _rows_of(self, plan: Packing, index: int) -> np.ndarray:
-    """Rows dealt to a batch: every n-th, so that batches of an epoch differ by one row at most."""
-    batches = -(-plan.num_rows // self._shape.rows)
-    return np.arange(index, plan.num_rows, batches)
 
-  def _locate(self, step):
-    """The epoch of a step, and the step's place in it."""
-    if self._same_every_epoch:
-      return divmod(step, self.batches_in_epoch())
-    while self._first_batches[-1] <= step:
-      epoch = len(self._first_batches) - 1
-      self._first_batches.append(self._first_batches[-1] + self.batches_in_epoch(epoch))
-    epoch = bisect.bisect_right(self._first_batches, step) - 1
-    return epoch, step - self._first_batches[epoch]
+class _Cycle:
+  """The rows of the corpora of one weight, gone through again and again.
 
-  def _make_plan(self, epoch) -> Packing:
-    """Chooses the pairs of an epoch and packs them."""
-    pairs = []
-    first = 0
-    for number, (size, weight) in enumerate(zip(self._sizes, self._weights, strict=True)):
-      whole = int(weight)
-      pairs.append(first + np.tile(np.arange(size), whole))
-      part = round((weight - whole) * size)
-      if part:
-        # Windows of one fixed shuffle, one after the other and round again, so that
-        # every pair of the corpus comes equally often.
-        order = np.random.default_rng([self._seed, 1, number]).permutation(size)
-        pairs.append(first + order[(epoch * part + np.arange(part)) % size])
-      first += size
-    pairs = np.concatenate(pairs)
-    rng = np.random.default_rng([self._seed, 0, epoch])
-    plan = pack(self._source.lengths[pairs], self._target.lengths[pairs],
-                self._shape.source_length, self._shape.target_length, rng)
-    return Packing(pairs[plan.pairs], plan.starts)
+  Each time they come in another order and hold other pairs. An epoch goes through
+  `weight` times as many rows as there are, from where the last one stopped, so that
+  every pair comes equally often and where an epoch begins is known without a look
+  at earlier ones.
+  """
+
+  def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
+    self._packing = Packing(*(np.concatenate([side.lengths for side in sides]) for sides in zip(
+        *((pairs.source, pairs.target) for pairs in corpora), strict=True)),
+                            shape.source_length, shape.target_length)
+    self.num_pairs = sum(map(len, corpora))
+    rows = self._packing.num_rows
+    # A fraction, because 0.3 ten times over is to be 3 and nothing else.
+    self._rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
+    if self._rows_in_epoch < 1:
+      raise UserError(f'data.train_weights must take at least one row of each corpus; {weight} of '
+                      f'{rows} rows, {self.num_pairs} pairs, is none')
+    self.most_rows = math.ceil(self._rows_in_epoch)
+
+  def window(self, epoch: int) -> tuple[int, int]:
+    """From which row an epoch goes to which, counted from the first epoch on."""
+    return math.floor(epoch * self._rows_in_epoch), math.floor((epoch + 1) * self._rows_in_epoch)
+
+  def deal(self, places: np.ndarray, *key: int) -> Iterator[Rows]:
+    """The rows at some places, counted likewise; `places` rise."""
+    rounds = places // self._packing.num_rows
+    for number in np.unique(rounds):
+      here = places[rounds == number] - number * self._packing.num_rows
+      yield self._packing.deal(here, *key, int(number))
 
 
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
@@ -146,48 +151,52 @@ def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
     The batches.
   """
   rows, source_length, target_length = shape
-  plan = pack(pairs.source.lengths, pairs.target.lengths, source_length, target_length,
-              np.random.default_rng(0))
-  return [assemble(pairs.source, pairs.target, plan,
-                   np.arange(first, min(first + rows, plan.num_rows)), shape)
-          for first in range(0, plan.num_rows, rows)]
+  packing = Packing(pairs.source.lengths, pairs.target.lengths, source_length, target_length)
+  return [assemble([pairs], packing.deal(np.arange(first, min(first + rows, packing.num_rows)), 0),
+                   shape)
+          for first in range(0, packing.num_rows, rows)]
 
 
-def assemble(source: Sentences, target: Sentences, plan: Packing, rows: np.ndarray,
-             shape: Shape) -> Batch:
-  """Writes the pairs of some planned rows into a batch.
+def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch:
+  """Writes the pairs of some packed rows into a batch.
 
   Args:
-    source: all source sentences.
-    target: all target sentences.
-    plan: which pairs share a row.
-    rows: the planned rows to write, at most as many as the batch has.
+    corpora: all pairs, numbered from the first of the first corpus to the last of
+      the last.
+    rows: which pairs share a row; at most as many rows as the batch has.
     shape: the batch's; rows that are not needed stay padding.
 
   Returns:
     The batch.
   """
-  num_rows, source_length, target_length = shape
-  sizes = plan.starts[rows + 1] - plan.starts[rows]
-  before = np.cumsum(sizes) - sizes
-  segment = np.arange(sizes.sum()) - np.repeat(before, sizes)
-  pairs = plan.pairs[np.repeat(plan.starts[rows], sizes) + segment]
-  row = np.repeat(np.arange(len(rows)), sizes)
-  return Batch(*_fill(source, pairs, row, segment, num_rows, source_length),
-               *_fill(target, pairs, row, segment, num_rows, target_length))
+  return Batch(*_fill([pairs.source for pairs in corpora], rows, shape.rows, shape.source_length),
+               *_fill([pairs.target for pairs in corpora], rows, shape.rows, shape.target_length))
 
 
-def _fill(sentences, pairs, row, segment, num_rows, length):
+def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
   """One side of a batch: tokens, segments and positions."""
-  lengths = sentences.starts[pairs + 1] - sentences.starts[pairs]
-  total = lengths.sum()
-  sentence_start = np.cumsum(lengths) - lengths
-  position = np.arange(total) - np.repeat(sentence_start, lengths)
+  lengths, found = _take(sides, rows.pairs)
   # Where a sentence starts in its row: what came before it there.
-  first_of_row = np.repeat(sentence_start[segment == 0], np.bincount(row)[np.unique(row)])
-  place = np.repeat(row * length + sentence_start - first_of_row, lengths) + position
+  before = np.cumsum(lengths) - lengths
+  row_starts = np.arange(len(rows.sizes)) * length - before[np.cumsum(rows.sizes) - rows.sizes]
+  position = count_from_zero(lengths)
+  place = np.repeat(np.repeat(row_starts, rows.sizes) + before, lengths) + position
   tokens, segments, positions = np.zeros((3, num_rows * length), np.int32)
-  tokens[place] = sentences.tokens[np.repeat(sentences.starts[pairs], lengths) + position]
-  segments[place] = np.repeat(segment + 1, lengths)
+  tokens[place] = found
+  segments[place] = np.repeat(count_from_zero(rows.sizes) + 1, lengths)
   positions[place] = position
   return [array.reshape(num_rows, length) for array in (tokens, segments, positions)]
+
+
+def _take(sides: Sequence[Sentences], numbers: np.ndarray):
+  """Lengths of sentences of several collections, numbered throughout, and their tokens in line."""
+  firsts = np.cumsum([0, *map(len, sides)])
+  owner = np.searchsorted(firsts, numbers, side='right') - 1
+  owned = [(sides[i], owner == i, firsts[i]) for i in np.unique(owner)]
+  lengths = np.zeros(len(numbers), np.int64)
+  for side, mine, first in owned:
+    lengths[mine] = side.lengths[numbers[mine] - first]
+  tokens = np.zeros(lengths.sum(), np.int32)
+  for side, mine, first in owned:
+    tokens[np.repeat(mine, lengths)] = side.take(numbers[mine] - first)
+  return lengths, tokens

@@ -9,7 +9,8 @@ from absl import logging
 from transformer.data.batch import Batch
 from transformer.data.batches import TrainingBatches, batch_shape, scoring_batches
 from transformer.data.config import DataConfig
-from transformer.data.encoding import encode_for_scoring, encode_for_training
+from transformer.data.encoded_cache import load_or_encode
+from transformer.data.encoding import encode_for_scoring
 from transformer.data.sources import Corpus, open_corpus
 from transformer.data.vocabulary import Vocabulary
 
@@ -70,9 +71,9 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
     Batches, and the counts of what was left out.
 
   Raises:
-    UserError: nothing is left to train on.
+    UserError: nothing is left to train on, or an encoding on disk is damaged.
   """
-  train = {name: encode_for_training(corpus, vocabulary, config.max_length)
+  train = {name: load_or_encode(corpus, vocabulary, config.max_length)
            for name, corpus in corpora.train.items()}
   valid = encode_for_scoring(corpora.valid, vocabulary, config.max_length)
   counts = {**{f'train/{name}': pairs.counts for name, pairs in train.items()},

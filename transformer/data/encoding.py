@@ -1,53 +1,68 @@
 """Sentence pairs as token ids, held in flat arrays."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from transformer.data.batch import EOS_ID
 from transformer.data.vocabulary import Vocabulary
 
-_CHUNK = 10_000
+_CHUNK = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Sentences:
-  """Token ids of many sentences, end to end: sentence i is `tokens[starts[i]:starts[i + 1]]`."""
+  """Token ids of many sentences: sentence i is `lengths[i]` of `tokens`, from `starts[i]` on.
+
+  Attributes:
+    tokens: `[tokens]` uint16 or int32.
+    starts: `[sentences]` int64.
+    lengths: `[sentences]` int32; of an encoded sentence, its end token included.
+  """
 
   tokens: np.ndarray
   starts: np.ndarray
+  lengths: np.ndarray
 
   @classmethod
-  def join(cls, sentences: Iterable[Sequence[int]]) -> 'Sentences':
+  def end_to_end(cls, tokens: np.ndarray, lengths: np.ndarray) -> 'Sentences':
+    """Takes sentences that lie in `tokens` one after the other, with nothing between them."""
+    starts = np.cumsum(lengths, dtype=np.int64)
+    starts -= lengths
+    return cls(tokens, starts, lengths)
+
+  @classmethod
+  def join(cls, sentences: Iterable[Sequence[int]], dtype=np.int32) -> 'Sentences':
     """Lays lists of ids end to end."""
     sentences = list(sentences)
-    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    tokens = np.fromiter((token for ids in sentences for token in ids), np.int32, lengths.sum())
-    return cls(tokens, np.concatenate([[0], np.cumsum(lengths)]))
+    lengths = np.fromiter(map(len, sentences), np.int32, len(sentences))
+    return cls.end_to_end(np.fromiter(itertools.chain.from_iterable(sentences), dtype), lengths)
 
   @classmethod
   def concatenate(cls, parts: Sequence['Sentences']) -> 'Sentences':
-    """Joins collections, in order."""
-    lengths = np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])
-    tokens = np.concatenate([np.zeros(0, np.int32), *(part.tokens for part in parts)])
-    return cls(tokens, np.concatenate([[0], np.cumsum(lengths)]))
-
-  @property
-  def lengths(self) -> np.ndarray:
-    """Tokens in each sentence, its end token included."""
-    return np.diff(self.starts)
+    """Joins collections that lie end to end, in order."""
+    return cls.end_to_end(*(np.concatenate([np.zeros(0, dtype), *arrays]) for dtype, arrays in (
+        (parts[0].tokens.dtype if parts else np.int32, (part.tokens for part in parts)),
+        (np.int32, (part.lengths for part in parts)))))
 
   def __len__(self) -> int:
-    return len(self.starts) - 1
+    return len(self.lengths)
 
   def __getitem__(self, index) -> np.ndarray:
-    return self.tokens[self.starts[index]:self.starts[index + 1]]
+    return self.take(np.array([index]))
+
+  def take(self, sentences: np.ndarray) -> np.ndarray:
+    """The tokens of some sentences, end to end."""
+    lengths = self.lengths[sentences]
+    return self.tokens[np.repeat(self.starts[sentences], lengths) + count_from_zero(lengths)]
 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedPairs:
-  """A corpus ready to be packed, and what encoding it left out or cut.
+  """A corpus ready to be packed, and what was left out or cut of it.
 
   Attributes:
     source: one sentence a pair, each ending with `EOS_ID`.
@@ -64,8 +79,56 @@ class EncodedPairs:
     return len(self.source)
 
 
+def encode(corpus, vocabulary: Vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
+  """Encodes a corpus, all of it, on all cores, a chunk at a time.
+
+  Args:
+    corpus: random access to (source, target) sentences.
+    vocabulary: the run's vocabulary.
+
+  Yields:
+    The two sides of the next pairs, each sentence with its end token; tokens are
+    uint16 if the vocabulary's size allows.
+  """
+  dtype = token_dtype(vocabulary)
+  for chunk in _chunks(corpus):
+    yield tuple(_ended(vocabulary.encode_batch(list(side)), dtype)
+                for side in zip(*chunk, strict=True))
+
+
+def token_dtype(vocabulary: Vocabulary) -> np.dtype:
+  """The type that holds a vocabulary's ids in the least space."""
+  return np.dtype(np.uint16 if vocabulary.size <= 1 << 16 else np.int32)
+
+
+def keep_for_training(source: Sentences, target: Sentences, max_length: int) -> EncodedPairs:
+  """Drops the pairs that training cannot use.
+
+  Args:
+    source: one sentence a pair, each with its end token.
+    target: likewise.
+    max_length: the most tokens that either side may have, end token included.
+
+  Returns:
+    The pairs that are left, in order, with a count for every reason to drop one:
+    an empty side, or a side that is too long.
+  """
+  empty = (source.lengths <= 1) | (target.lengths <= 1)
+  source_long = ~empty & (source.lengths > max_length)
+  target_long = ~empty & ~source_long & (target.lengths > max_length)
+  kept = ~(empty | source_long | target_long)
+  counts = {'kept': kept, 'dropped: empty side': empty,
+            'dropped: source too long': source_long, 'dropped: target too long': target_long}
+  counts = {what: int(np.count_nonzero(which)) for what, which in counts.items()}
+  if not kept.all():
+    source, target = (
+        dataclasses.replace(side, starts=side.starts[kept], lengths=side.lengths[kept])
+        for side in (source, target))
+  return EncodedPairs(source, target, counts)
+
+
 def encode_for_training(corpus, vocabulary: Vocabulary, max_length: int) -> EncodedPairs:
-  """Encodes a corpus and drops the pairs that training cannot use.
+  """Encodes a corpus in memory and drops the pairs that training cannot use.
 
   Args:
     corpus: random access to (source, target) sentences.
@@ -73,26 +136,11 @@ def encode_for_training(corpus, vocabulary: Vocabulary, max_length: int) -> Enco
     max_length: the most tokens that either side may have, end token included.
 
   Returns:
-    The pairs that are left, in order, with a count for every reason to drop one:
-    an empty side, or a side that is too long.
+    See `keep_for_training`.
   """
-  sides, counts = [], dict.fromkeys(
-      ('kept', 'dropped: empty side', 'dropped: source too long', 'dropped: target too long'), 0)
-  for source, target in _encoded_chunks(corpus, vocabulary):
-    kept_source, kept_target = [], []
-    for source_ids, target_ids in zip(source, target, strict=True):
-      if not source_ids or not target_ids:
-        counts['dropped: empty side'] += 1
-      elif len(source_ids) >= max_length:
-        counts['dropped: source too long'] += 1
-      elif len(target_ids) >= max_length:
-        counts['dropped: target too long'] += 1
-      else:
-        counts['kept'] += 1
-        kept_source.append([*source_ids, EOS_ID])
-        kept_target.append([*target_ids, EOS_ID])
-    sides.append((Sentences.join(kept_source), Sentences.join(kept_target)))
-  return _joined(sides, counts)
+  chunks = list(encode(corpus, vocabulary))
+  return keep_for_training(*(Sentences.concatenate([chunk[side] for chunk in chunks])
+                             for side in (0, 1)), max_length)
 
 
 def encode_for_scoring(corpus, vocabulary: Vocabulary, max_length: int) -> EncodedPairs:
@@ -106,23 +154,38 @@ def encode_for_scoring(corpus, vocabulary: Vocabulary, max_length: int) -> Encod
   Returns:
     As many pairs as the corpus has, in order.
   """
-  sides, counts = [], {'kept': len(corpus), 'cut: source too long': 0, 'cut: target too long': 0}
-  for source, target in _encoded_chunks(corpus, vocabulary):
-    counts['cut: source too long'] += sum(len(ids) >= max_length for ids in source)
-    counts['cut: target too long'] += sum(len(ids) >= max_length for ids in target)
-    sides.append(tuple(Sentences.join([*ids[:max_length - 1], EOS_ID] for ids in side)
-                       for side in (source, target)))
-  return _joined(sides, counts)
+  sides, counts = [], {'kept': len(corpus)}
+  chunks = list(encode(corpus, vocabulary))
+  for number, name in enumerate(('source', 'target')):
+    whole = Sentences.concatenate([chunk[number] for chunk in chunks])
+    too_long = whole.lengths > max_length
+    counts[f'cut: {name} too long'] = int(np.count_nonzero(too_long))
+    sides.append(Sentences.join([*whole[i][:-1][:max_length - 1], EOS_ID]
+                                for i in range(len(whole))))
+  return EncodedPairs(*sides, counts)
 
 
-def _encoded_chunks(corpus, vocabulary):
-  """Yields the two sides of the corpus as lists of id lists, a chunk at a time."""
-  for start in range(0, len(corpus), _CHUNK):
-    pairs = [corpus[i] for i in range(start, min(start + _CHUNK, len(corpus)))]
-    source, target = zip(*pairs, strict=True)
-    yield vocabulary.encode_batch(list(source)), vocabulary.encode_batch(list(target))
+def count_from_zero(sizes: np.ndarray) -> np.ndarray:
+  """0 … size − 1 for each of `sizes`, end to end."""
+  ends = np.cumsum(sizes, dtype=np.int64)
+  return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
 
 
-def _joined(sides, counts):
-  source, target = ([pair[side] for pair in sides] for side in (0, 1))
-  return EncodedPairs(Sentences.concatenate(source), Sentences.concatenate(target), counts)
+def _chunks(corpus) -> Iterator[list[tuple[str, str]]]:
+  """The corpus in lists of pairs; the next is read while the last is being encoded."""
+  def read(start):
+    return [corpus[i] for i in range(start, min(start + _CHUNK, len(corpus)))]
+
+  with ThreadPoolExecutor(1) as reader:
+    following = reader.submit(read, 0)
+    for start in range(0, len(corpus), _CHUNK):
+      chunk = following.result()
+      following = reader.submit(read, start + _CHUNK)
+      yield chunk
+
+
+def _ended(sentences: Sequence[Sequence[int]], dtype) -> Sentences:
+  """Lays lists of ids end to end, with an end token after each."""
+  joined = Sentences.join(sentences, dtype)
+  ends = joined.starts + joined.lengths
+  return Sentences.end_to_end(np.insert(joined.tokens, ends, EOS_ID), joined.lengths + np.int32(1))

@@ -3,80 +3,119 @@
 Pairs of the same two lengths are interchangeable, so what is packed is a table
 of counts: a row's filling is found once and repeated as long as the counts
 last. The work grows with the number of different length pairs, a thousand or
-two, and hardly with the corpus.
+two and twenty thousand for 40 million pairs, and hardly with the corpus. Which
+pairs share a row is decided anew with every key, for just the rows that are
+asked for.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from transformer.data.shuffling import mix, permute
 
-class Packing(NamedTuple):
-  """Which pairs share a row: row r holds `pairs[starts[r]:starts[r + 1]]`."""
+
+class Rows(NamedTuple):
+  """Some packed rows: `pairs` of all of them end to end, the first `sizes[0]` in the first row."""
 
   pairs: np.ndarray
-  starts: np.ndarray
-
-  @property
-  def num_rows(self) -> int:
-    """Number of rows."""
-    return len(self.starts) - 1
+  sizes: np.ndarray
 
 
-def pack(source_lengths, target_lengths, source_capacity, target_capacity, rng) -> Packing:
-  """Packs every pair into exactly one row, filling the target side as well as it can.
+class Packing:
+  """Every pair in exactly one row, the target side as full as a greedy search gets it.
 
-  A greedy search for vector bin packing: the largest pair left opens a row, and
-  the pair that points most in the direction of the space left comes next (the
-  dot-product rule of Panigrahy et al., "Heuristics for Vector Bin Packing").
-
-  Args:
-    source_lengths: int [pairs], each at least 1 and at most `source_capacity`.
-    target_lengths: int [pairs], likewise.
-    source_capacity: source positions in a row.
-    target_capacity: target positions in a row.
-    rng: a numpy Generator. It decides which of the pairs of equal lengths goes
-      where, and the order of the rows; the number of rows does not depend on it.
-
-  Returns:
-    A `Packing` of all pairs, rows in random order.
-
-  Raises:
-    ValueError: a pair does not fit into an empty row.
+  Attributes:
+    num_rows: number of rows; it depends on the lengths alone.
   """
-  source_lengths = np.asarray(source_lengths, np.int64)
-  target_lengths = np.asarray(target_lengths, np.int64)
-  if not len(source_lengths):
-    return Packing(np.zeros(0, np.int64), np.zeros(1, np.int64))
-  if source_lengths.max() > source_capacity or target_lengths.max() > target_capacity:
-    raise ValueError(f'every pair must fit into a row of {source_capacity} source and '
-                     f'{target_capacity} target positions; the longest sides are '
-                     f'{source_lengths.max()} and {target_lengths.max()}')
-  key = source_lengths * (target_capacity + 1) + target_lengths
-  kinds, kind_of_pair, counts = np.unique(key, return_inverse=True, return_counts=True)
-  fillings = _fillings(kinds // (target_capacity + 1), kinds % (target_capacity + 1), counts,
-                       source_capacity, target_capacity)
-  # Slots in row order, then pairs dealt to them: the j-th slot of a kind takes the
-  # j-th pair of that kind, in an order that is drawn anew each time.
-  slot_kinds = np.concatenate([np.tile(filling, times) for filling, times in fillings])
-  sizes = np.concatenate([np.full(times, len(filling)) for filling, times in fillings])
-  shuffled = rng.permutation(len(key))
-  dealt = shuffled[np.argsort(kind_of_pair[shuffled], kind='stable')]
-  pairs = np.empty(len(key), np.int64)
-  pairs[np.argsort(slot_kinds, kind='stable')] = dealt
-  row_order = rng.permutation(len(sizes))
-  starts = np.concatenate([[0], np.cumsum(sizes)])
-  shuffled_starts = np.concatenate([[0], np.cumsum(sizes[row_order])])
-  offsets = np.repeat(starts[row_order] - shuffled_starts[:-1], sizes[row_order])
-  return Packing(pairs[np.arange(len(pairs)) + offsets], shuffled_starts)
+
+  def __init__(self, source_lengths, target_lengths, source_capacity: int, target_capacity: int):
+    """Finds the fillings.
+
+    Args:
+      source_lengths: int [pairs], each at least 1 and at most `source_capacity`.
+      target_lengths: int [pairs], likewise.
+      source_capacity: source positions in a row.
+      target_capacity: target positions in a row.
+
+    Raises:
+      ValueError: a pair does not fit into an empty row.
+    """
+    longest = [np.max(side, initial=0) for side in (source_lengths, target_lengths)]
+    if longest[0] > source_capacity or longest[1] > target_capacity:
+      raise ValueError(f'every pair must fit into a row of {source_capacity} source and '
+                       f'{target_capacity} target positions; the longest sides are '
+                       f'{longest[0]} and {longest[1]}')
+    # Sorting 16-bit numbers is several times faster than sorting longer ones.
+    source, target = (np.asarray(side, np.uint16 if most < 1 << 16 else np.int32)
+                      for side, most in zip((source_lengths, target_lengths), longest, strict=True))
+    # Pairs by kind, so that each kind, which is a pair of lengths, is a stretch of them.
+    self._pairs = np.lexsort((target, source)).astype(np.int32)
+    source, target = source[self._pairs], target[self._pairs]
+    new = np.ones(len(source), bool)
+    new[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
+    self._firsts = np.flatnonzero(new)
+    self._counts = np.diff(self._firsts, append=len(source))
+    fillings = _fillings(source[self._firsts].astype(np.int64),
+                         target[self._firsts].astype(np.int64), self._counts,
+                         source_capacity, target_capacity)
+    self._first_rows = np.cumsum([0, *(filling.times for filling in fillings)])
+    self._sizes = np.array([len(filling.kinds) for filling in fillings], np.int64)
+    self._first_slots = np.cumsum(self._sizes) - self._sizes
+    self._kinds, self._starts, self._steps = (
+        np.concatenate([np.zeros(0, np.int64), *(filling[field] for filling in fillings)])
+        for field in range(3))
+    self.num_rows = int(self._first_rows[-1])
+
+  def deal(self, rows: np.ndarray, *key: int) -> Rows:
+    """The pairs of some rows, in the order and with the company that a key decides.
+
+    Args:
+      rows: int [rows], each in [0, num_rows): places in the order of rows.
+      *key: non-negative numbers. Every key gives another order of rows, and another
+        choice of which of the pairs of equal lengths goes where.
+
+    Returns:
+      `Rows`; all rows of one key hold every pair once.
+    """
+    rows_key, pairs_key = np.random.SeedSequence(key).generate_state(2, np.uint64)
+    rows = permute(np.asarray(rows, np.int64), self.num_rows, rows_key)
+    filling = np.searchsorted(self._first_rows, rows, side='right') - 1
+    sizes = self._sizes[filling]
+    slot = np.arange(sizes.sum()) + np.repeat(self._first_slots[filling]
+                                              - (np.cumsum(sizes) - sizes), sizes)
+    repetition = np.repeat(rows - self._first_rows[filling], sizes)
+    kind = self._kinds[slot]
+    # The j-th slot of a kind takes the j-th pair of that kind, in an order of the key's own.
+    number = permute(self._starts[slot] + repetition * self._steps[slot], self._counts[kind],
+                     mix(pairs_key + kind.astype(np.uint64)))
+    return Rows(self._pairs[self._firsts[kind] + number], sizes)
 
 
-def _fillings(source, target, counts, source_capacity, target_capacity):
-  """Row fillings, each a list of kinds and how many rows are filled so, until no count is left."""
+class _Filling(NamedTuple):
+  """A way to fill a row, and for how many rows it serves.
+
+  In its t-th row, slot i takes pair number `starts[i] + t · steps[i]` of its kind.
+  """
+
+  kinds: np.ndarray
+  starts: np.ndarray
+  steps: np.ndarray
+  times: int
+
+
+def _fillings(source, target, counts, source_capacity, target_capacity) -> list[_Filling]:
+  """Fills rows until no pair is left: a greedy search for vector bin packing.
+
+  The largest pair left opens a row, and the pair that points most in the
+  direction of the space left comes next (the dot-product rule of Panigrahy et
+  al., "Heuristics for Vector Bin Packing").
+  """
   # Largest first, so that the first kind left opens the next row.
-  order = np.argsort(-np.maximum(source / source_capacity, target / target_capacity),
-                     kind='stable')
-  source, target, counts = source[order], target[order], counts[order].copy()
+  size = -np.maximum(source / source_capacity, target / target_capacity)
+  order = np.argsort(size, kind='stable')
+  size, source, target, counts = size[order], source[order], target[order], counts[order].copy()
+  taken = np.zeros_like(counts)
   fillings = []
   while len(order):
     filling, left = [], counts.copy()
@@ -87,14 +126,21 @@ def _fillings(source, target, counts, source_capacity, target_capacity):
       left[best] -= 1
       source_room -= source[best]
       target_room -= target[best]
-      fits = np.flatnonzero((left > 0) & (source <= source_room) & (target <= target_room))
+      # What is larger than the room on both sides need not be looked at.
+      first = np.searchsorted(size, -max(source_room / source_capacity,
+                                         target_room / target_capacity))
+      fits = first + np.flatnonzero((left[first:] > 0) & (source[first:] <= source_room)
+                                    & (target[first:] <= target_room))
       best = None
       if len(fits):
         best = fits[np.argmax(source[fits] * source_room + target[fits] * target_room)]
     used = np.bincount(filling, minlength=len(counts))
     times = int((counts[used > 0] // used[used > 0]).min())
+    same_before = [filling[:i].count(kind) for i, kind in enumerate(filling)]
+    fillings.append(_Filling(order[filling], taken[filling] + same_before, used[filling], times))
     counts = counts - times * used
-    fillings.append((order[filling], times))
+    taken = taken + times * used
     alive = counts > 0
-    order, source, target, counts = order[alive], source[alive], target[alive], counts[alive]
+    order, size, source, target, counts, taken = (
+        each[alive] for each in (order, size, source, target, counts, taken))
   return fillings

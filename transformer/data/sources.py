@@ -32,11 +32,13 @@ class Corpus(Protocol):
     fingerprint: SHA-256, in hexadecimal, that changes when the pairs do, for a
       TFDS set as far as its metadata tells, and is the same on every machine.
     notes: what was changed or looked odd on reading, a sentence each.
+    folder: where it lies, and what is made of it may be kept.
   """
 
   name: str
   fingerprint: str
   notes: tuple[str, ...]
+  folder: Path
 
   def __len__(self) -> int:
     """Returns the number of pairs, at least one."""
@@ -89,6 +91,7 @@ class TextCorpus:
         numbers of lines differ.
     """
     self.name = str(prefix)
+    self.folder = prefix.expanduser().parent
     self._source = _Lines(f'{prefix}.{source_language}')
     self._target = _Lines(f'{prefix}.{target_language}')
     if len(self._source) != len(self._target):

@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 import tensorflow_datasets as tfds
@@ -34,12 +35,13 @@ _PREPARATION_ERRORS = (OSError, AssertionError, tfds.download.DownloadError,
 class TfdsCorpus:
   """One split of a prepared set; see `transformer.data.sources.Corpus`."""
 
-  def __init__(self, name: str, fingerprint: str, examples: Sequence[dict[str, Any]],
-               source_language: str, target_language: str):
+  def __init__(self, name: str, fingerprint: str, folder: Path,
+               examples: Sequence[dict[str, Any]], source_language: str, target_language: str):
     """Wraps a TFDS data source; use `open_set`."""
     self.name = name
     self.fingerprint = fingerprint
     self.notes = ()
+    self.folder = folder
     self._examples = examples
     self._languages = (source_language, target_language)
 
@@ -91,8 +93,8 @@ def open_set(name: str, split: str, source_language: str, target_language: str,
                  for key, value in builder.info.splits.items()},
   }
   fingerprint = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-  return TfdsCorpus(f'{name}:{split}', fingerprint, builder.as_data_source(split),
-                    source_language, target_language)
+  return TfdsCorpus(f'{name}:{split}', fingerprint, Path(builder.data_path),
+                    builder.as_data_source(split), source_language, target_language)
 
 
 def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:

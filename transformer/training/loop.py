@@ -125,7 +125,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     pending = None
     out_of_patience = _out_of_patience(history['evaluations'], config.patience)
     stop = start if out_of_patience else config.steps
-    for step, batch in enumerate(batches.iterate(start, stop) if start < stop else (), start + 1):
+    ahead = batches.iterate(start, stop) if start < stop else ()
+    for step, batch in enumerate(meter.watch(ahead), start + 1):
       state, metrics = train_step(state, batch)
       if pending:
         settle(*pending)

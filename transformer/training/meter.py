@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
@@ -10,8 +10,8 @@ class Meter:
   """Sums of what steps report, since the last line of metrics.
 
   The sums are saved with a checkpoint, so that a resumed run's lines are those of
-  an uninterrupted one. Speed is measured afresh in each process, and without the
-  step that compiles.
+  an uninterrupted one. Speed, and the share of time that went into waiting for
+  data, are measured afresh in each process, and without the step that compiles.
   """
 
   def __init__(self, sums: dict[str, float], positions: int,
@@ -28,16 +28,27 @@ class Meter:
     self._positions = positions
     self._utilisation = utilisation
     self._clock: float | None = None
+    self._waiting = 0.0
     self._forget_times()
+
+  def watch(self, batches: Iterable) -> Iterator:
+    """Hands on batches, and measures how long each was waited for."""
+    before = time.perf_counter()
+    for batch in batches:
+      self._waiting += time.perf_counter() - before
+      yield batch
+      before = time.perf_counter()
 
   def add(self, metrics: dict[str, Any]):
     """Adds one step's metrics."""
     now = time.perf_counter()
     if self._clock is not None:
       self._seconds += now - self._clock
+      self._waited += self._waiting
       self._timed_source += float(metrics['source_tokens'])
       self._timed_target += float(metrics['weight'])
     self._clock = now
+    self._waiting = 0.0
     for name, value in {**metrics, 'steps': 1}.items():
       self.sums[name] = self.sums.get(name, 0.0) + float(value)
 
@@ -56,6 +67,7 @@ class Meter:
         'train/gradient_norm': sums['gradient_norm'] / sums['steps'],
         'train/learning_rate': learning_rate,
         'train/fill': sums['weight'] / (sums['steps'] * self._positions),
+        'train/data_wait': self._waited / seconds,
         'tokens_per_second': target_speed,
     }
     if self._utilisation is not None:
@@ -65,7 +77,7 @@ class Meter:
     return values
 
   def _forget_times(self):
-    self._seconds = self._timed_source = self._timed_target = 0.0
+    self._seconds = self._waited = self._timed_source = self._timed_target = 0.0
 
 
 def perplexity(loss: float) -> float:

@@ -1,0 +1,220 @@
+"""Times what feeds training: encoding, packing and the first batch, beside what Grain has.
+
+  PYTHONPATH=. python benchmarks/input_pipeline.py
+  PYTHONPATH=. python benchmarks/input_pipeline.py --text=data/multi30k/train --languages=en,de \
+      --encode_pairs=1000000
+  PYTHONPATH=. python benchmarks/input_pipeline.py --pairs=40000000 --encode_pairs=0
+
+Encoding: the text, repeated until there are `encode_pairs` pairs, into an encoding
+on disk as `train.py` does it, beside SentencePiece a sentence at a time. Packing:
+`pairs` pairs of random tokens with lengths like WMT's (28 on average, 256 at
+most), from an encoding on disk, shuffled, into batches of 100 rows of 256
+positions, through the iterator that training uses; beside Grain's first-fit
+packing of the same pairs into the same rows. First batch: of a late step, in a
+process of its own, from opening the encoding on, its checksums included. At
+40 million pairs the encoding takes 5 GB of `dir`; it is removed at the end.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import grain
+import numpy as np
+import sentencepiece
+from absl import app, flags
+from grain.experimental import FirstFitPackIterDataset
+
+from transformer.data import encoded_cache
+from transformer.data.batches import TrainingBatches, batch_shape
+from transformer.data.encoding import Sentences, keep_for_training
+from transformer.data.phrasebook.corpus import generate
+from transformer.data.sources import TextCorpus
+from transformer.data.vocabulary import Vocabulary
+
+_PAIRS = flags.DEFINE_integer('pairs', 200_000, 'Pairs to pack.')
+_ENCODE_PAIRS = flags.DEFINE_integer('encode_pairs', 100_000, 'Pairs to encode; 0 leaves it out.')
+_TEXT = flags.DEFINE_string('text', '', 'Prefix of two text files; empty means the phrasebook.')
+_LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'What ends the names of the two files.')
+_REPEATS = flags.DEFINE_integer('repeats', 5, 'Timed stretches of each system.')
+_BATCHES = flags.DEFINE_integer('batches', 50, 'Batches in a timed stretch.')
+_DIR = flags.DEFINE_string('dir', '', 'Where files go for the time being; empty: the default.')
+_FIRST_OF = flags.DEFINE_string('first_of', '', 'Only times a first batch of this encoding.')
+_LENGTH, _TOKENS_PER_BATCH, _VOCABULARY = 256, 25_600, 37_000
+_LATE_STEP = 1_000_003
+_CHUNK = 500_000
+
+
+class Repeated:
+  """A corpus of text that comes again and again; see `transformer.data.sources.Corpus`."""
+
+  def __init__(self, pairs, count: int, folder: Path):
+    self.name, self.fingerprint, self.notes, self.folder = 'text', 'text', (), folder
+    self._pairs, self._count = pairs, count
+
+  def __len__(self) -> int:
+    return self._count
+
+  def __getitem__(self, index):
+    return self._pairs[index % len(self._pairs)]
+
+
+def time_encoding(folder: Path) -> dict[str, list[float]]:
+  """Pairs a second, by system."""
+  text = (list(TextCorpus(Path(_TEXT.value), *_LANGUAGES.value)) if _TEXT.value
+          else [(pair.en, pair.fr) for pair in generate()['train']])
+  vocabulary = Vocabulary.train((side for pair in text for side in pair), 3000)
+  few = text[:20_000]
+  ours, theirs = [], []
+  for number in range(_REPEATS.value):
+    corpus = Repeated(text, _ENCODE_PAIRS.value, folder / str(number))
+    ours.append(len(corpus) / seconds(
+        lambda corpus=corpus: encoded_cache.load_or_encode(corpus, vocabulary, _LENGTH)))
+    theirs.append(len(few) / seconds(
+        lambda: [np.array(vocabulary.encode(side)) for pair in few for side in pair]))
+  return {'encoding, once': ours, 'SentencePiece, a sentence at a time': theirs}
+
+
+def write_synthetic(place: Path):
+  """Writes an encoding of random tokens, of lengths like those of WMT."""
+  rng = np.random.default_rng(0)
+
+  def sentences(lengths):
+    lengths = np.clip(lengths.round(), 2, _LENGTH).astype(np.int32)
+    return Sentences.end_to_end(rng.integers(4, _VOCABULARY, lengths.sum(), np.uint16), lengths)
+
+  def chunks():
+    for first in range(0, _PAIRS.value, _CHUNK):
+      source = rng.lognormal(3.1, 0.65, min(_CHUNK, _PAIRS.value - first))
+      yield sentences(source), sentences(source * rng.lognormal(0.02, 0.25, len(source)))
+
+  encoded_cache.write(place, identity(), np.dtype(np.uint16), chunks())
+
+
+def identity():
+  """What the synthetic encoding is of."""
+  return {'pairs': _PAIRS.value}
+
+
+def open_batches(place: Path) -> TrainingBatches:
+  """The batches of an encoding, as `train.py` makes them."""
+  pairs = keep_for_training(*encoded_cache.read(place, identity()), _LENGTH)
+  return TrainingBatches([pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0)
+
+
+def grain_batches(place: Path):
+  """Batches of the same rows from Grain's own packing; its arrays are mapped."""
+  sides = {}
+  for name in ('source', 'target'):
+    lengths = np.load(place / f'{name}_lengths.npy')
+    ends = np.cumsum(lengths, dtype=np.int64)
+    sides[name] = np.load(place / f'{name}_tokens.npy', mmap_mode='r').view(np.ndarray), np.stack(
+        [ends - lengths, ends], axis=1)
+
+  def pair(index):
+    return {name: tokens[slice(*spans[index])].astype(np.int32)
+            for name, (tokens, spans) in sides.items()}
+
+  rows = _TOKENS_PER_BATCH // _LENGTH
+  data = grain.MapDataset.range(_PAIRS.value).shuffle(seed=0).map(pair).repeat()
+  packed = FirstFitPackIterDataset(
+      data.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=500)),
+      length_struct={'source': _LENGTH, 'target': _LENGTH}, num_packing_bins=rows)
+  return iter(packed.batch(rows))
+
+
+def time_packing(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]:
+  """Target tokens a second, and the share of positions filled, by system; taking turns."""
+  ours = open_batches(place).iterate(0, 1 << 30)
+  systems = {
+      'packing, plan to batch': (ours, lambda batch: batch.target_segments),
+      "Grain's first-fit packing": (grain_batches(place),
+                                    lambda batch: batch['target_segment_ids'])}
+  speeds, fills = ({name: [] for name in systems} for _ in range(2))
+  for batches, _ in systems.values():
+    next(batches)
+  for _ in range(_REPEATS.value):
+    for name, (batches, segments_of) in systems.items():
+      began, real = time.perf_counter(), 0
+      for _ in range(_BATCHES.value):
+        real += np.count_nonzero(segments_of(next(batches)))
+      speeds[name].append(real / (time.perf_counter() - began))
+      fills[name].append(real / (_BATCHES.value * _TOKENS_PER_BATCH))
+  return speeds, {name: statistics.mean(each) for name, each in fills.items()}
+
+
+def first_batch(place: Path) -> dict[str, float]:
+  """Seconds to a late step's batch, through the iterator, and the most memory of this process."""
+  took = seconds(lambda: next(open_batches(place).iterate(_LATE_STEP, _LATE_STEP + 100)))
+  # `getrusage` would count what the process that started this one had.
+  most = next(line.split()[1] for line in Path('/proc/self/status').read_text(
+      encoding='utf-8').splitlines() if line.startswith('VmHWM'))
+  return {'seconds': took, 'gigabytes': int(most) * 1024 / 1e9}
+
+
+def time_first_batch(place: Path) -> list[dict[str, float]]:
+  """`first_batch`, each time in a new process."""
+  return [json.loads(subprocess.run(
+      [sys.executable, __file__, f'--first_of={place}', f'--pairs={_PAIRS.value}'],
+      capture_output=True, text=True, check=True).stdout) for _ in range(_REPEATS.value)]
+
+
+def seconds(function) -> float:
+  """How long a call takes."""
+  began = time.perf_counter()
+  function()
+  return time.perf_counter() - began
+
+
+def machine() -> str:
+  """What this ran on."""
+  cpu = next((line.partition(':')[2].strip() for line in Path('/proc/cpuinfo').read_text(
+      encoding='utf-8').splitlines() if line.startswith('model name')), platform.machine())
+  return (f'{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}, NumPy '
+          f'{np.__version__}, Grain {grain.__version__}, SentencePiece {sentencepiece.__version__}')
+
+
+def table(what: str, speeds: dict[str, list[float]], notes=None):
+  """Prints medians, spreads, and ratios to the last, which is the peer."""
+  peer = statistics.median(list(speeds.values())[-1])
+  print(f'\n| {what} | median | from … to | ratio | |\n| --- | --- | --- | --- | --- |')
+  for name, each in speeds.items():
+    median = statistics.median(each)
+    print(f'| {name} | {median:,.0f} | {min(each):,.0f} … {max(each):,.0f} | {median / peer:.1f} '
+          f'| {(notes or {}).get(name, "")} |')
+
+
+def main(_):
+  """Times what the flags ask for, and prints tables."""
+  if _FIRST_OF.value:
+    print(json.dumps(first_batch(Path(_FIRST_OF.value))))
+    return
+  print(machine())
+  with tempfile.TemporaryDirectory(dir=_DIR.value or None) as folder:
+    folder = Path(folder)
+    if _ENCODE_PAIRS.value:
+      speeds = time_encoding(folder)
+      name, million = next(iter(speeds)), 1e6 / statistics.median(next(iter(speeds.values())))
+      table(f'pairs a second, {_ENCODE_PAIRS.value:,} pairs', speeds,
+            {name: f'a million pairs in {million:.0f} s'})
+    place = folder / 'synthetic'
+    write_synthetic(place)
+    speeds, fills = time_packing(place)
+    table(f'target tokens a second, {_PAIRS.value:,} pairs', speeds,
+          {name: f'{fill:.1%} full' for name, fill in fills.items()})
+    took = time_first_batch(place)
+    print(f'\n| first batch of step {_LATE_STEP:,}, {_PAIRS.value:,} pairs | median | from … to |\n'
+          '| --- | --- | --- |')
+    for what in took[0]:
+      each = [one[what] for one in took]
+      print(f'| {what} | {statistics.median(each):.1f} | {min(each):.1f} … {max(each):.1f} |')
+
+
+if __name__ == '__main__':
+  app.run(main)

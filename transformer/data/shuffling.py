@@ -1,0 +1,53 @@
+"""Random permutations that are computed an element at a time, and never written down."""
+
+import numpy as np
+
+_ROUNDS = 8
+
+
+def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
+  """Where random permutations of 0 … size − 1 put some of their elements.
+
+  A Feistel network over a rectangle of about `size` cells; what it sends beyond
+  `size` it sends on until that comes back (Black and Rogaway, "Ciphers with
+  Arbitrary Finite Domains", 2002). Good for shuffling, and not for secrets.
+
+  Args:
+    index: int64 [elements], each in [0, size).
+    size: how long each element's permutation is, int64 [elements] or one number.
+    key: which permutation it is, uint64 [elements] or one number.
+
+  Returns:
+    int64 [elements]; those of one size and key are all different.
+  """
+  size = np.broadcast_to(np.asarray(size, np.int64), index.shape)
+  key = np.broadcast_to(np.asarray(key, np.uint64), index.shape)
+  value = np.array(index, np.int64)
+  left = np.ceil(np.sqrt(size)).astype(np.int64)
+  right = -(-size // left)
+  outside = np.arange(len(value))
+  while len(outside):
+    value[outside] = _rounds(value[outside], left[outside], right[outside], key[outside])
+    outside = outside[value[outside] >= size[outside]]
+  return value
+
+
+def mix(number: np.ndarray) -> np.ndarray:
+  """Spreads every bit of uint64 over all 64 (SplitMix64's finaliser, Steele et al., 2014)."""
+  number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+  number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+  return number ^ (number >> np.uint64(31))
+
+
+def _rounds(value, left_size, right_size, key):
+  """One pass: each half is turned, in turn, by an amount that the other half and the key decide."""
+  left, right = np.divmod(value, right_size)
+  for number in range(0, _ROUNDS, 2):
+    left = _turn(left, right, left_size, key, number)
+    right = _turn(right, left, right_size, key, number + 1)
+  return left * right_size + right
+
+
+def _turn(half, other, size, key, number):
+  mixed = mix(mix(key + np.uint64(number)) + other.astype(np.uint64))
+  return (half + (mixed >> np.uint64(1)).astype(np.int64) % size) % size
