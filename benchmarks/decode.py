@@ -1,0 +1,119 @@
+"""Times decoding beside its peers, all taking turns in one run.
+
+  python benchmarks/decode.py                               # base size, random weights
+  python benchmarks/decode.py --flax=DIR                    # with a clone of google/flax beside it
+  python benchmarks/decode.py --run=DIR --source=FILE       # a trained run, whole processes
+
+With random weights every system decodes the same sources, with the same weights
+where it can load them, to the same number of tokens. With a run, both systems
+are commands that start, read the run or the same weights, translate the file and
+write it; each is run once before it is timed. Packages: benchmarks/requirements.txt.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from absl import app, flags
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from side_by_side import System, machine, take_turns
+from work import Work
+
+from transformer.model.config import ModelConfig
+
+_BEAMS = flags.DEFINE_multi_integer('beam_size', [4, 1], 'Beams; 1 is greedy.')
+_TURNS = flags.DEFINE_integer('turns', 5, 'How often each system has its turn.')
+_RUNS = flags.DEFINE_integer('runs', 2, 'Timed runs in a turn, after one that is not.')
+_FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
+_RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.')
+_AVERAGE = flags.DEFINE_integer('average', 1, 'Average so many of its checkpoints.')
+_SOURCE = flags.DEFINE_string('source', None, 'A file to translate with it.')
+
+WORK = Work(ModelConfig(), 32_000, 16, 32)
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def random_weights(folder: str):
+  """Systems that decode random weights, by beam size."""
+  from peers.ctranslate import pieces_of_ids, write_model
+  from this_project import random_params
+  write_model(folder, WORK.model, random_params(WORK), pieces_of_ids(WORK.vocabulary_size),
+              2 * WORK.length)
+  for beam_size in _BEAMS.value:
+    flax = [System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_decoding',
+                   (WORK, _FLAX.value, beam_size))]
+    yield f'beam {beam_size}: {WORK}', [
+        System('this project', 'this_project', 'make_decoding', (WORK, beam_size)),
+        *(System(f'CTranslate2 {kind}', 'peers.ctranslate', 'make_decoding',
+                 (WORK, folder, beam_size, kind)) for kind in ('float32', 'int8')),
+        *(flax if _FLAX.value else [])]
+
+
+def commands(folder: str) -> list[System]:
+  """Systems that are whole processes."""
+  from peers.ctranslate import write_model
+
+  from transformer.run import load_run
+  run = load_run(_RUN.value, average=_AVERAGE.value)
+  decode, vocabulary = run.config.decode, run.vocabulary
+  write_model(folder, run.config.model, run.params,
+              [vocabulary.piece(token) for token in range(vocabulary.size)], 512)
+  return [
+      System('this project', 'decode', 'make_command', (
+          _SOURCE.value, f'{folder}/ours', str(_ROOT / 'eval.py'), f'--workdir={_RUN.value}',
+          f'--average={_AVERAGE.value}', '--source=-', '--output=-')),
+      *(System(f'CTranslate2 {kind}', 'decode', 'make_command', (
+          _SOURCE.value, f'{folder}/{kind}', str(_ROOT / 'benchmarks/peers/ctranslate_command.py'),
+          folder, f'{_RUN.value}/vocabulary.model', kind, str(decode.beam_size),
+          str(decode.alpha))) for kind in ('float32', 'int8'))]
+
+
+def make_command(source: str, output: str, *arguments: str):
+  """A Python command from start to end, from standard input to standard output."""
+  def run():
+    with open(source, 'rb') as given, open(output, 'wb') as taken:
+      subprocess.run([sys.executable, *arguments], stdin=given, stdout=taken,
+                     stderr=subprocess.DEVNULL, check=True)
+    lines = Path(output).read_text(encoding='utf-8').splitlines()
+    return {'sentences': len(lines), 'words': lines}
+
+  return run
+
+
+def show(systems: list[System], unit: str):
+  """Prints a table; what counts as one is in the notes of every system, under `unit`."""
+  measured, failed = take_turns(systems, _TURNS.value, _RUNS.value)
+  if 'this project' in measured:
+    ours = measured['this project']
+    print(f'| system | seconds, median | fastest … slowest | {unit} a second | '
+          'this project is faster by | same output |\n| --- | --- | --- | --- | --- | --- |')
+    for name, each in measured.items():
+      same = '–'
+      if 'words' in each.notes:
+        pairs = list(zip(each.notes['words'], ours.notes['words'], strict=True))
+        same = f'{sum(a == b for a, b in pairs)} of {len(pairs)}'
+      print(f'| {name} | {each.median:.2f} | {min(each.seconds):.2f} … {max(each.seconds):.2f} | '
+            f'{each.notes[unit] / each.median:,.0f} | {each.median / ours.median:.2f} × | {same} |')
+  for name, reason in failed.items():
+    print(f'\n{name} was left out: {reason}')
+
+
+def main(_):
+  """Prints the tables."""
+  print(machine(), flush=True)
+  with tempfile.TemporaryDirectory() as folder:
+    if _RUN.value:
+      print(f'\n{os.path.basename(_SOURCE.value)}, whole processes\n', flush=True)
+      show(commands(folder), 'sentences')
+      return
+    for title, systems in random_weights(folder):
+      print(f'\n{title}\n', flush=True)
+      show(systems, 'tokens')
+
+
+if __name__ == '__main__':
+  app.run(main)

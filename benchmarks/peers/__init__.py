@@ -1,0 +1,1 @@
+"""The same work in other people's systems."""

@@ -1,0 +1,91 @@
+"""This project as its own commands run it."""
+
+import functools
+import time
+
+import jax
+import numpy as np
+from work import Work
+
+from transformer import host_memory
+from transformer.data.batch import Batch
+from transformer.inference.config import DecodeConfig
+from transformer.inference.translate import make_search
+from transformer.model.flops import peak_flops, train_flops
+from transformer.model.transformer import Transformer
+from transformer.training.config import OptimizerConfig
+from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.step import init_params, init_state, make_train_step
+
+
+def make_update(work: Work, sentences_a_row: int = 1):
+  """An update as `train.py` makes it, on one device.
+
+  Args:
+    work: the model and the batch.
+    sentences_a_row: pairs of equal length that are packed into every row.
+
+  Returns:
+    The function to time.
+  """
+  host_memory.keep()
+  model = Transformer(work.model, work.vocabulary_size)
+  config = OptimizerConfig()
+  optimizer = make_optimizer(config, make_schedule(config, work.model.model_dim, 1000))
+  state = jax.jit(lambda: init_state(init_params(model, 0), optimizer))()
+  step = jax.jit(make_train_step(model, optimizer, label_smoothing=work.label_smoothing, seed=0),
+                 donate_argnums=0)
+  source, target = work.batch()
+  part = -(-work.length // sentences_a_row)
+  place = np.broadcast_to(np.arange(work.length, dtype=np.int32), source.shape)
+  segments, positions = place // part + 1, place % part
+  batch = jax.device_put(Batch(source, segments, positions, target, segments, positions))
+  started = time.perf_counter()
+  step = step.lower(state, batch).compile()
+  compiled = time.perf_counter() - started
+  peak = peak_flops(jax.devices()[0].device_kind)
+  flops = sum(train_flops(work.model, work.vocabulary_size)) * work.rows * work.length
+
+  def run():
+    nonlocal state
+    started = time.perf_counter()
+    state, metrics = step(state, batch)
+    loss = float(metrics['loss'] / metrics['weight'])
+    seconds = time.perf_counter() - started
+    memory = step.memory_analysis()
+    return {'loss': loss, 'compile_seconds': compiled,
+            'utilisation': flops / seconds / peak if peak else None,
+            'temporary_bytes': memory.temp_size_in_bytes if memory else None}
+
+  return run
+
+
+def make_decoding(work: Work, beam_size: int):
+  """A search for as many tokens as the sources have, all sentences in one batch.
+
+  Args:
+    work: the batch.
+    beam_size: 1 is greedy.
+
+  Returns:
+    The function to time.
+  """
+  host_memory.keep()
+  model = Transformer(work.model, work.vocabulary_size)
+  params = random_params(work)
+  search = jax.jit(make_search(model, DecodeConfig(
+      beam_size=beam_size, alpha=0.6 if beam_size > 1 else 0.0, max_extra_length=1)))
+  source = work.sources()
+  limits = np.full(work.rows, work.length, np.int32)
+
+  def run():
+    best = jax.device_get(search(params, source, limits))
+    return {'tokens': int(best.lengths[:, 0].sum()), 'words': best.tokens[:, 0, :work.length].tolist()}
+
+  return run
+
+
+def random_params(work: Work):
+  """The parameters that every system decodes with."""
+  model = Transformer(work.model, work.vocabulary_size)
+  return jax.jit(functools.partial(init_params, model, 0))()

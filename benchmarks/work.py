@@ -1,0 +1,49 @@
+"""The work that systems are compared on: model shapes and random tokens."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer.data.batch import EOS_ID
+from transformer.model.config import ModelConfig
+
+# The lowest id that is not reserved.
+_FIRST_TOKEN = 4
+
+
+class Work(NamedTuple):
+  """A model, and a batch of rows of as many source as target tokens.
+
+  Attributes:
+    model: the shape of the Transformer.
+    vocabulary_size: number of tokens, N.
+    rows: rows of a batch, B.
+    length: tokens in a row, on either side, S and T.
+    label_smoothing: ε.
+  """
+
+  model: ModelConfig
+  vocabulary_size: int
+  rows: int
+  length: int
+  label_smoothing: float = 0.1
+
+  def batch(self, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Random source and target ids, int32 [rows, length] each, without padding."""
+    rng = np.random.default_rng(seed)
+    source, target = rng.integers(_FIRST_TOKEN, self.vocabulary_size,
+                                  (2, self.rows, self.length), np.int32)
+    return source, target
+
+  def sources(self) -> np.ndarray:
+    """The sources of `batch`, each with an end token in its last place."""
+    source, _ = self.batch()
+    source[:, -1] = EOS_ID
+    return source
+
+  def __str__(self) -> str:
+    model = self.model
+    return (f'{self.rows} rows of {self.length} + {self.length} tokens, vocabulary '
+            f'{self.vocabulary_size:,}, d {model.model_dim}, ff {model.ff_dim}, '
+            f'{model.num_layers} + {model.num_layers} layers, dropout {model.dropout}, label '
+            f'smoothing {self.label_smoothing}, {model.dtype}')
