@@ -80,7 +80,8 @@ def make_decoding(work: Work, beam_size: int):
 
   def run():
     best = jax.device_get(search(params, source, limits))
-    return {'tokens': int(best.lengths[:, 0].sum()), 'words': best.tokens[:, 0, :work.length].tolist()}
+    return {'tokens': int(best.lengths[:, 0].sum()),
+            'words': best.tokens[:, 0, :work.length].tolist()}
 
   return run
 

@@ -64,6 +64,33 @@ def test_eager_jit_vmap_and_pmap_agree():
   chex.assert_trees_all_close(twice, with_weights(*given), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize('leading', LEADING)
+@pytest.mark.parametrize('at_once', [1, 2, 3, 4])
+def test_taking_the_queries_in_parts_changes_nothing(monkeypatch, leading, at_once):
+  *given, mask = arrays(leading)
+  for each in (mask, None):
+    def run(q, k, v, each=each):
+      return jax.value_and_grad(
+          lambda *qkv: jnp.sum(jnp.sin(dot_product_attention(*qkv, each))), (0, 1, 2))(q, k, v)
+
+    monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', T)
+    wanted = dot_product_attention(*given, each), jax.jit(run)(*given)
+    monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', at_once)
+    got = dot_product_attention(*given, each), jax.jit(lambda *qkv, run=run: run(*qkv))(*given)
+    chex.assert_trees_all_close(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_what_long_sequences_keep_for_the_gradient_grows_with_their_length_alone():
+  def kept(length):
+    x = jnp.zeros((length, 2, 8))
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(dot_product_attention(x, x, x) ** 2)))
+    return gradient.lower(x).compile().memory_analysis().temp_size_in_bytes
+
+  assert kept(4096) < 3 * kept(2048)
+  # All weights at once would be heads · T² · 4 bytes.
+  assert kept(4096) < 0.5 * 2 * 4096 ** 2 * 4
+
+
 def test_permuting_queries_permutes_the_rows():
   q, k, v, mask = arrays()
   order = np.array([3, 0, 4, 1, 2])

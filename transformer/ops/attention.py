@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 
 IMPLEMENTATIONS = ('reference', 'cudnn')
+# The reference path takes longer sequences in parts.
+_QUERIES_AT_ONCE = 256
 
 
 def masked_softmax(scores, mask=None):
@@ -47,9 +49,10 @@ def dot_product_attention(
     mask_BTS: boolean, True where a query may attend to a key; it broadcasts
       against [..., T, S]. None lets every query attend to every key. A query
       that may attend to nothing gets zeros and finite gradients.
-    implementation: `reference`, or `cudnn` for the fused kernel on an NVIDIA
-      GPU (16-bit floats and K = V only). Asking for weights takes the reference
-      path.
+    implementation: `reference`, which takes more than 256 queries in parts, so
+      that memory grows with their number alone; or `cudnn` for the fused kernel
+      on an NVIDIA GPU (16-bit floats and K = V only). Asking for weights takes the
+      reference path, all queries at once.
     return_weights: also return the attention weights.
 
   Returns:
@@ -65,18 +68,48 @@ def dot_product_attention(
                      f'got {implementation!r}')
   if implementation == 'cudnn' and not return_weights:
     return _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS)
+  if mask_BTS is not None:
+    mask_BTS = jnp.broadcast_to(
+        mask_BTS, (*q_BTHK.shape[:-3], q_BTHK.shape[-3], k_BSHK.shape[-3]))
+  if return_weights:
+    return _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS)
+  if q_BTHK.shape[-3] <= _QUERIES_AT_ONCE:
+    return _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS)[0]
+  return _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS)
+
+
+def _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
+  """Equation 1 as it stands; outputs, and weights [..., H, T, S]."""
   scale = q_BTHK.shape[-1] ** -0.5
   scores = jnp.einsum('...THK,...SHK->...HTS', q_BTHK * jnp.asarray(scale, q_BTHK.dtype), k_BSHK,
                       preferred_element_type=jnp.float32)
-  if mask_BTS is None:
-    mask_HTS = None
-  else:
-    leading = q_BTHK.shape[:-3]
-    shape = (*leading, q_BTHK.shape[-3], k_BSHK.shape[-3])
-    mask_HTS = jnp.expand_dims(jnp.broadcast_to(mask_BTS, shape), -3)
-  weights = masked_softmax(scores, mask_HTS)
-  out = jnp.einsum('...HTS,...SHV->...THV', weights.astype(v_BSHV.dtype), v_BSHV)
-  return (out, weights) if return_weights else out
+  weights = masked_softmax(scores, None if mask_BTS is None else jnp.expand_dims(mask_BTS, -3))
+  return jnp.einsum('...HTS,...SHV->...THV', weights.astype(v_BSHV.dtype), v_BSHV), weights
+
+
+def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
+  """The same for some queries at a time, and again in the backward pass.
+
+  What a gradient needs to keep grows with the length then, not with its square.
+  """
+  length = q_BTHK.shape[-3]
+  parts = -(-length // _QUERIES_AT_ONCE)
+  size = -(-length // parts)
+
+  def cut(x, axis):
+    """Axis `axis`, from the end, into parts of one size, which come first."""
+    axis += x.ndim
+    x = jnp.pad(x, [(0, parts * size - length if each == axis else 0) for each in range(x.ndim)])
+    return jnp.moveaxis(x.reshape(*x.shape[:axis], parts, size, *x.shape[axis + 1:]), axis, 0)
+
+  @jax.checkpoint
+  def attend(part):
+    q, mask = part
+    return _reference_attention(q, k_BSHK, v_BSHV, mask)[0]
+
+  out = jax.lax.map(attend, (cut(q_BTHK, -3), None if mask_BTS is None else cut(mask_BTS, -2)))
+  out = jnp.moveaxis(out, 0, -4)
+  return out.reshape(*out.shape[:-4], parts * size, *out.shape[-2:])[..., :length, :, :]
 
 
 def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS):
