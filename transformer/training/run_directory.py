@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from transformer.errors import UserError
 
 CONFIG, RUN, VOCABULARY, CHECKPOINTS, EVALUATIONS = (
@@ -120,6 +118,8 @@ def add_session(workdir: str | os.PathLike):
 
 def _session() -> dict[str, Any]:
   """When, how, with what and on what this process runs."""
+  import jax  # Here, so that a command can look at a directory before it needs a device.
+
   devices = jax.devices()
   return {
       'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
