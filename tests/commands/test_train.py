@@ -106,10 +106,12 @@ def test_a_workdir_of_another_run_names_every_difference(train, folder, trained)
   before = {path: path.stat().st_mtime_ns for path in trained.rglob('*') if path.is_file()}
   flags = f'--config={folder}/tiny.py', f'--workdir={trained}'
   message = train.refuses(*flags, '--config.model.ff_dim=13', '--config.seed=5',
-                          '--config.decode.bleu_tokenize=none', '--config.decode.beam_size=2')
+                          '--config.decode.bleu_tokenize=none', '--config.decode.beam_size=2',
+                          '--config.model.remat=True')
   assert 'belongs to a run with another configuration' in message
   assert 'model.ff_dim was 11, is 13' in message and 'seed was 0, is 5' in message
   assert "decode.bleu_tokenize was '13a', is 'none'" in message and 'beam_size' not in message
+  assert 'remat' not in message
   assert {path: path.stat().st_mtime_ns
           for path in trained.rglob('*') if path.is_file()} == before
 

@@ -19,9 +19,9 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'num
              'sentencepiece', 'sacrebleu', 'tensorflow-datasets')
 # What may differ when a run is resumed: it changes how long the run goes on, what
 # it tells and where it runs, and no update that it makes.
-_MAY_DIFFER = ('data.dir', 'train.steps', 'train.log_every', 'train.keep', 'train.patience',
-               'decode.beam_size', 'decode.alpha', 'decode.batch_size', 'mesh.data', 'mesh.fsdp',
-               'mesh.tensor')
+_MAY_DIFFER = ('data.dir', 'model.remat', 'train.steps', 'train.log_every', 'train.keep',
+               'train.patience', 'decode.beam_size', 'decode.alpha', 'decode.batch_size',
+               'mesh.data', 'mesh.fsdp', 'mesh.tensor')
 
 
 def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
