@@ -6,6 +6,8 @@ A directory that holds a run is resumed. The keys, what they mean and their
 defaults are in transformer/*/config.py.
 """
 
+import os
+import re
 from pathlib import Path
 
 from absl import flags, logging
@@ -14,10 +16,13 @@ from ml_collections import config_flags
 from transformer import command_line
 from transformer.config import Config, flatten
 from transformer.errors import UserError
+from transformer.startup import be_reproducible
 from transformer.training import run_directory
 
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'The config file.')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
+_PROFILE = flags.DEFINE_string('profile', None, 'FROM:TO traces the steps FROM to TO, both '
+                               'included, for TensorBoard and Perfetto.')
 
 
 def main(_):
@@ -26,14 +31,29 @@ def main(_):
     raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = Path(_WORKDIR.value).expanduser()
+  profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)
   _check_workdir(workdir, config)
   if config.optimizer.warmup_steps >= config.train.steps:
     logging.warning('the learning rate is still warming up at the end: '
                     'optimizer.warmup_steps=%d, train.steps=%d',
                     config.optimizer.warmup_steps, config.train.steps)
+  if config.train.reproducible:
+    be_reproducible(os.environ)
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.training_run import train_run
-  train_run(config, workdir)
+  train_run(config, workdir, profile)
+
+
+def _window(text: str, steps: int) -> tuple[int, int]:
+  """The first and the last step that `--profile` names."""
+  parts = re.fullmatch(r'(\d+):(\d+)', text, re.ASCII)
+  first, last = map(int, parts.groups()) if parts else (0, 0)
+  if not 1 <= first <= last:
+    raise UserError(f'--profile must be FROM:TO, two steps with 1 ≤ FROM ≤ TO, such as 20:25; '
+                    f'got {text!r}')
+  if first > steps:
+    raise UserError(f'--profile={text} begins after the last step, train.steps={steps}')
+  return first, last
 
 
 def _check_workdir(workdir: Path, config: Config):

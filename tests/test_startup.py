@@ -78,6 +78,18 @@ def test_machines_of_two_kinds_do_not_run_each_others_programs(tmp_path, monkeyp
   assert len(folders) == 2
 
 
+@pytest.mark.parametrize(('before', 'after'), [
+    ('', []), ('--a=1 --b', ['--a=1', '--b']),
+    ('--xla_gpu_deterministic_ops=false --a=1 --xla_gpu_autotune_level=4', ['--a=1'])])
+def test_reproducible_flags_join_others_and_replace_contrary_ones(before, after):
+  wanted = ['--xla_gpu_deterministic_ops=true', '--xla_gpu_autotune_level=0']
+  environment = {'XLA_FLAGS': before}
+  startup.be_reproducible(environment)
+  assert environment['XLA_FLAGS'].split() == after + wanted
+  startup.be_reproducible(environment)
+  assert environment['XLA_FLAGS'].split() == after + wanted
+
+
 def test_a_program_that_was_kept_gives_the_bits_of_one_that_was_compiled(tmp_path):
   model = Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2,
                                   dropout=0.2), VOCABULARY)

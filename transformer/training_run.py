@@ -22,12 +22,13 @@ from transformer.training.mesh import make_mesh
 from transformer.training.step import init_params
 
 
-def train_run(config: Config, workdir: Path):
+def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None):
   """Trains what `config` says, in a directory that holds nothing, or a run of this config.
 
   Args:
     config: the run's settings.
     workdir: the run's directory.
+    profile: the first and the last step to trace, or None.
 
   Raises:
     UserError: the config does not fit the devices, the text or what `workdir` holds.
@@ -61,7 +62,7 @@ def train_run(config: Config, workdir: Path):
     return corpus_bleu(translations, [references], config.decode.bleu_tokenize).score
 
   outcome = train(config, model, encoded.batches, encoded.valid_batches, score, workdir,
-                  origin and (lambda: origin().params))
+                  origin and (lambda: origin().params), profile)
   if outcome.resumed_from == outcome.step:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
@@ -100,11 +101,12 @@ def _describe(workdir: Path, config: Config, model: Transformer, vocabulary: Voc
   if not (workdir / run_directory.VOCABULARY).exists():
     vocabulary.save(workdir / run_directory.VOCABULARY)
   if resumed:
-    run_directory.add_session(workdir)
+    run_directory.add_session(workdir, config.train.reproducible)
   else:
     parameters = sum(leaf.size for leaf in jax.tree.leaves(_shapes(model)))
     run_directory.write_json(workdir / run_directory.RUN,
-                             run_directory.describe(fingerprints, counts, parameters))
+                             run_directory.describe(fingerprints, counts, parameters,
+                                                    config.train.reproducible))
 
 
 def _shapes(model: Transformer):
