@@ -21,9 +21,6 @@ from absl import flags, logging
 from transformer import command_line
 from transformer.data.sources import STANDARD_INPUT, open_corpus, read_lines
 from transformer.errors import UserError
-from transformer.inference.bleu import corpus_bleu
-from transformer.inference.translate import Translator
-from transformer.run import load_run
 from transformer.training import run_directory
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
@@ -62,6 +59,9 @@ def main(_):
     if path.is_dir():
       raise UserError(f'--output must name a file; {path} is a directory')
     command_line.check_folder('output', path.parent)
+  # JAX is imported only now, so that --help and a mistake answer at once.
+  from transformer.inference.translate import Translator
+  from transformer.run import load_run
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   changes = {'beam_size': _BEAM_SIZE.value, 'alpha': _ALPHA.value}
   decode = dataclasses.replace(run.config.decode, **{
@@ -94,6 +94,7 @@ def main(_):
     path.write_text(''.join(line + '\n' for line in translations), encoding='utf-8', newline='\n')
   if not references:
     return
+  from transformer.inference.bleu import corpus_bleu  # Who only translates needs no sacreBLEU.
   bleu = corpus_bleu(translations, references, decode.bleu_tokenize)
   result = {
       'bleu': bleu.score, 'signature': bleu.signature, 'details': bleu.details, 'text': name,

@@ -10,9 +10,11 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-# Imports a command once and forks for every command line, since importing JAX takes seconds.
+# Imports a command and what it will import, and forks for every command line, since importing
+# JAX takes seconds.
 SERVER = """
 import importlib, json, os, sys, warnings
+import transformer.training_run
 warnings.simplefilter('ignore')  # JAX warns of forks; it has not started here.
 from transformer import command_line
 module = importlib.import_module(sys.argv[1])
@@ -150,6 +152,7 @@ def trained(train, folder):
   assert status == 0, err
   assert out == ''
   # Nothing but our own log, and no library's.
-  assert all(re.match(r'[IW]\d{4} .* (train|corpora|encoded_cache|reporting)\.py:\d+\] ', line)
+  assert all(re.match(
+      r'[IW]\d{4} .* (train|training_run|corpora|encoded_cache|reporting)\.py:\d+\] ', line)
              for line in err.splitlines()), err
   return workdir

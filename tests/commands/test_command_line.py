@@ -33,6 +33,7 @@ def test_as_a_process_a_command_helps_and_refuses(name, tmp_path, one_error):
 
   spec = importlib.util.spec_from_file_location(name, ROOT / f'{name}.py')
   helped = run('--help')
+  assert helped.returncode == 0
   for line in pathlib.Path(spec.origin).read_text(encoding='utf-8').split('"""')[1].splitlines():
     assert line in helped.stdout
   for flag in re.findall(r"DEFINE\w+\('(\w+)'", pathlib.Path(spec.origin).read_text('utf-8')):
@@ -41,6 +42,21 @@ def test_as_a_process_a_command_helps_and_refuses(name, tmp_path, one_error):
   refused = run(f'--workdir={tmp_path}/run', '--nonsense')
   assert (refused.returncode, refused.stdout) == (1, '')
   assert 'nonsense' in one_error(refused.stderr) and len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(('name', 'flag'), [
+    ('train', '--help'), ('eval', '--help'), ('eval', '-?'), ('train', '--helpfull'),
+    ('train', '--workdir='), ('train', '--nonsense'), ('eval', '--workdir='),
+    ('eval', '--source=-')])
+def test_help_and_a_mistake_do_not_wait_for_jax(name, flag):
+  done = subprocess.run([sys.executable, '-X', 'importtime', f'{name}.py', flag], cwd=ROOT,
+                        text=True, capture_output=True, stdin=subprocess.DEVNULL)
+  assert done.returncode == (not flag.startswith(('--help', '-?')))
+  imported = re.findall(r'^import time: .*\| +(\S+)$', done.stderr, re.MULTILINE)
+  assert 'absl.flags' in imported
+  heavy = {'jax', 'flax', 'optax', 'orbax', 'grain', 'tensorflow_datasets', 'sentencepiece',
+           'sacrebleu', 'tensorboardX'}
+  assert not heavy & {each.split('.')[0] for each in imported}
 
 
 @pytest.mark.parametrize(('raised', 'status', 'line'), [
@@ -58,6 +74,15 @@ def test_what_is_no_fault_of_the_code_ends_without_a_traceback(raised, status, l
           f'def main(_):\n  raise {raised}\ncommand_line.run(main)')
   done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True)
   assert (done.returncode, done.stdout, done.stderr.strip()) == (status, '', line)
+
+
+def test_what_is_printed_last_arrives():
+  code = ('from transformer import command_line\ndef main(_):\n  print("here")\n'
+          'command_line.run(main)')
+  buffered = {name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'}
+  done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True,
+                        env=buffered)
+  assert (done.returncode, done.stdout, done.stderr) == (0, 'here\n', '')
 
 
 def test_a_fault_of_the_code_keeps_its_traceback():

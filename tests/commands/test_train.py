@@ -1,5 +1,6 @@
 """A mistake in training ends in one line and status 1, with nothing half written."""
 
+import json
 import os
 import shutil
 
@@ -43,6 +44,9 @@ import pytest
     (['--config.data.source=tfds', '--config.data.name=wmt14_translate/de-en'],
      ['not prepared', 'python -m transformer.data.prepare']),
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
+    *(([f'--profile={window}'], ['--profile must be FROM:TO', f'got {window!r}'])
+      for window in ('', '3', '3:', ':3', '0:3', '5:3', '-1:3', '1.5:3', '1:2:3', 'a:b', '1: 2')),
+    (['--profile=3:4'], ['--profile=3:4 begins after the last step, train.steps=2']),
     (['--nonsense=3'], ["Unknown command line flag 'nonsense'"]),
     (['stray'], ["unexpected argument 'stray'"]),
     (['--config'], ['Missing value for flag --config']),
@@ -106,10 +110,12 @@ def test_a_workdir_of_another_run_names_every_difference(train, folder, trained)
   before = {path: path.stat().st_mtime_ns for path in trained.rglob('*') if path.is_file()}
   flags = f'--config={folder}/tiny.py', f'--workdir={trained}'
   message = train.refuses(*flags, '--config.model.ff_dim=13', '--config.seed=5',
-                          '--config.decode.bleu_tokenize=none', '--config.decode.beam_size=2')
+                          '--config.decode.bleu_tokenize=none', '--config.decode.beam_size=2',
+                          '--config.model.remat=True')
   assert 'belongs to a run with another configuration' in message
   assert 'model.ff_dim was 11, is 13' in message and 'seed was 0, is 5' in message
   assert "decode.bleu_tokenize was '13a', is 'none'" in message and 'beam_size' not in message
+  assert 'remat' not in message
   assert {path: path.stat().st_mtime_ns
           for path in trained.rglob('*') if path.is_file()} == before
 
@@ -127,6 +133,36 @@ def test_a_damaged_run_is_not_resumed(train, folder, trained, tmp_path, name, te
   for fact in facts:
     assert fact in message, message
   assert (tmp_path / 'run' / name).read_text() == text
+
+
+def test_run_json_says_whether_the_run_is_reproducible(train, folder, trained, tmp_path):
+  about = json.loads((trained / 'run.json').read_text('utf-8'))
+  assert about['reproducible'] is False
+  assert not any('determin' in flag for flag in about['xla_flags'])
+  flags = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
+           '--config.train.reproducible=True')
+  status, _, err = train(*flags)
+  assert status == 0, err  # XLA dies of a flag that it does not know.
+  about = json.loads((tmp_path / 'run' / 'run.json').read_text('utf-8'))
+  assert about['reproducible'] is True
+  assert about['xla_flags'][-2:] == ['--xla_gpu_deterministic_ops=true',
+                                     '--xla_gpu_autotune_level=0']
+  # On a CPU it changes nothing.
+  with_flags, without = (rows_of(workdir) for workdir in (tmp_path / 'run', trained))
+  assert with_flags == without
+  status, _, err = train(*flags)
+  assert status == 0, err
+  session, = json.loads((tmp_path / 'run' / 'run.json').read_text('utf-8'))['resumed']
+  assert (session['reproducible'], session['xla_flags']) == (True, about['xla_flags'])
+  message = train.refuses(*flags[:2])
+  assert 'train.reproducible was True, is False' in message
+
+
+def rows_of(workdir):
+  """metrics.jsonl without what a clock decides."""
+  lines = (workdir / 'metrics.jsonl').read_text('utf-8').splitlines()
+  return [{name: value for name, value in json.loads(line).items() if name != 'tokens_per_second'}
+          for line in lines]
 
 
 def test_a_run_is_not_resumed_on_other_data(train, folder, trained, tmp_path):

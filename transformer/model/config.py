@@ -31,6 +31,9 @@ class ModelConfig:
     tie_output: the target table is the output projection too (section 3.4).
     attention: `reference`, or `cudnn` for the fused kernel on an NVIDIA GPU.
     dtype: type of activations; parameters, softmax, norms and loss are float32.
+    remat: keep only what goes into each layer for the backward pass, and compute
+      what happens inside it again: less memory, for about a third more time. The
+      updates are the same but for rounding.
   """
 
   num_layers: int = 6
@@ -47,6 +50,7 @@ class ModelConfig:
   tie_output: bool = True
   attention: str = 'reference'
   dtype: str = 'float32'
+  remat: bool = False
 
   def __post_init__(self):
     for name in ('num_layers', 'model_dim', 'ff_dim', 'num_heads', 'max_positions'):

@@ -13,6 +13,7 @@ from transformer.model.layers import (
   Positions,
   Residual,
 )
+from transformer.model.remat import recomputed
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
 
 
@@ -113,8 +114,9 @@ class Transformer(nn.Module):
         tokens_BS, self.source_position(positions_BS, tokens_BS.shape[-1]),
         deterministic=deterministic)
     mask_BSS = segment_mask(segments_BS, segments_BS)
+    call = self._layer_call(deterministic)
     for layer in self.encoder:
-      x_BSD = layer(x_BSD, mask_BSS, deterministic=deterministic)
+      x_BSD = call(layer, x_BSD, mask_BSS)
     return self.encoder_norm(x_BSD) if self.config.norm == 'pre' else x_BSD
 
   def project_memory(self, memory_BSD) -> tuple[KeysValues, ...]:
@@ -145,9 +147,16 @@ class Transformer(nn.Module):
                                   deterministic=deterministic)
     mask_BTT = combine_masks(causal_mask(length), segment_mask(segments_BT, segments_BT))
     memory_mask_BTS = segment_mask(segments_BT, source_segments_BS)
+    call = self._layer_call(deterministic)
     for layer, memory in zip(self.decoder, self.project_memory(memory_BSD), strict=True):
-      x_BTD = layer(x_BTD, mask_BTT, memory, memory_mask_BTS, deterministic=deterministic)
+      x_BTD = call(layer, x_BTD, mask_BTT, memory, memory_mask_BTS)
     return self.decoder_norm(x_BTD) if self.config.norm == 'pre' else x_BTD
+
+  def _layer_call(self, deterministic):
+    """A layer's call as a function (layer, …), whose insides `remat` computes twice."""
+    def call(layer, *inputs):
+      return layer(*inputs, deterministic=deterministic)
+    return recomputed(call) if self.config.remat else call
 
   @property
   def output_ND(self):

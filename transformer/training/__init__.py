@@ -1,1 +1,1 @@
-"""Optimizer, step, mesh, checkpoints, loop and reporting."""
+"""Optimizer, step, mesh, checkpoints, loop, reporting and tracing."""

@@ -122,6 +122,8 @@ class Checkpoints:
   def average_params(self, steps: list[int], like):
     """The mean of several checkpoints' parameters (section 6.1)."""
     total = self.restore_params(steps[0], like)
+    if len(steps) == 1:
+      return total  # Nothing to divide, which would compile a program for every shape.
     for step in steps[1:]:
       total = jax.tree.map(jnp.add, total, self.restore_params(step, like))
     return jax.tree.map(lambda leaf: leaf / len(steps), total)

@@ -72,6 +72,8 @@ class TrainConfig:
       the run stops; 0 never stops early.
     init_from: directory of a run whose best weights, and vocabulary, this run
       starts from; empty starts from random weights.
+    reproducible: on a GPU, keep to kernels that give the same bits every time,
+      which are slower; on a CPU all of them do.
   """
 
   steps: int = 100_000
@@ -83,6 +85,7 @@ class TrainConfig:
   keep: int = 5
   patience: int = 0
   init_from: str = ''
+  reproducible: bool = False
 
   def __post_init__(self):
     for name in ('steps', 'tokens_per_batch', 'log_every', 'eval_every', 'checkpoint_every',

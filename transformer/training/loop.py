@@ -17,7 +17,7 @@ from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
 from transformer.training.meter import Meter, perplexity
 from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.reporting import Reporter
+from transformer.training.reporting import TENSORBOARD, Reporter
 from transformer.training.run_directory import CHECKPOINTS
 from transformer.training.step import (
   TrainState,
@@ -26,6 +26,7 @@ from transformer.training.step import (
   make_eval_step,
   make_train_step,
 )
+from transformer.training.tracing import Tracer
 
 
 class Settings(Protocol):
@@ -64,7 +65,8 @@ class Outcome(NamedTuple):
 
 def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           valid_batches: Sequence[Batch], score: Callable[[Any], float],
-          workdir: str | os.PathLike, initial_params: Callable[[], Any] | None = None) -> Outcome:
+          workdir: str | os.PathLike, initial_params: Callable[[], Any] | None = None,
+          profile: tuple[int, int] | None = None) -> Outcome:
   """Trains until `train.steps`, or until patience runs out, from where `workdir` left off.
 
   Args:
@@ -76,6 +78,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     workdir: the run's directory; checkpoints, metrics and TensorBoard go there.
     initial_params: gives what a run without a checkpoint starts from; None draws
       it from the seed.
+    profile: the first and the last step to trace, into the folder for TensorBoard.
 
   Returns:
     How it ended.
@@ -102,6 +105,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   eval_step = jax.jit(make_eval_step(model), in_shardings=(sharding.params, batch_sharding(mesh)))
 
   reporter = Reporter(workdir, start, config.steps)
+  tracer = Tracer(Path(workdir) / TENSORBOARD, profile, reporter.say)
   meter = Meter(history['meter'], rows * length, _utilisation(model, mesh.size))
   reporter.say(f'step {start}: {mesh.size} {jax.devices()[0].device_kind} device(s), '
                f'{sum(leaf.size for leaf in jax.tree.leaves(state.params)):,} parameters, '
@@ -127,7 +131,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     stop = start if out_of_patience else config.steps
     ahead = batches.iterate(start, stop) if start < stop else ()
     for step, batch in enumerate(meter.watch(ahead), start + 1):
-      state, metrics = train_step(state, batch)
+      state, metrics = tracer.run(step, train_step, state, batch)
       if pending:
         settle(*pending)
       pending = (step, metrics)
@@ -153,6 +157,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
       meter.restart_clock()
   finally:
     checkpoints.close()
+    tracer.close()
     reporter.close()
   best = best_evaluation(history['evaluations'])
   return Outcome(int(state.step), resumed_from, best and best['step'], best and best['valid/bleu'],

@@ -11,6 +11,8 @@ from absl import logging
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
+TENSORBOARD = 'tensorboard'
+
 
 class Reporter:
   """Writes `metrics.jsonl` and `tensorboard/`, and draws a bar at a terminal.
@@ -31,7 +33,7 @@ class Reporter:
     path = Path(workdir) / 'metrics.jsonl'
     _cut_after(path, step)
     self._metrics = path.open('a', encoding='utf-8')
-    self._tensorboard = SummaryWriter(str(Path(workdir) / 'tensorboard'), purge_step=step + 1)
+    self._tensorboard = SummaryWriter(str(Path(workdir) / TENSORBOARD), purge_step=step + 1)
     self._bar = tqdm(total=steps, initial=step, unit='step', disable=not sys.stderr.isatty(),
                      dynamic_ncols=True, file=sys.stderr, smoothing=0.05)
     self._shown: dict[str, str] = {}

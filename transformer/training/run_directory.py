@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from transformer.errors import UserError
 
 CONFIG, RUN, VOCABULARY, CHECKPOINTS, EVALUATIONS = (
@@ -21,9 +19,9 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'num
              'sentencepiece', 'sacrebleu', 'tensorflow-datasets')
 # What may differ when a run is resumed: it changes how long the run goes on, what
 # it tells and where it runs, and no update that it makes.
-_MAY_DIFFER = ('data.dir', 'train.steps', 'train.log_every', 'train.keep', 'train.patience',
-               'decode.beam_size', 'decode.alpha', 'decode.batch_size', 'mesh.data', 'mesh.fsdp',
-               'mesh.tensor')
+_MAY_DIFFER = ('data.dir', 'model.remat', 'train.steps', 'train.log_every', 'train.keep',
+               'train.patience', 'decode.beam_size', 'decode.alpha', 'decode.batch_size',
+               'mesh.data', 'mesh.fsdp', 'mesh.tensor')
 
 
 def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
@@ -89,20 +87,21 @@ def check_same_data(workdir: str | os.PathLike, fingerprints: Mapping[str, str])
 
 
 def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, int]],
-             parameters: int) -> dict[str, Any]:
+             parameters: int, reproducible: bool) -> dict[str, Any]:
   """What `run.json` holds: where the run's numbers come from.
 
   Args:
     fingerprints: SHA-256 of the vocabulary and of every corpus, by name.
     counts: what encoding kept, dropped and cut of every corpus.
     parameters: number of parameters.
+    reproducible: `train.reproducible`.
 
   Returns:
     JSON data: what `_session` says of this process, then parameters, data and
     counts; `resumed` will hold a like account of each process that went on.
   """
   return {
-      **_session(),
+      **_session(reproducible),
       'parameters': parameters,
       'data': dict(fingerprints),
       'counts': {name: dict(each) for name, each in counts.items()},
@@ -110,16 +109,18 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
   }
 
 
-def add_session(workdir: str | os.PathLike):
+def add_session(workdir: str | os.PathLike, reproducible: bool):
   """Notes in `run.json` that another process goes on with the run."""
   path = Path(workdir) / RUN
   about = json.loads(path.read_text(encoding='utf-8'))
-  about['resumed'].append(_session())
+  about['resumed'].append(_session(reproducible))
   write_json(path, about)
 
 
-def _session() -> dict[str, Any]:
+def _session(reproducible: bool) -> dict[str, Any]:
   """When, how, with what and on what this process runs."""
+  import jax  # Here, so that a command can look at a directory before it needs a device.
+
   devices = jax.devices()
   return {
       'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
@@ -130,6 +131,8 @@ def _session() -> dict[str, Any]:
       'devices': {'platform': devices[0].platform, 'kind': devices[0].device_kind,
                   'count': len(devices), 'processes': jax.process_count(),
                   'cpu_cores': os.cpu_count(), 'machine': platform.machine()},
+      'reproducible': reproducible,
+      'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
   }
 
 

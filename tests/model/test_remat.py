@@ -1,0 +1,47 @@
+"""Layers that are computed twice take the same steps in less memory."""
+
+import dataclasses
+
+import chex
+import jax
+import optax
+import pytest
+
+from tests.training.conftest import VOCABULARY, make_batch
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.training.step import batch_loss, init_params, init_state, make_train_step
+
+
+def twins(**shape):
+  """The same Transformer without and with `remat`."""
+  config = ModelConfig(num_heads=2, dropout=0.2, **shape)
+  return [Transformer(dataclasses.replace(config, remat=remat), VOCABULARY)
+          for remat in (False, True)]
+
+
+@pytest.mark.parametrize(('norm', 'accumulate'), [('pre', 1), ('post', 2)])
+def test_steps_are_the_same(norm, accumulate):
+  optimizer = optax.sgd(1.0)  # A step of Adam is as long where a gradient is but rounding.
+  after = []
+  for model in twins(num_layers=2, model_dim=10, ff_dim=14, norm=norm):
+    state = init_state(init_params(model, 3), optimizer)
+    step = jax.jit(make_train_step(model, optimizer, label_smoothing=0.1, seed=5,
+                                   accumulate=accumulate))
+    for number in range(2):
+      state, metrics = step(state, make_batch(number))
+    after.append((state, metrics))
+  chex.assert_trees_all_close(*after, atol=1e-6, rtol=1e-6)
+
+
+def test_a_deep_model_needs_less_than_half_the_memory():
+  batch = make_batch(0, rows=8)
+  sizes = []
+  for model in twins(num_layers=4, model_dim=16, ff_dim=64, norm='pre'):
+    def loss(params, key, model=model):
+      return batch_loss(model, params, batch, 0.1, key)['loss']
+    shapes = jax.eval_shape(lambda model=model: init_params(model, 3))
+    program = jax.jit(jax.grad(loss)).lower(shapes, jax.random.key(1)).compile()
+    sizes.append(program.memory_analysis().temp_size_in_bytes)
+  kept, recomputed = sizes
+  assert recomputed < kept / 2

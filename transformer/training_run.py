@@ -1,0 +1,114 @@
+"""A run in training: its text, vocabulary, model and directory, wired to the loop."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+from absl import logging
+
+from transformer.config import Config
+from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.inference.bleu import corpus_bleu
+from transformer.inference.translate import Translator
+from transformer.model.transformer import Transformer
+from transformer.run import Run, load_run
+from transformer.training import run_directory
+from transformer.training.loop import train
+from transformer.training.mesh import make_mesh
+from transformer.training.step import init_params
+
+
+def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None):
+  """Trains what `config` says, in a directory that holds nothing, or a run of this config.
+
+  Args:
+    config: the run's settings.
+    workdir: the run's directory.
+    profile: the first and the last step to trace, or None.
+
+  Raises:
+    UserError: the config does not fit the devices, the text or what `workdir` holds.
+  """
+  # What depends on the devices is refused before anything is read or written.
+  if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
+    raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '
+                    f'{jax.default_backend()} here; set --config.model.attention=reference')
+  rows = config.train.tokens_per_batch // config.data.max_length
+  make_mesh(config.mesh, rows // config.optimizer.accumulate)
+
+  corpora = open_corpora(config.data)
+  # Read only where the vocabulary, or the first parameters, are still to come from it.
+  origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from
+            else None)
+  vocabulary = _vocabulary(workdir, config, corpora, origin)
+  encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
+                           config.seed)
+  fingerprints = {'vocabulary': vocabulary.fingerprint, **corpora.fingerprints()}
+  model = Transformer(config.model, vocabulary.size)
+  _describe(workdir, config, model, vocabulary, fingerprints, encoded.counts)
+
+  valid = [corpora.valid[i] for i in range(len(corpora.valid))]
+  sources, references = (list(side) for side in zip(*valid, strict=True))
+  # Greedy, because it is to be quick; `eval.py` searches as `config.decode` says.
+  translate = Translator(model, vocabulary, dataclasses.replace(config.decode, beam_size=1),
+                         config.data.max_length)
+
+  def score(params) -> float:
+    translations = [each.text for each in translate(params, sources)]
+    return corpus_bleu(translations, [references], config.decode.bleu_tokenize).score
+
+  outcome = train(config, model, encoded.batches, encoded.valid_batches, score, workdir,
+                  origin and (lambda: origin().params), profile)
+  if outcome.resumed_from == outcome.step:
+    logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
+                 ', out of patience' if outcome.out_of_patience else '')
+  if outcome.best_step is not None:
+    logging.info('best validation BLEU %.2f at step %d', outcome.best_bleu, outcome.best_step)
+  logging.info('score it with: python eval.py --workdir=%s', workdir)
+
+
+def _vocabulary(workdir: Path, config: Config, corpora,
+                origin: Callable[[], Run] | None) -> Vocabulary:
+  """The run's own vocabulary, or that of the run to start from, or a new one."""
+  path = workdir / run_directory.VOCABULARY
+  if path.exists():
+    return Vocabulary.load(path)
+  if origin is None:
+    logging.info('training a vocabulary of %d pieces', config.data.vocabulary_size)
+    return Vocabulary.train(corpora.training_text(), config.data.vocabulary_size)
+  origin = origin()
+  if origin.vocabulary.size != config.data.vocabulary_size:
+    raise UserError(f'a run takes its vocabulary from train.init_from; set '
+                    f'--config.data.vocabulary_size={origin.vocabulary.size}; '
+                    f'got {config.data.vocabulary_size}')
+  if _shapes(origin.model) != _shapes(Transformer(config.model, origin.vocabulary.size)):
+    raise UserError(f'config.model must have the shape of the run in train.init_from, '
+                    f'{origin.config.model}; got {config.model}')
+  return origin.vocabulary
+
+
+def _describe(workdir: Path, config: Config, model: Transformer, vocabulary: Vocabulary,
+              fingerprints, counts):
+  """Writes what makes the directory a run; on resuming, checks that the data is the same."""
+  resumed = (workdir / run_directory.RUN).exists()
+  if resumed:
+    run_directory.check_same_data(workdir, fingerprints)
+  run_directory.write_json(workdir / run_directory.CONFIG, config.to_dict())
+  if not (workdir / run_directory.VOCABULARY).exists():
+    vocabulary.save(workdir / run_directory.VOCABULARY)
+  if resumed:
+    run_directory.add_session(workdir, config.train.reproducible)
+  else:
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(_shapes(model)))
+    run_directory.write_json(workdir / run_directory.RUN,
+                             run_directory.describe(fingerprints, counts, parameters,
+                                                    config.train.reproducible))
+
+
+def _shapes(model: Transformer):
+  """The shapes and types of a model's parameters."""
+  return jax.eval_shape(lambda: init_params(model, 0))
