@@ -1,9 +1,9 @@
 """Times what feeds training: encoding, packing and the first batch, beside what Grain has.
 
-  PYTHONPATH=. python benchmarks/input_pipeline.py
-  PYTHONPATH=. python benchmarks/input_pipeline.py --text=data/multi30k/train --languages=en,de \
+  python benchmarks/input_pipeline.py
+  python benchmarks/input_pipeline.py --text=data/multi30k/train --languages=en,de \
       --encode_pairs=1000000
-  PYTHONPATH=. python benchmarks/input_pipeline.py --pairs=40000000 --encode_pairs=0
+  python benchmarks/input_pipeline.py --pairs=40000000 --encode_pairs=0
 
 Encoding: the text, repeated until there are `encode_pairs` pairs, into an encoding
 on disk as `train.py` does it, beside SentencePiece a sentence at a time. Packing:
@@ -30,6 +30,8 @@ import numpy as np
 import sentencepiece
 from absl import app, flags
 from grain.experimental import FirstFitPackIterDataset
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from transformer.data import encoded_cache
 from transformer.data.batches import TrainingBatches, batch_shape

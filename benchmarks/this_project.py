@@ -1,7 +1,7 @@
 """This project as its own commands run it."""
 
 import functools
-import time
+import os
 
 import jax
 import numpy as np
@@ -11,24 +11,26 @@ from transformer import host_memory
 from transformer.data.batch import Batch
 from transformer.inference.config import DecodeConfig
 from transformer.inference.translate import make_search
-from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
+from transformer.startup import be_reproducible
 from transformer.training.config import OptimizerConfig
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_params, init_state, make_train_step
 
 
-def make_update(work: Work, sentences_a_row: int = 1):
+def make_update(work: Work, reproducible: bool = False):
   """An update as `train.py` makes it, on one device.
 
   Args:
     work: the model and the batch.
-    sentences_a_row: pairs of equal length that are packed into every row.
+    reproducible: as `config.train.reproducible`.
 
   Returns:
     The function to time.
   """
   host_memory.keep()
+  if reproducible:
+    be_reproducible(os.environ)
   model = Transformer(work.model, work.vocabulary_size)
   config = OptimizerConfig()
   optimizer = make_optimizer(config, make_schedule(config, work.model.model_dim, 1000))
@@ -36,26 +38,22 @@ def make_update(work: Work, sentences_a_row: int = 1):
   step = jax.jit(make_train_step(model, optimizer, label_smoothing=work.label_smoothing, seed=0),
                  donate_argnums=0)
   source, target = work.batch()
-  part = -(-work.length // sentences_a_row)
+  part = -(-work.length // work.sentences_a_row)
   place = np.broadcast_to(np.arange(work.length, dtype=np.int32), source.shape)
   segments, positions = place // part + 1, place % part
   batch = jax.device_put(Batch(source, segments, positions, target, segments, positions))
-  started = time.perf_counter()
   step = step.lower(state, batch).compile()
-  compiled = time.perf_counter() - started
-  peak = peak_flops(jax.devices()[0].device_kind)
-  flops = sum(train_flops(work.model, work.vocabulary_size)) * work.rows * work.length
+  memory = step.memory_analysis()
 
   def run():
     nonlocal state
-    started = time.perf_counter()
     state, metrics = step(state, batch)
-    loss = float(metrics['loss'] / metrics['weight'])
-    seconds = time.perf_counter() - started
-    memory = step.memory_analysis()
-    return {'loss': loss, 'compile_seconds': compiled,
-            'utilisation': flops / seconds / peak if peak else None,
-            'temporary_bytes': memory.temp_size_in_bytes if memory else None}
+    notes = {'loss': float(metrics['loss'] / metrics['weight'])}
+    if memory is not None:
+      notes['temporary_bytes'] = memory.temp_size_in_bytes
+    if statistics := jax.devices()[0].memory_stats():
+      notes['device_bytes'] = statistics['peak_bytes_in_use']
+    return notes
 
   return run
 

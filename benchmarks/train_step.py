@@ -1,14 +1,20 @@
 """Times an update of this project beside its peers', all taking turns in one run.
 
   python benchmarks/train_step.py                      # on a CPU: tiny and base, float32
-  python benchmarks/train_step.py --size=base --turns=3
   python benchmarks/train_step.py --flax=DIR           # with a clone of google/flax beside it
+  python benchmarks/train_step.py --size=base --turns=3
+  python benchmarks/train_step.py                      # on a GPU: base and big, bfloat16
 
 Every system gets the same full batch of random tokens, dropout, label smoothing
-and Adam; a time is that of one whole update. Packages: benchmarks/requirements.txt;
-a system whose package is missing is left out, and named.
+and Adam; a time is that of one whole update. On a GPU this project's rows of 256
+hold eight sentence pairs each, kept apart by segments; PyTorch is given rows of
+one pair, for which its fastest fused attention serves. Packages: jax, flax, optax
+and absl for this project, benchmarks/requirements.txt for the rest; a system whose
+package is missing is left out, and named.
 """
 
+import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -20,25 +26,38 @@ from side_by_side import System, machine, take_turns
 from work import Work
 
 from transformer.model.config import ModelConfig
+from transformer.model.flops import peak_flops, train_flops
 
-_SIZE = flags.DEFINE_multi_enum('size', ['tiny', 'base'], ['tiny', 'base'], 'Which shapes.')
+_SIZE = flags.DEFINE_multi_enum('size', [], ['tiny', 'base', 'big'],
+                                'Which shapes; the default depends on the machine.')
 _TURNS = flags.DEFINE_integer('turns', 5, 'How often each system has its turn.')
 _RUNS = flags.DEFINE_integer('runs', 2, 'Timed updates in a turn, after one that is not.')
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 
-WORK = {
+_BASE = ModelConfig()
+_BIG = ModelConfig(model_dim=1024, ff_dim=4096, num_heads=16)
+ON_A_CPU = {
     'tiny': Work(ModelConfig(num_layers=4, model_dim=128, ff_dim=256, num_heads=4), 8000, 256, 16),
-    'base': Work(ModelConfig(), 32_000, 32, 64),
+    'base': Work(_BASE, 32_000, 32, 64),
+    'big': Work(_BIG, 32_000, 16, 64),
+}
+ON_A_GPU = {
+    name: Work(dataclasses.replace(model, dtype='bfloat16', attention='cudnn'), 32_000, 96, 256,
+               sentences_a_row=8)
+    for name, model in (('tiny', ON_A_CPU['tiny'].model), ('base', _BASE), ('big', _BIG))
 }
 
 
-def systems(work: Work) -> list[System]:
+def systems(work: Work, on_a_gpu: bool) -> list[System]:
   """This project first, then its peers."""
   def pytorch(name, compiled, paper_dropout):
     return System(name, 'peers.pytorch', 'make_update', (work, compiled, paper_dropout))
 
+  exact = [System('this project, `train.reproducible`', 'this_project', 'make_update',
+                  (work, True))]
   flax = [System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_update', (work, _FLAX.value))]
   return [System('this project', 'this_project', 'make_update', (work,)),
+          *(exact if on_a_gpu else []),
           pytorch('PyTorch `nn.Transformer`', False, False),
           pytorch('the same, `torch.compile`', True, False),
           pytorch('the same, dropout as in the paper', False, True),
@@ -48,19 +67,29 @@ def systems(work: Work) -> list[System]:
 
 def main(_):
   """Prints a table a size."""
+  # The systems, not this process, need the accelerator's memory.
+  os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
+  import jax
+  on_a_gpu = jax.default_backend() == 'gpu'
+  peak = peak_flops(jax.devices()[0].device_kind)
   print(machine(), flush=True)
-  for size in dict.fromkeys(_SIZE.value):
-    work = WORK[size]
+  for size in dict.fromkeys(_SIZE.value or (['base', 'big'] if on_a_gpu else ['tiny', 'base'])):
+    work = (ON_A_GPU if on_a_gpu else ON_A_CPU)[size]
     print(f'\n{size}: {work}\n', flush=True)
-    measured, failed = take_turns(systems(work), _TURNS.value, _RUNS.value)
-    ours = measured['this project'].median
-    print('| system | seconds an update, median | fastest … slowest | core-seconds | target tokens '
-          'a second | peak memory | this project is faster by |\n'
-          '| --- | --- | --- | --- | --- | --- | --- |')
+    measured, failed = take_turns(systems(work, on_a_gpu), _TURNS.value, _RUNS.value)
+    tokens = work.rows * work.length
+    flops = sum(train_flops(work.model, work.vocabulary_size)) * tokens
+    print('| system | seconds an update, median | fastest … slowest | core-seconds, least | target '
+          'tokens a second | FLOPs utilisation | peak memory | this project is faster by |\n'
+          '| --- | --- | --- | --- | --- | --- | --- | --- |')
     for name, each in measured.items():
+      utilisation = f'{flops / each.median / peak:.0%}' if peak else '–'
+      memory = each.notes.get('device_bytes', each.peak_bytes)
+      faster = (f'{each.median / measured["this project"].median:.2f} ×'
+                if 'this project' in measured else '–')
       print(f'| {name} | {each.median:.3f} | {min(each.seconds):.3f} … {max(each.seconds):.3f} | '
-            f'{min(each.cpu_seconds):.2f} | {work.rows * work.length / each.median:,.0f} | '
-            f'{each.peak_bytes / 1e9:.1f} GB | {each.median / ours:.2f} × |')
+            f'{min(each.cpu_seconds):.2f} | {tokens / each.median:,.0f} | {utilisation} | '
+            f'{memory / 1e9:.1f} GB | {faster} |')
     for name, reason in failed.items():
       print(f'\n{name} was left out: {reason}')
 

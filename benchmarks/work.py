@@ -20,6 +20,7 @@ class Work(NamedTuple):
     rows: rows of a batch, B.
     length: tokens in a row, on either side, S and T.
     label_smoothing: ε.
+    sentences_a_row: pairs of equal length that this project packs into a row.
   """
 
   model: ModelConfig
@@ -27,6 +28,7 @@ class Work(NamedTuple):
   rows: int
   length: int
   label_smoothing: float = 0.1
+  sentences_a_row: int = 1
 
   def batch(self, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Random source and target ids, int32 [rows, length] each, without padding."""

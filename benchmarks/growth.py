@@ -1,0 +1,65 @@
+"""Shows how an update grows with the length of rows, the vocabulary and the depth.
+
+  python benchmarks/growth.py
+  python benchmarks/growth.py --remat
+
+The work is an update of a model of width 128 on 4,096 source and as many target
+positions, whatever the length of a row. Memory is what the compiled update needs
+beside its arguments; the growth columns compare a line with the one above it.
+"""
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+from absl import app, flags
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from side_by_side import System, machine, take_turns
+from work import Work
+
+from transformer.model.config import ModelConfig
+
+_TURNS = flags.DEFINE_integer('turns', 3, 'How often each line has its turn.')
+_REMAT = flags.DEFINE_bool('remat', False, 'With config.model.remat.')
+
+_POSITIONS = 4096
+_MODEL = ModelConfig(num_layers=2, model_dim=128, ff_dim=512, num_heads=4)
+
+
+def tables():
+  """What grows, and the work by what it has grown to."""
+  def work(length=64, vocabulary_size=8000, num_layers=2):
+    model = dataclasses.replace(_MODEL, num_layers=num_layers, remat=_REMAT.value)
+    return Work(model, vocabulary_size, _POSITIONS // length, length)
+
+  yield 'row length', {each: work(length=each) for each in (64, 128, 256, 512, 1024, 2048)}
+  yield 'vocabulary', {each: work(vocabulary_size=each) for each in (8000, 16_000, 32_000, 64_000)}
+  yield 'layers', {each: work(num_layers=each) for each in (2, 4, 8)}
+
+
+def main(_):
+  """Prints the tables."""
+  os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
+  print(machine())
+  for title, works in tables():
+    lines = [System(f'{size:,}', 'this_project', 'make_update', (work,))
+             for size, work in works.items()]
+    measured, failed = take_turns(lines, _TURNS.value, 1)
+    print(f'\n| {title} | seconds an update, median | grows by | temporary memory | grows by |\n'
+          '| --- | --- | --- | --- | --- |')
+    before = None
+    for name, each in measured.items():
+      seconds, memory = each.median, each.notes['temporary_bytes']
+      growth = [f'{now / then:.2f} ×' for now, then in zip((seconds, memory), before, strict=True)
+                ] if before else ['', '']
+      print(f'| {name} | {seconds:.3f} | {growth[0]} | {memory / 1e6:,.0f} MB | {growth[1]} |')
+      before = seconds, memory
+    for name, reason in failed.items():
+      print(f'\n{name} was left out: {reason}')
+
+
+if __name__ == '__main__':
+  app.run(main)
