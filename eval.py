@@ -19,7 +19,8 @@ from pathlib import Path
 from absl import flags, logging
 
 from transformer import command_line
-from transformer.data.sources import STANDARD_INPUT, open_corpus, read_lines
+from transformer.data.sources import open_corpus
+from transformer.data.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
 from transformer.inference.bleu import corpus_bleu
 from transformer.inference.translate import Translator
