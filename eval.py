@@ -142,8 +142,7 @@ def _read(data):
   corpus = open_corpus(data, split)
   for note in corpus.notes:
     logging.warning('%s', note)
-  pairs = [corpus[i] for i in range(len(corpus))]
-  sources, references = (list(side) for side in zip(*pairs, strict=True))
+  sources, references = (list(side) for side in zip(*corpus[:], strict=True))
   return sources, [references], split.replace('/', '_')
 
 
