@@ -19,7 +19,8 @@ from pathlib import Path
 from absl import flags, logging
 
 from transformer import command_line
-from transformer.data.sources import STANDARD_INPUT, open_corpus, read_lines
+from transformer.data.sources import open_corpus
+from transformer.data.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
 from transformer.training import run_directory
 
@@ -142,8 +143,7 @@ def _read(data):
   corpus = open_corpus(data, split)
   for note in corpus.notes:
     logging.warning('%s', note)
-  pairs = [corpus[i] for i in range(len(corpus))]
-  sources, references = (list(side) for side in zip(*pairs, strict=True))
+  sources, references = (list(side) for side in zip(*corpus[:], strict=True))
   return sources, [references], split.replace('/', '_')
 
 

@@ -64,7 +64,9 @@ class Repeated:
     return self._count
 
   def __getitem__(self, index):
-    return self._pairs[index % len(self._pairs)]
+    if not isinstance(index, slice):
+      return self._pairs[index % len(self._pairs)]
+    return [self[i] for i in range(*index.indices(len(self)))]
 
 
 def time_encoding(folder: Path) -> dict[str, list[float]]:

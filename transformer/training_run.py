@@ -51,8 +51,7 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
   model = Transformer(config.model, vocabulary.size)
   _describe(workdir, config, model, vocabulary, fingerprints, encoded.counts)
 
-  valid = [corpora.valid[i] for i in range(len(corpora.valid))]
-  sources, references = (list(side) for side in zip(*valid, strict=True))
+  sources, references = (list(side) for side in zip(*corpora.valid[:], strict=True))
   # Greedy, because it is to be quick; `eval.py` searches as `config.decode` says.
   translate = Translator(model, vocabulary, dataclasses.replace(config.decode, beam_size=1),
                          config.data.max_length)

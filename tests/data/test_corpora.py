@@ -74,7 +74,9 @@ def test_corpora_are_opened_by_the_names_of_the_config(folder):
   assert len(set(corpora.fingerprints().values())) == 3
 
 
-def test_the_vocabulary_sees_every_training_sentence_and_no_other(folder):
+@pytest.mark.parametrize('chunk', [1, 2, 7, 35, 1000])
+def test_the_vocabulary_sees_every_training_sentence_and_no_other(folder, monkeypatch, chunk):
+  monkeypatch.setattr(corpora_module, '_CHUNK', chunk)
   corpora = open_corpora(config_of(folder))
   expected = [side for name in ('one', 'two') for pair in corpora.train[name] for side in pair]
   assert list(corpora.training_text()) == expected and len(expected) == 2 * (35 + 17)

@@ -9,9 +9,10 @@ import grain
 import numpy as np
 import pytest
 
-from transformer.data import sources
+from transformer.data import text_files
 from transformer.data.config import DataConfig
-from transformer.data.sources import open_corpus, read_lines
+from transformer.data.sources import open_corpus
+from transformer.data.text_files import read_lines
 from transformer.errors import UserError
 
 
@@ -69,7 +70,7 @@ def test_lines_do_not_depend_on_how_a_file_is_cut(tmp_path, monkeypatch):
   text = ''.join(f'{"ä€😀" * (i % 5)}{i}\n' for i in range(99))
   path.write_text(text, encoding='utf-8', newline='')
   for chunk in (1, 2, 7, 64, 10_000):
-    monkeypatch.setattr(sources, '_CHUNK', chunk)
+    monkeypatch.setattr(text_files, '_CHUNK', chunk)
     assert read_lines(path) == text.split('\n')[:-1]
 
 
@@ -103,7 +104,7 @@ def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path):
 def test_text_that_is_not_utf8_is_located(tmp_path, monkeypatch):
   config = write_pair(tmp_path, b'one\ntwo\n\nstra\xdfe\nfive\n', b'a\nb\nc\nd\ne\n')
   for chunk in (1, 1_000):
-    monkeypatch.setattr(sources, '_CHUNK', chunk)
+    monkeypatch.setattr(text_files, '_CHUNK', chunk)
     with pytest.raises(UserError, match=r'train\.de must be UTF-8; line 4 is not.* 0xdf'):
       open_corpus(config, 'train')
 

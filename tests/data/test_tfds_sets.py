@@ -68,6 +68,15 @@ def test_a_prepared_set_is_read_by_its_name(prepared):
   assert len(open_corpus(config(prepared), 'train[:10]+test')) == 15
 
 
+def test_a_slice_of_a_set_is_what_its_pairs_are(prepared):
+  corpus = open_corpus(config(prepared), 'train')
+  pairs = list(corpus)
+  for start, stop in ((0, None), (3, 11), (30, 99), (37, 57), (9, 5), (-2, None)):
+    assert corpus[start:stop] == pairs[start:stop]
+  with pytest.raises(ValueError, match='got a step of 2'):
+    corpus[::2]
+
+
 def test_the_fingerprint_of_a_set(prepared, tmp_path, monkeypatch):
   def fingerprint(folder, split='train', *languages):
     return open_corpus(config(folder, NAME, *languages), split).fingerprint

@@ -14,6 +14,7 @@ from transformer.data.encoding import encode_for_scoring
 from transformer.data.sources import Corpus, open_corpus
 from transformer.data.vocabulary import Vocabulary
 
+_CHUNK = 20_000  # pairs read together
 
 class Corpora(NamedTuple):
   """The open corpora of a run, by the names that its config gives them."""
@@ -28,8 +29,9 @@ class Corpora(NamedTuple):
 
   def training_text(self) -> Iterator[str]:
     """Every training sentence, sources and targets."""
-    return itertools.chain.from_iterable(
-        corpus[i] for corpus in self.train.values() for i in range(len(corpus)))
+    for corpus in self.train.values():
+      for start in range(0, len(corpus), _CHUNK):
+        yield from itertools.chain.from_iterable(corpus[start:start + _CHUNK])
 
 
 class EncodedCorpora(NamedTuple):

@@ -31,11 +31,11 @@ from transformer.data.encoding import (
   keep_for_training,
   token_dtype,
 )
-from transformer.data.sources import Corpus
+from transformer.data.sources import FOLDER, Corpus
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 
-FOLDER, ABOUT = 'encoded', 'about.json'
+ABOUT = 'about.json'
 _FORMAT = 1
 _BLOCK = 1 << 22  # bytes read at a time
 _SAMPLED = 256  # pairs whose text is a part of the key

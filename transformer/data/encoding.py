@@ -83,7 +83,7 @@ def encode(corpus, vocabulary: Vocabulary) -> Iterator[tuple[Sentences, Sentence
   """Encodes a corpus, all of it, on all cores, a chunk at a time.
 
   Args:
-    corpus: random access to (source, target) sentences.
+    corpus: (source, target) sentences, which it gives by slices.
     vocabulary: the run's vocabulary.
 
   Yields:
@@ -131,7 +131,7 @@ def encode_for_training(corpus, vocabulary: Vocabulary, max_length: int) -> Enco
   """Encodes a corpus in memory and drops the pairs that training cannot use.
 
   Args:
-    corpus: random access to (source, target) sentences.
+    corpus: (source, target) sentences, which it gives by slices.
     vocabulary: the run's vocabulary.
     max_length: the most tokens that either side may have, end token included.
 
@@ -147,7 +147,7 @@ def encode_for_scoring(corpus, vocabulary: Vocabulary, max_length: int) -> Encod
   """Encodes a corpus and keeps every pair; a side that is too long is cut, and counted.
 
   Args:
-    corpus: random access to (source, target) sentences.
+    corpus: (source, target) sentences, which it gives by slices.
     vocabulary: the run's vocabulary.
     max_length: the most tokens that either side may have, end token included.
 
@@ -174,7 +174,7 @@ def count_from_zero(sizes: np.ndarray) -> np.ndarray:
 def _chunks(corpus) -> Iterator[list[tuple[str, str]]]:
   """The corpus in lists of pairs; the next is read while the last is being encoded."""
   def read(start):
-    return [corpus[i] for i in range(start, min(start + _CHUNK, len(corpus)))]
+    return corpus[start:start + _CHUNK]
 
   with ThreadPoolExecutor(1) as reader:
     following = reader.submit(read, 0)

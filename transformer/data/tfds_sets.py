@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 import tensorflow_datasets as tfds
 import tensorflow_datasets.translate  # It registers the translation sets.
@@ -20,7 +20,7 @@ import tensorflow_datasets.translate  # It registers the translation sets.
 from tensorflow_datasets.core import naming, read_only_builder
 
 from transformer.data.phrasebook.builder import Phrasebook
-from transformer.data.sources import check_index
+from transformer.data.sources import check_index, check_slice
 from transformer.errors import UserError
 
 # Sets that need no download, and so are prepared when they are first opened.
@@ -48,8 +48,13 @@ class TfdsCorpus:
   def __len__(self) -> int:
     return len(self._examples)
 
-  def __getitem__(self, index: SupportsIndex) -> tuple[str, str]:
-    example = self._examples[check_index(index, len(self))]
+  def __getitem__(self, index):
+    if not isinstance(index, slice):
+      return self._pair(self._examples[check_index(index, len(self))])
+    examples = self._examples.__getitems__(range(*check_slice(index, len(self))))
+    return [self._pair(example) for example in examples]
+
+  def _pair(self, example: dict[str, Any]) -> tuple[str, str]:
     source, target = (example[language].decode('utf-8') for language in self._languages)
     return source, target
 

@@ -1,0 +1,236 @@
+"""Text stays on disk, and a large file is looked at once for each state that it is in."""
+
+import errno
+import itertools
+import json
+import os
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transformer.data import text_files
+from transformer.data.sources import TextCorpus
+from transformer.errors import UserError
+
+SOURCE = ''.join(f'{"ä€😀" * (i % 5)}{i}\n' for i in range(31)).encode()
+TARGET = ''.join(f'{i} words\n' for i in range(31)).encode()
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+  """Has every file count as large, and its lines lie in many groups."""
+  monkeypatch.setattr(text_files, '_REMEMBERED', 0)
+  monkeypatch.setattr(text_files, '_EVERY', 3)
+  monkeypatch.setattr(text_files, '_CHUNK', 37)
+
+
+def write(folder, source=SOURCE, target=TARGET):
+  (folder / 'train.de').write_bytes(source)
+  (folder / 'train.en').write_bytes(target)
+
+
+def corpus_in(folder) -> TextCorpus:
+  return TextCorpus(folder / 'train', 'de', 'en')
+
+
+def records(folder) -> list[Path]:
+  return sorted((folder / 'encoded').glob('*'))
+
+
+def looks(monkeypatch) -> list[str]:
+  """The names of the files that are looked at as a whole from now on."""
+  seen, survey = [], text_files._survey
+
+  def counted(file, name):
+    seen.append(Path(name).name)
+    return survey(file, name)
+
+  monkeypatch.setattr(text_files, '_survey', counted)
+  return seen
+
+
+def warnings_of(monkeypatch):
+  said = []
+  monkeypatch.setattr(text_files.logging, 'warning',
+                      lambda message, *values: said.append(message % values))
+  return said
+
+
+@pytest.mark.parametrize('every', [1, 2, 3, 7, 31, 100])
+@pytest.mark.parametrize('chunk', [1, 37, 10_000])
+def test_every_slice_is_what_its_pairs_are(tmp_path, monkeypatch, every, chunk):
+  monkeypatch.setattr(text_files, '_EVERY', every)
+  monkeypatch.setattr(text_files, '_CHUNK', chunk)
+  write(tmp_path, SOURCE[:-1])
+  corpus = corpus_in(tmp_path)
+  pairs = list(zip(SOURCE.decode().split('\n')[:-1], TARGET.decode().split('\n')[:-1],
+                   strict=True))
+  assert list(corpus) == pairs
+  for start, stop in itertools.product(range(34), repeat=2):
+    assert corpus[start:stop] == pairs[start:stop]
+  assert corpus[-3:] == pairs[-3:] and corpus[:np.int64(5)] == pairs[:5]
+  for step in (-1, 2):
+    with pytest.raises(ValueError, match=f'got a step of {step}'):
+      corpus[::step]
+
+
+def test_opening_a_corpus_does_not_hold_its_text(tmp_path, monkeypatch):
+  monkeypatch.undo()
+  monkeypatch.setattr(text_files, '_CHUNK', 1 << 16)
+  line = b'a line of about forty bytes, and no more\n'
+  write(tmp_path, line * 200_000, line * 200_000)  # 8 MB a side.
+  tracemalloc.start()
+  try:
+    corpus = corpus_in(tmp_path)
+    assert corpus[199_999] == (line[:-1].decode(),) * 2
+    held, most = tracemalloc.get_traced_memory()
+  finally:
+    tracemalloc.stop()
+  assert most < 2e6 and held < 2e5
+
+
+def test_the_fingerprint_is_that_of_earlier_runs(tmp_path):
+  write(tmp_path, 'eins\r\nzwei 😀\r\nüber'.encode(), b'\xef\xbb\xbfone\r\n\ntwo\r')
+  assert (corpus_in(tmp_path).fingerprint
+          == 'aa01fe3fa2c67e63d0ead91bc3dd011bf702341688e0cca53c1430ca2f298005')
+
+
+@pytest.mark.parametrize(('source', 'target'), [
+    (SOURCE, TARGET), (SOURCE[:-1], TARGET.replace(b'\n', b'\r\n')),
+    (b'\xef\xbb\xbf' + SOURCE, TARGET.replace(b'\n', b'\r\n', 5))])
+def test_what_is_remembered_is_what_was_found(tmp_path, monkeypatch, source, target):
+  write(tmp_path, source, target)
+  seen = looks(monkeypatch)
+  found, again = corpus_in(tmp_path), corpus_in(tmp_path)
+  assert seen == ['train.de', 'train.en']
+  assert (again.fingerprint, again.notes, again[:]) == (found.fingerprint, found.notes, found[:])
+  assert [path.name for path in records(tmp_path)] == ['train.de.lines.json',
+                                                       'train.en.lines.json']
+
+
+def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path, monkeypatch):
+  write(tmp_path)
+  fingerprints = {corpus_in(tmp_path).fingerprint}
+  path = tmp_path / 'train.en'
+  times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+
+  def same_size(word):
+    path.write_bytes(TARGET.replace(b'words', word))
+
+  def longer():
+    path.write_bytes(TARGET.replace(b'words', b'wordss'))
+    os.utime(path, ns=times)
+
+  def later():
+    same_size(b'WORDS')
+    os.utime(path, ns=(times[0], times[1] + 1))
+
+  def replaced():
+    other = tmp_path / 'other'
+    other.write_bytes(TARGET.replace(b'words', b'wORDS'))
+    os.utime(other, ns=times)
+    other.replace(path)
+
+  for change in (longer, later, replaced):
+    same_size(b'words')
+    os.utime(path, ns=times)
+    corpus_in(tmp_path)
+    change()
+    seen = looks(monkeypatch)
+    fingerprints.add(corpus_in(tmp_path).fingerprint)
+    assert seen == ['train.en']
+  assert len(fingerprints) == 4
+
+
+def test_a_damaged_record_is_made_again(tmp_path, monkeypatch):
+  write(tmp_path)
+  wanted = corpus_in(tmp_path)
+  record = records(tmp_path)[0]
+  whole = record.read_text(encoding='utf-8')
+  start = json.loads(whole)['survey']['starts'][4]
+  for damaged in ('', whole[:-9], '[]', '{}', '7', whole.replace('"lines": 31', '"lines": 30'),
+                  whole.replace(f' {start},', f' {start + 1},'), '\x00' * len(whole)):
+    assert damaged != whole
+    record.write_text(damaged, encoding='utf-8')
+    found = corpus_in(tmp_path)
+    assert found.fingerprint == wanted.fingerprint and found[:] == wanted[:]
+    assert record.read_text(encoding='utf-8') == whole
+
+
+def test_a_record_of_other_groups_of_lines_is_not_taken(tmp_path, monkeypatch):
+  write(tmp_path)
+  wanted = corpus_in(tmp_path)[:]
+  monkeypatch.setattr(text_files, '_EVERY', 5)
+  assert corpus_in(tmp_path)[:] == wanted
+
+
+def test_where_no_record_can_be_written_it_is_looked_at_every_time(tmp_path, monkeypatch):
+  write(tmp_path)
+  (tmp_path / 'encoded').write_text('a file where the folder should be')
+  said, seen = warnings_of(monkeypatch), looks(monkeypatch)
+  assert corpus_in(tmp_path)[:] == corpus_in(tmp_path)[:]
+  assert len(seen) == 4 and len(said) == 4
+  assert 'train.de is read whole at every start' in said[0] and '\n' not in said[0]
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+  def fail(*_):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  write(tmp_path)
+  said = warnings_of(monkeypatch)
+  monkeypatch.setattr(text_files.os, 'replace', fail)
+  assert len(corpus_in(tmp_path)) == 31
+  assert records(tmp_path) == [] and 'No space left on device' in said[0]
+
+
+def test_a_small_file_leaves_nothing(tmp_path, monkeypatch):
+  monkeypatch.setattr(text_files, '_REMEMBERED', max(len(SOURCE), len(TARGET)) + 1)
+  write(tmp_path)
+  corpus_in(tmp_path)
+  assert not (tmp_path / 'encoded').exists()
+
+
+def test_one_that_is_overtaken_while_it_writes_ends_well(tmp_path, monkeypatch):
+  write(tmp_path)
+  wanted = corpus_in(tmp_path)[:]
+  whole = [(path, path.read_bytes()) for path in records(tmp_path)]
+  for path, _ in whole:
+    path.unlink()
+  said, replace = warnings_of(monkeypatch), os.replace
+
+  def overtaken(*names):
+    with monkeypatch.context() as patch:
+      patch.setattr(text_files.os, 'replace', replace)
+      assert corpus_in(tmp_path)[:] == wanted
+    replace(*names)
+
+  monkeypatch.setattr(text_files.os, 'replace', overtaken)
+  assert corpus_in(tmp_path)[:] == wanted
+  assert said == [] and [(path, path.read_bytes()) for path in records(tmp_path)] == whole
+
+
+def test_text_that_changes_after_it_is_opened_is_refused(tmp_path):
+  write(tmp_path)
+  corpus = corpus_in(tmp_path)
+  (tmp_path / 'train.en').write_bytes(TARGET + b'\n')
+  with pytest.raises(UserError, match=r'train\.en was changed while it was being read'):
+    corpus[0]
+
+
+def test_text_that_changes_while_it_is_opened_is_refused_and_not_remembered(
+    tmp_path, monkeypatch):
+  survey = text_files._survey
+
+  def overtaken(file, name):
+    found = survey(file, name)
+    write(tmp_path, SOURCE + b'more\n', TARGET)
+    return found
+
+  write(tmp_path)
+  monkeypatch.setattr(text_files, '_survey', overtaken)
+  with pytest.raises(UserError, match=r'train\.de was changed while it was being read'):
+    corpus_in(tmp_path)
+  assert records(tmp_path) == []
