@@ -16,7 +16,7 @@ from transformer.data.phrasebook import corpus as phrasebook
 from transformer.training.checkpoints import Checkpoints
 
 ROOT = Path(__file__).parents[1]
-WALL_CLOCK = {'tokens_per_second', 'flops_utilisation'}
+WALL_CLOCK = {'tokens_per_second', 'flops_utilisation', 'train/data_wait'}
 SETTINGS = {
     'data.vocabulary_size': 700, 'data.max_length': 32, 'data.source_language': 'en',
     'data.target_language': 'fr', 'model.num_layers': 1, 'model.model_dim': 16,
