@@ -11,12 +11,11 @@ write it; each is run once before it is timed. Packages: benchmarks/requirements
 """
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from absl import app, flags
+from absl import app, flags, logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -63,25 +62,13 @@ def commands(folder: str) -> list[System]:
   write_model(folder, run.config.model, run.params,
               [vocabulary.piece(token) for token in range(vocabulary.size)], 512)
   return [
-      System('this project', 'decode', 'make_command', (
+      System('this project', 'side_by_side', 'make_command', (
           _SOURCE.value, f'{folder}/ours', str(_ROOT / 'eval.py'), f'--workdir={_RUN.value}',
           f'--average={_AVERAGE.value}', '--source=-', '--output=-')),
-      *(System(f'CTranslate2 {kind}', 'decode', 'make_command', (
+      *(System(f'CTranslate2 {kind}', 'side_by_side', 'make_command', (
           _SOURCE.value, f'{folder}/{kind}', str(_ROOT / 'benchmarks/peers/ctranslate_command.py'),
           folder, f'{_RUN.value}/vocabulary.model', kind, str(decode.beam_size),
           str(decode.alpha))) for kind in ('float32', 'int8'))]
-
-
-def make_command(source: str, output: str, *arguments: str):
-  """A Python command from start to end, from standard input to standard output."""
-  def run():
-    with open(source, 'rb') as given, open(output, 'wb') as taken:
-      subprocess.run([sys.executable, *arguments], stdin=given, stdout=taken,
-                     stderr=subprocess.DEVNULL, check=True)
-    lines = Path(output).read_text(encoding='utf-8').splitlines()
-    return {'sentences': len(lines), 'words': lines}
-
-  return run
 
 
 def show(systems: list[System], unit: str):
@@ -104,6 +91,7 @@ def show(systems: list[System], unit: str):
 
 def main(_):
   """Prints the tables."""
+  logging.set_verbosity(logging.WARNING)
   print(machine(), flush=True)
   with tempfile.TemporaryDirectory() as folder:
     if _RUN.value:

@@ -10,8 +10,11 @@ import os
 import platform
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -93,6 +96,18 @@ def take_turns(systems: Sequence[System], turns: int, runs: int
   return {name: Measured([each[0] for each in given], [each[1] for each in given],
                          given[-1][2], given[-1][3] or {})
           for name, given in answers.items() if name not in failed}, failed
+
+
+def make_command(source: str, output: str, *arguments: str):
+  """A Python command from start to end, from standard input to standard output."""
+  def run():
+    with open(source, 'rb') as given, open(output, 'wb') as taken:
+      subprocess.run([sys.executable, *arguments], stdin=given, stdout=taken,
+                     stderr=subprocess.DEVNULL, check=True)
+    lines = Path(output).read_text(encoding='utf-8').splitlines()
+    return {'sentences': len(lines), 'words': lines}
+
+  return run
 
 
 def machine() -> str:
