@@ -66,6 +66,24 @@ def test_translation_and_score_are_the_same_alone_and_in_company(translator, par
   assert [translator(params, [line])[0] for line in lines] == together
 
 
+def test_parameters_may_lie_on_several_devices(model, vocabulary, params):
+  lines = sentences(7)
+  wanted = Translator(model, vocabulary, DECODE, MAX_LENGTH)(params, lines)
+  mesh = jax.make_mesh((2,), ('halves',), axis_types=(jax.sharding.AxisType.Auto,))
+
+  def place(leaf):
+    cut = jax.sharding.PartitionSpec(*('halves' if size % 2 == 0 else None
+                                       for size in leaf.shape[:1]))
+    return jax.device_put(leaf, jax.NamedSharding(mesh, cut))
+
+  placed = jax.tree.map(place, params)
+  assert any(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(placed))
+  translator = Translator(model, vocabulary, DECODE, MAX_LENGTH)
+  for _ in range(2):
+    answers = translator(placed, lines)
+    assert [answer.text for answer in answers] == [answer.text for answer in wanted]
+
+
 def test_lines_without_words_stay_empty_and_in_place(translator, params):
   line = 'the cat runs'
   answers = translator(params, ['', line, '   ', '\t', line, ''])
