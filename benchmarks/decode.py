@@ -92,7 +92,7 @@ def show(systems: list[System], unit: str):
 def main(_):
   """Prints the tables."""
   logging.set_verbosity(logging.WARNING)
-  print(machine(), flush=True)
+  print(machine('jax', 'ctranslate2'), flush=True)
   with tempfile.TemporaryDirectory() as folder:
     if _RUN.value:
       print(f'\n{os.path.basename(_SOURCE.value)}, whole processes\n', flush=True)

@@ -43,7 +43,7 @@ def tables():
 def main(_):
   """Prints the tables."""
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
-  print(machine())
+  print(machine('jax'))
   for title, works in tables():
     lines = [System(f'{size:,}', 'this_project', 'make_update', (work,))
              for size, work in works.items()]

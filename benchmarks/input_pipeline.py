@@ -16,8 +16,6 @@ process of its own, from opening the encoding on, its checksums included. At
 """
 
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -27,11 +25,12 @@ from pathlib import Path
 
 import grain
 import numpy as np
-import sentencepiece
 from absl import app, flags
 from grain.experimental import FirstFitPackIterDataset
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from side_by_side import machine, peak_bytes
 
 from transformer.data import encoded_cache
 from transformer.data.batches import TrainingBatches, batch_shape
@@ -156,10 +155,7 @@ def time_packing(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]
 def first_batch(place: Path) -> dict[str, float]:
   """Seconds to a late step's batch, through the iterator, and the most memory of this process."""
   took = seconds(lambda: next(open_batches(place).iterate(_LATE_STEP, _LATE_STEP + 100)))
-  # `getrusage` would count what the process that started this one had.
-  most = next(line.split()[1] for line in Path('/proc/self/status').read_text(
-      encoding='utf-8').splitlines() if line.startswith('VmHWM'))
-  return {'seconds': took, 'gigabytes': int(most) * 1024 / 1e9}
+  return {'seconds': took, 'gigabytes': peak_bytes() / 1e9}
 
 
 def time_first_batch(place: Path) -> list[dict[str, float]]:
@@ -174,14 +170,6 @@ def seconds(function) -> float:
   began = time.perf_counter()
   function()
   return time.perf_counter() - began
-
-
-def machine() -> str:
-  """What this ran on."""
-  cpu = next((line.partition(':')[2].strip() for line in Path('/proc/cpuinfo').read_text(
-      encoding='utf-8').splitlines() if line.startswith('model name')), platform.machine())
-  return (f'{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}, NumPy '
-          f'{np.__version__}, Grain {grain.__version__}, SentencePiece {sentencepiece.__version__}')
 
 
 def table(what: str, speeds: dict[str, list[float]], notes=None):
@@ -199,7 +187,7 @@ def main(_):
   if _FIRST_OF.value:
     print(json.dumps(first_batch(Path(_FIRST_OF.value))))
     return
-  print(machine())
+  print(machine('numpy', 'grain', 'sentencepiece'))
   with tempfile.TemporaryDirectory(dir=_DIR.value or None) as folder:
     folder = Path(folder)
     if _ENCODE_PAIRS.value:

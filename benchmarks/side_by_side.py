@@ -4,11 +4,12 @@ A process each keeps one system's threads, allocator and compiled programs out o
 the others' way; turns spread what else the machine does over all of them.
 """
 
+import contextlib
 import importlib
+import importlib.metadata
 import multiprocessing
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -110,19 +111,29 @@ def make_command(source: str, output: str, *arguments: str):
   return run
 
 
-def machine() -> str:
-  """Names the processor, the accelerator if there is one, and the versions that matter."""
-  import jax
-
-  name = platform.processor() or platform.machine()
+def machine(*packages: str) -> str:
+  """Names the processor, the accelerator if JAX has one, and the versions of some packages."""
+  name = platform.machine()
   if os.path.exists('/proc/cpuinfo'):
-    with open('/proc/cpuinfo', encoding='utf-8') as file:
-      names = [line.split(':')[1].strip() for line in file if line.startswith('model name')]
-    name = names[0] if names else name
+    lines = Path('/proc/cpuinfo').read_text(encoding='utf-8').splitlines()
+    name = next((line.partition(':')[2].strip() for line in lines
+                 if line.startswith('model name')), name)
   where = f'{len(os.sched_getaffinity(0))} cores of {name}'
-  if jax.default_backend() != 'cpu':
-    where = f'{jax.devices()[0].device_kind}; {where}'
-  return f'{where}; Python {platform.python_version()}, jax {jax.__version__}'
+  if 'jax' in packages:
+    import jax
+    if jax.default_backend() != 'cpu':
+      where = f'{jax.devices()[0].device_kind}; {where}'
+  versions = [f'Python {platform.python_version()}']
+  for package in packages:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+      versions.append(f'{package} {importlib.metadata.version(package)}')
+  return f'{where}; {", ".join(versions)}'
+
+
+def peak_bytes() -> int:
+  """The most memory that this process has held; `getrusage` would count its parent's too."""
+  lines = Path('/proc/self/status').read_text(encoding='utf-8').splitlines()
+  return 1024 * int(next(line.split()[1] for line in lines if line.startswith('VmHWM')))
 
 
 def _ask(pipe, count):
@@ -157,5 +168,4 @@ def _timed(run):
   started, cpu = time.perf_counter(), time.process_time()
   notes = run()
   seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-  # Linux counts kilobytes.
-  return seconds, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, notes
+  return seconds, cpu, peak_bytes(), notes

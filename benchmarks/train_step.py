@@ -72,7 +72,7 @@ def main(_):
   import jax
   on_a_gpu = jax.default_backend() == 'gpu'
   peak = peak_flops(jax.devices()[0].device_kind)
-  print(machine(), flush=True)
+  print(machine('jax', 'torch'), flush=True)
   for size in dict.fromkeys(_SIZE.value or (['base', 'big'] if on_a_gpu else ['tiny', 'base'])):
     work = (ON_A_GPU if on_a_gpu else ON_A_CPU)[size]
     print(f'\n{size}: {work}\n', flush=True)

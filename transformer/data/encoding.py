@@ -138,9 +138,7 @@ def encode_for_training(corpus, vocabulary: Vocabulary, max_length: int) -> Enco
   Returns:
     See `keep_for_training`.
   """
-  chunks = list(encode(corpus, vocabulary))
-  return keep_for_training(*(Sentences.concatenate([chunk[side] for chunk in chunks])
-                             for side in (0, 1)), max_length)
+  return keep_for_training(*_in_memory(corpus, vocabulary), max_length)
 
 
 def encode_for_scoring(corpus, vocabulary: Vocabulary, max_length: int) -> EncodedPairs:
@@ -155,9 +153,7 @@ def encode_for_scoring(corpus, vocabulary: Vocabulary, max_length: int) -> Encod
     As many pairs as the corpus has, in order.
   """
   sides, counts = [], {'kept': len(corpus)}
-  chunks = list(encode(corpus, vocabulary))
-  for number, name in enumerate(('source', 'target')):
-    whole = Sentences.concatenate([chunk[number] for chunk in chunks])
+  for name, whole in zip(('source', 'target'), _in_memory(corpus, vocabulary), strict=True):
     too_long = whole.lengths > max_length
     counts[f'cut: {name} too long'] = int(np.count_nonzero(too_long))
     sides.append(Sentences.join([*whole[i][:-1][:max_length - 1], EOS_ID]
@@ -169,6 +165,12 @@ def count_from_zero(sizes: np.ndarray) -> np.ndarray:
   """0 … size − 1 for each of `sizes`, end to end."""
   ends = np.cumsum(sizes, dtype=np.int64)
   return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
+
+
+def _in_memory(corpus, vocabulary) -> list[Sentences]:
+  """The two sides of a corpus, encoded whole."""
+  chunks = list(encode(corpus, vocabulary))
+  return [Sentences.concatenate([chunk[side] for chunk in chunks]) for side in (0, 1)]
 
 
 def _chunks(corpus) -> Iterator[list[tuple[str, str]]]:

@@ -52,22 +52,23 @@ class DecoderLayer(nn.Module):
   def __call__(self, x_BTD, mask_BTT, memory: KeysValues, memory_mask_BTS, *, deterministic):
     h = self.self_attention_residual.enter(x_BTD)
     y = self.self_attention(h, self.self_attention.keys_values(h), mask_BTT)
-    x_BTD = self.self_attention_residual.join(x_BTD, y, deterministic=deterministic)
-    y = self.cross_attention(self.cross_attention_residual.enter(x_BTD), memory, memory_mask_BTS)
-    x_BTD = self.cross_attention_residual.join(x_BTD, y, deterministic=deterministic)
-    y = self.feed_forward(self.feed_forward_residual.enter(x_BTD))
-    return self.feed_forward_residual.join(x_BTD, y, deterministic=deterministic)
+    return self._after_self_attention(
+        x_BTD, y, lambda h: self.cross_attention(h, memory, memory_mask_BTS), deterministic)
 
   def step(self, x_BWD, cache: Cache, mask_BWT, index, memory: Cache, memory_mask_BWS):
     """The same for one new position of W hypotheses, which share the source."""
     h = self.self_attention_residual.enter(x_BWD)
     y, cache = self.self_attention.extend(h, cache, mask_BWT, index)
-    x_BWD = self.self_attention_residual.join(x_BWD, y, deterministic=True)
-    y = self.cross_attention.attend(self.cross_attention_residual.enter(x_BWD), memory,
-                                    memory_mask_BWS)
-    x_BWD = self.cross_attention_residual.join(x_BWD, y, deterministic=True)
-    y = self.feed_forward(self.feed_forward_residual.enter(x_BWD))
-    return self.feed_forward_residual.join(x_BWD, y, deterministic=True), cache
+    return self._after_self_attention(
+        x_BWD, y, lambda h: self.cross_attention.attend(h, memory, memory_mask_BWS), True), cache
+
+  def _after_self_attention(self, x_BTD, y_BTD, attend_to_source, deterministic):
+    """What is the same for a whole target and for one new position of it."""
+    x_BTD = self.self_attention_residual.join(x_BTD, y_BTD, deterministic=deterministic)
+    y = attend_to_source(self.cross_attention_residual.enter(x_BTD))
+    x_BTD = self.cross_attention_residual.join(x_BTD, y, deterministic=deterministic)
+    y = self.feed_forward(self.feed_forward_residual.enter(x_BTD))
+    return self.feed_forward_residual.join(x_BTD, y, deterministic=deterministic)
 
 
 class Transformer(nn.Module):
