@@ -1,0 +1,43 @@
+"""Multi30k English to German by the published Tiny recipe, on two CPU cores.
+
+  python train.py --config=configs/multi30k_tiny.py --workdir=runs/tiny --config.data.dir=DIR
+  python eval.py --workdir=runs/tiny --checkpoint=latest --average=10
+
+The recipe is the text-only Transformer-Tiny of Wu et al., 2021, "Good for Misconceived
+Reasons": a joint BPE vocabulary of 10,000, all embeddings shared, post-norm, Adam with a
+peak rate of 5e-3 after 2,000 updates, some 8,192 tokens an update, at most 8,000 updates,
+patience of ten epochs on `val`, the last ten epochs averaged, a beam of 5. An epoch is 55
+updates. Where the data comes from stands in configs/multi30k.py.
+"""
+
+from configs import multi30k
+
+
+def get_config():
+  """The settings."""
+  config = multi30k.get_config()
+  config.data.vocabulary_size = 10_000
+
+  config.model.num_layers = 4
+  config.model.model_dim = 128
+  config.model.ff_dim = 256
+  config.model.num_heads = 4
+  config.model.dropout = 0.3
+  config.model.norm = 'post'
+
+  config.optimizer.schedule = 'inverse_sqrt'
+  config.optimizer.peak_learning_rate = 5e-3
+  config.optimizer.warmup_steps = 2000
+
+  config.train.steps = 8000
+  config.train.tokens_per_batch = 8192
+  config.train.label_smoothing = 0.1
+  config.train.log_every = 55
+  config.train.eval_every = 55
+  config.train.checkpoint_every = 55
+  config.train.keep = 10
+  config.train.patience = 10
+
+  config.decode.beam_size = 5
+  config.decode.alpha = 1.0
+  return config
