@@ -55,6 +55,7 @@ class DecoderLayer(nn.Module):
     return self._after_self_attention(
         x_BTD, y, lambda h: self.cross_attention(h, memory, memory_mask_BTS), deterministic)
 
+  @nn.jit
   def step(self, x_BWD, cache: Cache, mask_BWT, index, memory: Cache, memory_mask_BWS):
     """The same for one new position of W hypotheses, which share the source."""
     h = self.self_attention_residual.enter(x_BWD)
