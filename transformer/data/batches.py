@@ -2,7 +2,7 @@
 
 import fractions
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import grain
@@ -53,6 +53,8 @@ class TrainingBatches:
   rows come, is worked out for each batch alone.
 
   Attributes:
+    corpora: the pairs, numbered from the first of the first to the last of the last.
+    shape: of every batch.
     batches_in_epoch: how many there are; an epoch's rows are dealt evenly to them.
   """
 
@@ -76,34 +78,51 @@ class TrainingBatches:
     if not by_weight:
       raise UserError('the training set has no pair left to train on; '
                       'see the counts of what was dropped, and data.max_length')
-    self._corpora = [corpus for group in by_weight.values() for corpus in group]
+    self.corpora = [corpus for group in by_weight.values() for corpus in group]
     self._cycles = [_Cycle(group, weight, shape) for weight, group in by_weight.items()]
-    self._shape = shape
+    self.shape = shape
     self._seed = seed
     self.batches_in_epoch = -(-sum(cycle.most_rows for cycle in self._cycles) // shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
     """The batch of step `step`."""
+    return assemble(self.corpora, self.deal(step)[0], self.shape)
+
+  def deal(self, step: int) -> tuple[Rows, np.ndarray]:
+    """The packed rows of a step.
+
+    Args:
+      step: its number.
+
+    Returns:
+      Pairs, numbered as in `corpora`, by row; and for each of them how many times
+      its corpus has been gone through before, int64 [pairs].
+    """
     epoch, index = divmod(step, self.batches_in_epoch)
     nothing = np.zeros(0, np.int64)
-    dealt, first_row, first_pair = [Rows(nothing, nothing)], 0, 0
+    dealt, rounds, first_row, first_pair = [Rows(nothing, nothing)], [nothing], 0, 0
     for cycle in self._cycles:
       start, stop = cycle.window(epoch)
       # Every n-th row of the epoch, so that its batches differ by one row at most.
       places = np.arange(start + (index - first_row) % self.batches_in_epoch, stop,
                          self.batches_in_epoch)
-      for rows in cycle.deal(places, self._seed):
+      for number, rows in cycle.deal(places, self._seed):
         dealt.append(Rows(rows.pairs + first_pair, rows.sizes))
+        rounds.append(np.full(len(rows.pairs), number))
       first_row += stop - start
       first_pair += cycle.num_pairs
-    return assemble(self._corpora, Rows(*map(np.concatenate, zip(*dealt, strict=True))),
-                    self._shape)
+    return Rows(*map(np.concatenate, zip(*dealt, strict=True))), np.concatenate(rounds)
 
   def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-    """Batches `start` … `stop − 1` in order, made ahead of time by Grain's threads."""
-    steps = grain.MapDataset.range(start, stop).map(self.__getitem__)
-    options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
-    return iter(steps.to_iter_dataset(options))
+    """Batches `start` … `stop − 1` in order, made ahead of time."""
+    return made_ahead(self.__getitem__, start, stop)
+
+
+def made_ahead(batch_of: Callable[[int], Batch], start: int, stop: int) -> Iterator[Batch]:
+  """Batches `start` … `stop − 1` in order, made ahead of time by a thread of Grain's."""
+  steps = grain.MapDataset.range(start, stop).map(batch_of)
+  options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
+  return iter(steps.to_iter_dataset(options))
 
 
 class _Cycle:
@@ -132,12 +151,12 @@ class _Cycle:
     """From which row an epoch goes to which, counted from the first epoch on."""
     return math.floor(epoch * self._rows_in_epoch), math.floor((epoch + 1) * self._rows_in_epoch)
 
-  def deal(self, places: np.ndarray, *key: int) -> Iterator[Rows]:
-    """The rows at some places, counted likewise; `places` rise."""
+  def deal(self, places: np.ndarray, *key: int) -> Iterator[tuple[int, Rows]]:
+    """The rows at some places, counted likewise, by the round they belong to; `places` rise."""
     rounds = places // self._packing.num_rows
     for number in np.unique(rounds):
       here = places[rounds == number] - number * self._packing.num_rows
-      yield self._packing.deal(here, *key, int(number))
+      yield int(number), self._packing.deal(here, *key, int(number))
 
 
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
@@ -175,7 +194,7 @@ def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch
 
 def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
   """One side of a batch: tokens, segments and positions."""
-  lengths, found = _take(sides, rows.pairs)
+  lengths, found = take(sides, rows.pairs)
   # Where a sentence starts in its row: what came before it there.
   before = np.cumsum(lengths) - lengths
   row_starts = np.arange(len(rows.sizes)) * length - before[np.cumsum(rows.sizes) - rows.sizes]
@@ -188,7 +207,7 @@ def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
   return [array.reshape(num_rows, length) for array in (tokens, segments, positions)]
 
 
-def _take(sides: Sequence[Sentences], numbers: np.ndarray):
+def take(sides: Sequence[Sentences], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Lengths of sentences of several collections, numbered throughout, and their tokens in line."""
   firsts = np.cumsum([0, *map(len, sides)])
   owner = np.searchsorted(firsts, numbers, side='right') - 1

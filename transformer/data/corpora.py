@@ -8,6 +8,7 @@ from absl import logging
 
 from transformer.data.batch import Batch
 from transformer.data.batches import TrainingBatches, batch_shape, scoring_batches
+from transformer.data.bpe_dropout import DropoutBatches
 from transformer.data.config import DataConfig
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring
@@ -43,7 +44,7 @@ class EncodedCorpora(NamedTuple):
     counts: what encoding kept, dropped and cut, by corpus.
   """
 
-  batches: TrainingBatches
+  batches: TrainingBatches | DropoutBatches
   valid_batches: list[Batch]
   counts: dict[str, dict[str, int]]
 
@@ -85,5 +86,7 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
                                            if number or what == 'kept'))
   shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
   weights = config.train_weights or (1.0,) * len(train)
-  return EncodedCorpora(TrainingBatches(list(train.values()), weights, shape, seed),
-                        scoring_batches(valid, shape), counts)
+  batches = TrainingBatches(list(train.values()), weights, shape, seed)
+  if config.bpe_dropout:
+    batches = DropoutBatches(batches, vocabulary, config.bpe_dropout, seed)
+  return EncodedCorpora(batches, scoring_batches(valid, shape), counts)

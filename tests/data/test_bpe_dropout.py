@@ -1,0 +1,149 @@
+"""BPE-dropout: other pieces of the same text, as a function of (seed, round, pair)."""
+
+import collections
+import itertools
+
+import chex
+import numpy as np
+import pytest
+
+from transformer.data import bpe_dropout
+from transformer.data.batch import EOS_ID
+from transformer.data.batches import Shape, TrainingBatches
+from transformer.data.bpe_dropout import DropoutBatches
+from transformer.data.encoding import encode_for_training
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+
+
+def some_pairs(count):
+  """Different sentences of words that come again."""
+  rng = np.random.default_rng(0)
+  words = [''.join(rng.choice(list('abdeiklmnorst'), rng.integers(2, 9))) for _ in range(97)]
+  return [tuple(f'{" ".join(rng.choice(words, rng.integers(2, 9)))} {number}' for _ in range(2))
+          for number in range(count)]
+
+
+PAIRS = some_pairs(211)
+SHAPE = Shape(rows=5, source_length=72, target_length=64)
+
+
+@pytest.fixture(scope='module')
+def vocabulary() -> Vocabulary:
+  return Vocabulary.train(itertools.chain.from_iterable(PAIRS), 500)
+
+
+@pytest.fixture(scope='module')
+def plan(vocabulary) -> TrainingBatches:
+  pairs = encode_for_training(PAIRS, vocabulary, SHAPE.target_length)
+  assert len(pairs) == len(PAIRS)
+  return TrainingBatches([pairs], [1.0], SHAPE, seed=7)
+
+
+@pytest.fixture(scope='module')
+def batches(plan, vocabulary) -> DropoutBatches:
+  return DropoutBatches(plan, vocabulary, 0.3, seed=7)
+
+
+def segmentations(batches, steps):
+  """The pairs of ids in some batches, with how often each comes."""
+  found = collections.Counter()
+  for step in steps:
+    batch = batches[step]
+    for row in zip(*batch, strict=True):
+      sides = [[tuple(tokens[segments == number].tolist())
+                for number in range(1, segments.max(initial=0) + 1)]
+               for tokens, segments in (row[:2], row[3:5])]
+      found.update(zip(*sides, strict=True))
+  return found
+
+
+def texts(found, vocabulary):
+  """The same by what they say."""
+  said = collections.Counter()
+  for (source, target), times in found.items():
+    assert source[-1] == target[-1] == EOS_ID
+    said[vocabulary.decode(source), vocabulary.decode(target)] += times
+  return said
+
+
+def epoch(batches, number):
+  """The steps of an epoch, which is one window where windows are not made small."""
+  size = batches.real if isinstance(batches, DropoutBatches) else batches.batches_in_epoch
+  return range(number * size, (number + 1) * size)
+
+
+def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
+  epochs = [segmentations(batches, epoch(batches, number)) for number in range(3)]
+  for each in epochs:
+    assert texts(each, vocabulary) == collections.Counter(PAIRS)
+  for one, other in itertools.combinations(epochs, 2):
+    assert len(one & other) < len(PAIRS) / 10
+  plain = encode_for_training(PAIRS, vocabulary, SHAPE.target_length)
+  mean = np.mean([len(source) for each in epochs for source, _ in each])
+  assert mean > 1.1 * plain.source.lengths.mean()
+
+
+def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):
+  whole = list(batches.iterate(0, 40))
+  fresh = DropoutBatches(plan, vocabulary, 0.3, seed=7)
+  for step in np.random.default_rng(1).permutation(40):
+    chex.assert_trees_all_equal(fresh[int(step)], whole[step])
+  chex.assert_trees_all_equal(list(fresh.iterate(31, 40)), whole[31:])
+
+
+def test_seeds_decide(plan, vocabulary, batches):
+  other = DropoutBatches(plan, vocabulary, 0.3, seed=8)
+  found = [segmentations(each, epoch(each, 0)) for each in (batches, other)]
+  assert texts(found[0], vocabulary) == texts(found[1], vocabulary)
+  assert len(found[0] & found[1]) < len(PAIRS) / 10
+
+
+def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
+  monkeypatch.setattr(bpe_dropout, '_WINDOW_PAIRS', 60)
+  batches = DropoutBatches(plan, vocabulary, 0.3, seed=7)
+  # Windows go on over the end of an epoch; as many epochs as make whole windows hold all.
+  epochs = next(n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0)
+  windows = epochs * plan.batches_in_epoch // batches.planned
+  found = segmentations(batches, range(windows * batches.real))
+  assert windows > epochs > 0
+  assert texts(found, vocabulary) == collections.Counter(dict.fromkeys(PAIRS, epochs))
+
+
+def test_rows_are_as_full_as_without(batches, plan):
+  def fill(each):
+    return np.mean([each[step].target_segments > 0 for step in epoch(each, 0)])
+  assert fill(batches) > fill(plan) - 0.1
+
+
+def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
+    plan, vocabulary, monkeypatch):
+  monkeypatch.setattr(bpe_dropout, '_SPARE', -0.1)
+  batches = DropoutBatches(plan, vocabulary, 0.3, seed=7)
+  found = segmentations(batches, epoch(batches, 0))
+  assert texts(found, vocabulary) == collections.Counter(PAIRS)
+
+
+def test_what_would_no_longer_fit_stays_whole(vocabulary):
+  shape = Shape(5, 40, 32)
+  pairs = encode_for_training(PAIRS, vocabulary, 32)
+  plan = TrainingBatches([pairs], [1.0], shape, seed=7)
+  batches = DropoutBatches(plan, vocabulary, 0.9, seed=7)
+  assert texts(segmentations(batches, epoch(batches, 0)), vocabulary).total() == len(pairs)
+
+
+def test_dropout_of_one_pair_is_a_function_of_its_seed(vocabulary):
+  ids = vocabulary.encode(PAIRS[3][0])
+  many = vocabulary.encode_with_dropout([ids] * 30, range(30), 0.5)
+  assert len(set(map(tuple, many))) > 10
+  assert many[::-1] == vocabulary.encode_with_dropout([ids] * 30, range(29, -1, -1), 0.5)
+  assert vocabulary.encode_with_dropout([ids], [4], 0.0) == [ids]
+  assert all(vocabulary.decode(each) == PAIRS[3][0] for each in many)
+  longest = vocabulary.encode_with_dropout([ids], [4], 1.0)[0]
+  assert len(longest) >= len(PAIRS[3][0])
+
+
+def test_a_generator_that_cannot_be_seeded_is_refused(plan, vocabulary, monkeypatch):
+  monkeypatch.setattr('sentencepiece.set_random_generator_seed', lambda seed: None)
+  with pytest.raises(UserError, match='whose generator can be seeded again'):
+    DropoutBatches(plan, vocabulary, 0.3, seed=7)
