@@ -13,7 +13,7 @@ from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.training import run_directory
-from transformer.training.checkpoints import Checkpoints
+from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.training.step import init_params
 
 
@@ -24,7 +24,7 @@ class Run(NamedTuple):
     config: the settings that it was trained with.
     vocabulary: its vocabulary.
     model: its shape.
-    params: its parameters.
+    params: its parameters; their moving average, if it was trained with one.
     steps: the checkpoints that the parameters come from, ascending; several if
       they are an average.
   """
@@ -76,7 +76,8 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     like = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here),
         jax.eval_shape(lambda: init_params(model, config.seed)))
-    params = checkpoints.average_params(steps, like)
+    params = checkpoints.average_params(
+        steps, like, AVERAGE if config.train.ema_decay else PARAMS)
   finally:
     checkpoints.close()
   return Run(config, vocabulary, model, params, steps)

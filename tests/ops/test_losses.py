@@ -210,3 +210,49 @@ def test_values_are_the_same_eager_jitted_differentiated_and_sharded(smoothing):
 def test_smoothing_out_of_range_is_refused(smoothing):
   with pytest.raises(ValueError, match=f'at least 0 and below 1; got {smoothing}'):
     smoothed_cross_entropy(*arrays(), smoothing)
+
+
+def naive_r_drop(x, output, targets, weights, smoothing, alpha):
+  """Liang et al., 2021, equations 2 to 4, for twins and halved: both passes, all at once."""
+  log_p, log_q = (jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output))
+                  for rows in (x[::2], x[1::2]))
+  divergence = (jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+                + jnp.sum(jnp.exp(log_q) * (log_q - log_p), axis=-1))
+  return (naive_loss(x, output, targets, weights, smoothing)
+          + alpha / 2 * jnp.sum(divergence * weights[::2]))
+
+
+def twins():
+  """Rows two by two: the same targets and weights from other outputs of the decoder."""
+  x, output, targets, weights = arrays()
+  return x, output, jnp.repeat(targets[::2], 2, axis=0), jnp.repeat(weights[::2], 2, axis=0)
+
+
+@pytest.mark.parametrize('count', [2, 6])
+@pytest.mark.parametrize('smoothing', [0.0, 0.1])
+def test_consistency_and_its_gradients_are_those_of_r_drop(monkeypatch, count, smoothing):
+  positions_at_once(monkeypatch, count)
+  given = twins()
+  found, wanted = (jax.value_and_grad(
+      lambda x, output, loss=loss: loss(x, output, *given[2:], smoothing, 3.0), (0, 1))(*given[:2])
+                   for loss in (chunked_loss, naive_r_drop))
+  chex.assert_trees_all_close(found, wanted, rtol=1e-5, atol=1e-5)
+  plain = smoothed_cross_entropy(*given, smoothing)
+  assert found[0] > plain['loss'] * 1.1
+  chex.assert_trees_all_close(smoothed_cross_entropy(*given, smoothing, 3.0)['nll'], plain['nll'],
+                              rtol=1e-6)
+
+
+def test_twins_that_agree_cost_nothing():
+  x, *rest = twins()
+  same = jnp.repeat(x[::2], 2, axis=0), *rest
+  chex.assert_trees_all_close(smoothed_cross_entropy(*same, 0.1, 5.0),
+                              smoothed_cross_entropy(*same, 0.1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(('rows', 'alpha', 'message'), [
+    (3, 1.0, 'every row needs a twin; got 3 rows'), (4, -1.0, 'consistency must be at least 0')])
+def test_twins_must_be_twins(rows, alpha, message):
+  x, output, targets, weights = arrays()
+  with pytest.raises(ValueError, match=message):
+    smoothed_cross_entropy(x[:rows], output, targets[:rows], weights[:rows], 0.1, alpha)

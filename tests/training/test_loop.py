@@ -12,7 +12,7 @@ import pytest
 
 from tests.training.conftest import NumberedBatches, Settings, make_batch
 from transformer.errors import UserError
-from transformer.training.checkpoints import Checkpoints
+from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.training.config import OptimizerConfig
 from transformer.training.loop import train
 from transformer.training.meter import Meter
@@ -50,7 +50,7 @@ def final_state(workdir):
   last = checkpoints.steps()[-1]
   found = checkpoints._manager.restore(last)
   checkpoints.close()
-  return {'params': found['params'], 'rest': found['rest'], 'history': found['history']}
+  return dict(found)
 
 
 @pytest.fixture(scope='module')
@@ -70,6 +70,28 @@ def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(model, uninterrupted, 
   chex.assert_trees_all_equal(final_state(tmp_path), final_state(whole))
   assert rows_of(tmp_path) == rows_of(whole)
   assert outcome == whole_outcome._replace(resumed_from={3: None, 7: 5, 11: 10}[fatal])
+
+
+def test_moving_average_is_resumed_and_is_what_is_evaluated(model, uninterrupted, tmp_path):
+  whole, parts = tmp_path / 'whole', tmp_path / 'parts'
+  run(model, whole, ema_decay=0.9)
+  with pytest.raises(InterruptedError):
+    run(model, parts, ema_decay=0.9, fatal=7)
+  run(model, parts, ema_decay=0.9)
+  state = final_state(whole)
+  chex.assert_trees_all_equal(final_state(parts), state)
+  assert rows_of(parts) == rows_of(whole)
+  plain = final_state(uninterrupted[0])
+  assert 'average' not in plain
+  chex.assert_trees_all_equal(state['params'], plain['params'])
+  assert rows_of(whole)[-1]['valid/bleu'] == float(
+      sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(state['average'])))
+  like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
+                      jax.eval_shape(lambda: init_params(model, 0)))
+  checkpoints = Checkpoints(whole / 'checkpoints', read_only=True)
+  for item in (PARAMS, AVERAGE):
+    chex.assert_trees_all_equal(checkpoints.restore_params(12, like, item), state[item])
+  checkpoints.close()
 
 
 def test_finished_run_is_left_alone(model, uninterrupted):

@@ -40,11 +40,12 @@ def initial(model):
   return jax.jit(lambda: init_params(model, 3))()
 
 
-def make(model, *, smoothing=0.1, seed=0, accumulate=1, config=CONSTANT):
+def make(model, *, smoothing=0.1, seed=0, accumulate=1, config=CONSTANT, r_drop=0.0,
+         ema_decay=0.0):
   optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
-  state = init_state(initial(model), optimizer)
+  state = init_state(initial(model), optimizer, averaged=ema_decay > 0)
   step = make_train_step(model, optimizer, label_smoothing=smoothing, seed=seed,
-                         accumulate=accumulate)
+                         accumulate=accumulate, r_drop=r_drop, ema_decay=ema_decay)
   return step, state
 
 
@@ -171,6 +172,47 @@ def test_updates_learn_to_copy():
   for _ in range(150):
     state, metrics = step(state, batch)
   assert float(metrics['nll'] / metrics['weight']) < 0.05
+
+
+def test_r_drop_without_dropout_is_the_plain_update():
+  model, batch = without_dropout(), make_batch(0)
+  (plain, metrics), (twice, both) = (
+      jax.jit(step)(state, batch)
+      for step, state in (make(model), make(model, r_drop=5.0)))
+  chex.assert_trees_all_close(both, metrics, rtol=1e-5)
+  chex.assert_trees_all_close(twice.params, plain.params, rtol=1e-3, atol=1e-5)
+
+
+def test_r_drop_draws_the_passes_together(model):
+  batch = make_batch(0)
+  losses = {}
+  for alpha in (0.0, 5.0):
+    step, state = make(model, r_drop=alpha)
+    step, kept = jax.jit(step), []
+    for _ in range(60):
+      state, _ = step(state, batch)
+    for key in range(8):
+      sums = batch_loss(model, state.params, batch, 0.1, jax.random.key(key), 1e-6)
+      more = batch_loss(model, state.params, batch, 0.1, jax.random.key(key), 1.0)
+      kept.append(float(more['loss'] - sums['loss']))
+    losses[alpha] = np.mean(kept)
+  assert 0 < losses[5.0] < losses[0.0] / 2
+
+
+def test_moving_average_follows_the_parameters(model):
+  step, state = make(model, ema_decay=0.75)
+  step = jax.jit(step)
+  wanted = state.params
+  for number in range(45):
+    state, _ = step(state, make_batch(number))
+    decay = min(0.75, (1 + number) / (10 + number))
+    wanted = jax.tree.map(lambda old, new, decay=decay: decay * old + (1 - decay) * new, wanted,
+                          state.params)
+  chex.assert_trees_all_close(state.average, wanted, rtol=1e-4, atol=1e-6)
+  assert state.best_params is state.average
+  plain_step, plain = make(model)
+  plain, _ = jax.jit(plain_step)(plain, make_batch(0))
+  assert plain.average is None and plain.best_params is plain.params
 
 
 def test_evaluation_has_neither_smoothing_nor_dropout(model):

@@ -12,6 +12,9 @@ import orbax.checkpoint as ocp
 from transformer.errors import UserError
 from transformer.training.step import TrainState
 
+# What a checkpoint holds the parameters, and their moving average, as.
+PARAMS, AVERAGE = 'params', 'average'
+
 
 def best_evaluation(evaluations: Sequence[dict[str, float]]) -> dict[str, float] | None:
   """The evaluation with the best validation BLEU, the first of equals; None if there is none."""
@@ -31,9 +34,10 @@ class _KeepStep:
 class Checkpoints:
   """The checkpoints under a directory: the latest few and the best.
 
-  A checkpoint holds the parameters, the rest of the training state, and the
-  history that decides on patience and on the best. It is written to a folder of
-  another name that is renamed when complete, so a half-written one is never seen.
+  A checkpoint holds the parameters, their moving average where a run keeps one,
+  the rest of the training state, and the history that decides on patience and on
+  the best. It is written to a folder of another name that is renamed when
+  complete, so a half-written one is never seen.
   """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 1, read_only: bool = False):
@@ -96,9 +100,11 @@ class Checkpoints:
     best = best_evaluation(history['evaluations'])
     self._best.step = best and best['step']
     rest = {'step': state.step, 'optimizer': state.optimizer}
+    items = {PARAMS: state.params, AVERAGE: state.average, 'rest': rest}
     self._manager.save(int(state.step), args=ocp.args.Composite(
-        params=ocp.args.StandardSave(state.params), rest=ocp.args.StandardSave(rest),
-        history=ocp.args.JsonSave(history)))
+        history=ocp.args.JsonSave(history), **{
+            name: ocp.args.StandardSave(item) for name, item in items.items()
+            if item is not None}))
 
   def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
     """Reads a whole checkpoint.
@@ -111,21 +117,23 @@ class Checkpoints:
       The state and its history.
     """
     rest = {'step': like.step, 'optimizer': like.optimizer}
-    found = self._read(step, params=ocp.args.StandardRestore(like.params),
-                       rest=ocp.args.StandardRestore(rest), history=ocp.args.JsonRestore())
-    return TrainState(found.rest['step'], found.params, found.rest['optimizer']), found.history
+    items = {PARAMS: like.params, AVERAGE: like.average, 'rest': rest}
+    found = self._read(step, history=ocp.args.JsonRestore(), **{
+        name: ocp.args.StandardRestore(item) for name, item in items.items() if item is not None})
+    return TrainState(found.rest['step'], found.params, found.rest['optimizer'],
+                      found.get(AVERAGE)), found.history
 
-  def restore_params(self, step: int, like):
-    """Reads the parameters of a checkpoint, and nothing else of it."""
-    return self._read(step, params=ocp.args.StandardRestore(like)).params
+  def restore_params(self, step: int, like, item: str = PARAMS):
+    """Reads the parameters of a checkpoint, or their moving average, and nothing else of it."""
+    return self._read(step, **{item: ocp.args.StandardRestore(like)})[item]
 
-  def average_params(self, steps: list[int], like):
-    """The mean of several checkpoints' parameters (section 6.1)."""
-    total = self.restore_params(steps[0], like)
+  def average_params(self, steps: list[int], like, item: str = PARAMS):
+    """The mean of several checkpoints' parameters (section 6.1), or of their moving averages."""
+    total = self.restore_params(steps[0], like, item)
     if len(steps) == 1:
       return total  # Nothing to divide, which would compile a program for every shape.
     for step in steps[1:]:
-      total = jax.tree.map(jnp.add, total, self.restore_params(step, like))
+      total = jax.tree.map(jnp.add, total, self.restore_params(step, like, item))
     return jax.tree.map(lambda leaf: leaf / len(steps), total)
 
   def _history(self, step: int) -> dict[str, Any]:

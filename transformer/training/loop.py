@@ -99,14 +99,16 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   sharding = jax.tree.map(lambda leaf: leaf.sharding, state)
   train_step = jax.jit(
       make_train_step(model, optimizer, label_smoothing=config.label_smoothing,
-                      seed=settings.seed, accumulate=settings.optimizer.accumulate),
+                      seed=settings.seed, accumulate=settings.optimizer.accumulate,
+                      r_drop=config.r_drop, ema_decay=config.ema_decay),
       in_shardings=(sharding, batch_sharding(mesh)),
       out_shardings=(sharding, replicated(mesh)), donate_argnums=0)
   eval_step = jax.jit(make_eval_step(model), in_shardings=(sharding.params, batch_sharding(mesh)))
 
   reporter = Reporter(workdir, start, config.steps)
   tracer = Tracer(Path(workdir) / TENSORBOARD, profile, reporter.say)
-  meter = Meter(history['meter'], rows * length, _utilisation(model, mesh.size))
+  meter = Meter(history['meter'], rows * length,
+                _utilisation(model, mesh.size, passes=2 if config.r_drop else 1))
   reporter.say(f'step {start}: {mesh.size} {jax.devices()[0].device_kind} device(s), '
                f'{sum(leaf.size for leaf in jax.tree.leaves(state.params)):,} parameters, '
                f'{rows} rows of {length} target positions a batch')
@@ -143,7 +145,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
       pending = None
       improved = False
       if evaluate:
-        values = _evaluate(eval_step, score, state.params, valid_batches)
+        values = _evaluate(eval_step, score, state.best_params, valid_batches)
         bleu = values['valid/bleu']
         improved = all(bleu > each['valid/bleu'] for each in history['evaluations'])
         history['evaluations'].append({'step': step, **values})
@@ -167,7 +169,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
 def _start(settings, model, optimizer, checkpoints, mesh, initial_params):
   """The state to go on from, its history, and the step of its checkpoint if it has one."""
   def new_state(params) -> TrainState:
-    return init_state(params, optimizer)
+    return init_state(params, optimizer, averaged=settings.train.ema_decay > 0)
 
   params_shape = jax.eval_shape(lambda: init_params(model, settings.seed))
   shape = jax.eval_shape(new_state, params_shape)
@@ -202,11 +204,12 @@ def _out_of_patience(evaluations, patience: int) -> bool:
   return len(evaluations) - 1 - best >= patience
 
 
-def _utilisation(model: Transformer, devices: int) -> Callable[[float, float], float] | None:
+def _utilisation(model: Transformer, devices: int,
+                 passes: int) -> Callable[[float, float], float] | None:
   """The share of the peak that source and target tokens a second take, if the peak is known."""
   peak = peak_flops(jax.devices()[0].device_kind)
   if peak is None:
     return None
   source, target = train_flops(model.config, model.vocabulary_size)
   return lambda source_speed, target_speed: (
-      (source * source_speed + target * target_speed) / (peak * devices))
+      passes * (source * source_speed + target * target_speed) / (peak * devices))

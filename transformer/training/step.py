@@ -19,11 +19,18 @@ class TrainState(NamedTuple):
     step: int32 scalar, updates made.
     params: the model's parameters, float32.
     optimizer: optax's state.
+    average: an exponential moving average of the parameters; None is none.
   """
 
   step: jax.Array
   params: Any
   optimizer: Any
+  average: Any = None
+
+  @property
+  def best_params(self):
+    """What is evaluated: the average, if there is one."""
+    return self.params if self.average is None else self.average
 
 
 def random_key(seed: int):
@@ -37,9 +44,12 @@ def init_params(model: Transformer, seed: int):
   return model.init(random_key(seed), side, side, side, side, side, side)['params']
 
 
-def init_state(params, optimizer: optax.GradientTransformation) -> TrainState:
-  """The state before the first update."""
-  return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+def init_state(params, optimizer: optax.GradientTransformation,
+               averaged: bool = False) -> TrainState:
+  """The state before the first update; with `averaged`, it keeps a moving average."""
+  # A copy, because the state's arrays are given away one by one.
+  average = jax.tree.map(jnp.copy, params) if averaged else None
+  return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), average)
 
 
 def shift_right(tokens_BT, positions_BT):
@@ -56,7 +66,8 @@ def shift_right(tokens_BT, positions_BT):
   return jnp.where(positions_BT == 0, BOS_ID, before_BT)
 
 
-def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float, dropout_key=None):
+def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float, dropout_key=None,
+               r_drop: float = 0.0):
   """Sums of the loss over a batch's real target tokens.
 
   Args:
@@ -65,10 +76,16 @@ def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float,
     batch: packed rows.
     label_smoothing: ε.
     dropout_key: turns dropout on.
+    r_drop: α; above 0, each row goes through the model twice, and each pass counts
+      half.
 
   Returns:
     The dict of `ops.losses.smoothed_cross_entropy`.
   """
+  weights_BT = (batch.target_segments > 0).astype(jnp.float32)
+  if r_drop:
+    # Twins are neighbours, so that a device that holds one holds the other.
+    batch, weights_BT = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), (batch, weights_BT / 2))
   x_BTD, output_ND = model.apply(
       {'params': params},
       batch.source_tokens, batch.source_segments, batch.source_positions,
@@ -76,12 +93,13 @@ def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float,
       batch.target_segments, batch.target_positions,
       deterministic=dropout_key is None,
       rngs=None if dropout_key is None else {'dropout': dropout_key})
-  return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, batch.target_segments > 0,
-                                label_smoothing)
+  return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, weights_BT,
+                                label_smoothing, r_drop)
 
 
 def make_train_step(model: Transformer, optimizer: optax.GradientTransformation, *,
-                    label_smoothing: float, seed: int, accumulate: int = 1) -> Callable:
+                    label_smoothing: float, seed: int, accumulate: int = 1, r_drop: float = 0.0,
+                    ema_decay: float = 0.0) -> Callable:
   """Builds the update.
 
   Args:
@@ -92,6 +110,10 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     accumulate: number of parts that a batch's rows are cut into, one forward and
       backward pass each. Sums are divided once, so the update is that of the
       whole batch.
+    r_drop: α of R-Drop (Liang et al., 2021); 0 is without.
+    ema_decay: decay of the moving average of the parameters, for a state that has
+      one; min(decay, (1 + n) / (10 + n)) after n updates, so that it soon forgets
+      where it began.
 
   Returns:
     A pure function (state, batch) -> (state, metrics). The metrics are float32
@@ -100,7 +122,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
   """
 
   def sums(params, batch, key):
-    totals = batch_loss(model, params, batch, label_smoothing, key)
+    totals = batch_loss(model, params, batch, label_smoothing, key, r_drop)
     return totals['loss'], totals
 
   gradient_of = jax.grad(sums, has_aux=True)
@@ -128,7 +150,12 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     params = optax.apply_updates(state.params, updates)
     metrics = {**totals, 'gradient_norm': optax.tree.norm(gradients),
                'source_tokens': jnp.sum(batch.source_segments > 0, dtype=jnp.float32)}
-    return TrainState(state.step + 1, params, optimizer_state), metrics
+    average = state.average
+    if average is not None:
+      n = state.step.astype(jnp.float32)
+      decay = jnp.minimum(ema_decay, (1.0 + n) / (10.0 + n))
+      average = jax.tree.map(lambda old, new: old + (1.0 - decay) * (new - old), average, params)
+    return TrainState(state.step + 1, params, optimizer_state, average), metrics
 
   return train_step
 
