@@ -56,7 +56,10 @@ def test_a_config_cannot_be_changed():
     ({'dropout': -0.1}, 'model.dropout must be at least 0 and below 1; got -0.1'),
     ({'dropout': float('nan')}, 'model.dropout must be at least 0 and below 1; got nan'),
     ({'norm': 'rms'}, "model.norm must be one of post, pre; got 'rms'"),
-    ({'positions': 'rotary'}, "model.positions must be one of sinusoidal, learned; got 'rotary'"),
+    ({'positions': 'none'},
+     "model.positions must be one of sinusoidal, learned, rotary, relative; got 'none'"),
+    ({'positions': 'rotary', 'key_dim': 7}, 'model.positions=rotary needs an even key_dim; got 7'),
+    ({'activation': 'tanh'}, "model.activation must be one of relu, gelu, swiglu; got 'tanh'"),
     ({'attention': 'flash'}, "model.attention must be one of reference, cudnn; got 'flash'"),
     ({'dtype': 'int8'}, "model.dtype must be one of float32, bfloat16; got 'int8'"),
     ({'attention': 'cudnn'},
@@ -95,17 +98,21 @@ def test_the_base_model_of_the_paper_has_63_million_parameters():
     {'norm': 'pre'}, {'positions': 'learned'}, {'share_embeddings': False},
     {'tie_output': False},
     {'norm': 'pre', 'positions': 'learned', 'share_embeddings': False, 'tie_output': False},
+    {'activation': 'swiglu'}, {'norm': 'pre', 'rms_norm': True}, {'query_key_norm': True},
+    {'positions': 'relative'}, {'positions': 'rotary', 'key_dim': 8},
 ])
 def test_parameters_are_counted_by_hand(changed):
   c = ModelConfig(**SIZES | changed)
   d, h, k, v = c.model_dim, c.num_heads, c.head_key_dim, c.head_value_dim
   attention = 2 * (d * h * k + h * k) + (d * h * v + h * v) + (h * v * d + d)
-  feed_forward = (d * F + F) + (F * d + d)
-  norm = 2 * d
+  attention += 2 * k * c.query_key_norm
+  feed_forward = 3 * d * F if c.activation == 'swiglu' else (d * F + F) + (F * d + d)
+  norm = d if c.rms_norm else 2 * d
   layer = (attention + feed_forward + 2 * norm) + (2 * attention + feed_forward + 3 * norm)
   tables = 1 + (not c.share_embeddings) + (not c.tie_output)
   wanted = c.num_layers * layer + tables * N * d
   wanted += 2 * norm * (c.norm == 'pre') + 2 * 31 * d * (c.positions == 'learned')
+  wanted += 2 * 32 * h * (c.positions == 'relative')
   assert count(c, N) == wanted
 
 

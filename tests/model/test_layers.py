@@ -1,6 +1,7 @@
 """Each layer is its formula in section 3, and caches change nothing."""
 
 import dataclasses
+import math
 
 import chex
 import flax.linen as nn
@@ -10,19 +11,18 @@ import numpy as np
 import pytest
 
 from transformer.model import layers
+from transformer.model.attention import MultiHeadAttention, Placement
 from transformer.model.config import ModelConfig
 from transformer.model.layers import (
-  Cache,
   Dropout,
   Embedding,
   FeedForward,
-  MultiHeadAttention,
   Positions,
   Residual,
 )
 from transformer.model.transformer import EncoderLayer
-from transformer.ops.masks import causal_mask, lineage_mask
 from transformer.ops.positions import sinusoidal_positions
+from transformer.ops.residual import residual
 
 B, H, W, K, V, D, F, S, T, N = 2, 3, 5, 7, 11, 13, 17, 19, 23, 37
 CONFIG = ModelConfig(num_layers=2, model_dim=D, ff_dim=F, num_heads=H, key_dim=K, value_dim=V,
@@ -43,113 +43,22 @@ def randomised(variables):
   return jax.tree.map(lambda x: x + jnp.asarray(rng.normal(size=x.shape) * 0.3, x.dtype), variables)
 
 
-class Attend(nn.Module):
-  """Attention as the encoder and decoder use it: project keys and values, then attend."""
-
-  config: ModelConfig
-
-  def setup(self):
-    self.attention = MultiHeadAttention(self.config)
-
-  def __call__(self, x_BTD, y_BSD, mask_BTS=None):
-    return self.attention(x_BTD, self.attention.keys_values(y_BSD), mask_BTS)
-
-  def extend(self, x_BWD, cache, mask_BWS, index):
-    return self.attention.extend(x_BWD, cache, mask_BWS, index)
-
-  def attend_to_cache(self, x_BWD, y_BSD, mask_BWS):
-    return self.attention.attend(x_BWD, self.attention.cache(y_BSD), mask_BWS)
-
-
-@pytest.fixture(scope='module')
-def attend():
-  module = Attend(CONFIG)
-  variables = randomised(jax.jit(module.init)(jax.random.key(0), normal(1, 2, D), normal(1, 3, D)))
-  return module, variables
-
-
-def test_multi_head_attention_is_its_formula(attend):
-  module, variables = attend
-  x, y = normal(B, T, D), normal(B, S, D, seed=1)
-  mask = np.random.default_rng(2).random((B, T, S)) < 0.5
-  mask[..., 0] = True
-  p = jax.tree.map(lambda x: np.asarray(x, np.float64), variables['params']['attention'])
-  wanted = np.tile(p['output']['bias'], (B, T, 1))
-  for h in range(H):
-    q, k, v = (np.asarray(z) @ p[name]['kernel'][:, h] + p[name]['bias'][h]
-               for name, z in (('query', x), ('key', y), ('value', y)))
-    scores = np.where(mask, q @ k.swapaxes(-1, -2) / np.sqrt(K), -np.inf)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    wanted += weights / weights.sum(-1, keepdims=True) @ v @ p['output']['kernel'][h]
-  chex.assert_trees_all_close(module.apply(variables, x, y, jnp.asarray(mask)),
-                              wanted.astype(np.float32), rtol=1e-4, atol=1e-5)
-
-
-def test_eager_jit_vmap_and_pmap_agree_on_attention(attend):
-  module, variables = attend
-  x, y = normal(B, T, D), normal(B, S, D, seed=1)
-
-  def apply(x, y):
-    return module.apply(variables, x, y)
-
-  eager = apply(x, y)
-  for lifted in (jax.jit(apply), jax.vmap(apply), jax.pmap(apply)):
-    chex.assert_trees_all_close(lifted(x, y), eager, rtol=1e-5, atol=1e-5)
-  chex.assert_trees_all_close(apply(x[None], y[None]), eager[None], rtol=1e-5, atol=1e-5)
-
-
-def test_attention_to_a_cache_is_attention(attend):
-  module, variables = attend
-  x, y = normal(B, W, D), normal(B, S, D, seed=1)
-  mask = jnp.asarray(np.random.default_rng(2).random((B, W, S)) < 0.5).at[1, 3].set(False)
-  wanted = module.apply(variables, x, y, mask)
-  cached = jax.jit(lambda *given: module.apply(variables, *given, method='attend_to_cache'))
-  chex.assert_trees_all_close(cached(x, y, mask), wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
-  module, variables = attend
-  x = normal(B, W, T, D)
-  wanted = jax.jit(module.apply)(variables, x, x, causal_mask(T))
-  # What lies ahead in a cache is not read.
-  cache = Cache(jnp.full((B, H, K, T * W), 9.0), jnp.full((B, H, T * W, V), 9.0))
-  extend = jax.jit(lambda *given: module.apply(variables, *given, method='extend'))
-  lineage = jnp.broadcast_to(jnp.arange(W)[:, None], (B, W, T))
-  for index in range(T):
-    before = cache
-    out, cache = extend(x[:, :, index], cache, lineage_mask(lineage, index), jnp.int32(index))
-    chex.assert_trees_all_close(out, wanted[:, :, index], rtol=1e-4, atol=1e-5)
-    untouched = np.arange(T * W) // W != index
-    for axis, old, new in ((-1, before.keys, cache.keys), (-2, before.values, cache.values)):
-      np.testing.assert_array_equal(np.compress(untouched, new, axis),
-                                    np.compress(untouched, old, axis))
-
-
-def test_more_room_keeps_what_a_cache_holds():
-  cache = Cache(normal(B, H, K, 4), normal(B, H, 4, V))
-  larger = cache.with_room(7)
-  chex.assert_shape((larger.keys, larger.values), [(B, H, K, 7), (B, H, 7, V)])
-  chex.assert_trees_all_equal((larger.keys[..., :4], larger.values[:, :, :4]), tuple(cache))
-  assert not np.any(larger.keys[..., 4:]) and not np.any(larger.values[:, :, 4:])
-
-
-def test_the_config_chooses_the_kernel(monkeypatch):
-  same = config(key_dim=8, value_dim=8, dtype='bfloat16')
-  x, y = normal(B, T, D), normal(B, S, D, seed=1)
-  variables = Attend(same).init(jax.random.key(0), x, y)
-  wanted = Attend(same).apply(variables, x, y)
-  plain = jax.nn.dot_product_attention
-  calls = []
-
-  def kernel(*given, mask, implementation):
-    calls.append(implementation)
-    return plain(*given, mask=mask, implementation='xla')
-
-  monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel)
-  fused = Attend(dataclasses.replace(same, attention='cudnn')).apply(variables, x, y)
-  assert calls == ['cudnn']
-  assert fused.dtype == jnp.bfloat16
-  chex.assert_trees_all_close(fused.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.05)
+@pytest.mark.parametrize('activation', ['gelu', 'swiglu'])
+def test_later_activations_are_their_formulas(activation):
+  module, x = FeedForward(config(activation=activation)), normal(B, T, D)
+  variables = randomised(module.init(jax.random.key(0), x))
+  p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables['params'])
+  x64 = np.asarray(x, np.float64)
+  if activation == 'gelu':
+    inner = x64 @ p['inner']['kernel'] + p['inner']['bias']
+    inner *= (1 + np.vectorize(math.erf)(inner / np.sqrt(2))) / 2
+    wanted = inner @ p['outer']['kernel'] + p['outer']['bias']
+  else:
+    chex.assert_shape([p['inner']['kernel'], p['gate']['kernel']], (D, F))
+    assert all(set(each) == {'kernel'} for each in p.values())
+    inner = x64 @ p['inner']['kernel']
+    wanted = (inner / (1 + np.exp(-inner)) * (x64 @ p['gate']['kernel'])) @ p['outer']['kernel']
+  chex.assert_trees_all_close(module.apply(variables, x), np.float32(wanted), rtol=1e-4, atol=1e-5)
 
 
 def test_feed_forward_is_its_formula_at_every_position_alike():
@@ -172,8 +81,7 @@ class Join(nn.Module):
 
   @nn.compact
   def __call__(self, x, factor=2.0):
-    residual = Residual(self.config)
-    return residual.join(x, factor * residual.enter(x), deterministic=True)
+    return Residual(self.config)(x, lambda h: factor * h, deterministic=True)
 
 
 def layer_norm(x, p):
@@ -194,12 +102,53 @@ def test_the_norm_is_after_the_sum_or_on_the_way_into_the_sublayer(norm):
 
 
 @pytest.mark.parametrize('norm', ['post', 'pre'])
+def test_a_block_is_attention_then_feed_forward_each_with_residual_and_norm(norm):
+  module, x = EncoderLayer(config(norm=norm)), normal(B, S, D)
+  given = jnp.ones((S, S), bool), Placement(jnp.arange(S), None)
+  variables = randomised(jax.jit(module.init, static_argnames='deterministic')(
+      jax.random.key(0), x, *given, deterministic=True))
+  p = variables['params']
+
+  def attend(h):
+    bound = MultiHeadAttention(module.config).bind({'params': p['self_attention']})
+    return bound(h, bound.keys_values(h))
+
+  def feed(h):
+    return FeedForward(module.config).apply({'params': p['feed_forward']}, h)
+
+  wanted = x
+  for name, sublayer in (('self_attention', attend), ('feed_forward', feed)):
+    scales = p[f'{name}_residual']['layer_norm']
+    if norm == 'pre':
+      wanted = wanted + sublayer(np.float32(layer_norm(wanted, scales)))
+    else:
+      wanted = np.float32(layer_norm(wanted + sublayer(wanted), scales))
+  chex.assert_trees_all_close(module.apply(variables, x, *given, deterministic=True), wanted,
+                              rtol=1e-3, atol=1e-4)
+
+
+def test_a_place_that_is_none_is_refused():
+  with pytest.raises(ValueError, match="place must be one of post, pre; got 'both'"):
+    residual(jnp.ones(3), lambda x: x, lambda x: x, 'both')
+
+
+def test_rms_norm_divides_by_the_root_mean_square_and_subtracts_nothing():
+  module, x = Join(config(rms_norm=True)), 2.0 + normal(B, T, D)
+  variables = randomised(module.init(jax.random.key(0), x))
+  p = variables['params']['Residual_0']['layer_norm']
+  assert set(p) == {'scale'}
+  x64 = 3.0 * np.asarray(x, np.float64)
+  wanted = x64 / np.sqrt(np.mean(x64 ** 2, -1, keepdims=True) + 1e-6) * np.asarray(p['scale'])
+  chex.assert_trees_all_close(module.apply(variables, x), np.float32(wanted), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('norm', ['post', 'pre'])
 def test_only_a_post_norm_layer_gives_a_normalised_stream(norm):
   module, x = EncoderLayer(config(norm=norm)), 3.0 + 5.0 * normal(B, S, D)
-  mask = jnp.ones((S, S), bool)
+  mask, placement = jnp.ones((S, S), bool), Placement(jnp.arange(S), None)
   variables = jax.jit(module.init, static_argnames='deterministic')(
-      jax.random.key(0), x, mask, deterministic=True)
-  out = module.apply(variables, x, mask, deterministic=True)
+      jax.random.key(0), x, mask, placement, deterministic=True)
+  out = module.apply(variables, x, mask, placement, deterministic=True)
   mean, variance = jnp.mean(out, -1), jnp.var(out, -1)
   if norm == 'post':
     chex.assert_trees_all_close((mean, variance), (jnp.zeros((B, S)), jnp.ones((B, S))), atol=1e-4)
@@ -221,6 +170,16 @@ def test_embeddings_are_scaled_by_the_root_of_the_width_before_positions_are_add
   assert out.dtype == jnp.dtype(dtype)
   chex.assert_trees_all_close(out.astype(jnp.float32), table[tokens] * D ** 0.5 + positions,
                               rtol=1e-6 if dtype == 'float32' else 0.01, atol=0.03)
+
+
+@pytest.mark.parametrize('kind', ['rotary', 'relative'])
+def test_positions_that_attention_is_told_of_are_not_added_to_embeddings(kind):
+  changed = config(positions=kind, key_dim=8)
+  assert Positions(changed).apply({}, jnp.arange(5), 5) is None
+  module, tokens = Embedding(changed, N), jnp.asarray([3, 5])
+  variables = module.init(jax.random.key(0), tokens, None, deterministic=True)
+  chex.assert_trees_all_close(module.apply(variables, tokens, None, deterministic=True),
+                              variables['params']['table'][tokens] * D ** 0.5, rtol=1e-6)
 
 
 @pytest.mark.parametrize('kind', ['sinusoidal', 'learned'])

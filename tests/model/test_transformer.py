@@ -11,13 +11,18 @@ import pytest
 from transformer.data.batch import BOS_ID
 from transformer.model import layers
 
-B, H, W, K, V, D, S, T, N = 2, 3, 5, 7, 11, 13, 19, 23, 37
+B, H, W, V, D, S, T, N = 2, 3, 5, 11, 13, 19, 23, 37
 VARIANTS = [{'norm': 'post'}, {'norm': 'pre', 'positions': 'learned'}]
 UNTIED = {'share_embeddings': False, 'tie_output': False}
+MODERN = {'norm': 'pre', 'rms_norm': True, 'activation': 'swiglu', 'query_key_norm': True,
+          'positions': 'rotary', 'key_dim': 8}
+RELATIVE = {'positions': 'relative', 'activation': 'gelu'}
 variants = pytest.mark.parametrize('variant', VARIANTS, ids=['post', 'pre_learned'])
+all_variants = pytest.mark.parametrize('variant', [*VARIANTS, MODERN, RELATIVE],
+                                       ids=['post', 'pre_learned', 'modern', 'relative'])
 
 
-@variants
+@all_variants
 def test_eager_jit_vmap_and_pmap_agree(build, batch, variant):
   tiny = build(**variant, num_layers=1)
 
@@ -30,7 +35,7 @@ def test_eager_jit_vmap_and_pmap_agree(build, batch, variant):
     chex.assert_trees_all_close(lifted(*batch), jitted, rtol=1e-4, atol=1e-5)
 
 
-@variants
+@all_variants
 def test_packing_and_the_amount_of_padding_change_nothing(build, pack, pair, variant):
   tiny = build(**variant)
   first, second = pair(5, 7, 0), pair(11, 13, 1)
@@ -43,7 +48,7 @@ def test_packing_and_the_amount_of_padding_change_nothing(build, pack, pair, var
   chex.assert_trees_all_close(tight[0], alone[0, :7], rtol=1e-4, atol=1e-5)
 
 
-@variants
+@all_variants
 def test_other_segments_padding_and_neighbours_change_not_a_bit(build, batch, variant):
   tiny = build(**variant)
   before = tiny.forward(tiny.params, *batch)
@@ -61,7 +66,7 @@ def test_other_segments_padding_and_neighbours_change_not_a_bit(build, batch, va
         assert np.all(np.any(old[others] != new[others], axis=-1))
 
 
-@variants
+@all_variants
 def test_future_targets_cannot_change_past_outputs(build, pack, variant):
   tiny = build(**variant, **UNTIED, num_layers=1)
   inputs = np.arange(5, 5 + T)  # every input is another token, so a row of the table is a place
@@ -94,11 +99,9 @@ def test_permuting_the_source_with_its_positions_permutes_its_encoding(build, va
   assert np.max(np.abs(in_place - encoded[:, order])) > 0.1
 
 
-@pytest.mark.parametrize('norm', ['post', 'pre'])
-@pytest.mark.parametrize('positions', ['sinusoidal', 'learned'])
-def test_cached_decoding_is_teacher_forcing_however_hypotheses_descend(
-    build, pack, pair, norm, positions):
-  tiny = build(norm=norm, positions=positions)
+@all_variants
+def test_cached_decoding_is_teacher_forcing_however_hypotheses_descend(build, pack, pair, variant):
+  tiny = build(**variant)
   sources = [pair(length, 1, length)[0] for length in (5, 17)]
   rng = np.random.default_rng(0)
 
@@ -116,7 +119,8 @@ def test_cached_decoding_is_teacher_forcing_however_hypotheses_descend(
   memory = jax.jit(lambda *given: apply(apply(*given, method='encode'),
                                         method='cache_memory'))(*encoder_side)
   cache = apply((B,), W, T, method='empty_cache')
-  chex.assert_shape([layer.keys for layer in cache], (B, H, K, T * W))
+  key_dim = tiny.model.config.head_key_dim
+  chex.assert_shape([layer.keys for layer in cache], (B, H, key_dim, T * W))
   chex.assert_shape([layer.values for layer in cache], (B, H, T * W, V))
   lineage_BWT = jnp.zeros((B, W, T), jnp.int32)
   step = jax.jit(lambda *given: apply(*given, method='step'))
@@ -131,6 +135,18 @@ def test_cached_decoding_is_teacher_forcing_however_hypotheses_descend(
                                           cache, memory, encoder_side[0] > 0)
     wanted_BWTN, _ = teacher_forced(inputs_BWT)
     chex.assert_trees_all_close(logits_BWN, wanted_BWTN[:, :, index], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize('positions', ['rotary', 'relative'])
+def test_attention_that_is_told_of_positions_knows_their_order(build, batch, positions):
+  tiny = build(positions=positions, key_dim=8)
+  tokens, segments, places = batch[:3]
+  swapped = tokens.copy()
+  swapped[0, [1, 3]] = tokens[0, [3, 1]]
+  assert tokens[0, 1] != tokens[0, 3]
+  one, other = (tiny.encode(tiny.params, each, segments, places) for each in (tokens, swapped))
+  # Without positions, the other tokens of the sentence would not notice.
+  assert np.max(np.abs(one[0, [0, 2, 4]] - other[0, [0, 2, 4]])) > 0.01
 
 
 def test_learned_positions_bound_a_sentence_and_not_the_row_that_it_is_packed_in(
@@ -238,7 +254,7 @@ def test_tables_are_shared_exactly_where_the_config_says(build, batch, share, ti
   chex.assert_trees_all_close(logits, decoded @ table.T, rtol=1e-4, atol=1e-4)
 
 
-@variants
+@all_variants
 def test_activations_are_16_bit_and_all_else_is_float32(build, batch, variant):
   tiny = build(**variant, dtype='bfloat16')
   assert {leaf.dtype for leaf in jax.tree.leaves(tiny.params)} == {jnp.dtype('float32')}

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from transformer.ops import attention
-from transformer.ops.attention import dot_product_attention, masked_softmax
+from transformer.ops.attention import (
+  cached_attention,
+  dot_product_attention,
+  masked_softmax,
+)
 
 T, S, H, K, V = 5, 7, 3, 11, 13
 EMPTY = 2  # the query that may attend to nothing
@@ -89,6 +93,34 @@ def test_what_long_sequences_keep_for_the_gradient_grows_with_their_length_alone
   assert kept(4096) < 3 * kept(2048)
   # All weights at once would be heads · T² · 4 bytes.
   assert kept(4096) < 0.5 * 2 * 4096 ** 2 * 4
+
+
+@pytest.mark.parametrize('implementation', ['reference', 'by parts', 'cudnn', 'cached'])
+def test_a_bias_is_added_to_the_scores(monkeypatch, implementation):
+  monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel_on_a_cpu)
+  q, k, v, mask = arrays(value_dim=K)
+  bias = 3.0 * jnp.asarray(np.random.default_rng(9).normal(size=(H, T, S)), jnp.float32)
+  # The same scores without a bias: queries and keys with dims of their own for it.
+  picks = jnp.broadcast_to(jnp.eye(T)[:, None], (3, T, H, T))
+  told = jnp.broadcast_to(jnp.moveaxis(bias, 2, 0), (3, S, H, T))
+  scale = (K + T) ** 0.5
+  wanted = dot_product_attention(
+      jnp.concatenate([q * (scale / K ** 0.5), picks * scale], -1), jnp.concatenate([k, told], -1),
+      v, mask)
+  if implementation == 'by parts':
+    monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', 2)
+  if implementation == 'cached':
+    found = cached_attention(q, jnp.moveaxis(k, 1, -1), jnp.swapaxes(v, 1, 2), mask, bias)
+  else:
+    kernel = 'cudnn' if implementation == 'cudnn' else 'reference'
+    found = dot_product_attention(q, k, v, mask, bias, implementation=kernel)
+  chex.assert_trees_all_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_bias_of_another_shape_is_refused():
+  q, k, v, mask = arrays()
+  with pytest.raises(ValueError, match=rf'the bias must be \[H, T, S\] = \({H}, {T}, {S}\)'):
+    dot_product_attention(q, k, v, mask, jnp.zeros((H, S, T)))
 
 
 def test_permuting_queries_permutes_the_rows():
@@ -202,11 +234,11 @@ def test_masked_softmax_of_16_bit_scores_is_made_in_float32():
     chex.assert_trees_all_equal(masked_softmax(scores, mask), exact)
 
 
-def kernel_on_a_cpu(q, k, v, *, mask, implementation):
+def kernel_on_a_cpu(q, k, v, *, bias, mask, implementation):
   """What the fused kernel computes: a mean of the values where nothing may be attended to."""
   assert implementation == 'cudnn'
   chex.assert_rank([q, k, v], 4)
-  return plain_attention(q, k, v, mask=mask, implementation='xla')
+  return plain_attention(q, k, v, bias=bias, mask=mask, implementation='xla')
 
 
 plain_attention = jax.nn.dot_product_attention

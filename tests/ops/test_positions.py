@@ -1,12 +1,19 @@
-"""Sinusoidal encodings are section 3.5's, entry by entry."""
+"""Positions are what their papers say: sinusoidal entry by entry, rotary, and T5's buckets."""
 
 import math
 
 import chex
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.ops.positions import sinusoidal_positions
+from transformer.ops.positions import (
+  relative_buckets,
+  rotate,
+  sinusoidal_positions,
+  sinusoidal_shift,
+)
 
 LENGTH, EVEN, ODD = 29, 14, 11
 
@@ -31,18 +38,16 @@ def test_far_positions_are_as_exact_as_near_ones():
     assert table[far, d] == pytest.approx(wanted, abs=1e-7), d
 
 
-@pytest.mark.parametrize('shift', [1, 5, 13])
-@pytest.mark.parametrize('dim', [EVEN, ODD])
-def test_a_shift_is_one_linear_map_the_same_for_all_positions(shift, dim):
-  table = sinusoidal_positions(LENGTH, dim).astype(np.float64)
-  paired = dim - dim % 2
-  rotation = np.zeros((paired, paired))
-  for d in range(0, paired, 2):
-    angle = shift / 10_000 ** (d / dim)
-    rotation[d:d + 2, d:d + 2] = [[math.cos(angle), math.sin(angle)],
-                                  [-math.sin(angle), math.cos(angle)]]
-  chex.assert_trees_all_close(table[shift:, :paired], table[:-shift, :paired] @ rotation.T,
-                              atol=5e-7)
+@pytest.mark.parametrize('shift', [0, 1, 5, 13, -2])
+def test_a_shift_is_one_linear_map_the_same_for_all_positions(shift):
+  table = sinusoidal_positions(LENGTH, EVEN).astype(np.float64)
+  matrix = sinusoidal_shift(shift, EVEN)
+  first = max(-shift, 0)
+  moved = table[first + shift:LENGTH + shift][:LENGTH - abs(shift)]
+  chex.assert_trees_all_close(moved, table[first:][:len(moved)] @ matrix.T, atol=5e-7)
+  chex.assert_trees_all_close(matrix @ matrix.T, np.eye(EVEN), atol=1e-12)
+  chex.assert_trees_all_close(matrix @ sinusoidal_shift(3, EVEN), sinusoidal_shift(shift + 3, EVEN),
+                              atol=1e-12)
 
 
 def test_every_position_has_the_same_length_and_no_two_are_equal():
@@ -56,3 +61,59 @@ def test_every_position_has_the_same_length_and_no_two_are_equal():
 def test_a_longer_table_begins_with_the_shorter_one(dim):
   chex.assert_trees_all_equal(sinusoidal_positions(LENGTH, dim)[:13],
                               sinusoidal_positions(13, dim))
+
+
+T, H, K = 7, 3, 10
+
+
+def heads(seed):
+  return jnp.asarray(np.random.default_rng(seed).normal(size=(2, T, H, K)), jnp.float32)
+
+
+def test_rotary_turns_pairs_of_dims_by_the_published_angles():
+  x, places = heads(0), jnp.asarray([[0, 1, 2, 3, 0, 1, 2], [5, 5, 40, 3, 1, 0, 2]])
+  found = rotate(x, places)
+  for b, t, h, i in np.ndindex(2, T, H, K // 2):
+    angle = float(places[b, t]) / 10_000 ** (2 * i / K)
+    wanted = complex(x[b, t, h, 2 * i], x[b, t, h, 2 * i + 1]) * np.exp(1j * angle)
+    assert complex(found[b, t, h, 2 * i], found[b, t, h, 2 * i + 1]) == pytest.approx(
+        wanted, abs=1e-5)
+  chex.assert_trees_all_equal(rotate(x, jnp.zeros(T)), x)
+  chex.assert_trees_all_close(jax.vmap(rotate)(x, places), found, atol=1e-6)
+  assert rotate(x.astype(jnp.bfloat16), places).dtype == jnp.bfloat16
+
+
+def test_rotary_products_depend_on_distances_alone():
+  q, k, places = heads(1), heads(2), jnp.arange(T)
+
+  def products(shift):
+    return jnp.einsum('BTHK,BSHK->BHTS', rotate(q, places + shift), rotate(k, places + shift))
+
+  chex.assert_trees_all_close(products(50), products(0), atol=1e-4)
+  moved = jnp.einsum('BTHK,BSHK->BHTS', rotate(q, places + 1), rotate(k, places))
+  assert np.max(np.abs(moved - products(0))) > 0.1
+
+
+def published_bucket(distance, bidirectional):
+  """T5's appendix in plain Python: 32 buckets, distances up to 128."""
+  size, first = 32, 0
+  if bidirectional:
+    size = 16
+    first = 16 if distance > 0 else 0
+    away = abs(distance)
+  else:
+    away = max(-distance, 0)
+  if away < size // 2:
+    return first + away
+  log = math.log(away / (size // 2)) / math.log(128 / (size // 2))
+  return first + min(size // 2 + int(log * (size - size // 2) + 1e-6), size - 1)
+
+
+@pytest.mark.parametrize('bidirectional', [True, False])
+def test_distances_fall_into_t5s_buckets(bidirectional):
+  distances = np.arange(-300, 301)
+  found = relative_buckets(jnp.asarray(distances), bidirectional=bidirectional)
+  assert found.dtype == jnp.int32
+  np.testing.assert_array_equal(
+      found, [published_bucket(int(each), bidirectional) for each in distances])
+  assert set(found.tolist()) == set(range(32)) - ({16} if bidirectional else set())

@@ -5,7 +5,8 @@ import dataclasses
 from transformer.errors import UserError
 
 NORMS = ('post', 'pre')
-POSITIONS = ('sinusoidal', 'learned')
+POSITIONS = ('sinusoidal', 'learned', 'rotary', 'relative')
+ACTIVATIONS = ('relu', 'gelu', 'swiglu')
 ATTENTIONS = ('reference', 'cudnn')
 DTYPES = ('float32', 'bfloat16')
 
@@ -18,6 +19,10 @@ class ModelConfig:
     num_layers: layers in the encoder, and as many in the decoder.
     model_dim: width of the residual stream, d_model.
     ff_dim: inner width of the feed-forward sublayer, d_ff.
+    activation: of the feed-forward sublayer: `relu`, as published; `gelu`
+      (Hendrycks and Gimpel, 2016); or `swiglu`, swish(x W) ⊙ x V in its place,
+      without biases (Shazeer, 2020, "GLU Variants Improve Transformer"), which has
+      three matrices where the others have two.
     num_heads: attention heads, h.
     key_dim: width of a head's queries and keys, d_k; None is model_dim / num_heads.
     value_dim: width of a head's values, d_v; None is model_dim / num_heads.
@@ -25,7 +30,15 @@ class ModelConfig:
       positions (section 5.4).
     norm: `post`, layer norm after the residual sum, as published; or `pre`, on
       the way into each sublayer, with one more at the end of each stack.
-    positions: `sinusoidal`, as published, or `learned`.
+    rms_norm: divide by the root mean square and nothing else, in place of layer
+      norm (Zhang and Sennrich, 2019).
+    query_key_norm: normalise the queries and keys of each head by their root mean
+      square before they meet (after Henry et al., 2020, "Query-Key Normalization for
+      Transformers"); a learned scale for each dim keeps their size free.
+    positions: `sinusoidal`, as published; `learned`; `rotary`, queries and keys of
+      self-attention turned by their positions (Su et al., 2021); or `relative`, a
+      bias for each head and distance added to the scores of self-attention, shared
+      by the layers of a stack (Raffel et al., 2020).
     max_positions: the most positions that `learned` has room for.
     share_embeddings: one table for source and target tokens (section 3.4).
     tie_output: the target table is the output projection too (section 3.4).
@@ -39,11 +52,14 @@ class ModelConfig:
   num_layers: int = 6
   model_dim: int = 512
   ff_dim: int = 2048
+  activation: str = 'relu'
   num_heads: int = 8
   key_dim: int | None = None
   value_dim: int | None = None
   dropout: float = 0.1
   norm: str = 'post'
+  rms_norm: bool = False
+  query_key_norm: bool = False
   positions: str = 'sinusoidal'
   max_positions: int = 1024
   share_embeddings: bool = True
@@ -65,11 +81,13 @@ class ModelConfig:
         raise UserError(f'model.{name} must be at least 1; got {width}')
     if not 0.0 <= self.dropout < 1.0:
       raise UserError(f'model.dropout must be at least 0 and below 1; got {self.dropout}')
-    for name, choices in (('norm', NORMS), ('positions', POSITIONS), ('attention', ATTENTIONS),
-                          ('dtype', DTYPES)):
+    for name, choices in (('activation', ACTIVATIONS), ('norm', NORMS), ('positions', POSITIONS),
+                          ('attention', ATTENTIONS), ('dtype', DTYPES)):
       if getattr(self, name) not in choices:
         raise UserError(f'model.{name} must be one of {", ".join(choices)}; '
                         f'got {getattr(self, name)!r}')
+    if self.positions == 'rotary' and self.head_key_dim % 2:
+      raise UserError(f'model.positions=rotary needs an even key_dim; got {self.head_key_dim}')
     if self.attention == 'cudnn':
       self._check_cudnn()
 

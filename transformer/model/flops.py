@@ -22,7 +22,7 @@ def train_flops(config: ModelConfig, vocabulary_size: int) -> tuple[float, float
   # Queries and the output take as many weights as keys and values do.
   projections = config.model_dim * config.num_heads * (
       config.head_key_dim + config.head_value_dim)
-  feed_forward = 2 * config.model_dim * config.ff_dim
+  feed_forward = (3 if config.activation == 'swiglu' else 2) * config.model_dim * config.ff_dim
   encoder_layer = 2 * projections + feed_forward
   source = config.num_layers * (encoder_layer + projections)
   target = config.num_layers * (encoder_layer + projections) + config.model_dim * vocabulary_size

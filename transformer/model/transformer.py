@@ -3,22 +3,21 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer.model.config import ModelConfig
-from transformer.model.layers import (
+from transformer.model.attention import (
   Cache,
-  Embedding,
-  FeedForward,
   KeysValues,
   MultiHeadAttention,
-  Positions,
-  Residual,
+  Placement,
+  RelativeBias,
 )
+from transformer.model.config import ModelConfig
+from transformer.model.layers import Embedding, FeedForward, Positions, Residual, normalisation
 from transformer.model.remat import recomputed
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
 
 
 class EncoderLayer(nn.Module):
-  """Self-attention, then feed-forward."""
+  """A Transformer block: self-attention, then feed-forward, each with residual and norm."""
 
   config: ModelConfig
 
@@ -28,12 +27,13 @@ class EncoderLayer(nn.Module):
     self.feed_forward = FeedForward(self.config)
     self.feed_forward_residual = Residual(self.config)
 
-  def __call__(self, x_BSD, mask_BSS, *, deterministic):
-    h = self.self_attention_residual.enter(x_BSD)
-    y = self.self_attention(h, self.self_attention.keys_values(h), mask_BSS)
-    x_BSD = self.self_attention_residual.join(x_BSD, y, deterministic=deterministic)
-    y = self.feed_forward(self.feed_forward_residual.enter(x_BSD))
-    return self.feed_forward_residual.join(x_BSD, y, deterministic=deterministic)
+  def __call__(self, x_BSD, mask_BSS, placement: Placement, *, deterministic):
+    def attend(h_BSD):
+      memory = self.self_attention.keys_values(h_BSD, placement)
+      return self.self_attention(h_BSD, memory, mask_BSS, placement)
+
+    x_BSD = self.self_attention_residual(x_BSD, attend, deterministic=deterministic)
+    return self.feed_forward_residual(x_BSD, self.feed_forward, deterministic=deterministic)
 
 
 class DecoderLayer(nn.Module):
@@ -49,27 +49,35 @@ class DecoderLayer(nn.Module):
     self.feed_forward = FeedForward(self.config)
     self.feed_forward_residual = Residual(self.config)
 
-  def __call__(self, x_BTD, mask_BTT, memory: KeysValues, memory_mask_BTS, *, deterministic):
-    h = self.self_attention_residual.enter(x_BTD)
-    y = self.self_attention(h, self.self_attention.keys_values(h), mask_BTT)
-    return self._after_self_attention(
-        x_BTD, y, lambda h: self.cross_attention(h, memory, memory_mask_BTS), deterministic)
+  def __call__(self, x_BTD, mask_BTT, placement: Placement, memory: KeysValues, memory_mask_BTS, *,
+               deterministic):
+    def attend(h_BTD):
+      own = self.self_attention.keys_values(h_BTD, placement)
+      return self.self_attention(h_BTD, own, mask_BTT, placement)
+
+    return self._around(x_BTD, attend,
+                        lambda h_BTD: self.cross_attention(h_BTD, memory, memory_mask_BTS),
+                        deterministic)
 
   @nn.jit
-  def step(self, x_BWD, cache: Cache, mask_BWT, index, memory: Cache, memory_mask_BWS):
+  def step(self, x_BWD, cache: Cache, mask_BWT, index, placement: Placement, memory: Cache,
+           memory_mask_BWS):
     """The same for one new position of W hypotheses, which share the source."""
-    h = self.self_attention_residual.enter(x_BWD)
-    y, cache = self.self_attention.extend(h, cache, mask_BWT, index)
-    return self._after_self_attention(
-        x_BWD, y, lambda h: self.cross_attention.attend(h, memory, memory_mask_BWS), True), cache
+    def attend(h_BWD):
+      nonlocal cache
+      y_BWD, cache = self.self_attention.extend(h_BWD, cache, mask_BWT, index, placement)
+      return y_BWD
 
-  def _after_self_attention(self, x_BTD, y_BTD, attend_to_source, deterministic):
-    """What is the same for a whole target and for one new position of it."""
-    x_BTD = self.self_attention_residual.join(x_BTD, y_BTD, deterministic=deterministic)
-    y = attend_to_source(self.cross_attention_residual.enter(x_BTD))
-    x_BTD = self.cross_attention_residual.join(x_BTD, y, deterministic=deterministic)
-    y = self.feed_forward(self.feed_forward_residual.enter(x_BTD))
-    return self.feed_forward_residual.join(x_BTD, y, deterministic=deterministic)
+    x_BWD = self._around(x_BWD, attend,
+                         lambda h_BWD: self.cross_attention.attend(h_BWD, memory, memory_mask_BWS),
+                         True)
+    return x_BWD, cache
+
+  def _around(self, x_BTD, attend, attend_to_source, deterministic):
+    """The three sublayers, of which two are not the same for whole targets and single steps."""
+    x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
+    x_BTD = self.cross_attention_residual(x_BTD, attend_to_source, deterministic=deterministic)
+    return self.feed_forward_residual(x_BTD, self.feed_forward, deterministic=deterministic)
 
 
 class Transformer(nn.Module):
@@ -94,8 +102,11 @@ class Transformer(nn.Module):
     self.encoder = [EncoderLayer(config) for _ in range(config.num_layers)]
     self.decoder = [DecoderLayer(config) for _ in range(config.num_layers)]
     if config.norm == 'pre':
-      self.encoder_norm = nn.LayerNorm(epsilon=1e-6, dtype=config.dtype)
-      self.decoder_norm = nn.LayerNorm(epsilon=1e-6, dtype=config.dtype)
+      self.encoder_norm = normalisation(config)
+      self.decoder_norm = normalisation(config)
+    if config.positions == 'relative':
+      self.encoder_bias = RelativeBias(config, bidirectional=True)
+      self.decoder_bias = RelativeBias(config, bidirectional=False)
     if not config.tie_output:
       self.output = self.param('output', nn.initializers.normal(config.model_dim ** -0.5),
                                (self.vocabulary_size, config.model_dim))
@@ -116,9 +127,10 @@ class Transformer(nn.Module):
         tokens_BS, self.source_position(positions_BS, tokens_BS.shape[-1]),
         deterministic=deterministic)
     mask_BSS = segment_mask(segments_BS, segments_BS)
+    placement = Placement(positions_BS, self._bias('encoder_bias', jnp.arange(tokens_BS.shape[-1])))
     call = self._layer_call(deterministic)
     for layer in self.encoder:
-      x_BSD = call(layer, x_BSD, mask_BSS)
+      x_BSD = call(layer, x_BSD, mask_BSS, placement)
     return self.encoder_norm(x_BSD) if self.config.norm == 'pre' else x_BSD
 
   def project_memory(self, memory_BSD) -> tuple[KeysValues, ...]:
@@ -149,10 +161,22 @@ class Transformer(nn.Module):
                                   deterministic=deterministic)
     mask_BTT = combine_masks(causal_mask(length), segment_mask(segments_BT, segments_BT))
     memory_mask_BTS = segment_mask(segments_BT, source_segments_BS)
+    placement = Placement(positions_BT, self._bias('decoder_bias', jnp.arange(length)))
     call = self._layer_call(deterministic)
     for layer, memory in zip(self.decoder, self.project_memory(memory_BSD), strict=True):
-      x_BTD = call(layer, x_BTD, mask_BTT, memory, memory_mask_BTS)
+      x_BTD = call(layer, x_BTD, mask_BTT, placement, memory, memory_mask_BTS)
     return self.decoder_norm(x_BTD) if self.config.norm == 'pre' else x_BTD
+
+  def _bias(self, name, query_places_T, key_places_S=None):
+    """The bias [H, T, S] of distances in a row, or None.
+
+    Sentences lie in a row without gaps, so that places in the row are as far apart
+    as positions in the sentence.
+    """
+    if self.config.positions != 'relative':
+      return None
+    return getattr(self, name)(query_places_T,
+                               query_places_T if key_places_S is None else key_places_S)
 
   def _layer_call(self, deterministic):
     """A layer's call as a function (layer, …), whose insides `remat` computes twice."""
@@ -230,9 +254,11 @@ class Transformer(nn.Module):
     if self.config.positions == 'learned' and length > self.config.max_positions:
       raise ValueError(f'learned positions end at model.max_positions={self.config.max_positions}; '
                        f'got a length of {length}')
-    x_BWD = self.target_embedding(
-        tokens_BW, self.target_position(jnp.full(tokens_BW.shape, index, jnp.int32), length),
-        deterministic=True)
+    positions_BW = jnp.full(tokens_BW.shape, index, jnp.int32)
+    x_BWD = self.target_embedding(tokens_BW, self.target_position(positions_BW, length),
+                                  deterministic=True)
+    placement = Placement(positions_BW, self._bias(
+        'decoder_bias', jnp.full(1, index), jnp.arange(length * beams) // beams))
     slots_W = jnp.arange(beams, dtype=jnp.int32)
     lineage_BWT = lineage_BWT.at[..., index].set(jnp.broadcast_to(slots_W, tokens_BW.shape))
     mask_BWT = lineage_mask(lineage_BWT, index)
@@ -240,7 +266,7 @@ class Transformer(nn.Module):
                                        (*tokens_BW.shape, source_mask_BS.shape[-1]))
     new_cache = []
     for layer, layer_cache, layer_memory in zip(self.decoder, cache, memory, strict=True):
-      x_BWD, layer_cache = layer.step(x_BWD, layer_cache, mask_BWT, index, layer_memory,
+      x_BWD, layer_cache = layer.step(x_BWD, layer_cache, mask_BWT, index, placement, layer_memory,
                                       memory_mask_BWS)
       new_cache.append(layer_cache)
     if self.config.norm == 'pre':

@@ -38,7 +38,8 @@ def masked_softmax(scores, mask=None):
 
 
 def dot_product_attention(
-    q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, *, implementation='reference', return_weights=False
+    q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_HTS=None, *, implementation='reference',
+    return_weights=False
 ):
   """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
 
@@ -49,6 +50,8 @@ def dot_product_attention(
     mask_BTS: boolean, True where a query may attend to a key; it broadcasts
       against [..., T, S]. None lets every query attend to every key. A query
       that may attend to nothing gets zeros and finite gradients.
+    bias_HTS: float [H, T, S], added to the scores before the softmax; None adds
+      nothing.
     implementation: `reference`, which takes more than 256 queries in parts, so
       that memory grows with their number alone; or `cudnn` for the fused kernel
       on an NVIDIA GPU (16-bit floats and K = V only). Asking for weights takes the
@@ -62,32 +65,34 @@ def dot_product_attention(
   Raises:
     ValueError: shapes that do not fit each other, or an unknown implementation.
   """
-  _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS)
+  _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)
   if implementation not in IMPLEMENTATIONS:
     raise ValueError(f'implementation must be one of {", ".join(IMPLEMENTATIONS)}; '
                      f'got {implementation!r}')
   if implementation == 'cudnn' and not return_weights:
-    return _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS)
+    return _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)
   if mask_BTS is not None:
     mask_BTS = jnp.broadcast_to(
         mask_BTS, (*q_BTHK.shape[:-3], q_BTHK.shape[-3], k_BSHK.shape[-3]))
   if return_weights:
-    return _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS)
+    return _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)
   if q_BTHK.shape[-3] <= _QUERIES_AT_ONCE:
-    return _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS)[0]
-  return _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS)
+    return _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)[0]
+  return _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)
 
 
-def _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
+def _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
   """Equation 1 as it stands; outputs, and weights [..., H, T, S]."""
   scale = q_BTHK.shape[-1] ** -0.5
   scores = jnp.einsum('...THK,...SHK->...HTS', q_BTHK * jnp.asarray(scale, q_BTHK.dtype), k_BSHK,
                       preferred_element_type=jnp.float32)
+  if bias_HTS is not None:
+    scores += jnp.broadcast_to(bias_HTS, scores.shape)
   weights = masked_softmax(scores, None if mask_BTS is None else jnp.expand_dims(mask_BTS, -3))
   return jnp.einsum('...HTS,...SHV->...THV', weights.astype(v_BSHV.dtype), v_BSHV), weights
 
 
-def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
+def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
   """The same for some queries at a time, and again in the backward pass.
 
   What a gradient needs to keep grows with the length then, not with its square.
@@ -104,15 +109,16 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
 
   @jax.checkpoint
   def attend(part):
-    q, mask = part
-    return _reference_attention(q, k_BSHK, v_BSHV, mask)[0]
+    q, mask, bias = part
+    return _reference_attention(q, k_BSHK, v_BSHV, mask, bias)[0]
 
-  out = jax.lax.map(attend, (cut(q_BTHK, -3), None if mask_BTS is None else cut(mask_BTS, -2)))
+  out = jax.lax.map(attend, (cut(q_BTHK, -3), *(
+      None if each is None else cut(each, -2) for each in (mask_BTS, bias_HTS))))
   out = jnp.moveaxis(out, 0, -4)
   return out.reshape(*out.shape[:-4], parts * size, *out.shape[-2:])[..., :length, :, :]
 
 
-def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS):
+def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS, bias_HTS=None):
   """Attention to keys and values that lie as their products read them; for decoding.
 
   The same as `dot_product_attention` to the transposed keys and values, without
@@ -124,6 +130,7 @@ def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS):
     keys_BHKS: keys, slots last.
     values_BHSV: values.
     mask_BTS: boolean [..., T, S], True where a query may attend to a slot.
+    bias_HTS: float, added to the scores; it broadcasts against [H, T, S].
 
   Returns:
     [..., T, H, V] in the values' type.
@@ -132,13 +139,15 @@ def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS):
   q_BHTK = jnp.swapaxes(q_BTHK * jnp.asarray(scale, q_BTHK.dtype), -3, -2)
   scores_BHTS = jnp.einsum('...HTK,...HKS->...HTS', q_BHTK, keys_BHKS,
                            preferred_element_type=jnp.float32)
+  if bias_HTS is not None:
+    scores_BHTS += jnp.broadcast_to(bias_HTS, scores_BHTS.shape)
   weights_BHTS = masked_softmax(scores_BHTS, mask_BTS[..., None, :, :])
   out_BHTV = jnp.einsum('...HTS,...HSV->...HTV', weights_BHTS.astype(values_BHSV.dtype),
                         values_BHSV)
   return jnp.swapaxes(out_BHTV, -3, -2)
 
 
-def _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
+def _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
   """The fused kernel, which knows one leading axis, brought to this module's contract."""
   leading, (queries, heads, key_dim) = q_BTHK.shape[:-3], q_BTHK.shape[-3:]
   keys, value_dim = v_BSHV.shape[-3], v_BSHV.shape[-1]
@@ -149,7 +158,8 @@ def _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
   mask = None
   if mask_BTS is not None:
     mask = jnp.broadcast_to(mask_BTS, (*leading, queries, keys)).reshape(-1, 1, queries, keys)
-  out = jax.nn.dot_product_attention(q, k, v, mask=mask, implementation='cudnn')
+  bias = None if bias_HTS is None else bias_HTS[None].astype(q.dtype)
+  out = jax.nn.dot_product_attention(q, k, v, bias=bias, mask=mask, implementation='cudnn')
   if mask is not None:
     # The kernel averages over everything where a query may attend to nothing.
     some = jnp.any(mask, axis=-1)[:, 0, :, None, None]
@@ -157,7 +167,7 @@ def _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
   return out.reshape(*leading, queries, heads, value_dim)
 
 
-def _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
+def _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
   """Refuses arguments that numpy's broadcasting would quietly bend to fit."""
   q, k, v = q_BTHK.shape, k_BSHK.shape, v_BSHV.shape
   if min(len(q), len(k), len(v)) < 3:
@@ -181,3 +191,5 @@ def _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS):
     if mask_BTS.dtype != jnp.bool_ or not fits:
       raise ValueError(f'the mask must be boolean and broadcast to [..., T, S] = {wanted}; '
                        f'got {mask_BTS.dtype} {given}')
+  if bias_HTS is not None and bias_HTS.shape != (q[-2], q[-3], k[-3]):
+    raise ValueError(f'the bias must be [H, T, S] = {(q[-2], q[-3], k[-3])}; got {bias_HTS.shape}')

@@ -1,6 +1,9 @@
-"""Positional encodings."""
+"""Positions: added to the embeddings, turned into queries and keys, or added to the scores."""
 
+import jax.numpy as jnp
 import numpy as np
+
+_BASE = 10_000.0
 
 
 def sinusoidal_positions(length, dim):
@@ -20,8 +23,84 @@ def sinusoidal_positions(length, dim):
   """
   position = np.arange(length, dtype=np.float64)[:, None]
   even = np.arange(0, dim, 2, dtype=np.float64)[None, :]
-  angles = position / 10_000.0 ** (even / dim)
+  angles = position / _BASE ** (even / dim)
   table = np.empty((length, dim), np.float32)
   table[:, 0::2] = np.sin(angles)
   table[:, 1::2] = np.cos(angles[:, : dim // 2])
   return table
+
+
+def sinusoidal_shift(offset, dim):
+  """The linear map from PE(p) to PE(p + k), the same for every p: section 3.5.
+
+  Each sine and its cosine are a point on a circle, which k turns by k / 10000^(2i/D).
+
+  Args:
+    offset: k, any number.
+    dim: model width, D, even.
+
+  Returns:
+    [D, D] float64, M with PE(p + k) = M · PE(p).
+  """
+  angles = offset / _BASE ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
+  shift = np.zeros((dim, dim))
+  even, odd = np.arange(0, dim, 2), np.arange(1, dim, 2)
+  shift[even, even] = shift[odd, odd] = np.cos(angles)
+  shift[even, odd] = np.sin(angles)
+  shift[odd, even] = -np.sin(angles)
+  return shift
+
+
+def rotate(x_BTHK, positions_BT):
+  """Rotary positions: Su et al., 2021, "RoFormer", equations 14, 15 and 34.
+
+  Dims 2i and 2i + 1 of a head are turned by p / 10000^(2i/K), so that the dot
+  product of a query and a key depends on the distance between them, and on no
+  position itself.
+
+  Args:
+    x_BTHK: queries or keys; K is even.
+    positions_BT: numbers; they broadcast against [..., T].
+
+  Returns:
+    The same shape and type; the arithmetic is float32.
+  """
+  dim = x_BTHK.shape[-1]
+  turns = _BASE ** (-jnp.arange(0, dim, 2, dtype=jnp.float32) / dim)
+  positions_BT = jnp.broadcast_to(positions_BT, x_BTHK.shape[:-2]).astype(jnp.float32)
+  angles = jnp.einsum('...T,I->...TI', positions_BT, turns)[..., None, :]
+  cos, sin = jnp.cos(angles), jnp.sin(angles)
+  even, odd = x_BTHK[..., 0::2].astype(jnp.float32), x_BTHK[..., 1::2].astype(jnp.float32)
+  turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
+  return turned.reshape(x_BTHK.shape).astype(x_BTHK.dtype)
+
+
+def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirectional):
+  """Which bias of a head a distance takes: T5, Raffel et al., 2020, section 2.1.
+
+  The first half of the buckets are of one distance each, the others grow with its
+  logarithm, and the last holds all from `max_distance` on.
+
+  Args:
+    distances: integers, the key's position less the query's.
+    num_buckets: how many there are.
+    max_distance: from where on all distances are alike.
+    bidirectional: half of the buckets are of keys that come after the query;
+      otherwise these are all in the bucket of distance 0, for attention that never
+      sees them.
+
+  Returns:
+    int32 in [0, num_buckets), the shape of `distances`.
+  """
+  first = 0
+  if bidirectional:
+    num_buckets //= 2
+    first = jnp.where(distances > 0, num_buckets, 0)
+    away = jnp.abs(distances)
+  else:
+    away = jnp.maximum(-distances, 0)
+  exact = num_buckets // 2
+  share = (jnp.log(jnp.maximum(away, exact).astype(jnp.float32) / exact)
+           / np.log(max_distance / exact))
+  far = jnp.minimum(exact + (share * (num_buckets - exact)).astype(jnp.int32), num_buckets - 1)
+  return (first + jnp.where(away < exact, away, far)).astype(jnp.int32)

@@ -18,6 +18,7 @@ _SPLITS = {
     ('value', 'bias'): ('tensor', None),
     ('inner', 'kernel'): ('fsdp', 'tensor'),
     ('inner', 'bias'): ('tensor',),
+    ('gate', 'kernel'): ('fsdp', 'tensor'),
     ('outer', 'kernel'): ('tensor', 'fsdp'),
     ('source_embedding', 'table'): ('tensor', 'fsdp'),
     ('target_embedding', 'table'): ('tensor', 'fsdp'),

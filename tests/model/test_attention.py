@@ -1,0 +1,226 @@
+"""Multi-head attention is its formula in section 3.2, and caches change nothing."""
+
+import dataclasses
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.model.attention import (
+  WEIGHTS,
+  Cache,
+  MultiHeadAttention,
+  Placement,
+  RelativeBias,
+)
+from transformer.model.config import ModelConfig
+from transformer.ops.masks import causal_mask, lineage_mask
+from transformer.ops.positions import relative_buckets, rotate
+
+B, H, W, K, V, D, S, T = 2, 3, 5, 7, 11, 13, 19, 23
+CONFIG = ModelConfig(num_layers=2, model_dim=D, num_heads=H, key_dim=K, value_dim=V)
+
+
+def normal(*shape, seed=0):
+  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def randomised(variables):
+  """Biases and scales too, so that none can be left out unseen."""
+  rng = np.random.default_rng(1)
+  return jax.tree.map(lambda x: x + jnp.asarray(rng.normal(size=x.shape) * 0.3, x.dtype), variables)
+
+
+class Attend(nn.Module):
+  """Attention as the encoder and decoder use it: project keys and values, then attend."""
+
+  config: ModelConfig
+
+  def setup(self):
+    self.attention = MultiHeadAttention(self.config)
+
+  def __call__(self, x_BTD, y_BSD, mask_BTS=None, placement=None):
+    return self.attention(x_BTD, self.attention.keys_values(y_BSD, placement), mask_BTS, placement)
+
+  def extend(self, x_BWD, cache, mask_BWS, index):
+    return self.attention.extend(x_BWD, cache, mask_BWS, index)
+
+  def attend_to_cache(self, x_BWD, y_BSD, mask_BWS):
+    return self.attention.attend(x_BWD, self.attention.cache(y_BSD), mask_BWS)
+
+
+@pytest.fixture(scope='module')
+def attend():
+  module = Attend(CONFIG)
+  variables = randomised(jax.jit(module.init)(jax.random.key(0), normal(1, 2, D), normal(1, 3, D)))
+  return module, variables
+
+
+def test_multi_head_attention_is_its_formula(attend):
+  module, variables = attend
+  x, y = normal(B, T, D), normal(B, S, D, seed=1)
+  mask = np.random.default_rng(2).random((B, T, S)) < 0.5
+  mask[..., 0] = True
+  p = jax.tree.map(lambda x: np.asarray(x, np.float64), variables['params']['attention'])
+  wanted = np.tile(p['output']['bias'], (B, T, 1))
+  for h in range(H):
+    q, k, v = (np.asarray(z) @ p[name]['kernel'][:, h] + p[name]['bias'][h]
+               for name, z in (('query', x), ('key', y), ('value', y)))
+    scores = np.where(mask, q @ k.swapaxes(-1, -2) / np.sqrt(K), -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted += weights / weights.sum(-1, keepdims=True) @ v @ p['output']['kernel'][h]
+  chex.assert_trees_all_close(module.apply(variables, x, y, jnp.asarray(mask)),
+                              wanted.astype(np.float32), rtol=1e-4, atol=1e-5)
+
+
+def test_eager_jit_vmap_and_pmap_agree_on_attention(attend):
+  module, variables = attend
+  x, y = normal(B, T, D), normal(B, S, D, seed=1)
+
+  def apply(x, y):
+    return module.apply(variables, x, y)
+
+  eager = apply(x, y)
+  for lifted in (jax.jit(apply), jax.vmap(apply), jax.pmap(apply)):
+    chex.assert_trees_all_close(lifted(x, y), eager, rtol=1e-5, atol=1e-5)
+  chex.assert_trees_all_close(apply(x[None], y[None]), eager[None], rtol=1e-5, atol=1e-5)
+
+
+def test_attention_to_a_cache_is_attention(attend):
+  module, variables = attend
+  x, y = normal(B, W, D), normal(B, S, D, seed=1)
+  mask = jnp.asarray(np.random.default_rng(2).random((B, W, S)) < 0.5).at[1, 3].set(False)
+  wanted = module.apply(variables, x, y, mask)
+  cached = jax.jit(lambda *given: module.apply(variables, *given, method='attend_to_cache'))
+  chex.assert_trees_all_close(cached(x, y, mask), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
+  module, variables = attend
+  x = normal(B, W, T, D)
+  wanted = jax.jit(module.apply)(variables, x, x, causal_mask(T))
+  # What lies ahead in a cache is not read.
+  cache = Cache(jnp.full((B, H, K, T * W), 9.0), jnp.full((B, H, T * W, V), 9.0))
+  extend = jax.jit(lambda *given: module.apply(variables, *given, method='extend'))
+  lineage = jnp.broadcast_to(jnp.arange(W)[:, None], (B, W, T))
+  for index in range(T):
+    before = cache
+    out, cache = extend(x[:, :, index], cache, lineage_mask(lineage, index), jnp.int32(index))
+    chex.assert_trees_all_close(out, wanted[:, :, index], rtol=1e-4, atol=1e-5)
+    untouched = np.arange(T * W) // W != index
+    for axis, old, new in ((-1, before.keys, cache.keys), (-2, before.values, cache.values)):
+      np.testing.assert_array_equal(np.compress(untouched, new, axis),
+                                    np.compress(untouched, old, axis))
+
+
+def test_more_room_keeps_what_a_cache_holds():
+  cache = Cache(normal(B, H, K, 4), normal(B, H, 4, V))
+  larger = cache.with_room(7)
+  chex.assert_shape((larger.keys, larger.values), [(B, H, K, 7), (B, H, 7, V)])
+  chex.assert_trees_all_equal((larger.keys[..., :4], larger.values[:, :, :4]), tuple(cache))
+  assert not np.any(larger.keys[..., 4:]) and not np.any(larger.values[:, :, 4:])
+
+
+def test_the_config_chooses_the_kernel(monkeypatch):
+  same = dataclasses.replace(CONFIG, key_dim=8, value_dim=8, dtype='bfloat16')
+  x, y = normal(B, T, D), normal(B, S, D, seed=1)
+  variables = Attend(same).init(jax.random.key(0), x, y)
+  wanted = Attend(same).apply(variables, x, y)
+  plain = jax.nn.dot_product_attention
+  calls = []
+
+  def kernel(*given, bias, mask, implementation):
+    calls.append(implementation)
+    return plain(*given, bias=bias, mask=mask, implementation='xla')
+
+  monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel)
+  fused = Attend(dataclasses.replace(same, attention='cudnn')).apply(variables, x, y)
+  assert calls == ['cudnn']
+  assert fused.dtype == jnp.bfloat16
+  chex.assert_trees_all_close(fused.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.05)
+
+
+def heads_of(p, name, x):
+  """Queries, keys or values of every head, [..., H, K] in float64."""
+  kernel, bias = (np.asarray(p[name][each], np.float64) for each in ('kernel', 'bias'))
+  return np.einsum('...D,DHK->...HK', np.asarray(x, np.float64), kernel) + bias
+
+
+def attended(q, k, v, p, bias=0.0):
+  """The rest of the formula, from heads on."""
+  scores = np.einsum('...THK,...SHK->...HTS', q, k) / np.sqrt(q.shape[-1]) + bias
+  weights = np.exp(scores - scores.max(-1, keepdims=True))
+  heads = np.einsum('...HTS,...SHV->...THV', weights / weights.sum(-1, keepdims=True), v)
+  output, bias = (np.asarray(p['output'][each], np.float64) for each in ('kernel', 'bias'))
+  return np.float32(np.einsum('...THV,HVD->...TD', heads, output) + bias)
+
+
+def applied(changed, x, placement=None):
+  """A configured self-attention with random parameters: what it gives, and the parameters."""
+  module = Attend(dataclasses.replace(CONFIG, **changed))
+  variables = randomised(module.init(jax.random.key(0), x, x))
+  return module.apply(variables, x, x, None, placement), variables['params']['attention']
+
+
+def test_query_key_norm_is_of_each_head_before_they_meet():
+  x = normal(B, T, D)
+  found, p = applied({'query_key_norm': True}, x)
+
+  def normed(name, heads):
+    scale = np.asarray(p[f'{name}_norm']['scale'], np.float64)
+    chex.assert_shape(scale, (K,))
+    return heads / np.sqrt(np.mean(heads ** 2, -1, keepdims=True) + 1e-6) * scale
+
+  q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
+  chex.assert_trees_all_close(found, attended(normed('query', q), normed('key', k), v, p),
+                              rtol=1e-4, atol=1e-5)
+
+
+def test_rotary_positions_turn_queries_and_keys_and_a_shift_of_all_changes_nothing():
+  x, places = normal(B, T, D), jnp.asarray(np.random.default_rng(3).permutation(T))
+  changed = {'positions': 'rotary', 'key_dim': 8}
+  found, p = applied(changed, x, Placement(places, None))
+  q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
+  q, k = (np.asarray(rotate(jnp.asarray(each, jnp.float32), places), np.float64) for each in (q, k))
+  chex.assert_trees_all_close(found, attended(q, k, v, p), rtol=1e-3, atol=1e-4)
+  shifted, _ = applied(changed, x, Placement(places + 101, None))
+  chex.assert_trees_all_close(shifted, found, rtol=1e-3, atol=1e-4)
+  # Attention to a source, and that of other kinds of positions, is not told.
+  still, _ = applied(changed, x)
+  assert np.max(np.abs(still - found)) > 0.01
+  plain, wanted = (applied({'key_dim': 8}, x, each)[0] for each in (Placement(places, None), None))
+  chex.assert_trees_all_equal(plain, wanted)
+
+
+@pytest.mark.parametrize('bidirectional', [True, False])
+def test_relative_bias_is_added_to_the_scores_of_each_head(bidirectional):
+  config = dataclasses.replace(CONFIG, positions='relative')
+  module = RelativeBias(config, bidirectional)
+  places = jnp.arange(T)
+  variables = module.init(jax.random.key(0), places, places)
+  bias_HTS = module.apply(variables, places, places + 2)
+  table = np.asarray(variables['params']['table'])
+  chex.assert_shape(table, (32, H))
+  for t, s in ((0, 0), (7, 3), (3, 19), (22, 0)):
+    bucket = int(relative_buckets(jnp.asarray(s + 2 - t), bidirectional=bidirectional))
+    np.testing.assert_array_equal(bias_HTS[:, t, s], table[bucket])
+  x, bias_HTT = normal(B, T, D), 3.0 * normal(H, T, T, seed=5)
+  found, p = applied({'positions': 'relative'}, x, Placement(places, bias_HTT))
+  q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
+  chex.assert_trees_all_close(found, attended(q, k, v, p, np.asarray(bias_HTT)), rtol=1e-3,
+                              atol=1e-4)
+
+
+def test_weights_are_kept_where_they_are_asked_for(attend):
+  module, variables = attend
+  x, y = normal(B, T, D), normal(B, S, D, seed=1)
+  mask = np.random.default_rng(2).random((B, T, S)) < 0.5
+  assert WEIGHTS not in module.init(jax.random.key(0), x, y)
+  out, kept = module.apply(variables, x, y, jnp.asarray(mask), mutable=[WEIGHTS])
+  (weights,) = kept[WEIGHTS]['attention']['weights']
+  chex.assert_shape(weights, (B, H, T, S))
+  assert not np.any(np.asarray(weights)[~np.broadcast_to(mask[:, None], weights.shape)])
+  chex.assert_trees_all_close(out, module.apply(variables, x, y, jnp.asarray(mask)), rtol=1e-6)

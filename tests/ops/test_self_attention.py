@@ -1,0 +1,136 @@
+"""Self-attention step by step: each piece is its formula, and knows nothing of order."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.ops.attention import dot_product_attention
+from transformer.ops.masks import causal_mask
+from transformer.ops.self_attention import (
+  HeadWeights,
+  basic_self_attention,
+  multi_head_attention,
+  self_attention_over_others,
+  wide_multi_head_attention,
+)
+
+B, T, S, H, K, V, D, Q, C, E = 2, 5, 7, 3, 11, 13, 17, 19, 23, 29
+
+
+def normal(*shape, seed=0):
+  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def head_weights(q=Q, c=C, e=E, k=K, v=V, d=D):
+  return HeadWeights(normal(q, H, k, seed=1), normal(c, H, k, seed=2), normal(e, H, v, seed=3),
+                     normal(H, v, d, seed=4), normal(d, seed=5))
+
+
+def softmax(scores):
+  exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+  return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def wide(x, **options):
+  return wide_multi_head_attention(x, head_weights(D, D, D, D, D, D), **options)
+
+
+def narrow(x, **options):
+  return multi_head_attention(x, x, x, head_weights(D, D, D), **options)
+
+
+PIECES = [basic_self_attention, self_attention_over_others, narrow, wide]
+pieces = pytest.mark.parametrize('piece', PIECES, ids=['basic', 'others', 'narrow', 'wide'])
+
+
+def test_basic_self_attention_is_its_formula():
+  x = normal(B, T, D)
+  scores = np.asarray(x, np.float64) @ np.asarray(x, np.float64).swapaxes(-1, -2)
+  out, weights = basic_self_attention(x, return_weights=True)
+  chex.assert_trees_all_close(weights, np.float32(softmax(scores))[:, None], rtol=1e-4, atol=1e-6)
+  chex.assert_trees_all_close(out, np.float32(softmax(scores) @ np.asarray(x)), rtol=1e-4,
+                              atol=1e-5)
+
+
+def test_attention_to_others_leaves_a_vector_out_of_its_own_average():
+  x = normal(B, T, D)
+  out, weights = self_attention_over_others(x, return_weights=True)
+  for b, i in np.ndindex(B, T):
+    others = [j for j in range(T) if j != i]
+    w = softmax(np.array([float(x[b, i] @ x[b, j]) / np.sqrt(D) for j in others]))
+    np.testing.assert_allclose(weights[b, 0, i, others], w, rtol=1e-4)
+    np.testing.assert_allclose(out[b, i], w @ np.asarray(x[b, others]), rtol=1e-4, atol=1e-5)
+    assert weights[b, 0, i, i] == 0.0
+  gradient = jax.grad(lambda x: jnp.sum(self_attention_over_others(x) ** 2))
+  alone = normal(B, 1, D)
+  assert not np.any(self_attention_over_others(alone))
+  assert not np.any(gradient(alone))
+
+
+def test_one_product_and_a_split_are_separate_heads():
+  queries, keys, values = normal(B, T, Q), normal(B, S, C, seed=6), normal(B, S, E, seed=7)
+  mask = jnp.asarray(np.random.default_rng(8).random((B, T, S)) < 0.6).at[..., 0].set(True)
+  w = head_weights()
+  heads, weights = zip(*(
+      dot_product_attention(
+          (queries @ w.query[:, h])[..., None, :], (keys @ w.key[:, h])[..., None, :],
+          (values @ w.value[:, h])[..., None, :], mask, return_weights=True) for h in range(H)),
+                       strict=True)
+  side_by_side = jnp.concatenate([head[..., 0, :] for head in heads], axis=-1)
+  out, found = multi_head_attention(queries, keys, values, w, mask, return_weights=True)
+  chex.assert_trees_all_close(found, jnp.concatenate(weights, axis=1), rtol=1e-4, atol=1e-5)
+  joined = side_by_side @ w.output.reshape(H * V, D)
+  chex.assert_trees_all_close(out, joined + jnp.broadcast_to(w.output_bias, joined.shape),
+                              rtol=1e-3, atol=1e-3)
+  bare = multi_head_attention(queries, keys, values, w._replace(output=None, output_bias=None),
+                              mask)
+  chex.assert_trees_all_close(bare, side_by_side, rtol=1e-4, atol=1e-4)
+
+
+def test_wide_heads_keep_the_width_and_share_the_root_between_queries_and_keys():
+  x, w = normal(B, T, D), head_weights(D, D, D, D, D, D)
+  q, k, v = (np.einsum('BTD,DHK->BHTK', np.asarray(x, np.float64), np.asarray(each, np.float64))
+             for each in (w.query, w.key, w.value))
+  weights = softmax((q / D ** 0.25) @ (k / D ** 0.25).swapaxes(-1, -2))
+  wanted = np.einsum('BHTK,HKD->BTD', weights @ v, np.asarray(w.output)) + np.asarray(w.output_bias)
+  out, found = wide(x, return_weights=True)
+  chex.assert_trees_all_close(found, np.float32(weights), rtol=1e-3, atol=1e-4)
+  chex.assert_trees_all_close(out, np.float32(wanted), rtol=1e-3, atol=1e-2)
+  # The same as dividing the scores by the root of the width once.
+  chex.assert_trees_all_close(out, multi_head_attention(x, x, x, w), rtol=1e-3, atol=1e-2)
+  past = wide(x, mask_BTT=causal_mask(T))
+  later = wide(x.at[:, 3:].add(1.0), mask_BTT=causal_mask(T))
+  chex.assert_trees_all_close(past[:, :3], later[:, :3], rtol=1e-6)
+  assert np.max(np.abs(past[:, 3:] - later[:, 3:])) > 0.1
+
+
+@pieces
+def test_permuting_the_input_permutes_the_output(piece):
+  x, order = normal(B, T, D), np.array([3, 0, 4, 1, 2])
+  out, weights = piece(x, return_weights=True)
+  moved, moved_weights = piece(x[:, order], return_weights=True)
+  chex.assert_trees_all_close(moved, out[:, order], rtol=1e-4, atol=1e-3)
+  chex.assert_trees_all_close(moved_weights, weights[:, :, order][..., order], rtol=1e-4, atol=1e-5)
+
+
+@pieces
+def test_eager_jit_vmap_and_pmap_agree(piece):
+  x = normal(B, T, D)
+  eager = piece(x)
+  for lifted in (jax.jit(piece), jax.vmap(piece), jax.pmap(piece)):
+    chex.assert_trees_all_close(lifted(x), eager, rtol=1e-4, atol=1e-3)
+  chex.assert_trees_all_close(piece(x[None]), eager[None], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize('changed, message', [
+    ({'query': normal(D, H, K)}, rf'keeps the width {D} of its input; query is \({D}, {H}, {K}\)'),
+    ({'value': normal(C, H, D)}, rf'value is \({C}, {H}, {D}\)'),
+    ({'output_bias': None}, 'need an output projection with a bias'),
+    ({'output': None}, 'need an output projection with a bias'),
+])
+def test_heads_that_are_not_wide_are_refused(changed, message):
+  weights = head_weights(D, D, D, D, D, D)._replace(**changed)
+  with pytest.raises(ValueError, match=message):
+    wide_multi_head_attention(normal(B, T, D), weights)
