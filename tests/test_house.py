@@ -21,7 +21,7 @@ MAY = {
              ('transformer.data', ERRORS)),
     'training': ({'jax', 'numpy', 'absl', 'optax', 'orbax', 'tensorboardX', 'tqdm'},
                  ('transformer.ops', 'transformer.model', 'transformer.training', BATCH, ERRORS)),
-    'inference': ({'jax', 'numpy', 'absl', 'sacrebleu'},
+    'inference': ({'jax', 'numpy', 'absl', 'sacrebleu', 'sacremoses'},
                   ('transformer.ops', 'transformer.model', 'transformer.inference', BATCH, ERRORS,
                    'transformer.training.checkpoints')),
 }
@@ -100,7 +100,8 @@ def test_only_data_touches_text_packages(package):
 
 
 @pytest.mark.parametrize(('package', 'file'), [
-    ('orbax', 'transformer.training.checkpoints'), ('sacrebleu', 'transformer.inference.bleu')])
+    ('orbax', 'transformer.training.checkpoints'), ('sacrebleu', 'transformer.inference.bleu'),
+    ('sacremoses', 'transformer.inference.compounds')])
 def test_one_file_touches_a_package(package, file):
   assert importers(package) == {file}
 

@@ -1,10 +1,12 @@
 """BLEU is sacreBLEU's, and says how it was computed."""
 
+import importlib.metadata
+
 import pytest
 import sacrebleu
 
 from transformer.errors import UserError
-from transformer.inference.bleu import corpus_bleu
+from transformer.inference.bleu import bleu_by_protocol, corpus_bleu
 
 TRANSLATIONS = ['The cat sat on the mat .', 'There is a dog here, is it not?', 'It works well now.']
 REFERENCES = ['The cat sat on a mat.', 'There is a dog here, isn\'t it?', 'It works very well now.']
@@ -39,3 +41,103 @@ def test_case_counts():
 def test_reference_of_another_length_is_refused():
   with pytest.raises(UserError, match='reference 2 has 2 lines, there are 3 translations'):
     corpus_bleu(TRANSLATIONS, [REFERENCES, REFERENCES[:2]])
+
+
+def by_name(translations, references, tokenize='13a', target_language='de'):
+  scores = bleu_by_protocol(translations, references, tokenize, target_language)
+  assert len({each.name for each in scores}) == len(scores)
+  return {each.name: each for each in scores}
+
+
+@pytest.mark.parametrize('tokenize', ['13a', 'intl', 'none', 'char'])
+def test_the_headline_comes_first_and_is_what_was_asked_for(tokenize):
+  headline, *others = bleu_by_protocol(TRANSLATIONS, [REFERENCES], tokenize, 'de')
+  assert headline == corpus_bleu(TRANSLATIONS, [REFERENCES], tokenize)
+  assert headline.name == tokenize and f'|tok:{tokenize}|' in headline.signature
+  names = {headline.name, *(each.name for each in others)}
+  assert names == {'13a', 'intl', '13a lower-cased', 'none', 'compound-split', tokenize}
+
+
+def test_a_protocol_scores_the_same_beside_any_headline():
+  translations = ['Er sah „die rot-grüne Fahne“ von A-B-C im Norden.']
+  references = ['Sie sah „die rot-weiße Fahne“ von A-B-C im norden.']
+  plain, other = (by_name(translations, [references], tokenize) for tokenize in ('13a', 'intl'))
+  assert plain == other
+  assert len({each.score for each in plain.values()}) == 5  # No two do the same.
+
+
+def test_signatures_say_what_was_done():
+  scores = by_name(TRANSLATIONS, [REFERENCES, REFERENCES])
+  end = f'|version:{importlib.metadata.version("sacrebleu")}'
+  assert {name: each.signature.removesuffix(end) for name, each in scores.items()} == {
+      '13a': 'nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp',
+      'intl': 'nrefs:2|case:mixed|eff:no|tok:intl|smooth:exp',
+      '13a lower-cased': 'nrefs:2|case:lc|eff:no|tok:13a|smooth:exp',
+      'none': 'nrefs:2|case:mixed|eff:no|tok:none|smooth:exp',
+      'compound-split': 'nrefs:2|case:mixed|eff:no|tok:moses-de+compound-split|smooth:none'
+                        f'|sacremoses:{importlib.metadata.version("sacremoses")}'}
+  # Of tokenised text Moses made nothing.
+  tokenised = by_name(TRANSLATIONS, [REFERENCES], 'none')['compound-split'].signature
+  assert '|tok:compound-split|' in tokenised and 'moses' not in tokenised
+
+
+def test_lower_cased_ignores_case_and_nothing_else_does():
+  shouted = [line.upper() for line in TRANSLATIONS]
+  plain, loud = by_name(TRANSLATIONS, [REFERENCES]), by_name(shouted, [REFERENCES])
+  assert loud['13a lower-cased'].score == plain['13a lower-cased'].score > 0
+  assert by_name(shouted, [TRANSLATIONS])['13a lower-cased'].score == pytest.approx(100)
+  for name in plain.keys() - {'13a lower-cased'}:
+    assert loud[name].score < plain[name].score, name
+
+
+def test_compounds_count_by_their_parts():
+  # Tokens: Sie sah die rot ##AT##-##AT## grüne Fahne . of which grüne is wrong. Of 8, 7, 6 and 5
+  # n-grams, 1, 2, 3 and 3 hold it, so that BLEU⁴ = 7/8 · 5/7 · 3/6 · 2/5 = 1/8.
+  translation, reference = 'Sie sah die rot-grüne Fahne.', 'Sie sah die rot-weiße Fahne.'
+  scores = by_name([translation], [[reference]])
+  assert scores['compound-split'].score == pytest.approx(100 * (1 / 8) ** .25)
+  assert scores['compound-split'].details.startswith('BLEU = 59.46 87.5/71.4/50.0/40.0 ')
+  # Tokens: Sie sah die rot-grüne Fahne. of which one is wrong: 4/5 · 2/4 · 1/3 · 0/2, and sacreBLEU
+  # takes half a match for the first order that has none.
+  assert scores['none'].score == pytest.approx(100 * (4 / 5 * 2 / 4 * 1 / 3 * .5 / 2) ** .25)
+  # One token more, the full stop, for text that comes tokenised: 5/6 · 3/5 · 1/4 · 0/3.
+  tokenised = [line.replace('.', ' .') for line in (translation, reference)]
+  scores = by_name(tokenised[:1], [tokenised[1:]], 'none')
+  assert scores['compound-split'].score == pytest.approx(100 * (1 / 8) ** .25)
+  assert scores['none'].score == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * .5 / 3) ** .25)
+
+
+def test_compound_split_is_not_smoothed_and_takes_every_reference():
+  translation = 'Eine rot-weiße Fahne.'  # Six tokens.
+  assert by_name([translation], [['Eine Fahne.']])['compound-split'].score == 0
+  scores = by_name([translation], [['Eine Fahne.'], ['Eine rot-weiße Fahne.']])
+  assert scores['compound-split'].score == pytest.approx(100)
+
+
+def test_text_that_comes_tokenised_is_not_tokenised_again_for_its_compounds():
+  # Moses would make three tokens of an entity, `&amp; quot ;`: 7 of 8 would be right, not 5 of 6.
+  translation, reference = 'a b c d e &quot;', 'a b c d x &quot;'
+  details = by_name([translation], [[reference]], 'none')['compound-split'].details
+  assert ' 83.3/60.0/50.0/33.3 ' in details
+
+
+@pytest.mark.parametrize('target_language', ['en', 'fr', 'nl'])
+def test_compound_split_is_for_german(target_language):
+  german = by_name(TRANSLATIONS, [REFERENCES])
+  other = by_name(TRANSLATIONS, [REFERENCES], '13a', target_language)
+  assert 'compound-split' not in other
+  assert other == {name: each for name, each in german.items() if name != 'compound-split'}
+
+
+@pytest.mark.parametrize(('tokenize', 'warnings'), [('none', 0), ('13a', 1), ('intl', 1)])
+def test_tokenised_text_is_warned_of_once_unless_it_is_said_to_be(tokenize, warnings, caplog):
+  text = ['The cat sat on the mat .'] * 100
+  for score in (corpus_bleu, lambda *arguments: bleu_by_protocol(*arguments, 'de')):
+    caplog.clear()
+    score(text, [text], tokenize)
+    assert sum('tokenized period' in each.message for each in caplog.records) == warnings
+
+
+def test_protocols_refuse_a_reference_of_another_length():
+  with pytest.raises(UserError, match='reference 1 has 2 lines, there are 3 translations'):
+    bleu_by_protocol(TRANSLATIONS, [REFERENCES[:2]], 'none', 'de')
