@@ -95,10 +95,14 @@ def main(_):
     path.write_text(''.join(line + '\n' for line in translations), encoding='utf-8', newline='\n')
   if not references:
     return
-  from transformer.inference.bleu import corpus_bleu  # Who only translates needs no sacreBLEU.
-  bleu = corpus_bleu(translations, references, decode.bleu_tokenize)
+  from transformer.inference.bleu import bleu_by_protocol  # Translating needs no sacreBLEU.
+  scores = bleu_by_protocol(translations, references, decode.bleu_tokenize,
+                            run.config.data.target_language)
+  bleu = scores[0]
   result = {
       'bleu': bleu.score, 'signature': bleu.signature, 'details': bleu.details, 'text': name,
+      'protocols': [{'name': each.name, 'bleu': each.score, 'signature': each.signature}
+                    for each in scores],
       'sentences': len(sources), 'cut_sources': cut, 'steps': run.steps,
       'decode': dataclasses.asdict(decode), 'seconds': seconds, 'commit': run_directory.commit(),
       'command': sys.argv[1:]}
@@ -115,6 +119,9 @@ def main(_):
         f'{name}: BLEU {bleu.score:.2f}, {len(sources)} sentences in {seconds:.1f} s, '
         f'step {steps}, beam {decode.beam_size}, alpha {decode.alpha:g}; also in {path}',
         file=people)
+  width = max(len(each.name) for each in scores)
+  for each in scores:
+    print(f'  {each.name:{width}}  {each.score:6.2f}  {each.signature}', file=people)
 
 
 def _spread(count: int, total: int) -> list[int]:

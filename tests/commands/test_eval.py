@@ -67,6 +67,32 @@ def test_what_is_asked_for_is_what_is_scored(evaluate, trained, tmp_path):
   assert result['commit'] and '--alpha=1.5' in result['command']
 
 
+@pytest.mark.parametrize(('tokenize', 'language', 'names'), [
+    ('13a', 'de', ['13a', 'intl', '13a lower-cased', 'none', 'compound-split']),
+    ('none', 'fr', ['none', '13a', 'intl', '13a lower-cased'])])
+def test_other_protocols_stand_beside_the_headline(
+    evaluate, folder, trained, tmp_path, tokenize, language, names):
+  shutil.copytree(trained, tmp_path / 'run')
+  path = tmp_path / 'run' / 'config.json'
+  settings = json.loads(path.read_text('utf-8'))
+  settings['decode']['bleu_tokenize'] = tokenize
+  settings['data']['target_language'] = language
+  path.write_text(json.dumps(settings), 'utf-8')
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', f'--source={folder}/test.en',
+                              f'--reference={folder}/test.de', '--beam_size=1')
+  assert status == 0, err
+  path, = (tmp_path / 'run' / 'eval').iterdir()
+  result = json.loads(path.read_text(encoding='utf-8'))
+  assert [each['name'] for each in result['protocols']] == names
+  assert result['protocols'][0] == {'name': tokenize, 'bleu': result['bleu'],
+                                    'signature': result['signature']}
+  assert f'|tok:{tokenize}|' in result['signature']
+  *_, headline = out.split('test.en.')
+  assert headline.splitlines()[1:] == [
+      f'  {each["name"]:{max(map(len, names))}}  {each["bleu"]:6.2f}  {each["signature"]}'
+      for each in result['protocols']]
+
+
 def test_data_that_has_moved_is_scored_where_it_is_with_averaged_weights(
     evaluate, folder, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
