@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from transformer.run import load_run
+from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
 
 
 @pytest.mark.parametrize(('flags', 'facts'), [
@@ -91,6 +92,20 @@ def test_other_protocols_stand_beside_the_headline(
   assert headline.splitlines()[1:] == [
       f'  {each["name"]:{max(map(len, names))}}  {each["bleu"]:6.2f}  {each["signature"]}'
       for each in result['protocols']]
+
+
+def test_a_run_with_a_moving_average_translates_with_it(train, folder, tmp_path):
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}',
+                         '--config.train.ema_decay=0.9', '--config.data.bpe_dropout=0.1',
+                         '--config.train.r_drop=1')
+  assert status == 0, err
+  run = load_run(tmp_path)
+  checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
+  live, average = (checkpoints.restore_params(2, run.params, item) for item in (PARAMS, AVERAGE))
+  checkpoints.close()
+  chex.assert_trees_all_equal(run.params, average)
+  assert not np.array_equal(run.params['target_embedding']['table'],
+                            live['target_embedding']['table'])
 
 
 def test_data_that_has_moved_is_scored_where_it_is_with_averaged_weights(
