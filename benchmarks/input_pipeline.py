@@ -6,11 +6,12 @@
   python benchmarks/input_pipeline.py --pairs=40000000 --encode_pairs=0
 
 Encoding: the text, repeated until there are `encode_pairs` pairs, into an encoding
-on disk as `train.py` does it, beside SentencePiece a sentence at a time. Packing:
-`pairs` pairs of random tokens with lengths like WMT's (28 on average, 256 at
-most), from an encoding on disk, shuffled, into batches of 100 rows of 256
-positions, through the iterator that training uses; beside Grain's first-fit
-packing of the same pairs into the same rows. First batch: of a late step, in a
+on disk as `train.py` does it, beside SentencePiece a sentence at a time; then the
+text in batches, with and without BPE-dropout. Packing: `pairs` pairs of random
+tokens with lengths like WMT's (28 on average, 256 at most), from an encoding on
+disk, shuffled, into batches of 100 rows of 256 positions, through the iterator
+that training uses; beside Grain's first-fit packing of the same pairs into the
+same rows. First batch: of a late step, in a
 process of its own, from opening the encoding on, its checksums included. At
 40 million pairs the encoding takes 5 GB of `dir`; it is removed at the end.
 """
@@ -34,7 +35,8 @@ from side_by_side import machine, peak_bytes
 
 from transformer.data import encoded_cache
 from transformer.data.batches import TrainingBatches, batch_shape
-from transformer.data.encoding import Sentences, keep_for_training
+from transformer.data.bpe_dropout import DropoutBatches
+from transformer.data.encoding import Sentences, encode_for_training, keep_for_training
 from transformer.data.phrasebook.corpus import generate
 from transformer.data.sources import TextCorpus
 from transformer.data.vocabulary import Vocabulary
@@ -49,6 +51,7 @@ _DIR = flags.DEFINE_string('dir', '', 'Where files go for the time being; empty:
 _FIRST_OF = flags.DEFINE_string('first_of', '', 'Only times a first batch of this encoding.')
 _LENGTH, _TOKENS_PER_BATCH, _VOCABULARY = 256, 25_600, 37_000
 _LATE_STEP = 1_000_003
+_DROPOUT = 0.1
 _CHUNK = 500_000
 
 
@@ -68,11 +71,15 @@ class Repeated:
     return [self[i] for i in range(*index.indices(len(self)))]
 
 
-def time_encoding(folder: Path) -> dict[str, list[float]]:
-  """Pairs a second, by system."""
+def text_and_vocabulary() -> tuple[list[tuple[str, str]], Vocabulary]:
+  """What there is to encode, and what it is encoded with."""
   text = (list(TextCorpus(Path(_TEXT.value), *_LANGUAGES.value)) if _TEXT.value
           else [(pair.en, pair.fr) for pair in generate()['train']])
-  vocabulary = Vocabulary.train((side for pair in text for side in pair), 3000)
+  return text, Vocabulary.train((side for pair in text for side in pair), 3000)
+
+
+def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[float]]:
+  """Pairs a second, by system."""
   few = text[:20_000]
   ours, theirs = [], []
   for number in range(_REPEATS.value):
@@ -82,6 +89,23 @@ def time_encoding(folder: Path) -> dict[str, list[float]]:
     theirs.append(len(few) / seconds(
         lambda: [np.array(vocabulary.encode(side)) for pair in few for side in pair]))
   return {'encoding, once': ours, 'SentencePiece, a sentence at a time': theirs}
+
+
+def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
+  """Target tokens a second with BPE-dropout, and without on the same text; taking turns."""
+  pairs = encode_for_training(text, vocabulary, _LENGTH)
+  plain = TrainingBatches([pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0)
+  dropped = DropoutBatches(plain, vocabulary, _DROPOUT, seed=0)
+  systems = {f'cut anew, BPE-dropout {_DROPOUT}, and packed': dropped, 'always cut alike': plain}
+  speeds = {name: [] for name in systems}
+  for number in range(_REPEATS.value):
+    for name, batches in systems.items():
+      start = number * dropped.real  # A window, whose first batch pays for all of it.
+      began = time.perf_counter()
+      real = sum(np.count_nonzero(batch.target_segments)
+                 for batch in batches.iterate(start, start + dropped.real))
+      speeds[name].append(real / (time.perf_counter() - began))
+  return speeds
 
 
 def write_synthetic(place: Path):
@@ -178,7 +202,7 @@ def table(what: str, speeds: dict[str, list[float]], notes=None):
   print(f'\n| {what} | median | from … to | ratio | |\n| --- | --- | --- | --- | --- |')
   for name, each in speeds.items():
     median = statistics.median(each)
-    print(f'| {name} | {median:,.0f} | {min(each):,.0f} … {max(each):,.0f} | {median / peer:.1f} '
+    print(f'| {name} | {median:,.0f} | {min(each):,.0f} … {max(each):,.0f} | {median / peer:.2f} '
           f'| {(notes or {}).get(name, "")} |')
 
 
@@ -191,10 +215,12 @@ def main(_):
   with tempfile.TemporaryDirectory(dir=_DIR.value or None) as folder:
     folder = Path(folder)
     if _ENCODE_PAIRS.value:
-      speeds = time_encoding(folder)
+      text, vocabulary = text_and_vocabulary()
+      speeds = time_encoding(folder, text, vocabulary)
       name, million = next(iter(speeds)), 1e6 / statistics.median(next(iter(speeds.values())))
       table(f'pairs a second, {_ENCODE_PAIRS.value:,} pairs', speeds,
             {name: f'a million pairs in {million:.0f} s'})
+      table(f'target tokens a second, {len(text):,} pairs of text', time_dropout(text, vocabulary))
     place = folder / 'synthetic'
     write_synthetic(place)
     speeds, fills = time_packing(place)
