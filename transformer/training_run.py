@@ -77,8 +77,11 @@ def _vocabulary(workdir: Path, config: Config, corpora,
   if path.exists():
     return Vocabulary.load(path)
   if origin is None:
-    logging.info('training a vocabulary of %d pieces', config.data.vocabulary_size)
-    return Vocabulary.train(corpora.training_text(), config.data.vocabulary_size)
+    pairs = sum(map(len, corpora.train.values()))
+    logging.info('training a vocabulary of %d pieces on %d of %d pairs',
+                 config.data.vocabulary_size, min(pairs, config.data.vocabulary_pairs), pairs)
+    return Vocabulary.train(corpora.training_text(config.data.vocabulary_pairs),
+                            config.data.vocabulary_size)
   origin = origin()
   if origin.vocabulary.size != config.data.vocabulary_size:
     raise UserError(f'a run takes its vocabulary from train.init_from; set '

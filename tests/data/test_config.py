@@ -29,6 +29,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     ({'train_weights': (float('nan'),)}, 'data.train_weights must be positive; got (nan,)'),
     ({'vocabulary_size': SMALLEST_VOCABULARY - 1}, 'at least 264 (256 bytes and the control '
                                                    'symbols); got 263'),
+    ({'vocabulary_pairs': 0}, 'data.vocabulary_pairs must be at least 1; got 0'),
     ({'max_length': 1}, 'data.max_length must be at least 2, a token and the end token; got 1'),
 ])
 def test_what_makes_no_sense_is_refused(changes, message):
@@ -40,6 +41,7 @@ def test_what_makes_no_sense_is_refused(changes, message):
 @pytest.mark.parametrize('changes', [
     TEXT, {**TEXT, 'name': ''}, {'dir': 'elsewhere'}, {'max_length': 2},
     {'vocabulary_size': SMALLEST_VOCABULARY}, {'train_weights': (0.5,)},
+    {'vocabulary_pairs': 1},
     {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},
 ])
 def test_what_lies_on_the_right_side_of_a_bound_is_taken(changes):

@@ -79,7 +79,44 @@ def test_the_vocabulary_sees_every_training_sentence_and_no_other(folder, monkey
   monkeypatch.setattr(corpora_module, '_CHUNK', chunk)
   corpora = open_corpora(config_of(folder))
   expected = [side for name in ('one', 'two') for pair in corpora.train[name] for side in pair]
-  assert list(corpora.training_text()) == expected and len(expected) == 2 * (35 + 17)
+  assert len(expected) == 2 * (35 + 17)
+  for at_most in (35 + 17, 35 + 18, 1_000_000):
+    assert list(corpora.training_text(at_most)) == expected
+
+
+class Numbers:
+  """A corpus whose pairs say which they are, and which counts how often it is read."""
+
+  def __init__(self, name, length):
+    self.name, self.length, self.reads = name, length, 0
+
+  def __len__(self):
+    return self.length
+
+  def __getitem__(self, index):
+    self.reads += index.start < min(index.stop, self.length)
+    return [(f'{self.name} {i}', f'{self.name} {i} too') for i in range(self.length)[index]]
+
+
+@pytest.mark.parametrize('places', [1, 7, 10_000])
+@pytest.mark.parametrize('at_most', [1, 2, 13, 100, 500, 1010, 1012])
+def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(monkeypatch, places, at_most):
+  monkeypatch.setattr(corpora_module, '_PLACES', places)
+  corpora = corpora_module.Corpora({'a': Numbers('a', 811), 'b': Numbers('b', 202)}, None)
+  numbers = {f'{name} {i}': i + 811 * (name == 'b')
+             for name, corpus in corpora.train.items() for i in range(len(corpus))}
+  sentences = list(corpora.training_text(at_most))
+  assert sentences == list(corpora.training_text(at_most))
+  sources, targets = sentences[::2], sentences[1::2]
+  assert targets == [f'{source} too' for source in sources]
+  found = [numbers[source] for source in sources]
+  assert len(found) == at_most and found == sorted(set(found))
+  # However many pairs come before a place, so many of the sample do, to within a run.
+  run = 1 + at_most // min(places, at_most)
+  for index, number in enumerate(found):
+    assert abs(index - number * at_most / 1013) <= run
+  # Pairs are read in runs, not one by one.
+  assert sum(corpus.reads for corpus in corpora.train.values()) <= 2 * (min(places, at_most) + 1)
 
 
 def test_what_is_odd_about_a_file_is_said(folder, tmp_path, monkeypatch):

@@ -29,6 +29,8 @@ class DataConfig:
     target_language: language code translated into.
     vocabulary_size: number of SentencePiece pieces, bytes and control symbols
       included.
+    vocabulary_pairs: the most training pairs that the vocabulary is learnt from, all
+      of which are held in memory; of more, so many are taken, spread evenly.
     max_length: the most tokens that a sentence may have, end token included,
       and the number of target positions in a row of a batch.
     bpe_dropout: probability that a merge of pieces is left out when a training
@@ -46,6 +48,7 @@ class DataConfig:
   source_language: str = 'en'
   target_language: str = 'fr'
   vocabulary_size: int = 37_000
+  vocabulary_pairs: int = 1_000_000
   max_length: int = 256
   bpe_dropout: float = 0.0
 
@@ -77,6 +80,8 @@ class DataConfig:
     if self.vocabulary_size < SMALLEST_VOCABULARY:
       raise UserError(f'data.vocabulary_size must be at least {SMALLEST_VOCABULARY} '
                       f'(256 bytes and the control symbols); got {self.vocabulary_size}')
+    if self.vocabulary_pairs < 1:
+      raise UserError(f'data.vocabulary_pairs must be at least 1; got {self.vocabulary_pairs}')
     if not 0.0 <= self.bpe_dropout < 1.0:
       raise UserError(f'data.bpe_dropout must be at least 0 and below 1; got {self.bpe_dropout}')
     if self.max_length < 2:

@@ -16,6 +16,8 @@ from transformer.data.sources import Corpus, open_corpus
 from transformer.data.vocabulary import Vocabulary
 
 _CHUNK = 20_000  # pairs read together
+_PLACES = 10_000  # from which a sample is read, where it is at least as large
+
 
 class Corpora(NamedTuple):
   """The open corpora of a run, by the names that its config gives them."""
@@ -28,11 +30,30 @@ class Corpora(NamedTuple):
     return {**{f'train/{name}': corpus.fingerprint for name, corpus in self.train.items()},
             'valid': self.valid.fingerprint}
 
-  def training_text(self) -> Iterator[str]:
-    """Every training sentence, sources and targets."""
+  def training_text(self, at_most: int) -> Iterator[str]:
+    """Training sentences, sources and targets, in the order of the corpora.
+
+    Where there are more pairs than asked for, they are a sample: short runs of
+    pairs from places spread evenly over all corpora, so that each corpus is in it
+    in proportion to its size. It is a function of the corpora and of `at_most`.
+
+    Args:
+      at_most: how many pairs to give; all of them if there are no more.
+    """
+    total = sum(map(len, self.train.values()))
+    pairs = min(at_most, total)
+    runs = -(-total // _CHUNK) if pairs == total else min(pairs, _PLACES)
+    for run in range(runs):
+      first, last = run * pairs // runs, (run + 1) * pairs // runs
+      # What is left out is spread as evenly as what is taken, so that no two runs overlap.
+      left_out = run * (total - pairs) // runs
+      yield from itertools.chain.from_iterable(self._pairs(first + left_out, last + left_out))
+
+  def _pairs(self, start: int, stop: int) -> Iterator[tuple[str, str]]:
+    """Training pairs `start` to `stop`, numbered through all corpora."""
     for corpus in self.train.values():
-      for start in range(0, len(corpus), _CHUNK):
-        yield from itertools.chain.from_iterable(corpus[start:start + _CHUNK])
+      yield from corpus[max(start, 0):max(stop, 0)]
+      start, stop = start - len(corpus), stop - len(corpus)
 
 
 class EncodedCorpora(NamedTuple):

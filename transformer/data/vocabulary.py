@@ -69,7 +69,7 @@ class Vocabulary:
   def train(cls, sentences: Iterable[str], size: int) -> 'Vocabulary':
     """Learns a vocabulary; the same sentences in the same order give the same bytes.
 
-    Every sentence is used and held in memory once, so hand in every n-th of a
+    Every sentence is used and held in memory once, so hand in a sample of a
     corpus that is too large for that.
 
     Args:
