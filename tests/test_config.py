@@ -238,6 +238,35 @@ def test_every_config_passes_the_door_and_says_how_to_run_it(name):
     assert re.search(rf'^  python train\.py --config=configs/{name}\.py ', module.__doc__, re.M)
 
 
+BIG = {'model.model_dim': 1024, 'model.ff_dim': 4096, 'model.num_heads': 16,
+       'model.dropout': 0.3, 'train.steps': 300_000, 'train.checkpoint_every': 600,
+       'train.keep': 20}
+GERMAN = {'data.name': 'wmt14_translate/de-en', 'data.source_language': 'en',
+          'data.target_language': 'de', 'data.vocabulary_size': 37_000}
+FRENCH = {'data.name': 'wmt14_translate/fr-en', 'data.source_language': 'en',
+          'data.target_language': 'fr', 'data.vocabulary_size': 32_000}
+
+
+@pytest.mark.parametrize(('which', 'changes'), [
+    ((), GERMAN), (('base',), GERMAN), (('en-de',), GERMAN), (('base,en-de',), GERMAN),
+    (('big',), {**GERMAN, **BIG}), (('big,en-de',), {**GERMAN, **BIG}),
+    (('de-en',), {**GERMAN, 'data.source_language': 'de', 'data.target_language': 'en'}),
+    (('en-fr',), FRENCH), (('base,en-fr',), FRENCH),
+    (('big,en-fr',), {**FRENCH, **BIG, 'model.dropout': 0.1}),
+    (('big,fr-en',), {**FRENCH, **BIG, 'model.dropout': 0.1, 'data.source_language': 'fr',
+                      'data.target_language': 'en'}),
+])
+def test_wmt14_is_the_papers_by_size_and_direction(which, changes):
+  found = flatten(importlib.import_module('configs.wmt14').get_config(*which).to_dict())
+  # The rest is the base model of the paper, which a test above holds to it.
+  wanted = {**flatten(Config().to_dict()), 'data.dir': 'data', 'data.valid': 'validation',
+            'data.test': 'test', 'train.keep': 5, 'train.checkpoint_every': 1500,
+            'train.eval_every': 3000, **changes}
+  assert found == wanted
+  # A better evaluation saves a checkpoint too, which must be one of those that are averaged.
+  assert found['train.eval_every'] % found['train.checkpoint_every'] == 0
+
+
 def test_the_base_config_holds_every_key_and_types_those_that_are_none():
   config = importlib.import_module('configs.base').get_config()
   assert Config.from_dict(config.to_dict()) == Config()

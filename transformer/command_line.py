@@ -107,7 +107,9 @@ def _in_one_line(error: Exception) -> str:
   lines = [line.strip() for line in str(error).splitlines() if line.strip()]
   if isinstance(error, OSError):
     return f'the config cannot be loaded: {lines[-1].rpartition("] ")[2]}'
-  return ' '.join(dict.fromkeys((lines[0], lines[-1])))
+  # A config that refuses its argument has said all that there is to say.
+  _, ours, message = lines[-1].partition(f'{UserError.__module__}.{UserError.__qualname__}: ')
+  return message if ours else ' '.join(dict.fromkeys((lines[0], lines[-1])))
 
 
 def _is_ours_or_urgent(record) -> bool:

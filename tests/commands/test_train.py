@@ -73,6 +73,16 @@ def test_a_config_that_cannot_be_loaded_is_named(train, folder, tmp_path, name, 
   assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.parametrize('argument', ['bgi', '', 'en-fr,big', 'big,en-xx', 'big,en-fr,base'])
+@pytest.mark.parametrize('flags', [[], ['--config.seed=3']])
+def test_an_argument_that_a_config_does_not_take_is_refused(train, tmp_path, argument, flags):
+  message = train.refuses(f'--config=configs/wmt14.py:{argument}', f'--workdir={tmp_path}/run',
+                          *flags)
+  assert message == ('configs/wmt14.py takes a size, base or big, then a direction, en-de, de-en, '
+                     f'en-fr, fr-en, such as configs/wmt14.py:big,en-fr; got {argument!r}')
+  assert not (tmp_path / 'run').exists()
+
+
 def test_a_name_that_a_config_file_mistypes_is_named_too(train, folder, tmp_path):
   text = (folder / 'tiny.py').read_text(encoding='utf-8').replace('ff_dim', 'ff_dims')
   (tmp_path / 'mistyped.py').write_text(text, encoding='utf-8')
