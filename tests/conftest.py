@@ -21,3 +21,25 @@ def compile_once():
     yield
     jax.config.update('jax_compilation_cache_dir', None)
     del os.environ['JAX_COMPILATION_CACHE_DIR']
+
+
+@pytest.fixture(scope='session')
+def write_wmt14():
+  """(folder, split=German and English pairs, …) -> prepares them as `wmt14_translate/de-en`.
+
+  TFDS's own builder of WMT 2014 writes them instead of the download.
+  """
+  import tensorflow_datasets as tfds  # Whoever tests no set need not wait for it.
+
+  from transformer.data import tfds_sets
+
+  def write(folder, **splits):
+    cls = tfds.builder_cls('wmt14_translate')
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setattr(cls, '_split_generators', lambda self, _: {
+          split: self._generate_examples(pairs) for split, pairs in splits.items()})
+      patch.setattr(cls, '_generate_examples', lambda self, pairs: enumerate(
+          {'de': de, 'en': en} for de, en in pairs))
+      tfds_sets.prepare('wmt14_translate/de-en', str(folder))
+
+  return write

@@ -31,22 +31,10 @@ def phrasebook(folder) -> DataConfig:
   return config(folder, 'phrasebook/en-fr', 'en', 'fr')
 
 
-def write_set(folder, monkeypatch, examples, splits=('train', 'test')):
-  """Has TFDS's own builder of WMT 2014 write `examples` instead of the download."""
-  cls = tfds.builder_cls('wmt14_translate')
-  with monkeypatch.context() as patch:
-    patch.setattr(cls, '_split_generators', lambda self, _: {
-        split: self._generate_examples(split) for split in splits})
-    patch.setattr(cls, '_generate_examples', lambda self, split: enumerate(
-        {'de': de, 'en': en} for de, en in list(examples)[:None if split == 'train' else 5]))
-    return tfds_sets.prepare(NAME, str(folder))
-
-
 @pytest.fixture(scope='module')
-def prepared(tmp_path_factory):
+def prepared(tmp_path_factory, write_wmt14):
   folder = tmp_path_factory.mktemp('prepared')
-  with pytest.MonkeyPatch.context() as patch:
-    write_set(folder, patch, TRAIN.items())
+  write_wmt14(folder, train=TRAIN.items(), test=list(TRAIN.items())[:5])
   return folder
 
 
@@ -77,15 +65,18 @@ def test_a_slice_of_a_set_is_what_its_pairs_are(prepared):
     corpus[::2]
 
 
-def test_the_fingerprint_of_a_set(prepared, tmp_path, monkeypatch):
+def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
+  def write(name, examples):
+    write_wmt14(tmp_path / name, train=examples, test=list(examples)[:5])
+
   def fingerprint(folder, split='train', *languages):
     return open_corpus(config(folder, NAME, *languages), split).fingerprint
 
   plain = fingerprint(prepared)
-  write_set(tmp_path / 'again', monkeypatch, TRAIN.items())
+  write('again', TRAIN.items())
   assert plain == fingerprint(tmp_path / 'again') and len(plain) == 64
-  write_set(tmp_path / 'longer', monkeypatch, [*TRAIN.items(), ('mehr', 'more')])
-  write_set(tmp_path / 'other', monkeypatch, [(de, f'{en}.') for de, en in TRAIN.items()])
+  write('longer', [*TRAIN.items(), ('mehr', 'more')])
+  write('other', [(de, f'{en}.') for de, en in TRAIN.items()])
   others = [fingerprint(tmp_path / 'longer'), fingerprint(tmp_path / 'other'),
             fingerprint(prepared, 'test'), fingerprint(prepared, 'train[:5]'),
             fingerprint(prepared, 'train', 'en', 'de')]

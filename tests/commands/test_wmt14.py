@@ -1,0 +1,76 @@
+"""The paper's config, from the set that it names to a score, with only its size made smaller."""
+
+import json
+
+import pytest
+
+from transformer.config import Config, flatten
+from transformer.data.config import DataConfig
+from transformer.data.corpora import open_corpora
+from transformer.data.sources import open_corpus
+from transformer.data.vocabulary import Vocabulary
+
+PAIRS = [(f'{zahl} kleine hunde laufen {wie} .', f'{number} small dogs run {how} .')
+         for zahl, number in (('zwei', 'two'), ('drei', 'three'), ('sieben', 'seven'))
+         for wie, how in (('schnell', 'fast'), ('fort', 'away'), ('herum', 'around'),
+                          ('heim', 'home'), ('über das gras', 'over the grass'))]
+SMALLER = {  # A step of this size is that of the tiny run, so it is compiled once for both.
+    'data.vocabulary_size': 300, 'data.vocabulary_pairs': 7, 'data.max_length': 64,
+    'model.num_layers': 1, 'model.model_dim': 8, 'model.ff_dim': 11, 'model.num_heads': 2,
+    'train.tokens_per_batch': 320, 'train.steps': 6, 'train.eval_every': 6,
+    'train.checkpoint_every': 1}
+
+
+@pytest.fixture(scope='module')
+def prepared(tmp_path_factory, write_wmt14):
+  folder = tmp_path_factory.mktemp('prepared')
+  write_wmt14(folder, train=PAIRS[:11], validation=PAIRS[11:13], test=PAIRS[13:])
+  return folder
+
+
+def test_the_papers_config_trains_and_scores_the_set_that_it_names(
+    train, evaluate, prepared, tmp_path):
+  smaller = {**SMALLER, 'data.dir': str(prepared)}
+  status, _, err = train(
+      '--config=configs/wmt14.py:base,en-de', f'--workdir={tmp_path}/run',
+      *(f'--config.{name}={value}' for name, value in smaller.items()))
+  assert status == 0, err
+  assert 'training a vocabulary of 300 pieces on 7 of 11 pairs' in err
+  settings = json.loads((tmp_path / 'run' / 'config.json').read_text('utf-8'))
+  kept = {name: value for name, value in flatten(settings).items() if name not in smaller}
+  paper = {
+      'data.name': 'wmt14_translate/de-en', 'data.source_language': 'en',
+      'data.target_language': 'de', 'model.dropout': 0.1, 'model.norm': 'post',
+      'optimizer.schedule': 'paper', 'optimizer.warmup_steps': 4000,
+      'train.label_smoothing': 0.1, 'train.keep': 5, 'decode.beam_size': 4, 'decode.alpha': 0.6,
+      'decode.max_extra_length': 50}
+  assert kept.items() >= paper.items()
+
+  about = json.loads((tmp_path / 'run' / 'run.json').read_text('utf-8'))
+  data = Config.from_dict(settings).data
+  assert about['data']['train/train'] == open_corpus(data, 'train').fingerprint
+  assert about['data']['valid'] == open_corpus(data, 'validation').fingerprint
+  assert about['counts']['train/train']['kept'] == 11
+  assert about['data']['vocabulary'] == Vocabulary.train(
+      open_corpora(data).training_text(7), 300).fingerprint
+
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=latest', '--average=5')
+  assert status == 0, err
+  path, = (tmp_path / 'run' / 'eval').iterdir()
+  assert path.name == 'test.step6.average5.beam4.alpha0.6.json' and str(path) in out
+  result = json.loads(path.read_text('utf-8'))
+  assert (result['steps'], result['sentences']) == ([2, 3, 4, 5, 6], 2)
+
+
+def test_a_set_that_is_not_prepared_says_how_it_is(train, tmp_path):
+  for direction, name in (('en-de', 'de-en'), ('fr-en', 'fr-en')):
+    message = train.refuses(
+        f'--config=configs/wmt14.py:{direction}', f'--workdir={tmp_path}/run',
+        f'--config.data.dir={tmp_path}/data')
+    assert message == (
+        f'wmt14_translate/{name} is not prepared in {tmp_path}/data; run: python -m '
+        f'transformer.data.prepare --name=wmt14_translate/{name} --data_dir={tmp_path}/data')
+
+
+def test_the_defaults_bound_what_a_vocabulary_holds_in_memory():
+  assert DataConfig().vocabulary_pairs == 1_000_000
