@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from configs import table3, wmt14
+from transformer.config import Config
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
@@ -89,8 +91,82 @@ def count(config: ModelConfig, vocabulary):
   return sum(leaf.size for leaf in jax.tree.leaves(parameters(config, vocabulary)))
 
 
+def by_hand(vocabulary, layers, d, f, h, k, v, tables=1, positions=0, final_norms=0):
+  """Parameters of a Transformer: section 3, with a bias in every projection.
+
+  Args:
+    vocabulary: tokens, N.
+    layers: of the encoder, and of the decoder.
+    d: model width.
+    f: feed-forward width.
+    h: heads.
+    k: key width.
+    v: value width.
+    tables: token embeddings and output projections that are not one and the same.
+    positions: learned, on either side.
+    final_norms: beside those of the sublayers.
+  """
+  attention = 2 * (d * h * k + h * k) + (d * h * v + h * v) + (h * v * d + d)
+  feed_forward = (d * f + f) + (f * d + d)
+  norm = 2 * d
+  encoder = attention + feed_forward + 2 * norm
+  decoder = 2 * attention + feed_forward + 3 * norm
+  return (layers * (encoder + decoder) + tables * vocabulary * d + 2 * positions * d
+          + final_norms * norm)
+
+
+# Table 3: N, d_model, d_ff, h, d_k, d_v, P_drop, ε_ls, learned positions, steps, and millions of
+# parameters where the paper gives them.
+TABLE_3 = {
+    'base': (6, 512, 2048, 8, 64, 64, 0.1, 0.1, 0, 100_000, 65),
+    'A1': (6, 512, 2048, 1, 512, 512, 0.1, 0.1, 0, 100_000, None),
+    'A2': (6, 512, 2048, 4, 128, 128, 0.1, 0.1, 0, 100_000, None),
+    'A3': (6, 512, 2048, 16, 32, 32, 0.1, 0.1, 0, 100_000, None),
+    'A4': (6, 512, 2048, 32, 16, 16, 0.1, 0.1, 0, 100_000, None),
+    'B1': (6, 512, 2048, 8, 16, 64, 0.1, 0.1, 0, 100_000, 58),
+    'B2': (6, 512, 2048, 8, 32, 64, 0.1, 0.1, 0, 100_000, 60),
+    'C1': (2, 512, 2048, 8, 64, 64, 0.1, 0.1, 0, 100_000, 36),
+    'C2': (4, 512, 2048, 8, 64, 64, 0.1, 0.1, 0, 100_000, 50),
+    'C3': (8, 512, 2048, 8, 64, 64, 0.1, 0.1, 0, 100_000, 80),
+    'C4': (6, 256, 2048, 8, 32, 32, 0.1, 0.1, 0, 100_000, 28),
+    'C5': (6, 1024, 2048, 8, 128, 128, 0.1, 0.1, 0, 100_000, 168),
+    'C6': (6, 512, 1024, 8, 64, 64, 0.1, 0.1, 0, 100_000, 53),
+    'C7': (6, 512, 4096, 8, 64, 64, 0.1, 0.1, 0, 100_000, 90),
+    'D1': (6, 512, 2048, 8, 64, 64, 0.0, 0.1, 0, 100_000, None),
+    'D2': (6, 512, 2048, 8, 64, 64, 0.2, 0.1, 0, 100_000, None),
+    'D3': (6, 512, 2048, 8, 64, 64, 0.1, 0.0, 0, 100_000, None),
+    'D4': (6, 512, 2048, 8, 64, 64, 0.1, 0.2, 0, 100_000, None),
+    'E': (6, 512, 2048, 8, 64, 64, 0.1, 0.1, 1024, 100_000, None),
+    'big': (6, 1024, 4096, 16, 64, 64, 0.3, 0.1, 0, 300_000, 213)}
+
+
+@pytest.mark.parametrize('row', TABLE_3)
+def test_a_row_of_table_3_is_the_papers_model(row):
+  layers, d, f, h, k, v, dropout, smoothing, positions, steps, millions = TABLE_3[row]
+  settings = Config.from_dict(table3.get_config(row).to_dict())
+  c = settings.model
+  assert (c.num_layers, c.model_dim, c.ff_dim, c.num_heads, c.head_key_dim, c.head_value_dim,
+          c.dropout, settings.train.label_smoothing, settings.train.steps) == (
+              layers, d, f, h, k, v, dropout, smoothing, steps)
+  assert (c.positions, c.norm) == ('learned' if positions else 'sinusoidal', 'post')
+  found = count(c, settings.data.vocabulary_size)
+  assert found == by_hand(37_000, layers, d, f, h, k, v, positions=positions)
+  if millions:
+    assert found == pytest.approx(millions * 1e6, rel=0.07)
+  assert (row == 'base') == (settings == Config.from_dict(wmt14.get_config().to_dict()))
+  assert (row == 'big') == (settings == Config.from_dict(wmt14.get_config('big').to_dict()))
+
+
 def test_the_base_model_of_the_paper_has_63_million_parameters():
   assert count(ModelConfig(), 37_000) == 63_082_496
+
+
+def test_there_is_no_other_row_of_table_3():
+  for row in ('A5', '', 'a1', 'A'):
+    with pytest.raises(UserError) as raised:
+      table3.get_config(row)
+    assert str(raised.value) == (f'configs/table3.py takes a row of table 3, one of '
+                                 f'{", ".join(TABLE_3)}; got {row!r}')
 
 
 @pytest.mark.parametrize('changed', [
@@ -98,22 +174,27 @@ def test_the_base_model_of_the_paper_has_63_million_parameters():
     {'norm': 'pre'}, {'positions': 'learned'}, {'share_embeddings': False},
     {'tie_output': False},
     {'norm': 'pre', 'positions': 'learned', 'share_embeddings': False, 'tie_output': False},
-    {'activation': 'swiglu'}, {'norm': 'pre', 'rms_norm': True}, {'query_key_norm': True},
-    {'positions': 'relative'}, {'positions': 'rotary', 'key_dim': 8},
 ])
 def test_parameters_are_counted_by_hand(changed):
   c = ModelConfig(**SIZES | changed)
-  d, h, k, v = c.model_dim, c.num_heads, c.head_key_dim, c.head_value_dim
-  attention = 2 * (d * h * k + h * k) + (d * h * v + h * v) + (h * v * d + d)
-  attention += 2 * k * c.query_key_norm
-  feed_forward = 3 * d * F if c.activation == 'swiglu' else (d * F + F) + (F * d + d)
-  norm = d if c.rms_norm else 2 * d
-  layer = (attention + feed_forward + 2 * norm) + (2 * attention + feed_forward + 3 * norm)
-  tables = 1 + (not c.share_embeddings) + (not c.tie_output)
-  wanted = c.num_layers * layer + tables * N * d
-  wanted += 2 * norm * (c.norm == 'pre') + 2 * 31 * d * (c.positions == 'learned')
-  wanted += 2 * 32 * h * (c.positions == 'relative')
-  assert count(c, N) == wanted
+  assert count(c, N) == by_hand(
+      N, c.num_layers, c.model_dim, F, H, c.head_key_dim, c.head_value_dim,
+      tables=1 + (not c.share_embeddings) + (not c.tie_output),
+      positions=31 if c.positions == 'learned' else 0, final_norms=2 if c.norm == 'pre' else 0)
+
+
+@pytest.mark.parametrize(('changed', 'more'), [
+    ({'positions': 'rotary', 'key_dim': 8}, {}), ({'activation': 'gelu'}, {}),
+    ({'positions': 'relative'}, {'a bias of every bucket and head in each stack': 2 * 32 * 3}),
+    ({'query_key_norm': True}, {'scales of queries and keys': 2 * 3 * 2 * 7}),
+    ({'rms_norm': True}, {'no shifts': -2 * 5 * 13}),
+    ({'activation': 'swiglu'},
+     {'a third matrix': 2 * 2 * 13 * 17, 'no biases': -2 * 2 * (17 + 13)}),
+])
+def test_later_parts_add_and_leave_out_what_they_should(changed, more):
+  published = {name: value for name, value in changed.items() if name == 'key_dim'}
+  assert count(ModelConfig(**SIZES | changed), N) == (
+      count(ModelConfig(**SIZES | published), N) + sum(more.values()))
 
 
 @pytest.mark.parametrize('changed, extra', [
