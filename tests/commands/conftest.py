@@ -65,7 +65,7 @@ def get_config():
 
 
 class Command:
-  """`train.py` or `eval.py`, run with one command line after the other."""
+  """`train.py`, `eval.py` or one of `launch/`, run with one command line after the other."""
 
   def __init__(self, name, folder):
     environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}
@@ -128,20 +128,25 @@ def folder(tmp_path_factory):
   return folder
 
 
-def _start(name, folder):
-  running = Command(name, folder)
-  yield running
-  running.close()
+@pytest.fixture(scope='session')
+def start_command(tmp_path_factory):
+  """(module) -> yields its `Command`, and closes it."""
+  def start(name):
+    running = Command(name, tmp_path_factory.mktemp(name))
+    yield running
+    running.close()
+
+  return start
 
 
 @pytest.fixture(scope='session')
-def train(tmp_path_factory):
-  yield from _start('train', tmp_path_factory.mktemp('train'))
+def train(start_command):
+  yield from start_command('train')
 
 
 @pytest.fixture(scope='session')
-def evaluate(tmp_path_factory):
-  yield from _start('eval', tmp_path_factory.mktemp('eval'))
+def evaluate(start_command):
+  yield from start_command('eval')
 
 
 @pytest.fixture(scope='session')

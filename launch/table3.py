@@ -1,0 +1,271 @@
+r"""Trains the rows of the paper's table 3 on any corpus, and puts the figures beside the paper's.
+
+  python launch/table3.py --config=configs/text.py --workdir=runs/table3 --config.data.dir=DIR \
+      --config.train.steps=20000
+  python launch/table3.py --config=configs/wmt14.py --workdir=runs/table3 --rows=base,A1,E
+  python launch/table3.py --config=configs/text.py --workdir=runs/small --scale=4 --dry_run
+
+One row after the other is trained by train.py in WORKDIR/ROW, and scored by eval.py on the
+validation split; the last checkpoint is taken, without an average (section 6.2). The model's
+shape, dropout, smoothing and positions are the row's, from configs/table3.py, and all else is
+what --config says; `big` takes three times its train.steps, as in the paper. --scale=2 halves
+every width, so that the rows fit a smaller machine. The fused attention of an NVIDIA GPU takes
+heads of neither A1 nor (B); --config.model.attention=reference takes all.
+
+After each row the table is written to WORKDIR/table3.md and WORKDIR/table3.json, with the data
+that it comes from. Started again, it leaves out what is done, and a run that was stopped goes on.
+"""
+
+import dataclasses
+import json
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags, logging
+from ml_collections import ConfigDict, config_flags
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from transformer import command_line
+from transformer.config import Config, flatten
+from transformer.errors import UserError
+from transformer.training import run_directory
+
+_CONFIG = config_flags.DEFINE_config_file('config', None, 'The config file: data and training.')
+_WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the table and of its runs.')
+_ROWS = flags.DEFINE_list('rows', None, 'The rows to train, such as base,A1,E; default: all.')
+_SCALE = flags.DEFINE_integer('scale', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.')
+_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and start none of them.')
+
+ROOT = Path(__file__).resolve().parents[1]
+# Perplexity a word piece and BLEU on newstest2013, and millions of parameters where given.
+PAPER = {
+    'base': (4.92, 25.8, 65), 'A1': (5.29, 24.9, None), 'A2': (5.00, 25.5, None),
+    'A3': (4.91, 25.8, None), 'A4': (5.01, 25.4, None), 'B1': (5.16, 25.1, 58),
+    'B2': (5.01, 25.4, 60), 'C1': (6.11, 23.7, 36), 'C2': (5.19, 25.3, 50),
+    'C3': (4.88, 25.5, 80), 'C4': (5.75, 24.5, 28), 'C5': (4.66, 26.0, 168),
+    'C6': (5.12, 25.4, 53), 'C7': (4.75, 26.2, 90), 'D1': (5.77, 24.6, None),
+    'D2': (4.95, 25.5, None), 'D3': (4.67, 25.3, None), 'D4': (5.47, 25.7, None),
+    'E': (4.92, 25.7, None), 'big': (4.33, 26.4, 213)}
+_JSON, _MARKDOWN = 'table3.json', 'table3.md'
+_PREFACE = """# Table 3 of the paper, row by row
+
+Perplexity is that of a word piece, without smoothing. BLEU is sacreBLEU's, of the last checkpoint
+on the validation split. The paper's columns are of newstest2013, after 100,000 updates on WMT 2014
+English to German (`big`: 300,000). Where a row was trained on other data, or at another scale, its
+figures are no measure of the paper's; how the rows compare with each other is. A scale of 1/4 means
+that model_dim, ff_dim, key_dim and value_dim are a quarter of the paper's.
+
+"""
+_COLUMNS = ('row', 'differs from base by', 'scale', 'steps', 'PPL', 'paper', 'BLEU', 'paper',
+            'parameters', 'paper, millions', 'otherwise', 'data', 'commit')
+
+
+class Row(NamedTuple):
+  """A row to train.
+
+  Attributes:
+    name: as the paper groups them, such as `A1`.
+    differs: what differs from the base row, by dotted name.
+    scale: what the paper's widths are divided by.
+    changes: every key that is set over the config file, by dotted name.
+    settings: what the run is trained with.
+  """
+
+  name: str
+  differs: Mapping[str, Any]
+  scale: int
+  changes: Mapping[str, Any]
+  settings: Config
+
+
+def main(_):
+  """Wires flags to the sweep."""
+  if _CONFIG.value is None or not _WORKDIR.value:
+    raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
+  names = list(PAPER) if _ROWS.value is None else _ROWS.value
+  unknown = [name for name in names if name not in PAPER]
+  if unknown or not names:
+    raise UserError(f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
+                    f'got {",".join(unknown or names)!r}')
+  if _SCALE.value < 1:
+    raise UserError(f'--scale must be at least 1; got {_SCALE.value}')
+  workdir = Path(_WORKDIR.value).expanduser()
+  command_line.check_folder('workdir', workdir)
+  config_flag = flags.FLAGS['config']
+  rows = plan(names, _CONFIG.value, config_flags.get_override_values(config_flag), _SCALE.value)
+  filename = config_flags.get_config_filename(config_flag)
+  if _DRY_RUN.value:
+    for row in rows:
+      for command in commands(row, filename, workdir):
+        print(shlex.join(command))
+    return
+  sweep(rows, filename, workdir, lambda command: subprocess.run(command, check=False).returncode)
+
+
+def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
+         scale: int) -> list[Row]:
+  """What to train for each row; all is checked before anything is started.
+
+  Args:
+    names: keys of `PAPER`.
+    config: the config file's settings, with the overrides.
+    overrides: what was set on the command line over the config file.
+    scale: what every width is divided by.
+
+  Raises:
+    UserError: a row cannot be had so, or the command line sets what the rows do.
+  """
+  overrides = flatten({name: value.to_dict() if isinstance(value, ConfigDict) else value
+                       for name, value in overrides.items()})
+  base, base_steps = _of_the_paper('base', scale)
+  taken = sorted(base.keys() & overrides.keys())
+  if taken:
+    raise UserError(f'the rows of table 3 set config.{taken[0]} themselves; leave '
+                    f'--config.{taken[0]} out; --scale makes all of them smaller')
+  rows = []
+  for name in names:
+    shape, steps = _of_the_paper(name, scale)
+    differs = {key: value for key, value in shape.items() if value != base[key]}
+    if steps != base_steps:
+      differs['train.steps'] = config.train.steps * steps // base_steps
+    changes = {**overrides, **shape, **differs}
+    settings = ConfigDict(config.to_dict())
+    settings.update_from_flattened_dict(changes)
+    try:
+      rows.append(Row(name, differs, scale, changes, Config.from_dict(settings.to_dict())))
+    except UserError as error:
+      raise UserError(f'row {name} does not go with this config: {error}; change the config, '
+                      f'or leave the row out with --rows') from error
+  return rows
+
+
+def _of_the_paper(name: str, scale: int) -> tuple[dict[str, Any], int]:
+  """What a row sets, by dotted name, with its widths divided, and its steps in the paper."""
+  # A config is loaded as a file, here as in train.py.
+  get_config = runpy.run_path(str(ROOT / 'configs' / 'table3.py'))['get_config']
+  settings = Config.from_dict(get_config(name).to_dict())
+  model = settings.model
+  widths = {'model_dim': model.model_dim, 'ff_dim': model.ff_dim,
+            'key_dim': model.head_key_dim, 'value_dim': model.head_value_dim}
+  for key, width in widths.items():
+    if width % scale:
+      raise UserError(f'--scale must divide every width of a row; {key} of row {name} is {width}, '
+                      f'got --scale={scale}')
+  return {'model.num_layers': model.num_layers, 'model.num_heads': model.num_heads,
+          **{f'model.{key}': width // scale for key, width in widths.items()},
+          'model.dropout': model.dropout, 'model.positions': model.positions,
+          'train.label_smoothing': settings.train.label_smoothing}, settings.train.steps
+
+
+def commands(row: Row, filename: str, workdir: Path) -> tuple[list[str], list[str]]:
+  """The command lines that train and score a row of the config file `filename`."""
+  run = f'--workdir={workdir / row.name}'
+  changes = [f'--config.{name}={value}' for name, value in row.changes.items()]
+  return ([sys.executable, str(ROOT / 'train.py'), f'--config={filename}', *changes, run],
+          [sys.executable, str(ROOT / 'eval.py'), run, '--split=valid', '--checkpoint=latest'])
+
+
+def sweep(rows: Sequence[Row], filename: str, workdir: Path,
+          start: Callable[[Sequence[str]], int]):
+  """Trains and scores what is not done yet, and writes the table after each row.
+
+  Args:
+    rows: from `plan`.
+    filename: the config file.
+    workdir: the directory of the table; a run lies in WORKDIR/ROW.
+    start: runs a command line to its end, and returns its status.
+
+  Raises:
+    UserError: a command failed.
+  """
+  for row in rows:
+    settings = json.loads(json.dumps(flatten(row.settings.to_dict())))
+    if _read(workdir).get(row.name, {}).get('settings') == settings:
+      logging.info('row %s is done', row.name)
+      continue
+    logging.info('row %s: %s', row.name, _differences(row.differs) or 'the base model')
+    for command in commands(row, filename, workdir):
+      if status := start(command):
+        raise UserError(f'row {row.name}: {Path(command[1]).name} ended with status {status}, for '
+                        f'the reason above; start this again to go on, with --rows to leave a '
+                        f'row out')
+    # Read anew, since another process may have written other rows in the meantime.
+    results = {**_read(workdir), row.name: {**_result(row, workdir / row.name),
+                                            'settings': settings}}
+    results = {name: results[name] for name in PAPER if name in results}
+    run_directory.write_json(workdir / _JSON, results)
+    (workdir / _MARKDOWN).write_text(_PREFACE + _markdown(results), encoding='utf-8')
+  logging.info('the table is in %s', workdir / _MARKDOWN)
+
+
+def _read(workdir: Path) -> dict[str, Any]:
+  """The rows that are done, by name."""
+  path = workdir / _JSON
+  try:
+    return json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
+  except ValueError as error:
+    raise UserError(f'{path} should hold the rows that are done, and is damaged; remove it to '
+                    f'have them scored again') from error
+
+
+def _result(row: Row, run: Path) -> dict[str, Any]:
+  """What a row's directory says of it, once it is trained and scored."""
+  about = json.loads((run / run_directory.RUN).read_text(encoding='utf-8'))
+  lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
+  last = [each for each in map(json.loads, lines) if 'valid/perplexity' in each][-1]
+  data = row.settings.data
+  decode = dataclasses.asdict(row.settings.decode)
+  scores = [json.loads(path.read_text(encoding='utf-8'))
+            for path in (run / run_directory.EVALUATIONS).glob('*.json')]
+  score = next(each for each in scores if each['steps'] == [last['step']]
+               and each['text'] == data.valid.replace('/', '_') and each['decode'] == decode)
+  perplexity, bleu, millions = PAPER[row.name]
+  return {
+      'differs': dict(row.differs), 'scale': row.scale, 'steps': last['step'],
+      'perplexity': last['valid/perplexity'], 'bleu': score['bleu'],
+      'signature': score['signature'], 'parameters': about['parameters'],
+      'paper': {'perplexity': perplexity, 'bleu': bleu, 'millions': millions},
+      'data': {'name': data.name if data.source == 'tfds' else data.dir,
+               'train': list(data.train), 'valid': data.valid,
+               'languages': [data.source_language, data.target_language],
+               'fingerprints': about['data']},
+      'commit': about['commit'], 'devices': about['devices']}
+
+
+def _markdown(results: Mapping[str, Any]) -> str:
+  """The table."""
+  lines = [_COLUMNS, ('---',) * len(_COLUMNS)]
+  for name, row in results.items():
+    settings, paper, data = row['settings'], row['paper'], row['data']
+    otherwise = (f'{settings["model.norm"]}-norm, schedule {settings["optimizer.schedule"]}, '
+                 f'{settings["train.tokens_per_batch"]:,} tokens a batch, vocabulary '
+                 f'{settings["data.vocabulary_size"]:,}')
+    prints = ', '.join(f'{what} {digest[:8]}' for what, digest in data['fingerprints'].items()
+                       if what != 'vocabulary')
+    lines.append((
+        name, _differences(row['differs']), '1' if row['scale'] == 1 else f'1/{row["scale"]}',
+        f'{row["steps"]:,}', _number(row['perplexity']), f'{paper["perplexity"]:.2f}',
+        f'{row["bleu"]:.2f}', f'{paper["bleu"]:.1f}', f'{row["parameters"]:,}',
+        str(paper['millions'] or ''), otherwise,
+        f'{data["name"]}, {" to ".join(data["languages"])}, {prints}', row['commit'][:7]))
+  return ''.join(f'| {" | ".join(line)} |\n' for line in lines)
+
+
+def _differences(differs: Mapping[str, Any]) -> str:
+  """Keys and values, the keys without their groups."""
+  return ', '.join(f'{name.partition(".")[2]} {value}' for name, value in differs.items())
+
+
+def _number(perplexity: float | None) -> str:
+  """JSON has no infinity, which a perplexity may be."""
+  return 'infinite' if perplexity is None else f'{perplexity:.2f}'
+
+
+if __name__ == '__main__':
+  command_line.run(main)
