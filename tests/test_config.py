@@ -268,6 +268,20 @@ def test_wmt14_is_the_papers_by_size_and_direction(which, changes):
   assert found['train.eval_every'] % found['train.checkpoint_every'] == 0
 
 
+def test_tatoeba_is_sized_for_a_machine():
+  get_config = importlib.import_module('configs.tatoeba').get_config
+  gpu, cpu = (Config.from_dict(get_config(machine).to_dict()) for machine in ('gpu', 'cpu'))
+  assert Config.from_dict(get_config().to_dict()) == gpu
+  assert (gpu.model.dtype, gpu.model.attention) == ('bfloat16', 'cudnn')
+  assert (cpu.model.dtype, cpu.model.attention) == ('float32', 'reference')
+  assert cpu.model.model_dim < gpu.model.model_dim
+  for settings in (gpu, cpu):
+    assert (settings.data.source, settings.data.dir) == ('text', 'data/tatoeba-en-de')
+    assert (settings.decode.bleu_tokenize, settings.train.keep) == ('13a', 5)
+  with pytest.raises(UserError, match=r"takes gpu or cpu, such as .*tatoeba.py:cpu; got 'tpu'$"):
+    get_config('tpu')
+
+
 def test_the_base_config_holds_every_key_and_types_those_that_are_none():
   config = importlib.import_module('configs.base').get_config()
   assert Config.from_dict(config.to_dict()) == Config()
