@@ -69,32 +69,49 @@ def greedy_search(step, cache, limits_B, *, max_length, begin_id, end_id, alpha=
   Returns:
     `Hypotheses` with W = 1.
   """
-  batch = limits_B.shape[0]
+  return roll_out(lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1), step, cache,
+                  limits_B, width=1, max_length=max_length, begin_id=begin_id, end_id=end_id,
+                  alpha=alpha, room=room)
+
+
+def roll_out(choose, step, cache, limits_B, *, width, max_length, begin_id, end_id, alpha=0.0,
+             room=None) -> Hypotheses:
+  """Extends W hypotheses of each input by one chosen token a step, each for itself.
+
+  Args:
+    choose: a function (t, log_probs_BWN) -> tokens_BW, the tokens at position t.
+    width: W, with which `step` is called.
+    step, cache, limits_B, max_length, begin_id, end_id, alpha, room: as in
+      `greedy_search`.
+
+  Returns:
+    `Hypotheses` in the order of their slots, whatever their scores.
+  """
+  shape = limits_B.shape[0], width
 
   def advance(carry):
-    t, last_B1, cache, tokens_BT, lengths_B, log_probs_B, done_B = carry
-    log_probs_B1N, cache = step(last_B1, cache)
-    token_B = jnp.argmax(log_probs_B1N[:, 0], axis=-1).astype(jnp.int32)
-    gain_B = jnp.max(log_probs_B1N[:, 0], axis=-1)
-    tokens_BT = tokens_BT.at[:, t].set(jnp.where(done_B, PAD, token_B))
-    lengths_B = jnp.where(done_B, lengths_B, t + 1)
-    log_probs_B = jnp.where(done_B, log_probs_B, log_probs_B + gain_B)
-    done_B |= (token_B == end_id) | (t + 1 >= limits_B)
-    return t + 1, token_B[:, None], cache, tokens_BT, lengths_B, log_probs_B, done_B
+    t, last_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW = carry
+    log_probs_BWN, cache = step(last_BW, cache)
+    token_BW = choose(t, log_probs_BWN).astype(jnp.int32)
+    gain_BW = jnp.take_along_axis(log_probs_BWN, token_BW[:, :, None], axis=-1)[:, :, 0]
+    tokens_BWT = tokens_BWT.at[:, :, t].set(jnp.where(done_BW, PAD, token_BW))
+    lengths_BW = jnp.where(done_BW, lengths_BW, t + 1)
+    log_probs_BW = jnp.where(done_BW, log_probs_BW, log_probs_BW + gain_BW)
+    done_BW |= (token_BW == end_id) | (t + 1 >= limits_B)[:, None]
+    return t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW
 
-  carry = (jnp.int32(0), jnp.full((batch, 1), begin_id, jnp.int32), cache,
-           jnp.full((batch, max_length), PAD, jnp.int32), jnp.zeros(batch, jnp.int32),
-           jnp.zeros(batch, jnp.float32), limits_B <= 0)
+  carry = (jnp.int32(0), jnp.full(shape, begin_id, jnp.int32), cache,
+           jnp.full((*shape, max_length), PAD, jnp.int32), jnp.zeros(shape, jnp.int32),
+           jnp.zeros(shape, jnp.float32), jnp.broadcast_to((limits_B <= 0)[:, None], shape))
   for length in _stages(max_length) if room else (max_length,):
     if room:
       carry = (*carry[:2], room(carry[2], length), *carry[3:])
     carry = jax.lax.while_loop(
         lambda carry, length=length: (carry[0] < length) & ~jnp.all(carry[-1]), advance, carry)
-  _, _, _, tokens_BT, lengths_B, log_probs_B, _ = carry
-  log_probs_B = jnp.where(lengths_B > 0, log_probs_B, -jnp.inf)
-  scores_B = log_probs_B / length_penalty(lengths_B, alpha)
-  return Hypotheses(tokens_BT[:, None], lengths_B[:, None], log_probs_B[:, None],
-                    scores_B[:, None])
+  _, _, _, tokens_BWT, lengths_BW, log_probs_BW, _ = carry
+  log_probs_BW = jnp.where(lengths_BW > 0, log_probs_BW, -jnp.inf)
+  return Hypotheses(tokens_BWT, lengths_BW, log_probs_BW,
+                    log_probs_BW / length_penalty(lengths_BW, alpha))
 
 
 class _Beams(NamedTuple):
@@ -159,7 +176,7 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
     ending = Hypotheses(
         _take(beams.live_tokens, origin_BC[:, :beam_size]).at[:, :, t].set(end_id),
         jnp.full((batch, beam_size), t + 1, jnp.int32), totals_BC[:, :beam_size], scores_BW)
-    ended = _best(jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1),
+    ended = best(jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1),
                                beams.ended, ending), beam_size)
     ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1)
 
@@ -265,7 +282,7 @@ def _take(leaf, origin_BW):
                              axis=1)
 
 
-def _best(hypotheses: Hypotheses, count) -> Hypotheses:
-  """The `count` best by score, descending."""
+def best(hypotheses: Hypotheses, count) -> Hypotheses:
+  """The `count` best by score, descending; of equals the first."""
   _, chosen = _top_k(hypotheses.scores, count)
   return jax.tree.map(lambda leaf: _take(leaf, chosen), hypotheses)

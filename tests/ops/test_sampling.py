@@ -1,0 +1,292 @@
+"""Samples come from the distribution asked for, and depend on their own key alone."""
+
+import collections
+import functools
+import itertools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer.ops import search as search_module
+from transformer.ops.sampling import sample_search, truncated
+from transformer.ops.search import PAD, Cache, greedy_search
+
+BEGIN, END = 1, 2
+B, N, MAX_LENGTH, W, STATES = 3, 5, 7, 11, 97
+LIMITS = (7, 3, 5)
+KEYS = jax.random.split(jax.random.key(0, impl='threefry2x32'), B)
+NARROWER = {'temperature': 1.3, 'top_k': 4, 'top_p': 0.9}
+ROOMS = []  # What lengths caches were asked to grow to.
+
+
+def next_state(state, token, earlier, index):
+  """A hash of the whole history, order included: few prefixes share one."""
+  return (state * 5 + token * 3 + earlier * 7 + index + 1) % STATES
+
+
+def tables(seed=0):
+  """Random log-probabilities of the next token, for each input and state: [B, STATES, N]."""
+  logits = np.random.default_rng(seed).normal(size=(B, STATES, N)) * 1.5
+  return np.asarray(jax.nn.log_softmax(jnp.asarray(logits, jnp.float32)))
+
+
+@functools.cache
+def searcher(samples, alpha=0.6, grows=False, **options):
+  """A compiled (tables, limits, keys) -> `Hypotheses`; 0 samples are greedy search.
+
+  The cache is the state of each hypothesis and its tokens, and a common scalar; if
+  it grows, there is room for no token at first.
+  """
+  def search(table_BXN, limits_B, keys_B):
+    shape = limits_B.shape[0], samples or 1
+
+    def step(tokens_BW, cache):
+      index, (state_BW, history_BWT) = cache.common, cache.own
+      history_BWT = history_BWT.at[:, :, index].set(tokens_BW)
+      state_BW = next_state(state_BW, tokens_BW, history_BWT[:, :, index // 2], index)
+      log_probs = jnp.take_along_axis(table_BXN, state_BW[:, :, None], axis=1)
+      return log_probs, Cache((state_BW, history_BWT), index + 1)
+
+    def room(cache, length):
+      state_BW, history_BWT = cache.own
+      more = length - history_BWT.shape[-1]
+      ROOMS.append(length)
+      return cache._replace(own=(state_BW, jnp.pad(history_BWT, ((0, 0), (0, 0), (0, more)))))
+
+    history_BWT = jnp.zeros((*shape, 0 if grows else MAX_LENGTH), jnp.int32)
+    cache = Cache((jnp.zeros(shape, jnp.int32), history_BWT), jnp.int32(0))
+    same = {'max_length': MAX_LENGTH, 'begin_id': BEGIN, 'end_id': END, 'alpha': alpha,
+            'room': room if grows else None}
+    if not samples:
+      return greedy_search(step, cache, limits_B, **same)
+    return sample_search(step, cache, limits_B, keys_B, samples=samples, **options, **same)
+
+  return jax.jit(search)
+
+
+def find(samples, table, limits=LIMITS, keys=KEYS, **options):
+  limits = jnp.asarray(limits, jnp.int32)
+  return jax.device_get(searcher(samples, **options)(table, limits, keys))
+
+
+def forced(table_XN, tokens):
+  """The log-probability of a sequence, token by token, in float64."""
+  state, total, history = 0, 0.0, (BEGIN, *tokens)
+  for index, token in enumerate(tokens):
+    state = next_state(state, history[index], history[index // 2], index)
+    total += float(table_XN[state, token])
+  return total
+
+
+def drawn(found, b):
+  """What was drawn for an input, with its log-probabilities, as a multiset."""
+  return collections.Counter(
+      (tuple(tokens), float(log_prob))
+      for tokens, log_prob in zip(found.tokens[b].tolist(), found.log_probs[b], strict=True))
+
+
+def slow_truncated(log_probs_N, temperature, top_k, top_p):
+  """What `truncated` promises where no two tokens are as likely, sorted, in float64."""
+  scaled_N = np.asarray(log_probs_N, np.float64) / temperature
+  order = np.argsort(-scaled_N)[:top_k or None]
+  probs = np.exp(scaled_N[order] - scaled_N[order[0]])
+  probs /= probs.sum()
+  count = 1 + np.searchsorted(np.cumsum(probs), top_p - 1e-9) if top_p < 1 else len(probs)
+  answer_N = np.full(scaled_N.shape, -np.inf)
+  answer_N[order[:count]] = np.log(probs[:count] / probs[:count].sum())
+  return answer_N
+
+
+@pytest.mark.parametrize(('temperature', 'top_k', 'top_p'), [
+    (1.0, 0, 1.0), (0.3, 0, 1.0), (2.5, 7, 1.0), (1.0, 1000, 1.0), (1.0, 0, 0.5), (2.5, 0, 0.93),
+    (0.3, 83, 0.93), (2.5, 7, 0.5), (1.0, 0, 1e-6), (1.0, 1, 0.93)])
+def test_the_distribution_is_what_sorting_says(temperature, top_k, top_p):
+  logits = np.random.default_rng(3).normal(size=(2, 3, 211)) * 2.0
+  log_probs = jax.nn.log_softmax(jnp.asarray(logits, jnp.float32))
+  options = {'temperature': temperature, 'top_k': top_k, 'top_p': top_p}
+  found = truncated(log_probs, **options)
+  chex.assert_shape(found, log_probs.shape)
+  for place in np.ndindex(2, 3):
+    np.testing.assert_allclose(found[place], slow_truncated(log_probs[place], **options),
+                               rtol=1e-4, atol=1e-5)
+
+
+def kept(probs, **options):
+  found = np.exp(truncated(jnp.log(jnp.asarray(probs, jnp.float32)), **options))
+  assert found.sum() == pytest.approx(1.0, rel=1e-5)
+  return np.flatnonzero(found).tolist()
+
+
+def test_of_equals_top_k_keeps_all_and_top_p_no_more_than_it_needs():
+  assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_k=2) == [0, 1, 2, 4]
+  assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_k=1) == [1]
+  assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_p=0.7) == [0, 1, 2]
+  assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_p=0.71) == [0, 1, 2, 4]
+  for count in (1, 7, 50, 93):  # Though a hundredth is none to a float.
+    assert kept([0.01] * 100, top_p=count / 100) == list(range(count))
+
+
+def test_a_nucleus_reaches_p_and_is_no_larger():
+  probs = [0.2, 0.5, 0.3]
+  for top_p, wanted in ((1e-50, [1]), (1e-9, [1]), (0.5, [1]), (0.501, [1, 2]), (0.8, [1, 2]),
+                        (0.801, [0, 1, 2]), (1.0, [0, 1, 2])):
+    assert kept(probs, top_p=top_p) == wanted
+  # Of what top_k leaves, 0.5 is five eighths.
+  assert kept(probs, top_k=2, top_p=0.62) == [1]
+  assert kept(probs, top_k=2, top_p=0.63) == [1, 2]
+
+
+@pytest.mark.parametrize('options', [
+    {}, {'temperature': 0.1}, {'temperature': 10.0}, {'top_k': 4}, {'top_p': 0.9999}, NARROWER])
+def test_the_impossible_stays_so(options):
+  never = -np.inf
+  log_probs = jnp.asarray([[never, -0.7, -0.7, never, never], [0.0, never, never, never, never],
+                           [never] * N], jnp.float32)
+  found = np.asarray(truncated(log_probs, **options))
+  wanted = np.array([[never, np.log(0.5), np.log(0.5), never, never],
+                     [0.0, never, never, never, never], [never] * N])
+  np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(('options', 'message'), [
+    *(({'temperature': bad}, f'temperature must be above 0 and finite; got {bad}')
+      for bad in (0.0, -1.0, float('inf'), float('nan'))),
+    ({'top_k': -1}, 'top_k must be at least 0; got -1'),
+    *(({'top_p': bad}, f'top_p must be above 0 and at most 1; got {bad}')
+      for bad in (0.0, -0.1, 1.1, float('nan')))])
+def test_what_is_out_of_range_is_refused(options, message):
+  with pytest.raises(ValueError, match=message):
+    truncated(jnp.zeros(N), **options)
+  with pytest.raises(ValueError, match=message):
+    find(2, tables(), **options)
+
+
+@pytest.mark.parametrize('options', [
+    {'temperature': 1e-4}, {'temperature': 1e-50}, {'top_k': 1}, {'top_p': 1e-6}])
+def test_no_room_for_chance_is_greedy_search(options):
+  for seed in range(3):
+    greedy = find(0, tables(seed))
+    found = find(2, tables(seed), **options)
+    for w in range(2):
+      chex.assert_trees_all_equal(jax.tree.map(lambda x, w=w: x[:, w:w + 1], found), greedy)
+
+
+@pytest.mark.parametrize('options', [
+    {}, {'temperature': 0.6}, {'temperature': 2.0}, {'top_k': 2}, {'top_p': 0.75}, NARROWER])
+def test_frequencies_are_the_probabilities_and_places_are_independent(options):
+  draws = 2003
+  places = np.log(np.array([[0.4, 0.1, 0.0, 0.2, 0.3], [0.1, 0.4, 0.25, 0.2, 0.05]], np.float32)
+                  + np.float32(1e-30))
+
+  def step(tokens_BW, cache):
+    row = jnp.asarray(places)[cache.common]
+    return jnp.broadcast_to(row, (*tokens_BW.shape, N)), Cache((), cache.common + 1)
+
+  found = jax.device_get(jax.jit(functools.partial(
+      sample_search, step, Cache((), jnp.int32(0)), samples=draws, max_length=2, begin_id=BEGIN,
+      end_id=END, **options))(jnp.full(B, 2, jnp.int32), KEYS))
+  options = {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0, **options}
+  first, second = (np.exp(slow_truncated(row, **options)) for row in places)
+  for b in range(B):
+    counts = np.zeros((N, N))
+    np.add.at(counts, (found.tokens[b, :, 0], found.tokens[b, :, 1]), 1)
+    wanted = draws * np.outer(first, second)
+    possible = wanted > 1e-9
+    assert not counts[~possible].any()
+    # Chi-square: its mean is the degrees of freedom, its variance twice that.
+    freedom = possible.sum() - 1
+    statistic = np.sum((counts[possible] - wanted[possible]) ** 2 / wanted[possible])
+    assert statistic < freedom + 4.0 * np.sqrt(2.0 * freedom)
+  assert len({str(drawn(found, b)) for b in range(B)}) == B
+
+
+def test_a_key_gives_the_same_again_and_another_gives_others():
+  found = find(W, tables())
+  chex.assert_trees_all_equal(find(W, tables()), found)
+  others = find(W, tables(), keys=jax.random.split(jax.random.key(1, impl='threefry2x32'), B))
+  same = np.broadcast_to(tables()[:1], tables().shape)
+  alike = find(W, same, (MAX_LENGTH,) * B)
+  for b in range(B):
+    assert len(drawn(found, b)) > 5
+    assert drawn(others, b) != drawn(found, b)
+  for b, other in itertools.combinations(range(B), 2):
+    assert drawn(alike, b) != drawn(alike, other)
+
+
+@pytest.mark.parametrize('options', [{}, NARROWER], ids=['whole', 'narrower'])
+def test_a_draw_does_not_notice_how_many_are_drawn(options):
+  many = find(W, tables(), **options)
+  few = find(2, tables(), **options)
+  for b in range(B):
+    assert drawn(few, b) <= drawn(many, b)
+
+
+@pytest.mark.parametrize('options', [{}, NARROWER], ids=['whole', 'narrower'])
+def test_an_input_does_not_notice_its_neighbours_nor_its_row(options):
+  table = tables(1)
+  together = find(W, table, **options)
+  for b in range(B):
+    alone = find(W, table, np.where(np.arange(B) == b, LIMITS, 0), **options)
+    chex.assert_trees_all_equal(jax.tree.map(lambda x, b=b: x[b], alone),
+                                jax.tree.map(lambda x, b=b: x[b], together))
+  order = np.array([2, 0, 1])
+  permuted = find(W, table[order], np.array(LIMITS)[order], KEYS[order], **options)
+  chex.assert_trees_all_equal(permuted, jax.tree.map(lambda x: x[order], together))
+
+
+def test_log_probabilities_are_the_steps_own_whatever_was_drawn_from():
+  for options in ({}, NARROWER):
+    found = find(W, tables(), **options)
+    for b, w in np.ndindex(B, W):
+      length = found.lengths[b, w]
+      log_prob = forced(tables()[b], found.tokens[b, w, :length].tolist())
+      assert found.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
+      assert found.scores[b, w] == pytest.approx(log_prob / ((5 + length) / 6) ** 0.6, rel=1e-5)
+
+
+def test_samples_are_sorted_within_the_limit_and_padded_after_their_end():
+  limits = (7, 0, 5)
+  for seed in range(3):
+    found = find(W, tables(seed), limits)
+    chex.assert_shape(found.tokens, (B, W, MAX_LENGTH))
+    assert np.all(found.scores[:, :-1] >= found.scores[:, 1:])
+    for b, w in np.ndindex(B, W):
+      tokens, length = found.tokens[b, w], found.lengths[b, w]
+      assert length <= limits[b] and (length > 0) == (limits[b] > 0)
+      assert np.all(tokens[length:] == PAD) and END not in tokens[:max(length - 1, 0)]
+      assert length in (0, limits[b]) or tokens[length - 1] == END
+    assert np.all(np.isneginf(found.scores[1])) and np.all(np.isneginf(found.log_probs[1]))
+
+
+def test_a_cache_that_grows_changes_nothing(monkeypatch):
+  monkeypatch.setattr(search_module, '_FIRST_ROOM', 2)
+  ROOMS.clear()
+  for seed in range(3):
+    chex.assert_trees_all_equal(find(W, tables(seed), grows=True), find(W, tables(seed)))
+  assert ROOMS == [2, 7]
+
+
+@pytest.mark.parametrize('options', [{}, NARROWER], ids=['whole', 'narrower'])
+def test_eager_jit_vmap_and_pmap_agree(options):
+  table, limits = jnp.asarray(tables(2)), jnp.asarray(LIMITS, jnp.int32)
+  search = searcher(2, **options)
+  wanted = search(table, limits, KEYS)
+  with jax.disable_jit():
+    chex.assert_trees_all_close(search(table, limits, KEYS), wanted, rtol=1e-6)
+  for lift in (jax.vmap, jax.pmap):
+    rows = lift(lambda table, limit, key: search(table[None], limit[None], key[None]))(
+        table, limits, KEYS)
+    chex.assert_trees_all_close(jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6)
+
+
+def test_sharding_does_not_change_what_is_drawn():
+  mesh = Mesh(np.array(jax.devices()[:B]), ('rows',))
+  rows = NamedSharding(mesh, PartitionSpec('rows'))
+  given = jax.device_put((tables(), np.array(LIMITS, np.int32), KEYS), rows)
+  assert len(given[0].sharding.device_set) == B
+  found = jax.device_get(searcher(W, **NARROWER)(*given))
+  chex.assert_trees_all_equal(found, find(W, tables(), **NARROWER))
