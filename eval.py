@@ -4,6 +4,7 @@
   python eval.py --workdir=DIR --split=valid --beam_size=1
   python eval.py --workdir=DIR --source=FILE --reference=FILE
   python eval.py --workdir=DIR --source=- --output=-  < in.txt   # only translate
+  python eval.py --workdir=DIR --source=- --sample --seed=1  < in.txt
 
 Translations come in the order and number of the input's lines. Scores are
 printed, and written to DIR/eval/.
@@ -35,6 +36,17 @@ _AVERAGE = flags.DEFINE_integer('average', 1, 'Average the parameters of this ma
 _OUTPUT = flags.DEFINE_string('output', None, 'Where translations go, or - for standard output.')
 _BEAM_SIZE = flags.DEFINE_integer('beam_size', None, 'Beams; default: the run\'s config.')
 _ALPHA = flags.DEFINE_float('alpha', None, 'Length penalty; default: the run\'s config.')
+_SAMPLE = flags.DEFINE_bool('sample', None, 'Draw translations rather than search: one of each '
+                            'sentence, or the best by score of --beam_size=W; default: the '
+                            'run\'s config.')
+_TEMPERATURE = flags.DEFINE_float('temperature', None, 'Divides log-probabilities before a token '
+                                  'is drawn; default: the run\'s config.')
+_TOP_K = flags.DEFINE_integer('top_k', None, 'Draw from the k likeliest tokens, 0 is all; '
+                              'default: the run\'s config.')
+_TOP_P = flags.DEFINE_float('top_p', None, 'Draw from the fewest tokens whose probabilities reach '
+                            'this together, 1 is all; default: the run\'s config.')
+_SEED = flags.DEFINE_integer('seed', None, 'What is drawn is a function of it, of the sentence '
+                             'and of its line; default: the run\'s config.')
 _EXAMPLES = flags.DEFINE_integer('examples', 0, 'Print this many translations beside their '
                                  'references, taken evenly from the text.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if it has moved.')
@@ -64,9 +76,7 @@ def main(_):
   from transformer.inference.translate import Translator
   from transformer.run import load_run
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
-  changes = {'beam_size': _BEAM_SIZE.value, 'alpha': _ALPHA.value}
-  decode = dataclasses.replace(run.config.decode, **{
-      name: value for name, value in changes.items() if value is not None})
+  decode, seed = _decoding(run.config)
 
   sources, references, name = _read(run.config.data)
   evaluations = Path(_WORKDIR.value).expanduser() / run_directory.EVALUATIONS
@@ -74,7 +84,7 @@ def main(_):
     if not sources:
       raise UserError(f'there is nothing to score; {_SOURCE.value} is empty')
     command_line.check_folder('workdir', evaluations)
-  translate = Translator(run.model, run.vocabulary, decode, run.config.data.max_length)
+  translate = Translator(run.model, run.vocabulary, decode, run.config.data.max_length, seed)
   started = time.perf_counter()
   answers = translate(run.params, sources)
   seconds = time.perf_counter() - started
@@ -104,10 +114,11 @@ def main(_):
       'protocols': [{'name': each.name, 'bleu': each.score, 'signature': each.signature}
                     for each in scores],
       'sentences': len(sources), 'cut_sources': cut, 'steps': run.steps,
-      'decode': dataclasses.asdict(decode), 'seconds': seconds, 'commit': run_directory.commit(),
-      'command': sys.argv[1:]}
+      'decode': dataclasses.asdict(decode), 'seed': seed if decode.sample else None,
+      'seconds': seconds, 'commit': run_directory.commit(), 'command': sys.argv[1:]}
   steps = str(run.steps[-1]) + f'.average{len(run.steps)}' * (len(run.steps) > 1)
-  stem = f'{name}.step{steps}.beam{decode.beam_size}.alpha{decode.alpha:g}'
+  how = _describe(decode, seed)
+  stem = '.'.join([name, f'step{steps}', *(f'{key}{value}' for key, value in how.items())])
   path = evaluations / f'{stem}.json'
   run_directory.write_json(path, result)
   # Standard output belongs to the translations if they go there.
@@ -117,11 +128,36 @@ def main(_):
           f'  translation  {translations[index]}\n', file=people)
   print(f'{bleu.details}\n{bleu.signature}\n'
         f'{name}: BLEU {bleu.score:.2f}, {len(sources)} sentences in {seconds:.1f} s, '
-        f'step {steps}, beam {decode.beam_size}, alpha {decode.alpha:g}; also in {path}',
-        file=people)
+        f'step {steps}, {", ".join(f"{key} {value}" for key, value in how.items())}; '
+        f'also in {path}', file=people)
   width = max(len(each.name) for each in scores)
   for each in scores:
     print(f'  {each.name:{width}}  {each.score:6.2f}  {each.signature}', file=people)
+
+
+def _decoding(config):
+  """How to decode, and the seed: the flags', or else those of the run's config."""
+  changes = {flag.name: flag.value
+             for flag in (_BEAM_SIZE, _ALPHA, _SAMPLE, _TEMPERATURE, _TOP_K, _TOP_P)
+             if flag.value is not None}
+  # The run's beams are for its search; the best of so many draws would be no plain sample.
+  if _SAMPLE.value and not config.decode.sample:
+    changes.setdefault('beam_size', 1)
+  decode = dataclasses.replace(config.decode, **changes)
+  for flag in (_TEMPERATURE, _TOP_K, _TOP_P, _SEED):
+    if flag.value is not None and not decode.sample:
+      raise UserError(f'--{flag.name} needs --sample; without it nothing is drawn')
+  seed = config.seed if _SEED.value is None else _SEED.value
+  return decode, dataclasses.replace(config, seed=seed).seed  # The config knows what it may be.
+
+
+def _describe(decode, seed: int) -> dict[str, str | int]:
+  """What tells one way of decoding from another, for people and file names."""
+  alpha = f'{decode.alpha:g}'
+  if not decode.sample:
+    return {'beam': decode.beam_size, 'alpha': alpha}
+  return {'samples': decode.beam_size, 'alpha': alpha, 'temperature': f'{decode.temperature:g}',
+          'top_k': decode.top_k, 'top_p': f'{decode.top_p:g}', 'seed': seed}
 
 
 def _spread(count: int, total: int) -> list[int]:

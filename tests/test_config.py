@@ -196,6 +196,9 @@ NUMBERS = [
     ('optimizer.eps', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),
     ('optimizer.clip_norm', (-1.0, NOT_A_NUMBER), 'must be at least 0'),
     ('decode.alpha', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
+    ('decode.temperature', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),
+    ('decode.top_k', (-1,), 'must be at least 0'),
+    ('decode.top_p', (0.0, -0.1, 1.1, NOT_A_NUMBER), 'must be above 0 and at most 1'),
     ('train.patience', (-1,), 'must be at least 0'),
     *((name, (0, -1), 'must be at least 1') for name in AT_LEAST_ONE)]
 

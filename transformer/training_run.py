@@ -53,8 +53,8 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
 
   sources, references = (list(side) for side in zip(*corpora.valid[:], strict=True))
   # Greedy, because it is to be quick; `eval.py` searches as `config.decode` says.
-  translate = Translator(model, vocabulary, dataclasses.replace(config.decode, beam_size=1),
-                         config.data.max_length)
+  greedy = dataclasses.replace(config.decode, beam_size=1, sample=False)
+  translate = Translator(model, vocabulary, greedy, config.data.max_length)
 
   def score(params) -> float:
     translations = [each.text for each in translate(params, sources)]

@@ -27,6 +27,15 @@ from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
     (['--beam_size=0'], ['decode.beam_size must be at least 1; got 0']),
     (['--beam_size=1.5'], ['--beam_size=1.5', 'int']),
     (['--alpha=-1'], ['decode.alpha must be at least 0 and finite; got -1.0']),
+    (['--temperature=2'], ['--temperature needs --sample']),
+    (['--top_k=3'], ['--top_k needs --sample']),
+    (['--top_p=0.5'], ['--top_p needs --sample']),
+    (['--seed=0'], ['--seed needs --sample']),
+    (['--seed=0', '--nosample'], ['--seed needs --sample']),
+    (['--sample', '--temperature=0'], ['decode.temperature must be above 0 and finite; got 0.0']),
+    (['--sample', '--top_k=-1'], ['decode.top_k must be at least 0; got -1']),
+    (['--sample', '--top_p=1.5'], ['decode.top_p must be above 0 and at most 1; got 1.5']),
+    (['--sample', '--seed=-1'], ['seed must be at least 0 and below 2³²; got -1']),
     (['--source=/nowhere/x'], ['/nowhere/x', 'there is no folder /nowhere']),
     (['--split=nothing'], ['nothing.en', 'holds']),
     (['--data_dir=/nowhere'], ['/nowhere/test.en', 'there is no folder /nowhere']),
@@ -106,6 +115,35 @@ def test_a_run_with_a_moving_average_translates_with_it(train, folder, tmp_path)
   chex.assert_trees_all_equal(run.params, average)
   assert not np.array_equal(run.params['target_embedding']['table'],
                             live['target_embedding']['table'])
+
+
+def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  for flags, stem in (
+      (['--sample'], 'samples1.alpha0.6.temperature1.top_k0.top_p1.seed0'),
+      (['--sample', '--beam_size=3', '--temperature=2', '--top_k=7', '--top_p=0.9', '--seed=5'],
+       'samples3.alpha0.6.temperature2.top_k7.top_p0.9.seed5')):
+    outputs = set()
+    for _ in range(2):
+      status, out, err = evaluate(f'--workdir={tmp_path}/run', '--output=-', *flags)
+      assert status == 0, err
+      outputs.add(out)
+    assert len(outputs) == 1 and stem.replace('samples', 'samples ').split('.')[0] in err
+    result = json.loads((tmp_path / 'run' / 'eval' / f'test.step2.{stem}.json').read_text('utf-8'))
+    assert result['decode']['sample'] and result['seed'] == int(stem[-1])
+  assert len(list((tmp_path / 'run' / 'eval').iterdir())) == 2
+
+
+def test_a_run_may_sample_by_its_config_and_a_flag_turns_it_off(evaluate, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  path = tmp_path / 'run' / 'config.json'
+  path.write_text(path.read_text('utf-8').replace('"sample": false', '"sample": true'), 'utf-8')
+  for flags in (['--top_k=3'], ['--nosample', '--beam_size=1']):
+    status, _, err = evaluate(f'--workdir={tmp_path}/run', *flags)
+    assert status == 0, err
+  assert {each.name for each in (tmp_path / 'run' / 'eval').iterdir()} == {
+      'test.step2.samples4.alpha0.6.temperature1.top_k3.top_p1.seed0.json',
+      'test.step2.beam1.alpha0.6.json'}
 
 
 def test_data_that_has_moved_is_scored_where_it_is_with_averaged_weights(

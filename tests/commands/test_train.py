@@ -6,6 +6,9 @@ import shutil
 
 import pytest
 
+from transformer import training_run
+from transformer.config import Config
+
 
 @pytest.mark.parametrize(('flags', 'facts'), [
     (['--config.model.num_head=3'], ['no key config.model.num_head', 'config.model.num_heads?']),
@@ -121,13 +124,34 @@ def test_a_workdir_of_another_run_names_every_difference(train, folder, trained)
   flags = f'--config={folder}/tiny.py', f'--workdir={trained}'
   message = train.refuses(*flags, '--config.model.ff_dim=13', '--config.seed=5',
                           '--config.decode.bleu_tokenize=none', '--config.decode.beam_size=2',
-                          '--config.model.remat=True')
+                          '--config.model.remat=True', '--config.decode.sample=True',
+                          '--config.decode.temperature=0.5', '--config.decode.top_k=3',
+                          '--config.decode.top_p=0.9')
   assert 'belongs to a run with another configuration' in message
   assert 'model.ff_dim was 11, is 13' in message and 'seed was 0, is 5' in message
   assert "decode.bleu_tokenize was '13a', is 'none'" in message and 'beam_size' not in message
-  assert 'remat' not in message
+  for name in ('remat', 'sample', 'temperature', 'top_k', 'top_p'):
+    assert name not in message
   assert {path: path.stat().st_mtime_ns
           for path in trained.rglob('*') if path.is_file()} == before
+
+
+def test_validation_while_training_is_greedy_however_the_run_decodes(
+    trained, tmp_path, monkeypatch):
+  settings = json.loads((trained / 'config.json').read_text(encoding='utf-8'))
+  settings['decode'] |= {'sample': True, 'beam_size': 3}
+  settings['train']['tokens_per_batch'] = 4 * 64  # A row for each device here.
+
+  class Enough(Exception):
+    """What is to be looked at has been handed over."""
+
+  def translator(model, vocabulary, config, max_length):
+    raise Enough(config.beam_size, config.sample)
+
+  monkeypatch.setattr(training_run, 'Translator', translator)
+  with pytest.raises(Enough) as handed:
+    training_run.train_run(Config.from_dict(settings), tmp_path / 'run')
+  assert handed.value.args == (1, False)
 
 
 @pytest.mark.parametrize(('name', 'text', 'facts'), [

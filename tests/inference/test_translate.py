@@ -46,6 +46,11 @@ def translator(request, model, vocabulary):
   return Translator(model, vocabulary, config, MAX_LENGTH)
 
 
+def sampler(model, vocabulary, seed=0, **changes):
+  config = dataclasses.replace(DECODE, **{'beam_size': 2, 'sample': True, **changes})
+  return Translator(model, vocabulary, config, MAX_LENGTH, seed)
+
+
 def sentences(count, seed=1):
   rng = random.Random(seed)
   return [' '.join(rng.choices(WORDS, k=rng.randint(1, 24))) for _ in range(count)]
@@ -64,6 +69,34 @@ def test_translation_and_score_are_the_same_alone_and_in_company(translator, par
   lines = sentences(7)
   together = translator(params, [*lines, *sentences(9, seed=3)])[:7]
   assert [translator(params, [line])[0] for line in lines] == together
+
+
+def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(model, vocabulary, params):
+  lines = [*sentences(6), sentences(1)[0]]
+  translate = sampler(model, vocabulary)
+  answers = translate(params, lines)
+  assert sampler(model, vocabulary)(params, lines) == answers
+  others = sampler(model, vocabulary, seed=1)(params, lines)
+  assert all(a.text != b.text for a, b in zip(answers, others, strict=True))
+  # Its first and its last line are the same.
+  assert answers[0].text != answers[-1].text
+  # Other company in the batch, and another row of it; then none.
+  assert translate(params, [*lines, *sentences(9, seed=3)])[:7] == answers
+  blank = [''] * len(lines)
+  for number, line in enumerate(lines):
+    alone = [*blank[:number], line, *blank[number + 1:]]
+    assert translate(params, alone)[number] == answers[number]
+
+
+def test_samples_without_chance_are_greedy(model, vocabulary, params):
+  lines = [line[:17] for line in sentences(7)]
+  greedy = Translator(model, vocabulary, dataclasses.replace(DECODE, beam_size=1), MAX_LENGTH)
+  wanted = greedy(params, lines)
+  for changes in ({'top_k': 1}, {'top_p': 1e-6}, {'temperature': 1e-4}):
+    found = sampler(model, vocabulary, **changes)(params, lines)
+    assert [each.text for each in found] == [each.text for each in wanted]
+    np.testing.assert_allclose([each.score for each in found], [each.score for each in wanted],
+                               rtol=1e-4)
 
 
 def test_parameters_may_lie_on_several_devices(model, vocabulary, params):
@@ -121,13 +154,15 @@ def forced_log_probs(model, params, source, target):
   return np.asarray(jax.nn.log_softmax(jnp.einsum('BTD,ND->BTN', x, output)))[0]
 
 
-@pytest.mark.parametrize('beam_size', [1, 3])
+@pytest.mark.parametrize(('beam_size', 'sample'), [(1, False), (3, False), (3, True)])
 def test_search_with_caches_finds_what_whole_forward_passes_say(model, params, vocabulary,
-                                                                beam_size):
-  config = dataclasses.replace(DECODE, beam_size=beam_size)
+                                                                beam_size, sample):
+  config = dataclasses.replace(DECODE, beam_size=beam_size, sample=sample, temperature=0.7,
+                               top_p=0.95)
   source, lengths = source_batch(vocabulary, ['the cat', 'a small green tree runs'], 31)
   limits = lengths + np.array([2, 7], np.int32)
-  found = jax.device_get(jax.jit(make_search(model, config))(params, source, limits))
+  keys = jax.random.split(jax.random.key(0, impl='threefry2x32'), 2)
+  found = jax.device_get(jax.jit(make_search(model, config))(params, source, limits, keys))
   for row in range(2):
     for beam in range(beam_size):
       length = found.lengths[row, beam]

@@ -12,11 +12,19 @@ class DecodeConfig:
   """How a run translates, and how its translations are scored.
 
   Attributes:
-    beam_size: hypotheses kept at each position; 1 is greedy search.
+    beam_size: hypotheses kept at each position; 1 is greedy search. With `sample`,
+      translations drawn of each sentence, of which the one with the best score
+      stays; 1 is plain sampling.
     alpha: exponent of the length penalty ((5 + n) / 6)^α.
     max_extra_length: a translation has at most as many tokens as its source plus
       this many (section 6.1).
     batch_size: sentences translated together.
+    sample: draw translations rather than search for the likeliest. The next three
+      are read only then.
+    temperature: divides log-probabilities before a token is drawn.
+    top_k: draw from the k likeliest tokens; 0 is all.
+    top_p: draw from the fewest tokens whose probabilities reach this together
+      (Holtzman et al., 2020); 1 is all.
     bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenised text, `none` for
       text that comes tokenised.
   """
@@ -25,6 +33,10 @@ class DecodeConfig:
   alpha: float = 0.6
   max_extra_length: int = 50
   batch_size: int = 64
+  sample: bool = False
+  temperature: float = 1.0
+  top_k: int = 0
+  top_p: float = 1.0
   bleu_tokenize: str = '13a'
 
   def __post_init__(self):
@@ -33,6 +45,12 @@ class DecodeConfig:
         raise UserError(f'decode.{name} must be at least 1; got {getattr(self, name)}')
     if not 0 <= self.alpha < float('inf'):
       raise UserError(f'decode.alpha must be at least 0 and finite; got {self.alpha}')
+    if not 0 < self.temperature < float('inf'):
+      raise UserError(f'decode.temperature must be above 0 and finite; got {self.temperature}')
+    if self.top_k < 0:
+      raise UserError(f'decode.top_k must be at least 0; got {self.top_k}')
+    if not 0 < self.top_p <= 1:
+      raise UserError(f'decode.top_p must be above 0 and at most 1; got {self.top_p}')
     if self.bleu_tokenize not in BLEU_TOKENIZERS:
       raise UserError(f'decode.bleu_tokenize must be one of {", ".join(BLEU_TOKENIZERS)}; '
                       f'got {self.bleu_tokenize!r}')

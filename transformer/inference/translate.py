@@ -11,6 +11,7 @@ import numpy as np
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.inference.config import DecodeConfig
 from transformer.model.transformer import Transformer
+from transformer.ops.sampling import sample_search
 from transformer.ops.search import Cache, Hypotheses, beam_search, greedy_search
 
 _SHORTEST_BUCKET = 16
@@ -35,16 +36,16 @@ def make_search(model: Transformer, config: DecodeConfig) -> Callable[..., Hypot
 
   Args:
     model: the Transformer.
-    config: beam size, length penalty and the bound on length.
+    config: beam size, length penalty and the bound on length, or how to sample.
 
   Returns:
-    A function (params, source_BS, limits_B) -> `Hypotheses`: padded source ids
-    with their end tokens, and the most tokens that each translation may have.
-    The encoder runs once a sentence, and so do the projections that
-    cross-attention reads.
+    A function (params, source_BS, limits_B, keys_B) -> `Hypotheses`: padded source
+    ids with their end tokens, the most tokens that each translation may have, and
+    a random key for each sentence, which only sampling needs. The encoder runs
+    once a sentence, and so do the projections that cross-attention reads.
   """
 
-  def search(params, source_BS, limits_B) -> Hypotheses:
+  def search(params, source_BS, limits_B, keys_B=None) -> Hypotheses:
     apply = functools.partial(model.apply, {'params': params})
     batch, source_length = source_BS.shape
     max_length = source_length + config.max_extra_length
@@ -69,6 +70,9 @@ def make_search(model: Transformer, config: DecodeConfig) -> Callable[..., Hypot
                   (jnp.int32(0), apply((batch,), beams, 0, method='empty_cache')))
     options = {'max_length': max_length, 'begin_id': BOS_ID, 'end_id': EOS_ID,
                'alpha': config.alpha, 'room': room}
+    if config.sample:
+      return sample_search(step, cache, limits_B, keys_B, samples=beams, top_k=config.top_k,
+                           top_p=config.top_p, temperature=config.temperature, **options)
     if beams == 1:
       return greedy_search(step, cache, limits_B, **options)
     return beam_search(step, cache, limits_B, beam_size=beams, **options)
@@ -81,10 +85,12 @@ class Translator:
 
   Sources are padded to a power of two, and batches to `decode.batch_size`
   sentences, so that every shape that a sentence meets depends on it and on the
-  config alone.
+  config alone. What is sampled depends on the sentence's number among those given,
+  too, so that a line that is repeated gets translations of its own.
   """
 
-  def __init__(self, model: Transformer, vocabulary, config: DecodeConfig, max_length: int):
+  def __init__(self, model: Transformer, vocabulary, config: DecodeConfig, max_length: int,
+               seed: int = 0):
     """Prepares to translate.
 
     Args:
@@ -93,11 +99,13 @@ class Translator:
       config: the search.
       max_length: the most tokens of a source, end token included; longer ones
         are cut.
+      seed: the root of what is sampled, at least 0 and below 2³².
     """
     self._vocabulary = vocabulary
     self._config = config
     self._max_length = max_length
     self._search = jax.jit(make_search(model, config))
+    self._root = jax.random.key(seed, impl='threefry2x32') if config.sample else None
 
   def __call__(self, params, sentences: Sequence[str]) -> list[Translation]:
     """Translates sentences; the answers are in their order and of their number."""
@@ -111,12 +119,20 @@ class Translator:
         ids = [*encoded[index][:self._max_length - 1], EOS_ID]
         source[row, :len(ids)] = ids
         limits[row] = len(ids) + self._config.max_extra_length
-      best = jax.device_get(self._search(params, source, limits))
+      best = jax.device_get(self._search(params, source, limits, self._keys(chosen)))
       for row, index in enumerate(chosen):
         answers[index] = Translation(
             self._vocabulary.decode(best.tokens[row, 0]), float(best.scores[row, 0]),
             len(encoded[index]) >= self._max_length)
     return answers
+
+  def _keys(self, chosen):
+    """A random key for each row of a batch, by the numbers of its sentences."""
+    if self._root is None:
+      return None
+    numbers = np.zeros(self._config.batch_size, np.uint32)
+    numbers[:len(chosen)] = chosen
+    return jax.vmap(jax.random.fold_in, (None, 0))(self._root, numbers)
 
   def _batches(self, asked, encoded) -> Iterator[tuple[int, list[int]]]:
     """Groups sentences by padded length, neighbours in length together."""

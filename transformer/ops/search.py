@@ -177,7 +177,7 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
         _take(beams.live_tokens, origin_BC[:, :beam_size]).at[:, :, t].set(end_id),
         jnp.full((batch, beam_size), t + 1, jnp.int32), totals_BC[:, :beam_size], scores_BW)
     ended = best(jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1),
-                               beams.ended, ending), beam_size)
+                              beams.ended, ending), beam_size)
     ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1)
 
     live_log_probs, chosen_BW = _top_k(jnp.where(is_end_BC, -jnp.inf, totals_BC), beam_size)

@@ -21,6 +21,7 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'num
 # it tells and where it runs, and no update that it makes.
 _MAY_DIFFER = ('data.dir', 'model.remat', 'train.steps', 'train.log_every', 'train.keep',
                'train.patience', 'decode.beam_size', 'decode.alpha', 'decode.batch_size',
+               'decode.sample', 'decode.temperature', 'decode.top_k', 'decode.top_p',
                'mesh.data', 'mesh.fsdp', 'mesh.tensor')
 
 
