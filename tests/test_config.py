@@ -188,6 +188,9 @@ AT_LEAST_ONE = [
 NUMBERS = [
     ('model.dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.label_smoothing', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
+    ('train.ema_decay', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
+    ('train.r_drop', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
+    ('data.bpe_dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('optimizer.b1', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('optimizer.b2', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('optimizer.scale', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),

@@ -105,7 +105,7 @@ class TrainConfig:
       raise UserError(f'train.label_smoothing must be at least 0 and below 1; '
                       f'got {self.label_smoothing}')
     if not 0.0 <= self.r_drop < float('inf'):
-      raise UserError(f'train.r_drop must be at least 0; got {self.r_drop}')
+      raise UserError(f'train.r_drop must be at least 0 and finite; got {self.r_drop}')
     if not 0.0 <= self.ema_decay < 1.0:
       raise UserError(f'train.ema_decay must be at least 0 and below 1; got {self.ema_decay}')
     if self.patience < 0:
