@@ -11,56 +11,32 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tests.ops.toy_language import (
+  BEGIN,
+  END,
+  LIMITS,
+  MAX_LENGTH,
+  ROOMS,
+  B,
+  N,
+  next_state,
+  tables,
+  toy,
+)
 from transformer.ops import search as search_module
 from transformer.ops.sampling import sample_search, truncated
 from transformer.ops.search import PAD, Cache, greedy_search
 
-BEGIN, END = 1, 2
-B, N, MAX_LENGTH, W, STATES = 3, 5, 7, 11, 97
-LIMITS = (7, 3, 5)
+W = 11
 KEYS = jax.random.split(jax.random.key(0, impl='threefry2x32'), B)
 NARROWER = {'temperature': 1.3, 'top_k': 4, 'top_p': 0.9}
-ROOMS = []  # What lengths caches were asked to grow to.
-
-
-def next_state(state, token, earlier, index):
-  """A hash of the whole history, order included: few prefixes share one."""
-  return (state * 5 + token * 3 + earlier * 7 + index + 1) % STATES
-
-
-def tables(seed=0):
-  """Random log-probabilities of the next token, for each input and state: [B, STATES, N]."""
-  logits = np.random.default_rng(seed).normal(size=(B, STATES, N)) * 1.5
-  return np.asarray(jax.nn.log_softmax(jnp.asarray(logits, jnp.float32)))
 
 
 @functools.cache
 def searcher(samples, alpha=0.6, grows=False, **options):
-  """A compiled (tables, limits, keys) -> `Hypotheses`; 0 samples are greedy search.
-
-  The cache is the state of each hypothesis and its tokens, and a common scalar; if
-  it grows, there is room for no token at first.
-  """
+  """A compiled (tables, limits, keys) -> `Hypotheses`; 0 samples are greedy search."""
   def search(table_BXN, limits_B, keys_B):
-    shape = limits_B.shape[0], samples or 1
-
-    def step(tokens_BW, cache):
-      index, (state_BW, history_BWT) = cache.common, cache.own
-      history_BWT = history_BWT.at[:, :, index].set(tokens_BW)
-      state_BW = next_state(state_BW, tokens_BW, history_BWT[:, :, index // 2], index)
-      log_probs = jnp.take_along_axis(table_BXN, state_BW[:, :, None], axis=1)
-      return log_probs, Cache((state_BW, history_BWT), index + 1)
-
-    def room(cache, length):
-      state_BW, history_BWT = cache.own
-      more = length - history_BWT.shape[-1]
-      ROOMS.append(length)
-      return cache._replace(own=(state_BW, jnp.pad(history_BWT, ((0, 0), (0, 0), (0, more)))))
-
-    history_BWT = jnp.zeros((*shape, 0 if grows else MAX_LENGTH), jnp.int32)
-    cache = Cache((jnp.zeros(shape, jnp.int32), history_BWT), jnp.int32(0))
-    same = {'max_length': MAX_LENGTH, 'begin_id': BEGIN, 'end_id': END, 'alpha': alpha,
-            'room': room if grows else None}
+    step, cache, same = toy(table_BXN, limits_B.shape[0], samples or 1, alpha=alpha, grows=grows)
     if not samples:
       return greedy_search(step, cache, limits_B, **same)
     return sample_search(step, cache, limits_B, keys_B, samples=samples, **options, **same)

@@ -9,6 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.ops.toy_language import (
+  BEGIN,
+  END,
+  LIMITS,
+  MAX_LENGTH,
+  ROOMS,
+  B,
+  N,
+  next_state,
+  tables,
+  toy,
+)
 from transformer.ops import search as search_module
 from transformer.ops.search import (
   PAD,
@@ -19,52 +31,15 @@ from transformer.ops.search import (
   length_penalty,
 )
 
-BEGIN, END = 1, 2
-B, N, MAX_LENGTH, STATES = 3, 5, 7, 97
-LIMITS = (7, 3, 5)
 ALPHAS = [0.0, 0.6, 1.5]
-ROOMS = []  # What lengths caches were asked to grow to.
-
-
-def next_state(state, token, earlier, index):
-  """A hash of the whole history, order included: few prefixes share one."""
-  return (state * 5 + token * 3 + earlier * 7 + index + 1) % STATES
-
-
-def tables(seed=0, vocabulary=N):
-  """Random log-probabilities of the next token, for each input and state: [B, STATES, N]."""
-  logits = np.random.default_rng(seed).normal(size=(B, STATES, vocabulary)) * 1.5
-  return np.asarray(jax.nn.log_softmax(jnp.asarray(logits, jnp.float32)))
 
 
 @functools.cache
 def searcher(beam_size, alpha, max_length=MAX_LENGTH, grows=False):
-  """A compiled (tables, limits) -> `Hypotheses`; a beam size of 0 is greedy search.
-
-  The cache is the state of each hypothesis and its tokens, and a common scalar; if
-  it grows, there is room for no token at first.
-  """
+  """A compiled (tables, limits) -> `Hypotheses`; a beam size of 0 is greedy search."""
   def search(table_BXN, limits_B):
-    batch, width = limits_B.shape[0], beam_size or 1
-
-    def step(tokens_BW, cache):
-      index, (state_BW, history_BWT) = cache.common, cache.own
-      chex.assert_shape(index, ())
-      history_BWT = history_BWT.at[:, :, index].set(tokens_BW)
-      state_BW = next_state(state_BW, tokens_BW, history_BWT[:, :, index // 2], index)
-      log_probs = jnp.take_along_axis(table_BXN, state_BW[:, :, None], axis=1)
-      return log_probs, Cache((state_BW, history_BWT), index + 1)
-
-    def room(cache, length):
-      state_BW, history_BWT = cache.own
-      more = length - history_BWT.shape[-1]
-      ROOMS.append(length)
-      return cache._replace(own=(state_BW, jnp.pad(history_BWT, ((0, 0), (0, 0), (0, more)))))
-
-    cache = Cache((jnp.zeros((batch, width), jnp.int32),
-                   jnp.zeros((batch, width, 0 if grows else max_length), jnp.int32)), jnp.int32(0))
-    options = {'max_length': max_length, 'begin_id': BEGIN, 'end_id': END, 'alpha': alpha,
-               'room': room if grows else None}
+    step, cache, options = toy(table_BXN, limits_B.shape[0], beam_size or 1,
+                               max_length=max_length, alpha=alpha, grows=grows)
     if beam_size:
       return beam_search(step, cache, limits_B, beam_size=beam_size, **options)
     return greedy_search(step, cache, limits_B, **options)
