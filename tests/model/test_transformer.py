@@ -22,7 +22,7 @@ all_variants = pytest.mark.parametrize('variant', [*VARIANTS, MODERN, RELATIVE],
                                        ids=['post', 'pre_learned', 'modern', 'relative'])
 
 
-@all_variants
+@variants
 def test_eager_jit_vmap_and_pmap_agree(build, batch, variant):
   tiny = build(**variant, num_layers=1)
 
@@ -254,7 +254,7 @@ def test_tables_are_shared_exactly_where_the_config_says(build, batch, share, ti
   chex.assert_trees_all_close(logits, decoded @ table.T, rtol=1e-4, atol=1e-4)
 
 
-@all_variants
+@variants
 def test_activations_are_16_bit_and_all_else_is_float32(build, batch, variant):
   tiny = build(**variant, dtype='bfloat16')
   assert {leaf.dtype for leaf in jax.tree.leaves(tiny.params)} == {jnp.dtype('float32')}
