@@ -11,9 +11,9 @@ text in batches, with and without BPE-dropout. Packing: `pairs` pairs of random
 tokens with lengths like WMT's (28 on average, 256 at most), from an encoding on
 disk, shuffled, into batches of 100 rows of 256 positions, through the iterator
 that training uses; beside Grain's first-fit packing of the same pairs into the
-same rows. First batch: of a late step, in a
-process of its own, from opening the encoding on, its checksums included. At
-40 million pairs the encoding takes 5 GB of `dir`; it is removed at the end.
+same rows. First batch: of a late step, in a process of its own, from opening the
+encoding on, its checksums included. At 40 million pairs the encoding takes 5 GB of
+`dir`; it is removed at the end.
 """
 
 import json

@@ -18,6 +18,16 @@ SIZES = {'num_layers': 2, 'model_dim': D, 'ff_dim': F, 'num_heads': H, 'key_dim'
          'value_dim': V, 'max_positions': MAX_POSITIONS, 'dropout': 0.3}
 
 
+def normal(*shape, seed=0):
+  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def randomised(variables):
+  """Biases and scales too, so that none can be left out unseen."""
+  rng = np.random.default_rng(1)
+  return jax.tree.map(lambda x: x + jnp.asarray(rng.normal(size=x.shape) * 0.3, x.dtype), variables)
+
+
 class Tiny(NamedTuple):
   """A model, parameters of which none is zero, and two compiled functions.
 

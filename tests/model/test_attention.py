@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.model.conftest import normal, randomised
 from transformer.model.attention import (
   WEIGHTS,
   Cache,
@@ -22,16 +23,6 @@ from transformer.ops.positions import relative_buckets, rotate
 
 B, H, W, K, V, D, S, T = 2, 3, 5, 7, 11, 13, 19, 23
 CONFIG = ModelConfig(num_layers=2, model_dim=D, num_heads=H, key_dim=K, value_dim=V)
-
-
-def normal(*shape, seed=0):
-  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
-
-
-def randomised(variables):
-  """Biases and scales too, so that none can be left out unseen."""
-  rng = np.random.default_rng(1)
-  return jax.tree.map(lambda x: x + jnp.asarray(rng.normal(size=x.shape) * 0.3, x.dtype), variables)
 
 
 class Attend(nn.Module):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.model.conftest import normal, randomised
 from transformer.model import layers
 from transformer.model.attention import MultiHeadAttention, Placement
 from transformer.model.config import ModelConfig
@@ -22,7 +23,6 @@ from transformer.model.layers import (
 )
 from transformer.model.transformer import EncoderLayer
 from transformer.ops.positions import sinusoidal_positions
-from transformer.ops.residual import residual
 
 B, H, W, K, V, D, F, S, T, N = 2, 3, 5, 7, 11, 13, 17, 19, 23, 37
 CONFIG = ModelConfig(num_layers=2, model_dim=D, ff_dim=F, num_heads=H, key_dim=K, value_dim=V,
@@ -31,16 +31,6 @@ CONFIG = ModelConfig(num_layers=2, model_dim=D, ff_dim=F, num_heads=H, key_dim=K
 
 def config(**changed):
   return dataclasses.replace(CONFIG, **changed)
-
-
-def normal(*shape, seed=0):
-  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
-
-
-def randomised(variables):
-  """Biases and scales too, so that none can be left out unseen."""
-  rng = np.random.default_rng(1)
-  return jax.tree.map(lambda x: x + jnp.asarray(rng.normal(size=x.shape) * 0.3, x.dtype), variables)
 
 
 @pytest.mark.parametrize('activation', ['gelu', 'swiglu'])
@@ -125,11 +115,6 @@ def test_a_block_is_attention_then_feed_forward_each_with_residual_and_norm(norm
       wanted = np.float32(layer_norm(wanted + sublayer(wanted), scales))
   chex.assert_trees_all_close(module.apply(variables, x, *given, deterministic=True), wanted,
                               rtol=1e-3, atol=1e-4)
-
-
-def test_a_place_that_is_none_is_refused():
-  with pytest.raises(ValueError, match="place must be one of post, pre; got 'both'"):
-    residual(jnp.ones(3), lambda x: x, lambda x: x, 'both')
 
 
 def test_rms_norm_divides_by_the_root_mean_square_and_subtracts_nothing():

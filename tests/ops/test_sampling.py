@@ -19,7 +19,7 @@ from tests.ops.toy_language import (
   ROOMS,
   B,
   N,
-  next_state,
+  forced,
   tables,
   toy,
 )
@@ -47,15 +47,6 @@ def searcher(samples, alpha=0.6, grows=False, **options):
 def find(samples, table, limits=LIMITS, keys=KEYS, **options):
   limits = jnp.asarray(limits, jnp.int32)
   return jax.device_get(searcher(samples, **options)(table, limits, keys))
-
-
-def forced(table_XN, tokens):
-  """The log-probability of a sequence, token by token, in float64."""
-  state, total, history = 0, 0.0, (BEGIN, *tokens)
-  for index, token in enumerate(tokens):
-    state = next_state(state, history[index], history[index // 2], index)
-    total += float(table_XN[state, token])
-  return total
 
 
 def drawn(found, b):

@@ -17,7 +17,7 @@ from tests.ops.toy_language import (
   ROOMS,
   B,
   N,
-  next_state,
+  forced,
   tables,
   toy,
 )
@@ -50,15 +50,6 @@ def searcher(beam_size, alpha, max_length=MAX_LENGTH, grows=False):
 def find(beam_size, alpha, table, limits=LIMITS, max_length=MAX_LENGTH) -> Hypotheses:
   found = searcher(beam_size, alpha, max_length)(table, jnp.asarray(limits, jnp.int32))
   return jax.device_get(found)
-
-
-def forced(table_XN, tokens):
-  """The log-probability of a sequence, token by token, in float64."""
-  state, total, history = 0, 0.0, (BEGIN, *tokens)
-  for index, token in enumerate(tokens):
-    state = next_state(state, history[index], history[index // 2], index)
-    total += float(table_XN[state, token])
-  return total
 
 
 def penalised(log_prob, length, alpha):

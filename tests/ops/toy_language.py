@@ -35,6 +35,15 @@ def tables(seed=0, vocabulary=N):
   return np.asarray(jax.nn.log_softmax(jnp.asarray(logits, jnp.float32)))
 
 
+def forced(table_XN, tokens):
+  """The log-probability of a sequence, token by token, in float64."""
+  state, total, history = 0, 0.0, (BEGIN, *tokens)
+  for index, token in enumerate(tokens):
+    state = next_state(state, history[index], history[index // 2], index)
+    total += float(table_XN[state, token])
+  return total
+
+
 def toy(table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=False) -> Toy:
   """A search's arguments, for so many inputs and hypotheses.
 

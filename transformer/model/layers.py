@@ -26,10 +26,10 @@ def _dot_general(x, kernel, dimension_numbers, precision=None):
   return linear(x, kernel)
 
 
-def normalisation(config: ModelConfig, name: str | None = None) -> nn.Module:
+def normalisation(config: ModelConfig) -> nn.Module:
   """Layer norm, or what the config has in its place."""
   kind = nn.RMSNorm if config.rms_norm else nn.LayerNorm
-  return kind(epsilon=1e-6, dtype=config.dtype, name=name)
+  return kind(epsilon=1e-6, dtype=config.dtype)
 
 
 class Dropout(nn.Module):

@@ -104,9 +104,9 @@ class Transformer(nn.Module):
     if config.norm == 'pre':
       self.encoder_norm = normalisation(config)
       self.decoder_norm = normalisation(config)
-    if config.positions == 'relative':
-      self.encoder_bias = RelativeBias(config, bidirectional=True)
-      self.decoder_bias = RelativeBias(config, bidirectional=False)
+    relative = config.positions == 'relative'
+    self.encoder_bias = RelativeBias(config, bidirectional=True) if relative else None
+    self.decoder_bias = RelativeBias(config, bidirectional=False) if relative else None
     if not config.tie_output:
       self.output = self.param('output', nn.initializers.normal(config.model_dim ** -0.5),
                                (self.vocabulary_size, config.model_dim))
@@ -127,7 +127,7 @@ class Transformer(nn.Module):
         tokens_BS, self.source_position(positions_BS, tokens_BS.shape[-1]),
         deterministic=deterministic)
     mask_BSS = segment_mask(segments_BS, segments_BS)
-    placement = Placement(positions_BS, self._bias('encoder_bias', jnp.arange(tokens_BS.shape[-1])))
+    placement = _placement(positions_BS, self.encoder_bias, jnp.arange(tokens_BS.shape[-1]))
     call = self._layer_call(deterministic)
     for layer in self.encoder:
       x_BSD = call(layer, x_BSD, mask_BSS, placement)
@@ -161,22 +161,11 @@ class Transformer(nn.Module):
                                   deterministic=deterministic)
     mask_BTT = combine_masks(causal_mask(length), segment_mask(segments_BT, segments_BT))
     memory_mask_BTS = segment_mask(segments_BT, source_segments_BS)
-    placement = Placement(positions_BT, self._bias('decoder_bias', jnp.arange(length)))
+    placement = _placement(positions_BT, self.decoder_bias, jnp.arange(length))
     call = self._layer_call(deterministic)
     for layer, memory in zip(self.decoder, self.project_memory(memory_BSD), strict=True):
       x_BTD = call(layer, x_BTD, mask_BTT, placement, memory, memory_mask_BTS)
     return self.decoder_norm(x_BTD) if self.config.norm == 'pre' else x_BTD
-
-  def _bias(self, name, query_places_T, key_places_S=None):
-    """The bias [H, T, S] of distances in a row, or None.
-
-    Sentences lie in a row without gaps, so that places in the row are as far apart
-    as positions in the sentence.
-    """
-    if self.config.positions != 'relative':
-      return None
-    return getattr(self, name)(query_places_T,
-                               query_places_T if key_places_S is None else key_places_S)
 
   def _layer_call(self, deterministic):
     """A layer's call as a function (layer, …), whose insides `remat` computes twice."""
@@ -257,8 +246,8 @@ class Transformer(nn.Module):
     positions_BW = jnp.full(tokens_BW.shape, index, jnp.int32)
     x_BWD = self.target_embedding(tokens_BW, self.target_position(positions_BW, length),
                                   deterministic=True)
-    placement = Placement(positions_BW, self._bias(
-        'decoder_bias', jnp.full(1, index), jnp.arange(length * beams) // beams))
+    placement = _placement(positions_BW, self.decoder_bias, jnp.full(1, index),
+                           jnp.arange(length * beams) // beams)
     slots_W = jnp.arange(beams, dtype=jnp.int32)
     lineage_BWT = lineage_BWT.at[..., index].set(jnp.broadcast_to(slots_W, tokens_BW.shape))
     mask_BWT = lineage_mask(lineage_BWT, index)
@@ -272,3 +261,13 @@ class Transformer(nn.Module):
     if self.config.norm == 'pre':
       x_BWD = self.decoder_norm(x_BWD)
     return self.logits(x_BWD), lineage_BWT, tuple(new_cache)
+
+
+def _placement(positions_BT, bias: RelativeBias | None, query_places_T, key_places_S=None):
+  """What self-attention is told of positions, and of distances if there is a bias for them.
+
+  Sentences lie in a row without gaps, so that places in the row are as far apart
+  as positions in the sentence. Without places of their own, keys have the queries'.
+  """
+  keys = query_places_T if key_places_S is None else key_places_S
+  return Placement(positions_BT, None if bias is None else bias(query_places_T, keys))

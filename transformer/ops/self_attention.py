@@ -125,16 +125,9 @@ def wide_multi_head_attention(x_BTK, weights: HeadWeights, mask_BTT=None, *, ret
                        f'{name} is {matrix.shape}')
   if weights.output is None or weights.output_bias is None:
     raise ValueError('wide heads need an output projection with a bias')
-  quarter = width ** 0.25
-  queries = jnp.einsum('...TK,KHL->...THL', x_BTK, weights.query) / quarter
-  keys = jnp.einsum('...SK,KHL->...SHL', x_BTK, weights.key) / quarter
-  values = jnp.einsum('...SK,KHL->...SHL', x_BTK, weights.value)
-  scores = jnp.einsum('...THL,...SHL->...HTS', queries, keys)
-  weights_BHTS = masked_softmax(scores, None if mask_BTT is None else mask_BTT[..., None, :, :])
-  heads = jnp.einsum('...HTS,...SHL->...THL', weights_BHTS.astype(values.dtype), values)
-  out_BTK = jnp.einsum('...THL,HLK->...TK', heads, weights.output)
-  out_BTK += jnp.broadcast_to(weights.output_bias, out_BTK.shape)
-  return (out_BTK, weights_BHTS) if return_weights else out_BTK
+  # Dividing both by k^¼ is dividing their product by √k, which is what these do.
+  return multi_head_attention(x_BTK, x_BTK, x_BTK, weights, mask_BTT,
+                              return_weights=return_weights)
 
 
 def _averages(x_BTD, weights_BTS, return_weights):
