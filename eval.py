@@ -19,7 +19,7 @@ from pathlib import Path
 
 from absl import flags, logging
 
-from transformer import command_line
+from transformer import command_line, files
 from transformer.data.sources import open_corpus
 from transformer.data.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
@@ -120,7 +120,7 @@ def main(_):
   how = _describe(decode, seed)
   stem = '.'.join([name, f'step{steps}', *(f'{key}{value}' for key, value in how.items())])
   path = evaluations / f'{stem}.json'
-  run_directory.write_json(path, result)
+  files.write_json(path, result)
   # Standard output belongs to the translations if they go there.
   people = sys.stderr if output == '-' else sys.stdout
   for index in _spread(_EXAMPLES.value, len(sources)):

@@ -13,7 +13,7 @@ from pathlib import Path
 from absl import flags, logging
 from ml_collections import config_flags
 
-from transformer import command_line
+from transformer import command_line, files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.startup import be_reproducible
@@ -63,7 +63,7 @@ def _check_workdir(workdir: Path, config: Config):
   if old is not None:
     run_directory.check_same_run(workdir, flatten(Config.from_dict(old).to_dict()),
                                  flatten(config.to_dict()))
-  elif workdir.exists() and any(workdir.iterdir()):
+  elif workdir.exists() and not all(map(files.is_unfinished, workdir.iterdir())):
     raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
 
 

@@ -31,7 +31,7 @@ from ml_collections import ConfigDict, config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from transformer import command_line
+from transformer import command_line, files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.training import run_directory
@@ -199,7 +199,7 @@ def sweep(rows: Sequence[Row], filename: str, workdir: Path,
     results = {**_read(workdir), row.name: {**_result(row, workdir / row.name),
                                             'settings': settings}}
     results = {name: results[name] for name in PAPER if name in results}
-    run_directory.write_json(workdir / _JSON, results)
+    files.write_json(workdir / _JSON, results)
     (workdir / _MARKDOWN).write_text(_PREFACE + _markdown(results), encoding='utf-8')
   logging.info('the table is in %s', workdir / _MARKDOWN)
 
@@ -216,7 +216,7 @@ def _read(workdir: Path) -> dict[str, Any]:
 
 def _result(row: Row, run: Path) -> dict[str, Any]:
   """What a row's directory says of it, once it is trained and scored."""
-  about = json.loads((run / run_directory.RUN).read_text(encoding='utf-8'))
+  about = files.read_sealed(run / run_directory.RUN, 'what is known of the run')
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
   last = [each for each in map(json.loads, lines) if 'valid/perplexity' in each][-1]
   data = row.settings.data

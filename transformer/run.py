@@ -59,7 +59,8 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
   if not (workdir / run_directory.CHECKPOINTS).is_dir():
     raise UserError(f'{workdir / run_directory.CHECKPOINTS} does not exist, so there is no '
                     f'checkpoint; train the run first')
-  vocabulary = Vocabulary.load(workdir / run_directory.VOCABULARY)
+  vocabulary = Vocabulary.load(workdir / run_directory.VOCABULARY,
+                               run_directory.read_fingerprints(workdir)['vocabulary'])
   shape = config.model
   if shape.attention == 'cudnn' and jax.default_backend() != 'gpu':
     logging.info('there is no GPU: attention takes the reference path')

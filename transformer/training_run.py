@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 from absl import logging
 
+from transformer import files
 from transformer.config import Config
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary import Vocabulary
@@ -74,8 +75,9 @@ def _vocabulary(workdir: Path, config: Config, corpora,
                 origin: Callable[[], Run] | None) -> Vocabulary:
   """The run's own vocabulary, or that of the run to start from, or a new one."""
   path = workdir / run_directory.VOCABULARY
-  if path.exists():
-    return Vocabulary.load(path)
+  # Before the run has begun nothing tells whether it is whole, and it is soon made again.
+  if run_directory.has_begun(workdir) and path.exists():
+    return Vocabulary.load(path, run_directory.read_fingerprints(workdir)['vocabulary'])
   if origin is None:
     pairs = sum(map(len, corpora.train.values()))
     logging.info('training a vocabulary of %d pieces on %d of %d pairs',
@@ -96,19 +98,19 @@ def _vocabulary(workdir: Path, config: Config, corpora,
 def _describe(workdir: Path, config: Config, model: Transformer, vocabulary: Vocabulary,
               fingerprints, counts):
   """Writes what makes the directory a run; on resuming, checks that the data is the same."""
-  resumed = (workdir / run_directory.RUN).exists()
+  resumed = run_directory.has_begun(workdir)
   if resumed:
     run_directory.check_same_data(workdir, fingerprints)
-  run_directory.write_json(workdir / run_directory.CONFIG, config.to_dict())
-  if not (workdir / run_directory.VOCABULARY).exists():
+  files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
+  if not (resumed and (workdir / run_directory.VOCABULARY).exists()):
     vocabulary.save(workdir / run_directory.VOCABULARY)
   if resumed:
     run_directory.add_session(workdir, config.train.reproducible)
   else:
     parameters = sum(leaf.size for leaf in jax.tree.leaves(_shapes(model)))
-    run_directory.write_json(workdir / run_directory.RUN,
-                             run_directory.describe(fingerprints, counts, parameters,
-                                                    config.train.reproducible))
+    files.write_sealed(workdir / run_directory.RUN,
+                       run_directory.describe(fingerprints, counts, parameters,
+                                              config.train.reproducible))
 
 
 def _shapes(model: Transformer):

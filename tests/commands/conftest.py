@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from transformer import files
+
 ROOT = pathlib.Path(__file__).parents[2]
 # Imports a command and what it will import, and forks for every command line, since importing
 # JAX takes seconds.
@@ -126,6 +128,20 @@ def folder(tmp_path_factory):
   (folder / 'latin.de').write_bytes('a\nüber\nc\n'.encode('latin-1'))
   (folder / 'tiny.py').write_text(CONFIG.format(folder=str(folder)), encoding='utf-8')
   return folder
+
+
+@pytest.fixture(scope='session')
+def change_settings():
+  """(run's directory, change=value, …) -> writes its config with that changed, by `group__key`."""
+  def change(workdir, **changes):
+    path = workdir / 'config.json'
+    settings = files.read_sealed(path, 'the config')
+    for name, value in changes.items():
+      group, _, key = name.partition('__')
+      settings[group][key] = value
+    files.write_sealed(path, settings)
+
+  return change
 
 
 @pytest.fixture(scope='session')

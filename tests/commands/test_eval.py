@@ -81,13 +81,9 @@ def test_what_is_asked_for_is_what_is_scored(evaluate, trained, tmp_path):
     ('13a', 'de', ['13a', 'intl', '13a lower-cased', 'none', 'compound-split']),
     ('none', 'fr', ['none', '13a', 'intl', '13a lower-cased'])])
 def test_other_protocols_stand_beside_the_headline(
-    evaluate, folder, trained, tmp_path, tokenize, language, names):
+    evaluate, folder, trained, tmp_path, change_settings, tokenize, language, names):
   shutil.copytree(trained, tmp_path / 'run')
-  path = tmp_path / 'run' / 'config.json'
-  settings = json.loads(path.read_text('utf-8'))
-  settings['decode']['bleu_tokenize'] = tokenize
-  settings['data']['target_language'] = language
-  path.write_text(json.dumps(settings), 'utf-8')
+  change_settings(tmp_path / 'run', decode__bleu_tokenize=tokenize, data__target_language=language)
   status, out, err = evaluate(f'--workdir={tmp_path}/run', f'--source={folder}/test.en',
                               f'--reference={folder}/test.de', '--beam_size=1')
   assert status == 0, err
@@ -134,10 +130,10 @@ def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
   assert len(list((tmp_path / 'run' / 'eval').iterdir())) == 2
 
 
-def test_a_run_may_sample_by_its_config_and_a_flag_turns_it_off(evaluate, trained, tmp_path):
+def test_a_run_may_sample_by_its_config_and_a_flag_turns_it_off(
+    evaluate, trained, tmp_path, change_settings):
   shutil.copytree(trained, tmp_path / 'run')
-  path = tmp_path / 'run' / 'config.json'
-  path.write_text(path.read_text('utf-8').replace('"sample": false', '"sample": true'), 'utf-8')
+  change_settings(tmp_path / 'run', decode__sample=True)
   for flags in (['--top_k=3'], ['--nosample', '--beam_size=1']):
     status, _, err = evaluate(f'--workdir={tmp_path}/run', *flags)
     assert status == 0, err
@@ -177,13 +173,13 @@ def test_a_damaged_checkpoint_is_named(evaluate, trained, tmp_path):
     if path.is_file():
       os.truncate(path, path.stat().st_size // 2)
   message = evaluate.refuses(f'--workdir={tmp_path}/run', '--checkpoint=2')
-  assert f'{tmp_path}/run/checkpoints/2 cannot be read' in message
+  assert f'{tmp_path}/run/checkpoints/2 is damaged: params/' in message
 
 
-def test_a_config_that_does_not_fit_the_checkpoint_is_refused(evaluate, trained, tmp_path):
+def test_a_config_that_does_not_fit_the_checkpoint_is_refused(
+    evaluate, trained, tmp_path, change_settings):
   shutil.copytree(trained, tmp_path / 'run')
-  path = tmp_path / 'run' / 'config.json'
-  path.write_text(path.read_text('utf-8').replace('"num_layers": 1', '"num_layers": 2'), 'utf-8')
+  change_settings(tmp_path / 'run', model__num_layers=2)
   assert 'does not fit the run' in evaluate.refuses(f'--workdir={tmp_path}/run')
 
 

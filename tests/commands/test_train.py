@@ -8,6 +8,7 @@ import pytest
 
 from transformer import training_run
 from transformer.config import Config
+from transformer.training import run_directory
 
 
 @pytest.mark.parametrize(('flags', 'facts'), [
@@ -138,7 +139,7 @@ def test_a_workdir_of_another_run_names_every_difference(train, folder, trained)
 
 def test_validation_while_training_is_greedy_however_the_run_decodes(
     trained, tmp_path, monkeypatch):
-  settings = json.loads((trained / 'config.json').read_text(encoding='utf-8'))
+  settings = run_directory.read_config(trained)
   settings['decode'] |= {'sample': True, 'beam_size': 3}
   settings['train']['tokens_per_batch'] = 4 * 64  # A row for each device here.
 
@@ -155,10 +156,9 @@ def test_validation_while_training_is_greedy_however_the_run_decodes(
 
 
 @pytest.mark.parametrize(('name', 'text', 'facts'), [
-    ('config.json', '{"seed": ', ['config.json', 'cannot be read']),
-    ('config.json', '[]', ['config.json', 'JSON object']),
-    ('vocabulary.model', 'torn', ['vocabulary.model', 'damaged']),
-    ('run.json', '{', ['run.json', 'cannot be read']),
+    ('config.json', '{"seed": ', ['config.json should hold the run\'s config', 'is damaged']),
+    ('vocabulary.model', 'torn', ['vocabulary.model is damaged', 'SHA-256 should be']),
+    ('run.json', '{', ['run.json should hold the run\'s data fingerprints', 'is damaged']),
 ])
 def test_a_damaged_run_is_not_resumed(train, folder, trained, tmp_path, name, text, facts):
   shutil.copytree(trained, tmp_path / 'run')

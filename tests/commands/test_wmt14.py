@@ -9,6 +9,7 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora import open_corpora
 from transformer.data.sources import open_corpus
 from transformer.data.vocabulary import Vocabulary
+from transformer.training import run_directory
 
 PAIRS = [(f'{zahl} kleine hunde laufen {wie} .', f'{number} small dogs run {how} .')
          for zahl, number in (('zwei', 'two'), ('drei', 'three'), ('sieben', 'seven'))
@@ -36,7 +37,7 @@ def test_the_papers_config_trains_and_scores_the_set_that_it_names(
       *(f'--config.{name}={value}' for name, value in smaller.items()))
   assert status == 0, err
   assert 'training a vocabulary of 300 pieces on 7 of 11 pairs' in err
-  settings = json.loads((tmp_path / 'run' / 'config.json').read_text('utf-8'))
+  settings = run_directory.read_config(tmp_path / 'run')
   kept = {name: value for name, value in flatten(settings).items() if name not in smaller}
   paper = {
       'data.name': 'wmt14_translate/de-en', 'data.source_language': 'en',

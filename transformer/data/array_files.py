@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer.data.encoding import Sentences
+from transformer.files import flush
 
 
 @contextlib.contextmanager
@@ -31,12 +32,6 @@ def appending(path: Path, dtype: np.dtype) -> Iterator:
     file.seek(0)
     write_header(length)  # NumPy leaves room for it to grow.
     flush(file)
-
-
-def flush(file):
-  """Makes a file last through a loss of power before its folder gets the name that counts."""
-  file.flush()
-  os.fsync(file.fileno())
 
 
 class StoredSentences(Sentences):

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from transformer.data.array_files import StoredSentences, TokenFile, appending, flush
+from transformer.data.array_files import StoredSentences, TokenFile, appending
 from transformer.data.encoding import (
   EncodedPairs,
   Sentences,
@@ -34,6 +34,7 @@ from transformer.data.encoding import (
 from transformer.data.sources import FOLDER, Corpus
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
+from transformer.files import flush, flush_folder
 
 ABOUT = 'about.json'
 _FORMAT = 1
@@ -137,7 +138,9 @@ def write(place: Path, identity: Mapping[str, str | int], dtype: np.dtype,
     with (unfinished / ABOUT).open('w', encoding='utf-8') as file:
       json.dump({**identity, 'files': files}, file, indent=2)
       flush(file)
+    flush_folder(unfinished)
     os.replace(unfinished, place)
+    flush_folder(place.parent)
   except BaseException:
     shutil.rmtree(unfinished, ignore_errors=True)
     raise
@@ -160,7 +163,7 @@ def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
     damage = _damage(place, identity)
   except OSError as error:
     damage = f'{error.filename} cannot be read ({error.strerror})'
-  except (ValueError, KeyError, TypeError) as error:
+  except (ValueError, KeyError, TypeError, RecursionError) as error:
     damage = f'{ABOUT} cannot be understood ({error!r})'
   if damage:
     raise UserError(f'the encoded corpus {place} is damaged: {damage}; remove that folder, and it '

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import sys
-import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import BinaryIO
 import numpy as np
 from absl import logging
 
+from transformer import files
 from transformer.errors import UserError
 
 STANDARD_INPUT = '-'
@@ -195,7 +195,7 @@ def _remembered(record: Path, file: BinaryIO, name: str) -> _Survey:
   A record that is damaged is as if it were not there.
   """
   state = _state(file)
-  with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+  with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
     written = json.loads(record.read_text(encoding='utf-8'))
     if (written['crc32'] == _checksum(written['survey']) and written['file'] == state
         and written['format'] == [_FORMAT, _EVERY]):
@@ -206,8 +206,8 @@ def _remembered(record: Path, file: BinaryIO, name: str) -> _Survey:
   if _state(file) == state:
     fields = {**dataclasses.asdict(survey), 'starts': survey.starts.tolist()}
     try:
-      _write(record, json.dumps({'format': [_FORMAT, _EVERY], 'file': state,
-                                 'crc32': _checksum(fields), 'survey': fields}))
+      files.write(record, json.dumps({'format': [_FORMAT, _EVERY], 'file': state,
+                                      'crc32': _checksum(fields), 'survey': fields}).encode())
     except OSError as error:
       logging.warning('%s is read whole at every start: %s cannot be written (%s)', name, record,
                       error.strerror or error)
@@ -216,17 +216,6 @@ def _remembered(record: Path, file: BinaryIO, name: str) -> _Survey:
 
 def _checksum(fields) -> int:
   return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
-
-
-def _write(path: Path, text: str):
-  """Writes a file that is whole or not there."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  unfinished = path.with_suffix(f'.{uuid.uuid4().hex}')
-  try:
-    unfinished.write_text(text, encoding='utf-8')
-    os.replace(unfinished, path)
-  finally:
-    unfinished.unlink(missing_ok=True)
 
 
 def _state(file: BinaryIO) -> dict[str, int]:

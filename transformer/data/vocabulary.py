@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
+from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import SMALLEST_VOCABULARY
 from transformer.errors import UserError
@@ -120,24 +121,29 @@ class Vocabulary:
     return vocabulary
 
   @classmethod
-  def load(cls, path: str | os.PathLike) -> 'Vocabulary':
+  def load(cls, path: str | os.PathLike, fingerprint: str | None = None) -> 'Vocabulary':
     """Reads what `save` wrote.
 
+    Args:
+      path: the file.
+      fingerprint: that of the vocabulary that it should hold, if it is known.
+
     Raises:
-      UserError: the file is missing, damaged, or not a vocabulary of `train`.
+      UserError: the file is missing, damaged, or not a vocabulary of `train`, or
+        holds another.
     """
     try:
       model_bytes = Path(path).read_bytes()
     except OSError as error:
       raise UserError(f'the vocabulary {path} cannot be read: {error.strerror}') from error
+    if fingerprint is not None and hashlib.sha256(model_bytes).hexdigest() != fingerprint:
+      raise UserError(f'the vocabulary {path} is damaged, or is not the one that the run began '
+                      f'with; its SHA-256 should be {fingerprint}; restore it from a copy')
     return cls.from_bytes(model_bytes, f'the vocabulary {path}')
 
   def save(self, path: str | os.PathLike):
     """Writes the model to `path`, which holds all of it or is left as it was."""
-    path = Path(path)
-    temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
-    temporary.write_bytes(self.model_bytes)
-    os.replace(temporary, path)
+    files.write(path, self.model_bytes)
 
   def encode(self, sentence: str) -> list[int]:
     """Returns the ids of a sentence, with neither begin nor end."""

@@ -1,7 +1,6 @@
 """A run's directory and what it says about itself."""
 
 import importlib.metadata
-import json
 import os
 import platform
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from transformer import files
 from transformer.errors import UserError
 
 CONFIG, RUN, VOCABULARY, CHECKPOINTS, EVALUATIONS = (
@@ -29,20 +29,10 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
   """The nested dicts of a run's `config.json`, or None if the directory holds no run.
 
   Raises:
-    UserError: the file is damaged.
+    UserError: the file is damaged, or was edited.
   """
   path = Path(workdir) / CONFIG
-  if not path.exists():
-    return None
-  try:
-    config = json.loads(path.read_text(encoding='utf-8'))
-  except (OSError, ValueError) as error:
-    raise UserError(f'{path} should hold the run\'s config and cannot be read: '
-                    f'{error}; restore it from a copy') from error
-  if not isinstance(config, dict):
-    raise UserError(f'{path} should hold the run\'s config as a JSON object; restore it from a '
-                    f'copy')
-  return config
+  return files.read_sealed(path, 'the run\'s config') if path.exists() else None
 
 
 def check_same_run(workdir: str | os.PathLike, old: Mapping[str, Any], new: Mapping[str, Any]):
@@ -68,18 +58,41 @@ def check_same_run(workdir: str | os.PathLike, old: Mapping[str, Any], new: Mapp
                     f'{"; ".join(differences)}; choose another --workdir, or the same settings')
 
 
+def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
+  """SHA-256 of the run's vocabulary and of every corpus, by name, as `run.json` has them.
+
+  Raises:
+    UserError: the file is missing or damaged.
+  """
+  path = Path(workdir) / RUN
+  found = files.read_sealed(path, 'the run\'s data fingerprints').get('data')
+  if not isinstance(found, dict) or 'vocabulary' not in found:
+    raise UserError(f'{path} should hold the run\'s data fingerprints; it has none; restore it '
+                    f'from a copy')
+  return found
+
+
+def has_begun(workdir: str | os.PathLike) -> bool:
+  """Whether all that makes a directory a run was written, of which `run.json` comes last.
+
+  Raises:
+    UserError: `run.json` is gone, since there are checkpoints.
+  """
+  workdir = Path(workdir)
+  begun = (workdir / RUN).exists()
+  if not begun and (workdir / CHECKPOINTS).exists():
+    raise UserError(f'{workdir / RUN} is missing, though the run has checkpoints; restore it from '
+                    f'a copy')
+  return begun
+
+
 def check_same_data(workdir: str | os.PathLike, fingerprints: Mapping[str, str]):
   """Refuses to go on with a run on data other than it began with.
 
   Raises:
     UserError: names what has changed.
   """
-  path = Path(workdir) / RUN
-  try:
-    before = json.loads(path.read_text(encoding='utf-8'))['data']
-  except (OSError, ValueError, KeyError) as error:
-    raise UserError(f'{path} should hold the run\'s data fingerprints and cannot be read: '
-                    f'{error!r}') from error
+  before = read_fingerprints(workdir)
   changed = [name for name in {*before, *fingerprints}
              if before.get(name) != fingerprints.get(name)]
   if changed:
@@ -113,9 +126,9 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
 def add_session(workdir: str | os.PathLike, reproducible: bool):
   """Notes in `run.json` that another process goes on with the run."""
   path = Path(workdir) / RUN
-  about = json.loads(path.read_text(encoding='utf-8'))
+  about = files.read_sealed(path, 'what is known of the run')
   about['resumed'].append(_session(reproducible))
-  write_json(path, about)
+  files.write_sealed(path, about)
 
 
 def _session(reproducible: bool) -> dict[str, Any]:
@@ -135,14 +148,6 @@ def _session(reproducible: bool) -> dict[str, Any]:
       'reproducible': reproducible,
       'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
   }
-
-
-def write_json(path: Path, value: Any):
-  """Writes indented JSON so that the file is whole or as it was."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
-  temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
-  os.replace(temporary, path)
 
 
 def commit() -> str:

@@ -1,0 +1,170 @@
+"""A file is whole or as it was, and a sealed one tells of every changed byte."""
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from transformer import files
+from transformer.errors import UserError
+
+VALUE = {'seed': 7, 'data': {'dir': 'größe', 'train': ['a', 'b']}, 'none': None, 'share': 0.1}
+# Writes a file and dies before it gets its name.
+DIES = """
+import os, signal, sys
+from transformer import files
+files.os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
+files.write(sys.argv[1], b'new')
+"""
+
+
+def test_what_is_written_is_there_and_nothing_else(tmp_path):
+  path = tmp_path / 'a' / 'b' / 'name'
+  files.write(path, b'old')
+  files.write(path, b'new')
+  assert path.read_bytes() == b'new' and os.listdir(path.parent) == ['name']
+
+
+@pytest.mark.parametrize('fails', ['flush', 'replace'])
+def test_a_write_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
+    tmp_path, monkeypatch, fails):
+  path = tmp_path / 'name'
+  files.write(path, b'old')
+
+  def full(*_):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(*((files, 'flush', full) if fails == 'flush' else (files.os, fails, full)))
+  with pytest.raises(OSError, match='No space left'):
+    files.write(path, b'new')
+  assert path.read_bytes() == b'old' and os.listdir(tmp_path) == ['name']
+
+
+def test_a_file_and_then_its_name_reach_the_disk(tmp_path, monkeypatch):
+  done = []
+  fsync, replace = os.fsync, os.replace
+
+  def kept(descriptor):
+    done.append(os.readlink(f'/proc/self/fd/{descriptor}'))
+    fsync(descriptor)
+
+  def renamed(old, new):
+    done.append('renamed')
+    replace(old, new)
+
+  monkeypatch.setattr(files.os, 'fsync', kept)
+  monkeypatch.setattr(files.os, 'replace', renamed)
+  files.write(tmp_path / 'name', b'new')
+  assert [files.is_unfinished(Path(done[0])), *done[1:]] == [True, 'renamed', str(tmp_path)]
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
+  path = tmp_path / 'na[m]e.json'
+  files.write(path, b'old')
+  done = subprocess.run([sys.executable, '-c', DIES, str(path)],
+                        cwd=Path(__file__).parents[1], check=False)
+  assert done.returncode == -signal.SIGKILL
+  left, = (each for each in tmp_path.iterdir() if each != path)
+  assert files.is_unfinished(left) and not files.is_unfinished(path)
+  assert path.read_bytes() == b'old'
+  # Those of the living, and of other machines, may still be written to; others are not ours.
+  process = left.name.split('.')[-3]
+  others = {left.name.replace(f'.{process}.', f'.{os.getppid()}.'),
+            left.name.replace(socket.gethostname().replace('.', '-'), 'elsewhere'),
+            'other' + left.name, f'{path.name}.mine.tmp'}
+  for name in others:
+    (tmp_path / name).touch()
+  files.write(path, b'newer')
+  assert set(os.listdir(tmp_path)) == {path.name, *others}
+  assert path.read_bytes() == b'newer'
+
+
+def test_writers_of_one_file_do_not_disturb_each_other(tmp_path):
+  path = tmp_path / 'name'
+  contents = [bytes([number]) * 1000 for number in range(8)]
+  threads = [threading.Thread(target=lambda each=each: [files.write(path, each) for _ in range(9)])
+             for each in contents]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert path.read_bytes() in contents and os.listdir(tmp_path) == ['name']
+
+
+def test_json_stays_json_whatever_text_it_holds(tmp_path):
+  value = {'command': ['--workdir=\udcff', 'ü', '\u2028', 'a"b\\'], 'sha': 1}
+  files.write_json(tmp_path / 'a', value)
+  files.write_sealed(tmp_path / 'b', value)
+  assert json.loads((tmp_path / 'a').read_bytes()) == value
+  assert files.read_sealed(tmp_path / 'b', 'this') == value
+
+
+def test_a_sealed_file_is_json_that_people_can_read(tmp_path):
+  files.write_sealed(tmp_path / 'a', VALUE)
+  text = (tmp_path / 'a').read_text('utf-8')
+  assert json.loads(text).keys() == {*VALUE, files.SEAL}
+  assert '\n  "seed": 7,\n' in text and 'größe' in text and text.endswith('"\n}\n')
+  assert files.read_sealed(tmp_path / 'a', 'this') == VALUE
+  files.write_sealed(tmp_path / 'a', {})
+  assert files.read_sealed(tmp_path / 'a', 'this') == {}
+
+
+def test_every_changed_byte_of_a_sealed_file_is_found(tmp_path):
+  path = tmp_path / 'a.json'
+  files.write_sealed(path, VALUE)
+  whole = path.read_bytes()
+  changes = [whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1:]
+             for place in range(len(whole)) for bit in range(8)]
+  changes += [whole[:place] for place in range(len(whole))]
+  changes += [whole[:place] + b' ' + whole[place:] for place in range(len(whole) + 1)]
+  changes += [json.dumps(json.loads(whole)).encode(), whole + whole, b'\n' + whole]
+  for changed in changes:
+    path.write_bytes(changed)
+    with pytest.raises(UserError, match=r'a\.json should hold this .*restore it') as error:
+      files.read_sealed(path, 'this')
+    assert '\n' not in str(error.value)
+
+
+def test_a_file_that_is_gone_or_no_file_is_named(tmp_path):
+  for path, reason in ((tmp_path / 'a', 'No such file'), (tmp_path, 'Is a directory')):
+    with pytest.raises(UserError, match=f'{path} should hold this and cannot be read: {reason}'):
+      files.read_sealed(path, 'this')
+
+
+def test_a_file_from_before_there_were_seals_says_how_to_go_on(tmp_path):
+  (tmp_path / 'a').write_text(json.dumps(VALUE, indent=2) + '\n')
+  with pytest.raises(UserError, match=r'of a run begun before there were any; .* go on with the '
+                                      r'commit that the run began with'):
+    files.read_sealed(tmp_path / 'a', 'this')
+
+
+@pytest.mark.parametrize(('body', 'reason'), [
+    ('{"seed": 1, "seed": 2, ', 'a key stands in it twice'),
+    ('{"data": {"dir": "a", "dir": "a"}, ', 'a key stands in it twice'),
+    ('{"data": ' + '[' * 100_000 + ']' * 100_000 + ', ', 'recursion'),
+    ('{"data": ' + '{"a": ' * 900 + '1' + '}' * 900 + ', ', 'deeper than 20 levels'),
+    ('{"data": ' + '[' * 20 + ']' * 20 + ', ', 'deeper than 20 levels'),
+    ('{"seed": ' + '9' * 5000 + ', ', 'digit'),
+    ('{"seed": , ', 'Expecting value'),
+    ('[', 'delimiter'),
+    ('{"seed": "\x00", ', 'control character'),
+])
+def test_a_file_that_was_sealed_to_do_harm_is_refused_in_one_line(tmp_path, body, reason):
+  def seal(body):
+    head = f'{body}"sha256": "'.encode()
+    (tmp_path / 'a').write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')
+
+  seal('{"data": ' + '[' * 19 + ']' * 19 + ', ')
+  assert list(files.read_sealed(tmp_path / 'a', 'this')) == ['data']
+  seal(body)
+  with pytest.raises(UserError, match=f'cannot be understood: .*{reason}') as error:
+    files.read_sealed(tmp_path / 'a', 'this')
+  assert '\n' not in str(error.value)
