@@ -1,6 +1,8 @@
 """Checkpoints of a run; the one file that knows Orbax."""
 
+import asyncio
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,12 +10,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from absl import logging
 
 from transformer.errors import UserError
+from transformer.files import flush_folder
+from transformer.training import digests
 from transformer.training.step import TrainState
 
 # What a checkpoint holds the parameters, and their moving average, as.
 PARAMS, AVERAGE = 'params', 'average'
+# How a folder is named that is complete but not yet sealed, and one that is damaged.
+_UNSEALED, _DAMAGED = '.unsealed', '.damaged'
 
 
 def best_evaluation(evaluations: Sequence[dict[str, float]]) -> dict[str, float] | None:
@@ -21,14 +28,50 @@ def best_evaluation(evaluations: Sequence[dict[str, float]]) -> dict[str, float]
   return max(evaluations, key=lambda each: each['valid/bleu'], default=None)
 
 
-class _KeepStep:
-  """Orbax's policy to keep one step, which changes from time to time."""
+class _KeepBest:
+  """Orbax's policy to keep the best, and the best as the oldest of the latest few knows it.
 
-  step: int | None = None
+  A run that falls back to any of these finds the best that it had then. The two are
+  the same unless the best is itself one of the latest.
+  """
+
+  evaluations: Sequence[dict[str, float]] = ()
+
+  def __init__(self, latest: int):
+    self._latest = latest
 
   def should_preserve(self, checkpoints, *, context):
     del context
-    return [each.step == self.step for each in checkpoints]
+    steps = [each.step for each in checkpoints]
+    oldest = sorted(steps)[-self._latest:][0] if steps else 0
+    before = [each for each in self.evaluations if each['step'] <= oldest]
+    kept = [best_evaluation(evaluations) for evaluations in (self.evaluations, before)]
+    return [any(each and each['step'] == step for each in kept) for step in steps]
+
+
+class _SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
+  """Orbax's way to give a complete checkpoint its name, which has it sealed before.
+
+  Orbax renames its temporary folder to one that nobody takes for a checkpoint; it
+  gets its digests there, and then the name that counts, and only then do older
+  ones go. Orbax calls this from a thread of its own, while training goes on.
+  """
+
+  @classmethod
+  def from_final(cls, final_path, **options):
+    # Orbax moves the parts of a checkpoint in the same way; these are named after what they hold.
+    unsealed = _UNSEALED if final_path.name.isdecimal() else ''
+    return super().from_final(final_path.with_name(final_path.name + unsealed), **options)
+
+  def get_final(self):
+    return self._final_path.with_name(self._final_path.name.removesuffix(_UNSEALED))
+
+  async def finalize(self):
+    await super().finalize()
+    if self._final_path != self.get_final():
+      await asyncio.to_thread(digests.seal, self._final_path, int(self.get_final().name))
+      os.rename(self._final_path, self.get_final())
+      flush_folder(self.get_final().parent)
 
 
 class Checkpoints:
@@ -37,7 +80,8 @@ class Checkpoints:
   A checkpoint holds the parameters, their moving average where a run keeps one,
   the rest of the training state, and the history that decides on patience and on
   the best. It is written to a folder of another name that is renamed when
-  complete, so a half-written one is never seen.
+  complete, so a half-written one is never seen. It comes with the digests of all
+  its files, and nothing of it is used before every byte has been compared.
   """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 1, read_only: bool = False):
@@ -49,10 +93,15 @@ class Checkpoints:
       read_only: for those who only look: nothing is made or cleaned up.
     """
     self._directory = Path(directory).absolute()
-    self._best = _KeepStep()
+    self._best = _KeepBest(keep)
+    self._whole: set[int] = set()
+    if not read_only:
+      for left in self._directory.glob(f'*{_UNSEALED}*'):  # Of a process that was killed.
+        shutil.rmtree(left)
     policies = ocp.checkpoint_managers
     self._manager = ocp.CheckpointManager(self._directory, options=ocp.CheckpointManagerOptions(
         create=not read_only, cleanup_tmp_directories=not read_only,
+        temporary_path_class=_SealedPath,
         preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), self._best])))
 
   def steps(self) -> list[int]:
@@ -60,14 +109,58 @@ class Checkpoints:
     return sorted(self._manager.all_steps())
 
   def best_step(self) -> int | None:
-    """The step of the best validation BLEU, or None if no checkpoint was evaluated."""
+    """The step of the best validation BLEU, or None if no checkpoint was evaluated.
+
+    Raises:
+      UserError: its checkpoint is gone, or the latest, which knows it, is damaged.
+    """
     steps = self.steps()
     if not steps:
       return None
-    evaluations = [each for each in self._history(steps[-1])['evaluations']
-                   if each['step'] in steps]
-    best = best_evaluation(evaluations)
+    best = best_evaluation(self._history(steps[-1])['evaluations'])
+    if best and best['step'] not in steps:
+      raise UserError(f'the best checkpoint of {self._directory}, of step {best["step"]}, is not '
+                      f'there; choose another: latest, or one of the steps '
+                      f'{", ".join(map(str, steps))}')
     return best and best['step']
+
+  def fall_back(self) -> int | None:
+    """The step of the latest checkpoint that is whole, or None if there never was any.
+
+    Damaged ones after it are moved aside, so that their steps can be saved again.
+    They are not removed: a person may still mend one, and a disk that reads wrongly
+    today may read rightly tomorrow.
+
+    Raises:
+      UserError: there are checkpoints, and all of them are damaged.
+    """
+    damaged = {}
+    for step in reversed(self.steps()):
+      found = digests.damage(self._directory / str(step), step)
+      if found is None:
+        self._whole.add(step)
+        break
+      damaged[step] = found
+    else:
+      if damaged:
+        raise UserError(f'no checkpoint in {self._directory} is whole: '
+                        f'{"; ".join(f"{step}: {found}" for step, found in damaged.items())}; '
+                        f'restore one from a copy, or train anew in another --workdir')
+      return None
+    for each, found in damaged.items():
+      folder = self._directory / str(each)
+      aside = folder.with_name(folder.name + _DAMAGED)
+      number = 1
+      while aside.exists():
+        number += 1
+        aside = folder.with_name(f'{folder.name}{_DAMAGED}.{number}')
+      os.rename(folder, aside)
+      logging.warning('%s is damaged: %s; it is moved to %s, which may be removed, and the run '
+                      'goes on from step %d', folder, found, aside.name, step)
+    if damaged:
+      flush_folder(self._directory)
+      self._manager.reload()
+    return step
 
   def resolve(self, which: str) -> int:
     """The step that `best`, `latest` or a number stands for.
@@ -97,8 +190,7 @@ class Checkpoints:
       history: JSON data to keep with it; its `evaluations`, which have their
         `step` and `valid/bleu`, decide which checkpoint is kept as the best.
     """
-    best = best_evaluation(history['evaluations'])
-    self._best.step = best and best['step']
+    self._best.evaluations = list(history['evaluations'])
     rest = {'step': state.step, 'optimizer': state.optimizer}
     items = {PARAMS: state.params, AVERAGE: state.average, 'rest': rest}
     self._manager.save(int(state.step), args=ocp.args.Composite(
@@ -137,9 +229,17 @@ class Checkpoints:
     return jax.tree.map(lambda leaf: leaf / len(steps), total)
 
   def _history(self, step: int) -> dict[str, Any]:
-    return self._read(step, history=ocp.args.JsonRestore()).history
+    history = self._read(step, history=ocp.args.JsonRestore()).history
+    try:
+      best_evaluation([{'step': int(each['step']), 'valid/bleu': float(each['valid/bleu'])}
+                       for each in history['evaluations']])
+    except (KeyError, TypeError, ValueError) as error:
+      raise UserError(f'{self._directory / str(step)} should hold a history of evaluations; it '
+                      f'cannot be understood ({error!r}); restore it from a copy') from error
+    return history
 
   def _read(self, step: int, **items):
+    self._check(step)
     try:
       return self._manager.restore(step, args=ocp.args.Composite(**items))
     except Exception as error:  # Orbax and what lies under it raise whatever they met.
@@ -147,6 +247,15 @@ class Checkpoints:
           f'{self._directory / str(step)} cannot be read, or does not fit the run\'s config.json '
           f'({type(error).__name__}); restore it from a copy, or remove that folder to go on from '
           f'the checkpoint before') from error
+
+  def _check(self, step: int):
+    """Refuses a checkpoint that is not as it was written; it is looked at once."""
+    if step in self._whole:
+      return
+    if found := digests.damage(self._directory / str(step), step):
+      raise UserError(f'{self._directory / str(step)} is damaged: {found}; restore it from a copy, '
+                      f'or choose another checkpoint')
+    self._whole.add(step)
 
   def close(self):
     """Waits until everything is written."""

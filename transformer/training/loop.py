@@ -174,12 +174,12 @@ def _start(settings, model, optimizer, checkpoints, mesh, initial_params):
   params_shape = jax.eval_shape(lambda: init_params(model, settings.seed))
   shape = jax.eval_shape(new_state, params_shape)
   sharding = state_shardings(mesh, shape)
-  steps = checkpoints.steps()
-  if steps:
+  step = checkpoints.fall_back()
+  if step is not None:
     like = jax.tree.map(lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype,
                                                                  sharding=where), shape, sharding)
-    state, history = checkpoints.restore(steps[-1], like)
-    return state, history, steps[-1]
+    state, history = checkpoints.restore(step, like)
+    return state, history, step
   if initial_params is None:
     state = jax.jit(lambda: new_state(init_params(model, settings.seed)),
                     out_shardings=sharding)()
