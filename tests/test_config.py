@@ -297,3 +297,37 @@ def test_the_base_config_holds_every_key_and_types_those_that_are_none():
       config.model[name] = 'wide'
     config.model[name] = 11
   assert Config.from_dict(config.to_dict()).model.head_key_dim == 11
+
+
+HOSTILE = [10**9 + 1, -10**9 - 1, 10**30, 10**400, 1e308 * 10, -1e308 * 10, NOT_A_NUMBER, 'a\0b',
+           'a\nerror: b', '\x1b[2J', '\u2028', '\ud800', '../' * 99, 'x' * 10**6, [], [[[]]], {},
+           {'a': {'b': []}}, None, True, '', ['a\0'], [10**400]]
+
+
+@pytest.mark.parametrize('name', [*flatten(Config().to_dict()), 'model', 'a\nb', '\ud800', ''])
+def test_a_hostile_value_is_what_a_setting_may_be_or_is_refused_in_one_line(name):
+  for value in HOSTILE:
+    try:
+      config = Config.from_dict(nest(name, value))
+    except UserError as error:
+      text = str(error)
+      assert text.isprintable() and text.encode(), text
+    else:
+      found = flatten(config.to_dict()).get(name, value)
+      assert found in (value, tuple(value) if isinstance(value, list) else value) or (
+          isinstance(found, float) and found == float(value))
+      assert not isinstance(found, int) or abs(found) <= 10**9 or name == 'seed'
+      assert not isinstance(found, str) or found.isprintable()
+
+
+@pytest.mark.parametrize(('tree', 'fact'), [
+    (nest('model.ff_dim', 10**9 + 1), 'ff_dim must lie within ±1,000,000,000; got 1000000001'),
+    (nest('data.dir', 'a\nb'), r"data.dir must be text on one line; got 'a\nb'"),
+    (nest('data.train', ['a', 'b\0']), r"data.train must be text on one line; got 'b\x00'"),
+    (nest('model.dropout', 10**400), 'config.model.dropout must be a number that a computer can'),
+    (nest('model.num_layers', 1001), 'model.num_layers must be at most 1,000; got 1001'),
+    ({'a\nb': 1}, r"there is no key config.'a\nb'; "),
+    (nest('model.ff_dim', 'x' * 999), "got '" + 'x' * 99 + '…'),
+])
+def test_what_could_do_harm_later_is_refused_at_the_door(tree, fact):
+  refuse(tree, fact)

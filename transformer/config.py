@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import types
 import typing
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,12 @@ from transformer.errors import UserError
 from transformer.inference.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+
+# More than any setting has a use for, and little enough to be added up in 32 bits.
+_LARGEST = 10**9
+_SHOWN = 100  # characters
+# What would break a line, or tear a name: controls, and halves of characters.
+_NO_TEXT = {'Cc', 'Cs', 'Zl', 'Zp'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +38,12 @@ class Config:
   seed: int = 0
 
   def __post_init__(self):
+    for name, value in flatten(dataclasses.asdict(self)).items():
+      for each in value if isinstance(value, tuple) else (value,):
+        if isinstance(each, int) and abs(each) > _LARGEST and name != 'seed':
+          raise UserError(f'{name} must lie within ±{_LARGEST:,}; got {_short(each)}')
+        if isinstance(each, str) and not _NO_TEXT.isdisjoint(map(unicodedata.category, each)):
+          raise UserError(f'{name} must be text on one line; got {_short(each)}')
     tokens, length = self.train.tokens_per_batch, self.data.max_length
     if tokens % length:
       raise UserError(f'train.tokens_per_batch must be a multiple of data.max_length, the target '
@@ -99,7 +112,7 @@ def check_name(name: str):
 def _freeze(cls, tree, prefix):
   """Builds the dataclass `cls` from a mapping whose names begin with `prefix`."""
   if not isinstance(tree, Mapping):
-    raise UserError(f'config.{prefix.rstrip(".")} must be a group of keys; got {tree!r}')
+    raise UserError(f'config.{prefix.rstrip(".")} must be a group of keys; got {_short(tree)}')
   kinds = typing.get_type_hints(cls)
   values = {}
   for name, value in tree.items():
@@ -113,11 +126,18 @@ def _freeze(cls, tree, prefix):
   return cls(**values)
 
 
+def _short(value) -> str:
+  """A value as an error shows it."""
+  text = repr(value)
+  return text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…'
+
+
 def _unknown(name, known, prefix):
   nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
   hint = (f'did you mean config.{prefix}{nearest[0]}?' if nearest
           else f'the keys there are {", ".join(known)}')
-  return f'there is no key config.{prefix}{name}; {hint}'
+  shown = name if name.isprintable() else ascii(name)
+  return f'there is no key config.{prefix}{shown}; {hint}'
 
 
 def _convert(kind, value, name):
@@ -125,7 +145,7 @@ def _convert(kind, value, name):
   origin = typing.get_origin(kind)
   if origin is tuple:
     if not isinstance(value, (tuple, list)):
-      raise UserError(f'{name} must be a tuple; got {value!r}')
+      raise UserError(f'{name} must be a tuple; got {_short(value)}')
     item = typing.get_args(kind)[0]
     return tuple(_convert(item, each, f'an item of {name}') for each in value)
   if origin is types.UnionType:
@@ -133,7 +153,11 @@ def _convert(kind, value, name):
       return None
     kind = next(each for each in typing.get_args(kind) if each is not type(None))
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
-    return float(value)
+    try:
+      return float(value)
+    except OverflowError as error:
+      raise UserError(f'{name} must be a number that a computer can hold; '
+                      f'got {_short(value)}') from error
   if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-    raise UserError(f'{name} must be of type {kind.__name__}; got {value!r}')
+    raise UserError(f'{name} must be of type {kind.__name__}; got {_short(value)}')
   return value

@@ -169,6 +169,42 @@ def test_a_damaged_run_is_not_resumed(train, folder, trained, tmp_path, name, te
   assert (tmp_path / 'run' / name).read_text() == text
 
 
+@pytest.mark.parametrize(('name', 'fact'), [
+    ('run.json', 'run.json is missing, though the run has checkpoints; restore it'),
+    ('config.json', 'is not empty and holds no run')])
+def test_a_run_that_lacks_a_file_is_not_taken_for_a_new_one(
+    train, folder, trained, tmp_path, name, fact):
+  shutil.copytree(trained, tmp_path / 'run')
+  (tmp_path / 'run' / name).unlink()
+  assert fact in train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  assert not (tmp_path / 'run' / name).exists()
+
+
+def test_a_vocabulary_that_is_gone_is_made_again(train, folder, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  (tmp_path / 'run' / 'vocabulary.model').unlink()
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  assert status == 0, err
+  assert ((tmp_path / 'run' / 'vocabulary.model').read_bytes()
+          == (trained / 'vocabulary.model').read_bytes())
+
+
+def test_a_start_that_was_killed_is_begun_again(train, folder, trained, tmp_path):
+  """Killed while config.json was written, or after vocabulary.model, which was damaged since."""
+  begun, nearly = tmp_path / 'begun', tmp_path / 'nearly'
+  begun.mkdir()
+  (begun / f'config.json.elsewhere.7.{"0" * 32}.tmp').write_text('{"se')
+  shutil.copytree(trained, nearly, ignore=shutil.ignore_patterns(
+      'checkpoints', 'run.json', 'metrics.jsonl', 'tensorboard'))
+  whole = (nearly / 'vocabulary.model').read_bytes()
+  (nearly / 'vocabulary.model').write_bytes(whole.replace(b'man', b'nan', 1))
+  for workdir in (begun, nearly):
+    status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}')
+    assert status == 0, err
+    assert (workdir / 'vocabulary.model').read_bytes() == whole
+    assert rows_of(workdir) == rows_of(trained)
+
+
 def test_run_json_says_whether_the_run_is_reproducible(train, folder, trained, tmp_path):
   about = json.loads((trained / 'run.json').read_text('utf-8'))
   assert about['reproducible'] is False

@@ -319,3 +319,31 @@ def test_an_encoding_lies_in_its_set_and_goes_with_it(copied):
     assert len(folders) == number
   assert dict(open_corpus(config(copied), 'train')) == TRAIN
   assert corpus.folder.is_relative_to(copied / NAME)
+
+
+def test_a_set_from_a_stranger_runs_nothing(copied, tmp_path, monkeypatch):
+  (tmp_path / 'planted.py').write_text(f'import os\nos.mkdir({str(tmp_path / "mark")!r})\n')
+  monkeypatch.syspath_prepend(tmp_path)
+  (copied / 'wmt14_translate').rename(copied / 'stranger')  # TFDS has no code for it.
+  for path in copied.rglob('dataset_info.json'):
+    path.write_text(path.read_text('utf-8').replace('"wmt14_translate"', '"stranger"'), 'utf-8')
+  for path in copied.rglob('*.array_record-*'):
+    path.rename(path.with_name(path.name.replace('wmt14_translate', 'stranger')))
+  stranger = config(copied, 'stranger/de-en')
+  assert dict(open_corpus(stranger, 'train')) == TRAIN
+  for path in copied.rglob('features.json'):
+    features = json.loads(path.read_text('utf-8'))
+    features['pythonClassName'] = 'planted.Feature'
+    path.write_text(json.dumps(features), 'utf-8')
+  with pytest.raises(UserError, match=r"asks for 'planted.Feature' to be run"):
+    open_corpus(stranger, 'train')
+  assert not (tmp_path / 'mark').exists()
+
+
+@pytest.mark.parametrize('name', [
+    'kaggle:set', '../../etc', '/etc/passwd', 'a/b/c/d', 'set:1.0.0:2', 'x' * 10_000, '..', '.',
+    'wmt14_translate/../../de-en', 'wmt14_translate/de-en:..'])
+def test_a_name_that_is_none_is_refused(tmp_path, name):
+  with pytest.raises(UserError) as error:
+    open_corpus(config(tmp_path, name), 'train')
+  assert '\n' not in str(error.value)

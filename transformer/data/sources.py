@@ -2,6 +2,7 @@
 
 import hashlib
 import operator
+import os
 from pathlib import Path
 from typing import Protocol, SupportsIndex, overload
 
@@ -70,7 +71,7 @@ class TextCorpus:
         numbers of lines differ.
     """
     self.name = str(prefix)
-    self.folder = prefix.expanduser().parent
+    self.folder = Path(os.path.expanduser(prefix)).parent
     self._source, self._target = (TextFile(f'{prefix}.{language}', self.folder / FOLDER)
                                   for language in (source_language, target_language))
     if len(self._source) != len(self._target):

@@ -227,7 +227,7 @@ def _state(file: BinaryIO) -> dict[str, int]:
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
   """Opens a file to read it; says in one line why that cannot be done."""
-  path = Path(path).expanduser()
+  path = Path(os.path.expanduser(path))  # Which leaves the name of no user as it is.
   try:
     with path.open('rb') as file:
       yield file

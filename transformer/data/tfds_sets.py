@@ -163,11 +163,30 @@ def _find_builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
   except UserError as error:
     unknown = error
   if parsed.name not in _BUILT_IN and not (builder and _is_prepared(builder)):
-    with contextlib.suppress(tfds.core.DatasetNotFoundError):
+    with contextlib.suppress(tfds.core.DatasetNotFoundError), _own_features_only():
       return read_only_builder.builder_from_files(name, data_dir=root)
   if unknown:
     raise unknown
   return builder
+
+
+@contextlib.contextmanager
+def _own_features_only():
+  """Keeps TFDS from importing, and so running, any module that a set's files name."""
+  connector = tfds.features.FeatureConnector
+  find = connector.__dict__['cls_from_name']
+
+  def find_own(name: str):
+    if not name.startswith('tensorflow_datasets.'):
+      raise UserError(f'the set asks for {name!r} to be run, which is no part of TFDS; prepare it '
+                      f'with features of TFDS alone')
+    return find.__get__(None, connector)(name)
+
+  connector.cls_from_name = staticmethod(find_own)
+  try:
+    yield
+  finally:
+    connector.cls_from_name = find
 
 
 def _builder_from_code(set_name: str, root: str | None, config: str | None = None,

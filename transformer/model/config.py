@@ -9,6 +9,8 @@ POSITIONS = ('sinusoidal', 'learned', 'rotary', 'relative')
 ACTIVATIONS = ('relu', 'gelu', 'swiglu')
 ATTENTIONS = ('reference', 'cudnn')
 DTYPES = ('float32', 'bfloat16')
+# The deepest that are known of (Wang et al., 2022, "DeepNet") have 500.
+_MOST_LAYERS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +74,8 @@ class ModelConfig:
     for name in ('num_layers', 'model_dim', 'ff_dim', 'num_heads', 'max_positions'):
       if getattr(self, name) < 1:
         raise UserError(f'model.{name} must be at least 1; got {getattr(self, name)}')
+    if self.num_layers > _MOST_LAYERS:
+      raise UserError(f'model.num_layers must be at most {_MOST_LAYERS:,}; got {self.num_layers}')
     for name in ('key_dim', 'value_dim'):
       width = getattr(self, name)
       if width is None and self.model_dim % self.num_heads:

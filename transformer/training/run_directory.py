@@ -66,7 +66,7 @@ def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
   """
   path = Path(workdir) / RUN
   found = files.read_sealed(path, 'the run\'s data fingerprints').get('data')
-  if not isinstance(found, dict) or 'vocabulary' not in found:
+  if not isinstance(found, dict) or not isinstance(found.get('vocabulary'), str):
     raise UserError(f'{path} should hold the run\'s data fingerprints; it has none; restore it '
                     f'from a copy')
   return found

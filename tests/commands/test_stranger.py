@@ -1,0 +1,116 @@
+"""A run from a stranger can at worst fail: nothing in it is executed, and a fault is one line."""
+
+import hashlib
+import os
+import pickle
+import shutil
+
+import pytest
+
+from transformer.config import flatten
+from transformer.errors import UserError
+from transformer.files import read_sealed, write_sealed
+from transformer.run import load_run
+from transformer.training.run_directory import read_config
+
+
+class Mark:
+  """An object whose unpickling makes a folder."""
+
+  def __init__(self, path):
+    self._path = path
+
+  def __reduce__(self):
+    return os.mkdir, (str(self._path),)
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  return tmp_path / 'run'
+
+
+@pytest.fixture
+def planted(tmp_path):
+  """A pickle that leaves a mark, and the mark."""
+  mark = tmp_path / 'mark'
+  content = pickle.dumps(Mark(mark))
+  pickle.loads(content)
+  mark.rmdir()  # It would have left one.
+  return content, mark
+
+
+@pytest.mark.parametrize('name', ['config.json', 'run.json', 'vocabulary.model', 'metrics.jsonl'])
+def test_a_pickle_in_a_run_is_not_loaded(train, evaluate, folder, copied, planted, name):
+  content, mark = planted
+  (copied / name).write_bytes(content)
+  if name == 'metrics.jsonl':  # Which scoring does not read, and training cuts.
+    load_run(copied)
+    status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={copied}',
+                           '--config.train.steps=3')
+    assert status == 0, err
+  else:
+    for command in (evaluate, train):
+      flags = [f'--config={folder}/tiny.py'] if command is train else []
+      message = command.refuses(*flags, f'--workdir={copied}')
+      assert name in message, message
+  assert not mark.exists()
+
+
+def test_a_pickle_that_run_json_vouches_for_is_not_loaded(evaluate, copied, planted):
+  content, mark = planted
+  (copied / 'vocabulary.model').write_bytes(content)
+  about = read_sealed(copied / 'run.json', 'it')
+  about['data']['vocabulary'] = hashlib.sha256(content).hexdigest()
+  write_sealed(copied / 'run.json', about)
+  assert 'should hold a SentencePiece model' in evaluate.refuses(f'--workdir={copied}')
+  assert not mark.exists()
+
+
+@pytest.mark.parametrize('value', [10**9, 999])
+def test_a_model_that_cannot_be_is_refused(trained, copied, value):
+  settings = read_config(trained)
+  names = [name for name, old in flatten(settings['model']).items()
+           if isinstance(old, int) and not isinstance(old, bool) and old != value]
+  assert {'num_layers', 'model_dim', 'ff_dim', 'num_heads', 'max_positions'} == set(names)
+  for name in (*names, 'key_dim', 'value_dim'):
+    if (name, value) == ('num_layers', 999):
+      continue  # It is refused as well, after half a minute.
+    changed = {**settings, 'model': {**settings['model'], 'positions': 'learned', name: value}}
+    write_sealed(copied / 'config.json', changed)
+    with pytest.raises(UserError) as error:
+      load_run(copied)
+    assert '\n' not in str(error.value), name
+
+
+@pytest.mark.parametrize(('changes', 'facts'), [
+    ({'model__num_layers': 10**30}, ['model.num_layers must be at most 1,000']),
+    ({'decode__beam_size': 10**30}, ['decode.beam_size must lie within ±1,000,000,000']),
+    ({'model__num_layers': [[1]]}, ['config.model.num_layers must be of type int; got [[1]]']),
+    ({'data__train': {'a': 1}}, ['config.data.train must be a tuple']),
+    ({'data__dir': '/etc', 'data__test': 'passwd'}, ['/etc/passwd.en']),
+    ({'data__test': '../../../../../etc/passwd'}, ['etc/passwd.en']),
+    ({'data__dir': '~no-such-user/x'}, ['~no-such-user/x/test.en']),
+    ({'data__dir': 'a\0b'}, [r"data.dir must be text on one line; got 'a\x00b'"]),
+    ({'data__source': 'tfds', 'data__name': 'huggingface:a/b'}, ['data.name must look like']),
+    ({'data__source': 'tfds', 'data__name': '__import__("os").mkdir("mark")'}, ['data.name']),
+    ({'decode__bleu_tokenize': 'os.system'}, ['decode.bleu_tokenize must be one of']),
+])
+def test_a_hostile_config_ends_in_one_line(evaluate, copied, change_settings, changes, facts):
+  change_settings(copied, **changes)
+  message = evaluate.refuses(f'--workdir={copied}')
+  for fact in facts:
+    assert fact in message, message
+
+
+def test_a_run_that_names_another_to_start_from_does_not_read_it(copied, change_settings):
+  change_settings(copied, train__init_from='/nowhere')
+  assert load_run(copied).steps == [2]
+
+
+@pytest.mark.parametrize('data', [None, 7, [], {}, {'vocabulary': {}}, {'vocabulary': None}])
+def test_fingerprints_that_are_none_are_refused(copied, data):
+  write_sealed(copied / 'run.json', {'data': data})
+  with pytest.raises(UserError) as error:
+    load_run(copied)
+  assert '\n' not in str(error.value) and str(copied) in str(error.value)
