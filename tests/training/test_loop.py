@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 import time
 
 import chex
@@ -70,6 +71,17 @@ def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(model, uninterrupted, 
   chex.assert_trees_all_equal(final_state(tmp_path), final_state(whole))
   assert rows_of(tmp_path) == rows_of(whole)
   assert outcome == whole_outcome._replace(resumed_from={3: None, 7: 5, 11: 10}[fatal])
+
+
+def test_a_run_whose_last_checkpoint_is_damaged_still_comes_to_the_same(
+    model, uninterrupted, tmp_path):
+  whole, whole_outcome = uninterrupted
+  shutil.copytree(whole, tmp_path / 'run')
+  (tmp_path / 'run' / 'checkpoints' / '12' / 'rest' / 'manifest.ocdbt').unlink()
+  outcome = run(model, tmp_path / 'run')
+  chex.assert_trees_all_equal(final_state(tmp_path / 'run'), final_state(whole))
+  assert rows_of(tmp_path / 'run') == rows_of(whole)
+  assert outcome == whole_outcome._replace(resumed_from=10)
 
 
 def test_moving_average_is_resumed_and_is_what_is_evaluated(model, uninterrupted, tmp_path):

@@ -102,6 +102,7 @@ class Checkpoints:
     self._manager = ocp.CheckpointManager(self._directory, options=ocp.CheckpointManagerOptions(
         create=not read_only, cleanup_tmp_directories=not read_only,
         temporary_path_class=_SealedPath,
+        lightweight_initialize=True,  # It would read of every checkpoint before it is checked.
         preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), self._best])))
 
   def steps(self) -> list[int]:
@@ -166,8 +167,13 @@ class Checkpoints:
     """The step that `best`, `latest` or a number stands for.
 
     Raises:
-      UserError: there is no such checkpoint.
+      UserError: there is no such checkpoint, or it is damaged.
     """
+    step = self._find(which)
+    self._check(step)
+    return step
+
+  def _find(self, which: str) -> int:
     steps = self.steps()
     if not steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
