@@ -30,6 +30,9 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     ({'vocabulary_size': SMALLEST_VOCABULARY - 1}, 'at least 264 (256 bytes and the control '
                                                    'symbols); got 263'),
     ({'vocabulary_pairs': 0}, 'data.vocabulary_pairs must be at least 1; got 0'),
+    *(({'max_length_ratio': ratio}, 'data.max_length_ratio must be 0, for any, or at least 1 and '
+                                    f'finite; got {ratio}')
+      for ratio in (-1.0, 0.99, float('inf'), float('nan'))),
     ({'max_length': 1}, 'data.max_length must be at least 2, a token and the end token; got 1'),
 ])
 def test_what_makes_no_sense_is_refused(changes, message):
@@ -41,7 +44,7 @@ def test_what_makes_no_sense_is_refused(changes, message):
 @pytest.mark.parametrize('changes', [
     TEXT, {**TEXT, 'name': ''}, {'dir': 'elsewhere'}, {'max_length': 2},
     {'vocabulary_size': SMALLEST_VOCABULARY}, {'train_weights': (0.5,)},
-    {'vocabulary_pairs': 1},
+    {'vocabulary_pairs': 1}, {'max_length_ratio': 1.0}, {'max_length_ratio': 0.0},
     {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},
 ])
 def test_what_lies_on_the_right_side_of_a_bound_is_taken(changes):

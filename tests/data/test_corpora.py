@@ -141,6 +141,29 @@ def test_counts_are_kept_by_corpus(folder, vocabulary):
   assert pairs_in(encoded.valid_batches) == 13
 
 
+def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabulary, monkeypatch):
+  said = []
+  monkeypatch.setattr(corpora_module.logging, 'warning',
+                      lambda message, *values: said.append(message % values))
+  encode(config_of(folder, train=('two',)), vocabulary)
+  assert said == []
+  write(tmp_path, 'two', [*text(17, 3), 'dog', 'dog', 'dog', 'man'],
+        [*text(17, 4), 'dog', 'hund', 'hund', 'rot hemd rot hemd'])
+  write(tmp_path, 'valid', ['dog', 'dog', 'man'], ['dog', 'dog', 'rot hemd rot hemd'])
+  config = config_of(tmp_path, train=('two',), max_length_ratio=2.0, drop_identical=True,
+                     drop_duplicates=True)
+  encoded = encode(config, vocabulary)
+  counts = encoded.counts['train/two']
+  assert counts['dropped: source equals target'] == counts['dropped: repeated pair'] == 1
+  assert counts['dropped: length ratio'] > 0 and sum(counts.values()) == 21
+  assert pairs_in(epoch(encoded.batches)) == counts['kept']
+  # What scores a run stays whole.
+  assert pairs_in(encoded.valid_batches) == encoded.counts['valid']['kept'] == 3
+  share = 100 * (21 - counts['kept']) / 21
+  assert said == [f'{share:.1f} % of the training pairs are dropped; python -m '
+                  'transformer.data.audit, with the same --config flags, shows which']
+
+
 def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
   for weights, pairs in (((1.0, 1.0), 48), ((2.0, 1.0), 79), ((1.0, 3.0), 82), ((), 48)):
     batches = encode(config_of(folder, train_weights=weights), vocabulary).batches

@@ -108,6 +108,21 @@ def test_one_encoding_serves_every_length(folder, vocabulary, never_encoded_agai
   assert_same(load_or_encode(corpus_in(folder), vocabulary, max_length), wanted)
 
 
+def test_one_encoding_serves_every_limit(folder, vocabulary, never_encoded_again):
+  lines = text(131, 1)
+  write(folder, [*lines, *lines, 'dog', 'dog ' * 6], [*text(131, 2), *text(131, 2), 'dog', 'rot'])
+  limits = [{}, {'max_length_ratio': 3.0}, {'drop_identical': True}, {'drop_duplicates': True},
+            {'max_length_ratio': 1.5, 'drop_identical': True, 'drop_duplicates': True}]
+  wanted = [encode_for_training(corpus_in(folder), vocabulary, MAX_LENGTH, **each)
+            for each in limits]
+  assert len({len(each) for each in wanted}) == len(limits)
+  load_or_encode(corpus_in(folder), vocabulary, MAX_LENGTH)
+  never_encoded_again()
+  for each, pairs in zip(limits, wanted, strict=True):
+    assert_same(load_or_encode(corpus_in(folder), vocabulary, MAX_LENGTH, **each), pairs)
+  assert len(encodings(folder)) == 1
+
+
 @pytest.mark.parametrize(('size', 'dtype'), [(1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
 def test_tokens_take_as_little_room_as_the_vocabulary_lets_them(folder, size, dtype):
   class Widest:

@@ -1,5 +1,6 @@
 """What encoding leaves out is counted; what it keeps ends with the end token, in order."""
 
+import collections
 import dataclasses
 
 import chex
@@ -87,6 +88,55 @@ def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
 def test_a_pair_is_counted_for_one_reason(lengths, reason):
   counts = encode_for_training(pairs_of(lengths), Spelling(), MAX_LENGTH).counts
   assert {what: number for what, number in counts.items() if number} == {reason: 1}
+
+
+FEW = st.lists(st.tuples(*[st.lists(st.integers(5, 6), max_size=5)] * 2), max_size=30)
+
+
+@given(FEW, st.sampled_from([0.0, 1.0, 1.5, 2.0]), st.booleans(), st.booleans())
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_limits_leave_out_what_they_say_and_count_it_once(pairs, ratio, identical, duplicates):
+  corpus = [tuple(' '.join(map(str, side)) for side in pair) for pair in pairs]
+  found = encode_for_training(corpus, Spelling(), 5, max_length_ratio=ratio,
+                              drop_identical=identical, drop_duplicates=duplicates)
+  kept, counts = [], collections.Counter()
+  for source, target in pairs:
+    long, short = max(len(source), len(target)) + 1, min(len(source), len(target)) + 1
+    if not source or not target:
+      counts['dropped: empty side'] += 1
+    elif len(source) >= 5:
+      counts['dropped: source too long'] += 1
+    elif len(target) >= 5:
+      counts['dropped: target too long'] += 1
+    elif ratio and long / short > ratio:
+      counts['dropped: length ratio'] += 1
+    elif identical and source == target:
+      counts['dropped: source equals target'] += 1
+    elif duplicates and (source, target) in kept:
+      counts['dropped: repeated pair'] += 1
+    else:
+      kept.append((source, target))
+  assert [(found.source[i].tolist()[:-1], found.target[i].tolist()[:-1])
+          for i in range(len(found))] == kept
+  assert {what: number for what, number in found.counts.items() if number} == +counts | (
+      {'kept': len(kept)} if kept else {})
+  reasons = {'kept', 'dropped: empty side', 'dropped: source too long', 'dropped: target too long'}
+  reasons |= {'dropped: length ratio'} if ratio else set()
+  reasons |= {'dropped: source equals target'} if identical else set()
+  assert set(found.counts) == reasons | ({'dropped: repeated pair'} if duplicates else set())
+
+
+@pytest.mark.parametrize('chunk', [1, 3, 1000])
+def test_limits_do_not_depend_on_how_tokens_are_read(monkeypatch, chunk):
+  corpus = [('7 8 9', '7 8 9'), ('8 7', '9'), ('7 8 9', '7 8 9'), ('8 7', '9'), ('7 8', '8 7'),
+            ('9', '8 7'), ('8 7', '9')]
+  monkeypatch.setattr(encoding, '_CHUNK', chunk)
+  found = encode_for_training(corpus, Spelling(), MAX_LENGTH, drop_identical=True,
+                              drop_duplicates=True)
+  # The two tokens the other way round, and the two sides the other way round, are other pairs.
+  assert [found.source[i].tolist()[:-1] for i in range(len(found))] == [[8, 7], [7, 8], [9]]
+  assert (found.counts['dropped: source equals target'], found.counts['dropped: repeated pair']
+          ) == (2, 2)
 
 
 @pytest.mark.parametrize('encode', [encode_for_training, encode_for_scoring])

@@ -33,6 +33,11 @@ class DataConfig:
       of which are held in memory; of more, so many are taken, spread evenly.
     max_length: the most tokens that a sentence may have, end token included,
       and the number of target positions in a row of a batch.
+    max_length_ratio: training pairs of which a side has more than this many times the
+      tokens of the other, end tokens included, are dropped, and counted; 0 drops none.
+    drop_identical: training pairs whose sides are the same are dropped, and counted.
+    drop_duplicates: of equal pairs in a training corpus the first is kept; the others
+      are dropped, and counted.
     bpe_dropout: probability that a merge of pieces is left out when a training
       sentence is cut, anew every time that it is used (Provilkov et al., 2020,
       "BPE-Dropout", which uses 0.1); 0 always cuts alike.
@@ -50,6 +55,9 @@ class DataConfig:
   vocabulary_size: int = 37_000
   vocabulary_pairs: int = 1_000_000
   max_length: int = 256
+  max_length_ratio: float = 0.0
+  drop_identical: bool = False
+  drop_duplicates: bool = False
   bpe_dropout: float = 0.0
 
   def __post_init__(self):
@@ -87,3 +95,6 @@ class DataConfig:
     if self.max_length < 2:
       raise UserError(f'data.max_length must be at least 2, a token and the end token; '
                       f'got {self.max_length}')
+    if self.max_length_ratio and not 1 <= self.max_length_ratio < float('inf'):
+      raise UserError(f'data.max_length_ratio must be 0, for any, or at least 1 and finite; '
+                      f'got {self.max_length_ratio}')

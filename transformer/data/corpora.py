@@ -16,6 +16,7 @@ from transformer.data.sources import Corpus, open_corpus
 from transformer.data.vocabulary import Vocabulary
 
 _CHUNK = 20_000  # pairs read together
+_MANY = 0.05  # of the pairs, which when dropped deserve a look
 _PLACES = 10_000  # from which a sample is read, where it is at least as large
 
 
@@ -97,7 +98,9 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
   Raises:
     UserError: nothing is left to train on, or an encoding on disk is damaged.
   """
-  train = {name: load_or_encode(corpus, vocabulary, config.max_length)
+  limits = {'max_length_ratio': config.max_length_ratio, 'drop_identical': config.drop_identical,
+            'drop_duplicates': config.drop_duplicates}
+  train = {name: load_or_encode(corpus, vocabulary, config.max_length, **limits)
            for name, corpus in corpora.train.items()}
   valid = encode_for_scoring(corpora.valid, vocabulary, config.max_length)
   counts = {**{f'train/{name}': pairs.counts for name, pairs in train.items()},
@@ -105,6 +108,11 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
   for name, each in counts.items():
     logging.info('%s: %s', name, ', '.join(f'{what} {number:,}' for what, number in each.items()
                                            if number or what == 'kept'))
+  dropped = sum(len(corpora.train[name]) - len(pairs) for name, pairs in train.items())
+  pairs = sum(map(len, corpora.train.values()))
+  if dropped > _MANY * pairs:
+    logging.warning('%.1f %% of the training pairs are dropped; python -m transformer.data.audit, '
+                    'with the same --config flags, shows which', 100 * dropped / pairs)
   shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
   weights = config.train_weights or (1.0,) * len(train)
   batches = TrainingBatches(list(train.values()), weights, shape, seed)

@@ -45,7 +45,8 @@ _SIDES = ('source', 'target')
 _FILES = tuple(f'{side}_{what}.npy' for side in _SIDES for what in ('tokens', 'lengths'))
 
 
-def load_or_encode(corpus: Corpus, vocabulary: Vocabulary, max_length: int) -> EncodedPairs:
+def load_or_encode(corpus: Corpus, vocabulary: Vocabulary, max_length: int,
+                   **limits) -> EncodedPairs:
   """Does what `encode_for_training` does, but encodes a corpus only once.
 
   Of several processes that want the same encoding, one makes it, and the others
@@ -56,6 +57,8 @@ def load_or_encode(corpus: Corpus, vocabulary: Vocabulary, max_length: int) -> E
     corpus: opened; the encoding is kept in its `folder`.
     vocabulary: the run's.
     max_length: the most tokens that either side may have, end token included.
+    **limits: the others of `keep_for_training`. An encoding holds every pair, so that
+      one serves all limits.
 
   Returns:
     The pairs that training can use; their tokens stay on disk.
@@ -75,8 +78,8 @@ def load_or_encode(corpus: Corpus, vocabulary: Vocabulary, max_length: int) -> E
   except OSError as error:
     logging.warning('%s is encoded in memory, for this run alone: %s cannot be written (%s)',
                     corpus.name, place, error.strerror or error)
-    return encode_for_training(corpus, vocabulary, max_length)
-  return keep_for_training(*read(place, identity), max_length)
+    return encode_for_training(corpus, vocabulary, max_length, **limits)
+  return keep_for_training(*read(place, identity), max_length, **limits)
 
 
 def _identity(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, str | int]:

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from transformer.data.batch import EOS_ID
+from transformer.data.repeats import keys_of_pairs, repeats
+from transformer.data.shuffling import mix
 from transformer.data.vocabulary import Vocabulary
 
 _CHUNK = 20_000
@@ -101,25 +103,47 @@ def token_dtype(vocabulary: Vocabulary) -> np.dtype:
   return np.dtype(np.uint16 if vocabulary.size <= 1 << 16 else np.int32)
 
 
-def keep_for_training(source: Sentences, target: Sentences, max_length: int) -> EncodedPairs:
-  """Drops the pairs that training cannot use.
+def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
+                      max_length_ratio: float = 0.0, drop_identical: bool = False,
+                      drop_duplicates: bool = False) -> EncodedPairs:
+  """Drops the pairs that training cannot use, and those that it is told to drop.
 
   Args:
     source: one sentence a pair, each with its end token.
     target: likewise.
     max_length: the most tokens that either side may have, end token included.
+    max_length_ratio: how many times as many tokens as the other a side may have, end
+      tokens included; 0 is any.
+    drop_identical: leave out the pairs whose sides are the same.
+    drop_duplicates: of equal pairs, keep the first. These two read tokens, and the
+      others lengths alone.
 
   Returns:
-    The pairs that are left, in order, with a count for every reason to drop one:
-    an empty side, or a side that is too long.
+    The pairs that are left, in order, with a count for every reason to drop one: an
+    empty side, a side that is too long, and each of the others that is asked for. A
+    pair is counted for the first of its reasons.
   """
-  empty = (source.lengths <= 1) | (target.lengths <= 1)
-  source_long = ~empty & (source.lengths > max_length)
-  target_long = ~empty & ~source_long & (target.lengths > max_length)
-  kept = ~(empty | source_long | target_long)
-  counts = {'kept': kept, 'dropped: empty side': empty,
-            'dropped: source too long': source_long, 'dropped: target too long': target_long}
-  counts = {what: int(np.count_nonzero(which)) for what, which in counts.items()}
+  counts = {'kept': 0}
+  kept = np.ones(len(source), bool)
+
+  def drop(reason, which):
+    counts[f'dropped: {reason}'] = int(np.count_nonzero(kept & which))
+    np.logical_and(kept, ~which, out=kept)
+
+  drop('empty side', (source.lengths <= 1) | (target.lengths <= 1))
+  drop('source too long', source.lengths > max_length)
+  drop('target too long', target.lengths > max_length)
+  if max_length_ratio:
+    drop('length ratio', differ_in_length(source.lengths, target.lengths, max_length_ratio))
+  if drop_identical:
+    same_length = np.flatnonzero(kept & (source.lengths == target.lengths))
+    drop('source equals target', _among(len(kept), same_length[_keys(source, same_length)
+                                                               == _keys(target, same_length)]))
+  if drop_duplicates:
+    left = np.flatnonzero(kept)
+    keys = keys_of_pairs(_keys(source, left), _keys(target, left))
+    drop('repeated pair', _among(len(kept), left[repeats(keys)]))
+  counts['kept'] = int(np.count_nonzero(kept))
   if not kept.all():
     source, target = (
         dataclasses.replace(side, starts=side.starts[kept], lengths=side.lengths[kept])
@@ -127,18 +151,24 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int) -> 
   return EncodedPairs(source, target, counts)
 
 
-def encode_for_training(corpus, vocabulary: Vocabulary, max_length: int) -> EncodedPairs:
+def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.ndarray:
+  """Which pairs of lengths have one that is more than `most` times the other, boolean."""
+  return np.maximum(source, target) > most * np.minimum(source, target)
+
+
+def encode_for_training(corpus, vocabulary: Vocabulary, max_length: int, **limits) -> EncodedPairs:
   """Encodes a corpus in memory and drops the pairs that training cannot use.
 
   Args:
     corpus: (source, target) sentences, which it gives by slices.
     vocabulary: the run's vocabulary.
     max_length: the most tokens that either side may have, end token included.
+    **limits: the others of `keep_for_training`.
 
   Returns:
     See `keep_for_training`.
   """
-  return keep_for_training(*_in_memory(corpus, vocabulary), max_length)
+  return keep_for_training(*_in_memory(corpus, vocabulary), max_length, **limits)
 
 
 def encode_for_scoring(corpus, vocabulary: Vocabulary, max_length: int) -> EncodedPairs:
@@ -165,6 +195,26 @@ def count_from_zero(sizes: np.ndarray) -> np.ndarray:
   """0 … size − 1 for each of `sizes`, end to end."""
   ends = np.cumsum(sizes, dtype=np.int64)
   return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
+
+
+def _keys(side: Sentences, sentences: np.ndarray) -> np.ndarray:
+  """A 64-bit key of the tokens of each of some sentences, read a chunk at a time."""
+  keys = np.zeros(len(sentences), np.uint64)
+  for first in range(0, len(sentences), _CHUNK):
+    chunk = sentences[first:first + _CHUNK]
+    lengths = side.lengths[chunk]
+    places = count_from_zero(lengths).astype(np.uint64) << np.uint64(32)
+    tokens = mix(side.take(chunk).astype(np.uint64) + places)
+    # No sentence is empty: each has its end token.
+    keys[first:first + _CHUNK] = mix(np.add.reduceat(tokens, np.cumsum(lengths) - lengths))
+  return keys
+
+
+def _among(size: int, places: np.ndarray) -> np.ndarray:
+  """Boolean [size], True at `places`."""
+  which = np.zeros(size, bool)
+  which[places] = True
+  return which
 
 
 def _in_memory(corpus, vocabulary) -> list[Sentences]:
