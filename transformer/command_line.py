@@ -65,6 +65,12 @@ def run(main: Callable[[Sequence[str]], None]):
   app.run(guarded, flags_parser=_parse)
 
 
+def define_config() -> flags.FlagHolder:
+  """Defines `--config` and, once it is given, a flag for each of its keys."""
+  from ml_collections import config_flags  # Not every command has a config.
+  return config_flags.DEFINE_config_file('config', None, 'The config file.')
+
+
 def check_folder(flag: str, folder: Path):
   """Refuses a folder that could not be made or written to, before the work that it is for.
 

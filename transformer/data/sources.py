@@ -42,29 +42,42 @@ class Corpus(Protocol):
     """Returns pairs that follow one another, which is quicker than one by one."""
 
 
-def open_corpus(config: DataConfig, split: str) -> Corpus:
+def open_corpus(config: DataConfig, split: str, *, aligned: bool = True) -> Corpus:
   """Opens one corpus of those that `config` names.
 
   Args:
     config: says where the corpora lie, and which two languages are read.
     split: a TFDS split, such as `train` or `train[:10%]`; for text the prefix
       of `{dir}/{prefix}.{language}`.
+    aligned: as in `TextCorpus`; the sides of a TFDS set always are.
 
   Raises:
     UserError: there is no such corpus, or it cannot be read, or it is empty.
   """
   languages = (config.source_language, config.target_language)
   if config.source == 'text':
-    return TextCorpus(Path(config.dir) / split, *languages)
+    return TextCorpus(Path(config.dir) / split, *languages, aligned=aligned)
   from transformer.data import tfds_sets  # Whoever has text files needs no TFDS.
   return tfds_sets.open_set(config.name, split, *languages, data_dir=config.dir)
 
 
 class TextCorpus:
-  """A pair of line-aligned UTF-8 files, which must stay as they are; see `Corpus`."""
+  """A pair of line-aligned UTF-8 files, which must stay as they are; see `Corpus`.
 
-  def __init__(self, prefix: Path, source_language: str, target_language: str):
+  Attributes:
+    lines: how many lines each file has.
+  """
+
+  def __init__(self, prefix: Path, source_language: str, target_language: str, *,
+               aligned: bool = True):
     """Looks at all of both files; where they are large, only once, and not at every start.
+
+    Args:
+      prefix: the files are `{prefix}.{language}`.
+      source_language: as the first file's name has it.
+      target_language: as the second's has it.
+      aligned: whether to insist on as many lines in both, and on one at least. If not,
+        there are as many pairs as the shorter file has lines.
 
     Raises:
       UserError: a file is missing or not UTF-8, both are empty, or their
@@ -74,11 +87,12 @@ class TextCorpus:
     self.folder = Path(os.path.expanduser(prefix)).parent
     self._source, self._target = (TextFile(f'{prefix}.{language}', self.folder / FOLDER)
                                   for language in (source_language, target_language))
-    if len(self._source) != len(self._target):
+    self.lines = len(self._source), len(self._target)
+    if aligned and len(self._source) != len(self._target):
       raise UserError(
           f'source and target must have a line for each other; {self._source.name} has '
           f'{len(self._source)} lines, {self._target.name} has {len(self._target)}')
-    if not len(self._source):
+    if aligned and not len(self._source):
       raise UserError(f'a corpus must hold at least one pair; {self._source.name} and '
                       f'{self._target.name} are empty')
     digests = (self._source.fingerprint + self._target.fingerprint).encode()
@@ -86,7 +100,7 @@ class TextCorpus:
     self.notes = self._source.notes + self._target.notes
 
   def __len__(self) -> int:
-    return len(self._source)
+    return min(self.lines)
 
   def __getitem__(self, index):
     if not isinstance(index, slice):

@@ -1,0 +1,225 @@
+"""The data doctor finds what was planted, by number and line, and nothing in sound text."""
+
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from transformer.data import checks
+from transformer.data.audit import audit
+from transformer.data.audit_table import as_table
+from transformer.data.config import DataConfig
+from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+
+ENGLISH = ['man', 'dog', 'red', 'shirt', 'runs', 'over', 'grass', 'the', 'bench', 'women']
+GERMAN = ['mann', 'hund', 'rot', 'hemd', 'läuft', 'über', 'gras', 'die', 'bank', 'frauen']
+MAX_LENGTH = 83
+# What is planted from line 1,001 on: source, target, and how its finding begins.
+PLANTED = [
+    ('', 'nichts', 'a side is empty or blank'),
+    ('blank', ' \t', 'a side is empty or blank'),
+    ('the same', 'the same', 'source equals target'),
+    ('a red dog over the bench', 'собака', 'de: most letters'),
+    ('мир', 'frieden', 'en: most letters'),
+    ('a\x00b dog', 'hund', 'control characters'),
+    ('dog \u2028 dog', 'hund hund', 'control characters'),
+    ('dog', 'hund\u200f', 'invisible characters'),
+    ('dog\ufeff', 'ein hund', 'invisible characters'),
+    ('caf\ufffd', 'cafe', 'broken or private characters'),
+    ('dog ' * 90, 'hund ' * 89, f'a side has more than data.max_length={MAX_LENGTH}'),
+    ('dog', 'ein hund ein mann eine frau ein hemd', 'a side has more than 3 times'),
+    ('zebra 😀', 'zebra', 'characters that the vocabulary spells in bytes'),
+]
+
+
+def sentences(words, lines, seed=0):
+  """Random sentences; those of both languages have as many words, and no two are the same."""
+  rng = np.random.default_rng(seed)
+  numbers = [rng.integers(0, 10, rng.integers(4, 20)) for _ in range(lines)]
+  return [' '.join(words[i] for i in each) for each in numbers]
+
+
+def write(folder, prefix, english, german):
+  for language, lines in (('en', english), ('de', german)):
+    (folder / f'{prefix}.{language}').write_text(''.join(f'{line}\n' for line in lines),
+                                                 encoding='utf-8', newline='')
+
+
+def write_all(folder, planted=()):
+  write(folder, 'train', [*sentences(ENGLISH, 1000), *(each[0] for each in planted)],
+        [*sentences(GERMAN, 1000), *(each[1] for each in planted)])
+  for prefix, seed in (('valid', 1), ('test', 2)):
+    write(folder, prefix, sentences(ENGLISH, 120, seed), sentences(GERMAN, 120, seed))
+
+
+def config_of(folder, **changes) -> DataConfig:
+  return DataConfig(**{'source': 'text', 'dir': str(folder), 'valid': 'valid', 'test': 'test',
+                       'source_language': 'en', 'target_language': 'de', 'vocabulary_size': 320,
+                       'max_length': MAX_LENGTH, **changes})
+
+
+@pytest.fixture(scope='module')
+def vocabulary(tmp_path_factory):
+  path = tmp_path_factory.mktemp('vocabulary') / 'vocabulary.model'
+  Vocabulary.train([*sentences(ENGLISH, 300), *sentences(GERMAN, 300)] * 2, 320).save(path)
+  return str(path)
+
+
+def found_in(findings):
+  """How often each finding was made, and in which lines, of those that were."""
+  return {finding['what']: (finding['count'], sorted(each['line'] for each in finding['examples']))
+          for finding in findings if finding['count']}
+
+
+def test_sound_text_has_no_finding(tmp_path, vocabulary):
+  write_all(tmp_path)
+  report = audit(config_of(tmp_path), vocabulary)
+  assert list(report['corpora']) == ['train/train', 'valid', 'test']
+  for name, about in report['corpora'].items():
+    assert found_in(about['findings']) == {}, name
+    assert about['pairs'] == about['lines'][0] == (1000 if name == 'train/train' else 120)
+    assert about['aligned'] and about['notes'] == []
+    assert [side['byte_tokens'] for side in about['sides']] == [0, 0]
+  assert found_in(report['training']['findings']) == {}
+  assert all(found_in(each) == {} for each in report['overlap'].values())
+  table = as_table(report)
+  assert 'NOT ALIGNED' not in table and '100.00 % Latin' in table
+
+
+@pytest.mark.parametrize('chunk', [7, 500, 20_000])
+def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch, chunk):
+  write_all(tmp_path, PLANTED)
+  monkeypatch.setattr(checks, '_CHUNK', chunk)
+  report = audit(config_of(tmp_path), vocabulary, examples=9)
+  found = found_in(report['corpora']['train/train']['findings'])
+  for number, (*_, what) in enumerate(PLANTED):
+    name, = (name for name in found if name.startswith(what))
+    assert 1001 + number in found[name][1], what
+  # Each is found there and nowhere else, but for what is spelt in bytes, and the tab of 1,002.
+  for what, (count, lines) in found.items():
+    planted = [1001 + number for number, each in enumerate(PLANTED) if what.startswith(each[2])]
+    if 'bytes' not in what:
+      assert count == len(lines) and set(lines) - {1002} == set(planted) - {1002}, what
+  assert found['control characters'][1] == [1002, 1006, 1007]
+  table = as_table(report)
+  for what in found:
+    assert what in table
+  assert all(line.isprintable() for line in table.split('\n'))
+  assert json.loads(json.dumps(report))['corpora']['train/train']['pairs'] == 1000 + len(PLANTED)
+
+
+def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
+  write_all(tmp_path)
+  english, german = (sentences(words, 1000) for words in (ENGLISH, GERMAN))
+  write(tmp_path, 'one', [*english[:400], english[5], english[5], english[7]],
+        [*german[:400], german[5], german[5], 'hund'])
+  write(tmp_path, 'two', [*english[400:], english[7]], [*german[400:], 'mann'])
+  write(tmp_path, 'valid', [english[0], english[1], 'red dog', 'dog'],
+        [german[0], 'rot', german[450], 'gras'])
+  report = audit(config_of(tmp_path, train=('one', 'two')), vocabulary)
+  assert found_in(report['training']['findings']) == {
+      'a pair is there already': (2, [401, 402]), 'a source has several targets': (3, [8])}
+  again, several = report['training']['findings']
+  assert again['examples'][0]['note'] == 'of train/one, as train/one line 6'
+  assert several['examples'][0]['note'] == (
+      'of train/one, 3 targets, also train/one line 403, train/two line 601')
+  assert found_in(report['overlap']['valid']) == {
+      'the pair is in training too': (1, [1]), 'the source is in training too': (2, [1, 2]),
+      'the target is in training too': (2, [1, 3])}
+  note = report['overlap']['valid'][2]['examples'][1]['note']
+  assert note == 'as train/two line 51'
+  assert found_in(report['overlap']['test']) == {}
+
+
+def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):
+  write_all(tmp_path, [*PLANTED, *PLANTED[-2:]])
+  config = config_of(tmp_path, max_length_ratio=2.5, drop_identical=True, drop_duplicates=True)
+  report = audit(config, vocabulary)
+  counts = encode_corpora(config, open_corpora(config), Vocabulary.load(vocabulary),
+                          10 * MAX_LENGTH, 0).counts['train/train']
+  found = {what: count for what, (count, _) in
+           found_in(report['corpora']['train/train']['findings']).items()}
+  assert (counts['dropped: source too long'] + counts['dropped: target too long']
+          == found[f'a side has more than data.max_length={MAX_LENGTH} tokens'] == 1)
+  # Here it counts a blank side, which is no empty one, and a repeated pair before it is dropped.
+  assert counts['dropped: source equals target'] == found['source equals target']
+  assert counts['dropped: length ratio'] - found['a side has more than 2.5 times the tokens of '
+                                                 'the other'] in (0, 1)
+  assert counts['dropped: repeated pair'] <= found_in(report['training']['findings'])[
+      'a pair is there already'][0]
+
+
+def test_files_of_unequal_length_are_reported_with_the_place_of_the_slip(tmp_path, vocabulary):
+  write_all(tmp_path)
+  english, german = (sentences(words, 1600, 3) for words in (ENGLISH, GERMAN))
+  write(tmp_path, 'train', english, german[:500] + german[501:])
+  report = audit(config_of(tmp_path), vocabulary)
+  about = report['corpora']['train/train']
+  assert about['lines'] == [1600, 1599] and not about['aligned'] and about['pairs'] == 1599
+  finding = about['findings'][0]
+  assert (finding['what'], finding['count']) == ('the two sides look shifted', 1099)
+  example, = finding['examples']
+  assert example['line'] == 501
+  assert example['note'] == 'to line 1599: the target seems to come 1 line too early'
+  assert 'NOT ALIGNED: 1,600 and 1,599 lines of en and de' in as_table(report)
+  with pytest.raises(UserError, match='must have a line for each other'):
+    open_corpora(config_of(tmp_path))
+
+
+def test_slips_that_follow_each_other_through_chunks_are_one(tmp_path, vocabulary, monkeypatch):
+  monkeypatch.setattr(checks, '_CHUNK', 1000)
+  write_all(tmp_path)
+  english, german = (sentences(words, 3100, 3) for words in (ENGLISH, GERMAN))
+  write(tmp_path, 'train', english[:500] + english[502:2500] + ['dog', 'man'] + english[2500:],
+        german)
+  finding = audit(config_of(tmp_path), vocabulary)['corpora']['train/train']['findings'][0]
+  assert [(each['line'], each['note'][:14]) for each in finding['examples']] == [
+      (501, 'to line 2500: ')]
+  assert '2 lines too late' in finding['examples'][0]['note']
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_looked_at(tmp_path):
+  write_all(tmp_path)
+  (tmp_path / 'test.de').unlink()
+  (tmp_path / 'valid.en').write_bytes(b'one\nstra\xdfe\n')
+  write(tmp_path, 'empty', [], [])
+  report = audit(config_of(tmp_path, train=('train', 'empty')))
+  assert 'test.de' in report['corpora']['test']['error']
+  assert 'line 2 is not' in report['corpora']['valid']['error']
+  assert report['corpora']['train/empty']['pairs'] == 0 and report['overlap'] == {}
+  assert report['training']['pairs'] == 1000
+  table = as_table(report)
+  assert 'valid: cannot be used: ' in table and 'from 1,000 training pairs' in table
+
+
+def test_text_without_a_vocabulary_is_looked_at_without(tmp_path):
+  write(tmp_path, 'train', ['a'], ['b'])
+  report = audit(config_of(tmp_path))
+  assert 'vocabulary_size=320 is more than' in report['vocabulary']['error']
+  assert report['corpora']['train/train']['sides'][0]['lengths'] == ()
+  assert 'vocabulary: none, vocabulary_size=320 is' in as_table(report)
+
+
+def test_text_is_not_held(monkeypatch):
+  class Lines:
+    def __len__(self):
+      return 40_000
+
+    def __getitem__(self, index):
+      if isinstance(index, int):
+        return 'x', 'y'
+      return [(f'{i} dog ' * 30, f'{i} hund ' * 30) for i in range(40_000)[index]]
+
+  monkeypatch.setattr(checks, '_CHUNK', 500)
+  checks.look(Lines(), ('en', 'de'), None, 9, 0.0, 3)  # Tables are made once.
+  tracemalloc.start()
+  try:
+    checks.look(Lines(), ('en', 'de'), None, 9, 0.0, 3)
+    _, most = tracemalloc.get_traced_memory()
+  finally:
+    tracemalloc.stop()
+  text = sum(len(side) for pair in Lines()[:] for side in pair)
+  assert most < 8e6 < text / 2

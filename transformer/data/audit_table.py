@@ -1,0 +1,104 @@
+"""The report of an audit as a table for people."""
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from transformer.data.characters import shown
+
+_WIDTH = 44  # characters of a sentence that an example shows
+_COLUMNS = 100
+_INDENT = 23  # where the name of a finding begins
+_EXAMPLE = 8  # where an example of it does
+_HEADER = ('  language  tokens of a sentence: median   99 %    most   tokens that are bytes   '
+           'letters')
+# What becomes of such pairs, by how the name of the finding begins; in training, and in scoring.
+_IN_TRAINING = (
+    ('a side is empty', 'training drops the empty ones'),
+    ('a side has more than data.max_length', 'training drops them'),
+    ('a side has more than', 'data.max_length_ratio drops them'),
+    ('source equals target', 'data.drop_identical drops them'),
+    ('a pair is there already', 'data.drop_duplicates drops them, within a corpus'))
+_IN_SCORING = (('a side has more than data.max_length', 'such sources are cut'),)
+
+
+def as_table(report: Mapping[str, Any]) -> str:
+  """Lays a report of `audit` out in lines.
+
+  Args:
+    report: JSON data.
+
+  Returns:
+    Text that ends with a line end; what cannot be seen of an example is escaped.
+  """
+  lines = []
+  for name, about in report['corpora'].items():
+    lines += [*_corpus(name, about), '']
+  lines += ['all training text: repeated', *_findings(report['training']['findings'],
+                                                      report['training']['pairs'], _IN_TRAINING),
+            '']
+  for name, findings in report['overlap'].items():
+    lines += [f'{name}: overlap with training',
+              *_findings(findings, report['corpora'][name]['pairs']), '']
+  vocabulary = report['vocabulary']
+  lines.append(f'vocabulary: none, {vocabulary["error"]}' if 'error' in vocabulary else
+               f'vocabulary: {vocabulary["size"]:,} pieces, from {vocabulary["from"]}')
+  lines.append(f'{report["seconds"]:.1f} s, at most {report["memory_mib"]:,} MiB of memory')
+  return '\n'.join(lines) + '\n'
+
+
+def _corpus(name, about):
+  """One corpus: its files, its two sides and its findings."""
+  if 'error' in about:
+    return [f'{name}: cannot be used: {about["error"]}']
+  source, target = (side['language'] for side in about['sides'])
+  lines = [f'{name}: {about["corpus"]}, {about["pairs"]:,} pairs']
+  if not about['aligned']:
+    counts = '{:,} and {:,}'.format(*about['lines'])
+    lines.append(f'  NOT ALIGNED: {counts} lines of {source} and {target}; train.py refuses such '
+                 f'files; what follows is of the first {about["pairs"]:,} lines of both')
+  lines += [f'  {note}' for note in about['notes']]
+  if about['pairs']:
+    lines.append(_HEADER)
+    lines += [_side(side) for side in about['sides']]
+    lines += _findings(about['findings'], about['pairs'],
+                       _IN_TRAINING if name.startswith('train/') else _IN_SCORING)
+  return lines
+
+
+def _side(side):
+  lengths = '{:>31,} {:>6,} {:>7,}'.format(*side['lengths']) if side['lengths'] else ' ' * 46
+  in_bytes = _share(side['byte_tokens'], side['tokens']) if side['tokens'] else ''
+  scripts = ', '.join(f'{_share(number, side["letters"])} {name.capitalize()}'
+                      for name, number in list(side['scripts'].items())[:3])
+  return f'  {side["language"]:<8}{lengths}   {in_bytes:>21}   {scripts}'.rstrip()
+
+
+def _findings(findings, pairs, fates=()):
+  """What was found, with examples, and in one line what was not."""
+  lines = []
+  for finding in findings:
+    if not finding['count']:
+      continue
+    fate = next((fate for start, fate in fates if finding['what'].startswith(start)), '')
+    lines.append(f'  {finding["count"]:>9,} {_share(finding["count"], pairs):>9}  '
+                 f'{finding["what"]}{fate and f" ({fate})"}')
+    for example in finding['examples']:
+      note = example['note'] and f' ({example["note"]})'
+      text = ' | '.join(shown(example[side], _WIDTH) for side in ('source', 'target'))
+      lines.append(f'{"":{_EXAMPLE}}line {example["line"]}{note}: {text}')
+  nothing = [finding['what'] for finding in findings if not finding['count']]
+  if nothing:
+    lines += textwrap.wrap('; '.join(nothing), _COLUMNS, initial_indent=f'  {0:>9,}{"":12}',
+                           subsequent_indent=' ' * _INDENT)
+  return lines
+
+
+def _share(part, whole) -> str:
+  """A share in per cent; what is not nothing does not look like it, nor what is not all."""
+  if not part or not whole:
+    return '0 %'
+  share = 100 * part / whole
+  if share < 0.01:
+    return '< 0.01 %'
+  return '> 99.99 %' if 99.99 < share < 100 else f'{share:.2f} %'

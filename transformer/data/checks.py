@@ -1,0 +1,263 @@
+"""One look at a corpus: what about its pairs is odd, how often, and where for example."""
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+from absl import logging
+
+from transformer.data import characters
+from transformer.data.batch import UNK_ID
+from transformer.data.encoding import Sentences, differ_in_length
+from transformer.data.repeats import keys_of, keys_of_pairs
+from transformer.data.shifts import WINDOW, shifts
+from transformer.data.vocabulary import Vocabulary
+
+_CHUNK = 40 * WINDOW  # pairs looked at together
+_SECONDS_BETWEEN_LOGS = 20
+_LONGEST = 1 << 16  # tokens from which lengths are not told apart, but for the longest
+_CUT = 200  # characters of a sentence that an example keeps
+# The ids of the pieces that are single bytes.
+_BYTES = range(UNK_ID + 1, UNK_ID + 257)
+RATIO = 3.0  # of lengths, from which a pair is reported if the config has no limit
+
+
+@dataclasses.dataclass
+class Example:
+  """A pair that shows something: the number of its line, from 1, and its text, cut."""
+
+  line: int
+  note: str
+  source: str
+  target: str
+
+
+@dataclasses.dataclass
+class Finding:
+  """What is odd, in how many pairs, and the worst or the first of them."""
+
+  what: str
+  count: int
+  examples: list[Example]
+
+
+@dataclasses.dataclass
+class Side:
+  """One language of a corpus.
+
+  Attributes:
+    letters: how many there are.
+    unexpected_letters: how many are of a script that the language is not written in.
+    scripts: how many letters each script has, by name, the commonest first.
+    tokens: how many there are, end tokens included; 0 without a vocabulary.
+    byte_tokens: how many spell a byte of a character that the vocabulary has not.
+    lengths: the median, the 99th hundredth and the most of the tokens of a sentence.
+  """
+
+  language: str
+  letters: int = 0
+  unexpected_letters: int = 0
+  scripts: dict[str, int] = dataclasses.field(default_factory=dict)
+  tokens: int = 0
+  byte_tokens: int = 0
+  lengths: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass
+class Keys:
+  """A 64-bit key of every source, target and pair of a corpus; see `repeats`."""
+
+  source: np.ndarray
+  target: np.ndarray
+  pair: np.ndarray
+
+
+@dataclasses.dataclass
+class Look:
+  """What a look at a corpus found."""
+
+  pairs: int
+  sides: tuple[Side, Side]
+  findings: list[Finding]
+  keys: Keys
+
+
+def look(corpus, languages: tuple[str, str], vocabulary: Vocabulary | None, max_length: int,
+         max_length_ratio: float, examples: int) -> Look:
+  """Reads a corpus once, a chunk at a time, and keeps 24 bytes a pair.
+
+  Args:
+    corpus: (source, target) sentences, which it gives by slices.
+    languages: the codes of the two.
+    vocabulary: cuts sentences into tokens; without one nothing is said of these.
+    max_length: as in `keep_for_training`.
+    max_length_ratio: likewise, but 0 is `RATIO`.
+    examples: how many of each finding are kept.
+
+  Returns:
+    `Look`; every finding is there, also those of nothing.
+  """
+  keys = Keys(*(np.zeros(len(corpus), np.uint64) for _ in range(3)))
+  sides = Side(languages[0]), Side(languages[1])
+  finder = _Finder(corpus, examples)
+  characters_of = _Characters(sides)
+  tokens_of = vocabulary and _Tokens(sides, vocabulary, max_length, max_length_ratio or RATIO)
+  told = time.monotonic()
+  for first in range(0, len(corpus), _CHUNK):
+    if time.monotonic() - told > _SECONDS_BETWEEN_LOGS:
+      told = time.monotonic()
+      logging.info('looked at %s of %s pairs', f'{first:,}', f'{len(corpus):,}')
+    texts = finder.read(first)
+    here = slice(first, first + len(texts[0]))
+    keys.source[here], keys.target[here] = map(keys_of, texts)
+    keys.pair[here] = keys_of_pairs(keys.source[here], keys.target[here])
+    finder.see_shifts(texts)
+    blank = [np.array([not line.strip() for line in side]) for side in texts]
+    finder.see('a side is empty or blank', blank[0] | blank[1])
+    finder.see('source equals target', (keys.source[here] == keys.target[here]) & ~blank[0])
+    characters_of.look(texts, finder)
+    if tokens_of:
+      tokens_of.look(texts, ~(blank[0] | blank[1]), finder)
+  characters_of.sum_up()
+  if tokens_of:
+    tokens_of.sum_up()
+  return Look(len(corpus), sides, finder.findings(), keys)
+
+
+class _Characters:
+  """What the characters of both sides are."""
+
+  def __init__(self, sides: tuple[Side, Side]):
+    self._sides = sides
+    self._expected = [characters.scripts_of(side.language) for side in sides]
+    self._scripts = Counter(), Counter()
+
+  def look(self, texts, finder):
+    """Counts a chunk."""
+    counts = [characters.count(lines, expected)
+              for lines, expected in zip(texts, self._expected, strict=True)]
+    for number, (side, count) in enumerate(zip(self._sides, counts, strict=True)):
+      # A language that is not known is written in what it begins with.
+      self._expected[number] = self._expected[number] or frozenset(list(count.scripts)[:1])
+      side.letters += int(count.letters.sum())
+      side.unexpected_letters += int(count.unexpected.sum())
+      self._scripts[number].update(count.scripts)
+      finder.see(f'{side.language}: most letters are of another script',
+                 2 * count.unexpected > count.letters, count.unexpected)
+
+    def odd(i):
+      return characters.odd(texts[0][i] + texts[1][i])
+
+    for what, numbers in (
+        ('control characters', [count.control for count in counts]),
+        ('invisible characters', [count.invisible for count in counts]),
+        ('broken or private characters', [count.broken for count in counts])):
+      finder.see(what, sum(numbers) > 0, sum(numbers), odd)
+
+  def sum_up(self):
+    """Tells the sides which scripts they have."""
+    for side, scripts in zip(self._sides, self._scripts, strict=True):
+      side.scripts = dict(scripts.most_common())
+
+
+class _Tokens:
+  """How long both sides are, and how well a vocabulary knows them."""
+
+  def __init__(self, sides: tuple[Side, Side], vocabulary: Vocabulary, max_length: int,
+               ratio: float):
+    self._sides, self._vocabulary = sides, vocabulary
+    self._max_length, self._ratio = max_length, ratio
+    self._histograms = np.zeros((2, _LONGEST + 1), np.int64)
+    self._longest = np.zeros(2, np.int64)
+
+  def look(self, texts, filled, finder):
+    """Counts a chunk; `filled` are the pairs without a blank side."""
+    lengths, spelt = np.zeros((2, 2, len(filled)), np.int64)
+    for number, side in enumerate(self._sides):
+      encoded = Sentences.join(self._vocabulary.encode_batch(texts[number]))
+      lengths[number] = encoded.lengths + 1  # The end token.
+      in_bytes = (encoded.tokens >= _BYTES.start) & (encoded.tokens < _BYTES.stop)
+      owner = np.repeat(np.arange(len(filled)), encoded.lengths)
+      spelt[number] = np.bincount(owner[in_bytes], minlength=len(filled))
+      self._histograms[number] += np.bincount(np.minimum(lengths[number], _LONGEST),
+                                              minlength=_LONGEST + 1)
+      side.tokens += int(lengths[number].sum())
+      side.byte_tokens += int(spelt[number].sum())
+    self._longest = np.maximum(self._longest, lengths.max(axis=1))
+    longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
+
+    def in_tokens(i):
+      return f'{lengths[0, i]:,} and {lengths[1, i]:,} tokens'
+
+    finder.see(f'a side has more than data.max_length={self._max_length:,} tokens',
+               filled & (longer > self._max_length), longer, in_tokens)
+    finder.see(f'a side has more than {self._ratio:g} times the tokens of the other',
+               filled & differ_in_length(*lengths, self._ratio), longer / shorter, in_tokens)
+    finder.see('characters that the vocabulary spells in bytes', spelt.any(axis=0),
+               spelt.sum(axis=0), lambda i: f'{spelt[0, i]:,} and {spelt[1, i]:,} bytes')
+
+  def sum_up(self):
+    """Tells the sides how long their sentences are."""
+    for side, histogram, longest in zip(self._sides, self._histograms, self._longest, strict=True):
+      below = np.cumsum(histogram)
+      if below[-1]:
+        places = np.searchsorted(below, np.array([0.5, 0.99]) * below[-1])
+        side.lengths = (*map(int, places), int(longest))
+
+
+class _Finder:
+  """Counts findings through the chunks of a corpus, and keeps the worst pairs of each."""
+
+  def __init__(self, corpus, examples: int):
+    self._corpus, self._examples = corpus, examples
+    self._first = 0
+    # By what was found: how often, and (−badness, index, note) of the worst.
+    self._counts: Counter[str] = Counter()
+    self._worst: dict[str, list[tuple[float, int, str]]] = {}
+    self._shifted = (0, 0, 0)  # The last lines that look shifted: from, to, and by how many.
+
+  def read(self, first: int) -> list[list[str]]:
+    """The sources and targets of the next chunk, which the following findings are of."""
+    pairs = self._corpus[first:first + _CHUNK]
+    self._first = first
+    return [list(side) for side in zip(*pairs, strict=True)]
+
+  def see(self, what: str, which: np.ndarray, badness: np.ndarray | None = None,
+          note: Callable[[int], str] = lambda _: ''):
+    """Notes which pairs of the chunk show something, and how badly; of equals the first count."""
+    places = np.flatnonzero(which)
+    self._counts[what] += len(places)
+    bad = np.zeros(len(places)) if badness is None else -badness[places]
+    chosen = np.lexsort((places, bad))[:self._examples]
+    self._keep(what, [(float(bad[i]), self._first + int(places[i]), note(int(places[i])))
+                      for i in chosen])
+
+  def see_shifts(self, texts, what='the two sides look shifted'):
+    """Notes the windows of lines that fit better when shifted, those in a row as one."""
+    self.see(what, np.zeros(0, bool))
+    source, target = (np.fromiter(map(len, side), np.int64, len(side)) for side in texts)
+    for start, shift in shifts(source, target):
+      first, last = (self._first + min(each, len(source)) for each in (start, start + WINDOW))
+      self._counts[what] += last - first
+      if self._shifted[1:] == (first, shift):
+        first = self._shifted[0]
+        self._worst[what] = [each for each in self._worst[what] if each[1] != first]
+      self._shifted = first, last, shift
+      lines = f'{abs(shift)} line{"s" * (abs(shift) > 1)}'
+      self._keep(what, [(float(first - last), first,
+                         f'to line {last}: the target seems to come {lines} too '
+                         f'{"late" if shift > 0 else "early"}')])
+
+  def findings(self) -> list[Finding]:
+    """All that was looked for, what was found first."""
+    found = []
+    for what, count in self._counts.items():
+      examples = [Example(index + 1, note, *(side[:_CUT] for side in self._corpus[index]))
+                  for _, index, note in self._worst[what]]
+      found.append(Finding(what, count, examples))
+    return found
+
+  def _keep(self, what, more):
+    self._worst[what] = sorted(self._worst.get(what, []) + more)[:self._examples]
