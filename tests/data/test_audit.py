@@ -30,6 +30,7 @@ PLANTED = [
     ('dog\ufeff', 'ein hund', 'invisible characters'),
     ('caf\ufffd', 'cafe', 'broken or private characters'),
     ('dog ' * 90, 'hund ' * 89, f'a side has more than data.max_length={MAX_LENGTH}'),
+    ('dog ' * 60, 'hund ' * 90, f'a side has more than data.max_length={MAX_LENGTH}'),
     ('dog', 'ein hund ein mann eine frau ein hemd', 'a side has more than 3 times'),
     ('zebra 😀', 'zebra', 'characters that the vocabulary spells in bytes'),
 ]
@@ -135,21 +136,23 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
 
 
 def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):
-  write_all(tmp_path, [*PLANTED, *PLANTED[-2:]])
+  planted = [each for each in PLANTED if each[0] and each[1].strip()]
+  write_all(tmp_path, [*planted, *planted[-2:], planted[0]])
   config = config_of(tmp_path, max_length_ratio=2.5, drop_identical=True, drop_duplicates=True)
-  report = audit(config, vocabulary)
+  report = audit(config, vocabulary, examples=99)
   counts = encode_corpora(config, open_corpora(config), Vocabulary.load(vocabulary),
                           10 * MAX_LENGTH, 0).counts['train/train']
-  found = {what: count for what, (count, _) in
+  lines = {what: lines for what, (_, lines) in
            found_in(report['corpora']['train/train']['findings']).items()}
-  assert (counts['dropped: source too long'] + counts['dropped: target too long']
-          == found[f'a side has more than data.max_length={MAX_LENGTH} tokens'] == 1)
-  # Here it counts a blank side, which is no empty one, and a repeated pair before it is dropped.
-  assert counts['dropped: source equals target'] == found['source equals target']
-  assert counts['dropped: length ratio'] - found['a side has more than 2.5 times the tokens of '
-                                                 'the other'] in (0, 1)
-  assert counts['dropped: repeated pair'] <= found_in(report['training']['findings'])[
-      'a pair is there already'][0]
+  long = lines[f'a side has more than data.max_length={MAX_LENGTH} tokens']
+  assert counts['dropped: source too long'] + counts['dropped: target too long'] == len(long) == 2
+  uneven = set(lines['a side has more than 2.5 times the tokens of the other']) - set(long)
+  assert counts['dropped: length ratio'] == len(uneven) > 1
+  assert counts['dropped: source equals target'] == len(lines['source equals target']) == 2
+  again = found_in(report['training']['findings'])['a pair is there already'][1]
+  # Each pair is dropped for one reason, and the others come first.
+  others = {*long, *uneven, *lines['source equals target']}
+  assert counts['dropped: repeated pair'] == len({*again} - others) == 1 < len(again) == 3
 
 
 def test_files_of_unequal_length_are_reported_with_the_place_of_the_slip(tmp_path, vocabulary):
