@@ -6,6 +6,7 @@ Configs reach it as nested dicts (an `ml_collections.ConfigDict`, or a run's
 
 import dataclasses
 import difflib
+import reprlib
 import types
 import typing
 import unicodedata
@@ -19,10 +20,11 @@ from transformer.model.config import ModelConfig
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 
 # More than any setting has a use for, and little enough to be added up in 32 bits.
-_LARGEST = 10**9
-_SHOWN = 100  # characters
+_LARGEST, _LARGEST_SEED = 10**9, 2**32
 # What would break a line, or tear a name: controls, and halves of characters.
 _NO_TEXT = {'Cc', 'Cs', 'Zl', 'Zp'}
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +40,6 @@ class Config:
   seed: int = 0
 
   def __post_init__(self):
-    for name, value in flatten(dataclasses.asdict(self)).items():
-      for each in value if isinstance(value, tuple) else (value,):
-        if isinstance(each, int) and abs(each) > _LARGEST and name != 'seed':
-          raise UserError(f'{name} must lie within ±{_LARGEST:,}; got {_short(each)}')
-        if isinstance(each, str) and not _NO_TEXT.isdisjoint(map(unicodedata.category, each)):
-          raise UserError(f'{name} must be text on one line; got {_short(each)}')
     tokens, length = self.train.tokens_per_batch, self.data.max_length
     if tokens % length:
       raise UserError(f'train.tokens_per_batch must be a multiple of data.max_length, the target '
@@ -112,10 +108,14 @@ def check_name(name: str):
 def _freeze(cls, tree, prefix):
   """Builds the dataclass `cls` from a mapping whose names begin with `prefix`."""
   if not isinstance(tree, Mapping):
-    raise UserError(f'config.{prefix.rstrip(".")} must be a group of keys; got {_short(tree)}')
+    raise UserError(f'config.{prefix.rstrip(".")} must be a group of keys; '
+                    f'got {_shown(tree)}')
   kinds = typing.get_type_hints(cls)
   values = {}
   for name, value in tree.items():
+    if not isinstance(name, str):
+      raise UserError(f'the names of keys must be text; got {_shown(name)} in '
+                      f'config.{prefix}'.rstrip('.'))
     if name not in kinds:
       raise UserError(_unknown(name, kinds, prefix))
     kind = kinds[name]
@@ -126,17 +126,11 @@ def _freeze(cls, tree, prefix):
   return cls(**values)
 
 
-def _short(value) -> str:
-  """A value as an error shows it."""
-  text = repr(value)
-  return text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…'
-
-
 def _unknown(name, known, prefix):
   nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
   hint = (f'did you mean config.{prefix}{nearest[0]}?' if nearest
           else f'the keys there are {", ".join(known)}')
-  shown = name if name.isprintable() else ascii(name)
+  shown = name if name.isprintable() else _shown(name)
   return f'there is no key config.{prefix}{shown}; {hint}'
 
 
@@ -145,19 +139,29 @@ def _convert(kind, value, name):
   origin = typing.get_origin(kind)
   if origin is tuple:
     if not isinstance(value, (tuple, list)):
-      raise UserError(f'{name} must be a tuple; got {_short(value)}')
+      raise UserError(f'{name} must be a tuple; got {_shown(value)}')
     item = typing.get_args(kind)[0]
     return tuple(_convert(item, each, f'an item of {name}') for each in value)
   if origin is types.UnionType:
     if value is None:
       return None
     kind = next(each for each in typing.get_args(kind) if each is not type(None))
+  if isinstance(value, int):
+    largest = _LARGEST_SEED if name == 'config.seed' else _LARGEST
+    if abs(value) > largest:
+      raise UserError(f'{name} must lie within ±{largest:,}; got {_shown(value)}')
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
-    try:
-      return float(value)
-    except OverflowError as error:
-      raise UserError(f'{name} must be a number that a computer can hold; '
-                      f'got {_short(value)}') from error
+    return float(value)
   if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-    raise UserError(f'{name} must be of type {kind.__name__}; got {_short(value)}')
+    raise UserError(f'{name} must be of type {kind.__name__}; got {_shown(value)}')
+  if kind is str and not _NO_TEXT.isdisjoint(map(unicodedata.category, value)):
+    raise UserError(f'{name} must be text on one line; got {_shown(value)}')
   return value
+
+
+def _shown(value) -> str:
+  """A value, whatever it is, in a line that can be read."""
+  try:
+    return ' '.join(_BRIEF.repr(value).splitlines())
+  except ValueError:  # Python does not write out integers of thousands of digits.
+    return f'one of type {type(value).__name__} that is too long to show'

@@ -1,0 +1,23 @@
+"""The short form of fuzz.py: the same examples every time."""
+
+import pytest
+
+from tests.faults import fuzz
+from transformer.errors import UserError
+
+
+def test_a_config_or_one_line_and_a_translation_of_every_line_or_one_line():
+  fuzz.fuzz(examples=120, derandomize=True)
+
+
+def test_what_is_neither_is_noticed(tmp_path, monkeypatch):
+  fuzz.check_key('seed', 'x')
+  with pytest.raises(AssertionError):
+    fuzz.check_line(UserError('two\nlines'))
+  with pytest.raises(AssertionError):
+    fuzz.check_line(UserError('x' * 1000))
+  fuzz.check_input(b'a\n\n b\xc3\xbc', tmp_path / 'input')
+  fuzz.check_input(b'a\n\xc3', tmp_path / 'input')
+  monkeypatch.setattr(fuzz, 'read_lines', lambda path: path.read_text('utf-8').splitlines())
+  with pytest.raises(AssertionError):
+    fuzz.check_input('a\u2028b'.encode(), tmp_path / 'input')
