@@ -33,6 +33,7 @@ def run(main: Callable[[Sequence[str]], None]):
   def guarded(argv):
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().addFilter(_is_ours_or_urgent)
+    sys.stdout.reconfigure(errors='backslashreplace')  # The name of a file need not be UTF-8.
     try:
       if len(argv) > 1:
         raise UserError(f'unexpected argument {argv[1]!r}; flags begin with --')

@@ -77,6 +77,20 @@ def test_what_is_asked_for_is_what_is_scored(evaluate, trained, tmp_path):
   assert result['commit'] and '--alpha=1.5' in result['command']
 
 
+def test_names_of_files_that_are_not_utf8_do_no_harm(evaluate, folder, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  source = tmp_path / 'n\udcffme.en'
+  shutil.copy(folder / 'test.en', source)
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', f'--source={source}',
+                              f'--reference={folder}/test.de', f'--output={tmp_path}/o\udcfft')
+  assert status == 0, err
+  assert len((tmp_path / 'o\udcfft').read_text('utf-8').splitlines()) == 2
+  path, = (tmp_path / 'run' / 'eval').iterdir()
+  result = json.loads(path.read_bytes().decode('utf-8'))
+  assert result['text'].startswith('n\udcffme.en.') and path.name.startswith('n\udcffme.en.')
+  assert f'--source={source}' in result['command'] and 'n\\udcffme.en' in out
+
+
 @pytest.mark.parametrize(('tokenize', 'language', 'names'), [
     ('13a', 'de', ['13a', 'intl', '13a lower-cased', 'none', 'compound-split']),
     ('none', 'fr', ['none', '13a', 'intl', '13a lower-cased'])])

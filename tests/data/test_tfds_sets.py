@@ -65,6 +65,20 @@ def test_a_slice_of_a_set_is_what_its_pairs_are(prepared):
     corpus[::2]
 
 
+def test_an_example_that_is_not_utf8_is_named():
+  examples = [{'de': b'eins', 'en': b'one'}, {'de': b'zw\xed\xa0\x80ei', 'en': b'two'}]
+
+  class Source(list):
+    def __getitems__(self, numbers):
+      return [self[number] for number in numbers]
+
+  corpus = tfds_sets.TfdsCorpus('a/set:train', '', None, Source(examples), 'de', 'en')
+  assert corpus[0] == ('eins', 'one') == corpus[:1][0]
+  for index in (1, slice(0, 2), slice(1, 2)):
+    with pytest.raises(UserError, match=r'a/set:train must be UTF-8; example 2 is not, .* 0xed'):
+      corpus[index]
+
+
 def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
   def write(name, examples):
     write_wmt14(tmp_path / name, train=examples, test=list(examples)[:5])

@@ -62,8 +62,8 @@ def main(_):
   text = json.dumps(report, indent=2, ensure_ascii=False) + '\n'
   if path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding='utf-8')
-  sys.stdout.reconfigure(encoding='utf-8')
+    path.write_text(text, encoding='utf-8', errors='backslashreplace')
+  sys.stdout.reconfigure(encoding='utf-8', errors='backslashreplace')
   print(text if _JSON.value == '-' else as_table(report), end='')
 
 

@@ -50,12 +50,19 @@ class TfdsCorpus:
 
   def __getitem__(self, index):
     if not isinstance(index, slice):
-      return self._pair(self._examples[check_index(index, len(self))])
-    examples = self._examples.__getitems__(range(*check_slice(index, len(self))))
-    return [self._pair(example) for example in examples]
+      index = check_index(index, len(self))
+      return self._pair(index, self._examples[index])
+    numbers = range(*check_slice(index, len(self)))
+    examples = self._examples.__getitems__(numbers)
+    return [self._pair(*each) for each in zip(numbers, examples, strict=True)]
 
-  def _pair(self, example: dict[str, Any]) -> tuple[str, str]:
-    source, target = (example[language].decode('utf-8') for language in self._languages)
+  def _pair(self, index: int, example: dict[str, Any]) -> tuple[str, str]:
+    try:
+      source, target = (example[language].decode('utf-8') for language in self._languages)
+    except UnicodeDecodeError as error:
+      raise UserError(f'{self.name} must be UTF-8; example {index + 1} is not, at the byte '
+                      f'0x{error.object[error.start]:02x}; prepare the set from other text'
+                      ) from error
     return source, target
 
 

@@ -1,0 +1,199 @@
+r"""Trains and evaluates on text that nobody wants, by the two commands, one kind after the other.
+
+  python tests/faults/hostile_text.py [--only=NAME]
+
+Of every kind a file of 40 sound pairs is made hostile, for training, validation and test alike. A
+tiny model takes two updates on it, and eval.py translates the test, from a file with references and
+from standard input. Either there is a translation for every line, all lines the same both ways, or
+the command ends in one line that names the file and the line. Prints a row for each kind, and ends
+with status 1 if one went wrong. About six minutes on two cores.
+"""
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {
+    'data.vocabulary_size': 420, 'data.max_length': 32, 'data.source_language': 'en',
+    'data.target_language': 'de', 'model.num_layers': 1, 'model.model_dim': 8, 'model.ff_dim': 11,
+    'model.num_heads': 2, 'train.tokens_per_batch': 128, 'train.steps': 2,
+    'train.checkpoint_every': 2, 'train.eval_every': 2, 'decode.max_extra_length': 3,
+    'decode.beam_size': 2, 'decode.batch_size': 16}
+WORDS = ('man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über',
+         'grass', 'gras', 'women', 'frauen', 'bench', 'bank', 'zwei', 'two', 'climbs')
+
+
+def sound(lines: int, seed: int) -> list[str]:
+  """Sentences that nothing is wrong with."""
+  rng = random.Random(seed)
+  return [' '.join(rng.choices(WORDS, k=rng.randint(2, 6))) for _ in range(lines)]
+
+
+# Sentences that hold what a file may hold, by what that is.
+SENTENCES = {
+    'NUL bytes': ['a\x00man', '\x00', '\x00\x00 dog \x00'],
+    'other control characters': [''.join(map(chr, range(1, 10))), '\x0b\x1b[31m red',
+                                 '\x7f\x85'],
+    'byte order marks inside': ['\ufeffdog', 'dog\ufeff', '\ufeff'],
+    'lone carriage returns': ['a\rman', '\r', 'dog\r'],
+    'line and paragraph separators': ['a\u2028man', '\u2028', '\u2029dog\u2029', '\x1c\x1d\x1e'],
+    'marks of direction': ['\u200fשלום\u200e', '\u202edog\u202c', '\u2067\u2069', '\u200f'],
+    'emoji': ['👩‍👩‍👧 🇩🇪', '😀' * 20, '👍🏽 dog', '🏴󠁧󠁢󠁥󠁮󠁧󠁿'],
+    'combining marks': ['e\u0301 e' + '\u0301' * 200, '\u0301', 'Z͑ͫa̓l̕g͜o'],
+    'noncharacters and private ones': ['\ufffe\uffff', '\U0010ffff', '\ue000 \U000f2581 \ufffd'],
+    'what looks like markup': ['<s> </s> <pad> <unk>', '<0x41>', ' ⁇ ', '▁ ▁▁ \u2585'],
+    'blank lines': ['', ' ', '\t', '\u00a0', '\u3000  '],
+    'a line of 100,000 tokens': ['dog ' * 100_000],
+    'a word of 100,000 letters': ['dogma' * 20_000],
+    '10,000 empty lines': [''] * 10_000,
+}
+# Bytes of a line that no UTF-8 file may hold.
+BROKEN = {
+    'a lone surrogate': b'a \xed\xa0\x80 man', 'half a character': 'ü'.encode()[:1],
+    'an overlong NUL': b'\xc0\x80', 'Latin-1': 'läuft'.encode('latin-1'), 'beyond Unicode':
+    b'\xf4\x90\x80\x80', 'UTF-16': 'dog'.encode('utf-16')}
+
+
+class Kind(NamedTuple):
+  """A kind of hostile text.
+
+  Attributes:
+    name: what is said of it.
+    file: the bytes of one language of a split.
+    names_line: the line that an error must name, from 1; 0 if there must be no error.
+  """
+
+  name: str
+  file: bytes
+  names_line: int = 0
+
+
+def kinds() -> list[Kind]:
+  """All of them."""
+  lines = [line.encode() for line in sound(40, 0)]
+
+  def file(hostile: Sequence[bytes]) -> bytes:
+    return b'\n'.join([*lines[:20], *hostile, *lines[20:], b''])
+
+  every = [line.encode() for name, hostile in SENTENCES.items() for line in hostile
+           if name != '10,000 empty lines']
+  found = [Kind('all that UTF-8 allows, together', b'\xef\xbb\xbf' + file(every)[:-1])]
+  found += [Kind(name, file([line.encode() for line in hostile]))
+            for name, hostile in SENTENCES.items()]
+  found += [
+      Kind('a byte order mark at the start', b'\xef\xbb\xbf' + file([])),
+      Kind('CRLF', file([]).replace(b'\n', b'\r\n')),
+      Kind('CRLF here and there', file([b'dog\r', b'red dog\r'])),
+      Kind('no line feed at the end', file([])[:-1]),
+      Kind('nothing but empty lines at the end', file([]) + b'\n' * 100)]
+  return found + [Kind(name, file([line]), 21) for name, line in BROKEN.items()]
+
+
+def command(script: str, *flags: str, text: bytes | None = None) -> subprocess.CompletedProcess:
+  """Runs a command of the repository on one CPU device."""
+  environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''}
+  return subprocess.run([sys.executable, str(ROOT / script), *flags], cwd=ROOT, env=environment,
+                        input=text, capture_output=True, timeout=600)
+
+
+def number_of_lines(data: bytes) -> int:
+  """A line ends at a line feed, and the last one need not."""
+  data = data.removeprefix(b'\xef\xbb\xbf')
+  return data.count(b'\n') + (data[-1:] not in (b'', b'\n'))
+
+
+def attempt(kind: Kind, folder: Path) -> str:
+  """Trains and evaluates on one kind.
+
+  Args:
+    kind: the text.
+    folder: an empty folder.
+
+  Returns:
+    What came of it.
+
+  Raises:
+    AssertionError: says what should have been.
+  """
+  def write(split, data):
+    for language in ('en', 'de'):
+      (folder / f'{split}.{language}').write_bytes(data)
+
+  for split in ('train', 'valid', 'test'):
+    write(split, kind.file)
+  run = folder / 'run'
+  flags = ('--config=configs/text.py', f'--workdir={run}', f'--config.data.dir={folder}',
+           *(f'--config.{name}={value}' for name, value in SETTINGS.items()))
+  done = command('train.py', *flags)
+  if kind.names_line:
+    said = [names(done, f'train.en must be UTF-8; line {kind.names_line} is not')]
+    # A run on sound text, for eval.py to have one.
+    for split in ('train', 'valid'):
+      write(split, '\n'.join(sound(40, 0)).encode())
+    assert command('train.py', *flags).returncode == 0
+    said += [names(command('eval.py', f'--workdir={run}', *more, text=kind.file),
+                   f'{file} must be UTF-8; line {kind.names_line} is not') for file, *more in (
+        ('test.en', '--split=test'), ('test.en', f'--source={folder}/test.en'),
+        ('standard input', '--source=-'))]
+    return f'{len(said)} times: {said[-1]}'
+  assert done.returncode == 0, last_line(done)
+  done = command('eval.py', f'--workdir={run}', f'--source={folder}/test.en',
+                 f'--reference={folder}/test.de', f'--output={folder}/out')
+  assert done.returncode == 0, last_line(done)
+  translations = (folder / 'out').read_bytes()
+  piped = command('eval.py', f'--workdir={run}', '--source=-', text=kind.file)
+  assert piped.returncode == 0, last_line(piped)
+  wanted = number_of_lines(kind.file)
+  for each in (translations, piped.stdout):
+    each.decode('utf-8')
+    came = each.count(b'\n')
+    assert came == wanted, f'{wanted} lines went in, {came} came out'
+  assert translations == piped.stdout, 'from standard input came something else'
+  bleu = re.search(r'BLEU (\d+\.\d\d), (\d+) sentences', done.stdout.decode())
+  assert bleu and int(bleu[2]) == wanted, done.stdout
+  return f'{wanted:,} lines, {wanted:,} translations'
+
+
+def names(done: subprocess.CompletedProcess, fact: str) -> str:
+  """The one line that a command ended in."""
+  errors = [line for line in done.stderr.decode().splitlines()
+            if not re.match(r'[IW]\d{4} ', line)]
+  assert done.returncode == 1 and len(errors) == 1, f'{done.returncode}: {last_line(done)}'
+  assert errors[0].startswith('error: ') and fact in errors[0], errors[0]
+  return fact
+
+
+def last_line(done: subprocess.CompletedProcess) -> str:
+  """What a command said last."""
+  return (done.stderr.decode(errors='replace').strip().splitlines() or ['nothing'])[-1]
+
+
+def main():
+  """Tries all kinds, and says what came of each."""
+  parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+  parser.add_argument('--only', help='Try this kind alone.')
+  only = parser.parse_args().only
+  failures = 0
+  for kind in kinds():
+    if only and only != kind.name:
+      continue
+    with tempfile.TemporaryDirectory() as folder:
+      try:
+        outcome = attempt(kind, Path(folder))
+      except AssertionError as error:
+        failures += 1
+        outcome = f'FAILED: {error}'
+    print(f'{kind.name:34} {outcome}', flush=True)
+  sys.exit(failures > 0)
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,33 @@
+"""The short form of hostile_text.py: all that UTF-8 allows in one file, and what it does not."""
+
+import pytest
+
+from tests.faults import hostile_text
+from transformer.data.sources import TextCorpus
+from transformer.data.text_files import read_lines
+from transformer.errors import UserError
+
+KINDS = hostile_text.kinds()
+
+
+def test_training_and_eval_take_all_that_utf8_allows(tmp_path):
+  kind = KINDS[0]
+  lines = hostile_text.number_of_lines(kind.file)
+  assert not kind.file.endswith(b'\n') and kind.file.startswith(b'\xef\xbb\xbf')
+  assert hostile_text.attempt(kind, tmp_path) == f'{lines} lines, {lines} translations'
+
+
+@pytest.mark.parametrize('kind', KINDS, ids=[kind.name for kind in KINDS])
+def test_a_file_has_its_lines_or_an_error_that_names_one(tmp_path, kind):
+  paths = [tmp_path / f'train.{language}' for language in ('en', 'de')]
+  for path in paths:
+    path.write_bytes(kind.file)
+  if kind.names_line:
+    for read in (lambda: read_lines(paths[0]), lambda: TextCorpus(tmp_path / 'train', 'en', 'de')):
+      with pytest.raises(UserError, match=f'train.en must be UTF-8; line {kind.names_line} is not'):
+        read()
+    return
+  lines = read_lines(paths[0])
+  assert len(lines) == hostile_text.number_of_lines(kind.file)
+  pairs = TextCorpus(tmp_path / 'train', 'en', 'de')[:]
+  assert pairs == list(zip(lines, lines, strict=True))
