@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import pathlib
 import pickle
 import re
 import shutil
@@ -108,6 +109,7 @@ def test_every_damage_to_every_file_is_found_before_anything_is_used(
       assert found, (name, kind)
       # A file that was renamed or added may be named by either of its names.
       assert name in found, (name, kind, found)
+      assert (kind == 'add') == ('does not belong to it' in found) or kind == 'rename'
       tried += 1
   assert tried >= len(files_of(written / '3'))
 
@@ -189,6 +191,29 @@ def test_a_checkpoint_without_digests_is_never_used(directory, warnings):
   with pytest.raises(UserError, match=f'{directory}/3 is damaged: {DIGESTS} is missing'):
     looked_at(directory, lambda each: each.restore_params(3, LIKE.params))
   chex.assert_trees_all_equal(resumed(directory)[0], state_of(2))
+
+
+@pytest.mark.parametrize('name', [DIGESTS, 'params/_METADATA'])
+@pytest.mark.parametrize(('number', 'is_damage'), [(errno.EACCES, False), (errno.EMFILE, False),
+                                                   (errno.EIO, True)])
+def test_what_may_not_be_read_is_not_taken_for_damaged(
+    directory, warnings, monkeypatch, name, number, is_damage):
+  path = directory / '3' / name
+  whole = pathlib.Path.open
+
+  def fails(self, *arguments, **options):
+    if self == path:
+      raise OSError(number, os.strerror(number), str(path))
+    return whole(self, *arguments, **options)
+
+  monkeypatch.setattr(pathlib.Path, 'open', fails)
+  if is_damage:
+    chex.assert_trees_all_equal(resumed(directory)[0], state_of(2))
+    assert name in warnings[0] and os.strerror(number) in warnings[0]
+  else:
+    with pytest.raises(OSError, match=os.strerror(number)):
+      resumed(directory)
+    assert looked_at(directory, Checkpoints.steps) == [1, 2, 3] and warnings == []
 
 
 @pytest.mark.parametrize('use', [

@@ -1,5 +1,6 @@
 """Digests of a checkpoint's files, by which every later change to any of them is found."""
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from transformer import files
 from transformer.errors import UserError
 
 DIGESTS = 'digests.json'
+# What keeps a file from being read and says nothing of what is in it.
+_NO_DAMAGE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def seal(folder: str | os.PathLike, step: int):
@@ -38,6 +41,9 @@ def damage(folder: str | os.PathLike, step: int) -> str | None:
   """What about a checkpoint is not as it was sealed, in words; None if it is whole.
 
   Every byte of it is read, so that nothing of it is used before.
+
+  Raises:
+    OSError: it may not be read, or cannot be now, which is no damage.
   """
   folder = Path(folder)
   if not (folder / DIGESTS).exists():
@@ -62,8 +68,12 @@ def damage(folder: str | os.PathLike, step: int) -> str | None:
         if each != wanted[name]:
           return f'{name} should have {wanted[name]}; it has {each}'
   except UserError as error:
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_DAMAGE:
+      raise error.__cause__ from None
     return str(error)
   except OSError as error:
+    if error.errno in _NO_DAMAGE:
+      raise
     return f'{error.filename} cannot be read ({error.strerror})'
   except (AttributeError, KeyError, TypeError) as error:
     return f'{DIGESTS} cannot be understood ({error!r})'
