@@ -6,6 +6,8 @@ import itertools
 import chex
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from transformer.data.batch import EOS_ID
 from transformer.data.batches import Shape, TrainingBatches, batch_shape, scoring_batches
@@ -124,6 +126,29 @@ def test_an_epoch_holds_every_pair_once_and_epochs_differ():
     assert recover(each) == pairs_in(CORPUS) + pairs_in(OTHER)
   for one, other in itertools.combinations(epochs, 2):
     assert not any(same(a, b) for a, b in itertools.product(one, other))
+
+
+@given(st.lists(st.tuples(st.integers(1, SHAPE.source_length), st.integers(1, SHAPE.target_length)),
+                min_size=1, max_size=40), st.integers(1, 40), st.integers(1, 4),
+       st.sampled_from([(1.0, 1.0), (1.0, 2.0)]), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_an_epoch_holds_every_pair_as_often_as_it_should(lengths, cut, rows, weights, seed):
+  sides = [Sentences.join([[100 + i, *[9] * (length[side] - 2), EOS_ID][:length[side]]
+                           for i, length in enumerate(lengths)]) for side in (0, 1)]
+  parts = [part for part in (range(len(lengths))[:cut], range(len(lengths))[cut:]) if part]
+  corpora = [EncodedPairs(*(Sentences.join([side[i] for i in part]) for side in sides), {})
+             for part in parts]
+  batches = TrainingBatches(corpora, weights[:len(corpora)], SHAPE._replace(rows=rows), seed)
+  wanted = collections.Counter()
+  for corpus, weight in zip(corpora, weights, strict=False):
+    for _ in range(int(weight)):
+      wanted += pairs_in(corpus)
+  for number in (0, 3):
+    dealt = epoch(batches, number)
+    # What is recovered from arrays of the shape has kept the capacities.
+    assert all(batch.source_tokens.shape == (rows, SHAPE.source_length)
+               and batch.target_tokens.shape == (rows, SHAPE.target_length) for batch in dealt)
+    assert recover(dealt) == wanted
 
 
 def test_an_epoch_deals_rows_evenly():

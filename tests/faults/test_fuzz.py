@@ -7,7 +7,7 @@ from transformer.errors import UserError
 
 
 def test_a_config_or_one_line_and_a_translation_of_every_line_or_one_line():
-  fuzz.fuzz(examples=120, derandomize=True)
+  fuzz.fuzz(examples=400, derandomize=True)
 
 
 def test_what_is_neither_is_noticed(tmp_path, monkeypatch):

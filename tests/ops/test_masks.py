@@ -4,6 +4,8 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
 
@@ -34,6 +36,43 @@ def test_attention_stays_inside_a_segment_and_off_padding():
   for b, t, s in np.ndindex(B, T, S):
     assert mask[b, t, s] == (queries[b, t] == keys[b, s] and keys[b, s] != 0)
   assert np.any(mask)
+
+
+def rows_of(least, most, *shape):
+  """Integers of a shape, any of them."""
+  size = int(np.prod(shape))
+  return st.lists(st.integers(least, most), min_size=size, max_size=size).map(
+      lambda numbers: np.array(numbers, np.int32).reshape(shape))
+
+
+@given(rows_of(0, 3, B, T), rows_of(0, 3, B, S))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_segments_in_any_order_attend_to_themselves_alone(queries, keys):
+  mask = np.asarray(segment_mask(jnp.asarray(queries), jnp.asarray(keys)))
+  wanted = [[[q == k and k != 0 for k in row] for q in queries[b]] for b, row in enumerate(keys)]
+  np.testing.assert_array_equal(mask, wanted)
+  # Nothing but company changes with a neighbour: a row alone has the mask that it has here.
+  chex.assert_trees_all_equal(np.asarray(segment_mask(queries[1], keys[1])), mask[1])
+
+
+@given(rows_of(0, 2, T), st.integers(1, T))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_a_packed_query_sees_its_own_past_and_nothing_that_changes_with_the_future(row, length):
+  mask = np.asarray(combine_masks(causal_mask(T), segment_mask(row, row)))
+  wanted = [[s <= t and row[s] == row[t] != 0 for s in range(T)] for t in range(T)]
+  np.testing.assert_array_equal(mask, wanted)
+  short = combine_masks(causal_mask(length), segment_mask(row[:length], row[:length]))
+  np.testing.assert_array_equal(mask[:length, :length], short)
+
+
+@given(rows_of(0, 4, 2, 5, 6), st.integers(0, 5))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_any_lineage_is_followed_slot_by_slot(lineage, index):
+  mask = np.asarray(lineage_mask(jnp.asarray(lineage), index))
+  wanted = np.zeros((2, 5, 6 * 5), bool)
+  for b, w, t in np.ndindex(2, 5, index + 1):
+    wanted[b, w, t * 5 + lineage[b, w, t]] = True
+  np.testing.assert_array_equal(mask, wanted)
 
 
 def test_padding_neither_attends_nor_is_attended():

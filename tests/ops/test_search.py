@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.ops.toy_language import (
   BEGIN,
@@ -15,6 +17,7 @@ from tests.ops.toy_language import (
   LIMITS,
   MAX_LENGTH,
   ROOMS,
+  STATES,
   B,
   N,
   forced,
@@ -114,6 +117,36 @@ def test_a_wide_beam_finds_what_brute_force_finds(alpha, vocabulary, length, wid
       assert words(found, b, 0) == tokens
       assert found.scores[b, 0] == pytest.approx(score, rel=1e-5)
       assert found.log_probs[b, 0] == pytest.approx(log_prob, rel=1e-5)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([0.0, 0.3, 0.8]),
+       st.tuples(*[st.integers(0, 4)] * B), st.sampled_from(ALPHAS))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_a_wide_beam_is_brute_force_with_ties_and_what_cannot_be(seed, values, missing, limits,
+                                                                 alpha):
+  vocabulary, width = 3, 24
+  rng = np.random.default_rng(seed)
+  # Few values make ties; where a token is missing it is impossible, but not all of them are.
+  logits = rng.integers(0, values, (B, STATES, vocabulary)).astype(np.float32)
+  always = np.arange(vocabulary) == rng.integers(vocabulary)
+  logits[(rng.random(logits.shape) < missing) & ~always] = -np.inf
+  table = np.asarray(jax.nn.log_softmax(logits))
+  found = find(width, alpha, table, limits, 4)
+  for b, limit in enumerate(limits):
+    ends = [tokens for n in range(limit) for prefix in itertools.product([0, 1], repeat=n)
+            for tokens in [(*prefix, END)]]
+    # Where nothing can end in time, what is alive is the answer.
+    for answers in (ends, list(itertools.product([0, 1], repeat=limit)) if limit else []):
+      scores = [penalised(forced(table[b], tokens), len(tokens), alpha) for tokens in answers]
+      if np.isfinite(scores).any():
+        break
+    else:
+      assert not found.lengths[b].any() and np.isneginf(found.scores[b]).all()
+      continue
+    assert words(found, b, 0) in answers
+    assert found.scores[b, 0] == pytest.approx(max(scores), rel=1e-5, abs=1e-6)
+    assert forced(table[b], words(found, b, 0)) == pytest.approx(found.log_probs[b, 0], rel=1e-5,
+                                                                 abs=1e-6)
 
 
 @pytest.mark.parametrize('alpha', ALPHAS)
