@@ -227,6 +227,7 @@ NUMBERS = [
     ('decode.top_k', (-1,), 'must be at least 0'),
     ('decode.top_p', (0.0, -0.1, 1.1, NOT_A_NUMBER), 'must be above 0 and at most 1'),
     ('train.patience', (-1,), 'must be at least 0'),
+    ('train.skip_nonfinite', (-1,), 'must be at least 0'),
     *((name, (0, -1), 'must be at least 1') for name in AT_LEAST_ONE)]
 
 

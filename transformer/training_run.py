@@ -62,7 +62,7 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
     return corpus_bleu(translations, [references], config.decode.bleu_tokenize).score
 
   outcome = train(config, model, encoded.batches, encoded.valid_batches, score, workdir,
-                  origin and (lambda: origin().params), profile)
+                  origin and (lambda: origin().params), profile, vocabulary.decode)
   if outcome.resumed_from == outcome.step:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')

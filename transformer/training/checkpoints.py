@@ -17,8 +17,8 @@ from transformer.files import flush_folder
 from transformer.training import digests
 from transformer.training.step import TrainState
 
-# What a checkpoint holds the parameters, and their moving average, as.
-PARAMS, AVERAGE = 'params', 'average'
+# What a checkpoint holds the parameters, their moving average and skip counters as.
+PARAMS, AVERAGE, SKIPS = 'params', 'average', 'skips'
 # How a folder is named that is complete but not yet sealed, and one that is damaged.
 _UNSEALED, _DAMAGED = '.unsealed', '.damaged'
 
@@ -198,7 +198,7 @@ class Checkpoints:
     """
     self._best.evaluations = list(history['evaluations'])
     rest = {'step': state.step, 'optimizer': state.optimizer}
-    items = {PARAMS: state.params, AVERAGE: state.average, 'rest': rest}
+    items = {PARAMS: state.params, AVERAGE: state.average, SKIPS: state.skips, 'rest': rest}
     self._manager.save(int(state.step), args=ocp.args.Composite(
         history=ocp.args.JsonSave(history), **{
             name: ocp.args.StandardSave(item) for name, item in items.items()
@@ -215,11 +215,18 @@ class Checkpoints:
       The state and its history.
     """
     rest = {'step': like.step, 'optimizer': like.optimizer}
-    items = {PARAMS: like.params, AVERAGE: like.average, 'rest': rest}
+    # A run may be told later on to skip, and then begins to count.
+    counted = (self._directory / str(step) / SKIPS).is_dir()
+    items = {PARAMS: like.params, AVERAGE: like.average, SKIPS: like.skips if counted else None,
+             'rest': rest}
     found = self._read(step, history=ocp.args.JsonRestore(), **{
         name: ocp.args.StandardRestore(item) for name, item in items.items() if item is not None})
+    skips = found.get(SKIPS)
+    if skips is None:
+      skips = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding),
+                           like.skips)
     return TrainState(found.rest['step'], found.params, found.rest['optimizer'],
-                      found.get(AVERAGE)), found.history
+                      found.get(AVERAGE), skips), found.history
 
   def restore_params(self, step: int, like, item: str = PARAMS):
     """Reads the parameters of a checkpoint, or their moving average, and nothing else of it."""

@@ -79,6 +79,9 @@ class TrainConfig:
       the run stops; 0 never stops early.
     init_from: directory of a run whose best weights, and vocabulary, this run
       starts from; empty starts from random weights.
+    skip_nonfinite: how many updates in a row may be skipped because their loss or
+      gradient is no finite number: they change neither parameters nor optimizer, and
+      are counted. One more stops the run; 0 stops it at the first.
     reproducible: on a GPU, keep to kernels that give the same bits every time,
       which are slower; on a CPU all of them do.
   """
@@ -94,6 +97,7 @@ class TrainConfig:
   keep: int = 5
   patience: int = 0
   init_from: str = ''
+  skip_nonfinite: int = 0
   reproducible: bool = False
 
   def __post_init__(self):
@@ -108,8 +112,9 @@ class TrainConfig:
       raise UserError(f'train.r_drop must be at least 0 and finite; got {self.r_drop}')
     if not 0.0 <= self.ema_decay < 1.0:
       raise UserError(f'train.ema_decay must be at least 0 and below 1; got {self.ema_decay}')
-    if self.patience < 0:
-      raise UserError(f'train.patience must be at least 0; got {self.patience}')
+    for name in ('patience', 'skip_nonfinite'):
+      if getattr(self, name) < 0:
+        raise UserError(f'train.{name} must be at least 0; got {getattr(self, name)}')
 
 
 @dataclasses.dataclass(frozen=True)

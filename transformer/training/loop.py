@@ -1,6 +1,5 @@
 """Training from the first step, or the last checkpoint, to the end."""
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from transformer.data.batch import Batch
-from transformer.errors import UserError
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
 from transformer.training.checkpoints import Checkpoints, best_evaluation
@@ -27,6 +25,7 @@ from transformer.training.step import (
   make_train_step,
 )
 from transformer.training.tracing import Tracer
+from transformer.training.watch import Watch
 
 
 class Settings(Protocol):
@@ -66,7 +65,8 @@ class Outcome(NamedTuple):
 def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           valid_batches: Sequence[Batch], score: Callable[[Any], float],
           workdir: str | os.PathLike, initial_params: Callable[[], Any] | None = None,
-          profile: tuple[int, int] | None = None) -> Outcome:
+          profile: tuple[int, int] | None = None,
+          decode: Callable[[Sequence[int]], str] | None = None) -> Outcome:
   """Trains until `train.steps`, or until patience runs out, from where `workdir` left off.
 
   Args:
@@ -79,13 +79,15 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     initial_params: gives what a run without a checkpoint starts from; None draws
       it from the seed.
     profile: the first and the last step to trace, into the folder for TensorBoard.
+    decode: gives the text of token ids, for a batch that is written down; None
+      writes the ids alone.
 
   Returns:
     How it ended.
 
   Raises:
     UserError: the mesh fits neither the devices nor the batch, or the loss is no
-      longer a number.
+      longer a number, for more updates in a row than may be skipped.
   """
   config = settings.train
   rows, length = valid_batches[0].target_tokens.shape
@@ -109,20 +111,23 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   tracer = Tracer(Path(workdir) / TENSORBOARD, profile, reporter.say)
   meter = Meter(history['meter'], rows * length,
                 _utilisation(model, mesh.size, passes=2 if config.r_drop else 1))
+  watch = Watch(history.get('window', {}), config.skip_nonfinite, workdir, reporter.say, decode)
   reporter.say(f'step {start}: {mesh.size} {jax.devices()[0].device_kind} device(s), '
                f'{sum(leaf.size for leaf in jax.tree.leaves(state.params)):,} parameters, '
                f'{rows} rows of {length} target positions a batch')
 
-  def settle(step, metrics):
+  def settle(step, batch, metrics):
     """Takes in the metrics of a step, once the device has been given the next one."""
     metrics = jax.device_get(metrics)
-    if not (math.isfinite(metrics['loss']) and math.isfinite(metrics['gradient_norm'])):
-      raise UserError(f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '
-                      f'{metrics["gradient_norm"]}; nothing of it was saved; lower the learning '
-                      f'rate, lengthen the warm-up, or set optimizer.clip_norm')
-    meter.add(metrics)
+    made = watch.is_finite(step, batch, metrics)
+    skips = metrics.pop('skips', None)
+    meter.add({**metrics, 'spikes': made and watch.is_spike(step, metrics)}, skipped=not made)
     if step % config.log_every == 0 or step == config.steps:
-      values = meter.take(float(schedule(step - 1)))
+      # The schedule counts the updates that were made.
+      before = step - made - (int(skips.total) if skips else 0)
+      values = meter.take(float(schedule(before)))
+      if skips:
+        values |= {'train/skipped': int(skips.total), 'train/skipped_in_a_row': int(skips.in_a_row)}
       reporter.write(step, values, {'loss': f'{values["train/loss"]:.3f}',
                                     'tokens/s': f'{values["tokens_per_second"]:,.0f}'})
     reporter.advance(step)
@@ -136,7 +141,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
       state, metrics = tracer.run(step, train_step, state, batch)
       if pending:
         settle(*pending)
-      pending = (step, metrics)
+      pending = (step, batch, metrics)
       last = step == config.steps
       evaluate = last or step % config.eval_every == 0
       if not (evaluate or step % config.checkpoint_every == 0):
@@ -153,7 +158,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
         reporter.write(step, values, {'valid loss': f'{values["valid/loss"]:.3f}',
                                       'valid BLEU': f'{bleu:.2f}' + ' (best)' * improved})
       if last or improved or out_of_patience or step % config.checkpoint_every == 0:
-        checkpoints.save(state, {**history, 'meter': meter.sums})
+        checkpoints.save(state, {**history, 'meter': meter.sums, 'window': watch.window})
       if out_of_patience:
         break
       meter.restart_clock()
@@ -169,7 +174,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
 def _start(settings, model, optimizer, checkpoints, mesh, initial_params):
   """The state to go on from, its history, and the step of its checkpoint if it has one."""
   def new_state(params) -> TrainState:
-    return init_state(params, optimizer, averaged=settings.train.ema_decay > 0)
+    return init_state(params, optimizer, averaged=settings.train.ema_decay > 0,
+                      skipping=settings.train.skip_nonfinite > 0)
 
   params_shape = jax.eval_shape(lambda: init_params(model, settings.seed))
   shape = jax.eval_shape(new_state, params_shape)

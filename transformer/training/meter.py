@@ -39,8 +39,8 @@ class Meter:
       yield batch
       before = time.perf_counter()
 
-  def add(self, metrics: dict[str, Any]):
-    """Adds one step's metrics."""
+  def add(self, metrics: dict[str, Any], skipped: bool = False):
+    """Adds one step's metrics; of one that was skipped only the time that it took."""
     now = time.perf_counter()
     if self._clock is not None:
       self._seconds += now - self._clock
@@ -49,8 +49,9 @@ class Meter:
       self._timed_target += float(metrics['weight'])
     self._clock = now
     self._waiting = 0.0
-    for name, value in {**metrics, 'steps': 1}.items():
-      self.sums[name] = self.sums.get(name, 0.0) + float(value)
+    if not skipped:
+      for name, value in {**metrics, 'steps': 1}.items():
+        self.sums[name] = self.sums.get(name, 0.0) + float(value)
 
   def restart_clock(self):
     """Leaves out the time since the last step, which went into something else."""
@@ -58,15 +59,19 @@ class Meter:
 
   def take(self, learning_rate: float) -> dict[str, float]:
     """The metrics of the steps since the last call, and starts anew."""
-    sums, tokens = self.sums, max(self.sums['weight'], 1.0)
+    # Where every step was skipped there is no loss to tell of.
+    sums = {**dict.fromkeys(('loss', 'nll', 'gradient_norm'), math.nan),
+            **dict.fromkeys(('weight', 'steps', 'spikes'), 0.0), **self.sums}
+    tokens, steps = max(sums['weight'], 1.0), max(sums['steps'], 1.0)
     seconds = self._seconds or math.inf
     source_speed, target_speed = self._timed_source / seconds, self._timed_target / seconds
     values = {
         'train/loss': sums['loss'] / tokens,
         'train/perplexity': perplexity(sums['nll'] / tokens),
-        'train/gradient_norm': sums['gradient_norm'] / sums['steps'],
+        'train/gradient_norm': sums['gradient_norm'] / steps,
         'train/learning_rate': learning_rate,
-        'train/fill': sums['weight'] / (sums['steps'] * self._positions),
+        'train/spikes': sums['spikes'],
+        'train/fill': sums['weight'] / (steps * self._positions),
         'train/data_wait': self._waited / seconds,
         'tokens_per_second': target_speed,
     }

@@ -12,20 +12,34 @@ from transformer.model.transformer import Transformer
 from transformer.ops.losses import smoothed_cross_entropy
 
 
+class Skips(NamedTuple):
+  """Updates that were skipped because their loss or gradient was no finite number.
+
+  Attributes:
+    total: int32 scalar, since the run began.
+    in_a_row: int32 scalar, up to the latest step.
+  """
+
+  total: jax.Array
+  in_a_row: jax.Array
+
+
 class TrainState(NamedTuple):
   """All that an update changes; arrays only.
 
   Attributes:
-    step: int32 scalar, updates made.
+    step: int32 scalar, updates made, and skipped.
     params: the model's parameters, float32.
     optimizer: optax's state.
     average: an exponential moving average of the parameters; None is none.
+    skips: what was skipped; None skips nothing.
   """
 
   step: jax.Array
   params: Any
   optimizer: Any
   average: Any = None
+  skips: Skips | None = None
 
   @property
   def best_params(self):
@@ -44,12 +58,20 @@ def init_params(model: Transformer, seed: int):
   return model.init(random_key(seed), side, side, side, side, side, side)['params']
 
 
-def init_state(params, optimizer: optax.GradientTransformation,
-               averaged: bool = False) -> TrainState:
-  """The state before the first update; with `averaged`, it keeps a moving average."""
+def init_state(params, optimizer: optax.GradientTransformation, averaged: bool = False,
+               skipping: bool = False) -> TrainState:
+  """The state before the first update.
+
+  Args:
+    params: where training starts.
+    optimizer: from `make_optimizer`.
+    averaged: keep a moving average of the parameters.
+    skipping: skip updates whose loss or gradient is no finite number.
+  """
   # A copy, because the state's arrays are given away one by one.
   average = jax.tree.map(jnp.copy, params) if averaged else None
-  return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), average)
+  skips = Skips(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)) if skipping else None
+  return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, skips)
 
 
 def shift_right(tokens_BT, positions_BT):
@@ -118,7 +140,8 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
   Returns:
     A pure function (state, batch) -> (state, metrics). The metrics are float32
     scalars: sums `loss`, `nll`, `weight` (real target tokens) and
-    `source_tokens`, and `gradient_norm`, before clipping.
+    `source_tokens`, and `gradient_norm`, before clipping; and `skips`, where the
+    state counts them. A step that is skipped changes that count and its own number.
   """
 
   def sums(params, batch, key):
@@ -155,7 +178,15 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
       n = state.step.astype(jnp.float32)
       decay = jnp.minimum(ema_decay, (1.0 + n) / (10.0 + n))
       average = jax.tree.map(lambda old, new: old + (1.0 - decay) * (new - old), average, params)
-    return TrainState(state.step + 1, params, optimizer_state, average), metrics
+    skips = state.skips
+    if skips is not None:
+      finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(metrics['gradient_norm'])
+      params, optimizer_state, average = jax.tree.map(
+          lambda new, old: jnp.where(finite, new, old), (params, optimizer_state, average),
+          (state.params, state.optimizer, state.average))
+      skips = Skips(skips.total + ~finite, jnp.where(finite, 0, skips.in_a_row + 1))
+      metrics['skips'] = skips
+    return TrainState(state.step + 1, params, optimizer_state, average, skips), metrics
 
   return train_step
 

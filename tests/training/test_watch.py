@@ -1,0 +1,258 @@
+"""Updates whose numbers are none, skipped or not, and losses that jump."""
+
+import dataclasses
+import json
+import math
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.training.conftest import NumberedBatches, Settings, make_batch
+from tests.training.test_loop import final_state, rows_of
+from transformer.data.batch import UNK_ID, Batch
+from transformer.errors import UserError
+from transformer.training import step as step_module
+from transformer.training.checkpoints import Checkpoints
+from transformer.training.loop import train
+from transformer.training.meter import Meter
+from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.run_directory import check_same_run
+from transformer.training.step import Skips, init_params, init_state, make_train_step
+from transformer.training.watch import Watch
+
+
+def poison(batch: Batch) -> Batch:
+  """Marks a batch as one whose loss is to be no number; no other has an unknown token."""
+  tokens = batch.source_tokens.copy()
+  tokens[1, 0] = UNK_ID
+  return batch._replace(source_tokens=tokens)
+
+
+class SomePoisoned(NumberedBatches):
+  """Batches of which those of some steps, numbered from 1, are poisoned."""
+
+  def __init__(self, bad, fatal=None):
+    super().__init__(fatal)
+    self._bad = bad
+
+  def iterate(self, start, stop):
+    for step, batch in enumerate(super().iterate(start, stop), start + 1):
+      yield poison(batch) if step in self._bad else batch
+
+
+@pytest.fixture(autouse=True)
+def poisonous(monkeypatch):
+  """Makes the loss of a poisoned batch, and so its gradient, no number."""
+  true_loss = step_module.batch_loss
+
+  def loss(model, params, batch, *arguments):
+    totals = true_loss(model, params, batch, *arguments)
+    bad = jnp.any(batch.source_tokens == UNK_ID)
+    return {**totals, 'loss': totals['loss'] * jnp.where(bad, jnp.nan, 1.0)}
+
+  monkeypatch.setattr(step_module, 'batch_loss', loss)
+
+
+def run(model, workdir, bad=(), fatal=None, **changes):
+  settings = Settings(train=dataclasses.replace(Settings().train, **changes))
+  return train(settings, model, SomePoisoned(bad, fatal), [make_batch(100)], lambda params: 0.0,
+               workdir, decode=lambda ids: ' '.join(map(str, np.asarray(ids).tolist())))
+
+
+def saved_steps(workdir):
+  checkpoints = Checkpoints(workdir / 'checkpoints', read_only=True)
+  steps = checkpoints.steps()
+  checkpoints.close()
+  return steps
+
+
+def test_a_skipped_step_changes_its_number_and_the_counts_alone(model):
+  config = Settings().optimizer
+  optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
+  params = jax.jit(lambda: init_params(model, 3))()
+  step = jax.jit(make_train_step(model, optimizer, label_smoothing=0.1, seed=0, ema_decay=0.9))
+  plain, _ = step(init_state(params, optimizer, averaged=True), make_batch(0))
+  state, metrics = step(init_state(params, optimizer, averaged=True, skipping=True), make_batch(0))
+  chex.assert_trees_all_close(state._replace(skips=None), plain, rtol=1e-5, atol=1e-7)
+  first = state
+  assert [int(each) for each in (*state.skips, *metrics['skips'])] == [0, 0, 0, 0]
+  for number in (1, 2):
+    before = state
+    state, metrics = step(state, poison(make_batch(number)))
+    assert math.isnan(metrics['loss']) and math.isnan(metrics['gradient_norm'])
+    chex.assert_trees_all_equal(
+        state, before._replace(step=before.step + 1, skips=Skips(np.int32(number),
+                                                                 np.int32(number))))
+  after, _ = step(state, make_batch(3))
+  assert [int(each) for each in after.skips] == [2, 0]
+  assert int(after.optimizer[0].count) == 2 and int(after.step) == 4
+  # Dropout goes on with the step's number.
+  again, _ = step(first._replace(step=jnp.int32(3)), make_batch(3))
+  chex.assert_trees_all_equal(after, again._replace(skips=after.skips))
+
+
+@pytest.mark.parametrize('bad', [7, 10])
+def test_the_first_update_that_is_no_number_stops_the_run_and_leaves_its_batch(
+    model, tmp_path, bad):
+  with pytest.raises(UserError) as raised:
+    run(model, tmp_path, bad={bad})
+  message = str(raised.value)
+  assert message.startswith(f'the loss of step {bad} is nan, and the norm of its gradient nan; ')
+  assert '\n' not in message and 'nothing of it was saved' in message
+  assert saved_steps(tmp_path) == [5]
+  arrays, text = (tmp_path / 'bad_batches' / f'{bad}.{kind}' for kind in ('npz', 'json'))
+  assert f'its batch is in {arrays}, and its sentences in {text}; lower the' in message
+  wanted = poison(make_batch(bad - 1))
+  with np.load(arrays, allow_pickle=False) as found:
+    chex.assert_trees_all_equal(Batch(**found), wanted)
+  about = json.loads(text.read_text('utf-8'))
+  assert (about['step'], about['loss'], len(about['pairs'])) == (bad, 'nan', 8)
+  pair, = (each for each in about['pairs'] if (each['row'], each['segment']) == (2, 2))
+  assert pair['source'] == ' '.join(map(str, wanted.source_tokens[2, 5:12]))
+  assert pair['target'] == ' '.join(map(str, wanted.target_tokens[2, 3:8]))
+
+
+def test_a_run_that_skips_and_is_killed_is_the_uninterrupted_one(model, tmp_path):
+  whole, parts = tmp_path / 'whole', tmp_path / 'parts'
+  bad = {3, 5, 6, 9, 10, 11, 12}
+  run(model, whole, bad, skip_nonfinite=4)
+  with pytest.raises(InterruptedError):
+    run(model, parts, bad, fatal=7, skip_nonfinite=4)
+  outcome = run(model, parts, bad, skip_nonfinite=4)
+  assert (outcome.resumed_from, outcome.step) == (5, 12)
+  chex.assert_trees_all_equal(final_state(parts), final_state(whole))
+  assert rows_of(parts) == rows_of(whole)
+  assert final_state(whole)['history']['window']['updates'] == 12 - len(bad)
+  lines = [row for row in rows_of(whole) if 'train/loss' in row]
+  assert [(row['train/skipped'], row['train/skipped_in_a_row']) for row in lines] == [
+      (1, 0), (3, 0), (7, 4)]
+  # Rising to 0.01 over three updates: of the first four steps, the third was none.
+  assert [row['train/learning_rate'] for row in lines] == pytest.approx([0.02 / 3, 0.01, 0.01])
+  assert [row['train/loss'] is None for row in lines] == [False, False, True]
+  assert sorted(path.name for path in (whole / 'bad_batches').glob('*.npz')) == sorted(
+      f'{step}.npz' for step in bad)
+
+
+def test_one_too_many_in_a_row_stops_the_run(model, tmp_path):
+  with pytest.raises(UserError) as raised:
+    run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=2)
+  message = str(raised.value)
+  assert message.startswith('the loss of step 9 is nan')
+  assert '3 in a row are more than train.skip_nonfinite=2; nothing of it was saved' in message
+  assert saved_steps(tmp_path) == [5]
+  with pytest.raises(UserError, match=r'the loss of step 9 is nan.* 3 in a row'):
+    run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=2)  # Counted on from its checkpoint.
+  assert int(final_state(tmp_path)['skips']['total']) == 1
+
+
+def test_a_run_that_stopped_may_go_on_by_skipping(model, tmp_path):
+  with pytest.raises(UserError, match='the loss of step 7 is nan'):
+    run(model, tmp_path, bad={7})
+  run(model, tmp_path, bad={7}, skip_nonfinite=1)
+  assert {name: int(count) for name, count in final_state(tmp_path)['skips'].items()} == {
+      'total': 1, 'in_a_row': 0}
+  check_same_run('run', {'train.skip_nonfinite': 0}, {'train.skip_nonfinite': 3})
+  check_same_run('run', {'train.skip_nonfinite': 3}, {'train.skip_nonfinite': 1})
+  with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is 0'):
+    check_same_run('run', {'train.skip_nonfinite': 3}, {'train.skip_nonfinite': 0})
+
+
+def bad_metrics(total):
+  return {'loss': np.float32('nan'), 'gradient_norm': np.float32(1), 'skips': Skips(total, 1)}
+
+
+def test_skipped_batches_do_not_fill_the_disk(tmp_path):
+  watch = Watch({}, 1, tmp_path, lambda message: None)
+  for number in range(1, 14):
+    assert not watch.is_finite(number, make_batch(0), bad_metrics(number))
+  assert len(list((tmp_path / 'bad_batches').iterdir())) == 10
+  with pytest.raises(UserError, match=r'bad_batches/14\.npz; lower'):
+    watch.is_finite(14, make_batch(0), {**bad_metrics(14), 'skips': Skips(14, 2)})
+  assert (tmp_path / 'bad_batches' / '14.npz').exists()
+
+
+def test_a_batch_that_cannot_be_written_or_read_hides_no_mistake(tmp_path):
+  (tmp_path / 'bad_batches').write_text('a file in the way')
+  metrics = {'loss': np.float32('inf'), 'gradient_norm': np.float32('nan')}
+  with pytest.raises(UserError, match=r'the loss of step 3 is inf.*cannot be written to .*exists'):
+    Watch({}, 0, tmp_path, print).is_finite(3, make_batch(0), metrics)
+
+  def decode(ids):
+    raise IndexError(ids)
+  with pytest.raises(UserError, match='the loss of step 3 is inf'):
+    Watch({}, 0, tmp_path / 'run', print, decode).is_finite(3, make_batch(0), metrics)
+  pair = json.loads((tmp_path / 'run/bad_batches/3.json').read_text('utf-8'))['pairs'][0]
+  assert pair['target'] == (f'not all of these are in the vocabulary: '
+                            f'{make_batch(0).target_tokens[0, :3].tolist()}')
+
+
+def spikes(losses, window=None, said=None):
+  """Which of some losses are spikes, and the window after them as a checkpoint keeps it."""
+  watch = Watch(window or {}, 0, 'nowhere', (said if said is not None else []).append)
+  found = [watch.is_spike(step, {'loss': 10.0 * loss, 'weight': 10.0, 'gradient_norm': loss + 7})
+           for step, loss in enumerate(losses, 1)]
+  return np.flatnonzero(found).tolist(), json.loads(json.dumps(watch.window))
+
+
+def noisy(*levels, scale=0.05):
+  return np.concatenate(levels) + scale * np.random.default_rng(3).standard_normal(
+      sum(map(len, levels)))
+
+
+def test_a_spike_is_told_of_with_its_gradient_and_a_falling_loss_is_none():
+  steps = np.arange(600)
+  losses = noisy(2 + 7 * np.exp(-steps / 60))
+  losses[[3, 50, 98]] += 5  # Too early to know.
+  assert spikes(losses)[0] == []
+  losses[[400, 401, 402, 403, 500]] += 3
+  said = []
+  found, _ = spikes(losses, said=said)
+  assert found == [400, 401, 402, 403, 500]
+  assert [line.split(',')[0] for line in said] == [
+      f'step {step + 1}: the loss jumped to {losses[step]:.3f} a token' for step in (400, 500)]
+  assert f'the norm of its gradient is {losses[400] + 7:.3f}' in said[0]
+
+
+def test_a_loss_that_hardly_moves_spikes_by_no_hair():
+  losses = noisy(np.full(400, 2.0), scale=1e-6)
+  losses[300] += 0.09
+  assert spikes(losses)[0] == []
+  losses[300] += 0.02
+  assert spikes(losses)[0] == [300]
+
+
+def test_a_loss_that_stays_high_soon_spikes_no_longer():
+  said = []
+  found, _ = spikes(noisy(np.full(300, 2.0), np.full(300, 4.0)), said=said)
+  assert found == list(range(300, 300 + len(found))) and 1 <= len(found) < 30 and len(said) == 1
+
+
+def test_spikes_are_the_same_after_a_resume():
+  losses = noisy(np.full(400, 2.0))
+  losses[[201, 202, 350]] += 3
+  for cut in (50, 202, 300):
+    said = []
+    whole, window = spikes(losses)
+    first, middle = spikes(losses[:cut], said=said)
+    rest, end = spikes(losses[cut:], middle, said=said)
+    assert first + [cut + each for each in rest] == whole == [201, 202, 350]
+    assert end == window and len(said) == 2
+
+
+def test_meter_counts_spikes_and_of_what_was_skipped_the_time_alone():
+  meter = Meter({}, positions=20)
+  good = {'loss': 4.0, 'nll': 2.0, 'weight': 10.0, 'gradient_norm': 3.0, 'source_tokens': 9.0}
+  bad = {**dict.fromkeys(good, math.nan), 'weight': 10.0, 'source_tokens': 9.0}
+  for spike, metrics in ((False, good), (True, good), (False, bad), (True, good)):
+    meter.add({**metrics, 'spikes': spike}, skipped=metrics is bad)
+  values = meter.take(0.5)
+  assert (values['train/loss'], values['train/gradient_norm'], values['train/fill'],
+          values['train/spikes']) == (0.4, 3.0, 0.5, 2)
+  meter.add({**bad, 'spikes': False}, skipped=True)
+  values = meter.take(0.5)
+  assert math.isnan(values['train/loss']) and math.isnan(values['train/perplexity'])
+  assert (values['train/fill'], values['train/spikes']) == (0.0, 0.0)
+  assert values['tokens_per_second'] > 0
