@@ -6,6 +6,7 @@ A directory that holds a run is resumed. The keys, what they mean and their
 defaults are in transformer/*/config.py.
 """
 
+import dataclasses
 import os
 import re
 from pathlib import Path
@@ -32,7 +33,7 @@ def main(_):
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = Path(_WORKDIR.value).expanduser()
   profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)
-  _check_workdir(workdir, config)
+  config = _check_workdir(workdir, config)
   if config.optimizer.warmup_steps >= config.train.steps:
     logging.warning('the learning rate is still warming up at the end: '
                     'optimizer.warmup_steps=%d, train.steps=%d',
@@ -56,15 +57,22 @@ def _window(text: str, steps: int) -> tuple[int, int]:
   return first, last
 
 
-def _check_workdir(workdir: Path, config: Config):
-  """Refuses a directory that holds another run, or anything else."""
+def _check_workdir(workdir: Path, config: Config) -> Config:
+  """Refuses a directory that holds another run, or anything else; a run keeps what it found."""
   command_line.check_folder('workdir', workdir)
   old = run_directory.read_config(workdir)
   if old is not None:
-    run_directory.check_same_run(workdir, flatten(Config.from_dict(old).to_dict()),
-                                 flatten(config.to_dict()))
+    old = Config.from_dict(old)
+    asked, found = config.train.tokens_per_batch, old.train.tokens_per_batch
+    if old.train.fit_memory and config.train.fit_memory and asked != found:
+      logging.info('the run keeps train.tokens_per_batch=%d, which it found to fit; asked for were '
+                   '%d', found, asked)
+      config = dataclasses.replace(config, train=dataclasses.replace(config.train,
+                                                                     tokens_per_batch=found))
+    run_directory.check_same_run(workdir, flatten(old.to_dict()), flatten(config.to_dict()))
   elif workdir.exists() and not all(map(files.is_unfinished, workdir.iterdir())):
     raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
+  return config
 
 
 if __name__ == '__main__':

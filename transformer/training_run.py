@@ -18,8 +18,10 @@ from transformer.inference.translate import Translator
 from transformer.model.transformer import Transformer
 from transformer.run import Run, load_run
 from transformer.training import run_directory
+from transformer.training.checkpoints import Checkpoints
 from transformer.training.loop import train
 from transformer.training.mesh import make_mesh
+from transformer.training.preflight import preflight
 from transformer.training.step import init_params
 
 
@@ -46,29 +48,56 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
   origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from
             else None)
   vocabulary = _vocabulary(workdir, config, corpora, origin)
-  encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
-                           config.seed)
+
+  def encode(tokens_per_batch: int):
+    return encode_corpora(config.data, corpora, vocabulary, tokens_per_batch, config.seed)
+
+  encoded = encode(config.train.tokens_per_batch)
   fingerprints = {'vocabulary': vocabulary.fingerprint, **corpora.fingerprints()}
   model = Transformer(config.model, vocabulary.size)
-  _describe(workdir, config, model, vocabulary, fingerprints, encoded.counts)
-
   sources, references = (list(side) for side in zip(*corpora.valid[:], strict=True))
   # Greedy, because it is to be quick; `eval.py` searches as `config.decode` says.
   greedy = dataclasses.replace(config.decode, beam_size=1, sample=False)
   translate = Translator(model, vocabulary, greedy, config.data.max_length)
+
+  def compile_search(params):
+    length, program = translate.compile_longest(params, sources)
+    return f'search, {greedy.batch_size} sentences of {length} tokens', program
+
+  programs = None
+  if not _is_done(workdir, config.train.steps):
+    programs, tokens = preflight(config, model, encoded.batches.shape, compile_search,
+                                 begun=(workdir / run_directory.CONFIG).exists())
+    if tokens != config.train.tokens_per_batch:
+      config = dataclasses.replace(config, train=dataclasses.replace(config.train,
+                                                                     tokens_per_batch=tokens))
+      encoded = encode(tokens)
+  _describe(workdir, config, model, vocabulary, fingerprints, encoded.counts)
 
   def score(params) -> float:
     translations = [each.text for each in translate(params, sources)]
     return corpus_bleu(translations, [references], config.decode.bleu_tokenize).score
 
   outcome = train(config, model, encoded.batches, encoded.valid_batches, score, workdir,
-                  origin and (lambda: origin().params), profile, vocabulary.decode)
+                  origin and (lambda: origin().params), profile, vocabulary.decode, programs)
   if outcome.resumed_from == outcome.step:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
   if outcome.best_step is not None:
     logging.info('best validation BLEU %.2f at step %d', outcome.best_bleu, outcome.best_step)
   logging.info('score it with: python eval.py --workdir=%s', workdir)
+
+
+def _is_done(workdir: Path, steps: int) -> bool:
+  """Whether a run has made all its updates, so that nothing need be compiled for it."""
+  folder = workdir / run_directory.CHECKPOINTS
+  if not folder.is_dir():
+    return False
+  checkpoints = Checkpoints(folder, read_only=True)
+  try:
+    return max(checkpoints.steps(), default=0) >= steps
+  finally:
+    checkpoints.close()
 
 
 def _vocabulary(workdir: Path, config: Config, corpora,

@@ -173,7 +173,7 @@ def trained(train, folder):
   assert status == 0, err
   assert out == ''
   # Nothing but our own log, and no library's.
-  assert all(re.match(
-      r'[IW]\d{4} .* (train|training_run|corpora|encoded_cache|reporting)\.py:\d+\] ', line)
+  ours = 'train|training_run|corpora|encoded_cache|preflight|reporting'
+  assert all(re.match(rf'[IW]\d{{4}} .* ({ours})\.py:\d+\] ', line)
              for line in err.splitlines()), err
   return workdir

@@ -117,6 +117,27 @@ def test_parameters_may_lie_on_several_devices(model, vocabulary, params):
     assert [answer.text for answer in answers] == [answer.text for answer in wanted]
 
 
+def test_the_longest_is_compiled_ahead_for_the_parameters_shapes_and_used(
+    model, vocabulary, params):
+  mesh = jax.make_mesh((2,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+  everywhere = jax.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  placed = jax.device_put(params, everywhere)
+  like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype,
+                                                        sharding=everywhere), params)
+  lines = ['a cat', ' '.join(WORDS * 3), ' '.join(WORDS[:10])]
+  lengths = []
+  for count in (1, 3):  # The longest is short; it is longer than the model reads.
+    ahead, plain = (Translator(model, vocabulary, DECODE, MAX_LENGTH) for _ in range(2))
+    length, program = ahead.compile_longest(like, lines[:count])
+    assert program.memory_analysis().temp_size_in_bytes > 0
+    lengths.append(length)
+    longest = lines[count // 2:count // 2 + 1]
+    assert ahead(placed, longest) == plain(placed, longest)
+    assert ahead._search._cache_size() == 0  # Nothing was compiled again.
+    assert plain._search._cache_size() == 1
+  assert lengths == [16, MAX_LENGTH]
+
+
 def test_lines_without_words_stay_empty_and_in_place(translator, params):
   line = 'the cat runs'
   answers = translator(params, ['', line, '   ', '\t', line, ''])

@@ -105,6 +105,7 @@ class Translator:
     self._config = config
     self._max_length = max_length
     self._search = jax.jit(make_search(model, config))
+    self._compiled: dict[int, Callable] = {}
     self._root = jax.random.key(seed, impl='threefry2x32') if config.sample else None
 
   def __call__(self, params, sentences: Sequence[str]) -> list[Translation]:
@@ -119,12 +120,30 @@ class Translator:
         ids = [*encoded[index][:self._max_length - 1], EOS_ID]
         source[row, :len(ids)] = ids
         limits[row] = len(ids) + self._config.max_extra_length
-      best = jax.device_get(self._search(params, source, limits, self._keys(chosen)))
+      search = self._compiled.get(length, self._search)
+      best = jax.device_get(search(params, source, limits, self._keys(chosen)))
       for row, index in enumerate(chosen):
         answers[index] = Translation(
             self._vocabulary.decode(best.tokens[row, 0]), float(best.scores[row, 0]),
             len(encoded[index]) >= self._max_length)
     return answers
+
+  def compile_longest(self, params, sentences: Sequence[str]):
+    """Compiles the search for the longest of some sentences, for use when they are translated.
+
+    Args:
+      params: parameters, or their shapes with shardings; it is compiled for those alone.
+      sentences: some text.
+
+    Returns:
+      The padded length of the longest, and the compiled program.
+    """
+    longest = max(map(len, self._vocabulary.encode_batch(list(sentences))))
+    length, size = self._padded_length(longest + 1), self._config.batch_size
+    self._compiled[length] = self._search.lower(
+        params, np.full((size, length), PAD_ID, np.int32), np.zeros(size, np.int32),
+        self._keys([])).compile()
+    return length, self._compiled[length]
 
   def _keys(self, chosen):
     """A random key for each row of a batch, by the numbers of its sentences."""

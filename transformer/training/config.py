@@ -82,6 +82,8 @@ class TrainConfig:
     skip_nonfinite: how many updates in a row may be skipped because their loss or
       gradient is no finite number: they change neither parameters nor optimizer, and
       are counted. One more stops the run; 0 stops it at the first.
+    fit_memory: where `tokens_per_batch` does not fit into the memory of the devices,
+      take the largest that does, which the run then keeps, also where there is more.
     reproducible: on a GPU, keep to kernels that give the same bits every time,
       which are slower; on a CPU all of them do.
   """
@@ -98,6 +100,7 @@ class TrainConfig:
   patience: int = 0
   init_from: str = ''
   skip_nonfinite: int = 0
+  fit_memory: bool = False
   reproducible: bool = False
 
   def __post_init__(self):

@@ -12,18 +12,13 @@ from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
 from transformer.training.checkpoints import Checkpoints, best_evaluation
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
-from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
+from transformer.training.mesh import make_mesh
 from transformer.training.meter import Meter, perplexity
 from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.programs import Programs, compile_programs, first_state, state_like
 from transformer.training.reporting import TENSORBOARD, Reporter
 from transformer.training.run_directory import CHECKPOINTS
-from transformer.training.step import (
-  TrainState,
-  init_params,
-  init_state,
-  make_eval_step,
-  make_train_step,
-)
+from transformer.training.step import TrainState, init_params
 from transformer.training.tracing import Tracer
 from transformer.training.watch import Watch
 
@@ -66,7 +61,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           valid_batches: Sequence[Batch], score: Callable[[Any], float],
           workdir: str | os.PathLike, initial_params: Callable[[], Any] | None = None,
           profile: tuple[int, int] | None = None,
-          decode: Callable[[Sequence[int]], str] | None = None) -> Outcome:
+          decode: Callable[[Sequence[int]], str] | None = None,
+          programs: Programs | None = None) -> Outcome:
   """Trains until `train.steps`, or until patience runs out, from where `workdir` left off.
 
   Args:
@@ -81,6 +77,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     profile: the first and the last step to trace, into the folder for TensorBoard.
     decode: gives the text of token ids, for a batch that is written down; None
       writes the ids alone.
+    programs: the update and the evaluation, if they are compiled already.
 
   Returns:
     How it ended.
@@ -94,18 +91,16 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   mesh = make_mesh(settings.mesh, rows // settings.optimizer.accumulate)
   schedule = make_schedule(settings.optimizer, model.config.model_dim, config.steps)
   optimizer = make_optimizer(settings.optimizer, schedule)
+  like = state_like(settings, model, mesh) if programs is None else programs.state
   checkpoints = Checkpoints(Path(workdir) / CHECKPOINTS, keep=config.keep)
-  state, history, resumed_from = _start(settings, model, optimizer, checkpoints, mesh,
+  state, history, resumed_from = _start(settings, model, optimizer, checkpoints, like,
                                         initial_params)
   start = int(state.step)
-  sharding = jax.tree.map(lambda leaf: leaf.sharding, state)
-  train_step = jax.jit(
-      make_train_step(model, optimizer, label_smoothing=config.label_smoothing,
-                      seed=settings.seed, accumulate=settings.optimizer.accumulate,
-                      r_drop=config.r_drop, ema_decay=config.ema_decay),
-      in_shardings=(sharding, batch_sharding(mesh)),
-      out_shardings=(sharding, replicated(mesh)), donate_argnums=0)
-  eval_step = jax.jit(make_eval_step(model), in_shardings=(sharding.params, batch_sharding(mesh)))
+  out_of_patience = _out_of_patience(history['evaluations'], config.patience)
+  stop = start if out_of_patience else config.steps
+  if programs is None and start < stop:
+    programs = compile_programs(settings, model, like, mesh,
+                                (rows, valid_batches[0].source_tokens.shape[1], length))
 
   reporter = Reporter(workdir, start, config.steps)
   tracer = Tracer(Path(workdir) / TENSORBOARD, profile, reporter.say)
@@ -134,11 +129,9 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
 
   try:
     pending = None
-    out_of_patience = _out_of_patience(history['evaluations'], config.patience)
-    stop = start if out_of_patience else config.steps
     ahead = batches.iterate(start, stop) if start < stop else ()
     for step, batch in enumerate(meter.watch(ahead), start + 1):
-      state, metrics = tracer.run(step, train_step, state, batch)
+      state, metrics = tracer.run(step, programs.train_step, state, batch)
       if pending:
         settle(*pending)
       pending = (step, batch, metrics)
@@ -150,7 +143,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
       pending = None
       improved = False
       if evaluate:
-        values = _evaluate(eval_step, score, state.best_params, valid_batches)
+        values = _evaluate(programs.eval_step, score, state.best_params, valid_batches)
         bleu = values['valid/bleu']
         improved = all(bleu > each['valid/bleu'] for each in history['evaluations'])
         history['evaluations'].append({'step': step, **values})
@@ -171,19 +164,14 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
                  out_of_patience)
 
 
-def _start(settings, model, optimizer, checkpoints, mesh, initial_params):
+def _start(settings, model, optimizer, checkpoints, like, initial_params):
   """The state to go on from, its history, and the step of its checkpoint if it has one."""
   def new_state(params) -> TrainState:
-    return init_state(params, optimizer, averaged=settings.train.ema_decay > 0,
-                      skipping=settings.train.skip_nonfinite > 0)
+    return first_state(settings, optimizer, params)
 
-  params_shape = jax.eval_shape(lambda: init_params(model, settings.seed))
-  shape = jax.eval_shape(new_state, params_shape)
-  sharding = state_shardings(mesh, shape)
+  sharding = jax.tree.map(lambda leaf: leaf.sharding, like)
   step = checkpoints.fall_back()
   if step is not None:
-    like = jax.tree.map(lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype,
-                                                                 sharding=where), shape, sharding)
     state, history = checkpoints.restore(step, like)
     return state, history, step
   if initial_params is None:

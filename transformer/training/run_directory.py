@@ -20,9 +20,9 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'num
 # What may differ when a run is resumed: it changes how long the run goes on, what
 # it tells and where it runs, and no update that it makes.
 _MAY_DIFFER = ('data.dir', 'model.remat', 'train.steps', 'train.log_every', 'train.keep',
-               'train.patience', 'train.skip_nonfinite', 'decode.beam_size', 'decode.alpha',
-               'decode.batch_size', 'decode.sample', 'decode.temperature', 'decode.top_k',
-               'decode.top_p', 'mesh.data', 'mesh.fsdp', 'mesh.tensor')
+               'train.patience', 'train.skip_nonfinite', 'train.fit_memory', 'decode.beam_size',
+               'decode.alpha', 'decode.batch_size', 'decode.sample', 'decode.temperature',
+               'decode.top_k', 'decode.top_p', 'mesh.data', 'mesh.fsdp', 'mesh.tensor')
 
 
 def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
