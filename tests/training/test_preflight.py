@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_would(
   message = str(raised.value)
   assert f'the largest found to fit is train.tokens_per_batch={fits * TARGET_LENGTH}: ' in message
   assert f'train.tokens_per_batch={480 * TARGET_LENGTH} needs ' in message
-  assert 'which has 100.0 MB' in message and '\n' not in message
+  assert 'on a device that has 100.0 MB of memory' in message and '\n' not in message
   assert len(fakes.compiled) <= 10
   fakes.compiled.clear()
   programs, tokens = fakes.run(model, 480, accumulate=accumulate, fit_memory=True)

@@ -87,13 +87,13 @@ def preflight(settings, model: Transformer, shape: tuple[int, int, int],
     return programs, rows * target_length
   _tell(has, [*needs, *searching])
   if _most(searching) > has:
-    raise UserError(f'the {searching[0].name}, needs {_size(_most(searching))} of memory a device, '
-                    f'which has {_size(has)}; lower decode.batch_size, or take a smaller model')
+    raise UserError(f'the {searching[0].name}, needs {_size(_most(searching))} on a device that '
+                    f'has {_size(has)} of memory; lower decode.batch_size, or take a smaller model')
   if _most(needs) <= has:
     return programs, rows * target_length
 
   asked = f'train.tokens_per_batch={rows * target_length}'
-  wanted = (f'{asked} needs {_size(_most(needs))} of memory a device, which has {_size(has)}')
+  wanted = f'{asked} needs {_size(_most(needs))} on a device that has {_size(has)} of memory'
   if begun:
     raise UserError(f'{wanted}, and the run was begun with it; go on with it where there is more '
                     f'memory, or with --config.model.remat=True, or split it over more devices')
@@ -187,5 +187,5 @@ def _bytes(tree) -> int:
 def _size(count: float) -> str:
   """Bytes for people."""
   if count == math.inf:
-    return 'more'
+    return 'more than there is'
   return f'{count / 1e9:,.2f} GB' if count >= 1e9 else f'{count / 1e6:,.1f} MB'
