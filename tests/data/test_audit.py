@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from transformer.data import audit as audit_module
 from transformer.data import checks
 from transformer.data.audit import audit
 from transformer.data.audit_table import as_table
@@ -196,6 +197,26 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_looked_at(tmp_path):
   assert report['training']['pairs'] == 1000
   table = as_table(report)
   assert 'valid: cannot be used: ' in table and 'from 1,000 training pairs' in table
+
+
+def test_a_set_that_turns_out_to_be_no_text_is_named_and_left_out(tmp_path, monkeypatch):
+  write_all(tmp_path)
+  read = audit_module.open_corpus
+
+  class Torn(list):
+    name, notes = 'torn', ()
+
+    def __getitem__(self, index):
+      raise UserError('torn must be UTF-8; example 3 is not')
+
+  monkeypatch.setattr(audit_module, 'open_corpus', lambda config, split, **options: (
+      Torn([1] * 5) if split == 'torn' else read(config, split, **options)))
+  report = audit(config_of(tmp_path, train=('torn', 'train'), test='torn'))
+  assert 'example 3 is not' in report['vocabulary']['error']
+  for name in ('train/torn', 'test'):
+    assert report['corpora'][name] == {'error': 'torn must be UTF-8; example 3 is not'}
+  assert report['training']['pairs'] == 1000 and list(report['overlap']) == ['valid']
+  assert 'test: cannot be used: torn must be UTF-8' in as_table(report)
 
 
 def test_text_without_a_vocabulary_is_looked_at_without(tmp_path):

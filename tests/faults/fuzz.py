@@ -1,6 +1,6 @@
 """Hands the door of the configs, and the input of eval.py, what no one would think of.
 
-  python tests/faults/fuzz.py [--examples=20000]
+  python -m tests.faults.fuzz [--examples=20000]
 
 A config, every key of which may be of any type and value, is a `Config`, which its own dict gives
 again, or ends in one line. A file of random bytes, whole or torn UTF-8, is read into lines of which

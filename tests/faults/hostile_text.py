@@ -1,6 +1,6 @@
 r"""Trains and evaluates on text that nobody wants, by the two commands, one kind after the other.
 
-  python tests/faults/hostile_text.py [--only=NAME]
+  python -m tests.faults.hostile_text [--only=NAME]
 
 Of every kind a file of 40 sound pairs is made hostile, for training, validation and test alike. A
 tiny model takes two updates on it, and eval.py translates the test, from a file with references and

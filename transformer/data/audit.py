@@ -99,8 +99,12 @@ def audit(config: DataConfig, vocabulary_file: str | None = None,
   looks: dict[str, Look] = {}
   for name, corpus in corpora.items():
     logging.info('looking at %s, %s pairs', name, f'{len(corpus):,}')
-    found = look(corpus, (config.source_language, config.target_language), vocabulary,
-                 config.max_length, config.max_length_ratio, examples)
+    try:
+      found = look(corpus, (config.source_language, config.target_language), vocabulary,
+                   config.max_length, config.max_length_ratio, examples)
+    except UserError as error:  # A set may turn out only now to hold what is no text.
+      about[name] = {'error': str(error)}
+      continue
     looks[name] = found
     lines = getattr(corpus, 'lines', (len(corpus),) * 2)
     about[name] = {
@@ -108,6 +112,7 @@ def audit(config: DataConfig, vocabulary_file: str | None = None,
         'notes': list(corpus.notes), 'pairs': found.pairs,
         'sides': [dataclasses.asdict(side) for side in found.sides],
         'findings': [dataclasses.asdict(finding) for finding in found.findings]}
+  train = {name: corpus for name, corpus in train.items() if name in looks}
   through = _Through(train, looks, examples)
   overlap = {name: [dataclasses.asdict(finding) for finding in
                     through.overlap(corpora[name], looks[name])]
