@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 
 from absl import flags, logging
-from ml_collections import config_flags
 
 from transformer import command_line, files
 from transformer.config import Config, flatten
@@ -20,7 +19,7 @@ from transformer.errors import UserError
 from transformer.startup import be_reproducible
 from transformer.training import run_directory
 
-_CONFIG = config_flags.DEFINE_config_file('config', None, 'The config file.')
+_CONFIG = command_line.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _PROFILE = flags.DEFINE_string('profile', None, 'FROM:TO traces the steps FROM to TO, both '
                                'included, for TensorBoard and Perfetto.')

@@ -36,7 +36,7 @@ from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.training import run_directory
 
-_CONFIG = config_flags.DEFINE_config_file('config', None, 'The config file: data and training.')
+_CONFIG = command_line.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the table and of its runs.')
 _ROWS = flags.DEFINE_list('rows', None, 'The rows to train, such as base,A1,E; default: all.')
 _SCALE = flags.DEFINE_integer('scale', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.')

@@ -1,6 +1,7 @@
 """How the commands start, and how they end when a person made a mistake."""
 
 import atexit
+import functools
 import gc
 import os
 import re
@@ -66,8 +67,9 @@ def run(main: Callable[[Sequence[str]], None]):
   app.run(guarded, flags_parser=_parse)
 
 
+@functools.cache
 def define_config() -> flags.FlagHolder:
-  """Defines `--config` and, once it is given, a flag for each of its keys."""
+  """Defines `--config` and, once it is given, a flag for each of its keys; the same for all."""
   from ml_collections import config_flags  # Not every command has a config.
   return config_flags.DEFINE_config_file('config', None, 'The config file.')
 
