@@ -4,8 +4,8 @@
 
 A config, every key of which may be of any type and value, is a `Config`, which its own dict gives
 again, or ends in one line. A file of random bytes, whole or torn UTF-8, is read into lines of which
-every one has a translation of one line, or ends in one line that names the file. About five minutes
-on two cores, most of them for translations.
+every one has a translation of one line, or ends in one line that names the file. With 8,000
+examples, a minute of one core.
 """
 
 import argparse
