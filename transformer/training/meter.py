@@ -5,6 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+# What differs between two runs that are otherwise the same bit for bit: what a clock measures.
+WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
+
 
 class Meter:
   """Sums of what steps report, since the last line of metrics.

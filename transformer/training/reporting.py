@@ -1,16 +1,23 @@
 """What a run tells: a progress bar and log lines to people, JSONL and TensorBoard to machines."""
 
+import contextlib
+import errno
 import json
 import math
 import os
 import sys
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from absl import logging
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
 from tqdm import tqdm
 
+METRICS = 'metrics.jsonl'
 TENSORBOARD = 'tensorboard'
 
 
@@ -20,20 +27,25 @@ class Reporter:
   The JSONL file has one object a line with its `step`; evaluations have lines of
   their own. What was written after the checkpoint that a run resumes from is cut
   off, since it will be written again.
+
+  Once the files are open, a full disk or the like does not end a run: what does not
+  fit into `metrics.jsonl` is kept in memory, tried again with every line, and saved
+  in checkpoints until it is written.
   """
 
-  def __init__(self, workdir: str | os.PathLike, step: int, steps: int):
+  def __init__(self, workdir: str | os.PathLike, step: int, steps: int, *, evaluated: bool = True,
+               unwritten: Collection[str] = ()):
     """Opens the files.
 
     Args:
       workdir: the run's directory.
       step: updates already made.
       steps: updates in the run.
+      evaluated: whether an evaluation after `step` is a part of what was saved.
+      unwritten: lines that the checkpoint kept, for they could not be written.
     """
-    path = Path(workdir) / 'metrics.jsonl'
-    _cut_after(path, step)
-    self._metrics = path.open('a', encoding='utf-8')
-    self._tensorboard = SummaryWriter(str(Path(workdir) / TENSORBOARD), purge_step=step + 1)
+    self._metrics = _Lines(Path(workdir) / METRICS, step, evaluated, unwritten, self.warn)
+    self._tensorboard = _Events(Path(workdir) / TENSORBOARD, step + 1, self.warn)
     self._bar = tqdm(total=steps, initial=step, unit='step', disable=not sys.stderr.isatty(),
                      dynamic_ncols=True, file=sys.stderr, smoothing=0.05)
     self._shown: dict[str, str] = {}
@@ -53,10 +65,7 @@ class Reporter:
     # JSON has no NaN and no infinity.
     numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}
     self._metrics.write(json.dumps({'step': step, **numbers}) + '\n')
-    self._metrics.flush()
-    for name, value in values.items():
-      self._tensorboard.add_scalar(name, value, step)
-    self._tensorboard.flush()
+    self._tensorboard.write(step, values)
     self._shown.update(shown)
     self._bar.set_postfix(self._shown)
     if self._bar.disable:
@@ -70,6 +79,15 @@ class Reporter:
     else:
       self._bar.write(message, file=sys.stderr)
 
+  def warn(self, message: str):
+    """Tells people of a fault that the run survives."""
+    with tqdm.external_write_mode(file=sys.stderr):
+      logging.warning('%s', message)
+
+  def unwritten(self) -> list[str]:
+    """The lines of metrics that could not be written so far."""
+    return [line.decode() for line in self._metrics.pending]
+
   def close(self):
     """Closes the files and leaves the bar as it stands."""
     self._bar.close()
@@ -77,17 +95,97 @@ class Reporter:
     self._tensorboard.close()
 
 
-def _cut_after(path: Path, step: int):
-  """Truncates a JSONL file before its first line of a later step, or that is torn."""
-  if not path.exists():
-    return
-  kept = 0
-  with path.open('rb') as lines:
-    for line in lines:
-      try:
-        if not line.endswith(b'\n') or json.loads(line)['step'] > step:
+class _Lines:
+  """A JSONL file that only ever holds whole lines, and the lines that wait to be in it."""
+
+  def __init__(self, path: Path, step: int, evaluated: bool, unwritten: Collection[str],
+               warn: Callable[[str], None]):
+    self._path, self._warn, self._warned = path, warn, False
+    self.pending = [line.encode() for line in unwritten]
+    self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    self._size = self._cut_after(step, evaluated)
+    self._append()
+
+  def write(self, line: str):
+    self.pending.append(line.encode())
+    self._append()
+
+  def close(self):
+    self._append()
+    os.close(self._file)
+
+  def _cut_after(self, step: int, evaluated: bool) -> int:
+    """Cuts off what comes after a step, or its evaluation, or is torn; returns the size left."""
+    size = 0
+    with self._path.open('rb') as lines:
+      for line in lines:
+        try:
+          row = json.loads(line)
+          if not line.endswith(b'\n') or row['step'] > step or (
+              not evaluated and row['step'] == step and 'valid/loss' in row):
+            break
+        except (ValueError, KeyError, TypeError):
           break
-      except (ValueError, KeyError, TypeError):
-        break
-      kept += len(line)
-  os.truncate(path, kept)
+        size += len(line)
+        if line in self.pending:  # It was written after the checkpoint that kept it.
+          self.pending.remove(line)
+    os.ftruncate(self._file, size)
+    return size
+
+  def _append(self):
+    """Writes what is pending; of a line that does not fit, nothing stays in the file."""
+    try:
+      while self.pending:
+        os.ftruncate(self._file, self._size)
+        if os.write(self._file, self.pending[0]) < len(self.pending[0]):
+          raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._size += len(self.pending.pop(0))
+      self._warned = False
+    except OSError as error:
+      with contextlib.suppress(OSError):
+        os.ftruncate(self._file, self._size)
+      if not self._warned:
+        self._warn(f'{self._path} cannot be written: {error.strerror}; the run goes on, and keeps '
+                   f'its lines, in checkpoints too, until they can be')
+      self._warned = True
+
+
+class _Events:
+  """A file for TensorBoard, which ends where it cannot be written any more."""
+
+  def __init__(self, folder: Path, step: int, warn: Callable[[str], None]):
+    self._folder, self._warn, self._writer = folder, warn, None
+    with self._surviving():
+      folder.mkdir(exist_ok=True)
+      self._writer = EventsWriter(str(folder / 'events'), f'.{os.getpid()}')
+      # What an earlier process wrote from this step on is not shown.
+      self._add(step, session_log=SessionLog(status=SessionLog.START))
+      self._writer.flush()
+
+  def write(self, step: int, values: dict[str, float]):
+    if self._writer:
+      with self._surviving():
+        for name, value in values.items():
+          self._add(step, summary=scalar(name, value))
+        self._writer.flush()
+
+  def close(self):
+    if self._writer:
+      with self._surviving():
+        self._writer.close()
+
+  def _add(self, step: int, **content):
+    self._writer.write_event(Event(wall_time=time.time(), step=step, **content))
+
+  @contextlib.contextmanager
+  def _surviving(self):
+    """Takes the writer away when it fails."""
+    try:
+      yield
+    except OSError as error:
+      writer, self._writer = self._writer, None
+      with contextlib.suppress(OSError):
+        if writer:
+          writer.close()
+      self._warn(f'{self._folder} cannot be written: {error.strerror}; TensorBoard goes without '
+                 f'until the next start, and {METRICS} has everything')
