@@ -2,8 +2,9 @@
 
   python train.py --config=configs/NAME.py --workdir=DIR [--config.group.key=value …]
 
-A directory that holds a run is resumed. The keys, what they mean and their
-defaults are in transformer/*/config.py.
+A directory that holds a run is resumed. A run that a signal stops saves where it
+is and exits with status 75; the same command goes on from there. The keys, what
+they mean and their defaults are in transformer/*/config.py.
 """
 
 import dataclasses
@@ -13,11 +14,12 @@ from pathlib import Path
 
 from absl import flags, logging
 
-from transformer import command_line, files
+from transformer import command_line
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.startup import be_reproducible
 from transformer.training import run_directory
+from transformer.training.preemption import Signals
 
 _CONFIG = command_line.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
@@ -40,8 +42,9 @@ def main(_):
   if config.train.reproducible:
     be_reproducible(os.environ)
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.training_run import train_run
-  train_run(config, workdir, profile)
+  with Signals(config.train.grace_seconds) as signals:
+    from transformer.training_run import train_run
+    train_run(config, workdir, profile, signals)
 
 
 def _window(text: str, steps: int) -> tuple[int, int]:
@@ -69,7 +72,7 @@ def _check_workdir(workdir: Path, config: Config) -> Config:
       config = dataclasses.replace(config, train=dataclasses.replace(config.train,
                                                                      tokens_per_batch=found))
     run_directory.check_same_run(workdir, flatten(old.to_dict()), flatten(config.to_dict()))
-  elif workdir.exists() and not all(map(files.is_unfinished, workdir.iterdir())):
+  elif workdir.exists() and not run_directory.holds_nothing(workdir):
     raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
   return config
 

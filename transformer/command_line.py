@@ -13,8 +13,9 @@ from absl import app, flags, logging
 
 from transformer import host_memory
 from transformer.config import check_name
-from transformer.errors import UserError
+from transformer.errors import Preempted, UserError
 from transformer.startup import keep_compiled_programs
+from transformer.training.preemption import EXIT_STATUS
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Checked before ml_collections meets them, whose errors for unknown names are many.
@@ -29,7 +30,7 @@ def run(main: Callable[[Sequence[str]], None]):
   def leave():
     """Ends a process that is done, where Python would spend half a second on tidying up."""
     if done:
-      os._exit(0)
+      os._exit(done[0])
 
   def guarded(argv):
     logging.set_verbosity(logging.INFO)
@@ -42,9 +43,13 @@ def run(main: Callable[[Sequence[str]], None]):
       main(argv)
       sys.stdout.flush()
       sys.stderr.flush()
-      done.append(True)
+      done.append(0)
     except UserError as error:
       sys.exit(f'error: {error}')
+    except Preempted as stop:
+      print(stop, file=sys.stderr, flush=True)
+      done.append(EXIT_STATUS)
+      sys.exit(EXIT_STATUS)
     except KeyboardInterrupt:
       print('interrupted', file=sys.stderr)
       sys.exit(130)
@@ -123,7 +128,8 @@ def _in_one_line(error: Exception) -> str:
 
 def _is_ours_or_urgent(record) -> bool:
   """Keeps libraries, which tell much about checkpoints and devices, to their warnings."""
-  if record.levelno >= 30:
-    return True
   path = os.path.abspath(record.pathname)
+  if record.levelno >= 30:
+    # Orbax logs the traceback of an error that it raises as well, which ends in a line of ours.
+    return not (record.exc_info and f'{os.sep}orbax{os.sep}' in path)
   return path.startswith(_ROOT) and 'site-packages' not in path

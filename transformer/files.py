@@ -32,22 +32,31 @@ def write(path: str | os.PathLike, content: bytes):
   same file is removed.
 
   Raises:
-    OSError: it cannot be written; it is as it was.
+    UserError: it cannot be written; it is as it was.
   """
   path = Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  for left in path.parent.glob(f'{_literal(path.name)}.*.tmp'):
-    if _is_of_the_dead(left.name):
-      left.unlink(missing_ok=True)
-  unfinished = path.with_name(f'{path.name}.{_host()}.{os.getpid()}.{uuid.uuid4().hex}.tmp')
+  unfinished = unfinished_name(path)
   try:
-    with unfinished.open('wb') as file:
-      file.write(content)
-      flush(file)
-    os.replace(unfinished, path)
-  finally:
-    unfinished.unlink(missing_ok=True)
-  flush_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f'{_literal(path.name)}.*.tmp'):
+      if _is_of_the_dead(left.name):
+        left.unlink(missing_ok=True)
+    try:
+      with unfinished.open('wb') as file:
+        file.write(content)
+        flush(file)
+      os.replace(unfinished, path)
+    finally:
+      unfinished.unlink(missing_ok=True)
+    flush_folder(path.parent)
+  except OSError as error:
+    raise UserError(f'{path} cannot be written: {error.strerror or error}; make room, or give '
+                    f'leave to write there, then start again') from error
+
+
+def unfinished_name(path: Path) -> Path:
+  """A name beside a file that no other process, or thread, takes for what is not finished."""
+  return path.with_name(f'{path.name}.{_host()}.{os.getpid()}.{uuid.uuid4().hex}.tmp')
 
 
 def is_unfinished(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """A run in training: its text, vocabulary, model and directory, wired to the loop."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import jax
 from absl import logging
 
 from transformer import files
-from transformer.config import Config
+from transformer.config import Config, flatten
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -19,22 +20,28 @@ from transformer.model.transformer import Transformer
 from transformer.run import Run, load_run
 from transformer.training import run_directory
 from transformer.training.checkpoints import Checkpoints
+from transformer.training.lock import RunLock
 from transformer.training.loop import train
 from transformer.training.mesh import make_mesh
+from transformer.training.preemption import Signals
 from transformer.training.preflight import preflight
 from transformer.training.step import init_params
 
 
-def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None):
+def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
+              signals: Signals | None = None):
   """Trains what `config` says, in a directory that holds nothing, or a run of this config.
 
   Args:
     config: the run's settings.
     workdir: the run's directory.
     profile: the first and the last step to trace, or None.
+    signals: what may ask to stop; None never does.
 
   Raises:
-    UserError: the config does not fit the devices, the text or what `workdir` holds.
+    UserError: the config does not fit the devices, the text or what `workdir` holds,
+      or another run is in there.
+    Preempted: a signal asked to stop.
   """
   # What depends on the devices is refused before anything is read or written.
   if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
@@ -42,7 +49,13 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
                     f'{jax.default_backend()} here; set --config.model.attention=reference')
   rows = config.train.tokens_per_batch // config.data.max_length
   make_mesh(config.mesh, rows // config.optimizer.accumulate)
+  # One lock a job, whatever its number of processes.
+  with RunLock(workdir) if jax.process_index() == 0 else contextlib.nullcontext():
+    _train(config, workdir, profile, signals)
 
+
+def _train(config: Config, workdir: Path, profile, signals):
+  """Does what `train_run` says, in a directory that no other run is in."""
   corpora = open_corpora(config.data)
   # Read only where the vocabulary, or the first parameters, are still to come from it.
   origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from
@@ -79,7 +92,8 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
     return corpus_bleu(translations, [references], config.decode.bleu_tokenize).score
 
   outcome = train(config, model, encoded.batches, encoded.valid_batches, score, workdir,
-                  origin and (lambda: origin().params), profile, vocabulary.decode, programs)
+                  origin and (lambda: origin().params), profile, vocabulary.decode, programs,
+                  signals)
   if outcome.resumed_from == outcome.step:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
@@ -127,15 +141,19 @@ def _vocabulary(workdir: Path, config: Config, corpora,
 def _describe(workdir: Path, config: Config, model: Transformer, vocabulary: Vocabulary,
               fingerprints, counts):
   """Writes what makes the directory a run; on resuming, checks that the data is the same."""
+  # Once more, since the directory may have become another run's before the lock was taken.
+  old = run_directory.read_config(workdir)
+  changes = {} if old is None else run_directory.check_same_run(
+      workdir, flatten(Config.from_dict(old).to_dict()), flatten(config.to_dict()))
   resumed = run_directory.has_begun(workdir)
   if resumed:
     run_directory.check_same_data(workdir, fingerprints)
+    # Before the config, lest a change be made and not be noted.
+    run_directory.add_session(workdir, config.train.reproducible, changes)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   if not (resumed and (workdir / run_directory.VOCABULARY).exists()):
     vocabulary.save(workdir / run_directory.VOCABULARY)
-  if resumed:
-    run_directory.add_session(workdir, config.train.reproducible)
-  else:
+  if not resumed:
     parameters = sum(leaf.size for leaf in jax.tree.leaves(_shapes(model)))
     files.write_sealed(workdir / run_directory.RUN,
                        run_directory.describe(fingerprints, counts, parameters,

@@ -208,9 +208,8 @@ def _remembered(record: Path, file: BinaryIO, name: str) -> _Survey:
     try:
       files.write(record, json.dumps({'format': [_FORMAT, _EVERY], 'file': state,
                                       'crc32': _checksum(fields), 'survey': fields}).encode())
-    except OSError as error:
-      logging.warning('%s is read whole at every start: %s cannot be written (%s)', name, record,
-                      error.strerror or error)
+    except UserError as error:
+      logging.warning('%s is read whole at every start: %s', name, error)
   return survey
 
 

@@ -1,7 +1,9 @@
 """Checkpoints of a run; the one file that knows Orbax."""
 
 import asyncio
+import contextlib
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,11 +23,22 @@ from transformer.training.step import TrainState
 PARAMS, AVERAGE, SKIPS = 'params', 'average', 'skips'
 # How a folder is named that is complete but not yet sealed, and one that is damaged.
 _UNSEALED, _DAMAGED = '.unsealed', '.damaged'
+# Where a checkpoint is moved before it is deleted, file by file, since a process that is
+# killed in the middle of that would leave a part of one.
+_REMOVED = 'removed'
 
 
 def best_evaluation(evaluations: Sequence[dict[str, float]]) -> dict[str, float] | None:
   """The evaluation with the best validation BLEU, the first of equals; None if there is none."""
   return max(evaluations, key=lambda each: each['valid/bleu'], default=None)
+
+
+def _reason(error: Exception) -> str:
+  """Why something could not be written, out of the story that TensorStore or Orbax tells."""
+  told = re.search(r'OS error \d+: ([^\]\n]+)', str(error))
+  if told:
+    return told[1]
+  return getattr(error, 'strerror', None) or f'{type(error).__name__}: {error}'.splitlines()[0]
 
 
 class _KeepBest:
@@ -42,11 +55,27 @@ class _KeepBest:
 
   def should_preserve(self, checkpoints, *, context):
     del context
-    steps = [each.step for each in checkpoints]
+    return self.keeps([each.step for each in checkpoints])
+
+  def keeps(self, steps: Sequence[int]) -> list[bool]:
+    """Of each step whether it is the best now, or was when the oldest of the latest was saved."""
     oldest = sorted(steps)[-self._latest:][0] if steps else 0
     before = [each for each in self.evaluations if each['step'] <= oldest]
     kept = [best_evaluation(evaluations) for evaluations in (self.evaluations, before)]
     return [any(each and each['step'] == step for each in kept) for step in steps]
+
+
+def _move_aside(folder: Path, damage: str, step: int):
+  """Gives a damaged folder another name, and says that the run goes on from `step`."""
+  aside = folder.with_name(folder.name + _DAMAGED)
+  number = 1
+  while aside.exists():
+    number += 1
+    aside = folder.with_name(f'{folder.name}{_DAMAGED}.{number}')
+  os.rename(folder, aside)
+  flush_folder(folder.parent)
+  logging.warning('%s is damaged: %s; it is moved to %s, which may be removed, and the run '
+                  'goes on from step %d', folder, damage, aside.name, step)
 
 
 class _SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
@@ -93,6 +122,7 @@ class Checkpoints:
       read_only: for those who only look: nothing is made or cleaned up.
     """
     self._directory = Path(directory).absolute()
+    self._keep = keep
     self._best = _KeepBest(keep)
     self._whole: set[int] = set()
     if not read_only:
@@ -101,7 +131,7 @@ class Checkpoints:
     policies = ocp.checkpoint_managers
     self._manager = ocp.CheckpointManager(self._directory, options=ocp.CheckpointManagerOptions(
         create=not read_only, cleanup_tmp_directories=not read_only,
-        temporary_path_class=_SealedPath,
+        temporary_path_class=_SealedPath, todelete_subdir=_REMOVED,
         lightweight_initialize=True,  # It would read of every checkpoint before it is checked.
         preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), self._best])))
 
@@ -149,17 +179,8 @@ class Checkpoints:
                         f'restore one from a copy, or train anew in another --workdir')
       return None
     for each, found in damaged.items():
-      folder = self._directory / str(each)
-      aside = folder.with_name(folder.name + _DAMAGED)
-      number = 1
-      while aside.exists():
-        number += 1
-        aside = folder.with_name(f'{folder.name}{_DAMAGED}.{number}')
-      os.rename(folder, aside)
-      logging.warning('%s is damaged: %s; it is moved to %s, which may be removed, and the run '
-                      'goes on from step %d', folder, found, aside.name, step)
+      _move_aside(self._directory / str(each), found, step)
     if damaged:
-      flush_folder(self._directory)
       self._manager.reload()
     return step
 
@@ -195,14 +216,19 @@ class Checkpoints:
       state: what to save, at its own step.
       history: JSON data to keep with it; its `evaluations`, which have their
         `step` and `valid/bleu`, decide which checkpoint is kept as the best.
+
+    Raises:
+      UserError: this one, or the one before, cannot be written.
     """
+    self.wait()
     self._best.evaluations = list(history['evaluations'])
     rest = {'step': state.step, 'optimizer': state.optimizer}
     items = {PARAMS: state.params, AVERAGE: state.average, SKIPS: state.skips, 'rest': rest}
-    self._manager.save(int(state.step), args=ocp.args.Composite(
-        history=ocp.args.JsonSave(history), **{
-            name: ocp.args.StandardSave(item) for name, item in items.items()
-            if item is not None}))
+    with self._writing(int(state.step)):
+      self._manager.save(int(state.step), args=ocp.args.Composite(
+          history=ocp.args.JsonSave(history), **{
+              name: ocp.args.StandardSave(item) for name, item in items.items()
+              if item is not None}))
 
   def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
     """Reads a whole checkpoint.
@@ -270,7 +296,103 @@ class Checkpoints:
                       f'or choose another checkpoint')
     self._whole.add(step)
 
+  def prune(self, history: dict[str, Any]):
+    """Removes what a process that was killed did not get to remove; `history` is the latest's."""
+    self._best.evaluations = list(history['evaluations'])
+    steps = self.steps()
+    for step, best in list(zip(steps, self._best.keeps(steps), strict=True))[:-self._keep]:
+      if not best:
+        self._manager.delete(step)
+    self._sweep()
+
+  def wait(self):
+    """Waits until everything is written.
+
+    Raises:
+      UserError: a checkpoint cannot be written.
+    """
+    with self._writing(self._manager.latest_step()):
+      self._manager.wait_until_finished()
+    self._sweep()
+
+  @contextlib.contextmanager
+  def _writing(self, step: int | None):
+    """Says in one line that a checkpoint cannot be written."""
+    try:
+      yield
+    except Exception as error:  # Orbax and what lies under it raise whatever they met.
+      raise UserError(
+          f'the checkpoint of step {step} cannot be written to {self._directory}: '
+          f'{_reason(error)}; make room or give leave to write there, then start again, and the '
+          f'run goes on from the checkpoint before') from error
+
+  def _sweep(self):
+    """Deletes what was moved away to be deleted."""
+    shutil.rmtree(self._directory / _REMOVED, ignore_errors=True)
+
   def close(self):
-    """Waits until everything is written."""
-    self._manager.wait_until_finished()
-    self._manager.close()
+    """Waits until everything is written.
+
+    Raises:
+      UserError: a checkpoint cannot be written.
+    """
+    try:
+      self.wait()
+    finally:
+      self._manager.close()
+
+
+class SignalCheckpoint:
+  """What a run saves because a signal asks it to stop; there is one at most.
+
+  It lies in a directory of its own, so that it counts neither towards those that are
+  kept, nor as the best, nor in an average, and whoever reads a run does not see it.
+  """
+
+  def __init__(self, directory: str | os.PathLike):
+    """Names the directory; it is made when there is something to save."""
+    self._directory = Path(directory)
+
+  def step(self) -> int | None:
+    """The step that it was saved at, or None if there is none."""
+    if not self._directory.is_dir():
+      return None
+    with contextlib.closing(Checkpoints(self._directory, read_only=True)) as checkpoints:
+      return max(checkpoints.steps(), default=None)
+
+  def fall_back(self, before: int | None) -> int | None:
+    """`step`, or None if that is damaged, and moved aside.
+
+    Args:
+      before: the step to go on from if it is damaged; None if there is none.
+
+    Raises:
+      UserError: it is damaged, and there is none to go on from.
+    """
+    step = self.step()
+    found = None if step is None else digests.damage(self._directory / str(step), step)
+    if found is None:
+      return step
+    if before is None:
+      raise UserError(f'{self._directory / str(step)} is damaged: {found}; there is no other '
+                      f'checkpoint; restore it from a copy, or train anew in another --workdir')
+    _move_aside(self._directory, found, before)
+    return None
+
+  def save(self, state: TrainState, history: dict[str, Any]):
+    """Saves, and waits until that is done.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    with contextlib.closing(Checkpoints(self._directory)) as checkpoints:
+      checkpoints.save(state, history)
+
+  def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
+    """Does what `Checkpoints.restore` does."""
+    with contextlib.closing(Checkpoints(self._directory, read_only=True)) as checkpoints:
+      return checkpoints.restore(max(checkpoints.steps()), like)
+
+  def remove(self):
+    """Removes it, once a later checkpoint is complete."""
+    shutil.rmtree(self._directory, ignore_errors=True)

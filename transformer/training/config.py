@@ -84,6 +84,9 @@ class TrainConfig:
       are counted. One more stops the run; 0 stops it at the first.
     fit_memory: where `tokens_per_batch` does not fit into the memory of the devices,
       take the largest that does, which the run then keeps, also where there is more.
+    grace_seconds: the time from a signal that asks the run to stop to when its
+      process has ended, saved or not; a little less than whoever sends the signal
+      waits before it kills.
     reproducible: on a GPU, keep to kernels that give the same bits every time,
       which are slower; on a CPU all of them do.
   """
@@ -101,6 +104,7 @@ class TrainConfig:
   init_from: str = ''
   skip_nonfinite: int = 0
   fit_memory: bool = False
+  grace_seconds: float = 25.0
   reproducible: bool = False
 
   def __post_init__(self):
@@ -118,6 +122,9 @@ class TrainConfig:
     for name in ('patience', 'skip_nonfinite'):
       if getattr(self, name) < 0:
         raise UserError(f'train.{name} must be at least 0; got {getattr(self, name)}')
+    if not 0.0 < self.grace_seconds < float('inf'):
+      raise UserError(f'train.grace_seconds must be above 0 and finite; '
+                      f'got {self.grace_seconds}')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Training from the first step, or the last checkpoint, to the end."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -8,16 +9,18 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from transformer.data.batch import Batch
+from transformer.errors import Preempted
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
-from transformer.training.checkpoints import Checkpoints, best_evaluation
+from transformer.training.checkpoints import Checkpoints, SignalCheckpoint, best_evaluation
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.meter import Meter, perplexity
 from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.preemption import Signals
 from transformer.training.programs import Programs, compile_programs, first_state, state_like
 from transformer.training.reporting import TENSORBOARD, Reporter
-from transformer.training.run_directory import CHECKPOINTS
+from transformer.training.run_directory import CHECKPOINTS, INTERRUPTED
 from transformer.training.step import TrainState, init_params
 from transformer.training.tracing import Tracer
 from transformer.training.watch import Watch
@@ -62,7 +65,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           workdir: str | os.PathLike, initial_params: Callable[[], Any] | None = None,
           profile: tuple[int, int] | None = None,
           decode: Callable[[Sequence[int]], str] | None = None,
-          programs: Programs | None = None) -> Outcome:
+          programs: Programs | None = None, signals: Signals | None = None) -> Outcome:
   """Trains until `train.steps`, or until patience runs out, from where `workdir` left off.
 
   Args:
@@ -78,14 +81,18 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     decode: gives the text of token ids, for a batch that is written down; None
       writes the ids alone.
     programs: the update and the evaluation, if they are compiled already.
+    signals: what may ask to stop; None never does.
 
   Returns:
     How it ended.
 
   Raises:
-    UserError: the mesh fits neither the devices nor the batch, or the loss is no
-      longer a number, for more updates in a row than may be skipped.
+    UserError: the mesh fits neither the devices nor the batch, the loss is no
+      longer a number, for more updates in a row than may be skipped, or a checkpoint
+      cannot be written.
+    Preempted: a signal asked to stop; the last step is saved.
   """
+  signals = signals or Signals()
   config = settings.train
   rows, length = valid_batches[0].target_tokens.shape
   mesh = make_mesh(settings.mesh, rows // settings.optimizer.accumulate)
@@ -93,16 +100,25 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   optimizer = make_optimizer(settings.optimizer, schedule)
   like = state_like(settings, model, mesh) if programs is None else programs.state
   checkpoints = Checkpoints(Path(workdir) / CHECKPOINTS, keep=config.keep)
-  state, history, resumed_from = _start(settings, model, optimizer, checkpoints, like,
+  interrupted = SignalCheckpoint(Path(workdir) / INTERRUPTED)
+  state, history, resumed_from = _start(settings, model, optimizer, checkpoints, interrupted, like,
                                         initial_params)
   start = int(state.step)
   out_of_patience = _out_of_patience(history['evaluations'], config.patience)
   stop = start if out_of_patience else config.steps
-  if programs is None and start < stop:
+
+  def due(step, every):
+    return step == config.steps or step % every == 0
+
+  # A signal may have come before, or during, the evaluation of the step that it saved.
+  owed = interrupted.step() == start and due(start, config.eval_every) and all(
+      each['step'] != start for each in history['evaluations'])
+  if programs is None and (owed or start < stop):
     programs = compile_programs(settings, model, like, mesh,
                                 (rows, valid_batches[0].source_tokens.shape[1], length))
 
-  reporter = Reporter(workdir, start, config.steps)
+  reporter = Reporter(workdir, start, config.steps, evaluated=not owed,
+                      unwritten=history.pop('unwritten', ()))
   tracer = Tracer(Path(workdir) / TENSORBOARD, profile, reporter.say)
   meter = Meter(history['meter'], rows * length,
                 _utilisation(model, mesh.size, passes=2 if config.r_drop else 1))
@@ -127,52 +143,87 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
                                     'tokens/s': f'{values["tokens_per_second"]:,.0f}'})
     reporter.advance(step)
 
+  def to_keep():
+    """What is saved beside the state."""
+    unwritten = reporter.unwritten()
+    return {**history, 'meter': meter.sums, 'window': watch.window,
+            **({'unwritten': unwritten} if unwritten else {})}
+
   try:
+    signals.hold()
     pending = None
     ahead = batches.iterate(start, stop) if start < stop else ()
-    for step, batch in enumerate(meter.watch(ahead), start + 1):
-      state, metrics = tracer.run(step, programs.train_step, state, batch)
+    steps = enumerate(meter.watch(ahead), start + 1)
+    for step, batch in itertools.chain([(start, None)] if owed else [], steps):
+      if batch is not None:
+        state, metrics = tracer.run(step, programs.train_step, state, batch)
+        if pending:
+          settle(*pending)
+        pending = (step, batch, metrics)
+      evaluate, save = due(step, config.eval_every), due(step, config.checkpoint_every)
+      if not (evaluate or save or signals.requested):
+        continue
       if pending:
         settle(*pending)
-      pending = (step, batch, metrics)
-      last = step == config.steps
-      evaluate = last or step % config.eval_every == 0
-      if not (evaluate or step % config.checkpoint_every == 0):
-        continue
-      settle(*pending)
       pending = None
       improved = False
       if evaluate:
-        values = _evaluate(programs.eval_step, score, state.best_params, valid_batches)
+        try:
+          values = signals.interruptible(_evaluate, programs.eval_step, score, state.best_params,
+                                         valid_batches)
+        except Preempted:
+          _stop(step, state, to_keep(), interrupted, signals)
         bleu = values['valid/bleu']
         improved = all(bleu > each['valid/bleu'] for each in history['evaluations'])
         history['evaluations'].append({'step': step, **values})
         out_of_patience = _out_of_patience(history['evaluations'], config.patience)
         reporter.write(step, values, {'valid loss': f'{values["valid/loss"]:.3f}',
                                       'valid BLEU': f'{bleu:.2f}' + ' (best)' * improved})
-      if last or improved or out_of_patience or step % config.checkpoint_every == 0:
-        checkpoints.save(state, {**history, 'meter': meter.sums, 'window': watch.window})
-      if out_of_patience:
+      save = save or improved or out_of_patience
+      if save:
+        checkpoints.save(state, to_keep())
+        if interrupted.step() is not None:
+          checkpoints.wait()
+          interrupted.remove()
+      if out_of_patience or step == config.steps:
         break
+      if signals.requested:
+        _stop(step, state, to_keep(), None if save else interrupted, signals)
       meter.restart_clock()
   finally:
-    checkpoints.close()
-    tracer.close()
-    reporter.close()
+    try:
+      checkpoints.close()
+    finally:
+      tracer.close()
+      reporter.close()
   best = best_evaluation(history['evaluations'])
   return Outcome(int(state.step), resumed_from, best and best['step'], best and best['valid/bleu'],
                  out_of_patience)
 
 
-def _start(settings, model, optimizer, checkpoints, like, initial_params):
+def _stop(step, state, history, interrupted, signals):
+  """Saves where the run is, unless that is saved already, and ends it."""
+  if interrupted is not None and interrupted.step() != step:
+    interrupted.save(state, history)
+  raise Preempted(f'stopped by {signals.requested} after step {step}, which is saved; the same '
+                  f'command goes on from there')
+
+
+def _start(settings, model, optimizer, checkpoints, interrupted, like, initial_params):
   """The state to go on from, its history, and the step of its checkpoint if it has one."""
   def new_state(params) -> TrainState:
     return first_state(settings, optimizer, params)
 
   sharding = jax.tree.map(lambda leaf: leaf.sharding, like)
+  latest, stopped_at = max(checkpoints.steps(), default=None), interrupted.step()
+  if stopped_at is not None and (latest is None or stopped_at > latest):
+    if interrupted.fall_back(latest) is not None:
+      return *interrupted.restore(like), stopped_at
   step = checkpoints.fall_back()
   if step is not None:
     state, history = checkpoints.restore(step, like)
+    checkpoints.prune(history)
+    interrupted.remove()
     return state, history, step
   if initial_params is None:
     state = jax.jit(lambda: new_state(init_params(model, settings.seed)),

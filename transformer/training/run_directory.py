@@ -12,17 +12,19 @@ from typing import Any
 
 from transformer import files
 from transformer.errors import UserError
+from transformer.training.lock import LOCK
 
-CONFIG, RUN, VOCABULARY, CHECKPOINTS, EVALUATIONS = (
-    'config.json', 'run.json', 'vocabulary.model', 'checkpoints', 'eval')
+CONFIG, RUN, VOCABULARY, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (
+    'config.json', 'run.json', 'vocabulary.model', 'checkpoints', 'interrupted', 'eval')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy',
              'sentencepiece', 'sacrebleu', 'tensorflow-datasets')
 # What may differ when a run is resumed: it changes how long the run goes on, what
 # it tells and where it runs, and no update that it makes.
-_MAY_DIFFER = ('data.dir', 'model.remat', 'train.steps', 'train.log_every', 'train.keep',
-               'train.patience', 'train.skip_nonfinite', 'train.fit_memory', 'decode.beam_size',
-               'decode.alpha', 'decode.batch_size', 'decode.sample', 'decode.temperature',
-               'decode.top_k', 'decode.top_p', 'mesh.data', 'mesh.fsdp', 'mesh.tensor')
+_MAY_DIFFER = ('data.dir', 'model.remat', 'train.steps', 'train.log_every', 'train.eval_every',
+               'train.checkpoint_every', 'train.keep', 'train.patience', 'train.skip_nonfinite',
+               'train.fit_memory', 'train.grace_seconds', 'decode.beam_size', 'decode.alpha',
+               'decode.batch_size', 'decode.sample', 'decode.temperature', 'decode.top_k',
+               'decode.top_p', 'mesh.data', 'mesh.fsdp', 'mesh.tensor')
 
 
 def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
@@ -35,13 +37,17 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
   return files.read_sealed(path, 'the run\'s config') if path.exists() else None
 
 
-def check_same_run(workdir: str | os.PathLike, old: Mapping[str, Any], new: Mapping[str, Any]):
+def check_same_run(workdir: str | os.PathLike, old: Mapping[str, Any],
+                   new: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
   """Refuses to go on with a run under settings that would make it another one.
 
   Args:
     workdir: the run's directory.
     old: the settings it began with, by dotted name.
     new: the settings it is now given, by dotted name.
+
+  Returns:
+    What differs and may, by dotted name: `from` and `to`.
 
   Raises:
     UserError: names every setting that differs and may not.
@@ -51,13 +57,14 @@ def check_same_run(workdir: str | os.PathLike, old: Mapping[str, Any], new: Mapp
     may_differ.discard('train.steps')
   if not new.get('train.skip_nonfinite'):
     may_differ.discard('train.skip_nonfinite')  # What was skipped must go on being counted.
-  differences = [
-      f'{name} was {old.get(name)!r}, is {new.get(name)!r}'
-      for name in sorted({*old, *new})
-      if name not in may_differ and old.get(name) != new.get(name)]
+  changes = {name: {'from': old.get(name), 'to': new.get(name)} for name in sorted({*old, *new})
+             if old.get(name) != new.get(name)}
+  differences = [f'{name} was {change["from"]!r}, is {change["to"]!r}'
+                 for name, change in changes.items() if name not in may_differ]
   if differences:
     raise UserError(f'{workdir} belongs to a run with another configuration: '
                     f'{"; ".join(differences)}; choose another --workdir, or the same settings')
+  return changes
 
 
 def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
@@ -114,7 +121,8 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
 
   Returns:
     JSON data: what `_session` says of this process, then parameters, data and
-    counts; `resumed` will hold a like account of each process that went on.
+    counts; `resumed` will hold a like account of each process that went on, and
+    which settings `changed` then.
   """
   return {
       **_session(reproducible),
@@ -125,11 +133,12 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
   }
 
 
-def add_session(workdir: str | os.PathLike, reproducible: bool):
-  """Notes in `run.json` that another process goes on with the run."""
+def add_session(workdir: str | os.PathLike, reproducible: bool,
+                changes: Mapping[str, Mapping[str, Any]]):
+  """Notes in `run.json` that another process goes on with the run, and with which changes."""
   path = Path(workdir) / RUN
   about = files.read_sealed(path, 'what is known of the run')
-  about['resumed'].append(_session(reproducible))
+  about['resumed'].append({**_session(reproducible), 'changed': dict(changes)})
   files.write_sealed(path, about)
 
 
@@ -150,6 +159,11 @@ def _session(reproducible: bool) -> dict[str, Any]:
       'reproducible': reproducible,
       'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
   }
+
+
+def holds_nothing(workdir: str | os.PathLike) -> bool:
+  """Whether a directory holds nothing but what a process leaves that is killed as it starts."""
+  return all(path.name == LOCK or files.is_unfinished(path) for path in Path(workdir).iterdir())
 
 
 def commit() -> str:
