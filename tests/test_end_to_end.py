@@ -14,9 +14,9 @@ import pytest
 
 from transformer.data.phrasebook import corpus as phrasebook
 from transformer.training.checkpoints import Checkpoints
+from transformer.training.meter import WALL_CLOCK
 
 ROOT = Path(__file__).parents[1]
-WALL_CLOCK = {'tokens_per_second', 'flops_utilisation', 'train/data_wait'}
 SETTINGS = {
     'data.vocabulary_size': 700, 'data.max_length': 32, 'data.source_language': 'en',
     'data.target_language': 'fr', 'model.num_layers': 1, 'model.model_dim': 16,

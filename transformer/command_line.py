@@ -64,6 +64,7 @@ def run(main: Callable[[Sequence[str]], None]):
                'optimizer.accumulate, in training; lower decode.batch_size or --beam_size in '
                'decoding')
 
+  sys.unraisablehook = _all_but_echoes
   host_memory.keep()
   atexit.register(leave)  # The first to be registered is the last to be called.
   # Importing and tracing make a million objects that stay, and looking through them
@@ -124,6 +125,12 @@ def _in_one_line(error: Exception) -> str:
   # A config that refuses its argument has said all that there is to say.
   _, ours, message = lines[-1].partition(f'{UserError.__module__}.{UserError.__qualname__}: ')
   return message if ours else ' '.join(dict.fromkeys((lines[0], lines[-1])))
+
+
+def _all_but_echoes(unraisable):
+  """Prints what no one can catch, but not what TensorStore's threads say after a failed write."""
+  if str(unraisable.exc_value) != 'Event loop is closed':
+    sys.__unraisablehook__(unraisable)
 
 
 def _is_ours_or_urgent(record) -> bool:

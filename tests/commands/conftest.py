@@ -15,17 +15,24 @@ ROOT = pathlib.Path(__file__).parents[2]
 # Imports a command and what it will import, and forks for every command line, since importing
 # JAX takes seconds.
 SERVER = """
-import importlib, json, os, sys, warnings
+import ctypes, importlib, json, os, sys, warnings
 import transformer.training_run
 warnings.simplefilter('ignore')  # JAX warns of forks; it has not started here.
 from transformer import command_line
 module = importlib.import_module(sys.argv[1])
 for line in sys.stdin:
-  arguments, out, err = json.loads(line)
+  arguments, out, err, user = json.loads(line)
   child = os.fork()
   if not child:
     for number, path in ((0, os.devnull), (1, out), (2, err)):
       os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+    if user is not None:
+      # May read all, as the interpreter may lie in root's home, and write what is the user's.
+      ctypes.CDLL(None).prctl(8, 1, 0, 0, 0)  # PR_SET_KEEPCAPS
+      os.setgid(user)
+      os.setuid(user)
+      ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0),
+                               (ctypes.c_uint32 * 6)(4, 4))  # CAP_DAC_READ_SEARCH
     sys.argv = [module.__file__, *arguments]
     try:
       command_line.run(module.main)
@@ -76,17 +83,17 @@ class Command:
         text=True, cwd=ROOT, env=environment)
     self._out, self._err = folder / 'out', folder / 'err'
 
-  def __call__(self, *arguments):
-    """Returns the exit status, standard output and standard error."""
-    line = json.dumps([[str(each) for each in arguments], str(self._out), str(self._err)])
+  def __call__(self, *arguments, user=None):
+    """Returns the exit status, standard output and standard error, with a user's rights."""
+    line = json.dumps([[str(each) for each in arguments], str(self._out), str(self._err), user])
     self._process.stdin.write(line + '\n')
     self._process.stdin.flush()
     status = int(self._process.stdout.readline())
     return status, self._out.read_text('utf-8'), self._err.read_text('utf-8')
 
-  def refuses(self, *arguments):
+  def refuses(self, *arguments, user=None):
     """Returns the one line that a mistake ends in."""
-    status, out, err = self(*arguments)
+    status, out, err = self(*arguments, user=user)
     assert status == 1 and out == '', (status, out, err)
     return _one_error(err)
 

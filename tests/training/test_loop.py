@@ -16,11 +16,9 @@ from transformer.errors import UserError
 from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.training.config import OptimizerConfig
 from transformer.training.loop import train
-from transformer.training.meter import Meter
+from transformer.training.meter import WALL_CLOCK, Meter
 from transformer.training.reporting import Reporter
 from transformer.training.step import init_params
-
-WALL_CLOCK = {'tokens_per_second', 'flops_utilisation', 'train/data_wait'}
 
 
 def run(model, workdir, *, fatal=None, scores=None, initial_params=None, **changes):

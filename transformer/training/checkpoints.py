@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,10 +35,11 @@ def best_evaluation(evaluations: Sequence[dict[str, float]]) -> dict[str, float]
 
 def _reason(error: Exception) -> str:
   """Why something could not be written, out of the story that TensorStore or Orbax tells."""
-  told = re.search(r'OS error \d+: ([^\]\n]+)', str(error))
-  if told:
-    return told[1]
-  return getattr(error, 'strerror', None) or f'{type(error).__name__}: {error}'.splitlines()[0]
+  for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS,
+               errno.EIO):
+    if os.strerror(code) in str(error):
+      return os.strerror(code)
+  return f'{type(error).__name__}: {error}'.splitlines()[0]
 
 
 class _KeepBest:

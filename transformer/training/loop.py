@@ -216,9 +216,9 @@ def _start(settings, model, optimizer, checkpoints, interrupted, like, initial_p
 
   sharding = jax.tree.map(lambda leaf: leaf.sharding, like)
   latest, stopped_at = max(checkpoints.steps(), default=None), interrupted.step()
-  if stopped_at is not None and (latest is None or stopped_at > latest):
-    if interrupted.fall_back(latest) is not None:
-      return *interrupted.restore(like), stopped_at
+  if (stopped_at is not None and (latest is None or stopped_at > latest)
+      and interrupted.fall_back(latest) is not None):
+    return *interrupted.restore(like), stopped_at
   step = checkpoints.fall_back()
   if step is not None:
     state, history = checkpoints.restore(step, like)

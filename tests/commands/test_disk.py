@@ -1,0 +1,162 @@
+"""Disks that are full or not to be written to, and directories that are another's."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.faults.kill import differences
+from transformer.training.lock import LOCK, RunLock
+
+NOBODY = 65534
+STEPS = ('--config.train.steps=6', '--config.train.eval_every=3')
+
+
+def intact(evaluate, workdir):
+  """Whether the best checkpoint translates."""
+  status, out, err = evaluate(f'--workdir={workdir}', '--source=-', '--beam_size=1')
+  assert status == 0 and out == '', err
+  return True
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+  """A disk of 8 MB of its own."""
+  place = tmp_path / 'disk'
+  place.mkdir()
+  if os.getuid() or subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=8m', 'tmpfs', place],
+                                   capture_output=True).returncode:
+    pytest.skip('mounting is not possible here')
+  yield place
+  subprocess.run(['umount', place], check=True)
+
+
+def leave_free(disk, size):
+  """Fills a disk up to so many bytes."""
+  with (disk / 'filler').open('wb', buffering=0) as file, contextlib.suppress(OSError):
+    while file.write(bytes(4096)):
+      pass
+  os.truncate(disk / 'filler', max(0, (disk / 'filler').stat().st_size - size))
+
+
+def test_a_full_disk_ends_in_one_line_and_the_run_goes_on_when_there_is_room(
+    train, evaluate, folder, trained, small_disk, tmp_path):
+  flags = f'--config={folder}/tiny.py', *STEPS
+  shutil.copytree(trained, tmp_path / 'whole')
+  status, _, err = train(*flags, f'--workdir={tmp_path}/whole')
+  assert status == 0, err
+  workdir = small_disk / 'run'
+  shutil.copytree(trained, workdir)
+  for size in (0, 4096, 12288, 20480, 40960, 81920, 163840):
+    leave_free(small_disk, size)
+    message = train.refuses(*flags, f'--workdir={workdir}')
+    assert 'No space left on device' in message and str(workdir) in message, message
+    assert not (workdir / LOCK).exists()
+    assert intact(evaluate, workdir)
+    for line in (workdir / 'metrics.jsonl').read_text('utf-8').splitlines():
+      json.loads(line)
+    (small_disk / 'filler').unlink()
+  status, _, err = train(*flags, f'--workdir={workdir}')
+  assert status == 0, err
+  assert differences(tmp_path / 'whole', workdir) == []
+
+
+def test_a_disk_that_is_read_only_is_named_and_still_read(
+    train, evaluate, folder, trained, small_disk):
+  workdir = small_disk / 'run'
+  shutil.copytree(trained, workdir)
+  subprocess.run(['mount', '-o', 'remount,ro', small_disk], check=True)
+  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={workdir}', *STEPS)
+  assert message == f'--workdir needs a directory to write to; {workdir} may not be written to'
+  assert intact(evaluate, workdir)
+
+
+@pytest.mark.parametrize(('path', 'mode', 'fact'), [
+    ('.', 0o555, '--workdir needs a directory to write to; {path} may not be written to'),
+    ('checkpoints', 0o555, 'the checkpoint of step 3 cannot be written to {path}: Permission den'),
+    ('metrics.jsonl', 0o444, '{path} cannot be used: Permission denied'),
+    ('tensorboard', 0o555, None),  # Nothing but TensorBoard misses it.
+])
+def test_what_may_not_be_written_is_named(
+    train, evaluate, folder, trained, path, mode, fact):
+  if os.getuid():
+    pytest.skip('only root can become someone else')
+  with tempfile.TemporaryDirectory() as place:  # Pytest's own folder is closed to others.
+    workdir = Path(place) / 'run'
+    shutil.copytree(trained, workdir)
+    for each in folder.iterdir():
+      if each.is_file():
+        shutil.copy(each, place)
+    for each in (Path(place), *Path(place).rglob('*')):
+      os.chown(each, NOBODY, NOBODY)
+    (workdir / path).chmod(mode)
+    flags = (f'--config={place}/tiny.py', f'--workdir={workdir}', f'--config.data.dir={place}',
+             *STEPS)
+    if fact is None:
+      status, _, err = train(*flags, user=NOBODY)
+      assert status == 0, err
+      warnings = [line for line in err.splitlines() if 'tensorboard cannot be written' in line]
+      assert len(warnings) == 1 and 'Permission denied' in warnings[0]
+      assert '"step": 6' in (workdir / 'metrics.jsonl').read_text('utf-8')
+    else:
+      message = train.refuses(*flags, user=NOBODY)
+      assert fact.format(path=workdir / path if path != '.' else workdir) in message, message
+    assert not (workdir / LOCK).exists()
+    (workdir / path).chmod(0o755)
+    assert intact(evaluate, workdir)
+
+
+def test_a_second_run_is_refused_and_readers_are_not(train, evaluate, folder, trained, tmp_path):
+  workdir = tmp_path / 'run'
+  shutil.copytree(trained, workdir)
+  before = {path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()}
+  with RunLock(workdir):
+    message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={workdir}', *STEPS)
+    assert intact(evaluate, workdir)
+  assert f'{workdir} is in use by process {os.getpid()} on host {socket.gethostname()}' in message
+  assert {path: path.stat().st_mtime_ns
+          for path in workdir.rglob('*') if path.is_file()} == before
+  with RunLock(tmp_path / 'new'):  # It has written nothing yet.
+    message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new')
+    assert 'in use by process' in message
+  assert threading.active_count() == 1 or not [
+      each for each in threading.enumerate() if each.name == 'lock']
+
+
+def test_changes_that_are_allowed_are_noted(train, folder, trained, tmp_path):
+  workdir = tmp_path / 'run'
+  shutil.copytree(trained, workdir)
+  flags = f'--config={folder}/tiny.py', f'--workdir={workdir}'
+  for changes in ((*STEPS, '--config.train.checkpoint_every=2'), STEPS[:1]):
+    status, _, err = train(*flags, *changes)
+    assert status == 0, err
+  train.refuses(*flags, *STEPS, '--config.seed=1')
+  first, second = json.loads((workdir / 'run.json').read_text('utf-8'))['resumed']
+  evaluations = json.loads((trained / 'config.json').read_text('utf-8'))['train']['eval_every']
+  assert first['changed'] == {'train.checkpoint_every': {'from': 1, 'to': 2},
+                              'train.eval_every': {'from': evaluations, 'to': 3},
+                              'train.steps': {'from': 2, 'to': 6}}
+  assert second['changed'] == {'train.checkpoint_every': {'from': 2, 'to': 1},
+                               'train.eval_every': {'from': 3, 'to': evaluations}}
+  assert first['started'] <= second['started']
+
+
+@pytest.mark.parametrize('left', ['config.json.17.tmp', 'lock.json.17.tmp', LOCK])
+def test_what_a_start_that_was_killed_left_is_no_obstacle(train, folder, tmp_path, left):
+  workdir = tmp_path / 'run'
+  with RunLock(workdir):
+    holder = json.loads((workdir / LOCK).read_bytes())
+    (workdir / 'hold').touch()
+  (workdir / 'hold').rename(workdir / left)
+  (workdir / left).write_text(json.dumps({**holder, 'began': 1}))
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}',
+                         '--config.train.steps=1')
+  assert status == 0, err
+  assert not (workdir / left).exists()

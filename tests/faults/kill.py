@@ -1,0 +1,257 @@
+"""Kills one run at random moments, and compares what comes of it with a run that was left alone.
+
+  python tests/faults/kill.py                          # SIGKILL, 20 times
+  python tests/faults/kill.py --signals=TERM,INT,USR1  # asked to stop instead, which it is to do
+  python tests/faults/kill.py --kills=40 --seed=7 --folder=DIR
+
+The moments are drawn within the parts of a run that a kill could hurt: the start, an
+evaluation, a checkpoint that is written, one that is removed, and any time between. The run has
+a moving average and runs out of patience. What is to be the same, bit for bit: parameters,
+optimizer state, moving average, history, the checkpoints that are kept and which is the best,
+and metrics.jsonl except for `WALL_CLOCK`.
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from absl import logging
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.commands.conftest import CONFIG, ENGLISH, GERMAN
+from transformer.training.checkpoints import Checkpoints
+from transformer.training.meter import WALL_CLOCK
+from transformer.training.preemption import EXIT_STATUS
+from transformer.training.run_directory import CHECKPOINTS
+
+ROOT = Path(__file__).resolve().parents[2]
+EVERY = 5  # updates between two lines of metrics, and two evaluations
+PER_KILL = 6  # evaluations for each kill, so that there are enough of all that can be hit
+MOMENTS = ('start-up', 'checkpoint', 'evaluation', 'removal', 'any')
+_SECONDS = 300  # in which a process has ended
+
+
+def main():
+  """Wires flags to the comparison."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument('--kills', type=int, default=20)
+  parser.add_argument('--seed', type=int, default=0)
+  parser.add_argument('--signals', default='KILL', help='such as TERM,INT,USR1')
+  parser.add_argument('--folder', help='where the runs go, and stay')
+  arguments = parser.parse_args()
+  logging.set_verbosity(logging.ERROR)  # Orbax asks how many devices wrote a checkpoint.
+  with contextlib.ExitStack() as stack:
+    folder = arguments.folder or stack.enter_context(tempfile.TemporaryDirectory())
+    folder = Path(folder)
+    os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(folder / 'compiled'))
+    began = time.monotonic()
+    counts, differences = compare(folder, arguments.kills, arguments.seed,
+                                  [f'SIG{each}' for each in arguments.signals.split(',')])
+  for moment, count in sorted(counts.items()):
+    print(f'{count:4d}  {moment}')
+  print(f'{sum(counts.values())} times in {time.monotonic() - began:.0f} s, '
+        f'{len(differences)} differences')
+  sys.exit('\n'.join(differences) or 0)
+
+
+def compare(folder: Path, kills: int, seed: int, signals: list[str]):
+  """Trains one run that is left alone and one that is not.
+
+  Args:
+    folder: where both go, with their text.
+    kills: how often to kill the second one.
+    seed: of the moments.
+    signals: what to kill it with, one after the other.
+
+  Returns:
+    How often it was killed by what it was at, and how the two differ, a line each.
+  """
+  folder.mkdir(parents=True, exist_ok=True)
+  for name, part in (('train', slice(None)), ('valid', slice(2))):
+    for language, lines in (('en', ENGLISH), ('de', GERMAN)):
+      (folder / f'{name}.{language}').write_text(
+          ''.join(f'{line}\n' for line in lines[part]), encoding='utf-8')
+  (folder / 'tiny.py').write_text(CONFIG.format(folder=str(folder)), encoding='utf-8')
+  evaluations = PER_KILL * (kills + 1)
+  flags = {'steps': EVERY * evaluations, 'log_every': EVERY, 'eval_every': EVERY,
+           'checkpoint_every': 4, 'keep': 2, 'ema_decay': 0.9, 'patience': evaluations - 2,
+           'grace_seconds': 60}
+  whole, killed = Killable(folder / 'whole', flags), Killable(folder / 'killed', flags)
+  whole.start()
+  # From now on, all is compiled and encoded already.
+  started = whole.wait_for(whole.has_started) / 2
+  whole.finish()
+  moments, counts = random.Random(seed), collections.Counter()
+  while sum(counts.values()) < kills:
+    number = sum(counts.values())
+    killed.start()
+    hit = killed.kill(MOMENTS[number % len(MOMENTS)], signals[number % len(signals)], moments,
+                      started)
+    started = min(started, killed.started)
+    if hit is None:
+      print('the run was done before it was killed often enough', flush=True)
+      break
+    print(f'{number + 1:3d}  {signals[number % len(signals)]} at: {hit}', flush=True)
+    counts[hit] += 1
+  killed.start()
+  killed.finish()
+  return counts, differences(whole.workdir, killed.workdir)
+
+
+class Killable:
+  """A run, in one process after the other."""
+
+  def __init__(self, workdir: Path, flags):
+    self.workdir = workdir
+    self._command = [sys.executable, str(ROOT / 'train.py'), f'--workdir={workdir}',
+                     f'--config={workdir.parent}/tiny.py',
+                     *(f'--config.train.{name}={value}' for name, value in flags.items())]
+    self._log = workdir.with_suffix('.log')
+    self.started = math.inf  # seconds that the last process took that was not killed before
+
+  def start(self):
+    """Starts a process that goes on with the run."""
+    with self._log.open('wb') as log:
+      self._process = subprocess.Popen(self._command, cwd=ROOT, stderr=log, env={
+          **os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': '', 'PYTHONPATH': str(ROOT)})
+    self._began = time.monotonic()
+
+  def finish(self):
+    """Waits for the end of the run."""
+    status = self._process.wait(_SECONDS)
+    assert status == 0, (status, self._log.read_text('utf-8'))
+
+  def kill(self, moment: str, name: str, moments: random.Random, started: float) -> str | None:
+    """Kills the process at a moment of a kind; returns what it was at, or None if it was done."""
+    checkpoints = self.workdir / CHECKPOINTS
+    occurrences = moments.randint(1, 2)
+    if moment == 'start-up':
+      self.wait_for(lambda: False, moments.uniform(0.0, started))
+    else:
+      self.started = self.wait_for(self.has_started)
+    for _ in range(occurrences):
+      if moment == 'checkpoint':
+        self.wait_for(lambda: not list(checkpoints.glob('*.unsealed*')))
+        self.wait_for(lambda: list(checkpoints.glob('*.unsealed*')))
+      elif moment == 'removal':
+        self.wait_for(lambda: not (checkpoints / 'removed').exists())
+        self.wait_for(lambda: (checkpoints / 'removed').exists())
+      elif moment == 'evaluation':
+        self.wait_for(lambda: not self._evaluating())
+        self.wait_for(self._evaluating)
+    if moment != 'start-up':
+      self.wait_for(lambda: False, moments.uniform(0.0, 1.0 if moment == 'any' else 0.02))
+    if self._process.poll() is not None:
+      assert self._process.returncode == 0, self._log.read_text('utf-8')
+      return None
+    self._process.send_signal(signal.SIGSTOP)  # So that what it is at is what it dies of.
+    hit = self._at()
+    self._process.send_signal(signal.Signals[name])
+    self._process.send_signal(signal.SIGCONT)
+    status = self._process.wait(_SECONDS)
+    if name == 'SIGKILL':
+      assert status == -signal.SIGKILL, status
+    elif status == 0:
+      return None
+    else:
+      # Python sets a signal's handler a moment after it starts.
+      early = time.monotonic() - self._began < started / 2 and status == -signal.Signals[name]
+      assert status in (EXIT_STATUS, 130) or early, (status, self._log.read_text('utf-8'))
+      assert 'Traceback' not in self._log.read_text('utf-8'), self._log.read_text('utf-8')
+    return hit
+
+  def wait_for(self, happened, seconds: float = _SECONDS) -> float:
+    """Waits until something happened, or time or the process has ended; returns the seconds."""
+    began = time.monotonic()
+    while self._process.poll() is None and time.monotonic() - began < seconds and not happened():
+      time.sleep(0.001)
+    return time.monotonic() - began
+
+  def _evaluating(self) -> bool:
+    # With EVERY, each evaluation comes right after a line of training.
+    try:
+      with (self.workdir / 'metrics.jsonl').open('rb') as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 800))
+        return b'train/loss' in file.read().splitlines()[-1]
+    except (FileNotFoundError, IndexError):
+      return False
+
+  def _at(self) -> str:
+    """What the process is doing."""
+    checkpoints = self.workdir / CHECKPOINTS
+    if not self.has_started():
+      return 'start-up'
+    doing = {'writing a checkpoint': list(checkpoints.glob('*.unsealed*')),
+             'evaluating': self._evaluating(),
+             'about to delete a checkpoint': (checkpoints / 'removed').exists()}
+    return ', '.join(what for what, done in doing.items() if done) or 'only steps'
+
+  def has_started(self) -> bool:
+    """Whether all is there for the next step but its compiled program."""
+    return b' device(s), ' in self._log.read_bytes()
+
+
+def differences(whole: Path, other: Path) -> list[str]:
+  """What of two runs should be the same and is not, a line each."""
+  found = []
+
+  def same(what, one, two):
+    if one != two:
+      found.append(f'{what}: {one!r:.300} and {two!r:.300}')
+
+  states, kept = zip(*map(_contents, (whole, other)), strict=True)
+  same('checkpoints', *kept)
+  flat = [jax.tree_util.tree_flatten_with_path(state)[0] for state in states]
+  same('what a checkpoint holds', *([jax.tree_util.keystr(path) for path, _ in leaves]
+                                    for leaves in flat))
+  for (path, one), (_, two) in zip(*flat, strict=False):
+    one, two = np.asarray(one), np.asarray(two)
+    if (one.shape, one.dtype, one.tobytes()) != (two.shape, two.dtype, two.tobytes()):
+      found.append(f'{jax.tree_util.keystr(path)} is not the same')
+  same('metrics.jsonl', *map(_metrics, (whole, other)))
+  same('config.json', *((each / 'config.json').read_bytes() for each in (whole, other)))
+  same('vocabulary.model', *((each / 'vocabulary.model').read_bytes() for each in (whole, other)))
+  about = [json.loads((each / 'run.json').read_text('utf-8')) for each in (whole, other)]
+  for name in ('data', 'counts', 'parameters'):
+    same(f'{name} in run.json', *(each[name] for each in about))
+  same('files', *(sorted(path.name for path in each.iterdir()) for each in (whole, other)))
+  same('folders', *(sorted(path.name for path in (each / CHECKPOINTS).iterdir())
+                    for each in (whole, other)))
+  return found
+
+
+def _contents(workdir: Path):
+  """Everything in the last checkpoint, and which there are."""
+  with contextlib.closing(Checkpoints(workdir / CHECKPOINTS, read_only=True)) as checkpoints:
+    steps = checkpoints.steps()
+    there = {path.name for path in (workdir / CHECKPOINTS / str(steps[-1])).iterdir()
+             if path.is_dir()}
+    state = checkpoints._manager.restore(steps[-1], args=ocp.args.Composite(
+        history=ocp.args.JsonRestore(),
+        **{name: ocp.args.StandardRestore() for name in there & {'params', 'average', 'rest'}}))
+    return dict(state), (steps, checkpoints.resolve('best'))
+
+
+def _metrics(workdir: Path):
+  """metrics.jsonl without what a clock decides."""
+  lines = (workdir / 'metrics.jsonl').read_text('utf-8').splitlines()
+  return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
+          for line in lines]
+
+
+if __name__ == '__main__':
+  main()
