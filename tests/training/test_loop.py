@@ -4,10 +4,12 @@ import dataclasses
 import json
 import re
 import shutil
+import threading
 import time
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ from transformer.training.config import OptimizerConfig
 from transformer.training.loop import train
 from transformer.training.meter import WALL_CLOCK, Meter
 from transformer.training.reporting import Reporter
-from transformer.training.step import init_params
+from transformer.training.step import TrainState, init_params
 
 
 def run(model, workdir, *, fatal=None, scores=None, initial_params=None, **changes):
@@ -201,6 +203,29 @@ def test_a_loss_that_is_no_number_stops_the_run_before_it_is_saved(model, tmp_pa
   checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
   assert checkpoints.steps()[-1] == step - 1
   assert 'null' not in (tmp_path / 'metrics.jsonl').read_text()
+  checkpoints.close()
+
+
+def test_what_happens_after_a_save_is_not_a_part_of_it(tmp_path, monkeypatch):
+  dumps = json.dumps
+
+  def slow(*arguments, **options):
+    if threading.current_thread() is not threading.main_thread():
+      time.sleep(0.3)
+    return dumps(*arguments, **options)
+
+  monkeypatch.setattr(json, 'dumps', slow)
+  checkpoints = Checkpoints(tmp_path, keep=9)
+  for step in (1, 2):
+    history = {'evaluations': [], 'meter': {'steps': step}}
+    state = TrainState(jnp.asarray(step), {'a': jnp.zeros(3)}, {'b': jnp.zeros(5)})
+    checkpoints.save(state, history)
+    history['meter']['steps'] += 1
+    history['evaluations'].append({'step': step, 'valid/bleu': 1.0})
+  checkpoints.close()
+  checkpoints = Checkpoints(tmp_path, read_only=True)
+  for step in (1, 2):
+    assert checkpoints._history(step) == {'evaluations': [], 'meter': {'steps': step}}
   checkpoints.close()
 
 

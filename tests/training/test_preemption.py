@@ -197,7 +197,10 @@ def test_nothing_holds_up_the_end_of_the_grace_period_or_a_second_signal(
     for number in signals:
       process.send_signal(number)
       time.sleep(0.1)
-    _, err = process.communicate(timeout=20)
+    try:
+      _, err = process.communicate(timeout=20)
+    finally:
+      process.kill()
   assert process.returncode == EXIT_STATUS == 75
   first, last = err.splitlines()
   assert first == (f'{signals[0].name}: the run saves where it is and stops, within {grace:g} '

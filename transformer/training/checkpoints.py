@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import errno
 import os
 import shutil
@@ -222,7 +223,8 @@ class Checkpoints:
       UserError: this one, or the one before, cannot be written.
     """
     self.wait()
-    self._best.evaluations = list(history['evaluations'])
+    history = copy.deepcopy(history)  # Orbax reads it later, in a thread, when it may have grown.
+    self._best.evaluations = history['evaluations']
     rest = {'step': state.step, 'optimizer': state.optimizer}
     items = {PARAMS: state.params, AVERAGE: state.average, SKIPS: state.skips, 'rest': rest}
     with self._writing(int(state.step)):
