@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 from tests.training.conftest import NumberedBatches, Settings, make_batch
 from transformer.errors import UserError
+from transformer.training import checkpoints as checkpoints_module
 from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.training.config import OptimizerConfig
 from transformer.training.loop import train
@@ -141,6 +143,20 @@ def test_latest_and_best_checkpoints_are_kept(model, tmp_path):
   with pytest.raises(ValueError, match="best, latest or one of the steps 3, 9, 10; got '4'"):
     checkpoints.resolve('4')
   checkpoints.close()
+
+
+def test_what_is_no_longer_kept_is_moved_away_whole_and_also_after_a_kill(
+    model, tmp_path, monkeypatch):
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints_module.shutil, 'rmtree', lambda *_, **__: None)
+    run(model, tmp_path, steps=6, eval_every=1, checkpoint_every=1, keep=4,
+        scores=[9, 5, 4, 3, 2, 1])
+  removed, = (tmp_path / 'checkpoints' / 'removed').iterdir()
+  assert removed.name == '2' and {path.name for path in removed.iterdir()} == {
+      path.name for path in (tmp_path / 'checkpoints' / '1').iterdir()}
+  # A process that was killed did not get to remove some; the next does, if it is done too.
+  run(model, tmp_path, steps=6, eval_every=1, checkpoint_every=1, keep=2, fatal=0)
+  assert sorted(os.listdir(tmp_path / 'checkpoints')) == ['1', '5', '6']
 
 
 def test_better_evaluation_is_saved_between_regular_checkpoints(model, tmp_path):
