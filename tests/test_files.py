@@ -43,7 +43,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
     raise OSError(errno.ENOSPC, 'No space left on device')
 
   monkeypatch.setattr(*((files, 'flush', full) if fails == 'flush' else (files.os, fails, full)))
-  with pytest.raises(OSError, match='No space left'):
+  with pytest.raises(UserError, match='name cannot be written: No space left on device; make room'):
     files.write(path, b'new')
   assert path.read_bytes() == b'old' and os.listdir(tmp_path) == ['name']
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kill import differences
+from transformer import files
 from transformer.training.lock import LOCK, RunLock
 
 NOBODY = 65534
@@ -148,15 +149,13 @@ def test_changes_that_are_allowed_are_noted(train, folder, trained, tmp_path):
   assert first['started'] <= second['started']
 
 
-@pytest.mark.parametrize('left', ['config.json.17.tmp', 'lock.json.17.tmp', LOCK])
-def test_what_a_start_that_was_killed_left_is_no_obstacle(train, folder, tmp_path, left):
+def test_a_lock_that_a_killed_start_left_is_no_obstacle(train, folder, tmp_path):
   workdir = tmp_path / 'run'
   with RunLock(workdir):
     holder = json.loads((workdir / LOCK).read_bytes())
-    (workdir / 'hold').touch()
-  (workdir / 'hold').rename(workdir / left)
-  (workdir / left).write_text(json.dumps({**holder, 'began': 1}))
+    files.unfinished_name(workdir / LOCK).touch()
+  (workdir / LOCK).write_text(json.dumps({**holder, 'began': 1}))
   status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}',
                          '--config.train.steps=1')
   assert status == 0, err
-  assert not (workdir / left).exists()
+  assert not (workdir / LOCK).exists()

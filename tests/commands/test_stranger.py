@@ -84,7 +84,7 @@ def test_a_model_that_cannot_be_is_refused(trained, copied, value):
 
 
 @pytest.mark.parametrize(('changes', 'facts'), [
-    ({'model__num_layers': 10**30}, ['model.num_layers must be at most 1,000']),
+    ({'model__num_layers': 10**9}, ['model.num_layers must be at most 1,000']),
     ({'decode__beam_size': 10**30}, ['decode.beam_size must lie within ±1,000,000,000']),
     ({'model__num_layers': [[1]]}, ['config.model.num_layers must be of type int; got [[1]]']),
     ({'data__train': {'a': 1}}, ['config.data.train must be a tuple']),

@@ -245,6 +245,16 @@ def test_the_best_that_a_fall_back_knows_is_kept(tmp_path):
   assert looked_at(tmp_path, Checkpoints.steps) == [7, 8]
 
 
+def test_what_a_killed_process_did_not_remove_is_pruned_as_it_would_have_been(tmp_path):
+  bleu = (1, 2, 9, 3, 4, 5, 10)
+  save(tmp_path, range(1, 8), bleu)
+  assert looked_at(tmp_path, Checkpoints.steps) == [1, 2, 3, 4, 5, 6, 7]
+  checkpoints = Checkpoints(tmp_path, keep=2)
+  checkpoints.prune(history_of(bleu))
+  checkpoints.close()
+  assert sorted(path.name for path in tmp_path.iterdir()) == ['3', '6', '7']
+
+
 def test_a_best_that_is_gone_is_not_replaced_by_the_second_best(directory):
   shutil.rmtree(directory / '2')
   with pytest.raises(UserError, match=r'best checkpoint of .*, of step 2, is not there; choose '

@@ -16,7 +16,7 @@ import pytest
 
 from tests.training.conftest import NumberedBatches, Settings, make_batch
 from tests.training.test_loop import final_state, rows_of
-from transformer.errors import Preempted
+from transformer.errors import Preempted, UserError
 from transformer.training.checkpoints import Checkpoints
 from transformer.training.loop import train
 from transformer.training.preemption import EXIT_STATUS, SIGNALS, Signals
@@ -133,6 +133,22 @@ def test_what_a_signal_saves_is_not_kept_nor_counted(model, tmp_path):
     run(model, tmp_path, batches=NumberedBatches(10), keep=1, checkpoint_every=3, eval_every=100)
   assert steps_in(tmp_path / 'checkpoints') == [9]
   assert not (tmp_path / 'interrupted').exists()
+
+
+def test_what_a_signal_saved_and_is_damaged_is_moved_aside(model, whole, tmp_path):
+  for step, before in ((4, None), (7, 5)):
+    workdir = tmp_path / str(step)
+    with pytest.raises(Preempted):
+      run(model, workdir, batches=Signalled(step - 1))
+    (workdir / 'interrupted' / str(step) / 'history' / 'metadata').unlink()
+    if before is None:
+      with pytest.raises(UserError, match=r'interrupted/4 is damaged: history/metadata is missing; '
+                                          r'there is no other checkpoint; restore it'):
+        run(model, workdir)
+    else:
+      assert run(model, workdir) == whole[1]._replace(resumed_from=before)
+      assert_same(workdir, whole[0])
+      assert steps_in(workdir / 'interrupted.damaged') == [step]
 
 
 def test_a_signal_before_the_first_step_saves_nothing(model, whole, tmp_path):
