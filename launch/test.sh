@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test; arguments go to pytest, such as: bash launch/test.sh tests/ops -k causal
+# Runs every test, a file of them at a time on each core; arguments go to pytest, such as:
+# bash launch/test.sh tests/ops -k causal
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup requirements.txt tests/requirements.txt
-exec .venv/bin/python -m pytest "$@"
+exec .venv/bin/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder "$@"

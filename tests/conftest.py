@@ -7,20 +7,21 @@ import jax
 import pytest
 
 jax.config.update('jax_num_cpu_devices', 4)
+# Most of the time goes into compiling what runs for a moment. The commands that tests start are
+# compiled as everybody's are.
+jax.config.update('jax_disable_most_optimizations', True)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 
-@pytest.fixture(scope='session', autouse=True)
-def compile_once():
-  """Lets tests that build the same program share its compilation."""
-  with tempfile.TemporaryDirectory() as folder:
-    os.environ['JAX_COMPILATION_CACHE_DIR'] = folder  # For the commands that tests start.
-    jax.config.update('jax_compilation_cache_dir', folder)
-    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
-    jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
-    yield
-    jax.config.update('jax_compilation_cache_dir', None)
-    del os.environ['JAX_COMPILATION_CACHE_DIR']
+def pytest_configure(config):
+  """Lets tests that build the same program share its compilation, in whatever process they are."""
+  if not hasattr(config, 'workerinput'):  # pytest-xdist starts the workers from here.
+    compiled = tempfile.TemporaryDirectory()
+    config.add_cleanup(compiled.cleanup)
+    os.environ['JAX_COMPILATION_CACHE_DIR'] = compiled.name
+  jax.config.update('jax_compilation_cache_dir', os.environ['JAX_COMPILATION_CACHE_DIR'])
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+  jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
 @pytest.fixture(scope='session')
