@@ -1,8 +1,8 @@
 """Kills one run at random moments, and compares what comes of it with a run that was left alone.
 
-  python tests/faults/kill.py                          # SIGKILL, 20 times
-  python tests/faults/kill.py --signals=TERM,INT,USR1  # asked to stop instead, which it is to do
-  python tests/faults/kill.py --kills=40 --seed=7 --folder=DIR
+  python -m tests.faults.kill                          # SIGKILL, 20 times
+  python -m tests.faults.kill --signals=TERM,INT,USR1  # asked to stop instead, which it is to do
+  python -m tests.faults.kill --kills=40 --seed=7 --folder=DIR
 
 The moments are drawn within the parts of a run that a kill could hurt: the start, an
 evaluation, a checkpoint that is written, one that is removed, and any time between. The run has
@@ -29,8 +29,6 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.commands.conftest import CONFIG, ENGLISH, GERMAN
 from transformer.training.checkpoints import Checkpoints

@@ -1,7 +1,7 @@
 """Trains a very small model for very many steps, and watches what the process holds.
 
-  python tests/faults/long_run.py                  # 20,000 steps
-  python tests/faults/long_run.py --steps=600
+  python -m tests.faults.long_run                  # 20,000 steps
+  python -m tests.faults.long_run --steps=600
 
 Every step of a run leaves something behind: a batch, metrics, a checkpoint now
 and then. None of it may stay in memory or keep a file open, old checkpoints must

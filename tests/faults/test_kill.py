@@ -1,4 +1,4 @@
-"""The fault scripts in their short form."""
+"""Three kills, where the script alone makes twenty."""
 
 from tests.faults import kill
 
