@@ -1,6 +1,7 @@
 """How the commands start, and how they end when a person made a mistake."""
 
 import atexit
+import contextlib
 import functools
 import gc
 import os
@@ -47,8 +48,9 @@ def run(main: Callable[[Sequence[str]], None]):
     except UserError as error:
       sys.exit(f'error: {error}')
     except Preempted as stop:
-      print(stop, file=sys.stderr, flush=True)
       done.append(EXIT_STATUS)
+      with contextlib.suppress(OSError):  # Whoever read it may have had the signal too.
+        print(stop, file=sys.stderr, flush=True)
       sys.exit(EXIT_STATUS)
     except KeyboardInterrupt:
       print('interrupted', file=sys.stderr)

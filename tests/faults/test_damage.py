@@ -4,7 +4,7 @@ from tests.faults import damage
 
 
 def test_no_damage_to_a_run_goes_unseen(tmp_path):
-  tally = damage.try_all(tmp_path, positions=1, resumed=0)
+  tally = damage.try_all(tmp_path, positions=1, resumed=1)
   assert tally.unseen == []
   for what in ('checkpoint, flip: scored', 'checkpoint, add: gone on from the one before',
                'config.json, cut: scored', 'run.json, delete: gone on',

@@ -296,6 +296,26 @@ def test_a_kill_around_the_sealing_costs_that_checkpoint_and_no_other(
   chex.assert_trees_all_equal(resumed(directory)[0], state_of(2))
 
 
+def test_what_training_removes_while_it_is_read_is_said(directory, monkeypatch):
+  for when in ('before it is looked at', 'before it is read'):
+    copy = directory.with_name(when)
+    shutil.copytree(directory, copy)
+    checkpoints = Checkpoints(copy, read_only=True)
+    if when == 'before it is looked at':
+      shutil.rmtree(copy / '1')
+    else:
+      restore = checkpoints._manager.restore
+
+      def late(*arguments, copy=copy, restore=restore, **options):
+        shutil.rmtree(copy / '1')
+        return restore(*arguments, **options)
+
+      monkeypatch.setattr(checkpoints._manager, 'restore', late)
+    with pytest.raises(UserError, match='was there and has been removed, as a run in training'):
+      checkpoints.restore_params(1, LIKE.params)
+    checkpoints.close()
+
+
 def test_training_does_not_wait_for_the_digests(tmp_path, monkeypatch):
   seal, go_on = digests.seal, threading.Event()
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,12 +18,15 @@ import pytest
 from tests.training.conftest import NumberedBatches, Settings, make_batch
 from tests.training.test_loop import final_state, rows_of
 from transformer.errors import Preempted, UserError
+from transformer.training import digests
 from transformer.training.checkpoints import Checkpoints
 from transformer.training.loop import train
 from transformer.training.preemption import EXIT_STATUS, SIGNALS, Signals
+from transformer.training.signal_checkpoint import SignalCheckpoint
 from transformer.training.step import init_params
 
 ROOT = Path(__file__).parents[2]
+SAVE = SignalCheckpoint.save
 
 
 class Signalled(NumberedBatches):
@@ -135,6 +139,50 @@ def test_what_a_signal_saves_is_not_kept_nor_counted(model, tmp_path):
   assert not (tmp_path / 'interrupted').exists()
 
 
+def test_the_best_is_saved_before_what_a_signal_saves(model, whole, tmp_path, monkeypatch):
+  """Killed as soon as the signal's checkpoint is there, the run must not lack the one before."""
+  seal, killed = digests.seal, []
+
+  def slow(folder, step):
+    if step == 5:  # It is the best, and is written in a thread.
+      time.sleep(1.0)
+    seal(folder, step)
+
+  def save(*arguments):
+    SAVE(*arguments)
+    killed.append(steps_in(tmp_path / 'checkpoints'))
+
+  with monkeypatch.context() as patch:
+    patch.setattr(digests, 'seal', slow)
+    patch.setattr(SignalCheckpoint, 'save', save)
+    with pytest.raises(Preempted):
+      run(model, tmp_path, batches=Signalled(5))
+  assert killed == [[5]]
+  run(model, tmp_path)
+  assert_same(tmp_path, whole[0])
+
+
+def test_of_what_was_saved_the_latest_that_is_whole_is_gone_on_from(model, whole, tmp_path):
+  with pytest.raises(Preempted):
+    run(model, tmp_path, batches=Signalled(6))
+  shutil.copytree(tmp_path / 'interrupted', tmp_path / 'copy')
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path, batches=NumberedBatches(11))
+  # Killed between the checkpoint of step 10 and the removal of what it makes needless.
+  (tmp_path / 'copy').rename(tmp_path / 'interrupted')
+  (tmp_path / 'checkpoints' / '10' / 'history' / 'metadata').unlink()
+  assert run(model, tmp_path) == whole[1]._replace(resumed_from=7)
+  shutil.rmtree(tmp_path / 'checkpoints' / '10.damaged')
+  assert_same(tmp_path, whole[0])
+
+
+def test_half_a_checkpoint_of_a_signal_is_removed(model, tmp_path):
+  half = tmp_path / 'interrupted' / '3.unsealed.orbax-checkpoint-tmp'
+  half.mkdir(parents=True)
+  run(model, tmp_path, steps=1)
+  assert not (tmp_path / 'interrupted').exists()
+
+
 def test_what_a_signal_saved_and_is_damaged_is_moved_aside(model, whole, tmp_path):
   for step, before in ((4, None), (7, 5)):
     workdir = tmp_path / str(step)
@@ -191,6 +239,22 @@ def test_handlers_are_as_they_were_afterwards():
   assert signal.set_wakeup_fd(-1) == -1
 
 
+@pytest.mark.parametrize('number', [1, 2])
+def test_no_one_need_read_what_is_told(number):
+  """As in `train.py 2>&1 | tee log`, where Ctrl-C ends `tee` too."""
+  with subprocess.Popen([sys.executable, '-c', BUSY.format(before='pass'), '1'], cwd=ROOT,
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    process.stdout.readline()
+    process.stderr.close()
+    for _ in range(number):
+      process.send_signal(signal.SIGINT)
+      time.sleep(0.1)
+    try:
+      assert process.wait(timeout=20) == EXIT_STATUS
+    finally:
+      process.kill()
+
+
 # What holds the main thread for ever without a step of Python.
 BUSY = """
 import hashlib, sys, threading
@@ -221,6 +285,7 @@ def test_nothing_holds_up_the_end_of_the_grace_period_or_a_second_signal(
       process.kill()
   assert process.returncode == EXIT_STATUS == 75
   first, last = err.splitlines()
-  assert first == (f'{signals[0].name}: the run saves where it is and stops, within {grace:g} '
-                   f'seconds; a second signal stops it at once')
+  does = 'stops' if before == 'pass' else 'saves where it is and stops'
+  assert first == (f'{signals[0].name}: the run {does}, within {grace:g} seconds; a second signal '
+                   f'stops it at once')
   assert said in last

@@ -67,7 +67,7 @@ class _KeepBest:
     return [any(each and each['step'] == step for each in kept) for step in steps]
 
 
-def _move_aside(folder: Path, damage: str, step: int):
+def move_aside(folder: Path, damage: str, step: int):
   """Gives a damaged folder another name, and says that the run goes on from `step`."""
   aside = folder.with_name(folder.name + _DAMAGED)
   number = 1
@@ -150,7 +150,7 @@ class Checkpoints:
     steps = self.steps()
     if not steps:
       return None
-    best = best_evaluation(self._history(steps[-1])['evaluations'])
+    best = best_evaluation(self.history(steps[-1])['evaluations'])
     if best and best['step'] not in steps:
       raise UserError(f'the best checkpoint of {self._directory}, of step {best["step"]}, is not '
                       f'there; choose another: latest, or one of the steps '
@@ -181,7 +181,7 @@ class Checkpoints:
                         f'restore one from a copy, or train anew in another --workdir')
       return None
     for each, found in damaged.items():
-      _move_aside(self._directory / str(each), found, step)
+      move_aside(self._directory / str(each), found, step)
     if damaged:
       self._manager.reload()
     return step
@@ -270,7 +270,12 @@ class Checkpoints:
       total = jax.tree.map(jnp.add, total, self.restore_params(step, like, item))
     return jax.tree.map(lambda leaf: leaf / len(steps), total)
 
-  def _history(self, step: int) -> dict[str, Any]:
+  def history(self, step: int) -> dict[str, Any]:
+    """The history of a checkpoint, and nothing else of it.
+
+    Raises:
+      UserError: it is damaged, or was written to do harm.
+    """
     history = self._read(step, history=ocp.args.JsonRestore()).history
     try:
       best_evaluation([{'step': int(each['step']), 'valid/bleu': float(each['valid/bleu'])}
@@ -285,6 +290,7 @@ class Checkpoints:
     try:
       return self._manager.restore(step, args=ocp.args.Composite(**items))
     except Exception as error:  # Orbax and what lies under it raise whatever they met.
+      self._check_there(step)
       raise UserError(
           f'{self._directory / str(step)} cannot be read, or does not fit the run\'s config.json '
           f'({type(error).__name__}); restore it from a copy, or remove that folder to go on from '
@@ -294,10 +300,18 @@ class Checkpoints:
     """Refuses a checkpoint that is not as it was written; it is looked at once."""
     if step in self._whole:
       return
+    self._check_there(step)
     if found := digests.damage(self._directory / str(step), step):
       raise UserError(f'{self._directory / str(step)} is damaged: {found}; restore it from a copy, '
                       f'or choose another checkpoint')
     self._whole.add(step)
+
+  def _check_there(self, step: int):
+    """Refuses a checkpoint that has gone since the directory was opened."""
+    folder = self._directory / str(step)
+    if not folder.exists():
+      raise UserError(f'{folder} was there and has been removed, as a run in training does with '
+                      f'old ones; start again, or choose another')
 
   def prune(self, history: dict[str, Any]):
     """Removes what a process that was killed did not get to remove; `history` is the latest's."""
@@ -343,59 +357,3 @@ class Checkpoints:
       self.wait()
     finally:
       self._manager.close()
-
-
-class SignalCheckpoint:
-  """What a run saves because a signal asks it to stop; there is one at most.
-
-  It lies in a directory of its own, so that it counts neither towards those that are
-  kept, nor as the best, nor in an average, and whoever reads a run does not see it.
-  """
-
-  def __init__(self, directory: str | os.PathLike):
-    """Names the directory; it is made when there is something to save."""
-    self._directory = Path(directory)
-
-  def step(self) -> int | None:
-    """The step that it was saved at, or None if there is none."""
-    if not self._directory.is_dir():
-      return None
-    with contextlib.closing(Checkpoints(self._directory, read_only=True)) as checkpoints:
-      return max(checkpoints.steps(), default=None)
-
-  def fall_back(self, before: int | None) -> int | None:
-    """`step`, or None if that is damaged, and moved aside.
-
-    Args:
-      before: the step to go on from if it is damaged; None if there is none.
-
-    Raises:
-      UserError: it is damaged, and there is none to go on from.
-    """
-    step = self.step()
-    found = None if step is None else digests.damage(self._directory / str(step), step)
-    if found is None:
-      return step
-    if before is None:
-      raise UserError(f'{self._directory / str(step)} is damaged: {found}; there is no other '
-                      f'checkpoint; restore it from a copy, or train anew in another --workdir')
-    _move_aside(self._directory, found, before)
-    return None
-
-  def save(self, state: TrainState, history: dict[str, Any]):
-    """Saves, and waits until that is done.
-
-    Raises:
-      UserError: it cannot be written.
-    """
-    with contextlib.closing(Checkpoints(self._directory)) as checkpoints:
-      checkpoints.save(state, history)
-
-  def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
-    """Does what `Checkpoints.restore` does."""
-    with contextlib.closing(Checkpoints(self._directory, read_only=True)) as checkpoints:
-      return checkpoints.restore(max(checkpoints.steps()), like)
-
-  def remove(self):
-    """Removes it, once a later checkpoint is complete."""
-    shutil.rmtree(self._directory, ignore_errors=True)

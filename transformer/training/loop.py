@@ -12,7 +12,7 @@ from transformer.data.batch import Batch
 from transformer.errors import Preempted
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
-from transformer.training.checkpoints import Checkpoints, SignalCheckpoint, best_evaluation
+from transformer.training.checkpoints import Checkpoints, best_evaluation
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.meter import Meter, perplexity
@@ -21,6 +21,7 @@ from transformer.training.preemption import Signals
 from transformer.training.programs import Programs, compile_programs, first_state, state_like
 from transformer.training.reporting import TENSORBOARD, Reporter
 from transformer.training.run_directory import CHECKPOINTS, INTERRUPTED
+from transformer.training.signal_checkpoint import SignalCheckpoint
 from transformer.training.step import TrainState, init_params
 from transformer.training.tracing import Tracer
 from transformer.training.watch import Watch
@@ -104,7 +105,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   state, history, resumed_from = _start(settings, model, optimizer, checkpoints, interrupted, like,
                                         initial_params)
   start = int(state.step)
-  out_of_patience = _out_of_patience(history['evaluations'], config.patience)
+  out_of_patience = is_out_of_patience(history['evaluations'], config.patience)
   stop = start if out_of_patience else config.steps
 
   def due(step, every):
@@ -117,8 +118,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     programs = compile_programs(settings, model, like, mesh,
                                 (rows, valid_batches[0].source_tokens.shape[1], length))
 
-  reporter = Reporter(workdir, start, config.steps, evaluated=not owed,
-                      unwritten=history.pop('unwritten', ()))
+  reporter = Reporter(workdir, start, config.steps, history.pop('log', {}))
   tracer = Tracer(Path(workdir) / TENSORBOARD, profile, reporter.say)
   meter = Meter(history['meter'], rows * length,
                 _utilisation(model, mesh.size, passes=2 if config.r_drop else 1))
@@ -145,9 +145,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
 
   def to_keep():
     """What is saved beside the state."""
-    unwritten = reporter.unwritten()
-    return {**history, 'meter': meter.sums, 'window': watch.window,
-            **({'unwritten': unwritten} if unwritten else {})}
+    return {**history, 'meter': meter.sums, 'window': watch.window, 'log': reporter.written()}
 
   try:
     signals.hold()
@@ -172,11 +170,11 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           values = signals.interruptible(_evaluate, programs.eval_step, score, state.best_params,
                                          valid_batches)
         except Preempted:
-          _stop(step, state, to_keep(), interrupted, signals)
+          _stop(step, state, to_keep(), checkpoints, interrupted, signals)
         bleu = values['valid/bleu']
         improved = all(bleu > each['valid/bleu'] for each in history['evaluations'])
         history['evaluations'].append({'step': step, **values})
-        out_of_patience = _out_of_patience(history['evaluations'], config.patience)
+        out_of_patience = is_out_of_patience(history['evaluations'], config.patience)
         reporter.write(step, values, {'valid loss': f'{values["valid/loss"]:.3f}',
                                       'valid BLEU': f'{bleu:.2f}' + ' (best)' * improved})
       save = save or improved or out_of_patience
@@ -188,7 +186,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
       if out_of_patience or step == config.steps:
         break
       if signals.requested:
-        _stop(step, state, to_keep(), None if save else interrupted, signals)
+        _stop(step, state, to_keep(), checkpoints, None if save else interrupted, signals)
       meter.restart_clock()
   finally:
     try:
@@ -201,8 +199,9 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
                  out_of_patience)
 
 
-def _stop(step, state, history, interrupted, signals):
+def _stop(step, state, history, checkpoints, interrupted, signals):
   """Saves where the run is, unless that is saved already, and ends it."""
+  checkpoints.wait()  # It may be the best, and would not be made again from a later step.
   if interrupted is not None and interrupted.step() != step:
     interrupted.save(state, history)
   raise Preempted(f'stopped by {signals.requested} after step {step}, which is saved; the same '
@@ -215,15 +214,19 @@ def _start(settings, model, optimizer, checkpoints, interrupted, like, initial_p
     return first_state(settings, optimizer, params)
 
   sharding = jax.tree.map(lambda leaf: leaf.sharding, like)
-  latest, stopped_at = max(checkpoints.steps(), default=None), interrupted.step()
-  if (stopped_at is not None and (latest is None or stopped_at > latest)
-      and interrupted.fall_back(latest) is not None):
+  stopped_at = interrupted.step()
+  if (stopped_at is not None and stopped_at > max(checkpoints.steps(), default=-1)
+      and interrupted.damage() is None):
     return *interrupted.restore(like), stopped_at
   step = checkpoints.fall_back()
+  if stopped_at is not None and (step is None or stopped_at > step):
+    if interrupted.damage() is None:
+      return *interrupted.restore(like), stopped_at
+    interrupted.set_aside(step)
+  interrupted.remove()
   if step is not None:
     state, history = checkpoints.restore(step, like)
     checkpoints.prune(history)
-    interrupted.remove()
     return state, history, step
   if initial_params is None:
     state = jax.jit(lambda: new_state(init_params(model, settings.seed)),
@@ -241,7 +244,7 @@ def _evaluate(eval_step, score, params, valid_batches: Iterable[Batch]) -> dict[
   return {'valid/loss': loss, 'valid/perplexity': perplexity(loss), 'valid/bleu': score(params)}
 
 
-def _out_of_patience(evaluations, patience: int) -> bool:
+def is_out_of_patience(evaluations, patience: int) -> bool:
   """Whether the last `patience` evaluations in a row did not beat what came before them."""
   if not patience or not evaluations:
     return False

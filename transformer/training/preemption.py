@@ -1,5 +1,6 @@
 """Signals that ask a run to stop: a scheduler's, or a person's Ctrl-C."""
 
+import contextlib
 import math
 import os
 import select
@@ -34,6 +35,7 @@ class Signals:
     """
     self.requested: str | None = None
     self._grace = grace_seconds
+    self._held = False
     self._raises = True
     self._raised = False
 
@@ -61,7 +63,7 @@ class Signals:
     Raises:
       Preempted: one has come already.
     """
-    self._raises = False
+    self._held, self._raises = True, False
     if self.requested:
       raise self._preempted()
 
@@ -99,8 +101,8 @@ class Signals:
     while True:
       remaining = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
       if not select.select([self._reader], [], [], remaining)[0]:
-        _end(f'the step and its checkpoint took longer than train.grace_seconds={self._grace:g}; '
-             f'stopped without: the same command goes on from the last checkpoint')
+        _end(f'what was under way took longer than train.grace_seconds={self._grace:g}; stopped '
+             f'without: the same command goes on from the last checkpoint')
       for number in os.read(self._reader, 64):
         if not number:
           return
@@ -112,18 +114,18 @@ class Signals:
                f'last checkpoint')
         asked, deadline = True, time.monotonic() + self._grace
         self.requested = self.requested or name
-        _tell(f'{name}: the run saves where it is and stops, within {self._grace:g} seconds; '
-              f'a second signal stops it at once')
+        does = 'saves where it is and stops' if self._held else 'stops'
+        _tell(f'{name}: the run {does}, within {self._grace:g} seconds; a second signal stops it '
+              f'at once')
 
 
 def _tell(message: str):
-  """Writes to standard error without the locks that the main thread may hold."""
-  os.write(2, f'{message}\n'.encode())
+  """Writes to standard error, if it can, without the locks that the main thread may hold."""
+  with contextlib.suppress(OSError):
+    os.write(2, f'{message}\n'.encode())
 
 
 def _end(message: str):
   """Ends the process, whatever its other threads are doing."""
-  try:
-    _tell(message)
-  finally:
-    os._exit(EXIT_STATUS)
+  _tell(message)
+  os._exit(EXIT_STATUS)

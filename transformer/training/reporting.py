@@ -2,12 +2,13 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +27,24 @@ class Reporter:
 
   The JSONL file has one object a line with its `step`; evaluations have lines of
   their own. What was written after the checkpoint that a run resumes from is cut
-  off, since it will be written again.
+  off, since it will be written again; what was written before must be as it was.
 
   Once the files are open, a full disk or the like does not end a run: what does not
   fit into `metrics.jsonl` is kept in memory, tried again with every line, and saved
   in checkpoints until it is written.
   """
 
-  def __init__(self, workdir: str | os.PathLike, step: int, steps: int, *, evaluated: bool = True,
-               unwritten: Collection[str] = ()):
+  def __init__(self, workdir: str | os.PathLike, step: int, steps: int,
+               written: Mapping[str, Any] | None = None):
     """Opens the files.
 
     Args:
       workdir: the run's directory.
       step: updates already made.
       steps: updates in the run.
-      evaluated: whether an evaluation after `step` is a part of what was saved.
-      unwritten: lines that the checkpoint kept, for they could not be written.
+      written: what `written` said when the checkpoint of `step` was saved.
     """
-    self._metrics = _Lines(Path(workdir) / METRICS, step, evaluated, unwritten, self.warn)
+    self._metrics = _Lines(Path(workdir) / METRICS, step, written or {}, self.warn)
     self._tensorboard = _Events(Path(workdir) / TENSORBOARD, step + 1, self.warn)
     self._bar = tqdm(total=steps, initial=step, unit='step', disable=not sys.stderr.isatty(),
                      dynamic_ncols=True, file=sys.stderr, smoothing=0.05)
@@ -84,9 +84,14 @@ class Reporter:
     with tqdm.external_write_mode(file=sys.stderr):
       logging.warning('%s', message)
 
-  def unwritten(self) -> list[str]:
-    """The lines of metrics that could not be written so far."""
-    return [line.decode() for line in self._metrics.pending]
+  def written(self) -> dict[str, Any]:
+    """What `metrics.jsonl` holds by now, for a checkpoint.
+
+    Returns:
+      JSON data: its `bytes`, which are on the disk, their `sha256`, and the lines that
+      are `unwritten` as they could not be written so far.
+    """
+    return self._metrics.written()
 
   def close(self):
     """Closes the files and leaves the bar as it stands."""
@@ -98,48 +103,56 @@ class Reporter:
 class _Lines:
   """A JSONL file that only ever holds whole lines, and the lines that wait to be in it."""
 
-  def __init__(self, path: Path, step: int, evaluated: bool, unwritten: Collection[str],
+  def __init__(self, path: Path, step: int, written: Mapping[str, Any],
                warn: Callable[[str], None]):
     self._path, self._warn, self._warned = path, warn, False
-    self.pending = [line.encode() for line in unwritten]
+    self._pending = [line.encode() for line in written.get('unwritten', ())]
     self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-    self._size = self._cut_after(step, evaluated)
+    self._size, self._digest = written.get('bytes', 0), hashlib.sha256()
+    with path.open('rb') as file:
+      self._digest.update(file.read(self._size))
+    if self._size and self._digest.hexdigest() != written['sha256']:
+      self._mend(step)
+    os.ftruncate(self._file, self._size)
     self._append()
 
   def write(self, line: str):
-    self.pending.append(line.encode())
+    self._pending.append(line.encode())
     self._append()
+
+  def written(self) -> dict[str, Any]:
+    with contextlib.suppress(OSError):
+      os.fsync(self._file)
+    return {'bytes': self._size, 'sha256': self._digest.hexdigest(),
+            'unwritten': [line.decode() for line in self._pending]}
 
   def close(self):
     self._append()
     os.close(self._file)
 
-  def _cut_after(self, step: int, evaluated: bool) -> int:
-    """Cuts off what comes after a step, or its evaluation, or is torn; returns the size left."""
-    size = 0
-    with self._path.open('rb') as lines:
-      for line in lines:
-        try:
-          row = json.loads(line)
-          if not line.endswith(b'\n') or row['step'] > step or (
-              not evaluated and row['step'] == step and 'valid/loss' in row):
-            break
-        except (ValueError, KeyError, TypeError):
-          break
-        size += len(line)
-        if line in self.pending:  # It was written after the checkpoint that kept it.
-          self.pending.remove(line)
-    os.ftruncate(self._file, size)
-    return size
+  def _mend(self, step: int):
+    """Goes on with the lines up to a step that can be read, and leaves a copy of all there was."""
+    found = self._path.read_bytes()
+    aside = self._path.with_name(f'{self._path.name}.damaged')
+    aside.write_bytes(found)
+    lines = [line for line in found.splitlines(keepends=True) if _step(line) <= step]
+    os.ftruncate(self._file, 0)
+    os.write(self._file, b''.join(lines))
+    self._size, self._digest = sum(map(len, lines)), hashlib.sha256(b''.join(lines))
+    self._warn(f'{self._path} is not as it was written up to step {step}: lines are missing, or '
+               f'were changed; it goes on with those that can be read, and {aside.name} holds what '
+               f'was found; restore it from a copy if its figures matter')
 
   def _append(self):
     """Writes what is pending; of a line that does not fit, nothing stays in the file."""
     try:
-      while self.pending:
+      while self._pending:
         os.ftruncate(self._file, self._size)
-        if os.write(self._file, self.pending[0]) < len(self.pending[0]):
+        if os.write(self._file, self._pending[0]) < len(self._pending[0]):
           raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._size += len(self.pending.pop(0))
+        line = self._pending.pop(0)
+        self._digest.update(line)
+        self._size += len(line)
       self._warned = False
     except OSError as error:
       with contextlib.suppress(OSError):
@@ -148,6 +161,14 @@ class _Lines:
         self._warn(f'{self._path} cannot be written: {error.strerror}; the run goes on, and keeps '
                    f'its lines, in checkpoints too, until they can be')
       self._warned = True
+
+
+def _step(line: bytes) -> float:
+  """The step of a line of metrics; infinity if it is none."""
+  try:
+    return float(json.loads(line)['step']) if line.endswith(b'\n') else math.inf
+  except (ValueError, KeyError, TypeError):
+    return math.inf
 
 
 class _Events:
