@@ -20,7 +20,6 @@ import dataclasses
 import json
 import runpy
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ from ml_collections import ConfigDict, config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from transformer import command_line, files
+from transformer import child_process, command_line, files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.training import run_directory
@@ -105,7 +104,7 @@ def main(_):
       for command in commands(row, filename, workdir):
         print(shlex.join(command))
     return
-  sweep(rows, filename, workdir, lambda command: subprocess.run(command, check=False).returncode)
+  sweep(rows, filename, workdir, child_process.run)
 
 
 def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
@@ -183,6 +182,7 @@ def sweep(rows: Sequence[Row], filename: str, workdir: Path,
 
   Raises:
     UserError: a command failed.
+    Preempted: one was asked to stop.
   """
   for row in rows:
     settings = json.loads(json.dumps(flatten(row.settings.to_dict())))
@@ -200,7 +200,7 @@ def sweep(rows: Sequence[Row], filename: str, workdir: Path,
                                             'settings': settings}}
     results = {name: results[name] for name in PAPER if name in results}
     files.write_json(workdir / _JSON, results)
-    (workdir / _MARKDOWN).write_text(_PREFACE + _markdown(results), encoding='utf-8')
+    files.write(workdir / _MARKDOWN, (_PREFACE + _markdown(results)).encode())
   logging.info('the table is in %s', workdir / _MARKDOWN)
 
 
