@@ -3,15 +3,19 @@
 import contextlib
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 from absl import logging
 
 from transformer import files
 from transformer.config import Config, flatten
+from transformer.data.audit_table import in_brief
 from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.text_report import look_over
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.inference.bleu import corpus_bleu
@@ -21,11 +25,13 @@ from transformer.run import Run, load_run
 from transformer.training import run_directory
 from transformer.training.checkpoints import Checkpoints
 from transformer.training.lock import RunLock
-from transformer.training.loop import train
+from transformer.training.loop import is_out_of_patience, train
 from transformer.training.mesh import make_mesh
 from transformer.training.preemption import Signals
 from transformer.training.preflight import preflight
 from transformer.training.step import init_params
+
+_LOOKED_OVER = 200_000  # training pairs, which take ten seconds
 
 
 def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
@@ -66,6 +72,8 @@ def _train(config: Config, workdir: Path, profile, signals):
     return encode_corpora(config.data, corpora, vocabulary, tokens_per_batch, config.seed)
 
   encoded = encode(config.train.tokens_per_batch)
+  if not run_directory.has_begun(workdir):
+    _look_over(workdir, config, corpora, vocabulary)
   fingerprints = {'vocabulary': vocabulary.fingerprint, **corpora.fingerprints()}
   model = Transformer(config.model, vocabulary.size)
   sources, references = (list(side) for side in zip(*corpora.valid[:], strict=True))
@@ -78,22 +86,25 @@ def _train(config: Config, workdir: Path, profile, signals):
     return f'search, {greedy.batch_size} sentences of {length} tokens', program
 
   programs = None
-  if not _is_done(workdir, config.train.steps):
+  if not _is_done(workdir, config):
     programs, tokens = preflight(config, model, encoded.batches.shape, compile_search,
                                  begun=(workdir / run_directory.CONFIG).exists())
     if tokens != config.train.tokens_per_batch:
       config = dataclasses.replace(config, train=dataclasses.replace(config.train,
                                                                      tokens_per_batch=tokens))
       encoded = encode(tokens)
-  _describe(workdir, config, model, vocabulary, fingerprints, encoded.counts)
+  _describe(workdir, config, model, vocabulary, fingerprints, encoded.counts, origin)
+
+  def initial_params():
+    run_directory.check_same_origin(workdir, _identity(origin()))
+    return origin().params
 
   def score(params) -> float:
     translations = [each.text for each in translate(params, sources)]
     return corpus_bleu(translations, [references], config.decode.bleu_tokenize).score
 
   outcome = train(config, model, encoded.batches, encoded.valid_batches, score, workdir,
-                  origin and (lambda: origin().params), profile, vocabulary.decode, programs,
-                  signals)
+                  origin and initial_params, profile, vocabulary.decode, programs, signals)
   if outcome.resumed_from == outcome.step:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
@@ -102,16 +113,33 @@ def _train(config: Config, workdir: Path, profile, signals):
   logging.info('score it with: python eval.py --workdir=%s', workdir)
 
 
-def _is_done(workdir: Path, steps: int) -> bool:
-  """Whether a run has made all its updates, so that nothing need be compiled for it."""
+def _look_over(workdir: Path, config: Config, corpora, vocabulary: Vocabulary):
+  """Tells in brief what is odd about the text, unless there is so much that it would take long."""
+  pairs = sum(map(len, corpora.train.values()))
+  if pairs > _LOOKED_OVER:
+    logging.info('%s training pairs are too many to be looked over at every beginning; python -m '
+                 'transformer.data.audit, with the same --config flags, does that', f'{pairs:,}')
+    return
+  report = look_over(config.data, vocabulary, origin='this run')
+  for line in in_brief(report):
+    logging.info('%s', line)
+  files.write_json(workdir / run_directory.AUDIT, report)
+
+
+def _is_done(workdir: Path, config: Config) -> bool:
+  """Whether a run has come to its end, so that nothing need be compiled for it."""
   folder = workdir / run_directory.CHECKPOINTS
   if not folder.is_dir():
     return False
-  checkpoints = Checkpoints(folder, read_only=True)
-  try:
-    return max(checkpoints.steps(), default=0) >= steps
-  finally:
-    checkpoints.close()
+  with contextlib.closing(Checkpoints(folder, read_only=True)) as checkpoints:
+    last = max(checkpoints.steps(), default=None)
+    if last is None:
+      return False
+    try:
+      evaluations = checkpoints.history(last)['evaluations']
+    except UserError:
+      return False  # It is damaged, and the run goes on from one before.
+  return last >= config.train.steps or is_out_of_patience(evaluations, config.train.patience)
 
 
 def _vocabulary(workdir: Path, config: Config, corpora,
@@ -139,7 +167,7 @@ def _vocabulary(workdir: Path, config: Config, corpora,
 
 
 def _describe(workdir: Path, config: Config, model: Transformer, vocabulary: Vocabulary,
-              fingerprints, counts):
+              fingerprints, counts, origin: Callable[[], Run] | None):
   """Writes what makes the directory a run; on resuming, checks that the data is the same."""
   # Once more, since the directory may have become another run's before the lock was taken.
   old = run_directory.read_config(workdir)
@@ -157,7 +185,16 @@ def _describe(workdir: Path, config: Config, model: Transformer, vocabulary: Voc
     parameters = sum(leaf.size for leaf in jax.tree.leaves(_shapes(model)))
     files.write_sealed(workdir / run_directory.RUN,
                        run_directory.describe(fingerprints, counts, parameters,
-                                              config.train.reproducible))
+                                              config.train.reproducible,
+                                              origin and _identity(origin())))
+
+
+def _identity(run: Run) -> dict[str, Any]:
+  """What tells the parameters that a run starts from from others."""
+  digest = hashlib.sha256()
+  for leaf in jax.tree.leaves(jax.device_get(run.params)):
+    digest.update(leaf.tobytes())
+  return {'steps': run.steps, 'sha256': digest.hexdigest()}
 
 
 def _shapes(model: Transformer):

@@ -180,7 +180,7 @@ def trained(train, folder):
   assert status == 0, err
   assert out == ''
   # Nothing but our own log, and no library's.
-  ours = 'train|training_run|corpora|encoded_cache|preflight|reporting'
+  ours = 'train|training_run|corpora|text_report|encoded_cache|preflight|reporting'
   assert all(re.match(rf'[IW]\d{{4}} .* ({ours})\.py:\d+\] ', line)
              for line in err.splitlines()), err
   return workdir

@@ -181,6 +181,31 @@ def test_a_run_that_lacks_a_file_is_not_taken_for_a_new_one(
   assert not (tmp_path / 'run' / name).exists()
 
 
+def test_a_run_begins_with_what_is_odd_about_its_text(train, folder, trained, tmp_path,
+                                                      monkeypatch):
+  about = json.loads((trained / 'audit.json').read_text('utf-8'))
+  assert list(about['corpora']) == ['train/train', 'valid', 'test']
+  assert about['vocabulary']['from'] == 'this run'
+  # What is validated on are the first two pairs that are trained on.
+  flags = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--config.train.steps=1'
+  found = 'valid, overlap with training: the pair is in training too: 2 (100.00 %)'
+  for wanted in (True, False):
+    status, _, err = train(*flags)
+    assert status == 0, err
+    assert (found in err) is wanted  # It has begun, the second time.
+
+
+def test_much_text_is_not_looked_over_at_every_beginning(trained, tmp_path, monkeypatch):
+  said = []
+  monkeypatch.setattr(training_run, '_LOOKED_OVER', 3)
+  monkeypatch.setattr(training_run.logging, 'info', lambda text, *each: said.append(text % each))
+  corpora = training_run.open_corpora(Config.from_dict(run_directory.read_config(trained)).data)
+  training_run._look_over(tmp_path, None, corpora, None)
+  assert said == ['12 training pairs are too many to be looked over at every beginning; python -m '
+                  'transformer.data.audit, with the same --config flags, does that']
+  assert list(tmp_path.iterdir()) == []
+
+
 def test_a_vocabulary_that_is_gone_is_made_again(train, folder, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
   (tmp_path / 'run' / 'vocabulary.model').unlink()

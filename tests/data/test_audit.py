@@ -6,12 +6,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from transformer.data import audit as audit_module
-from transformer.data import checks
-from transformer.data.audit import audit
-from transformer.data.audit_table import as_table
+from transformer.data import checks, text_report
+from transformer.data.audit_table import as_table, in_brief
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.text_report import look_over
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 
@@ -64,10 +63,8 @@ def config_of(folder, **changes) -> DataConfig:
 
 
 @pytest.fixture(scope='module')
-def vocabulary(tmp_path_factory):
-  path = tmp_path_factory.mktemp('vocabulary') / 'vocabulary.model'
-  Vocabulary.train([*sentences(ENGLISH, 300), *sentences(GERMAN, 300)] * 2, 320).save(path)
-  return str(path)
+def vocabulary():
+  return Vocabulary.train([*sentences(ENGLISH, 300), *sentences(GERMAN, 300)] * 2, 320)
 
 
 def found_in(findings):
@@ -78,14 +75,14 @@ def found_in(findings):
 
 def test_sound_text_has_no_finding(tmp_path, vocabulary):
   write_all(tmp_path)
-  report = audit(config_of(tmp_path), vocabulary)
+  report = look_over(config_of(tmp_path), vocabulary)
   assert list(report['corpora']) == ['train/train', 'valid', 'test']
   for name, about in report['corpora'].items():
     assert found_in(about['findings']) == {}, name
     assert about['pairs'] == about['lines'][0] == (1000 if name == 'train/train' else 120)
     assert about['aligned'] and about['notes'] == []
     assert [side['byte_tokens'] for side in about['sides']] == [0, 0]
-  assert found_in(report['training']['findings']) == {}
+  assert found_in(report['training']['findings']) == {} and in_brief(report) == []
   assert all(found_in(each) == {} for each in report['overlap'].values())
   table = as_table(report)
   assert 'NOT ALIGNED' not in table and '100.00 % Latin' in table
@@ -95,7 +92,7 @@ def test_sound_text_has_no_finding(tmp_path, vocabulary):
 def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch, chunk):
   write_all(tmp_path, PLANTED)
   monkeypatch.setattr(checks, '_CHUNK', chunk)
-  report = audit(config_of(tmp_path), vocabulary, examples=9)
+  report = look_over(config_of(tmp_path), vocabulary, examples=9)
   found = found_in(report['corpora']['train/train']['findings'])
   for number, (*_, what) in enumerate(PLANTED):
     name, = (name for name in found if name.startswith(what))
@@ -106,9 +103,9 @@ def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch,
     if 'bytes' not in what:
       assert count == len(lines) and set(lines) - {1002} == set(planted) - {1002}, what
   assert found['control characters'][1] == [1002, 1006, 1007]
-  table = as_table(report)
-  for what in found:
-    assert what in table
+  table, brief = as_table(report), '\n'.join(in_brief(report))
+  for what, (count, _) in found.items():
+    assert what in table and f'train/train: {what}: {count:,} (' in brief
   assert all(line.isprintable() for line in table.split('\n'))
   assert json.loads(json.dumps(report))['corpora']['train/train']['pairs'] == 1000 + len(PLANTED)
 
@@ -121,7 +118,7 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
   write(tmp_path, 'two', [*english[400:], english[7]], [*german[400:], 'mann'])
   write(tmp_path, 'valid', [english[0], english[1], 'red dog', 'dog'],
         [german[0], 'rot', german[450], 'gras'])
-  report = audit(config_of(tmp_path, train=('one', 'two')), vocabulary)
+  report = look_over(config_of(tmp_path, train=('one', 'two')), vocabulary)
   assert found_in(report['training']['findings']) == {
       'a pair is there already': (2, [401, 402]), 'a source has several targets': (3, [8])}
   again, several = report['training']['findings']
@@ -134,14 +131,20 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
   note = report['overlap']['valid'][2]['examples'][1]['note']
   assert note == 'as train/two line 51'
   assert found_in(report['overlap']['test']) == {}
+  assert in_brief(report)[-5:] == [
+      'all training text: a pair is there already: 2 (0.20 %)',
+      'all training text: a source has several targets: 3 (0.30 %)',
+      'valid, overlap with training: the pair is in training too: 1 (25.00 %)',
+      'valid, overlap with training: the source is in training too: 2 (50.00 %)',
+      'valid, overlap with training: the target is in training too: 2 (50.00 %)']
 
 
 def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):
   planted = [each for each in PLANTED if each[0] and each[1].strip()]
   write_all(tmp_path, [*planted, *planted[-2:], planted[0]])
   config = config_of(tmp_path, max_length_ratio=2.5, drop_identical=True, drop_duplicates=True)
-  report = audit(config, vocabulary, examples=99)
-  counts = encode_corpora(config, open_corpora(config), Vocabulary.load(vocabulary),
+  report = look_over(config, vocabulary, examples=99)
+  counts = encode_corpora(config, open_corpora(config), vocabulary,
                           10 * MAX_LENGTH, 0).counts['train/train']
   lines = {what: lines for what, (_, lines) in
            found_in(report['corpora']['train/train']['findings']).items()}
@@ -160,7 +163,7 @@ def test_files_of_unequal_length_are_reported_with_the_place_of_the_slip(tmp_pat
   write_all(tmp_path)
   english, german = (sentences(words, 1600, 3) for words in (ENGLISH, GERMAN))
   write(tmp_path, 'train', english, german[:500] + german[501:])
-  report = audit(config_of(tmp_path), vocabulary)
+  report = look_over(config_of(tmp_path), vocabulary)
   about = report['corpora']['train/train']
   assert about['lines'] == [1600, 1599] and not about['aligned'] and about['pairs'] == 1599
   finding = about['findings'][0]
@@ -179,7 +182,7 @@ def test_slips_that_follow_each_other_through_chunks_are_one(tmp_path, vocabular
   english, german = (sentences(words, 3100, 3) for words in (ENGLISH, GERMAN))
   write(tmp_path, 'train', english[:500] + english[502:2500] + ['dog', 'man'] + english[2500:],
         german)
-  finding = audit(config_of(tmp_path), vocabulary)['corpora']['train/train']['findings'][0]
+  finding = look_over(config_of(tmp_path), vocabulary)['corpora']['train/train']['findings'][0]
   assert [(each['line'], each['note'][:14]) for each in finding['examples']] == [
       (501, 'to line 2500: ')]
   assert '2 lines too late' in finding['examples'][0]['note']
@@ -190,7 +193,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_looked_at(tmp_path):
   (tmp_path / 'test.de').unlink()
   (tmp_path / 'valid.en').write_bytes(b'one\nstra\xdfe\n')
   write(tmp_path, 'empty', [], [])
-  report = audit(config_of(tmp_path, train=('train', 'empty')))
+  report = look_over(config_of(tmp_path, train=('train', 'empty')))
   assert 'test.de' in report['corpora']['test']['error']
   assert 'line 2 is not' in report['corpora']['valid']['error']
   assert report['corpora']['train/empty']['pairs'] == 0 and report['overlap'] == {}
@@ -201,7 +204,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_looked_at(tmp_path):
 
 def test_a_set_that_turns_out_to_be_no_text_is_named_and_left_out(tmp_path, monkeypatch):
   write_all(tmp_path)
-  read = audit_module.open_corpus
+  read = text_report.open_corpus
 
   class Torn(list):
     name, notes = 'torn', ()
@@ -209,9 +212,9 @@ def test_a_set_that_turns_out_to_be_no_text_is_named_and_left_out(tmp_path, monk
     def __getitem__(self, index):
       raise UserError('torn must be UTF-8; example 3 is not')
 
-  monkeypatch.setattr(audit_module, 'open_corpus', lambda config, split, **options: (
+  monkeypatch.setattr(text_report, 'open_corpus', lambda config, split, **options: (
       Torn([1] * 5) if split == 'torn' else read(config, split, **options)))
-  report = audit(config_of(tmp_path, train=('torn', 'train'), test='torn'))
+  report = look_over(config_of(tmp_path, train=('torn', 'train'), test='torn'))
   assert 'example 3 is not' in report['vocabulary']['error']
   for name in ('train/torn', 'test'):
     assert report['corpora'][name] == {'error': 'torn must be UTF-8; example 3 is not'}
@@ -221,7 +224,7 @@ def test_a_set_that_turns_out_to_be_no_text_is_named_and_left_out(tmp_path, monk
 
 def test_text_without_a_vocabulary_is_looked_at_without(tmp_path):
   write(tmp_path, 'train', ['a'], ['b'])
-  report = audit(config_of(tmp_path))
+  report = look_over(config_of(tmp_path))
   assert 'vocabulary_size=320 is more than' in report['vocabulary']['error']
   assert report['corpora']['train/train']['sides'][0]['lengths'] == ()
   assert 'vocabulary: none, vocabulary_size=320 is' in as_table(report)

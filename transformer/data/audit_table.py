@@ -47,6 +47,21 @@ def as_table(report: Mapping[str, Any]) -> str:
   return '\n'.join(lines) + '\n'
 
 
+def in_brief(report: Mapping[str, Any]) -> list[str]:
+  """What a report found, a line each, without what it did not find or could not read.
+
+  Args:
+    report: as for `as_table`.
+  """
+  parts = [*((name, about['findings'], about['pairs'])
+             for name, about in report['corpora'].items() if 'error' not in about),
+           ('all training text', report['training']['findings'], report['training']['pairs']),
+           *((f'{name}, overlap with training', findings, report['corpora'][name]['pairs'])
+             for name, findings in report['overlap'].items())]
+  return [f'{name}: {finding["what"]}: {finding["count"]:,} ({_share(finding["count"], pairs)})'
+          for name, findings, pairs in parts for finding in findings if finding['count']]
+
+
 def _corpus(name, about):
   """One corpus: its files, its two sides and its findings."""
   if 'error' in about:

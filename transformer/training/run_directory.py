@@ -14,8 +14,9 @@ from transformer import files
 from transformer.errors import UserError
 from transformer.training.lock import LOCK
 
-CONFIG, RUN, VOCABULARY, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (
-    'config.json', 'run.json', 'vocabulary.model', 'checkpoints', 'interrupted', 'eval')
+CONFIG, RUN, VOCABULARY, AUDIT, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (
+    'config.json', 'run.json', 'vocabulary.model', 'audit.json', 'checkpoints', 'interrupted',
+    'eval')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy',
              'sentencepiece', 'sacrebleu', 'tensorflow-datasets')
 # What may differ when a run is resumed: it changes how long the run goes on, what
@@ -109,8 +110,23 @@ def check_same_data(workdir: str | os.PathLike, fingerprints: Mapping[str, str])
                     f'since; choose another --workdir, or restore the data')
 
 
+def check_same_origin(workdir: str | os.PathLike, origin: Mapping[str, Any]):
+  """Refuses to begin anew from parameters other than a run began with.
+
+  Raises:
+    UserError: they are others.
+  """
+  began = files.read_sealed(Path(workdir) / RUN, 'what is known of the run').get('origin')
+  if began != origin:
+    steps = began['steps'] if isinstance(began, dict) and 'steps' in began else 'unknown'
+    raise UserError(f'{workdir} began from step {steps} of train.init_from, whose best is of step '
+                    f'{origin["steps"]} by now, or is another; choose another --workdir to start '
+                    f'from that')
+
+
 def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, int]],
-             parameters: int, reproducible: bool) -> dict[str, Any]:
+             parameters: int, reproducible: bool,
+             origin: Mapping[str, Any] | None) -> dict[str, Any]:
   """What `run.json` holds: where the run's numbers come from.
 
   Args:
@@ -118,10 +134,11 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
     counts: what encoding kept, dropped and cut of every corpus.
     parameters: number of parameters.
     reproducible: `train.reproducible`.
+    origin: what tells the parameters that the run starts from; None if they are random.
 
   Returns:
-    JSON data: what `_session` says of this process, then parameters, data and
-    counts; `resumed` will hold a like account of each process that went on, and
+    JSON data: what `_session` says of this process, then parameters, data, counts
+    and origin; `resumed` will hold a like account of each process that went on, and
     which settings `changed` then.
   """
   return {
@@ -129,6 +146,7 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
       'parameters': parameters,
       'data': dict(fingerprints),
       'counts': {name: dict(each) for name, each in counts.items()},
+      'origin': origin and dict(origin),
       'resumed': [],
   }
 
@@ -163,7 +181,8 @@ def _session(reproducible: bool) -> dict[str, Any]:
 
 def holds_nothing(workdir: str | os.PathLike) -> bool:
   """Whether a directory holds nothing but what a process leaves that is killed as it starts."""
-  return all(path.name == LOCK or files.is_unfinished(path) for path in Path(workdir).iterdir())
+  return all(path.name in (LOCK, AUDIT) or files.is_unfinished(path)
+             for path in Path(workdir).iterdir())
 
 
 def commit() -> str:
