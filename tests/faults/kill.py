@@ -34,12 +34,12 @@ from tests.commands.conftest import CONFIG, ENGLISH, GERMAN
 from transformer.training.checkpoints import Checkpoints
 from transformer.training.meter import WALL_CLOCK
 from transformer.training.preemption import EXIT_STATUS
-from transformer.training.run_directory import CHECKPOINTS
+from transformer.training.run_directory import CHECKPOINTS, INTERRUPTED
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = 5  # updates between two lines of metrics, and two evaluations
-PER_KILL = 6  # evaluations for each kill, so that there are enough of all that can be hit
-MOMENTS = ('start-up', 'checkpoint', 'evaluation', 'removal', 'any')
+PER_KILL = 20  # evaluations for each kill, so that there are enough of all that can be hit
+MOMENTS = ('start-up', 'checkpoint', 'evaluation', 'removal', 'save on a signal', 'any')
 _SECONDS = 300  # in which a process has ended
 
 
@@ -86,13 +86,17 @@ def compare(folder: Path, kills: int, seed: int, signals: list[str]):
   (folder / 'tiny.py').write_text(CONFIG.format(folder=str(folder)), encoding='utf-8')
   evaluations = PER_KILL * (kills + 1)
   flags = {'steps': EVERY * evaluations, 'log_every': EVERY, 'eval_every': EVERY,
-           'checkpoint_every': 4, 'keep': 2, 'ema_decay': 0.9, 'patience': evaluations - 2,
-           'grace_seconds': 60}
+           'checkpoint_every': 4, 'keep': 2, 'ema_decay': 0.9, 'grace_seconds': 60,
+           'patience': 35 if kills > 5 else 11}  # It improves again and again, by jumps.
   whole, killed = Killable(folder / 'whole', flags), Killable(folder / 'killed', flags)
   whole.start()
   # From now on, all is compiled and encoded already.
   started = whole.wait_for(whole.has_started) / 2
   whole.finish()
+  bleu = [each['valid/bleu'] for each in _metrics(whole.workdir) if 'valid/bleu' in each]
+  assert bleu.index(max(bleu)) and len(set(bleu)) > 2, f'there is nothing to choose from: {bleu}'
+  print(f'{len(bleu)} evaluations, of which {bleu.index(max(bleu)) + 1} is the best; out of '
+        f'patience: {len(bleu) < evaluations}', flush=True)
   moments, counts = random.Random(seed), collections.Counter()
   while sum(counts.values()) < kills:
     number = sum(counts.values())
@@ -117,6 +121,8 @@ class Killable:
     self.workdir = workdir
     self._command = [sys.executable, str(ROOT / 'train.py'), f'--workdir={workdir}',
                      f'--config={workdir.parent}/tiny.py',
+                     '--config.optimizer.schedule=constant', '--config.optimizer.warmup_steps=20',
+                     '--config.optimizer.peak_learning_rate=0.03',
                      *(f'--config.train.{name}={value}' for name, value in flags.items())]
     self._log = workdir.with_suffix('.log')
     self.started = math.inf  # seconds that the last process took that was not killed before
@@ -151,6 +157,10 @@ class Killable:
       elif moment == 'evaluation':
         self.wait_for(lambda: not self._evaluating())
         self.wait_for(self._evaluating)
+      elif moment == 'save on a signal':
+        self._process.send_signal(signal.SIGTERM)
+        self.wait_for(lambda: list((self.workdir / INTERRUPTED).glob('*.unsealed*')))
+        break
     if moment != 'start-up':
       self.wait_for(lambda: False, moments.uniform(0.0, 1.0 if moment == 'any' else 0.02))
     if self._process.poll() is not None:
@@ -195,7 +205,8 @@ class Killable:
       return 'start-up'
     doing = {'writing a checkpoint': list(checkpoints.glob('*.unsealed*')),
              'evaluating': self._evaluating(),
-             'about to delete a checkpoint': (checkpoints / 'removed').exists()}
+             'about to delete a checkpoint': (checkpoints / 'removed').exists(),
+             'saving on a signal': list((self.workdir / INTERRUPTED).glob('*.unsealed*'))}
     return ', '.join(what for what, done in doing.items() if done) or 'only steps'
 
   def has_started(self) -> bool:
@@ -241,6 +252,7 @@ def _contents(workdir: Path):
     state = checkpoints._manager.restore(steps[-1], args=ocp.args.Composite(
         history=ocp.args.JsonRestore(),
         **{name: ocp.args.StandardRestore() for name in there & {'params', 'average', 'rest'}}))
+    state['history'].pop('log')  # What a clock decides is in the lines that it is of.
     return dict(state), (steps, checkpoints.resolve('best'))
 
 
