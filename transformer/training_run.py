@@ -72,8 +72,6 @@ def _train(config: Config, workdir: Path, profile, signals):
     return encode_corpora(config.data, corpora, vocabulary, tokens_per_batch, config.seed)
 
   encoded = encode(config.train.tokens_per_batch)
-  if not run_directory.has_begun(workdir):
-    _look_over(workdir, config, corpora, vocabulary)
   fingerprints = {'vocabulary': vocabulary.fingerprint, **corpora.fingerprints()}
   model = Transformer(config.model, vocabulary.size)
   sources, references = (list(side) for side in zip(*corpora.valid[:], strict=True))
@@ -93,6 +91,8 @@ def _train(config: Config, workdir: Path, profile, signals):
       config = dataclasses.replace(config, train=dataclasses.replace(config.train,
                                                                      tokens_per_batch=tokens))
       encoded = encode(tokens)
+  if not run_directory.has_begun(workdir):
+    _look_over(workdir, config, corpora, vocabulary)
   _describe(workdir, config, model, vocabulary, fingerprints, encoded.counts, origin)
 
   def initial_params():
