@@ -8,6 +8,10 @@ Reasons": a joint BPE vocabulary of 10,000, all embeddings shared, post-norm, Ad
 peak rate of 5e-3 after 2,000 updates, some 8,192 tokens an update, at most 8,000 updates,
 patience of ten epochs on `val`, the last ten epochs averaged, a beam of 5. An epoch is 55
 updates. Where the data comes from stands in configs/multi30k.py.
+
+test_2016_flickr: BLEU 40.98 (nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0) after
+4,070 updates of 1.1 s each on two cores that do nothing else; published are 41.02. The length
+penalty was chosen on `val`, where 0.6, 1.0, 1.4 and 1.8 give 41.17, 41.41, 41.45 and 41.36.
 """
 
 from configs import multi30k
@@ -39,5 +43,5 @@ def get_config():
   config.train.patience = 10
 
   config.decode.beam_size = 5
-  config.decode.alpha = 1.0
+  config.decode.alpha = 1.4
   return config
