@@ -11,7 +11,7 @@ import ml_collections
 import numpy as np
 import pytest
 
-from transformer.config import Config, check_name, flatten
+from transformer.config import Config, check_name, check_value, flatten
 from transformer.errors import UserError
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -83,7 +83,21 @@ def test_a_group_must_be_a_group():
     ('seed', None, 'of type int'), ('train.steps', [3], 'of type int'),
 ])
 def test_a_value_of_another_type_is_refused(name, value, wanted):
-  refuse(nest(name, value), f'config.{name} must be {wanted}; got {value!r}')
+  message = f'config.{name} must be {wanted}; got {value!r}'
+  refuse(nest(name, value), message)
+  with pytest.raises(UserError, match=re.escape(message)):
+    check_value(name, value)
+
+
+def test_a_value_can_be_checked_by_itself_and_without_the_others():
+  for name, value in flatten(Config().to_dict()).items():
+    check_value(name, value)
+  check_value('train.tokens_per_batch', 1)  # No multiple of the length, which may change too.
+  check_value('data.train', ['a'])
+  with pytest.raises(UserError, match=r'config.model is a group of keys, .*; got 3'):
+    check_value('model', 3)
+  with pytest.raises(UserError, match=r'there is no key config.model.drop'):
+    check_value('model.drop', 3)
 
 
 @pytest.mark.parametrize(('tree', 'message'), [

@@ -95,6 +95,28 @@ def check_name(name: str):
   Raises:
     UserError: names the nearest that is one.
   """
+  _kind_of(name)
+
+
+def check_value(name: str, value: Any):
+  """Refuses a value that cannot be that of a key by its type, whatever the other keys are.
+
+  Args:
+    name: dotted, such as `train.steps`.
+    value: what it is to be.
+
+  Raises:
+    UserError: there is no such key, or the value is of another type.
+  """
+  kind = _kind_of(name)
+  if dataclasses.is_dataclass(kind):
+    raise UserError(f'config.{name} is a group of keys, which are set one by one; got '
+                    f'{_shown(value)}')
+  _convert(kind, value, f'config.{name}')
+
+
+def _kind_of(name: str):
+  """What a key, or group, is annotated with."""
   kind, prefix = Config, ''
   for part in name.split('.'):
     kinds = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
@@ -103,6 +125,7 @@ def check_name(name: str):
     if part not in kinds:
       raise UserError(_unknown(part, kinds, prefix))
     kind, prefix = kinds[part], f'{prefix}{part}.'
+  return kind
 
 
 def _freeze(cls, tree, prefix):
