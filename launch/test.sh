@@ -2,5 +2,6 @@
 # Runs every test, a file of them at a time on each core; arguments go to pytest, such as:
 # bash launch/test.sh tests/ops -k causal
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-setup requirements.txt tests/requirements.txt
+# Named here too, so that a change of any of them installs it.
+setup requirements.txt launch/requirements.txt tests/requirements.txt
 exec .venv/bin/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder "$@"

@@ -1,0 +1,112 @@
+"""What came of a sweep: a table, the best config as a file, and a page."""
+
+import datetime
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from launch.sweeping.config_file import changed, config_file
+from launch.sweeping.journal import TRIALS, Sweep
+from launch.sweeping.page import page
+from transformer import files
+from transformer.training import run_directory
+
+BEST, PAGE = 'best.py', 'sweep.html'
+_STATES = {TrialState.WAITING: 'waiting', TrialState.RUNNING: 'running',
+           TrialState.COMPLETE: 'complete', TrialState.PRUNED: 'pruned', TrialState.FAIL: 'failed'}
+
+
+def write(sweep: Sweep, command: str):
+  """Writes `best.py`, if a trial is complete, and `sweep.html`.
+
+  Where several processes do so at once, the last to be done has seen all that the others have.
+
+  Args:
+    sweep: an open one.
+    command: how it was started, for people.
+  """
+  before = None
+  while before != (before := _finished(sweep)):
+    best = sweep.best()
+    if best is not None:
+      files.write(sweep.folder / BEST, _best_config(sweep, best))
+    header, *rows = table(sweep)
+    files.write(sweep.folder / PAGE, page(
+        sweep.study, sweep.space.objective, header, rows, summary(sweep),
+        {'Started by': command, f'The search space, {sweep.space.filename}': sweep.space.text}))
+
+
+def table(sweep: Sweep) -> list[list[str]]:
+  """A header, and a row for each trial, in order; the best one has a star."""
+  trials, best = sweep.all(), sweep.best()
+  names = list(dict.fromkeys(
+      name for trial in trials for name in trial.user_attrs.get('settings', {})))
+  short = [name.rpartition('.')[2] for name in names]
+  titles = [brief if short.count(brief) == 1 else name
+            for name, brief in zip(names, short, strict=True)]
+  rows = [['trial', 'state', sweep.space.objective, 'step', 'time', *titles, 'reason']]
+  for trial in trials:
+    attributes = trial.user_attrs
+    step = attributes.get('step', trial.last_step)
+    value = trial.value if trial.value is not None else trial.intermediate_values.get(step)
+    seconds = attributes.get('seconds')
+    settings = attributes.get('settings', {})
+    rows.append([
+        f'{trial.number}' + ' *' * (best is not None and trial.number == best.number),
+        _STATES[trial.state], _shown(value), _shown(step),
+        '' if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
+        *(_shown(settings.get(name)) for name in names), attributes.get('reason', '')])
+  return rows
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> str:
+  """A table as text, all columns but the last two spaces apart and to the right."""
+  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+  lines = []
+  for *cells, last in rows:
+    padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=False)]
+    lines.append('  '.join([*padded, last]).rstrip())
+  return '\n'.join(lines)
+
+
+def summary(sweep: Sweep) -> str:
+  """How many trials are in which state, and which is the best, in a line."""
+  states = [trial.state for trial in sweep.all()]
+  counts = ', '.join(f'{states.count(state)} {name}' for state, name in _STATES.items()
+                     if state in states)
+  best = sweep.best()
+  told = 'none is complete' if best is None else (
+      f'the best is trial {best.number}, with {sweep.space.objective} {_shown(best.value)} at step '
+      f'{best.user_attrs["step"]}')
+  return f'{len(states)} trials: {counts}; {told}'
+
+
+def _finished(sweep: Sweep) -> list[int]:
+  return [trial.number for trial in sweep.all() if trial.state.is_finished()]
+
+
+def _best_config(sweep: Sweep, best: FrozenTrial) -> bytes:
+  """The config of the best trial, with a docstring that says where it comes from."""
+  run = sweep.folder / TRIALS / str(best.number)
+  commit = files.read_sealed(run / run_directory.RUN, 'what is known of the run')['commit']
+  completed = sum(trial.state == TrialState.COMPLETE for trial in sweep.all())
+  path, objective = shlex.quote(str(sweep.folder / BEST)), sweep.space.objective
+  docstring = f"""Trial {best.number} of a sweep, the best of {completed} that came to their end.
+
+  python train.py --config={path} --workdir=runs/best
+
+{objective} {best.value:.6g} at step {best.user_attrs['step']}, on the validation split. The search
+space was {sweep.space.filename}; the trial's run is {run}, trained at
+commit {commit}.
+"""
+  settings = best.user_attrs['settings']
+  return config_file(docstring, changed(sweep.config, settings), settings)
+
+
+def _shown(value: Any) -> str:
+  """A value in a cell."""
+  if value is None:
+    return ''
+  return f'{value:.4g}' if isinstance(value, float) else str(value)

@@ -1,0 +1,196 @@
+"""One trial: train.py in a directory of its own, followed by its metrics and perhaps pruned."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import optuna
+from absl import logging
+from optuna.trial import TrialState
+
+from launch.sweeping import processes, space
+from launch.sweeping.config_file import changed, config_file
+from launch.sweeping.journal import TRIALS, Sweep
+from transformer import files
+from transformer.config import Config
+from transformer.errors import UserError
+from transformer.training.lock import RunLock
+from transformer.training.preemption import EXIT_STATUS
+
+ROOT = Path(__file__).resolve().parents[2]
+_POLL_SECONDS = 0.2
+_METRICS = 'metrics.jsonl'
+_LOG_TAIL = 1 << 16
+
+
+class _Followed(NamedTuple):
+  """How a process ended: its exit status, and the step at which it was pruned, if it was."""
+
+  status: int
+  pruned: int | None
+
+
+def run_trial(sweep: Sweep, trial: optuna.trial.Trial, stop: processes.Stop):
+  """Trains a trial to its end, and notes what came of it; or puts it back when asked to stop.
+
+  The trial's value is the best of its evaluations. What it is like, and how it went, are
+  kept with it in the journal, as `settings`, `step`, `seconds` and `reason`.
+
+  Args:
+    sweep: which it is of.
+    trial: from `Sweep.claim`.
+    stop: looked at while it trains.
+  """
+  number = trial.number
+  try:
+    config = _config(sweep, trial)
+  except UserError as error:
+    _fail(sweep, trial, str(error))
+    return
+  run = sweep.folder / TRIALS / str(number)
+  logging.info('trial %d: %s', number, ', '.join(
+      f'{name} {value}' for name, value in trial.user_attrs['settings'].items()))
+  while _is_free(run, stop):
+    ended = _follow(sweep, trial, config.train.steps, run, stop)
+    if ended.pruned is not None:
+      trial.set_user_attr('step', ended.pruned)
+      sweep.finish(trial, TrialState.PRUNED)
+      logging.info('trial %d: pruned at step %d', number, ended.pruned)
+      return
+    if ended.status == 0:
+      _complete(sweep, trial, evaluations(run, sweep.space.objective))
+      return
+    if stop.requested:
+      break
+    if ended.status != EXIT_STATUS:  # Else someone else has asked it to stop, and it is not done.
+      _fail(sweep, trial, _reason(ended.status, run.with_name(f'{run.name}.log')))
+      return
+  sweep.put_back(trial)
+
+
+def evaluations(run: Path, objective: str) -> dict[int, float]:
+  """The objective by step, as far as a run has written it; NaN where it was no finite number."""
+  try:
+    lines = (run / _METRICS).read_bytes().split(b'\n')[:-1]  # The last may not be whole yet.
+  except FileNotFoundError:
+    return {}
+  rows = [json.loads(line) for line in lines if objective.encode() in line]
+  return {row['step']: math.nan if row[objective] is None else row[objective] for row in rows}
+
+
+def _config(sweep: Sweep, trial: optuna.trial.Trial) -> Config:
+  """What the trial is trained with; also written beside its directory, for train.py.
+
+  Raises:
+    UserError: a config refuses what was drawn, or it cannot be drawn.
+  """
+  settings = trial.user_attrs.get('settings') or space.draw(sweep.space, trial)
+  trial.set_user_attr('settings', settings)
+  config = changed(sweep.config, settings)
+  text = config_file(f'Trial {trial.number} of a sweep with {sweep.space.filename}.', config,
+                     settings)
+  files.write(sweep.folder / TRIALS / f'{trial.number}.py', text)
+  return config
+
+
+def _is_free(run: Path, stop: processes.Stop) -> bool:
+  """Waits for a process that still trains there, as one may whose worker was killed."""
+  told = False
+  while not stop.requested:
+    try:
+      with RunLock(run):
+        return True
+    except UserError as error:
+      if not told:
+        logging.info('waiting for the run to be left: %s', error)
+      told = True
+      time.sleep(_POLL_SECONDS)
+  return False
+
+
+def _follow(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
+            stop: processes.Stop) -> _Followed:
+  """Trains in one process until it ends, on its own or because it is asked to.
+
+  Every evaluation before the last step is put to the pruner, in order and once a process,
+  so that what it says depends on them alone and not on when they are seen here.
+  """
+  reported = dict(sweep.all()[trial.number].intermediate_values)
+  if reported and max(reported) < steps and trial.should_prune():
+    return _Followed(EXIT_STATUS, max(reported))
+  began, before = time.monotonic(), trial.user_attrs.get('seconds', 0.0)
+  pruned, asked, seen = None, False, None
+  command = [sys.executable, str(ROOT / 'train.py'), f'--config={run}.py', f'--workdir={run}']
+  with run.with_name(f'{run.name}.log').open('ab') as log:
+    process = subprocess.Popen(processes.leashed(command), stdin=subprocess.DEVNULL, stdout=log,
+                               stderr=log)
+  ended = False
+  try:
+    while not ended:
+      ended = process.poll() is not None  # Asked first, lest the last evaluation be missed.
+      now = _changed_at(run / _METRICS)
+      if now != seen and pruned is None:
+        seen = now
+        for step, value in evaluations(run, sweep.space.objective).items():
+          if step in reported:
+            continue
+          reported[step] = value
+          trial.report(value, step)
+          if step < steps and trial.should_prune():
+            pruned = step
+            break
+      if (stop.requested or pruned is not None) and not asked:
+        process.terminate()
+        asked = True
+      if not ended:
+        time.sleep(_POLL_SECONDS)
+  finally:
+    if not ended:
+      process.terminate()
+  trial.set_user_attr('seconds', before + time.monotonic() - began)
+  return _Followed(process.returncode, pruned)
+
+
+def _changed_at(path: Path):
+  try:
+    about = path.stat()
+  except FileNotFoundError:
+    return None
+  return about.st_mtime_ns, about.st_size
+
+
+def _complete(sweep: Sweep, trial: optuna.trial.Trial, found: dict[int, float]):
+  """Notes the best of a run's evaluations, of equals the first."""
+  pick = max if sweep.space.direction == 'maximize' else min
+  step = pick((step for step, value in found.items() if not math.isnan(value)), key=found.get,
+              default=None)
+  if step is None:
+    _fail(sweep, trial, f'{sweep.space.objective} was never a finite number')
+    return
+  trial.set_user_attr('step', step)
+  sweep.finish(trial, TrialState.COMPLETE, found[step])
+  logging.info('trial %d: complete, %s %.4g at step %d', trial.number, sweep.space.objective,
+               found[step], step)
+
+
+def _fail(sweep: Sweep, trial: optuna.trial.Trial, reason: str):
+  trial.set_user_attr('reason', reason)
+  sweep.finish(trial, TrialState.FAIL)
+  logging.warning('trial %d: failed: %s', trial.number, reason)
+
+
+def _reason(status: int, log: Path) -> str:
+  """Why train.py ended: the error that it told last, or its last line."""
+  if status < 0:
+    name = signal.Signals(-status).name
+    return f'train.py was ended by {name}' + ', as where memory runs out' * (name == 'SIGKILL')
+  with log.open('rb') as file:
+    file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
+    lines = [line for line in file.read().decode(errors='replace').splitlines() if line.strip()]
+  errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
+  return (errors or lines or ['it said nothing'])[-1]

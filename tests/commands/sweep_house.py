@@ -1,0 +1,189 @@
+"""A house with a train.py that only writes metrics, and a sweep in it as one process."""
+
+import html.parser
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).parents[2]
+SECONDS = 120  # in which anything has happened
+# Its BLEU is optimizer.scale times the step. By `warmup_steps`, 13 fails, 17 waits until trial 5 is
+# run by someone else, and 19, when first started, waits after an evaluation until it is stopped.
+TRAIN = '''
+import json, os, pathlib, runpy, signal, sys, time
+from transformer import files
+from transformer.training.lock import RunLock
+
+flags = dict(each[2:].split('=', 1) for each in sys.argv[1:])
+config = runpy.run_path(flags['config'])['get_config']()
+run = pathlib.Path(flags['workdir'])
+
+
+def stop(*_):
+  time.sleep(config.train.grace_seconds)
+  sys.exit(75)
+
+
+signal.signal(signal.SIGTERM, stop)
+with RunLock(run):
+  with (run / 'starts').open('a+') as starts:
+    starts.write(f'{os.getppid()}\\n')
+    starts.seek(0)
+    waits = config.optimizer.warmup_steps == 19 and len(starts.readlines()) == 1
+  if config.optimizer.warmup_steps == 13:
+    print('a line before')
+    sys.exit('error: it broke on purpose')
+  deadline = time.monotonic() + 60
+  while config.optimizer.warmup_steps == 17 and not (run.parent / '5').exists():
+    if time.monotonic() > deadline:
+      sys.exit('error: no one else ran a trial')
+    time.sleep(0.05)
+  files.write_sealed(run / 'run.json', {'commit': 'c0ffee'})
+  path = run / 'metrics.jsonl'
+  done = len(path.read_text().splitlines()) if path.exists() else 0
+  with path.open('a') as metrics:
+    for step in range(5 * (done + 1), config.train.steps + 1, 5):
+      values = {'step': step, 'valid/bleu': config.optimizer.scale * step, 'valid/loss': None}
+      metrics.write(json.dumps(values) + '\\n')
+      metrics.flush()
+      if waits:
+        time.sleep(60)
+        sys.exit('error: no one stopped it')
+'''
+SPACE = '''"""Trials of all kinds, by their number."""
+
+import optuna
+
+_OF_A_KIND = {
+    0: {'optimizer.warmup_steps': 17},
+    1: {'optimizer.warmup_steps': 13},
+    2: {'model.num_heads': 3},
+    3: {'optimizer.scale': 0.1, 'optimizer.warmup_steps': 19},
+}
+
+
+def suggest(trial):
+  return {'optimizer.scale': trial.suggest_float('scale', 1.0, 2.0),
+          'model.dropout': trial.suggest_float('dropout', 0.0, 0.5),
+          **_OF_A_KIND.get(trial.number, {})}
+
+
+def pruner():
+  return optuna.pruners.ThresholdPruner(lower=1.0)
+'''
+SLOW = '''"""Trials of which two wait to be stopped."""
+
+
+def suggest(trial):
+  return {'optimizer.scale': trial.suggest_float('scale', 1.0, 2.0),
+          'optimizer.warmup_steps': 19 if trial.number < 2 else 1,
+          'train.grace_seconds': 0.1 if trial.number else 4.0}
+'''
+PLAIN = '''"""Trials that are alike but for one number."""
+
+
+def suggest(trial):
+  return {'optimizer.scale': trial.suggest_float('scale', 1.0, 2.0)}
+'''
+SEARCH = '''"""What a real run takes."""
+
+objective = 'valid/loss'
+
+
+def suggest(trial):
+  return {'optimizer.peak_learning_rate': trial.suggest_float('rate', 1e-3, 1e-1, log=True)}
+'''
+
+
+def build(house):
+  """Makes the house."""
+  shutil.copytree(ROOT / 'launch', house / 'launch')
+  for name in ('transformer', 'configs'):
+    (house / name).symlink_to(ROOT / name)
+  (house / 'train.py').write_text(TRAIN)
+  (house / 'space.py').write_text(SPACE)
+  (house / 'slow.py').write_text(SLOW)
+  (house / 'plain.py').write_text(PLAIN)
+  (house / 'search.py').write_text(SEARCH)
+
+
+class Sweep:
+  """A sweep in one process after the other."""
+
+  def __init__(self, root, workdir, *flags):
+    self.workdir = workdir
+    self._log = workdir.with_suffix('.log')
+    self._command = [sys.executable, root / 'launch' / 'sweep.py', f'--workdir={workdir}', *flags]
+
+  def start(self):
+    """Starts it, or goes on with it."""
+    with self._log.open('ab') as log:
+      self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True,
+                                      env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''})
+
+  def end(self, status):
+    """Waits for its end, and returns its standard output."""
+    out, _ = self.process.communicate(timeout=SECONDS)
+    assert self.process.returncode == status, self.log
+    return out
+
+  def kill(self, *folders):
+    """Kills the sweep, and all that hold locks in folders of it."""
+    for folder in folders:
+      lock = json.loads((self.workdir / folder / 'lock.json').read_text('utf-8'))
+      os.kill(lock['process'], signal.SIGKILL)
+    self.end(-signal.SIGKILL)
+
+  def wait_for_evaluation(self, number):
+    """Waits until a trial that is not over has been evaluated."""
+    metrics = self.workdir / 'trials' / str(number) / 'metrics.jsonl'
+    deadline = time.monotonic() + SECONDS
+    while not (metrics.exists() and '"valid/bleu"' in metrics.read_text()):
+      assert self.process.poll() is None and time.monotonic() < deadline, self.log
+      time.sleep(0.01)
+
+  @property
+  def log(self):
+    return self._log.read_text('utf-8')
+
+
+class Page(html.parser.HTMLParser):
+  """What a page loads, the cells of its table, and what stands in its `pre`."""
+
+  def __init__(self):
+    super().__init__()
+    self.needs, self.cells, self.texts, self._into = [], [], [], None
+
+  def handle_starttag(self, tag, attributes):
+    self.needs += [each for each in attributes if each[0] in ('src', 'href', 'srcset', 'data')]
+    if tag == 'tr':
+      self.cells.append([])
+    if tag in ('td', 'th', 'pre'):
+      self._into = self.texts if tag == 'pre' else self.cells[-1]
+      self._into.append('')
+
+  def handle_endtag(self, tag):
+    if tag in ('td', 'th', 'pre'):
+      self._into = None
+
+  def handle_data(self, data):
+    if self._into is not None:
+      self._into[-1] += data
+
+
+def rows_of(table):
+  """Rows of the printed table by number, each a dict by title; the last column may have spaces."""
+  header, *lines = table.splitlines()
+  titles = header.split()
+  rows = {}
+  for line in lines:
+    cells = [line[match.start():].split('  ')[0].strip()
+             for match in re.finditer(r'\S+(?: \S+)*', line)]
+    rows[int(cells[0].split()[0])] = cells
+  return titles, rows

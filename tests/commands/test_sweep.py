@@ -1,0 +1,159 @@
+"""A sweep through its command: kills, failures, pruning, workers, and what it leaves behind.
+
+All but one are run in a house with another train.py, which does nothing but write metrics.
+"""
+
+import json
+import os
+import re
+import runpy
+
+import pytest
+
+from tests.commands import sweep_house
+from tests.commands.sweep_house import ROOT, Page, Sweep, rows_of
+from tests.faults.kill import differences
+from transformer.config import flatten
+
+# ml_collections loads a config's file in a way that Python would have changed.
+pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
+
+
+@pytest.fixture(scope='module')
+def house(tmp_path_factory):
+  house = tmp_path_factory.mktemp('house')
+  sweep_house.build(house)
+  return house
+
+
+def test_trials_of_all_kinds_by_two_workers(house, folder, tmp_path):
+  sweep = Sweep(house, tmp_path / 'sweep', f'--config={folder}/tiny.py',
+                f'--sweep={house}/space.py', '--trials=6', '--workers=2',
+                '--config.train.steps=10', '--config.train.grace_seconds=0.1',
+                '--config.decode.beam_size=7')
+  sweep.start()
+  titles, rows = rows_of(sweep.end(0))
+
+  # As many as were asked for, each started once, by two workers.
+  trials = sweep.workdir / 'trials'
+  started = {number: (trials / str(number) / 'starts').read_text().split()
+             for number in (0, 1, 3, 4, 5)}
+  assert not (trials / '2').exists() and sorted(rows) == list(range(6))
+  assert all(len(each) == 1 for each in started.values())
+  assert len({each[0] for each in started.values()}) == 2
+
+  # What failed says why, and stopped nothing else.
+  assert titles[:5] == ['trial', 'state', 'valid/bleu', 'step', 'time']
+  assert rows[1][1] == 'failed' and rows[1][-1] == 'it broke on purpose'
+  assert rows[2][1] == 'failed' and rows[2][-1].startswith('num_heads must divide model_dim; got')
+  # What the pruner does not want was stopped before its end.
+  assert rows[3][1:4] == ['pruned', '0.5', '5']
+  assert len((trials / '3' / 'metrics.jsonl').read_text().splitlines()) == 1
+  scales = {}
+  for number in (0, 4, 5):
+    config = runpy.run_path(str(trials / f'{number}.py'))['get_config']()
+    scales[number] = config.optimizer.scale
+    assert rows[number][1:4] == ['complete', f'{config.optimizer.scale * 10:.4g}', '10']
+    assert config.decode.beam_size == 7 and config.data.dir == str(folder)
+
+  best = max(scales, key=scales.get)
+  assert [number for number, row in rows.items() if row[0].endswith('*')] == [best]
+  text = (sweep.workdir / 'best.py').read_text('utf-8')
+  assert text.partition('def get_config')[2] == (
+      trials / f'{best}.py').read_text('utf-8').partition('def get_config')[2]
+  for fact in (f'Trial {best} of', f'valid/bleu {scales[best] * 10:.6g} at', 'at step 10',
+               f'--config={sweep.workdir}/best.py', 'c0ffee'):
+    assert fact in text, text
+
+  text = (sweep.workdir / 'sweep.html').read_text('utf-8')
+  page = Page()
+  page.feed(text)
+  assert page.needs == [] and text.count('* plotly.js v') == 1
+  filled = [[cell for cell in row if cell] for row in page.cells]
+  assert filled == [titles, *rows.values()]
+  assert sweep_house.SPACE in page.texts and f'{house}/space.py' in page.texts[0]
+  for plot in ('optimisation-history', 'parameter-importances', 'intermediate-values',
+               'parallel-coordinates'):
+    drawn = re.search(rf'Plotly.newPlot\(\s*"{plot}",\s*\[\{{.*', text)
+    assert drawn and drawn[0].count('"showSendToCloud": false') == 1, plot
+
+  # Nothing is left to do, and nothing is done.
+  before = (sweep.workdir / 'journal.log').read_bytes()
+  sweep.start()
+  assert rows_of(sweep.end(0)) == (titles, rows)
+  assert (sweep.workdir / 'journal.log').read_bytes() == before
+
+
+def test_so_many_trials_over_kills_and_signals(house, folder, tmp_path):
+  sweep = Sweep(house, tmp_path / 'sweep', f'--config={folder}/tiny.py', f'--sweep={house}/slow.py',
+                '--trials=3', '--config.train.steps=20')
+  sweep.start()
+  sweep.wait_for_evaluation(0)
+  sweep.kill('.', 'claims/0')  # What trains is asked to stop, and takes its time.
+  with (sweep.workdir / 'journal.log').open('ab') as journal:
+    journal.write(b'{"op_code":4,"wor')  # So a full disk leaves it.
+  sweep.start()
+  sweep.wait_for_evaluation(1)
+  sweep.process.terminate()
+  assert sweep.end(75) == ''
+  assert 'stopped by SIGTERM, 2 of 3 trials are left' in sweep.log
+  sweep.start()
+  _, rows = rows_of(sweep.end(0))
+  assert sorted(rows) == [0, 1, 2]
+  for number, starts in enumerate((2, 2, 1)):
+    run = sweep.workdir / 'trials' / str(number)
+    assert len((run / 'starts').read_text().split()) == starts
+    config = runpy.run_path(f'{run}.py')['get_config']()
+    metrics = [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
+    assert [each['step'] for each in metrics] == [5, 10, 15, 20]
+    assert rows[number][1:4] == ['complete', f'{config.optimizer.scale * 20:.4g}', '20']
+  assert len({row[2] for row in rows.values()}) == 3
+  assert 'Traceback' not in sweep.log
+
+
+def test_slurms_jobs_are_workers(house, folder, tmp_path, monkeypatch):
+  for name, line in (('sbatch', f'echo "$@" > {tmp_path}/submitted\n'
+                                'SLURM_ARRAY_TASK_ID=0 SLURM_JOB_ID=1 exec bash'),
+                     ('srun', 'exec "$@"')):
+    (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
+    (tmp_path / name).chmod(0o755)
+  monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
+  sweep = Sweep(house, tmp_path / 'sweep', f'--config={folder}/tiny.py',
+                f'--sweep={house}/plain.py', '--trials=2', '--workers=1', '--slurm',
+                '--config.train.steps=5')
+  sweep.start()
+  assert sweep.end(0) == '' and 'Traceback' not in sweep.log
+  assert '--array=0-0' in (tmp_path / 'submitted').read_text()
+  assert b'2 trials: 2 complete; the best is trial ' in (sweep.workdir / 'sweep.html').read_bytes()
+  assert (sweep.workdir / 'best.py').exists() and (sweep.workdir / 'workers').is_dir()
+
+  (tmp_path / 'submitted').unlink()
+  sweep.start()
+  _, rows = rows_of(sweep.end(0))
+  assert [row[1] for row in rows.values()] == ['complete'] * 2
+  assert not (tmp_path / 'submitted').exists()
+
+
+def test_a_real_trial_that_is_killed_ends_as_its_config_alone_does(house, train, folder, tmp_path):
+  sweep = Sweep(ROOT, tmp_path / 'sweep', f'--config={folder}/tiny.py',
+                f'--sweep={house}/search.py', '--trials=1', '--config.train.steps=50',
+                '--config.train.eval_every=10', '--config.train.log_every=10',
+                '--config.train.checkpoint_every=10', '--config.optimizer.schedule=constant')
+  sweep.start()
+  sweep.wait_for_evaluation(0)
+  sweep.kill('.', 'claims/0', 'trials/0')
+  sweep.start()
+  _, rows = rows_of(sweep.end(0))
+  run, best = sweep.workdir / 'trials' / '0', sweep.workdir / 'best.py'
+  about = json.loads((run / 'run.json').read_text('utf-8'))
+  assert len(about['resumed']) == 1 and rows[0][1] == 'complete'
+
+  status, _, err = train(f'--config={best}', f'--workdir={tmp_path}/alone')
+  assert status == 0, err
+  assert differences(tmp_path / 'alone', run) == []
+  losses = [row['valid/loss'] for row in map(json.loads, (
+      tmp_path / 'alone' / 'metrics.jsonl').read_text().splitlines()) if 'valid/loss' in row]
+  assert len(losses) == 5 and f'{min(losses):.4g}' == rows[0][2]
+  settings = json.loads((tmp_path / 'alone' / 'config.json').read_text('utf-8'))
+  rate = flatten(settings)['optimizer.peak_learning_rate']
+  assert f'{rate:.4g}' == rows[0][5] and f'= {rate!r}\n' in best.read_text('utf-8')

@@ -1,0 +1,128 @@
+"""What a sweep refuses, in one line, and what it would start."""
+
+import os
+import runpy
+import shlex
+import subprocess
+import sys
+
+import optuna
+import pytest
+
+from launch.sweeping import space, trials
+from launch.sweeping.config_file import changed
+from transformer.config import Config
+
+# ml_collections loads a config's file in a way that Python would have changed.
+pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
+GOOD = '''
+def suggest(trial):
+  return {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}
+'''
+
+
+@pytest.fixture(scope='module')
+def launch(start_command):
+  yield from start_command('launch.sweep')
+
+
+def returning(value):
+  return f'def suggest(trial):\n  return {value}\n'
+
+
+@pytest.mark.parametrize(('text', 'flags', 'facts'), [
+    (GOOD, ['--trials=0'], ['--trials must be at least 1; got 0']),
+    (GOOD, ['--workers=0'], ['--workers must be at least 1; got 0']),
+    (GOOD, ['--sweep='], ['--sweep=configs/sweeps/NAME.py', 'all needed']),
+    (GOOD, ['--sweep=/nowhere.py'], ['--sweep must be the file', '/nowhere.py: No such file']),
+    (GOOD, ['--sweep=/'], ['--sweep must be the file', 'Is a directory']),
+    (GOOD, ['--workdir=a:b'], ['--workdir must have no colon', 'a:b']),
+    (GOOD, ['--config.model.num_heads=3'], ['num_heads must divide model_dim; got num_heads=3']),
+    (GOOD, ['--config.model.dropout=0.3'],
+     ['space.py sets model.dropout for each trial; leave --config.model.dropout out']),
+    (GOOD, ["--config.model={'dropout': 0.3}"], ['leave --config.model.dropout out']),
+    ('def suggest(:', [], ['space.py cannot be loaded: SyntaxError']),
+    ('import nothing_of_this_name', [], ['space.py cannot be loaded: ModuleNotFoundError']),
+    ('import sys\nsys.exit(3)', [], ['space.py cannot be loaded: SystemExit: 3']),
+    ('', [], ['space.py must define suggest(trial)']),
+    ('suggest = 3', [], ['suggest must be a function; got 3']),
+    (GOOD + 'objective = "valid/blue"', [],
+     ["objective must be one of valid/bleu, valid/loss; got 'valid/blue'"]),
+    (GOOD + 'obejctive = "valid/loss"', [], ['defines obejctive', 'did you mean objective?']),
+    (GOOD + 'def helper(): pass', [], ['defines helper', 'begin with _']),
+    (GOOD + 'import optuna\npruner = optuna.pruners.NopPruner()', [],
+     ['pruner must be a function']),
+    (GOOD + 'def pruner(): return 3', [], ['pruner() must return one of optuna.pruners; got 3']),
+    (GOOD + 'def sampler(): pass', [], ['sampler(seed) failed: TypeError']),
+    (GOOD + 'def sampler(seed): return seed', [],
+     ['sampler(seed) must return one of optuna.samplers; got 0']),
+    (returning(3), [], ['suggest(trial) must return a dict', 'got 3']),
+    (returning({}), [], ['suggest(trial) must return a dict', 'got {}']),
+    (returning({3: 4}), [], ['suggest(trial) must return a dict', 'got the name 3']),
+    (returning('1 / 0'), [], ['suggest(trial) failed: ZeroDivisionError']),
+    (returning("trial.suggest_float('x', 2.0, 1.0)"), [], ['suggest(trial) failed: ValueError']),
+    (returning({'model.dropuot': 0.1}), [], ['no key config.model.dropuot; did you mean',
+                                             'config.model.dropout?']),
+    (returning({'model': 0.1}), [], ['config.model is a group of keys']),
+    (returning({'model.dropout': '0.1'}), [], ['config.model.dropout must be of type float']),
+    (returning({'model.num_layers': 1.0}), [], ['config.model.num_layers must be of type int']),
+    (returning({'data.valid': 'test'}), [], ['must be measured alike, so data.valid']),
+    (returning({'data.vocabulary_size': 300}) + 'objective = "valid/loss"', [],
+     ['valid/loss is that of a token, which data.vocabulary_size changes']),
+])
+def test_a_mistake_is_one_line_before_anything_is_started(
+    launch, folder, tmp_path, text, flags, facts):
+  (tmp_path / 'space.py').write_text(text)
+  message = launch.refuses(f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py',
+                           f'--workdir={tmp_path}/sweep', '--trials=3', '--dry_run', *flags)
+  for fact in facts:
+    assert fact in message, message
+  assert not (tmp_path / 'sweep').exists()
+
+
+def test_a_missing_package_is_named(tmp_path):
+  (tmp_path / 'sitecustomize.py').write_text('import sys\nsys.modules["optuna"] = None\n')
+  done = subprocess.run([sys.executable, trials.ROOT / 'launch' / 'sweep.py'],
+                        env={**os.environ, 'PYTHONPATH': str(tmp_path)}, text=True, check=False,
+                        capture_output=True)
+  assert done.returncode == 1 and done.stdout == ''
+  error, = done.stderr.splitlines()
+  assert error.startswith('error: a sweep needs optuna, which is not installed; install it with: ')
+  assert error.endswith(' -m pip install -r launch/requirements.txt')
+
+
+@pytest.mark.parametrize('name', ['quickstart', 'multi30k'])
+def test_the_spaces_that_come_with_the_code_draw_configs(launch, name, monkeypatch):
+  monkeypatch.chdir(trials.ROOT)
+  docstring = runpy.run_path(str(trials.ROOT / f'configs/sweeps/{name}.py'))['__doc__']
+  command = docstring.split('\n\n')[1]
+  words = shlex.split(command.replace('\\\n', ''))
+  assert words[:2] == ['python', 'launch/sweep.py'] and f'--sweep=configs/sweeps/{name}.py' in words
+  status, out, err = launch(*words[2:], '--dry_run')
+  assert status == 0 and out.endswith(' --worker=0\n'), err
+  # Nothing that may be drawn is refused.
+  config = Config.from_dict(runpy.run_path(f'configs/{name}.py')['get_config']().to_dict())
+  flags = (word[9:].split('=') for word in words if word.startswith('--config.'))
+  config = changed(config, {key: int(value) for key, value in flags if value.isdecimal()})
+  study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+  searched = space.load(f'configs/sweeps/{name}.py')
+  for _ in range(50):
+    assert changed(config, space.draw(searched, study.ask())) != config
+
+
+def test_slurm_is_told_so(launch, folder, tmp_path):
+  (tmp_path / 'space.py').write_text(GOOD)
+  status, out, err = launch(
+      f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py', f'--workdir={tmp_path}/a b',
+      '--trials=3', '--workers=4', '--slurm', '--sbatch=--gres=gpu:1 --comment="a b"', '--dry_run')
+  assert status == 0, err
+  first, *script, last = out.splitlines()
+  assert shlex.split(first) == [
+      'sbatch', '--job-name=sweep', '--array=0-3', '--requeue', '--signal=USR1@120',
+      '--open-mode=append', f'--output={tmp_path}/a b/workers/%a.log', '--gres=gpu:1',
+      '--comment=a b', '<<END']
+  assert (script[0], last) == ('#!/bin/bash', 'END')
+  worker = shlex.split(script[1])
+  assert worker[0] == 'srun' and worker[-1] == '--worker=$SLURM_ARRAY_TASK_ID'
+  assert f'--workdir={tmp_path}/a b' in worker and '--slurm' in worker
+  assert not (tmp_path / 'a b').exists()

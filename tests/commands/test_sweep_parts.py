@@ -1,0 +1,201 @@
+"""What a sweep is made of: its journal, config files, the page, and what workers share."""
+
+import contextlib
+import math
+import os
+import runpy
+import subprocess
+
+import optuna
+import pytest
+
+from launch.sweeping import journal, page, processes, results, space, trials, workers
+from launch.sweeping.config_file import changed, config_file
+from transformer.config import Config
+from transformer.errors import UserError
+
+# ml_collections loads a config's file in a way that Python would have changed.
+pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
+GOOD = '''
+def suggest(trial):
+  return {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}
+'''
+
+
+@pytest.mark.parametrize('status', [0, 1, 75])
+def test_slurms_job_asks_to_be_run_again_where_the_worker_was_stopped(tmp_path, status):
+  for name, line in (('srun', f'echo "$@"; exit {status}'), ('scontrol', 'echo scontrol "$@"')):
+    (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
+    (tmp_path / name).chmod(0o755)
+  done = subprocess.run(['bash'], input=workers.slurm_script(['a b']), text=True, check=False,
+                        stdout=subprocess.PIPE, env={'PATH': f'{tmp_path}:{os.environ["PATH"]}',
+                                                     'SLURM_ARRAY_TASK_ID': '2',
+                                                     'SLURM_JOB_ID': '7'})
+  lines = done.stdout.splitlines()
+  assert lines == ['a b --worker=2'] + ['scontrol requeue 7'] * (status == 75)
+  assert done.returncode == (0 if status == 75 else status)
+
+
+def test_every_config_comes_back_from_its_file(tmp_path):
+  settings = {'model.key_dim': 7, 'data.train': ('a "b" \\', 'c'), 'data.train_weights': (0.5, 1.0),
+              'optimizer.clip_norm': math.inf, 'model.tie_output': False, 'seed': 3,
+              'optimizer.peak_learning_rate': 1 / 3, 'data.dir': "it's", 'model.num_layers': 6}
+  config = changed(Config(), settings)
+  (tmp_path / 'file.py').write_bytes(config_file('By """ and \\.\n\nEnds in "', config,
+                                                 ['seed', 'model.num_layers']))
+  found = runpy.run_path(str(tmp_path / 'file.py'))
+  assert found['__doc__'] == 'By """ and \\.\n\nEnds in "'
+  assert Config.from_dict(found['get_config']().to_dict()) == config
+  lines = (tmp_path / 'file.py').read_text().splitlines()
+  first = lines.index('  # What was searched.')
+  assert lines[first + 1:first + 3] == ['  config.seed = 3', '  config.model.num_layers = 6']
+  assert sum('num_layers' in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(('workers', 'cores', 'gpus', 'shares'), [
+    (1, 4, None, [([0, 1, 2, 3], None, None)]),
+    (2, 5, None, [([0, 1], None, None), ([2, 3, 4], None, None)]),
+    (3, 2, None, [([0], None, None), ([1], None, None), ([0], None, None)]),
+    (2, 2, '3,5,6,7', [([0], '3,5', None), ([1], '6,7', None)]),
+    (3, 3, '4,5', [([0], '4', '0.450'), ([1], '5', '0.450'), ([2], '4', '0.450')]),
+    (1, 1, '', [([0], None, None)]),
+])
+def test_workers_share_a_machine(workers, cores, gpus, shares):
+  environment = {} if gpus is None else {'CUDA_VISIBLE_DEVICES': gpus}
+  if gpus is None and processes._gpus({}):
+    pytest.skip('this machine has GPUs')
+  for worker, (own, gpu, memory) in enumerate(shares):
+    found, changes = processes.share(worker, workers, range(cores), environment)
+    assert found == set(own)
+    assert changes.get('CUDA_VISIBLE_DEVICES') == gpu
+    assert changes.get('XLA_PYTHON_CLIENT_MEM_FRACTION') == memory
+
+
+@pytest.fixture
+def begin(tmp_path):
+  """(text of a space, trials, changes to the config) -> a sweep that is begun in one directory."""
+  def begin(text=GOOD, number=3, **changes):
+    (tmp_path / 'space.py').write_text(text)
+    (tmp_path / 'sweep').mkdir(exist_ok=True)
+    sweep = journal.Sweep(tmp_path / 'sweep', space.load(str(tmp_path / 'space.py')),
+                          changed(Config(), changes), number)
+    sweep.begin()
+    return sweep
+
+  return begin
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+  before = optuna.logging.get_verbosity()
+  optuna.logging.set_verbosity(optuna.logging.ERROR)
+  yield
+  optuna.logging.set_verbosity(before)
+
+
+def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
+  begin()
+  assert len(begin(number=2).all()) == 3 and len(begin(number=4).all()) == 4
+  with pytest.raises(UserError, match=r'another sweep: train.steps was 100000, is 7; choose'):
+    begin(**{'train.steps': 7})
+  with pytest.raises(UserError, match=r'another sweep: the search space was another; choose'):
+    begin(GOOD + '# Changed.\n')
+  path = tmp_path / 'sweep' / journal.JOURNAL
+  lines = path.read_bytes().splitlines(keepends=True)
+  path.write_bytes(b''.join([lines[0], b'{]\n', *lines[1:]]))
+  with pytest.raises(UserError, match=r'journal.log should hold .* is damaged: '):
+    begin()
+  path.unlink()
+  with pytest.raises(UserError, match=r'is not empty and holds no sweep; choose'):
+    begin()
+
+
+def run(sweep, end):
+  """Runs what can be claimed by `end`, without training; returns the parameters by number."""
+  drawn = {}
+  while True:
+    with contextlib.ExitStack() as stack:
+      trial = sweep.claim(stack)
+      if trial is None:
+        return drawn
+      space.draw(sweep.space, trial)
+      assert trial.number not in drawn
+      drawn[trial.number] = trial.params
+      end(sweep, trial)
+
+
+def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
+  def complete(sweep, trial):
+    sweep.finish(trial, optuna.trial.TrialState.COMPLETE, trial.params['dropout'])
+
+  whole = run(begin(number=14), complete)
+  assert sorted(whole) == list(range(14))
+  assert len({each['dropout'] for each in whole.values()}) == 14
+  (tmp_path / 'sweep').rename(tmp_path / 'whole')
+
+  class Killed(Exception):
+    """As if a process were gone in the middle of a trial."""
+
+  def killed(sweep, trial):
+    if trial.number == 12:
+      raise Killed
+    complete(sweep, trial)
+
+  with pytest.raises(Killed):
+    run(begin(number=14), killed)
+  rest = run(begin(number=14), complete)
+  assert sorted(rest) == [12, 13]
+  assert [each.params for each in begin(number=14).all()] == [*whole.values()]
+
+
+def test_a_grid_ends_when_all_of_it_was_tried(begin):
+  sweep = begin(GOOD + 'import optuna\ndef sampler(seed):\n'
+                '  return optuna.samplers.GridSampler({"dropout": [0.1, 0.2]}, seed=seed)\n', 5)
+
+  def complete(sweep, trial):
+    sweep.finish(trial, optuna.trial.TrialState.COMPLETE, 1.0)
+
+  drawn = run(sweep, complete)
+  assert sorted(each['dropout'] for each in drawn.values()) == [0.1, 0.2]
+  assert sweep.unfinished() == []
+
+
+@pytest.mark.parametrize(('log', 'status', 'reason'), [
+    ('I1 a\nerror: the first\nerror: the last\nI2 b\n', 1, 'the last'),
+    ('Traceback\n  here\nValueError: x\n', 1, 'ValueError: x'), ('', 1, 'it said nothing'),
+    ('error: x\n', -9, 'train.py was ended by SIGKILL, as where memory runs out'),
+    ('error: x\n', -11, 'train.py was ended by SIGSEGV')])
+def test_the_reason_of_a_failure(tmp_path, log, status, reason):
+  (tmp_path / 'log').write_text(log)
+  assert trials._reason(status, tmp_path / 'log') == reason
+
+
+def test_the_best_evaluation_counts_and_what_is_no_number_never_does(begin, tmp_path):
+  metrics = tmp_path / 'metrics.jsonl'
+  assert trials.evaluations(tmp_path, 'valid/loss') == {}
+  metrics.write_text('{"step": 5, "train/loss": 1.0}\n{"step": 5, "valid/loss": null}\n'
+                     '{"step": 10, "valid/loss": 2.0}\n{"step": 15, "valid/loss": 3.0}\n{"step": 2')
+  found = trials.evaluations(tmp_path, 'valid/loss')
+  assert math.isnan(found.pop(5)) and found == {10: 2.0, 15: 3.0}
+  for objective, value in (('valid/loss', 2.0), ('valid/bleu', 3.0)):
+    sweep = begin(GOOD + f'objective = {objective!r}\n')
+    evaluations = [{5: math.nan, **found}, {5: math.nan}]
+
+    def complete(sweep, trial, evaluations=evaluations):
+      trials._complete(sweep, trial, evaluations[min(trial.number, 1)])
+
+    run(sweep, complete)
+    best, *others = sweep.all()
+    assert sweep.best().number == 0 and best.value == value
+    assert [each.user_attrs['reason'] for each in others] == [
+        f'{objective} was never a finite number'] * 2
+    (tmp_path / 'sweep').rename(tmp_path / objective.replace('/', '-'))
+
+
+def test_a_page_is_there_before_there_is_anything_to_see(begin):
+  sweep = begin()
+  header, *rows = results.table(sweep)
+  text = page.page(sweep.study, 'valid/bleu', header, rows, results.summary(sweep),
+                   {'<title>': '<&>'}).decode()
+  assert '3 trials: 3 waiting; none is complete.' in text
+  assert 'No trial is complete.' in text and '<pre>&lt;&amp;&gt;</pre>' in text
