@@ -60,7 +60,7 @@ def main(_):
   for flag in (_TRIALS, _WORKERS):
     if flag.value < 1:
       raise UserError(f'--{flag.name} must be at least 1; got {flag.value}')
-  optuna.logging.set_verbosity(optuna.logging.ERROR)
+  optuna.logging.set_verbosity(optuna.logging.WARNING)
   workdir = Path(_WORKDIR.value).expanduser()
   command_line.check_folder('workdir', workdir)
   if ':' in str(workdir):  # What follows one in the name of a config's file is its argument.

@@ -142,11 +142,23 @@ class Sweep:
 
   def wait_for_evaluation(self, number):
     """Waits until a trial that is not over has been evaluated."""
-    metrics = self.workdir / 'trials' / str(number) / 'metrics.jsonl'
+    self._wait_for(self.workdir / 'trials' / str(number) / 'metrics.jsonl', '"valid/bleu"')
+
+  def wait_for_report(self, number):
+    """Waits until the journal has the evaluation too; a kill while it is written costs 30 s."""
+    self._wait_for(self.workdir / 'journal.log', f'"trial_id":{number},"step":5,')
+
+  def _wait_for(self, path, text):
     deadline = time.monotonic() + SECONDS
-    while not (metrics.exists() and '"valid/bleu"' in metrics.read_text()):
+    while not (path.exists() and text in path.read_text('utf-8')):
       assert self.process.poll() is None and time.monotonic() < deadline, self.log
       time.sleep(0.01)
+
+  def close(self):
+    """Ends what a failed test has left."""
+    if self.process.poll() is None:
+      self.process.kill()
+    self.process.communicate()
 
   @property
   def log(self):

@@ -26,11 +26,25 @@ def house(tmp_path_factory):
   return house
 
 
-def test_trials_of_all_kinds_by_two_workers(house, folder, tmp_path):
-  sweep = Sweep(house, tmp_path / 'sweep', f'--config={folder}/tiny.py',
-                f'--sweep={house}/space.py', '--trials=6', '--workers=2',
-                '--config.train.steps=10', '--config.train.grace_seconds=0.1',
-                '--config.decode.beam_size=7')
+@pytest.fixture
+def sweep_of(folder, tmp_path):
+  """(root, file of a space, flags …) -> a `Sweep` in a directory of its own."""
+  made = []
+
+  def make(root, searched, *flags):
+    made.append(Sweep(root, tmp_path / 'sweep', f'--config={folder}/tiny.py',
+                      f'--sweep={searched}', *flags))
+    return made[-1]
+
+  yield make
+  for sweep in made:
+    sweep.close()
+
+
+def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
+  sweep = sweep_of(house, house / 'space.py', '--trials=6', '--workers=2',
+                   '--config.train.steps=10', '--config.train.grace_seconds=0.1',
+                   '--config.decode.beam_size=7')
   sweep.start()
   titles, rows = rows_of(sweep.end(0))
 
@@ -84,16 +98,15 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, tmp_path):
   assert (sweep.workdir / 'journal.log').read_bytes() == before
 
 
-def test_so_many_trials_over_kills_and_signals(house, folder, tmp_path):
-  sweep = Sweep(house, tmp_path / 'sweep', f'--config={folder}/tiny.py', f'--sweep={house}/slow.py',
-                '--trials=3', '--config.train.steps=20')
+def test_so_many_trials_over_kills_and_signals(house, sweep_of):
+  sweep = sweep_of(house, house / 'slow.py', '--trials=3', '--config.train.steps=20')
   sweep.start()
-  sweep.wait_for_evaluation(0)
+  sweep.wait_for_report(0)
   sweep.kill('.', 'claims/0')  # What trains is asked to stop, and takes its time.
   with (sweep.workdir / 'journal.log').open('ab') as journal:
     journal.write(b'{"op_code":4,"wor')  # So a full disk leaves it.
   sweep.start()
-  sweep.wait_for_evaluation(1)
+  sweep.wait_for_report(1)
   sweep.process.terminate()
   assert sweep.end(75) == ''
   assert 'stopped by SIGTERM, 2 of 3 trials are left' in sweep.log
@@ -103,6 +116,7 @@ def test_so_many_trials_over_kills_and_signals(house, folder, tmp_path):
   for number, starts in enumerate((2, 2, 1)):
     run = sweep.workdir / 'trials' / str(number)
     assert len((run / 'starts').read_text().split()) == starts
+    assert 'error: ' not in run.with_name(f'{number}.log').read_text()
     config = runpy.run_path(f'{run}.py')['get_config']()
     metrics = [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
     assert [each['step'] for each in metrics] == [5, 10, 15, 20]
@@ -111,16 +125,15 @@ def test_so_many_trials_over_kills_and_signals(house, folder, tmp_path):
   assert 'Traceback' not in sweep.log
 
 
-def test_slurms_jobs_are_workers(house, folder, tmp_path, monkeypatch):
+def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
   for name, line in (('sbatch', f'echo "$@" > {tmp_path}/submitted\n'
                                 'SLURM_ARRAY_TASK_ID=0 SLURM_JOB_ID=1 exec bash'),
                      ('srun', 'exec "$@"')):
     (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
     (tmp_path / name).chmod(0o755)
   monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
-  sweep = Sweep(house, tmp_path / 'sweep', f'--config={folder}/tiny.py',
-                f'--sweep={house}/plain.py', '--trials=2', '--workers=1', '--slurm',
-                '--config.train.steps=5')
+  sweep = sweep_of(house, house / 'plain.py', '--trials=2', '--workers=1', '--slurm',
+                   '--config.train.steps=5')
   sweep.start()
   assert sweep.end(0) == '' and 'Traceback' not in sweep.log
   assert '--array=0-0' in (tmp_path / 'submitted').read_text()
@@ -134,11 +147,11 @@ def test_slurms_jobs_are_workers(house, folder, tmp_path, monkeypatch):
   assert not (tmp_path / 'submitted').exists()
 
 
-def test_a_real_trial_that_is_killed_ends_as_its_config_alone_does(house, train, folder, tmp_path):
-  sweep = Sweep(ROOT, tmp_path / 'sweep', f'--config={folder}/tiny.py',
-                f'--sweep={house}/search.py', '--trials=1', '--config.train.steps=50',
-                '--config.train.eval_every=10', '--config.train.log_every=10',
-                '--config.train.checkpoint_every=10', '--config.optimizer.schedule=constant')
+def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
+    house, sweep_of, train, tmp_path):
+  sweep = sweep_of(ROOT, house / 'search.py', '--trials=1', '--config.train.steps=50',
+                   '--config.train.eval_every=10', '--config.train.log_every=10',
+                   '--config.train.checkpoint_every=10', '--config.optimizer.schedule=constant')
   sweep.start()
   sweep.wait_for_evaluation(0)
   sweep.kill('.', 'claims/0', 'trials/0')
