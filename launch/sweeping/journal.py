@@ -12,19 +12,21 @@ import numpy as np
 import optuna
 from absl import logging
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
 from launch.sweeping.space import Space
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.training import run_directory
-from transformer.training.lock import RunLock
+from transformer.training.lock import LOCK, RunLock
 
 JOURNAL, TRIALS = 'journal.log', 'trials'
 _CLAIMS = 'claims'
 # Also a part of how some pruners divide trials.
 _STUDY = 'sweep'
+# Whoever holds the journal for longer than it takes to write a line was killed.
+_KILLED_SECONDS = 30
 
 
 class Sweep:
@@ -115,11 +117,17 @@ class Sweep:
     here = socket.gethostname()
 
     def order(trial):
-      # Whether another host is alive may take a while to see, so its trials come last.
-      elsewhere = trial.state == TrialState.RUNNING and trial.user_attrs.get('host', here) != here
-      return elsewhere, trial.number
+      # Whether another host is alive may take a while to see, so its trials come last, and those
+      # that someone, who may be elsewhere, is just taking.
+      if trial.state == TrialState.WAITING:
+        return (self.folder / _CLAIMS / str(trial.number) / LOCK).exists(), trial.number
+      return trial.user_attrs.get('host', here) != here, trial.number
 
-    for number in [each.number for each in sorted(self.unfinished(), key=order)]:
+    tried = set()
+    # Looked at anew each time, since others have gone on in the meantime.
+    while left := [each for each in self.unfinished() if each.number not in tried]:
+      number = min(left, key=order).number
+      tried.add(number)
       folder = self.folder / _CLAIMS / str(number)
       # Made here, lest one holder remove it while another is about to take the lock.
       folder.mkdir(parents=True, exist_ok=True)
@@ -172,8 +180,9 @@ class Sweep:
 
 def _open(path: Path) -> JournalStorage:
   """Reads a journal, without what a full disk left of its last line."""
-  backend = JournalFileBackend(str(path))
-  lock = JournalFileSymlinkLock(str(path))
+  # Optuna's other lock, a link, is never taken from the dead where the path is not absolute.
+  lock = JournalFileOpenLock(str(path), _KILLED_SECONDS)
+  backend = JournalFileBackend(str(path), lock)
   lock.acquire()
   try:
     content = path.read_bytes()

@@ -136,21 +136,22 @@ class Sweep:
   def kill(self, *folders):
     """Kills the sweep, and all that hold locks in folders of it."""
     for folder in folders:
-      lock = json.loads((self.workdir / folder / 'lock.json').read_text('utf-8'))
-      os.kill(lock['process'], signal.SIGKILL)
+      os.kill(self.holder_of(folder), signal.SIGKILL)
     self.end(-signal.SIGKILL)
 
-  def wait_for_evaluation(self, number):
-    """Waits until a trial that is not over has been evaluated."""
-    self._wait_for(self.workdir / 'trials' / str(number) / 'metrics.jsonl', '"valid/bleu"')
+  def holder_of(self, folder):
+    """The process that holds the lock in a folder of the sweep."""
+    return json.loads((self.workdir / folder / 'lock.json').read_text('utf-8'))['process']
 
-  def wait_for_report(self, number):
-    """Waits until the journal has the evaluation too; a kill while it is written costs 30 s."""
-    self._wait_for(self.workdir / 'journal.log', f'"trial_id":{number},"step":5,')
+  def wait_for_report(self, number, step=5):
+    """Waits until the journal has an evaluation of a trial that is not over.
 
-  def _wait_for(self, path, text):
+    And until no one writes to it: a kill then costs 30 seconds.
+    """
+    journal = self.workdir / 'journal.log'
+    text, lock = f'"trial_id":{number},"step":{step},', journal.with_name('journal.log.lock')
     deadline = time.monotonic() + SECONDS
-    while not (path.exists() and text in path.read_text('utf-8')):
+    while lock.exists() or not (journal.exists() and text in journal.read_text('utf-8')):
       assert self.process.poll() is None and time.monotonic() < deadline, self.log
       time.sleep(0.01)
 

@@ -153,7 +153,7 @@ def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
                    '--config.train.eval_every=10', '--config.train.log_every=10',
                    '--config.train.checkpoint_every=10', '--config.optimizer.schedule=constant')
   sweep.start()
-  sweep.wait_for_evaluation(0)
+  sweep.wait_for_report(0, step=10)
   sweep.kill('.', 'claims/0', 'trials/0')
   sweep.start()
   _, rows = rows_of(sweep.end(0))

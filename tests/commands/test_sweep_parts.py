@@ -3,8 +3,11 @@
 import contextlib
 import math
 import os
+import pathlib
 import runpy
 import subprocess
+import threading
+import time
 
 import optuna
 import pytest
@@ -108,6 +111,35 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
   path.unlink()
   with pytest.raises(UserError, match=r'is not empty and holds no sweep; choose'):
     begin()
+
+
+def test_a_journal_whose_writer_was_killed_is_opened_all_the_same(tmp_path, monkeypatch):
+  monkeypatch.setattr(journal, '_KILLED_SECONDS', 3)
+  monkeypatch.chdir(tmp_path)
+  pathlib.Path('sweep').mkdir()
+  path = pathlib.Path('sweep', journal.JOURNAL)
+  assert journal._open(path)._backend._lock.acquire()  # And is never let go.
+  opens = threading.Thread(target=journal._open, args=(path,), daemon=True)
+  opens.start()
+  opens.join(1.0)
+  assert opens.is_alive()
+  opens.join(30.0)
+  assert not opens.is_alive()
+
+
+def test_what_someone_elsewhere_is_just_taking_is_left_to_him(begin, tmp_path):
+  sweep = begin()
+  for number, state in ((0, 'WAITING'), (1, 'RUNNING')):
+    with contextlib.ExitStack() as stack:
+      sweep.claim(stack).set_user_attr('host', 'elsewhere')
+    if state == 'WAITING':
+      sweep.study._storage.set_trial_state_values(number, optuna.trial.TrialState.WAITING)
+    lock = tmp_path / 'sweep' / 'claims' / str(number) / 'lock.json'
+    lock.write_text('{"host": "elsewhere", "process": 1, "machine": "another", "began": 1}')
+  with contextlib.ExitStack() as stack:
+    began = time.monotonic()
+    assert sweep.claim(stack).number == 2
+    assert time.monotonic() - began < 5
 
 
 def run(sweep, end):
