@@ -85,15 +85,14 @@ def _sweep(sweep: Sweep, workdir: Path):
   stop = Stop()
   with RunLock(workdir):
     sweep.begin()
-    command = shlex.join(['python', 'launch/sweep.py', *sys.argv[1:]])
     if not sweep.unfinished():
-      results.write(sweep, command)
+      results.write(sweep, _command())
     elif _SLURM.value:
       workers.submit(workdir, *_slurm(workdir))
       logging.info('%s is written anew after each trial', workdir / results.PAGE)
       return
     else:
-      workers.run_workers(sweep, _local(), stop, command)
+      workers.run_workers(sweep, _local(), stop, _command())
   print(results.in_columns(results.table(sweep)))
   if sweep.best() is None:
     reasons = [trial.user_attrs['reason'] for trial in sweep.all() if 'reason' in trial.user_attrs]
@@ -110,10 +109,15 @@ def _work(sweep: Sweep):
     workers.take_share(_WORKER.value, _WORKERS.value)
   sweep.join()
   if _SLURM.value:
-    command = shlex.join(['python', 'launch/sweep.py', *sys.argv[1:]])
-    workers.work(sweep, stop, alone=True, after=lambda: results.write(sweep, command))
+    workers.work(sweep, stop, alone=True, after=lambda: results.write(sweep, _command()))
   else:
     workers.work(sweep, stop, alone=False)
+
+
+def _command() -> str:
+  """What a person has typed to start the sweep."""
+  return shlex.join(['python', 'launch/sweep.py', *(
+      each for each in sys.argv[1:] if not each.startswith('--worker='))])
 
 
 def _local() -> list[list[str]]:

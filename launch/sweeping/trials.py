@@ -53,8 +53,11 @@ def run_trial(sweep: Sweep, trial: optuna.trial.Trial, stop: processes.Stop):
     _fail(sweep, trial, str(error))
     return
   run = sweep.folder / TRIALS / str(number)
+  settings = trial.user_attrs['settings']
+  docstring = f'Trial {number} of a sweep with {sweep.space.filename}.'
+  files.write(run.with_name(f'{number}.py'), config_file(docstring, config, settings))
   logging.info('trial %d: %s', number, ', '.join(
-      f'{name} {value}' for name, value in trial.user_attrs['settings'].items()))
+      f'{name} {value}' for name, value in settings.items()))
   while _is_free(run, stop):
     ended = _follow(sweep, trial, config.train.steps, run, stop)
     if ended.pruned is not None:
@@ -84,18 +87,14 @@ def evaluations(run: Path, objective: str) -> dict[int, float]:
 
 
 def _config(sweep: Sweep, trial: optuna.trial.Trial) -> Config:
-  """What the trial is trained with; also written beside its directory, for train.py.
+  """What the trial is trained with.
 
   Raises:
     UserError: a config refuses what was drawn, or it cannot be drawn.
   """
   settings = trial.user_attrs.get('settings') or space.draw(sweep.space, trial)
   trial.set_user_attr('settings', settings)
-  config = changed(sweep.config, settings)
-  text = config_file(f'Trial {trial.number} of a sweep with {sweep.space.filename}.', config,
-                     settings)
-  files.write(sweep.folder / TRIALS / f'{trial.number}.py', text)
-  return config
+  return changed(sweep.config, settings)
 
 
 def _is_free(run: Path, stop: processes.Stop) -> bool:
@@ -127,8 +126,10 @@ def _follow(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
   pruned, asked, seen = None, False, None
   command = [sys.executable, str(ROOT / 'train.py'), f'--config={run}.py', f'--workdir={run}']
   with run.with_name(f'{run.name}.log').open('ab') as log:
+    # In a session of its own, lest a signal that Slurm sends to this process and to its group
+    # reach it twice, and the second time ends it at once.
     process = subprocess.Popen(processes.leashed(command), stdin=subprocess.DEVNULL, stdout=log,
-                               stderr=log)
+                               stderr=log, start_new_session=True)
   ended = False
   try:
     while not ended:

@@ -15,22 +15,32 @@ ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 120  # in which anything has happened
 # Its BLEU is optimizer.scale times the step. By `warmup_steps`, 13 fails, 17 waits until trial 5 is
 # run by someone else, and 19, when first started, waits after an evaluation until it is stopped.
+# It notes when it is asked to stop more than once, which a real one would take for a hurry.
 TRAIN = '''
 import json, os, pathlib, runpy, signal, sys, time
 from transformer import files
 from transformer.training.lock import RunLock
+from transformer.training.preemption import SIGNALS
 
 flags = dict(each[2:].split('=', 1) for each in sys.argv[1:])
 config = runpy.run_path(flags['config'])['get_config']()
 run = pathlib.Path(flags['workdir'])
 
 
+asked = []
+
+
 def stop(*_):
+  asked.append(1)
+  if len(asked) > 1:
+    (run / 'hurried').touch()
+    os._exit(75)
   time.sleep(config.train.grace_seconds)
   sys.exit(75)
 
 
-signal.signal(signal.SIGTERM, stop)
+for number in SIGNALS:
+  signal.signal(number, stop)
 with RunLock(run):
   with (run / 'starts').open('a+') as starts:
     starts.write(f'{os.getppid()}\\n')
@@ -85,11 +95,12 @@ def suggest(trial):
           'optimizer.warmup_steps': 19 if trial.number < 2 else 1,
           'train.grace_seconds': 0.1 if trial.number else 4.0}
 '''
-PLAIN = '''"""Trials that are alike but for one number."""
+JOBS = '''"""Trials of which the first waits to be stopped."""
 
 
 def suggest(trial):
-  return {'optimizer.scale': trial.suggest_float('scale', 1.0, 2.0)}
+  return {'optimizer.scale': trial.suggest_float('scale', 1.0, 2.0),
+          'optimizer.warmup_steps': 1 if trial.number else 19}
 '''
 SEARCH = '''"""What a real run takes."""
 
@@ -109,7 +120,7 @@ def build(house):
   (house / 'train.py').write_text(TRAIN)
   (house / 'space.py').write_text(SPACE)
   (house / 'slow.py').write_text(SLOW)
-  (house / 'plain.py').write_text(PLAIN)
+  (house / 'jobs.py').write_text(JOBS)
   (house / 'search.py').write_text(SEARCH)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import runpy
+import signal
 
 import pytest
 
@@ -128,16 +129,26 @@ def test_so_many_trials_over_kills_and_signals(house, sweep_of):
 def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
   for name, line in (('sbatch', f'echo "$@" > {tmp_path}/submitted\n'
                                 'SLURM_ARRAY_TASK_ID=0 SLURM_JOB_ID=1 exec bash'),
-                     ('srun', 'exec "$@"')):
+                     ('srun', 'exec setsid "$@"'), ('scontrol', f'echo "$@" > {tmp_path}/asked')):
     (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
     (tmp_path / name).chmod(0o755)
   monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
-  sweep = sweep_of(house, house / 'plain.py', '--trials=2', '--workers=1', '--slurm',
-                   '--config.train.steps=5')
+  sweep = sweep_of(house, house / 'jobs.py', '--trials=2', '--workers=1', '--slurm',
+                   '--config.train.steps=10', '--config.train.grace_seconds=1.0')
+  sweep.start()
+  sweep.wait_for_report(0)
+  # As Slurm does before the time is over: to the worker and to all of its group.
+  os.killpg(sweep.holder_of('claims/0'), signal.SIGUSR1)
+  assert sweep.end(0) == '' and (tmp_path / 'asked').read_text() == 'requeue 1\n'
   sweep.start()
   assert sweep.end(0) == '' and 'Traceback' not in sweep.log
+  assert [len((sweep.workdir / 'trials' / each / 'starts').read_text().split())
+          for each in '01'] == [2, 1]
+  assert not (sweep.workdir / 'trials' / '0' / 'hurried').exists()
   assert '--array=0-0' in (tmp_path / 'submitted').read_text()
-  assert b'2 trials: 2 complete; the best is trial ' in (sweep.workdir / 'sweep.html').read_bytes()
+  text = (sweep.workdir / 'sweep.html').read_text('utf-8')
+  assert '2 trials: 2 complete; the best is trial ' in text
+  assert '--workers=1' in text and '--worker=' not in text
   assert (sweep.workdir / 'best.py').exists() and (sweep.workdir / 'workers').is_dir()
 
   (tmp_path / 'submitted').unlink()

@@ -180,6 +180,17 @@ def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
   assert [each.params for each in begin(number=14).all()] == [*whole.values()]
 
 
+def test_a_full_disk_is_not_noted_as_what_a_trial_comes_to(begin, monkeypatch):
+  def full(*_):
+    raise UserError('no room')
+
+  sweep = begin()
+  monkeypatch.setattr(trials.files, 'write', full)
+  with contextlib.ExitStack() as stack, pytest.raises(UserError, match='no room'):
+    trials.run_trial(sweep, sweep.claim(stack), None)
+  assert [each.number for each in sweep.unfinished()] == [0, 1, 2]
+
+
 def test_a_grid_ends_when_all_of_it_was_tried(begin):
   sweep = begin(GOOD + 'import optuna\ndef sampler(seed):\n'
                 '  return optuna.samplers.GridSampler({"dropout": [0.1, 0.2]}, seed=seed)\n', 5)
