@@ -68,7 +68,7 @@ def main(_):
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
   overrides = config_flags.get_override_values(flags.FLAGS['config'])
-  space.check(searched, flatten({
+  space.check(searched, config, flatten({
       name: value.to_dict() if isinstance(value, ConfigDict) else value
       for name, value in overrides.items()}))
   sweep = Sweep(workdir, searched, config, _TRIALS.value)
@@ -96,7 +96,9 @@ def _sweep(sweep: Sweep, workdir: Path):
   print(results.in_columns(results.table(sweep)))
   if sweep.best() is None:
     reasons = [trial.user_attrs['reason'] for trial in sweep.all() if 'reason' in trial.user_attrs]
-    raise UserError(f'no trial is complete; the last that failed says: {reasons[-1]}')
+    raise UserError('no trial is complete; ' + (
+        f'the last that failed says: {reasons[-1]}' if reasons else
+        f'all were pruned; {_SWEEP.value} should have a pruner() that lets some end'))
   logging.info('%s', results.summary(sweep))
   logging.info('%s shows them; train it again with: python train.py --config=%s --workdir=…',
                workdir / results.PAGE, workdir / results.BEST)

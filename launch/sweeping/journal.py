@@ -72,6 +72,10 @@ class Sweep:
     if 'about' not in self.study.user_attrs:
       self.study.set_user_attr('about', about)
     _check_same_sweep(self.folder, self.study.user_attrs['about'], about)
+    ended = [each for each in self.all() if each.state.is_finished()]
+    if self.trials < len(ended):
+      raise UserError(f'--trials={self.trials} is fewer than the {len(ended)} that {self.folder} '
+                      f'has; give as many, or choose another --workdir')
     for _ in range(len(self.all()), self.trials):
       self.study.add_trial(optuna.create_trial(state=TrialState.WAITING))
 

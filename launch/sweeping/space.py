@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import optuna
 
-from transformer.config import check_value
+from launch.sweeping.config_file import changed
+from transformer.config import Config, check_value
 from transformer.errors import UserError
 
 # What a trial is measured by, and what is better.
@@ -95,21 +96,31 @@ def load(filename: str) -> Space:
   return space
 
 
-def check(space: Space, taken: Collection[str]):
+def check(space: Space, config: Config, taken: Collection[str]):
   """Draws a few trials, so that a mistake shows before any is trained.
 
   Args:
     space: from `load`.
+    config: what trials change.
     taken: dotted names of what the command line sets.
 
   Raises:
-    UserError: says what is wrong with what `suggest` returns.
+    UserError: says what is wrong with what `suggest` returns; where some of it does not go with
+      the config, those trials will say so.
   """
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+  refused = []
   for _ in range(_DRAWS):
-    for name in draw(space, study.ask()):
+    settings = draw(space, study.ask())
+    for name in settings:
       if name in taken:
         raise UserError(f'{space.filename} sets {name} for each trial; leave --config.{name} out')
+    try:
+      changed(config, settings)
+    except UserError as error:
+      refused.append(error)
+  if len(refused) == _DRAWS:
+    raise UserError(f'{space.filename}: the config takes none of {_DRAWS} trials: {refused[0]}')
 
 
 def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a sweep refuses, in one line, and what it would start."""
 
+import contextlib
 import os
 import runpy
 import shlex
@@ -9,7 +10,7 @@ import sys
 import optuna
 import pytest
 
-from launch.sweeping import space, trials
+from launch.sweeping import journal, results, space, trials
 from launch.sweeping.config_file import changed
 from transformer.config import Config
 
@@ -66,6 +67,8 @@ def returning(value):
     (returning({'model': 0.1}), [], ['config.model is a group of keys']),
     (returning({'model.dropout': '0.1'}), [], ['config.model.dropout must be of type float']),
     (returning({'model.num_layers': 1.0}), [], ['config.model.num_layers must be of type int']),
+    (returning({'model.num_heads': 3}), [],
+     ['the config takes none of 20 trials: num_heads must divide model_dim; got num_heads=3']),
     (returning({'data.valid': 'test'}), [], ['must be measured alike, so data.valid']),
     (returning({'data.vocabulary_size': 300}) + 'objective = "valid/loss"', [],
      ['valid/loss is that of a token, which data.vocabulary_size changes']),
@@ -78,6 +81,31 @@ def test_a_mistake_is_one_line_before_anything_is_started(
   for fact in facts:
     assert fact in message, message
   assert not (tmp_path / 'sweep').exists()
+
+
+@pytest.mark.parametrize(('state', 'told'), [
+    (optuna.trial.TrialState.PRUNED, 'no trial is complete; all were pruned; '),
+    (optuna.trial.TrialState.FAIL, 'no trial is complete; the last that failed says: it broke')])
+def test_a_sweep_without_a_result_says_why(launch, one_error, folder, tmp_path, state, told):
+  (tmp_path / 'space.py').write_text(GOOD)
+  config = runpy.run_path(str(folder / 'tiny.py'))['get_config']()
+  (tmp_path / 'sweep').mkdir()
+  sweep = journal.Sweep(tmp_path / 'sweep', space.load(str(tmp_path / 'space.py')),
+                        Config.from_dict(config.to_dict()), 2)
+  sweep.begin()
+  for _ in range(2):
+    with contextlib.ExitStack() as stack:
+      trial = sweep.claim(stack)
+      if state == optuna.trial.TrialState.FAIL:
+        trial.set_user_attr('reason', 'it broke')
+      sweep.finish(trial, state)
+  flags = (f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py',
+           f'--workdir={tmp_path}/sweep')
+  status, out, err = launch(*flags, '--trials=2')
+  assert status == 1 and one_error(err).startswith(told)
+  assert out.splitlines()[2].split()[:2] == ['1', results._STATES[state]]
+  message = launch.refuses(*flags, '--trials=1')
+  assert message.startswith('--trials=1 is fewer than the 2 that '), message
 
 
 def test_a_missing_package_is_named(tmp_path):
