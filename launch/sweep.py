@@ -60,6 +60,8 @@ def main(_):
   for flag in (_TRIALS, _WORKERS):
     if flag.value < 1:
       raise UserError(f'--{flag.name} must be at least 1; got {flag.value}')
+  if _SBATCH.value and not _SLURM.value:
+    raise UserError(f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or leave it out')
   optuna.logging.set_verbosity(optuna.logging.WARNING)
   workdir = Path(_WORKDIR.value).expanduser()
   command_line.check_folder('workdir', workdir)
@@ -75,7 +77,12 @@ def main(_):
   if _WORKER.value is not None:
     _work(sweep)
   elif _DRY_RUN.value:
-    _print_commands(workdir)
+    if _SLURM.value:
+      command, script = _slurm(workdir)
+      print(f'{shlex.join(command)} <<\'END\'\n{script}END')
+    else:
+      for command in _local():
+        print(shlex.join(command))
   else:
     _sweep(sweep, workdir)
 
@@ -116,29 +123,23 @@ def _work(sweep: Sweep):
     workers.work(sweep, stop, alone=False)
 
 
-def _command() -> str:
+def _arguments() -> list[str]:
   """What a person has typed to start the sweep."""
-  return shlex.join(['python', 'launch/sweep.py', *(
-      each for each in sys.argv[1:] if not each.startswith('--worker='))])
+  return [each for each in sys.argv[1:] if not each.startswith(('--worker=', '--dry_run'))]
+
+
+def _command() -> str:
+  return shlex.join(['python', 'launch/sweep.py', *_arguments()])
 
 
 def _local() -> list[list[str]]:
-  return [workers.worker_command(sys.argv[1:], f'--worker={number}')
+  return [workers.worker_command(_arguments(), f'--worker={number}')
           for number in range(_WORKERS.value)]
 
 
 def _slurm(workdir: Path) -> tuple[list[str], str]:
   return (workers.slurm_command(workdir, _WORKERS.value, _SBATCH.value),
-          workers.slurm_script(workers.worker_command(sys.argv[1:])))
-
-
-def _print_commands(workdir: Path):
-  if _SLURM.value:
-    command, script = _slurm(workdir)
-    print(f'{shlex.join(command)} <<\'END\'\n{script}END')
-  else:
-    for command in _local():
-      print(shlex.join(command))
+          workers.slurm_script(workers.worker_command(_arguments())))
 
 
 if __name__ == '__main__':

@@ -102,10 +102,18 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], stop: Stop, com
 
 
 def slurm_command(workdir: Path, workers: int, options: str) -> list[str]:
-  """The command line that submits a job array, which reads its script."""
+  """The command line that submits a job array, which reads its script.
+
+  Raises:
+    UserError: the options are no words of a command line.
+  """
+  try:
+    more = shlex.split(options)
+  except ValueError as error:
+    raise UserError(f'--sbatch={options} cannot be taken apart into words: {error}') from error
   return ['sbatch', '--job-name=sweep', f'--array=0-{workers - 1}', '--requeue',
           f'--signal=USR1@{_WARNING_SECONDS}', '--open-mode=append',
-          f'--output={workdir / LOGS}/%a.log', *shlex.split(options)]
+          f'--output={workdir / LOGS}/%a.log', *more]
 
 
 def slurm_script(command: Sequence[str]) -> str:

@@ -34,6 +34,8 @@ def returning(value):
 @pytest.mark.parametrize(('text', 'flags', 'facts'), [
     (GOOD, ['--trials=0'], ['--trials must be at least 1; got 0']),
     (GOOD, ['--workers=0'], ['--workers must be at least 1; got 0']),
+    (GOOD, ['--sbatch=--time=1'], ['--sbatch=--time=1 is for jobs; add --slurm']),
+    (GOOD, ['--slurm', "--sbatch=--comment='a"], ['taken apart into words: No closing quotation']),
     (GOOD, ['--sweep='], ['--sweep=configs/sweeps/NAME.py', 'all needed']),
     (GOOD, ['--sweep=/nowhere.py'], ['--sweep must be the file', '/nowhere.py: No such file']),
     (GOOD, ['--sweep=/'], ['--sweep must be the file', 'Is a directory']),
@@ -153,4 +155,5 @@ def test_slurm_is_told_so(launch, folder, tmp_path):
   worker = shlex.split(script[1])
   assert worker[0] == 'srun' and worker[-1] == '--worker=$SLURM_ARRAY_TASK_ID'
   assert f'--workdir={tmp_path}/a b' in worker and '--slurm' in worker
+  assert '--dry_run' not in worker
   assert not (tmp_path / 'a b').exists()
