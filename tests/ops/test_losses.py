@@ -39,7 +39,8 @@ def naive_loss(x, output, targets, weights, smoothing):
 
 
 def positions_at_once(monkeypatch, count):
-  monkeypatch.setattr(losses, '_CHUNK_POSITIONS', B * count)
+  for name in ('_CHUNK_POSITIONS', '_ACCELERATOR_CHUNK_POSITIONS'):
+    monkeypatch.setattr(losses, name, B * count)
 
 
 def gradients(loss, smoothing, scale=1.0):
@@ -74,7 +75,7 @@ def test_smoothed_it_is_optax_cross_entropy_against_smoothed_labels(smoothing):
 def test_gradients_are_those_of_the_unchunked_loss(monkeypatch, count, smoothing):
   positions_at_once(monkeypatch, count)
   given = arrays()
-  chunks = losses._chunks(given[0], *given[2:])
+  chunks = losses._chunks(B * count, given[0], *given[2:])
   chex.assert_shape(chunks, [(T // count, B, count, D), (T // count, B, count),
                              (T // count, B, count)])
   chex.assert_trees_all_close(gradients(chunked_loss, smoothing)(*given),
@@ -103,6 +104,16 @@ def test_all_logits_never_exist_at_once(monkeypatch):
 
   assert largest(naive_loss) >= B * T * N
   assert largest(chunked_loss) < B * T * N
+
+
+def test_positions_at_a_time_are_those_of_the_platform_that_it_is_compiled_for(monkeypatch):
+  monkeypatch.setattr(losses, '_CHUNK_POSITIONS', 2 * B)
+  monkeypatch.setattr(losses, '_ACCELERATOR_CHUNK_POSITIONS', 3 * B)
+  lower = jax.jit(jax.value_and_grad(chunked_loss, (0, 1))).trace(*arrays()).lower
+  for platform, size in (('cpu', 2), ('tpu', 3), ('cuda', 3)):
+    text = lower(lowering_platforms=(platform,)).as_text()
+    for each in (2, 3):
+      assert (f'tensor<{B}x{each}x{N}xf32>' in text) == (each == size)
 
 
 def test_a_position_of_no_weight_gets_no_gradient_and_does_not_count():

@@ -57,17 +57,48 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _summed_losses(smoothing, consistency, x_BTD, output_ND, targets_BT, weights_BT):
   """The weighted sums of smoothed and of plain cross entropies."""
+  return _by_platform(functools.partial(_sums, smoothing, consistency), x_BTD, output_ND,
+                      targets_BT, weights_BT)
+
+
+def _summed_losses_forward(smoothing, consistency, x_BTD, output_ND, targets_BT, weights_BT):
+  """The sums, and the gradients of the first of them, which are at hand while the logits are."""
+  return _by_platform(functools.partial(_sums_and_gradients, smoothing, consistency), x_BTD,
+                      output_ND, targets_BT, weights_BT)
+
+
+def _summed_losses_backward(smoothing, consistency, gradients, cotangents):
+  del smoothing, consistency
+  gradient_BTD, gradient_ND = gradients
+  cotangent, _ = cotangents
+  return ((gradient_BTD * cotangent).astype(gradient_BTD.dtype),
+          (gradient_ND * cotangent).astype(gradient_ND.dtype), None, None)
+
+
+_summed_losses.defvjp(_summed_losses_forward, _summed_losses_backward)
+
+
+def _by_platform(function, *arrays):
+  """function(positions at a time, arrays), for the platform that it is compiled for."""
+  return jax.lax.platform_dependent(
+      *arrays, cpu=functools.partial(function, _CHUNK_POSITIONS),
+      default=functools.partial(function, _ACCELERATOR_CHUNK_POSITIONS))
+
+
+def _sums(smoothing, consistency, positions, x_BTD, output_ND, targets_BT, weights_BT):
+  """Of smoothed and of plain cross entropies."""
   def add_chunk(sums, chunk):
     losses, *_ = _chunk_losses(smoothing, consistency, output_ND, *chunk)
     return jax.tree.map(jnp.add, sums, losses), None
 
   sums, _ = jax.lax.scan(add_chunk, (jnp.float32(0), jnp.float32(0)),
-                         _chunks(x_BTD, targets_BT, weights_BT))
+                         _chunks(positions, x_BTD, targets_BT, weights_BT))
   return sums
 
 
-def _summed_losses_forward(smoothing, consistency, x_BTD, output_ND, targets_BT, weights_BT):
-  """The sums, and the gradients of the first of them, which are at hand while the logits are."""
+def _sums_and_gradients(smoothing, consistency, positions, x_BTD, output_ND, targets_BT,
+                        weights_BT):
+  """The same, and the gradients of the first of them."""
   def add_chunk(carry, chunk):
     sums, gradient_DN = carry
     x, targets, weights = chunk
@@ -87,23 +118,12 @@ def _summed_losses_forward(smoothing, consistency, x_BTD, output_ND, targets_BT,
 
   start = (jnp.float32(0), jnp.float32(0)), jnp.zeros(output_ND.shape[::-1], jnp.float32)
   (sums, gradient_DN), gradient_x = jax.lax.scan(
-      add_chunk, start, _chunks(x_BTD, targets_BT, weights_BT))
+      add_chunk, start, _chunks(positions, x_BTD, targets_BT, weights_BT))
   rows, length, dim = x_BTD.shape
   gradient_BTD = jnp.moveaxis(gradient_x, 0, 1).reshape(rows, -1, dim)[:, :length]
   # A CPU cannot run the 16-bit product that XLA makes of a single chunk and its transposition.
   gradient_ND = jax.lax.optimization_barrier(gradient_DN).T
   return sums, (gradient_BTD, gradient_ND.astype(output_ND.dtype))
-
-
-def _summed_losses_backward(smoothing, consistency, gradients, cotangents):
-  del smoothing, consistency
-  gradient_BTD, gradient_ND = gradients
-  cotangent, _ = cotangents
-  return ((gradient_BTD * cotangent).astype(gradient_BTD.dtype),
-          (gradient_ND * cotangent).astype(gradient_ND.dtype), None, None)
-
-
-_summed_losses.defvjp(_summed_losses_forward, _summed_losses_backward)
 
 
 def _chunk_losses(smoothing, consistency, output_ND, x, targets, weights):
@@ -141,14 +161,12 @@ def _twin_distance(log_probs, probabilities):
   return to_twin + twin(to_twin), pull
 
 
-def _chunks(x_BTD, targets_BT, weights_BT):
+def _chunks(positions, x_BTD, targets_BT, weights_BT):
   """Cuts the positions, not the rows, which may lie on different devices: leading axis first.
 
   The last chunk is filled up with positions of no weight.
   """
   rows, length = targets_BT.shape
-  positions = (_CHUNK_POSITIONS if jax.default_backend() == 'cpu'
-               else _ACCELERATOR_CHUNK_POSITIONS)
   count = -(-length // max(positions // rows, 1))
   size = -(-length // count)
 
