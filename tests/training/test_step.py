@@ -41,11 +41,11 @@ def initial(model):
 
 
 def make(model, *, smoothing=0.1, seed=0, accumulate=1, config=CONSTANT, r_drop=0.0,
-         ema_decay=0.0):
+         ema_decay=0.0, mesh=None):
   optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
   state = init_state(initial(model), optimizer, averaged=ema_decay > 0)
   step = make_train_step(model, optimizer, label_smoothing=smoothing, seed=seed,
-                         accumulate=accumulate, r_drop=r_drop, ema_decay=ema_decay)
+                         accumulate=accumulate, r_drop=r_drop, ema_decay=ema_decay, mesh=mesh)
   return step, state
 
 
@@ -124,12 +124,27 @@ def test_devices_share_the_work_of_every_part():
   assert 'f32[2,11,12]' in text and 'f32[8,11,12]' not in text
 
 
+@pytest.mark.parametrize('accumulate', [1, 2])
+def test_devices_that_share_the_parameters_share_the_rows_too(accumulate):
+  mesh = make_mesh(MeshConfig(data=1, fsdp=4), rows=8)
+  step, state = make(without_dropout(), accumulate=accumulate, mesh=mesh)
+  shardings = state_shardings(mesh, state)
+  batch = make_batch(0, rows=8 * accumulate)
+  text = jax.jit(step, in_shardings=(shardings, batch_sharding(mesh)),
+                 out_shardings=(shardings, None)).lower(state, batch).compile().as_text()
+  # Every device brings the parameters together, and has a quarter of the rows of a part,
+  # of no activation all rows of a quarter of its width.
+  assert 'all-gather(' in text
+  assert 'f32[2,11,12]' in text
+  assert 'f32[8,11,12]' not in text and 'f32[8,11,3]' not in text
+
+
 @functools.cache
 def losses_on(data, fsdp, tensor):
   """Losses of three updates with dropout on a mesh of four devices, and the final state."""
   model = without_dropout(dropout=0.3)
-  step, state = make(model)
   mesh = make_mesh(MeshConfig(data=data, fsdp=fsdp, tensor=tensor), rows=4)
+  step, state = make(model, mesh=mesh)
   shardings = state_shardings(mesh, state)
   state = jax.device_put(state, shardings)
   step = jax.jit(step, in_shardings=(shardings, batch_sharding(mesh)),

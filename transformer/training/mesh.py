@@ -68,12 +68,13 @@ def replicated(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec())
 
 
-def state_shardings(mesh: Mesh, state):
+def state_shardings(mesh: Mesh, state, axes: tuple[str, ...] = ('fsdp', 'tensor')):
   """Applies the rules of this file to parameters, or to a whole training state.
 
   Args:
     mesh: from `make_mesh`.
     state: a pytree of arrays or of their shapes.
+    axes: of the mesh, those that split anything.
 
   Returns:
     The same pytree of shardings. An axis that its mesh axis does not divide is
@@ -83,7 +84,22 @@ def state_shardings(mesh: Mesh, state):
     names = tuple(str(getattr(key, 'key', getattr(key, 'name', key))) for key in path[-2:])
     splits = _SPLITS.get(names) or _SPLITS.get(names[-1:], ())
     return NamedSharding(mesh, PartitionSpec(*(
-        axis if axis and size % mesh.shape[axis] == 0 else None
+        axis if axis in axes and size % mesh.shape[axis] == 0 else None
         for axis, size in zip(splits, leaf.shape, strict=False))))
 
   return jax.tree_util.tree_map_with_path(sharding, state)
+
+
+def gathered(mesh: Mesh | None, params):
+  """Brings together what `fsdp` splits: parameters, or gradients, as the model works with them.
+
+  Left to itself, XLA follows the parameters instead of the rows, and splits the width of
+  every activation, of which each device then has all rows.
+
+  Args:
+    mesh: from `make_mesh`; None is a single device.
+    params: parameters or their gradients, in a function that is being compiled.
+  """
+  if mesh is None or mesh.shape['fsdp'] == 1:
+    return params
+  return jax.lax.with_sharding_constraint(params, state_shardings(mesh, params, ('tensor',)))

@@ -73,10 +73,10 @@ def compile_programs(settings, model: Transformer, state: TrainState, mesh: Mesh
   train_step = jax.jit(
       make_train_step(model, _optimizer(settings, model), label_smoothing=config.label_smoothing,
                       seed=settings.seed, accumulate=settings.optimizer.accumulate,
-                      r_drop=config.r_drop, ema_decay=config.ema_decay),
+                      r_drop=config.r_drop, ema_decay=config.ema_decay, mesh=mesh),
       in_shardings=(sharding, by_rows), out_shardings=(sharding, replicated(mesh)),
       donate_argnums=0)
-  eval_step = jax.jit(make_eval_step(model), in_shardings=(sharding.params, by_rows))
+  eval_step = jax.jit(make_eval_step(model, mesh), in_shardings=(sharding.params, by_rows))
   return Programs(state, train_step.lower(state, batch).compile(),
                   eval_step.lower(state.best_params, batch).compile())
 

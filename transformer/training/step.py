@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
 from transformer.data.batch import BOS_ID, Batch
 from transformer.model.transformer import Transformer
 from transformer.ops.losses import smoothed_cross_entropy
+from transformer.training.mesh import gathered
 
 
 class Skips(NamedTuple):
@@ -121,7 +123,7 @@ def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float,
 
 def make_train_step(model: Transformer, optimizer: optax.GradientTransformation, *,
                     label_smoothing: float, seed: int, accumulate: int = 1, r_drop: float = 0.0,
-                    ema_decay: float = 0.0) -> Callable:
+                    ema_decay: float = 0.0, mesh: Mesh | None = None) -> Callable:
   """Builds the update.
 
   Args:
@@ -136,6 +138,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     ema_decay: decay of the moving average of the parameters, for a state that has
       one; min(decay, (1 + n) / (10 + n)) after n updates, so that it soon forgets
       where it began.
+    mesh: the devices that the step is compiled for, where they are several.
 
   Returns:
     A pure function (state, batch) -> (state, metrics). The metrics are float32
@@ -152,8 +155,9 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
 
   def train_step(state: TrainState, batch: Batch):
     key = jax.random.fold_in(random_key(seed), state.step)
+    whole = gathered(mesh, state.params)
     if accumulate == 1:
-      gradients, totals = gradient_of(state.params, batch, key)
+      gradients, totals = gradient_of(whole, batch, key)
     else:
       # Part k has every row whose number is k modulo the parts, so that the devices
       # that hold the rows share the work of each part.
@@ -163,11 +167,13 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
       def add_part(carry, part):
         number, rows = part
         return jax.tree.map(
-            jnp.add, carry, gradient_of(state.params, rows, jax.random.fold_in(key, number))), None
+            jnp.add, carry, gradient_of(whole, rows, jax.random.fold_in(key, number))), None
 
-      shapes = jax.eval_shape(gradient_of, state.params, jax.tree.map(lambda x: x[0], parts), key)
+      shapes = jax.eval_shape(gradient_of, whole, jax.tree.map(lambda x: x[0], parts), key)
       zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
       (gradients, totals), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
+    # Without this, how the state lies would reach back into the backward pass.
+    gradients = gathered(mesh, gradients)
     gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
@@ -191,16 +197,17 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
   return train_step
 
 
-def make_eval_step(model: Transformer) -> Callable:
+def make_eval_step(model: Transformer, mesh: Mesh | None = None) -> Callable:
   """Builds the evaluation of a batch.
 
   Args:
     model: the Transformer.
+    mesh: the devices that it is compiled for, where they are several.
 
   Returns:
     A pure function (params, batch) -> sums `loss` (which is `nll`), `nll` and
     `weight`, without smoothing or dropout.
   """
   def eval_step(params, batch: Batch):
-    return batch_loss(model, params, batch, 0.0)
+    return batch_loss(model, gathered(mesh, params), batch, 0.0)
   return eval_step
