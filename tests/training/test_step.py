@@ -139,6 +139,14 @@ def test_devices_that_share_the_parameters_share_the_rows_too(accumulate):
   assert 'f32[8,11,12]' not in text and 'f32[8,11,3]' not in text
 
 
+def test_a_mesh_is_of_the_devices_that_it_is_given():
+  mesh = make_mesh(MeshConfig(fsdp=2), rows=6, devices=jax.devices()[2:])
+  assert mesh.shape == {'data': 1, 'fsdp': 2, 'tensor': 1}
+  assert set(mesh.devices.flat) == set(jax.devices()[2:])
+  with pytest.raises(UserError, match='must use all 2 devices; got data=4'):
+    make_mesh(MeshConfig(data=4), rows=4, devices=jax.devices()[2:])
+
+
 @functools.cache
 def losses_on(data, fsdp, tensor):
   """Losses of three updates with dropout on a mesh of four devices, and the final state."""

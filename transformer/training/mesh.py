@@ -1,5 +1,7 @@
 """Which device holds which part of an array: the mesh, and the rules, in one place."""
 
+from collections.abc import Sequence
+
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -27,12 +29,13 @@ _SPLITS = {
 }
 
 
-def make_mesh(config: MeshConfig, rows: int) -> Mesh:
-  """Arranges all devices as configured.
+def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) -> Mesh:
+  """Arranges devices as configured.
 
   Args:
     config: how many ways to split; −1 takes what is left.
     rows: rows that go through the model at a time, which `data` and `fsdp` split.
+    devices: what to arrange; None is all that JAX has.
 
   Returns:
     A mesh with axes `data`, `fsdp` and `tensor`.
@@ -42,20 +45,21 @@ def make_mesh(config: MeshConfig, rows: int) -> Mesh:
       divide the rows.
   """
   sizes = [config.data, config.fsdp, config.tensor]
-  devices = jax.device_count()
+  devices = jax.devices() if devices is None else devices
   named = f'data={config.data}, fsdp={config.fsdp}, tensor={config.tensor}'
   if -1 in sizes:
     given = -int(np.prod(sizes))
-    if devices % given:
-      raise UserError(f'the mesh must divide the {devices} devices; got {named}')
-    sizes[sizes.index(-1)] = devices // given
-  if np.prod(sizes) != devices:
-    raise UserError(f'the mesh must use all {devices} devices; got {named}')
+    if len(devices) % given:
+      raise UserError(f'the mesh must divide the {len(devices)} devices; got {named}')
+    sizes[sizes.index(-1)] = len(devices) // given
+  if np.prod(sizes) != len(devices):
+    raise UserError(f'the mesh must use all {len(devices)} devices; got {named}')
   if rows % (sizes[0] * sizes[1]):
     raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
                     f'through the model at a time, train.tokens_per_batch / data.max_length / '
                     f'optimizer.accumulate = {rows}')
-  return jax.make_mesh(tuple(sizes), ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3)
+  return jax.make_mesh(tuple(sizes), ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3,
+                       devices=devices)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -65,20 +65,37 @@ def compile_programs(settings, model: Transformer, state: TrainState, mesh: Mesh
   Returns:
     The programs, each for these shapes and shardings alone.
   """
-  config = settings.train
-  rows, source_length, target_length = shape
-  sharding, by_rows = jax.tree.map(lambda leaf: leaf.sharding, state), batch_sharding(mesh)
-  batch = Batch(*(jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=by_rows)
-                  for length in (*[source_length] * 3, *[target_length] * 3)))
+  by_rows = batch_sharding(mesh)
+  eval_step = jax.jit(make_eval_step(model, mesh),
+                      in_shardings=(_shardings(state.best_params), by_rows))
+  return Programs(state, lower_train_step(settings, model, state, mesh, shape).compile(),
+                  eval_step.lower(state.best_params, _batch_like(mesh, shape)).compile())
+
+
+def lower_train_step(settings, model: Transformer, state: TrainState, mesh: Mesh,
+                     shape: tuple[int, int, int]) -> jax.stages.Lowered:
+  """The update alone, for any devices, of which this machine need have none; `compile` is next.
+
+  Takes what `compile_programs` takes.
+  """
+  config, by_rows, sharding = settings.train, batch_sharding(mesh), _shardings(state)
   train_step = jax.jit(
       make_train_step(model, _optimizer(settings, model), label_smoothing=config.label_smoothing,
                       seed=settings.seed, accumulate=settings.optimizer.accumulate,
                       r_drop=config.r_drop, ema_decay=config.ema_decay, mesh=mesh),
       in_shardings=(sharding, by_rows), out_shardings=(sharding, replicated(mesh)),
       donate_argnums=0)
-  eval_step = jax.jit(make_eval_step(model, mesh), in_shardings=(sharding.params, by_rows))
-  return Programs(state, train_step.lower(state, batch).compile(),
-                  eval_step.lower(state.best_params, batch).compile())
+  return train_step.lower(state, _batch_like(mesh, shape))
+
+
+def _shardings(tree):
+  return jax.tree.map(lambda leaf: leaf.sharding, tree)
+
+
+def _batch_like(mesh: Mesh, shape: tuple[int, int, int]) -> Batch:
+  rows, source_length, target_length = shape
+  return Batch(*(jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=batch_sharding(mesh))
+                 for length in (*[source_length] * 3, *[target_length] * 3)))
 
 
 def _optimizer(settings, model: Transformer) -> optax.GradientTransformation:
