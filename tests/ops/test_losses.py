@@ -106,13 +106,16 @@ def test_all_logits_never_exist_at_once(monkeypatch):
   assert largest(chunked_loss) < B * T * N
 
 
-def test_positions_at_a_time_are_those_of_the_platform_that_it_is_compiled_for(monkeypatch):
+def test_positions_at_a_time_are_those_of_the_platform_and_of_each_device(monkeypatch):
   monkeypatch.setattr(losses, '_CHUNK_POSITIONS', 2 * B)
   monkeypatch.setattr(losses, '_ACCELERATOR_CHUNK_POSITIONS', 3 * B)
-  lower = jax.jit(jax.value_and_grad(chunked_loss, (0, 1))).trace(*arrays()).lower
-  for platform, size in (('cpu', 2), ('tpu', 3), ('cuda', 3)):
-    text = lower(lowering_platforms=(platform,)).as_text()
-    for each in (2, 3):
+  given = arrays()
+  for platform, devices, size in (('cpu', 1, 2), ('tpu', 1, 3), ('cuda', 1, 3), ('tpu', 2, 6)):
+    text = jax.jit(jax.value_and_grad(
+        lambda x, output, devices=devices: smoothed_cross_entropy(
+            x, output, *given[2:], devices=devices)['loss'], (0, 1))).trace(*given[:2]).lower(
+                lowering_platforms=(platform,)).as_text()
+    for each in (2, 3, 6):
       assert (f'tensor<{B}x{each}x{N}xf32>' in text) == (each == size)
 
 

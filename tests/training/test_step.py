@@ -15,6 +15,7 @@ from transformer.data.batch import BOS_ID, Batch
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.ops import losses
 from transformer.training.config import MeshConfig, OptimizerConfig
 from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
@@ -137,6 +138,17 @@ def test_devices_that_share_the_parameters_share_the_rows_too(accumulate):
   assert 'all-gather(' in text
   assert 'f32[2,11,12]' in text
   assert 'f32[8,11,12]' not in text and 'f32[8,11,3]' not in text
+
+
+@pytest.mark.parametrize(('sizes', 'positions'), [((4, 1, 1), 2), ((1, 4, 1), 2), ((2, 1, 2), 1)])
+def test_each_device_takes_as_many_positions_of_the_loss_as_one_alone(monkeypatch, sizes,
+                                                                     positions):
+  monkeypatch.setattr(losses, '_CHUNK_POSITIONS', 4)
+  mesh = make_mesh(MeshConfig(*sizes), rows=8)
+  step, state = make(without_dropout(), mesh=mesh)
+  text = jax.jit(step).lower(state, make_batch(0, rows=8)).as_text()
+  for each in (1, 2):
+    assert (f'tensor<8x{each}x{VOCABULARY + 1}xf32>' in text) == (each == positions)
 
 
 def test_a_mesh_is_of_the_devices_that_it_is_given():

@@ -5,15 +5,15 @@ import functools
 import jax
 import jax.numpy as jnp
 
-# Positions whose logits exist at one time. Fewer, and the output projection goes
-# through memory more often than the logits would have; more, and the logits leave
+# Positions whose logits exist at one time on a device. Fewer, and the output projection
+# goes through memory more often than the logits would have; more, and the logits leave
 # a CPU's cache before they are used again, or take an accelerator's memory.
 _CHUNK_POSITIONS = 256
 _ACCELERATOR_CHUNK_POSITIONS = 4096
 
 
 def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0,
-                           consistency=0.0):
+                           consistency=0.0, devices=1):
   """Cross entropy of a linear output layer against label-smoothed targets.
 
   The target distribution is (1 − ε) on the right token plus ε / N on every token
@@ -33,6 +33,8 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0
       passes with dropouts of their own. Each position of a row adds
       α / 4 · (KL(p‖q) + KL(q‖p)) to the loss, p and q being its and its twin's
       softmax; half of the paper's loss, which is of both rows together.
+    devices: that the rows are split over; it changes how many positions are taken at
+      a time, and nothing else.
 
   Returns:
     A dict of float32 scalars: `loss`, the weighted sum of smoothed cross entropies
@@ -50,25 +52,27 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0
   if consistency and x_BTD.shape[0] % 2:
     raise ValueError(f'with consistency every row needs a twin; got {x_BTD.shape[0]} rows')
   weights_BT = weights_BT.astype(jnp.float32)
-  loss, nll = _summed_losses(smoothing, consistency, x_BTD, output_ND, targets_BT, weights_BT)
+  loss, nll = _summed_losses(smoothing, consistency, devices, x_BTD, output_ND, targets_BT,
+                             weights_BT)
   return {'loss': loss, 'nll': nll, 'weight': jnp.sum(weights_BT)}
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _summed_losses(smoothing, consistency, x_BTD, output_ND, targets_BT, weights_BT):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _summed_losses(smoothing, consistency, devices, x_BTD, output_ND, targets_BT, weights_BT):
   """The weighted sums of smoothed and of plain cross entropies."""
-  return _by_platform(functools.partial(_sums, smoothing, consistency), x_BTD, output_ND,
-                      targets_BT, weights_BT)
+  return _by_platform(functools.partial(_sums, smoothing, consistency), devices,
+                      x_BTD, output_ND, targets_BT, weights_BT)
 
 
-def _summed_losses_forward(smoothing, consistency, x_BTD, output_ND, targets_BT, weights_BT):
+def _summed_losses_forward(smoothing, consistency, devices, x_BTD, output_ND, targets_BT,
+                           weights_BT):
   """The sums, and the gradients of the first of them, which are at hand while the logits are."""
-  return _by_platform(functools.partial(_sums_and_gradients, smoothing, consistency), x_BTD,
-                      output_ND, targets_BT, weights_BT)
+  return _by_platform(functools.partial(_sums_and_gradients, smoothing, consistency), devices,
+                      x_BTD, output_ND, targets_BT, weights_BT)
 
 
-def _summed_losses_backward(smoothing, consistency, gradients, cotangents):
-  del smoothing, consistency
+def _summed_losses_backward(smoothing, consistency, devices, gradients, cotangents):
+  del smoothing, consistency, devices
   gradient_BTD, gradient_ND = gradients
   cotangent, _ = cotangents
   return ((gradient_BTD * cotangent).astype(gradient_BTD.dtype),
@@ -78,11 +82,11 @@ def _summed_losses_backward(smoothing, consistency, gradients, cotangents):
 _summed_losses.defvjp(_summed_losses_forward, _summed_losses_backward)
 
 
-def _by_platform(function, *arrays):
+def _by_platform(function, devices, *arrays):
   """function(positions at a time, arrays), for the platform that it is compiled for."""
   return jax.lax.platform_dependent(
-      *arrays, cpu=functools.partial(function, _CHUNK_POSITIONS),
-      default=functools.partial(function, _ACCELERATOR_CHUNK_POSITIONS))
+      *arrays, cpu=functools.partial(function, _CHUNK_POSITIONS * devices),
+      default=functools.partial(function, _ACCELERATOR_CHUNK_POSITIONS * devices))
 
 
 def _sums(smoothing, consistency, positions, x_BTD, output_ND, targets_BT, weights_BT):

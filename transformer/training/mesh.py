@@ -72,6 +72,11 @@ def replicated(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec())
 
 
+def row_devices(mesh: Mesh | None) -> int:
+  """How many devices the rows of a batch are split over; without a mesh, one."""
+  return 1 if mesh is None else mesh.shape['data'] * mesh.shape['fsdp']
+
+
 def state_shardings(mesh: Mesh, state, axes: tuple[str, ...] = ('fsdp', 'tensor')):
   """Applies the rules of this file to parameters, or to a whole training state.
 

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from transformer.data.batch import BOS_ID, Batch
 from transformer.model.transformer import Transformer
 from transformer.ops.losses import smoothed_cross_entropy
-from transformer.training.mesh import gathered
+from transformer.training.mesh import gathered, row_devices
 
 
 class Skips(NamedTuple):
@@ -91,7 +91,7 @@ def shift_right(tokens_BT, positions_BT):
 
 
 def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float, dropout_key=None,
-               r_drop: float = 0.0):
+               r_drop: float = 0.0, devices: int = 1):
   """Sums of the loss over a batch's real target tokens.
 
   Args:
@@ -102,6 +102,7 @@ def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float,
     dropout_key: turns dropout on.
     r_drop: α; above 0, each row goes through the model twice, and each pass counts
       half.
+    devices: that the rows are split over.
 
   Returns:
     The dict of `ops.losses.smoothed_cross_entropy`.
@@ -118,7 +119,7 @@ def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float,
       deterministic=dropout_key is None,
       rngs=None if dropout_key is None else {'dropout': dropout_key})
   return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, weights_BT,
-                                label_smoothing, r_drop)
+                                label_smoothing, r_drop, devices)
 
 
 def make_train_step(model: Transformer, optimizer: optax.GradientTransformation, *,
@@ -148,7 +149,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
   """
 
   def sums(params, batch, key):
-    totals = batch_loss(model, params, batch, label_smoothing, key, r_drop)
+    totals = batch_loss(model, params, batch, label_smoothing, key, r_drop, row_devices(mesh))
     return totals['loss'], totals
 
   gradient_of = jax.grad(sums, has_aux=True)
@@ -209,5 +210,5 @@ def make_eval_step(model: Transformer, mesh: Mesh | None = None) -> Callable:
     `weight`, without smoothing or dropout.
   """
   def eval_step(params, batch: Batch):
-    return batch_loss(model, gathered(mesh, params), batch, 0.0)
+    return batch_loss(model, gathered(mesh, params), batch, 0.0, devices=row_devices(mesh))
   return eval_step
