@@ -1,0 +1,154 @@
+"""Compiles the paper's models for 16 to 1,024 TPU chips, and writes what that says of scaling.
+
+  pip install "jax[tpu]"
+  python benchmarks/scaling.py
+
+A compilation takes minutes. What is done is kept in benchmarks/scaling.json, from which the
+tables in benchmarks/scaling.md are written after each; started again, it goes on with what is
+left, the most telling first. --limit=N compiles N at most, --limit=0 only writes the tables.
+"""
+
+import dataclasses
+import json
+import os
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags, logging
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from transformer import command_line, files
+from transformer.config import Config
+from transformer.errors import UserError
+from transformer.training.config import MeshConfig
+
+_LIMIT = flags.DEFINE_integer('limit', None, 'The most to compile; default: all that is left.')
+
+_PAGE, _DATA = Path(__file__).with_suffix('.md'), Path(__file__).with_suffix('.json')
+_BEGIN, _END = '<!-- tables: python benchmarks/scaling.py -->', '<!-- end of tables -->'
+_CHIPS = {'v5e:4x4': 16, 'v5e:4x8': 32, 'v5e:8x8': 64, 'v5e:8x16': 128, 'v5e:16x16': 256,
+          'v5p:8x8x16': 1024}
+_TOKENS_A_CHIP = 4096  # In weak scaling: 16 rows of 256.
+# In strong scaling: the paper's batch as 256 rows of 100, since its 100 rows of 256 are
+# divided by no power of two above 4.
+_STRONG_LENGTH = 100
+_HEADS = ('chips', 'mesh', 'tokens a batch', 'memory a chip', 'all-reduce', 'all-gather',
+          'other', 'TFLOP a chip', 'arithmetic', 'wire', 'utilisation, at most', 'commit')
+
+
+class Cell(NamedTuple):
+  """Something to compile: base or big, weak or strong, on a slice, split by a mesh."""
+
+  size: str
+  scaling: str
+  topology: str
+  mesh: MeshConfig
+
+  @property
+  def name(self) -> str:
+    """What it is called in the data."""
+    mesh = self.mesh
+    return (f'{self.size} {self.scaling} {self.topology} '
+            f'{mesh.data}x{mesh.fsdp}x{mesh.tensor}')
+
+  @property
+  def settings(self) -> Config:
+    """The paper's config, in 16 bits."""
+    config = runpy.run_path(str(ROOT / 'configs' / 'wmt14.py'))['get_config'](self.size)
+    config.model.dtype = 'bfloat16'
+    if self.scaling == 'weak':
+      config.train.tokens_per_batch = _TOKENS_A_CHIP * _CHIPS[self.topology]
+    else:
+      config.data.max_length = _STRONG_LENGTH
+    return dataclasses.replace(Config.from_dict(config.to_dict()), mesh=self.mesh)
+
+
+def cells() -> Iterator[Cell]:
+  """All of them, the most telling first."""
+  ends, between = ('v5e:4x4', 'v5e:16x16', 'v5p:8x8x16'), ('v5e:8x8', 'v5e:4x8', 'v5e:8x16')
+  for scaling in ('weak', 'strong'):
+    for size in ('base', 'big'):
+      for topology in ends:
+        yield Cell(size, scaling, topology, _rows_first(scaling, topology))
+  # Whether another mesh would be better.
+  for size, topology in (('big', 'v5e:16x16'), ('base', 'v5e:4x4')):
+    chips = _CHIPS[topology]
+    yield Cell(size, 'weak', topology, MeshConfig(data=1, fsdp=chips))
+    yield Cell(size, 'weak', topology, MeshConfig(data=chips // 4, tensor=4))
+  yield Cell('big', 'strong', 'v5e:16x16', MeshConfig(data=64, tensor=4))
+  for scaling in ('weak', 'strong'):
+    for size in ('base', 'big'):
+      for topology in between:
+        yield Cell(size, scaling, topology, _rows_first(scaling, topology))
+
+
+def _rows_first(scaling: str, topology: str) -> MeshConfig:
+  """Rows over all chips; where there are more chips than rows, heads over what is left."""
+  chips = _CHIPS[topology]
+  rows = chips if scaling == 'weak' else min(chips, 25_600 // _STRONG_LENGTH)
+  return MeshConfig(data=rows, tensor=chips // rows)
+
+
+def main(_):
+  """Compiles what is left, and writes the tables after each."""
+  from transformer.training import ahead
+  os.nice(10)  # It is to run for hours beside other work.
+  found = json.loads(_DATA.read_text(encoding='utf-8')) if _DATA.exists() else {}
+  left = [cell for cell in cells() if cell.name not in found]
+  for number, cell in enumerate(left[:_LIMIT.value]):
+    logging.info('%d of %d: %s', number + 1, len(left), cell.name)
+    found[cell.name] = ahead.estimate(cell.settings, ahead.devices_of(cell.topology))
+    files.write_json(_DATA, found)
+    _write(found)
+  _write(found)
+
+
+def _write(found: dict[str, Any]):
+  """Puts the tables where the page has its old ones."""
+  text = _PAGE.read_text(encoding='utf-8')
+  if text.count(_BEGIN) != 1 or text.count(_END) != 1:
+    raise UserError(f'{_PAGE} must have {_BEGIN} and {_END} once each, around its tables')
+  before, _, rest = text.partition(_BEGIN)
+  _PAGE.write_text(f'{before}{_BEGIN}\n{_tables(found)}{_END}{rest.partition(_END)[2]}',
+                   encoding='utf-8')
+
+
+def _tables(found: dict[str, Any]) -> str:
+  """A table for each size and kind of scaling."""
+  text = ''
+  for scaling in ('weak', 'strong'):
+    for size in ('base', 'big'):
+      lines = [_line(cell, found[cell.name])
+               for cell in sorted(cells(), key=lambda each: _CHIPS[each.topology])
+               if cell[:2] == (size, scaling) and cell.name in found]
+      if lines:
+        text += f'\n### {size.capitalize()}, {scaling} scaling\n\n'
+        text += ''.join(f'| {" | ".join(line)} |\n'
+                        for line in (_HEADS, ('---',) * len(_HEADS), *lines))
+  return text + '\n'
+
+
+def _line(cell: Cell, result: dict[str, Any]) -> tuple[str, ...]:
+  """A row of a table."""
+  mesh = ' × '.join(f'{axis} {size}' for axis, size in result['mesh'].items() if size > 1)
+  start = (f'{_CHIPS[cell.topology]:,} {cell.topology.partition(":")[0]}', mesh,
+           f'{result["tokens_per_batch"]:,}')
+  if result['memory'] is None:
+    return (*start, 'more than there is', *[''] * 7, result['commit'][:7])
+  sizes = {kind: each['bytes'] for kind, each in result['collectives'].items()}
+  reduced, gathered = sizes.pop('all-reduce'), sizes.pop('all-gather')
+  seconds = result['seconds']
+  return (*start, f'{result["memory"]["total"] / 1e9:.2f} GB',
+          *(f'{size / 1e6:,.0f} MB' for size in (reduced, gathered, sum(sizes.values()))),
+          f'{result["flops"]["model"] / 1e12:.3g}', f'{1e3 * seconds["arithmetic"]:.1f} ms',
+          f'{1e3 * seconds["wire"]:.1f} ms', f'{result["utilisation"]:.0%}',
+          result['commit'][:7])
+
+
+if __name__ == '__main__':
+  command_line.run(main)

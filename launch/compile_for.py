@@ -1,0 +1,131 @@
+r"""Says what an update costs on a slice of TPUs, by compiling it for them on any machine.
+
+  pip install "jax[tpu]"
+  python launch/compile_for.py --config=configs/wmt14.py:big --topology=v5e:16x16 \
+      --config.model.dtype=bfloat16 --config.train.tokens_per_batch=1048576
+  python launch/compile_for.py --config=configs/wmt14.py --topology=v5e:4x4 --mesh=best \
+      --config.model.dtype=bfloat16 --config.train.tokens_per_batch=65536 --json=costs.json
+
+It is the update of train.py, compiled by the TPU's own compiler; no data is read, and the
+vocabulary is as large as the config wants it. The mesh is config.mesh, or with --mesh=best
+the quickest that fits of the few that are worth a try. A compilation takes minutes.
+
+Everything is told of one chip and one update. Memory is what the compiler laid out. Bytes of
+collectives are those of the whole array each time: what an all-reduce, an all-gather, an
+all-to-all or a collective-permute leaves on a chip, and what a reduce-scatter takes from it;
+in loops, times their turns. The time is the cycles that the compiler estimates for its
+fusions, and what the collectives send at the full rate of all links, one after the other:
+less than either can take in truth, so utilisation is the most to hope for.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from transformer import command_line, files
+from transformer.config import Config
+from transformer.errors import UserError
+
+_CONFIG = command_line.define_config()
+_TOPOLOGY = flags.DEFINE_string('topology', None, 'The slice, such as v5e:4x4 or v5p:4x4x4.')
+_MESH = flags.DEFINE_enum('mesh', 'config', ['config', 'best'], 'The mesh of the config, or the '
+                          'quickest that fits of those that are worth a try.')
+_JSON = flags.DEFINE_string('json', None, 'A file for what was found.')
+
+
+def main(_):
+  """Wires flags to the compiler."""
+  if _CONFIG.value is None or not _TOPOLOGY.value:
+    raise UserError('--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both '
+                    'needed')
+  settings = Config.from_dict(_CONFIG.value.to_dict())
+  if settings.model.attention == 'cudnn':
+    raise UserError('model.attention=cudnn needs an NVIDIA GPU; set '
+                    '--config.model.attention=reference')
+  if _JSON.value is not None:
+    command_line.check_folder('json', Path(_JSON.value).expanduser().parent)
+  # JAX is imported only now, so that --help and a mistake answer at once.
+  from transformer.training import ahead
+  devices = ahead.devices_of(_TOPOLOGY.value)
+  results = list(estimates(settings, devices, _MESH.value == 'best'))
+  title = f'{_TOPOLOGY.value}, {len(devices)} chips'
+  print('\n'.join(table(title, results)))
+  best = ahead.best(results)
+  if best is None:
+    print('no such mesh fits into the memory of a chip; lower train.tokens_per_batch, or set '
+          '--config.model.remat=True')
+  elif len(results) > 1:
+    print('best: ' + ' '.join(f'--config.mesh.{axis}={n}' for axis, n in best['mesh'].items()))
+  if _JSON.value is not None:
+    files.write_json(Path(_JSON.value).expanduser(), {'topology': _TOPOLOGY.value,
+                                                      'meshes': results})
+
+
+def estimates(settings: Config, devices: Sequence[Any], try_meshes: bool
+              ) -> Iterator[dict[str, Any]]:
+  """What `ahead.estimate` says of the config's mesh, or of those that are worth a try.
+
+  Raises:
+    UserError: no mesh splits the rows over the devices.
+  """
+  import dataclasses
+
+  from transformer.training import ahead
+  if not try_meshes:
+    yield ahead.estimate(settings, devices)
+    return
+  rows = (settings.train.tokens_per_batch // settings.data.max_length
+          // settings.optimizer.accumulate)
+  meshes = list(ahead.meshes(len(devices), rows, settings.model.num_heads))
+  if not meshes:
+    raise UserError(f'{len(devices)} chips, or a half, a quarter or an eighth of them, must divide '
+                    f'the rows that go through the model at a time, train.tokens_per_batch / '
+                    f'data.max_length / optimizer.accumulate = {rows}; lower data.max_length, '
+                    f'raise train.tokens_per_batch, or take fewer chips')
+  for mesh in meshes:
+    yield ahead.estimate(dataclasses.replace(settings, mesh=mesh), devices)
+
+
+def table(title: str, results: Sequence[dict[str, Any]]) -> list[str]:
+  """Lines of text: a quantity each, of one chip and one update, with a column for each mesh."""
+  from transformer.training import ahead, hlo
+  columns = [('mesh', [' × '.join(f'{axis} {size}' for axis, size in each['mesh'].items()
+                                  if size > 1) or 'one chip' for each in results])]
+
+  def add(name, value):
+    columns.append((name, ['' if each['memory'] is None else value(each) for each in results]))
+
+  columns.append((f'memory, of {ahead.CHIPS[results[0]["device_kind"]].memory / 1e9:.0f} GB',
+                  [_memory(each, ahead.fits(each)) for each in results]))
+  for kind in hlo.KINDS:
+    add(f'{kind}', lambda each, kind=kind: f'{each["collectives"][kind]["bytes"] / 1e6:,.1f} MB'
+        f' in {each["collectives"][kind]["count"]:,}')
+  add('FLOPs of the model', lambda each: f'{each["flops"]["model"] / 1e9:,.0f} G')
+  add('FLOPs that XLA counts', lambda each: f'{each["flops"]["xla"] / 1e9:,.0f} G')
+  add('estimated arithmetic', lambda each: f'{1e3 * each["seconds"]["arithmetic"]:.2f} ms')
+  add('estimated wire', lambda each: f'{1e3 * each["seconds"]["wire"]:.2f} ms')
+  add('utilisation, at most', lambda each: f'{each["utilisation"]:.1%}')
+  add('compiled in', lambda each: f'{each["compile_seconds"]:.0f} s')
+  each = results[0]
+  title += (f': {each["rows"]:,} rows of {each["max_length"]} + {each["max_length"]} tokens, '
+            f'{each["dtype"]}, commit {each["commit"][:7]}')
+  first = max(len(name) for name, _ in columns)
+  widths = [max(len(cells[i]) for _, cells in columns) for i in range(len(results))]
+  return [title, *('  '.join([name.ljust(first), *(
+      cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
+      for name, cells in columns)]
+
+
+def _memory(result: dict[str, Any], fits: bool) -> str:
+  if result['memory'] is None:
+    return 'too much to compile'
+  return f'{result["memory"]["total"] / 1e9:.2f} GB' + ('' if fits else ', too much')
+
+
+if __name__ == '__main__':
+  command_line.run(main)

@@ -1,0 +1,161 @@
+"""What a compiled program's text says: what its devices send, and what its maker thinks it takes.
+
+The text is XLA's HLO after optimisation, `compiled.as_text()`: of one device, of which
+all run the same.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+# Collectives by name; `-start` is one that goes on while the device computes.
+KINDS = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
+_COMPUTATION = re.compile(r'(ENTRY )?%?([\w.\-]+) \(.*\{$')
+_INSTRUCTION = re.compile(r'\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)')
+_ARRAY = re.compile(r'\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]')
+_CALLED = re.compile(r'(?:calls|to_apply|body|condition|true_computation|false_computation)='
+                     r'%?([\w.\-]+)')
+_BRANCHES = re.compile(r'branch_computations=\{([^}]*)\}')
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_LIMIT = re.compile(r's32\[\]\S* constant\((\d+)\)')
+
+
+class Collective(NamedTuple):
+  """Something that devices send each other.
+
+  Attributes:
+    kind: one of `KINDS`.
+    count: how often it happens in a run of the program.
+    size: bytes of the whole array of a device each time: what an all-reduce, an
+      all-gather, an all-to-all or a collective-permute ends with, and what a
+      reduce-scatter begins with.
+    group: devices that take part together.
+    shape: the result, as in the text.
+    source: the operation of the model that it was made for, as JAX names it.
+  """
+
+  kind: str
+  count: int
+  size: int
+  group: int
+  shape: str
+  source: str
+
+  @property
+  def sent(self) -> float:
+    """Bytes that a device sends in a run, by the ring that sends least."""
+    share = 1.0 if self.kind == 'collective-permute' else (self.group - 1) / self.group
+    return self.count * self.size * share * (2 if self.kind == 'all-reduce' else 1)
+
+
+class Program(NamedTuple):
+  """What is said of a program.
+
+  Attributes:
+    collectives: in the text's order.
+    cycles: the compiler's estimate of a device's arithmetic, loops included, and
+      without collectives; 0 where it gives none.
+    unknown_loops: loops of which the text does not tell how often they turn, and
+      which are counted once.
+  """
+
+  collectives: list[Collective]
+  cycles: int
+  unknown_loops: int
+
+
+def read(text: str, devices: int) -> Program:
+  """Reads the text of a compiled program.
+
+  Args:
+    text: `compiled.as_text()`.
+    devices: how many run it.
+  """
+  computations, entry = _computations(text)
+  collectives, chains = [], set()
+  cycles = unknown = 0
+  for name, times in _visits(entry, computations):
+    for instruction, shape, operation, rest in computations[name]:
+      if found := _CYCLES.search(rest):
+        cycles += times * int(found[1])
+      if operation == 'while' and _trips(rest, computations) is None:
+        unknown += 1
+      kind = operation.removesuffix('-start')
+      if kind not in KINDS:
+        continue
+      # What goes on during several fusions stands in each of them, as links of a chain.
+      chain = re.search(r'frontend_attributes=\{[^}]*chain_id="(\d+)"', rest)
+      if chain and (key := (chain[1], re.search(r'channel_id=(\d+)', rest)[0])) in chains:
+        continue
+      if chain:
+        chains.add(key)
+      group = _group(rest, devices)
+      source = re.search(r'op_name="([^"]*)"', rest)
+      collectives.append(Collective(
+          kind, times, _size(kind, operation, shape, group), group,
+          re.sub(r'\{[^}]*\}|/\*.*?\*/', '', shape), source[1] if source else instruction))
+  return Program(collectives, cycles, unknown)
+
+
+def _computations(text: str):
+  """The instructions of each computation, split into name, shape, operation and rest."""
+  computations, entry, name = {}, None, None
+  for line in text.splitlines():
+    if line and not line[0].isspace():
+      if found := _COMPUTATION.match(line):
+        name = found[2]
+        computations[name] = []
+        entry = name if found[1] else entry
+    elif found := _INSTRUCTION.match(line):
+      computations[name].append(found.groups())
+  return computations, entry
+
+
+def _visits(name: str, computations, times: int = 1) -> Iterator[tuple[str, int]]:
+  """A computation and all that it calls, each with how often it is run."""
+  yield name, times
+  for _, _, operation, rest in computations[name]:
+    turns = (_trips(rest, computations) or 1) if operation == 'while' else 1
+    branches = _BRANCHES.search(rest)
+    called = _CALLED.findall(rest) + (
+        [each.strip(' %') for each in branches[1].split(',')] if branches else [])
+    for each in called:
+      yield from _visits(each, computations, times * turns)
+
+
+def _trips(rest: str, computations) -> int | None:
+  """How often a loop turns, which counts up from 0 as `scan` does; None if it does not say."""
+  if found := _TRIPS.search(rest):
+    return int(found[1])
+  condition = re.search(r'condition=%?([\w.\-]+)', rest)[1]
+  pending, lines = [condition], []
+  while pending:
+    for _, shape, operation, more in computations[pending.pop()]:
+      lines.append(f'{shape} {operation}({more}')
+      pending += _CALLED.findall(more)
+  limits = {int(found[1]) for found in map(_LIMIT.match, lines) if found}
+  less = any('direction=LT' in line for line in lines)
+  return limits.pop() if less and len(limits) == 1 else None
+
+
+def _group(rest: str, devices: int) -> int:
+  """Devices in a group of `replica_groups`, in any of the ways that it is written."""
+  if mesh := re.search(r'replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}', rest):
+    sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", mesh[1])}
+    return math.prod(sizes[axis] for axis in re.findall(r"'(\w+)'", mesh[2]))
+  if table := re.search(r'replica_groups=\[\d+,(\d+)\]', rest):
+    return int(table[1])
+  listed = re.search(r'replica_groups=\{\{([\d,]+)', rest)
+  return len(listed[1].split(',')) if listed else devices
+
+
+def _size(kind: str, operation: str, shape: str, group: int) -> int:
+  """Bytes of the whole array; a tuple is of several arrays, or of an operand and a result."""
+  sizes = [math.prod(int(each) for each in dims.split(',') if each)
+           * (max(int(bits), 8) // 8 if bits else 1)
+           for _, bits, dims in _ARRAY.findall(shape)]
+  if operation != kind and kind in ('all-gather', 'collective-permute'):
+    sizes = sizes[1:2]
+  return sum(sizes) * (group if kind == 'reduce-scatter' else 1)
