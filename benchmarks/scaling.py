@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 from absl import flags, logging
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from transformer import command_line, files
 from transformer.config import Config
@@ -29,6 +28,7 @@ from transformer.training.config import MeshConfig
 
 _LIMIT = flags.DEFINE_integer('limit', None, 'The most to compile; default: all that is left.')
 
+_ROOT = Path(__file__).resolve().parents[1]
 _PAGE, _DATA = Path(__file__).with_suffix('.md'), Path(__file__).with_suffix('.json')
 _BEGIN, _END = '<!-- tables: python benchmarks/scaling.py -->', '<!-- end of tables -->'
 _CHIPS = {'v5e:4x4': 16, 'v5e:4x8': 32, 'v5e:8x8': 64, 'v5e:8x16': 128, 'v5e:16x16': 256,
@@ -59,7 +59,7 @@ class Cell(NamedTuple):
   @property
   def settings(self) -> Config:
     """The paper's config, in 16 bits."""
-    config = runpy.run_path(str(ROOT / 'configs' / 'wmt14.py'))['get_config'](self.size)
+    config = runpy.run_path(str(_ROOT / 'configs' / 'wmt14.py'))['get_config'](self.size)
     config.model.dtype = 'bfloat16'
     if self.scaling == 'weak':
       config.train.tokens_per_batch = _TOKENS_A_CHIP * _CHIPS[self.topology]

@@ -48,10 +48,11 @@ class Chip(NamedTuple):
 # (16 GB, 1,600 Gbit/s) and /v5p (95 GB, 4,800 Gbit/s); a v5e multiplies 4 × 128 × 128 numbers
 # a cycle, a v5p 8 × 128 × 128.
 CHIPS = {'TPU v5 lite': Chip(16e9, 1.50e9, 200e9), 'TPU v5': Chip(95e9, 1.75e9, 600e9)}
-# What libtpu would ask a machine that has TPUs, and complain that it cannot.
+# What libtpu would ask a machine that has TPUs, and complain that it cannot; and that it may be
+# loaded by several processes, none of which has TPUs to fight over.
 _NO_MACHINE = {'TPU_SKIP_MDS_QUERY': '1', 'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
                'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_MIN_LOG_LEVEL': '3',
-               'TPU_STDERR_LOG_LEVEL': '3'}
+               'TPU_STDERR_LOG_LEVEL': '3', 'ALLOW_MULTIPLE_LIBTPU_LOAD': '1'}
 
 
 def devices_of(topology: str) -> list[Any]:
