@@ -3,9 +3,9 @@
   pip install "jax[tpu]"
   python benchmarks/scaling.py
 
-A compilation takes minutes. What is done is kept in benchmarks/scaling.json, from which the
-tables in benchmarks/scaling.md are written after each; started again, it goes on with what is
-left, the most telling first. --limit=N compiles N at most, --limit=0 only writes the tables.
+A compilation takes minutes. What is done is kept in runs/scaling.json; started again, it goes on
+with what is left, the most telling first. --limit=N compiles N at most, --limit=0 none. At the
+end the tables of all that is done are put into benchmarks/scaling.md.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from transformer.training.config import MeshConfig
 _LIMIT = flags.DEFINE_integer('limit', None, 'The most to compile; default: all that is left.')
 
 _ROOT = Path(__file__).resolve().parents[1]
-_PAGE, _DATA = Path(__file__).with_suffix('.md'), Path(__file__).with_suffix('.json')
+_PAGE, _DATA = Path(__file__).with_suffix('.md'), _ROOT / 'runs' / 'scaling.json'
 _BEGIN, _END = '<!-- tables: python benchmarks/scaling.py -->', '<!-- end of tables -->'
 _CHIPS = {'v5e:4x4': 16, 'v5e:4x8': 32, 'v5e:8x8': 64, 'v5e:8x16': 128, 'v5e:16x16': 256,
           'v5p:8x8x16': 1024}
@@ -70,21 +70,21 @@ class Cell(NamedTuple):
 
 def cells() -> Iterator[Cell]:
   """All of them, the most telling first."""
-  ends, between = ('v5e:4x4', 'v5e:16x16', 'v5p:8x8x16'), ('v5e:8x8', 'v5e:4x8', 'v5e:8x16')
-  for scaling in ('weak', 'strong'):
-    for size in ('base', 'big'):
-      for topology in ends:
-        yield Cell(size, scaling, topology, _rows_first(scaling, topology))
+  between = 'v5e:8x8', 'v5e:4x8', 'v5e:8x16'
+  for size, scaling, topologies in (
+      ('base', 'weak', ('v5e:4x4', 'v5e:16x16', 'v5p:8x8x16')),
+      ('big', 'weak', ('v5e:16x16', 'v5p:8x8x16')),
+      ('base', 'strong', ('v5e:16x16', 'v5p:8x8x16')), ('big', 'strong', ('v5e:16x16',))):
+    yield from (Cell(size, scaling, each, _rows_first(scaling, each)) for each in topologies)
   # Whether another mesh would be better.
-  for size, topology in (('big', 'v5e:16x16'), ('base', 'v5e:4x4')):
-    chips = _CHIPS[topology]
-    yield Cell(size, 'weak', topology, MeshConfig(data=1, fsdp=chips))
-    yield Cell(size, 'weak', topology, MeshConfig(data=chips // 4, tensor=4))
-  yield Cell('big', 'strong', 'v5e:16x16', MeshConfig(data=64, tensor=4))
-  for scaling in ('weak', 'strong'):
-    for size in ('base', 'big'):
-      for topology in between:
-        yield Cell(size, scaling, topology, _rows_first(scaling, topology))
+  yield Cell('big', 'weak', 'v5e:16x16', MeshConfig(data=1, fsdp=256))
+  yield Cell('big', 'weak', 'v5e:16x16', MeshConfig(data=64, tensor=4))
+  yield Cell('base', 'strong', 'v5e:16x16', MeshConfig(data=64, tensor=4))
+  for size, scaling, topologies in (
+      ('big', 'weak', ('v5e:4x4',)), ('base', 'strong', ('v5e:4x4',)),
+      ('big', 'strong', ('v5e:4x4', 'v5p:8x8x16')), ('base', 'strong', between),
+      ('base', 'weak', between), ('big', 'strong', between), ('big', 'weak', between)):
+    yield from (Cell(size, scaling, each, _rows_first(scaling, each)) for each in topologies)
 
 
 def _rows_first(scaling: str, topology: str) -> MeshConfig:
@@ -95,16 +95,16 @@ def _rows_first(scaling: str, topology: str) -> MeshConfig:
 
 
 def main(_):
-  """Compiles what is left, and writes the tables after each."""
+  """Compiles what is left, and writes the tables of all."""
   from transformer.training import ahead
   os.nice(10)  # It is to run for hours beside other work.
   found = json.loads(_DATA.read_text(encoding='utf-8')) if _DATA.exists() else {}
+  _DATA.parent.mkdir(exist_ok=True)
   left = [cell for cell in cells() if cell.name not in found]
   for number, cell in enumerate(left[:_LIMIT.value]):
     logging.info('%d of %d: %s', number + 1, len(left), cell.name)
     found[cell.name] = ahead.estimate(cell.settings, ahead.devices_of(cell.topology))
     files.write_json(_DATA, found)
-    _write(found)
   _write(found)
 
 

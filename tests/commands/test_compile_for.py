@@ -94,6 +94,9 @@ def test_an_update_is_compiled_for_a_tpu(compile_command, tmp_path):
   assert found['topology'] == 'v5e:2x2' and each['mesh'] == {'data': 4, 'fsdp': 1, 'tensor': 1}
   assert each['device_kind'] == 'TPU v5 lite' and ahead.fits(each)
   assert each['seconds']['arithmetic'] > 0 and 0 < each['utilisation'] < 1
+  memory = each['memory']
+  assert memory['code'] > 0
+  assert memory['total'] == sum(size for name, size in memory.items() if name != 'total')
   # 0.4 million parameters, of which the table is reduced twice in 32 bits.
   assert 1e6 < each['collectives']['all-reduce']['bytes'] < 3e6
   assert each['collectives']['all-gather']['bytes'] == 0
