@@ -14,7 +14,7 @@ def dropout(key, x, rate):
 
   Args:
     key: a JAX random key of the default generator, `threefry2x32`.
-    x: any shape of fewer than 2³² elements.
+    x: any shape.
     rate: probability of zeroing, 0 ≤ rate < 1, a Python number.
 
   Returns:
@@ -44,24 +44,44 @@ def random_bits(key, shape):
 
   Args:
     key: a JAX random key of the default generator, `threefry2x32`.
-    shape: of fewer than 2³² elements.
+    shape: of any number of elements.
 
   Returns:
     uint32 of that shape.
-
-  Raises:
-    ValueError: the shape is too large.
   """
-  if math.prod(shape) >= 2 ** 32:
-    raise ValueError(f'random bits are numbered by 32 bits; got a shape of {shape}')
+  # One iota an axis: no reshape, which would end the fusion.
+  places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(len(shape))]
+  return _threefry(key, *_numbers(places, shape))
+
+
+def _numbers(places, shape):
+  """Row-major numbers of elements, by their places on each axis, as a high and a low word."""
+  high = low = jnp.zeros(jnp.broadcast_shapes(*(place.shape for place in places)), jnp.uint32)
+  for axis, place in enumerate(places):
+    stride = math.prod(shape[axis + 1:])
+    part = place * jnp.uint32(stride % 2 ** 32)
+    low += part
+    if math.prod(shape) >= 2 ** 32:  # Else the high word is 0.
+      carry = low < part
+      high += (_high_product(place, stride % 2 ** 32) + place * jnp.uint32(stride // 2 ** 32)
+               + carry.astype(jnp.uint32))
+  return high, low
+
+
+def _high_product(a, b: int):
+  """The high word of uint32 times a constant below 2³², by halves of words."""
+  low, high = jnp.uint32(b % 2 ** 16), jnp.uint32(b // 2 ** 16)
+  half = jnp.uint32(2 ** 16 - 1)
+  first = (a >> 16) * low + ((a & half) * low >> 16)
+  second = (a & half) * high + (first & half)
+  return (a >> 16) * high + (first >> 16) + (second >> 16)
+
+
+def _threefry(key, high, low):
+  """The bits of elements with these numbers."""
   key_low, key_high = jax.random.key_data(key)
   keys = (key_low, key_high, key_low ^ key_high ^ jnp.uint32(_PARITY))
-  # Row-major index of every element, from one iota an axis: no reshape, which would end the fusion.
-  index = jnp.zeros(shape, jnp.uint32)
-  for axis in range(len(shape)):
-    stride = math.prod(shape[axis + 1:])
-    index += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
-  a, b = jnp.full(shape, keys[0]), index + keys[1]
+  a, b = high + keys[0], low + keys[1]
   for group in range(5):
     for rotation in _ROTATIONS[group % 2]:
       a += b
