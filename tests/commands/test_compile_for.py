@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -82,6 +85,24 @@ def test_more_chips_than_rows_is_one_line(compile_command, more, message):
   status, out, err = compile_command(*TINY, '--topology=v5e:8x16', *more)
   assert (status, out) == (1, '')
   assert err.splitlines()[-1].startswith(f'error: {message}')
+
+
+@needs_libtpu
+def test_chips_are_arranged_whatever_the_sides_of_their_block():
+  code = """
+from transformer.training import ahead
+from transformer.training.mesh import make_mesh
+for topology, chips in ahead.TOPOLOGIES.items():
+  devices = ahead.devices_of(topology)
+  assert len(devices) == chips
+  for config in ahead.meshes(chips, 1024, 16):
+    mesh = make_mesh(config, 1024, devices)
+    assert set(mesh.devices.flat) == set(devices), (topology, config)
+print('done')
+"""
+  done = subprocess.run([sys.executable, '-c', code], check=False, text=True, capture_output=True,
+                        cwd=pathlib.Path(__file__).parents[2])
+  assert done.stdout == 'done\n', done.stderr
 
 
 @needs_libtpu

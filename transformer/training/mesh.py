@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
+from jax.experimental.mesh_utils import create_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer.errors import UserError
@@ -58,8 +59,9 @@ def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) ->
     raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
                     f'through the model at a time, train.tokens_per_batch / data.max_length / '
                     f'optimizer.accumulate = {rows}')
-  return jax.make_mesh(tuple(sizes), ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3,
-                       devices=devices)
+  # A TPU's links form a block, whose sides need not be the mesh's; `jax.make_mesh` would refuse.
+  arranged = create_device_mesh(tuple(sizes), devices, allow_split_physical_axes=True)
+  return Mesh(arranged, ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
