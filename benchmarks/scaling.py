@@ -38,7 +38,7 @@ _TOKENS_A_CHIP = 4096  # In weak scaling: 16 rows of 256.
 # divided by no power of two above 4.
 _STRONG_LENGTH = 100
 _HEADS = ('chips', 'mesh', 'tokens a batch', 'memory a chip', 'all-reduce', 'all-gather',
-          'other', 'TFLOP a chip', 'arithmetic', 'wire', 'utilisation, at most', 'commit')
+          'other', 'TFLOP a chip', 'arithmetic', 'wire', 'utilisation', 'commit')
 
 
 class Cell(NamedTuple):

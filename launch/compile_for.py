@@ -13,9 +13,10 @@ the quickest that fits of the few that are worth a try. A compilation takes minu
 Everything is told of one chip and one update. Memory is what the compiler laid out. Bytes of
 collectives are those of the whole array each time: what an all-reduce, an all-gather, an
 all-to-all or a collective-permute leaves on a chip, and what a reduce-scatter takes from it;
-in loops, times their turns. The time is the cycles that the compiler estimates for its
-fusions, and what the collectives send at the full rate of all links, one after the other:
-less than either can take in truth, so utilisation is the most to hope for.
+in loops, times their turns. The time is an estimate, and nothing has been timed: the cycles
+that the compiler expects of its fusions, and what the collectives send at the full rate of all
+links, one after the other. What is no fusion, and the way of a message, come on top.
+Utilisation is the FLOPs of the model in that time, as a share of the chip's peak.
 """
 
 import sys
@@ -109,7 +110,7 @@ def table(title: str, results: Sequence[dict[str, Any]]) -> list[str]:
   add('FLOPs that XLA counts', lambda each: f'{each["flops"]["xla"] / 1e9:,.0f} G')
   add('estimated arithmetic', lambda each: f'{1e3 * each["seconds"]["arithmetic"]:.2f} ms')
   add('estimated wire', lambda each: f'{1e3 * each["seconds"]["wire"]:.2f} ms')
-  add('utilisation, at most', lambda each: f'{each["utilisation"]:.1%}')
+  add('utilisation, estimated', lambda each: f'{each["utilisation"]:.1%}')
   add('compiled in', lambda each: f'{each["compile_seconds"]:.0f} s')
   each = results[0]
   title += (f': {each["rows"]:,} rows of {each["max_length"]} + {each["max_length"]} tokens, '

@@ -42,11 +42,11 @@ def test_the_table_has_a_column_for_each_mesh():
       result({'data': 1, 'fsdp': 4, 'tensor': 1}, None, None),
       result({'data': 2, 'fsdp': 1, 'tensor': 2}, 17.25e9, 5.0)])
   assert lines[0] == 'v5e:2x2, 4 chips: 8 rows of 32 + 32 tokens, bfloat16, commit c0ffee0'
-  cells = {line[:21].strip(): ' '.join(line[21:].split()) for line in lines[1:]}
+  cells = {line[:22].strip(): ' '.join(line[22:].split()) for line in lines[1:]}
   assert cells['memory, of 16 GB'] == '2.50 GB too much to compile 17.25 GB, too much'
   assert cells['all-reduce'] == '5,600.0 MB in 1,234 5,600.0 MB in 1,234'
   assert cells['estimated arithmetic'] == '7.50 ms 5.00 ms'
-  assert cells['utilisation, at most'] == '23.4% 23.4%'
+  assert cells['utilisation, estimated'] == '23.4% 23.4%'
   assert len({len(line) for line in lines[1:]}) == 1
 
 

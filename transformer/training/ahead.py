@@ -105,7 +105,9 @@ def estimate(settings, devices: Sequence[Any]) -> dict[str, Any]:
     `memory`, by what it is for, None if the compiler refuses for want of it; `collectives`,
     by kind: how many, `bytes` (the whole array that each leaves or takes, `hlo.Collective`)
     and what is `sent`; `flops`, the `model`'s by `train_flops` and those that `xla` counts,
-    with each loop's inside once; `seconds`, of arithmetic and on the wire; `utilisation`.
+    with each loop's inside once; `seconds`, of arithmetic and on the wire, both estimates;
+    `utilisation`, the model's FLOPs in their sum, as a share of the peak; and
+    `optimal_seconds` as the compiler has it, which is below 0 and of no use.
 
   Raises:
     UserError: the mesh does not fit the devices or the rows.
