@@ -79,7 +79,8 @@ def cells() -> Iterator[Cell]:
   # Whether another mesh would be better.
   yield Cell('big', 'weak', 'v5e:16x16', MeshConfig(data=1, fsdp=256))
   yield Cell('big', 'weak', 'v5e:16x16', MeshConfig(data=64, tensor=4))
-  yield Cell('base', 'strong', 'v5e:16x16', MeshConfig(data=1, fsdp=256))
+  yield Cell('big', 'weak', 'v5e:16x16', MeshConfig(data=16, fsdp=16))
+  yield Cell('base', 'strong', 'v5e:16x16', MeshConfig(data=16, fsdp=16))
   yield Cell('base', 'strong', 'v5e:16x16', MeshConfig(data=64, tensor=4))
   for size, scaling, topologies in (
       ('big', 'weak', ('v5e:4x4', 'v5p:8x8x16')), ('base', 'strong', ('v5e:4x4',)),

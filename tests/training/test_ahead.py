@@ -78,6 +78,7 @@ def test_the_best_mesh_is_the_quickest_that_fits():
     (16, 100, 8, [(4, 1, 4), (2, 1, 8)]),
     (16, 8, 6, [(8, 1, 2)]),
     (2, 4, 8, [(2, 1, 1), (1, 2, 1), (1, 1, 2)]),
+    (64, 64, 2, [(64, 1, 1), (4, 16, 1), (32, 1, 2)]),
     (256, 100, 16, [])])
 def test_meshes_that_are_worth_a_try(chips, rows, heads, wanted):
   found = list(ahead.meshes(chips, rows, heads))

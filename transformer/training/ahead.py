@@ -78,6 +78,8 @@ def devices_of(topology: str) -> list[Any]:
 def meshes(chips: int, rows: int, heads: int) -> Iterator[MeshConfig]:
   """The meshes that are worth a try: rows over all chips, or heads over 2, 4 or 8 of them.
 
+  With rows over all chips, parameters are on each, or split over 16.
+
   Args:
     chips: in all.
     rows: rows that go through the model at a time; those meshes are left out that cannot
@@ -89,8 +91,9 @@ def meshes(chips: int, rows: int, heads: int) -> Iterator[MeshConfig]:
     if chips % tensor or heads % tensor or rows % max(ways, 1):
       continue
     yield MeshConfig(data=ways, tensor=tensor)
-    if ways > 1 and tensor == 1:
-      yield MeshConfig(data=1, fsdp=ways)
+    # Parameters that too many chips share are gathered in crumbs.
+    if tensor == 1 and (fsdp := min(ways, 16)) > 1 and ways % fsdp == 0:
+      yield MeshConfig(data=ways // fsdp, fsdp=fsdp)
 
 
 def estimate(settings, devices: Sequence[Any]) -> dict[str, Any]:
