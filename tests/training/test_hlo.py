@@ -93,6 +93,24 @@ def test_what_a_device_sends(kind, sent):
   assert hlo.Collective(kind, 3, 80, 4, '', '').sent == sent
 
 
+@pytest.mark.parametrize(('kind', 'shape', 'size'), [
+    ('all-reduce', '(f32[8]{0:T(128)}, bf16[2,3]{1,0:T(8,128)(2,1)})', 8 * 4 + 6 * 2),
+    ('all-gather', '((f32[2]{0:T(128)}, bf16[3]{0}), (f32[8]{0:T(128)}, bf16[12]{0}))', 32 + 24),
+    ('reduce-scatter', '((f32[8]{0:T(128)}), f32[2]{0:T(128)})', 2 * 4 * 4),
+    ('all-to-all', '((f32[8]{0:T(128)}), f32[4,2]{1,0:T(8,128)})', 32),
+    ('collective-permute', '(f32[4]{0}, f32[4]{0}, u32[]{:S(2)}, u32[]{:S(2)})', 16)])
+def test_what_is_only_started_is_what_it_ends_with(kind, shape, size):
+  text = f"""HloModule jit_step
+
+ENTRY %main (x: f32[8]) -> f32[8] {{
+  %start = {shape} {kind}-start(%x), channel_id=1, replica_groups=[2,4]<=[8], dimensions={{0}}
+  ROOT %done = f32[8]{{0:T(128)}} {kind}-done(%start)
+}}
+"""
+  each, = hlo.read(text, 8).collectives
+  assert (each.kind, each.size, each.group) == (kind, size, 4)
+
+
 LOCAL = {
     'all-reduce': (lambda x: jax.lax.psum(x, 'a'), 5 * 7 * 4),
     'all-gather': (lambda x: jax.lax.all_gather(x, 'a', tiled=True), 4 * 5 * 7 * 4),

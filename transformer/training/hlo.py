@@ -152,10 +152,11 @@ def _group(rest: str, devices: int) -> int:
 
 
 def _size(kind: str, operation: str, shape: str, group: int) -> int:
-  """Bytes of the whole array; a tuple is of several arrays, or of an operand and a result."""
+  """Bytes of the whole array; a tuple is of several arrays, or of operands, results and more."""
   sizes = [math.prod(int(each) for each in dims.split(',') if each)
            * (max(int(bits), 8) // 8 if bits else 1)
-           for _, bits, dims in _ARRAY.findall(shape)]
-  if operation != kind and kind in ('all-gather', 'collective-permute'):
-    sizes = sizes[1:2]
+           for name, bits, dims in _ARRAY.findall(shape)
+           if operation == kind or (name, dims) != ('u32', '')]  # Which keep count of a start.
+  if operation != kind and kind != 'all-reduce':
+    sizes = sizes[len(sizes) // 2:]
   return sum(sizes) * (group if kind == 'reduce-scatter' else 1)
