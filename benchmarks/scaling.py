@@ -70,23 +70,25 @@ class Cell(NamedTuple):
 
 def cells() -> Iterator[Cell]:
   """All of them, the most telling first."""
-  between = 'v5e:8x8', 'v5e:4x8', 'v5e:8x16'
   for size, scaling, topologies in (
-      ('base', 'weak', ('v5e:4x4', 'v5e:16x16', 'v5p:8x8x16')),
-      ('big', 'weak', ('v5e:16x16',)),
-      ('base', 'strong', ('v5e:16x16', 'v5p:8x8x16')), ('big', 'strong', ('v5e:16x16',))):
+      ('base', 'strong', ('v5e:16x16', 'v5p:8x8x16')), ('base', 'weak', ('v5e:4x4',)),
+      ('big', 'weak', ('v5e:16x16',)), ('base', 'weak', ('v5p:8x8x16',)),
+      ('big', 'strong', ('v5e:16x16', 'v5p:8x8x16'))):
     yield from (Cell(size, scaling, each, _rows_first(scaling, each)) for each in topologies)
   # Whether another mesh would be better.
-  yield Cell('big', 'weak', 'v5e:16x16', MeshConfig(data=1, fsdp=256))
-  yield Cell('big', 'weak', 'v5e:16x16', MeshConfig(data=64, tensor=4))
-  yield Cell('big', 'weak', 'v5e:16x16', MeshConfig(data=16, fsdp=16))
-  yield Cell('base', 'strong', 'v5e:16x16', MeshConfig(data=16, fsdp=16))
-  yield Cell('base', 'strong', 'v5e:16x16', MeshConfig(data=64, tensor=4))
+  heads, some, all_ = (MeshConfig(data=64, tensor=4), MeshConfig(data=16, fsdp=16),
+                       MeshConfig(data=1, fsdp=256))
+  for size, scaling, meshes in (('base', 'strong', (heads, some)), ('big', 'weak', (heads, all_))):
+    yield from (Cell(size, scaling, 'v5e:16x16', mesh) for mesh in meshes)
   for size, scaling, topologies in (
-      ('big', 'weak', ('v5e:4x4', 'v5p:8x8x16')), ('base', 'strong', ('v5e:4x4',)),
-      ('big', 'strong', ('v5e:4x4', 'v5p:8x8x16')), ('base', 'strong', between),
-      ('base', 'weak', between), ('big', 'strong', between), ('big', 'weak', between)):
+      ('base', 'weak', ('v5e:16x16',)), ('big', 'weak', ('v5p:8x8x16', 'v5e:4x4')),
+      ('base', 'strong', ('v5e:4x4',)), ('big', 'strong', ('v5e:4x4',))):
     yield from (Cell(size, scaling, each, _rows_first(scaling, each)) for each in topologies)
+  for size, scaling, mesh in (('big', 'strong', heads), ('big', 'weak', some)):
+    yield Cell(size, scaling, 'v5e:16x16', mesh)
+  between = 'v5e:8x8', 'v5e:4x8', 'v5e:8x16'
+  for size, scaling in (('base', 'strong'), ('base', 'weak'), ('big', 'strong'), ('big', 'weak')):
+    yield from (Cell(size, scaling, each, _rows_first(scaling, each)) for each in between)
 
 
 def _rows_first(scaling: str, topology: str) -> MeshConfig:
