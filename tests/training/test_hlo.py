@@ -85,6 +85,13 @@ def test_a_loop_that_does_not_say_how_often_it_turns_is_counted_once_and_told(sa
   assert program.cycles == 1000 + 50
 
 
+def test_a_loop_turns_as_often_as_the_compiler_says():
+  known = 'body=%body, backend_config={"known_trip_count":{"n":"7"}}'
+  program = hlo.read(TPU.replace('direction=LT', 'direction=NE').replace('body=%body', known), 8)
+  assert program.unknown_loops == 0
+  assert program.cycles == 1000 + 7 * 50
+
+
 @pytest.mark.parametrize(('kind', 'sent'), [
     ('all-reduce', 3 * 80 * 2 * 3 / 4), ('all-gather', 3 * 80 * 3 / 4),
     ('reduce-scatter', 3 * 80 * 3 / 4), ('all-to-all', 3 * 80 * 3 / 4),
@@ -181,7 +188,9 @@ def test_with_split_parameters_it_gathers_them_once_and_sends_no_activation():
           <= sum(plain['all-reduce']) + 200)
 
 
-def test_with_split_heads_it_sends_activations():
-  sent, *_ = update_on((1, 1, 4))
-  activation = 4 * 11 * 12 * 4  # Rows, target positions, width, bytes.
-  assert sent['all-reduce'].count(activation) >= 3
+def test_with_split_heads_it_sends_activations_and_gathers_nothing():
+  sent, *_ = update_on((2, 1, 2))
+  activation = 2 * 11 * 12 * 4  # A device's rows, target positions, width, bytes.
+  # Of the table and the three parts of the layer, and of some of them again on the way back.
+  assert sent['all-reduce'].count(activation) >= 5
+  assert not sent['all-gather']
