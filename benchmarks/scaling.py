@@ -109,7 +109,8 @@ def main(_):
     logging.info('%d of %d: %s', number + 1, len(left), cell.name)
     found[cell.name] = ahead.estimate(cell.settings, ahead.devices_of(cell.topology))
     files.write_json(_DATA, found)
-  _write(found)
+  if found:  # Else the page keeps the tables that it has.
+    _write(found)
 
 
 def _write(found: dict[str, Any]):

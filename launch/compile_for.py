@@ -19,6 +19,7 @@ links, one after the other. What is no fusion, and the way of a message, come on
 Utilisation is the FLOPs of the model in that time, as a share of the chip's peak.
 """
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -74,8 +75,6 @@ def estimates(settings: Config, devices: Sequence[Any], try_meshes: bool
   Raises:
     UserError: no mesh splits the rows over the devices.
   """
-  import dataclasses
-
   from transformer.training import ahead
   if not try_meshes:
     yield ahead.estimate(settings, devices)
@@ -104,7 +103,7 @@ def table(title: str, results: Sequence[dict[str, Any]]) -> list[str]:
   columns.append((f'memory, of {ahead.CHIPS[results[0]["device_kind"]].memory / 1e9:.0f} GB',
                   [_memory(each, ahead.fits(each)) for each in results]))
   for kind in hlo.KINDS:
-    add(f'{kind}', lambda each, kind=kind: f'{each["collectives"][kind]["bytes"] / 1e6:,.1f} MB'
+    add(kind, lambda each, kind=kind: f'{each["collectives"][kind]["bytes"] / 1e6:,.1f} MB'
         f' in {each["collectives"][kind]["count"]:,}')
   add('FLOPs of the model', lambda each: f'{each["flops"]["model"] / 1e9:,.0f} G')
   add('FLOPs that XLA counts', lambda each: f'{each["flops"]["xla"] / 1e9:,.0f} G')
