@@ -81,8 +81,9 @@ def cells() -> Iterator[Cell]:
   for size, scaling, meshes in (('base', 'strong', (heads, some)), ('big', 'weak', (heads, all_))):
     yield from (Cell(size, scaling, 'v5e:16x16', mesh) for mesh in meshes)
   for size, scaling, topologies in (
-      ('base', 'weak', ('v5e:16x16',)), ('big', 'weak', ('v5p:8x8x16', 'v5e:4x4')),
-      ('base', 'strong', ('v5e:4x4',)), ('big', 'strong', ('v5e:4x4',))):
+      ('base', 'weak', ('v5e:16x16',)), ('base', 'strong', ('v5e:4x4',)),
+      ('big', 'weak', ('v5p:8x8x16',)), ('big', 'strong', ('v5e:4x4',)),
+      ('big', 'weak', ('v5e:4x4',))):
     yield from (Cell(size, scaling, each, _rows_first(scaling, each)) for each in topologies)
   for size, scaling, mesh in (('big', 'strong', heads), ('big', 'weak', some)):
     yield Cell(size, scaling, 'v5e:16x16', mesh)
