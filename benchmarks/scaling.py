@@ -38,7 +38,7 @@ _TOKENS_A_CHIP = 4096  # In weak scaling: 16 rows of 256.
 # divided by no power of two above 4.
 _STRONG_LENGTH = 100
 _HEADS = ('chips', 'mesh', 'tokens a batch', 'memory a chip', 'all-reduce', 'all-gather',
-          'other', 'TFLOP a chip', 'arithmetic', 'wire', 'utilisation', 'commit')
+          'other', 'collectives', 'TFLOP a chip', 'arithmetic', 'wire', 'utilisation', 'commit')
 
 
 class Cell(NamedTuple):
@@ -125,13 +125,19 @@ def _write(found: dict[str, Any]):
 
 
 def _tables(found: dict[str, Any]) -> str:
-  """A table for each size and kind of scaling."""
+  """A table for each size and kind of scaling, the quickest of several meshes in bold."""
+  from transformer.training import ahead
   text = ''
   for scaling in ('weak', 'strong'):
     for size in ('base', 'big'):
-      lines = [_line(cell, found[cell.name])
-               for cell in sorted(cells(), key=lambda each: _CHIPS[each.topology])
-               if cell[:2] == (size, scaling) and cell.name in found]
+      done = sorted((cell for cell in cells()
+                     if cell[:2] == (size, scaling) and cell.name in found),
+                    key=lambda each: _CHIPS[each.topology])
+      lines = []
+      for cell in done:
+        rivals = [found[each.name] for each in done if each.topology == cell.topology]
+        quickest = len(rivals) > 1 and ahead.best(rivals) is found[cell.name]
+        lines.append(_line(cell, found[cell.name], quickest))
       if lines:
         text += f'\n### {size.capitalize()}, {scaling} scaling\n\n'
         text += ''.join(f'| {" | ".join(line)} |\n'
@@ -139,21 +145,22 @@ def _tables(found: dict[str, Any]) -> str:
   return text + '\n'
 
 
-def _line(cell: Cell, result: dict[str, Any]) -> tuple[str, ...]:
+def _line(cell: Cell, result: dict[str, Any], quickest: bool) -> tuple[str, ...]:
   """A row of a table."""
   mesh = ' × '.join(f'{axis} {size}' for axis, size in result['mesh'].items() if size > 1)
-  start = (f'{_CHIPS[cell.topology]:,} {cell.topology.partition(":")[0]}', mesh,
-           f'{result["tokens_per_batch"]:,}')
+  start = (f'{_CHIPS[cell.topology]:,} {cell.topology.partition(":")[0]}',
+           f'**{mesh}**' if quickest else mesh, f'{result["tokens_per_batch"]:,}')
   if result['memory'] is None:
-    return (*start, 'more than there is', *[''] * 7, result['commit'][:7])
+    return (*start, 'more than there is', *[''] * 8, result['commit'][:7])
   sizes = {kind: each['bytes'] for kind, each in result['collectives'].items()}
   reduced, gathered = sizes.pop('all-reduce'), sizes.pop('all-gather')
+  count = sum(each['count'] for each in result['collectives'].values())
   seconds = result['seconds']
   return (*start, f'{result["memory"]["total"] / 1e9:.2f} GB',
           *(f'{size / 1e6:,.0f} MB' for size in (reduced, gathered, sum(sizes.values()))),
-          f'{result["flops"]["model"] / 1e12:.3g}', f'{1e3 * seconds["arithmetic"]:.1f} ms',
-          f'{1e3 * seconds["wire"]:.1f} ms', f'{result["utilisation"]:.0%}',
-          result['commit'][:7])
+          f'{count}', f'{result["flops"]["model"] / 1e12:.3g}',
+          f'{1e3 * seconds["arithmetic"]:.2f} ms', f'{1e3 * seconds["wire"]:.2f} ms',
+          f'{result["utilisation"]:.1%}', result['commit'][:7])
 
 
 if __name__ == '__main__':
