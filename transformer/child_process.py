@@ -1,8 +1,9 @@
-"""A command that runs as a child of another, and is asked to stop when that is."""
+"""Commands that run as children of another, and are asked to stop when that is."""
 
+import contextlib
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from transformer.errors import Preempted
 from transformer.training.preemption import EXIT_STATUS, SIGNALS
@@ -10,9 +11,6 @@ from transformer.training.preemption import EXIT_STATUS, SIGNALS
 
 def run(command: Sequence[str], **options) -> int:
   """Runs a command to its end, and passes on to it the signals that ask this process to stop.
-
-  The child is in a session of its own, so that Ctrl-C, which a terminal sends to all
-  that run in it, reaches it once.
 
   Args:
     command: what to run.
@@ -24,20 +22,47 @@ def run(command: Sequence[str], **options) -> int:
   Raises:
     Preempted: it was asked to stop, and did.
   """
-  asked: list[str] = []
-  with subprocess.Popen(command, start_new_session=True, **options) as child:
-    def pass_on(number, frame):
-      del frame
-      asked.append(signal.Signals(number).name)
-      child.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in SIGNALS}
-    try:
-      status = child.wait()
-    finally:
-      for number, handler in before.items():
-        signal.signal(number, handler)
+  children: list[subprocess.Popen] = []
+  with passing_on_signals(children) as asked:
+    children.append(start(command, **options))
+    status = children[0].wait()
   if asked or status == EXIT_STATUS:
-    why = f'stopped by {asked[0]}' if asked else 'what it ran was stopped'
-    raise Preempted(f'{why}; the same command goes on from there')
+    raise preempted(asked)
   return status
+
+
+def start(command: Sequence[str], **options) -> subprocess.Popen:
+  """Starts a command in a session of its own, so that a terminal's Ctrl-C reaches it only once."""
+  return subprocess.Popen(command, start_new_session=True, **options)
+
+
+@contextlib.contextmanager
+def passing_on_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[str]]:
+  """Passes on to children the signals that ask this process to stop.
+
+  Args:
+    children: those that were started; may grow meanwhile.
+
+  Yields:
+    The names of the signals that have come, which grows too.
+  """
+  asked: list[str] = []
+
+  def pass_on(number, frame):
+    del frame
+    asked.append(signal.Signals(number).name)
+    for child in children:
+      child.send_signal(number)  # Does nothing to one that has ended.
+
+  before = {number: signal.signal(number, pass_on) for number in SIGNALS}
+  try:
+    yield asked
+  finally:
+    for number, handler in before.items():
+      signal.signal(number, handler)
+
+
+def preempted(asked: Sequence[str]) -> Preempted:
+  """What to raise when children were asked to stop, by us or by others, and did."""
+  why = f'stopped by {asked[0]}' if asked else 'what it ran was stopped'
+  return Preempted(f'{why}; the same command goes on from there')
