@@ -23,8 +23,12 @@ from transformer.training.preemption import Signals
 
 _CONFIG = command_line.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
+_DISTRIBUTED = flags.DEFINE_bool('distributed', False, 'Train together with the other processes '
+                                 'that launch/local.py, srun or a TPU slice has started.')
 _PROFILE = flags.DEFINE_string('profile', None, 'FROM:TO traces the steps FROM to TO, both '
                                'included, for TensorBoard and Perfetto.')
+_CHECK = flags.DEFINE_bool('check', False, 'Check the flags, the config and the directory, and '
+                           'train nothing.')
 
 
 def main(_):
@@ -35,6 +39,8 @@ def main(_):
   workdir = Path(_WORKDIR.value).expanduser()
   profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)
   config = _check_workdir(workdir, config)
+  if _CHECK.value:
+    return
   if config.optimizer.warmup_steps >= config.train.steps:
     logging.warning('the learning rate is still warming up at the end: '
                     'optimizer.warmup_steps=%d, train.steps=%d',
@@ -44,6 +50,9 @@ def main(_):
   # JAX is imported only now, so that --help and a mistake answer at once.
   with Signals(config.train.grace_seconds) as signals:
     from transformer.training_run import train_run
+    if _DISTRIBUTED.value:
+      from transformer.training import processes
+      processes.join()
     train_run(config, workdir, profile, signals)
 
 

@@ -24,8 +24,13 @@ _OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)')
 _HELP = re.compile(r'--?(?:help(?:short|full|xml)?|\?)')
 
 
-def run(main: Callable[[Sequence[str]], None]):
-  """Parses flags, calls `main`, and turns a user's mistake into one line and status 1."""
+def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False):
+  """Parses flags, calls `main`, and turns a user's mistake into one line and status 1.
+
+  Args:
+    main: is given the command's name, and its arguments that are no flags.
+    takes_arguments: whether there may be any.
+  """
   done = []
 
   def leave():
@@ -38,7 +43,7 @@ def run(main: Callable[[Sequence[str]], None]):
     logging.get_absl_handler().addFilter(_is_ours_or_urgent)
     sys.stdout.reconfigure(errors='backslashreplace')  # The name of a file need not be UTF-8.
     try:
-      if len(argv) > 1:
+      if len(argv) > 1 and not takes_arguments:
         raise UserError(f'unexpected argument {argv[1]!r}; flags begin with --')
       keep_compiled_programs(os.environ)
       main(argv)

@@ -22,11 +22,11 @@ from transformer.inference.bleu import corpus_bleu
 from transformer.inference.translate import Translator
 from transformer.model.transformer import Transformer
 from transformer.run import Run, load_run
-from transformer.training import run_directory
+from transformer.training import processes, run_directory
 from transformer.training.checkpoints import Checkpoints
 from transformer.training.lock import RunLock
 from transformer.training.loop import is_out_of_patience, train
-from transformer.training.mesh import make_mesh
+from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
 from transformer.training.preemption import Signals
 from transformer.training.preflight import preflight
 from transformer.training.step import init_params
@@ -50,17 +50,28 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
     Preempted: a signal asked to stop.
   """
   # What depends on the devices is refused before anything is read or written.
+  processes.from_first(lambda: _mesh(config) and None)
+  # One lock a job, whatever its number of processes.
+  with contextlib.ExitStack() as stack:
+    processes.from_first(lambda: stack.enter_context(RunLock(workdir)) and None)
+    _train(config, workdir, profile, signals, _mesh(config))
+
+
+def _mesh(config: Config) -> jax.sharding.Mesh:
+  """The devices that a config asks for, where they are as it needs them."""
   if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
     raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '
                     f'{jax.default_backend()} here; set --config.model.attention=reference')
   rows = config.train.tokens_per_batch // config.data.max_length
-  make_mesh(config.mesh, rows // config.optimizer.accumulate)
-  # One lock a job, whatever its number of processes.
-  with RunLock(workdir) if jax.process_index() == 0 else contextlib.nullcontext():
-    _train(config, workdir, profile, signals)
+  mesh = make_mesh(config.mesh, rows // config.optimizer.accumulate)
+  ways = row_devices(mesh)
+  if config.decode.batch_size % ways and jax.process_count() > 1:
+    raise UserError(f'mesh.data × mesh.fsdp = {ways} must divide decode.batch_size, since several '
+                    f'processes share the search; got {config.decode.batch_size}')
+  return mesh
 
 
-def _train(config: Config, workdir: Path, profile, signals):
+def _train(config: Config, workdir: Path, profile, signals, mesh):
   """Does what `train_run` says, in a directory that no other run is in."""
   corpora = open_corpora(config.data)
   # Read only where the vocabulary, or the first parameters, are still to come from it.
@@ -77,7 +88,8 @@ def _train(config: Config, workdir: Path, profile, signals):
   sources, references = (list(side) for side in zip(*corpora.valid[:], strict=True))
   # Greedy, because it is to be quick; `eval.py` searches as `config.decode` says.
   greedy = dataclasses.replace(config.decode, beam_size=1, sample=False)
-  translate = Translator(model, vocabulary, greedy, config.data.max_length)
+  translate = Translator(model, vocabulary, greedy, config.data.max_length,
+                         rows=sentence_sharding(mesh, greedy.batch_size))
 
   def compile_search(params):
     length, program = translate.compile_longest(params, sources)
@@ -91,9 +103,13 @@ def _train(config: Config, workdir: Path, profile, signals):
       config = dataclasses.replace(config, train=dataclasses.replace(config.train,
                                                                      tokens_per_batch=tokens))
       encoded = encode(tokens)
-  if not run_directory.has_begun(workdir):
-    _look_over(workdir, config, corpora, vocabulary)
-  _describe(workdir, config, model, vocabulary, fingerprints, encoded.counts, origin)
+
+  def begin():
+    if not run_directory.has_begun(workdir):
+      _look_over(workdir, config, corpora, vocabulary)
+    _describe(workdir, config, model, vocabulary, fingerprints, encoded.counts, origin)
+
+  processes.from_first(begin)
 
   def initial_params():
     run_directory.check_same_origin(workdir, _identity(origin()))
@@ -153,8 +169,9 @@ def _vocabulary(workdir: Path, config: Config, corpora,
     pairs = sum(map(len, corpora.train.values()))
     logging.info('training a vocabulary of %d pieces on %d of %d pairs',
                  config.data.vocabulary_size, min(pairs, config.data.vocabulary_pairs), pairs)
-    return Vocabulary.train(corpora.training_text(config.data.vocabulary_pairs),
-                            config.data.vocabulary_size)
+    return Vocabulary.from_bytes(bytes.fromhex(processes.from_first(
+        lambda: Vocabulary.train(corpora.training_text(config.data.vocabulary_pairs),
+                                 config.data.vocabulary_size).model_bytes.hex())))
   origin = origin()
   if origin.vocabulary.size != config.data.vocabulary_size:
     raise UserError(f'a run takes its vocabulary from train.init_from; set '

@@ -19,7 +19,7 @@ import ctypes, importlib, json, os, sys, warnings
 import transformer.training_run
 warnings.simplefilter('ignore')  # JAX warns of forks; it has not started here.
 from transformer import command_line
-module = importlib.import_module(sys.argv[1])
+module, takes_arguments = importlib.import_module(sys.argv[1]), sys.argv[2] == 'True'
 for line in sys.stdin:
   arguments, out, err, user = json.loads(line)
   child = os.fork()
@@ -35,7 +35,7 @@ for line in sys.stdin:
                                (ctypes.c_uint32 * 6)(4, 4))  # CAP_DAC_READ_SEARCH
     sys.argv = [module.__file__, *arguments]
     try:
-      command_line.run(module.main)
+      command_line.run(module.main, takes_arguments)
     except SystemExit as stop:
       if isinstance(stop.code, str):  # As Python does, without the half second that it tidies up.
         print(stop.code, file=sys.stderr, flush=True)
@@ -76,11 +76,11 @@ def get_config():
 class Command:
   """`train.py`, `eval.py` or one of `launch/`, run with one command line after the other."""
 
-  def __init__(self, name, folder):
+  def __init__(self, name, folder, takes_arguments):
     environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}
     self._process = subprocess.Popen(
-        [sys.executable, '-c', SERVER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True, cwd=ROOT, env=environment)
+        [sys.executable, '-c', SERVER, name, str(takes_arguments)], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     self._out, self._err = folder / 'out', folder / 'err'
 
   def __call__(self, *arguments, user=None):
@@ -153,9 +153,9 @@ def change_settings():
 
 @pytest.fixture(scope='session')
 def start_command(tmp_path_factory):
-  """(module) -> yields its `Command`, and closes it."""
-  def start(name):
-    running = Command(name, tmp_path_factory.mktemp(name))
+  """(module, takes_arguments=) -> yields its `Command`, and closes it."""
+  def start(name, takes_arguments=False):
+    running = Command(name, tmp_path_factory.mktemp(name), takes_arguments)
     yield running
     running.close()
 

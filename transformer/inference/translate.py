@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.inference.config import DecodeConfig
@@ -90,7 +91,7 @@ class Translator:
   """
 
   def __init__(self, model: Transformer, vocabulary, config: DecodeConfig, max_length: int,
-               seed: int = 0):
+               seed: int = 0, rows: NamedSharding | None = None):
     """Prepares to translate.
 
     Args:
@@ -100,11 +101,19 @@ class Translator:
       max_length: the most tokens of a source, end token included; longer ones
         are cut.
       seed: the root of what is sampled, at least 0 and below 2³².
+      rows: how the sentences of a batch are spread over devices; None keeps them on one.
     """
     self._vocabulary = vocabulary
     self._config = config
     self._max_length = max_length
-    self._search = jax.jit(make_search(model, config))
+    search = make_search(model, config)
+    if rows is None:
+      self._search = jax.jit(search)
+    else:
+      everywhere = NamedSharding(rows.mesh, PartitionSpec())
+      self._search = jax.jit(search, in_shardings=(None, rows, rows, rows),
+                             out_shardings=everywhere)
+    self._rows = rows
     self._compiled: dict[int, Callable] = {}
     self._root = jax.random.key(seed, impl='threefry2x32') if config.sample else None
 
@@ -121,7 +130,7 @@ class Translator:
         source[row, :len(ids)] = ids
         limits[row] = len(ids) + self._config.max_extra_length
       search = self._compiled.get(length, self._search)
-      best = jax.device_get(search(params, source, limits, self._keys(chosen)))
+      best = jax.device_get(search(params, *self._placed(source, limits, self._keys(chosen))))
       for row, index in enumerate(chosen):
         answers[index] = Translation(
             self._vocabulary.decode(best.tokens[row, 0]), float(best.scores[row, 0]),
@@ -141,9 +150,16 @@ class Translator:
     longest = max(map(len, self._vocabulary.encode_batch(list(sentences))))
     length, size = self._padded_length(longest + 1), self._config.batch_size
     self._compiled[length] = self._search.lower(
-        params, np.full((size, length), PAD_ID, np.int32), np.zeros(size, np.int32),
-        self._keys([])).compile()
+        params, *self._placed(np.full((size, length), PAD_ID, np.int32), np.zeros(size, np.int32),
+                              self._keys([]))).compile()
     return length, self._compiled[length]
+
+  def _placed(self, *arrays):
+    """Puts arrays that are whole in every process onto the devices that a search spans."""
+    if self._rows is None or jax.process_count() == 1:
+      return arrays
+    return jax.tree.map(lambda array: jax.make_array_from_callback(
+        array.shape, self._rows, lambda index: array[index]), arrays)
 
   def _keys(self, chosen):
     """A random key for each row of a batch, by the numbers of its sentences."""

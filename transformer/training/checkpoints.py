@@ -17,7 +17,7 @@ from absl import logging
 
 from transformer.errors import UserError
 from transformer.files import flush_folder
-from transformer.training import digests
+from transformer.training import digests, processes
 from transformer.training.step import TrainState
 
 # What a checkpoint holds the parameters, their moving average and skip counters as.
@@ -127,7 +127,7 @@ class Checkpoints:
     self._keep = keep
     self._best = _KeepBest(keep)
     self._whole: set[int] = set()
-    if not read_only:
+    if not read_only and processes.is_first():
       for left in self._directory.glob(f'*{_UNSEALED}*'):  # Of a process that was killed.
         shutil.rmtree(left)
     policies = ocp.checkpoint_managers
@@ -167,11 +167,18 @@ class Checkpoints:
     Raises:
       UserError: there are checkpoints, and all of them are damaged.
     """
+    step = processes.from_first(self._set_damaged_aside)
+    if step is not None:
+      self._whole.add(step)
+    self._manager.reload()
+    return step
+
+  def _set_damaged_aside(self) -> int | None:
+    """Does what `fall_back` says, but for what this object knows of it."""
     damaged = {}
     for step in reversed(self.steps()):
       found = digests.damage(self._directory / str(step), step)
       if found is None:
-        self._whole.add(step)
         break
       damaged[step] = found
     else:
@@ -182,8 +189,6 @@ class Checkpoints:
       return None
     for each, found in damaged.items():
       move_aside(self._directory / str(each), found, step)
-    if damaged:
-      self._manager.reload()
     return step
 
   def resolve(self, which: str) -> int:
@@ -345,7 +350,8 @@ class Checkpoints:
 
   def _sweep(self):
     """Deletes what was moved away to be deleted."""
-    shutil.rmtree(self._directory / _REMOVED, ignore_errors=True)
+    if processes.is_first():
+      shutil.rmtree(self._directory / _REMOVED, ignore_errors=True)
 
   def close(self):
     """Waits until everything is written.

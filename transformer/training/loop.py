@@ -12,14 +12,15 @@ from transformer.data.batch import Batch
 from transformer.errors import Preempted
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
+from transformer.training import processes
 from transformer.training.checkpoints import Checkpoints, best_evaluation
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
-from transformer.training.mesh import make_mesh
+from transformer.training.mesh import batch_sharding, make_mesh
 from transformer.training.meter import Meter, perplexity
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.preemption import Signals
 from transformer.training.programs import Programs, compile_programs, first_state, state_like
-from transformer.training.reporting import TENSORBOARD, Reporter
+from transformer.training.reporting import TENSORBOARD, NoReporter, Reporter
 from transformer.training.run_directory import CHECKPOINTS, INTERRUPTED
 from transformer.training.signal_checkpoint import SignalCheckpoint
 from transformer.training.step import TrainState, init_params
@@ -112,17 +113,20 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     return step == config.steps or step % every == 0
 
   # A signal may have come before, or during, the evaluation of the step that it saved.
-  owed = interrupted.step() == start and due(start, config.eval_every) and all(
+  owed = interrupted.step == start and due(start, config.eval_every) and all(
       each['step'] != start for each in history['evaluations'])
   if programs is None and (owed or start < stop):
     programs = compile_programs(settings, model, like, mesh,
                                 (rows, valid_batches[0].source_tokens.shape[1], length))
 
-  reporter = Reporter(workdir, start, config.steps, history.pop('log', {}))
-  tracer = Tracer(Path(workdir) / TENSORBOARD, profile, reporter.say)
+  log, writes = history.pop('log', {}), processes.is_first()
+  reporter = Reporter(workdir, start, config.steps, log) if writes else NoReporter()
+  tracer = Tracer(Path(workdir) / TENSORBOARD, profile if writes else None, reporter.say)
   meter = Meter(history['meter'], rows * length,
                 _utilisation(model, mesh.size, passes=2 if config.r_drop else 1))
-  watch = Watch(history.get('window', {}), config.skip_nonfinite, workdir, reporter.say, decode)
+  watch = Watch(history.get('window', {}), config.skip_nonfinite, workdir, reporter.say, decode,
+                writes)
+  wishes, by_rows = processes.Wishes(mesh), batch_sharding(mesh)
   reporter.say(f'step {start}: {mesh.size} {jax.devices()[0].device_kind} device(s), '
                f'{sum(leaf.size for leaf in jax.tree.leaves(state.params)):,} parameters, '
                f'{rows} rows of {length} target positions a batch')
@@ -154,12 +158,14 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     steps = enumerate(meter.watch(ahead), start + 1)
     for step, batch in itertools.chain([(start, None)] if owed else [], steps):
       if batch is not None:
-        state, metrics = tracer.run(step, programs.train_step, state, batch)
+        state, metrics = tracer.run(step, programs.train_step, state,
+                                    processes.place(batch, by_rows))
         if pending:
           settle(*pending)
         pending = (step, batch, metrics)
       evaluate, save = due(step, config.eval_every), due(step, config.checkpoint_every)
-      if not (evaluate or save or signals.requested):
+      stopping = wishes.heard(bool(signals.requested))
+      if not (evaluate or save or stopping):
         continue
       if pending:
         settle(*pending)
@@ -167,8 +173,10 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
       improved = False
       if evaluate:
         try:
-          values = signals.interruptible(_evaluate, programs.eval_step, score, state.best_params,
-                                         valid_batches)
+          # Of several processes none may leave the others in the middle of it.
+          call = signals.interruptible if wishes.alone else _call
+          values = call(_evaluate, programs.eval_step, score, state.best_params,
+                        [processes.place(each, by_rows) for each in valid_batches])
         except Preempted:
           _stop(step, state, to_keep(), checkpoints, interrupted, signals)
         bleu = values['valid/bleu']
@@ -180,12 +188,12 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
       save = save or improved or out_of_patience
       if save:
         checkpoints.save(state, to_keep())
-        if interrupted.step() is not None:
+        if interrupted.step is not None:
           checkpoints.wait()
           interrupted.remove()
       if out_of_patience or step == config.steps:
         break
-      if signals.requested:
+      if stopping or (wishes.alone and signals.requested):
         _stop(step, state, to_keep(), checkpoints, None if save else interrupted, signals)
       meter.restart_clock()
   finally:
@@ -202,10 +210,11 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
 def _stop(step, state, history, checkpoints, interrupted, signals):
   """Saves where the run is, unless that is saved already, and ends it."""
   checkpoints.wait()  # It may be the best, and would not be made again from a later step.
-  if interrupted is not None and interrupted.step() != step:
+  if interrupted is not None and interrupted.step != step:
     interrupted.save(state, history)
-  raise Preempted(f'stopped by {signals.requested} after step {step}, which is saved; the same '
-                  f'command goes on from there')
+  who = signals.requested or 'another process'
+  raise Preempted(f'stopped by {who} after step {step}, which is saved; the same command goes on '
+                  f'from there')
 
 
 def _start(settings, model, optimizer, checkpoints, interrupted, like, initial_params):
@@ -214,13 +223,12 @@ def _start(settings, model, optimizer, checkpoints, interrupted, like, initial_p
     return first_state(settings, optimizer, params)
 
   sharding = jax.tree.map(lambda leaf: leaf.sharding, like)
-  stopped_at = interrupted.step()
-  if (stopped_at is not None and stopped_at > max(checkpoints.steps(), default=-1)
-      and interrupted.damage() is None):
+  stopped_at, whole = interrupted.step, interrupted.is_whole()
+  if whole and stopped_at > max(checkpoints.steps(), default=-1):
     return *interrupted.restore(like), stopped_at
   step = checkpoints.fall_back()
   if stopped_at is not None and (step is None or stopped_at > step):
-    if interrupted.damage() is None:
+    if whole:
       return *interrupted.restore(like), stopped_at
     interrupted.set_aside(step)
   interrupted.remove()
@@ -234,6 +242,10 @@ def _start(settings, model, optimizer, checkpoints, interrupted, like, initial_p
   else:
     state = jax.jit(new_state, out_shardings=sharding)(jax.device_get(initial_params()))
   return state, {'evaluations': [], 'meter': {}}, None
+
+
+def _call(function, *arguments):
+  return function(*arguments)
 
 
 def _evaluate(eval_step, score, params, valid_batches: Iterable[Batch]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Which device holds which part of an array: the mesh, and the rules, in one place."""
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -67,6 +68,18 @@ def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) ->
 def batch_sharding(mesh: Mesh) -> NamedSharding:
   """Splits the rows of a batch, or anything else with one leading axis, over the mesh."""
   return NamedSharding(mesh, PartitionSpec(('data', 'fsdp')))
+
+
+def sentence_sharding(mesh: Mesh, sentences: int) -> NamedSharding | None:
+  """Splits the sentences that are translated together; None where a mesh cannot, evenly."""
+  ways = row_devices(mesh)
+  return batch_sharding(mesh) if mesh.size > 1 and sentences % ways == 0 else None
+
+
+def sentence_mesh(sentences: int) -> Mesh:
+  """As many of this process's devices as can share sentences evenly; each has all parameters."""
+  ways = math.gcd(sentences, jax.local_device_count())
+  return make_mesh(MeshConfig(data=ways), sentences, jax.local_devices()[:ways])
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -9,7 +9,7 @@ from absl import logging
 
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
-from transformer.training import device_memory
+from transformer.training import device_memory, processes
 from transformer.training.mesh import make_mesh
 from transformer.training.programs import Programs, compile_programs, state_like
 
@@ -78,7 +78,7 @@ def preflight(settings, model: Transformer, shape: tuple[int, int, int],
     return programs, needs_of(state, (f'update, {named}', programs.train_step, state),
                               (f'evaluation, {named}', programs.eval_step, state.best_params))
 
-  has = device_memory.capacity()
+  has = processes.least(device_memory.capacity())
   programs, needs = attempt(rows)
   searching = needs_of(state, (*compile_search(state.best_params), state.best_params))
   if has is None or needs is None or searching is None:

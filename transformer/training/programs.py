@@ -67,7 +67,8 @@ def compile_programs(settings, model: Transformer, state: TrainState, mesh: Mesh
   """
   by_rows = batch_sharding(mesh)
   eval_step = jax.jit(make_eval_step(model, mesh),
-                      in_shardings=(_shardings(state.best_params), by_rows))
+                      in_shardings=(_shardings(state.best_params), by_rows),
+                      out_shardings=replicated(mesh))
   return Programs(state, lower_train_step(settings, model, state, mesh, shape).compile(),
                   eval_step.lower(state.best_params, _batch_like(mesh, shape)).compile())
 

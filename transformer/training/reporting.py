@@ -100,6 +100,26 @@ class Reporter:
     self._tensorboard.close()
 
 
+class NoReporter:
+  """Stands in for `Reporter` in a process that leaves it to another to tell."""
+
+  def advance(self, step: int):
+    """Does nothing."""
+
+  def write(self, step: int, values: dict[str, Any], shown: dict[str, str]):
+    """Does nothing."""
+
+  def say(self, message: str):
+    """Does nothing."""
+
+  def written(self) -> dict[str, Any]:
+    """Nothing is written."""
+    return {}
+
+  def close(self):
+    """Does nothing."""
+
+
 class _Lines:
   """A JSONL file that only ever holds whole lines, and the lines that wait to be in it."""
 

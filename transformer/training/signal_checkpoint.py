@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer.errors import UserError
-from transformer.training import digests
+from transformer.training import digests, processes
 from transformer.training.checkpoints import Checkpoints, move_aside
 from transformer.training.step import TrainState
 
@@ -17,23 +17,26 @@ class SignalCheckpoint:
 
   It lies in a directory of its own, so that it counts neither towards those that are
   kept, nor as the best, nor in an average, and whoever reads a run does not see it.
+
+  Attributes:
+    step: the step that it was saved at, or None if there is none.
   """
 
   def __init__(self, directory: str | os.PathLike):
-    """Names the directory; it is made when there is something to save."""
+    """Looks into the directory, which is made when there is something to save."""
     self._directory = Path(directory)
+    self.step: int | None = processes.from_first(self._find)
 
-  def step(self) -> int | None:
-    """The step that it was saved at, or None if there is none."""
-    if not self._directory.is_dir():
-      return None
-    with contextlib.closing(Checkpoints(self._directory, read_only=True)) as checkpoints:
-      return max(checkpoints.steps(), default=None)
+  def _find(self) -> int | None:
+    steps = [int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()]
+    return max(steps, default=None)
 
-  def damage(self) -> str | None:
-    """What about it is not as it was saved, in words; None if it is whole. It is to be there."""
-    step = self.step()
-    return digests.damage(self._directory / str(step), step)
+  def is_whole(self) -> bool:
+    """Whether it is there, and byte for byte as it was saved."""
+    return self.step is not None and processes.from_first(lambda: self._damage() is None)
+
+  def _damage(self) -> str | None:
+    return digests.damage(self._directory / str(self.step), self.step)
 
   def set_aside(self, before: int | None):
     """Moves it, which is damaged, out of the way.
@@ -44,9 +47,13 @@ class SignalCheckpoint:
     Raises:
       UserError: there is none to go on from.
     """
-    found = self.damage()
+    processes.from_first(lambda: self._set_aside(before))
+    self.step = None
+
+  def _set_aside(self, before: int | None):
+    found = self._damage()
     if before is None:
-      folder = self._directory / str(self.step())
+      folder = self._directory / str(self.step)
       raise UserError(f'{folder} is damaged: {found}; there is no other checkpoint; restore it '
                       f'from a copy, or train anew in another --workdir')
     move_aside(self._directory, found, before)
@@ -59,12 +66,15 @@ class SignalCheckpoint:
     """
     with contextlib.closing(Checkpoints(self._directory)) as checkpoints:
       checkpoints.save(state, history)
+    self.step = int(state.step)
 
   def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
     """Does what `Checkpoints.restore` does."""
     with contextlib.closing(Checkpoints(self._directory, read_only=True)) as checkpoints:
-      return checkpoints.restore(max(checkpoints.steps()), like)
+      return checkpoints.restore(self.step, like)
 
   def remove(self):
     """Removes it, once a later checkpoint is complete, or what a killed process left of one."""
-    shutil.rmtree(self._directory, ignore_errors=True)
+    self.step = None
+    if processes.is_first():
+      shutil.rmtree(self._directory, ignore_errors=True)

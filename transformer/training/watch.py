@@ -29,7 +29,8 @@ class Watch:
   """
 
   def __init__(self, window: dict[str, float], allowed: int, workdir: str | os.PathLike,
-               say: Callable[[str], None], decode: Callable[[Sequence[int]], str] | None = None):
+               say: Callable[[str], None], decode: Callable[[Sequence[int]], str] | None = None,
+               writes: bool = True):
     """Gets ready.
 
     Args:
@@ -38,12 +39,14 @@ class Watch:
       workdir: the run's directory, where bad batches are written.
       say: tells people something.
       decode: gives the text of token ids, to be written beside a batch.
+      writes: whether bad batches are written by this process, not by another.
     """
     self.window = {'updates': 0, 'mean': 0.0, 'variance': 0.0, 'spiking': False, **window}
     self._allowed = allowed
     self._folder = Path(workdir) / BAD_BATCHES
     self._say = say
     self._decode = decode
+    self._writes = writes
 
   def is_finite(self, step: int, batch: Batch, metrics: dict[str, Any]) -> bool:
     """Whether an update was made; if not, its batch is written down.
@@ -97,6 +100,8 @@ class Watch:
 
   def _write(self, step: int, batch: Batch, metrics: dict[str, Any]) -> str:
     """Writes a batch as arrays and as text, and says where it lies."""
+    if not self._writes:
+      return 'the first process has its batch'
     arrays, text = self._folder / f'{step}.npz', self._folder / f'{step}.json'
     try:
       self._folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,154 @@
+"""Runs one training run in several processes on this machine, over localhost.
+
+  python launch/local.py --processes=2 -- --config=configs/NAME.py --workdir=DIR [--config.…]
+  python launch/local.py --processes=4 --devices=2 -- --config=… --workdir=…
+
+What stands after `--` goes to train.py. On a CPU each process has --devices virtual devices; the
+GPUs of a machine are dealt out evenly. The first process writes the run's directory and tells how
+it goes. If one ends with an error, or is killed, the others are ended within a minute, and the
+reason is told; the same command goes on from the last checkpoint. Signals are passed on to all.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from absl import flags
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from launch.training import ROOT, checked
+from transformer import child_process, command_line
+from transformer.errors import UserError
+from transformer.training.preemption import EXIT_STATUS
+
+_PROCESSES = flags.DEFINE_integer('processes', 2, 'How many processes.')
+_DEVICES = flags.DEFINE_integer('devices', 1, 'On a CPU, how many virtual devices each has.')
+
+_PATIENCE_SECONDS = 20  # for the others, once one has failed
+_LOOK_SECONDS = 0.1
+_LINES = 20  # of what a process has said that has failed
+_LOG = re.compile(r'[IW]\d{4} ')
+
+
+def main(arguments: Sequence[str]):
+  """Wires flags to the processes."""
+  for flag in (_PROCESSES, _DEVICES):
+    if flag.value < 1:
+      raise UserError(f'--{flag.name} must be at least 1; got {flag.value}')
+  variables = environments(_PROCESSES.value, _DEVICES.value, gpus(os.environ))
+  run([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])], variables)
+
+
+def gpus(environ: Mapping[str, str]) -> list[str]:
+  """The NVIDIA GPUs that a process with these variables would see, as CUDA names them."""
+  if environ.get('JAX_PLATFORMS') == 'cpu':
+    return []
+  visible = environ.get('CUDA_VISIBLE_DEVICES')
+  if visible is not None:
+    return [each for each in visible.split(',') if each]
+  return sorted(path.name.removeprefix('nvidia') for path in Path('/dev').glob('nvidia[0-9]*'))
+
+
+def environments(processes: int, devices: int, found: Sequence[str]) -> list[dict[str, str]]:
+  """The variables that tell each process of the others, and which devices are its own.
+
+  Args:
+    processes: how many there are.
+    devices: on a CPU, how many each has.
+    found: GPUs to deal out, if there are any.
+
+  Raises:
+    UserError: the GPUs cannot be dealt out evenly.
+  """
+  if len(found) % processes:
+    raise UserError(f'--processes must divide the {len(found)} GPUs; got {processes}; set '
+                    f'CUDA_VISIBLE_DEVICES to use fewer, or JAX_PLATFORMS=cpu to use none')
+  with socket.socket() as probe:
+    probe.bind(('localhost', 0))
+    port = probe.getsockname()[1]
+  share = len(found) // processes
+  return [{'JAX_COORDINATOR_ADDRESS': f'localhost:{port}', 'JAX_NUM_PROCESSES': str(processes),
+           'JAX_PROCESS_ID': str(number), 'JAX_NUM_CPU_DEVICES': str(devices),
+           **({'CUDA_VISIBLE_DEVICES': ','.join(found[number * share:(number + 1) * share])}
+              if share else {})} for number in range(processes)]
+
+
+def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
+  """Runs a command in several processes, until all have ended.
+
+  Args:
+    command: what each of them runs.
+    variables: added to the environment of each.
+
+  Raises:
+    UserError: one of them failed; says which, and how.
+    SystemExit: they failed over what the first has told already.
+    Preempted: they were asked to stop.
+  """
+  children: list[subprocess.Popen] = []
+  with child_process.passing_on_signals(children) as asked, contextlib.ExitStack() as stack:
+    said = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in variables[1:])]
+    try:
+      for each, file in zip(variables, said, strict=True):
+        # Gloo greets on standard output, where train.py says nothing.
+        children.append(child_process.start(command, stdout=subprocess.DEVNULL, stderr=file,
+                                            env={**os.environ, **each}))
+        if asked:
+          children[-1].terminate()
+      first = _first_to_fail(children)
+      _end_all(children)
+    finally:
+      for child in children:
+        child.kill()
+    if first is None:
+      return
+    status, lines = children[first].returncode, []
+    if first:
+      said[first].seek(0)
+      lines = said[first].read().decode(errors='replace').splitlines()[-_LINES:]
+      lines = [line for line in lines if not _LOG.match(line)]
+  if asked or status == EXIT_STATUS:
+    raise child_process.preempted(asked)
+  if status == 1 and not lines:
+    raise SystemExit(1)
+  print(*lines, sep='\n', file=sys.stderr)
+  how = (f'was killed by {signal.Signals(-status).name}' if status < 0
+         else f'ended with status {status}')
+  raise UserError(f'process {first} of {len(children)} {how}, so all were stopped; the same '
+                  f'command goes on from the last checkpoint')
+
+
+def _first_to_fail(children: Sequence[subprocess.Popen]) -> int | None:
+  """Waits until all have ended well, or one has not; returns its number."""
+  while True:
+    statuses = [child.poll() for child in children]
+    for number, status in enumerate(statuses):
+      if status:
+        return number
+    if all(status == 0 for status in statuses):
+      return None
+    time.sleep(_LOOK_SECONDS)
+
+
+def _end_all(children: Sequence[subprocess.Popen]):
+  """Gives those that are left a while to end by themselves, and then ends them."""
+  deadline = time.monotonic() + _PATIENCE_SECONDS
+  for child in children:
+    try:
+      child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+      child.kill()
+      child.wait()
+
+
+if __name__ == '__main__':
+  command_line.run(main, takes_arguments=True)

@@ -1,0 +1,30 @@
+"""What train.py is told by those that start it in several processes."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def checked(arguments: Sequence[str], *more: str) -> list[str]:
+  """The arguments of train.py in each of several processes, once it has said they are well.
+
+  Args:
+    arguments: what it is to be given.
+    *more: what it is given for the check alone.
+
+  Raises:
+    UserError: there are none.
+    SystemExit: train.py refuses them, and has said why.
+  """
+  if not arguments:
+    raise UserError('what train.py is to be given must stand after --, such as '
+                    '-- --config=configs/base.py --workdir=DIR')
+  command = [sys.executable, str(ROOT / 'train.py'), *arguments, *more, '--check']
+  if subprocess.run(command, check=False).returncode:
+    raise SystemExit(1)
+  return ['--distributed', *arguments]

@@ -1,0 +1,64 @@
+"""Several processes, by what each knows of the others; tests/commands has them run together."""
+
+import jax
+import numpy as np
+import pytest
+
+from transformer.errors import UserError
+from transformer.training import processes
+from transformer.training.config import MeshConfig
+from transformer.training.mesh import batch_sharding, make_mesh
+
+
+@pytest.mark.parametrize(('variables', 'places'), [
+    ({}, None),
+    ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2(x3)'}, None),
+    ({'CUDA_VISIBLE_DEVICES': '0,1'}, None),
+    # A node's GPUs that its tasks all see are dealt out.
+    ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2(x3)', 'SLURM_GPUS_ON_NODE': '4',
+      'CUDA_VISIBLE_DEVICES': '4,5,6,7'}, [2, 3]),
+    ({'SLURM_LOCALID': '0', 'SLURM_STEP_TASKS_PER_NODE': '1', 'SLURM_GPUS_ON_NODE': '3',
+      'CUDA_VISIBLE_DEVICES': '0,1,2'}, [0, 1, 2]),
+    ({'SLURM_LOCALID': '7', 'SLURM_STEP_TASKS_PER_NODE': '8', 'CUDA_VISIBLE_DEVICES':
+      '0,1,2,3,4,5,6,7'}, [7]),
+    # Slurm has bound a task to its own, and shows it no others.
+    ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2', 'SLURM_GPUS_ON_NODE': '4',
+      'CUDA_VISIBLE_DEVICES': '0,1'}, [0, 1]),
+    ({'SLURM_LOCALID': '3', 'SLURM_STEP_TASKS_PER_NODE': '4', 'SLURM_GPUS_ON_NODE': '4',
+      'CUDA_VISIBLE_DEVICES': '0'}, [0])])
+def test_slurms_gpus_are_dealt_out_unless_slurm_has_done_so(variables, places):
+  assert processes.slurm_gpus(variables) == places
+
+
+def test_gpus_that_cannot_be_dealt_out_evenly_are_refused():
+  with pytest.raises(UserError, match='the 3 GPUs of a node must be dealt out evenly to 2 tasks'):
+    processes.slurm_gpus({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2',
+                          'SLURM_GPUS_ON_NODE': '3', 'CUDA_VISIBLE_DEVICES': '0,1,2'})
+
+
+def test_one_process_is_the_first_and_agrees_with_itself():
+  assert processes.is_first()
+  assert processes.from_first(lambda: {'a': 1}) == {'a': 1}
+  assert processes.least(5) == 5 and processes.least(None) is None
+  with pytest.raises(UserError, match='why'):
+    processes.from_first(lambda: (_ for _ in ()).throw(UserError('why')))
+
+
+def test_processes_hear_of_a_wish_at_the_next_step(monkeypatch):
+  mesh = make_mesh(MeshConfig(), rows=4)
+  alone = processes.Wishes(mesh)
+  assert [alone.heard(wish) for wish in (False, True, False)] == [False, True, False]
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  several = processes.Wishes(mesh)
+  assert [several.heard(wish) for wish in (False, True, False, False)] == [False, False, True,
+                                                                         False]
+
+
+def test_rows_that_all_processes_hold_are_placed_where_they_belong(monkeypatch):
+  rows = {'a': np.arange(8 * 3).reshape(8, 3)}
+  sharding = batch_sharding(make_mesh(MeshConfig(), rows=8))
+  assert processes.place(rows, sharding) is rows
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  placed = processes.place(rows, sharding)['a']
+  assert placed.sharding == sharding
+  np.testing.assert_array_equal(placed, rows['a'])
