@@ -75,6 +75,7 @@ def main(_):
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.inference.translate import Translator
   from transformer.run import load_run
+  from transformer.training.mesh import sentence_sharding
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   decode, seed = _decoding(run.config)
 
@@ -84,7 +85,8 @@ def main(_):
     if not sources:
       raise UserError(f'there is nothing to score; {_SOURCE.value} is empty')
     command_line.check_folder('workdir', evaluations)
-  translate = Translator(run.model, run.vocabulary, decode, run.config.data.max_length, seed)
+  translate = Translator(run.model, run.vocabulary, decode, run.config.data.max_length, seed,
+                         sentence_sharding(run.mesh, decode.batch_size))
   started = time.perf_counter()
   answers = translate(run.params, sources)
   seconds = time.perf_counter() - started

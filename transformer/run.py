@@ -14,6 +14,7 @@ from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.training import run_directory
 from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
+from transformer.training.mesh import replicated, sentence_mesh
 from transformer.training.step import init_params
 
 
@@ -27,6 +28,7 @@ class Run(NamedTuple):
     params: its parameters; their moving average, if it was trained with one.
     steps: the checkpoints that the parameters come from, ascending; several if
       they are an average.
+    mesh: the devices that hold the parameters, each all of them.
   """
 
   config: Config
@@ -34,6 +36,7 @@ class Run(NamedTuple):
   model: Transformer
   params: Any
   steps: list[int]
+  mesh: jax.sharding.Mesh
 
 
 def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int = 1) -> Run:
@@ -73,12 +76,12 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     if len(steps) < average:
       raise UserError(f'there are {len(steps)} checkpoints up to step {chosen}, fewer than the '
                       f'{average} to average; lower --average, or train with a larger train.keep')
-    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    mesh = sentence_mesh(config.decode.batch_size)
     like = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here),
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated(mesh)),
         jax.eval_shape(lambda: init_params(model, config.seed)))
     params = checkpoints.average_params(
         steps, like, AVERAGE if config.train.ema_decay else PARAMS)
   finally:
     checkpoints.close()
-  return Run(config, vocabulary, model, params, steps)
+  return Run(config, vocabulary, model, params, steps, mesh)

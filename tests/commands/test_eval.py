@@ -9,8 +9,10 @@ import jax
 import numpy as np
 import pytest
 
+from transformer.inference.translate import Translator
 from transformer.run import load_run
 from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
+from transformer.training.mesh import sentence_sharding
 
 
 @pytest.mark.parametrize(('flags', 'facts'), [
@@ -125,6 +127,24 @@ def test_a_run_with_a_moving_average_translates_with_it(train, folder, tmp_path)
   chex.assert_trees_all_equal(run.params, average)
   assert not np.array_equal(run.params['target_embedding']['table'],
                             live['target_embedding']['table'])
+
+
+def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, change_settings,
+                                                             folder, tmp_path):
+  _, alone, _ = evaluate(f'--workdir={trained}', f'--source={folder}/train.en')
+  run = load_run(trained)
+  assert run.mesh.size == 4 == run.config.decode.batch_size
+  assert all(len(leaf.addressable_shards) == 4 and leaf.is_fully_replicated
+             for leaf in jax.tree.leaves(run.params))
+  rows = sentence_sharding(run.mesh, 4)
+  translate = Translator(run.model, run.vocabulary, run.config.decode, 64, rows=rows)
+  sources = (folder / 'train.en').read_text('utf-8').splitlines()
+  assert [each.text for each in translate(run.params, sources)] == alone.splitlines()
+  assert len(set(alone.splitlines())) > 1
+  # As many of them as share a batch evenly.
+  shutil.copytree(trained, tmp_path / 'run')
+  change_settings(tmp_path / 'run', decode__batch_size=6)
+  assert load_run(tmp_path / 'run').mesh.size == 2
 
 
 def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
