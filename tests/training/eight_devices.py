@@ -1,0 +1,143 @@
+"""What a model does and holds on every mesh of eight devices; prints it as JSON.
+
+  python -m tests.training.eight_devices
+
+A process of its own, since the tests' own have fewer devices.
+"""
+
+import contextlib
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.training.conftest import VOCABULARY, NumberedBatches, Settings, make_batch
+from transformer.data.batch import PAD_ID
+from transformer.inference.config import DecodeConfig
+from transformer.inference.translate import make_search
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.training import hlo, loop
+from transformer.training.config import MeshConfig
+from transformer.training.mesh import make_mesh, sentence_sharding
+from transformer.training.meter import WALL_CLOCK
+from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.programs import (
+  compile_programs,
+  first_state,
+  lower_train_step,
+  state_like,
+)
+from transformer.training.step import init_params
+
+DEVICES = 8
+ROWS, LENGTHS = 8, (13, 11)
+MESHES = [(data, fsdp, DEVICES // data // fsdp) for data in (1, 2, 4, 8) for fsdp in (1, 2, 4, 8)
+         if data * fsdp <= DEVICES]
+EVALUATED = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (2, 2, 2)]
+STEPS = 3
+# Every width that the rules split is a multiple of eight.
+MODEL = Transformer(ModelConfig(num_layers=1, model_dim=64, ff_dim=88, num_heads=8, dropout=0.2,
+                                norm='pre'), VOCABULARY + 1)
+DECODE = DecodeConfig(beam_size=3, max_extra_length=5, batch_size=ROWS)
+
+
+def main():
+  """Prints what is found for each mesh, and for one device under `1,1,1`."""
+  found = {','.join(map(str, sizes)): on_mesh(sizes) for sizes in [(1, 1, 1), *MESHES]}
+  with tempfile.TemporaryDirectory() as folder:
+    found['elastic'] = elastic(Path(folder))
+  print(json.dumps(found))
+
+
+def on_mesh(sizes) -> dict:
+  """Losses, what is held and sent, and, on some, what an evaluation and a search find."""
+  mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
+  settings, result = Settings(), {'losses': []}
+  like = state_like(settings, MODEL, mesh)
+  sharding = jax.tree.map(lambda leaf: leaf.sharding, like)
+  state = jax.device_put(initial(), sharding)
+  result['held'] = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
+  result['split'] = [leaf.nbytes for leaf in jax.tree.leaves(state.params)
+                     if 'fsdp' in leaf.sharding.spec]
+  if sizes in EVALUATED:
+    programs = compile_programs(settings, MODEL, like, mesh, (ROWS, *LENGTHS))
+    step = programs.train_step
+    sums = programs.eval_step(state.params, make_batch(100, ROWS))
+    result['valid'] = float(sums['nll'] / sums['weight'])
+    result['translations'] = translations(state.params, sharding.params,
+                                          sentence_sharding(mesh, ROWS))
+  else:
+    step = lower_train_step(settings, MODEL, like, mesh, (ROWS, *LENGTHS)).compile()
+  result['arguments'] = step.memory_analysis().argument_size_in_bytes
+  result['sent'] = [(each.kind, each.count * each.size)
+                    for each in hlo.read(step.as_text(), mesh.size).collectives]
+  for number in range(STEPS):
+    state, metrics = step(state, make_batch(number, ROWS))
+    result['losses'].append(float(metrics['loss'] / metrics['weight']))
+  return result
+
+
+@functools.cache
+def initial():
+  """The state before the first update, as NumPy arrays."""
+  settings = Settings()
+  schedule = make_schedule(settings.optimizer, MODEL.config.model_dim, STEPS)
+  optimizer = make_optimizer(settings.optimizer, schedule)
+  return jax.device_get(jax.jit(
+      lambda: first_state(settings, optimizer, init_params(MODEL, 3)))())
+
+
+def translations(params, held, rows) -> list:
+  """What a search finds for a sentence of each row."""
+  search = jax.jit(lambda params, *batch: make_search(MODEL, DECODE)(
+      jax.tree.map(lambda leaf: 3 * leaf, params), *batch),  # so that it has opinions
+      in_shardings=None if rows is None else (held, rows, rows))
+  batch = make_batch(7, ROWS)
+  source = np.where(batch.source_segments == 1, batch.source_tokens, PAD_ID)
+  return search(params, source, jnp.full(ROWS, 9)).tokens.tolist()
+
+
+def elastic(folder: Path) -> dict[str, list]:
+  """The metrics of a run on one device, and of one that goes on with fewer each time it dies."""
+  settings = Settings()
+
+  def run(name, sizes, fatal=None):
+    workdir = folder / name
+    devices = jax.devices()[:int(np.prod(sizes))]
+    loop.make_mesh = lambda config, rows: make_mesh(config, rows, devices)
+    with contextlib.suppress(InterruptedError):
+      loop.train(settings._replace(mesh=MeshConfig(*sizes)), MODEL, Batches(fatal),
+                 [make_batch(100, ROWS)], score, workdir)
+    lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+    return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
+            for line in lines]
+
+  whole = run('whole', (1, 1, 1))
+  for sizes, fatal in (((1, 8, 1), 6), ((2, 1, 2), 8), ((1, 1, 2), 11), ((1, 1, 1), None)):
+    parts = run('parts', sizes, fatal)
+  return {'whole': whole, 'parts': parts}
+
+
+class Batches(NumberedBatches):
+  """The rows of eight devices."""
+
+  def iterate(self, start, stop):
+    for step, _ in enumerate(super().iterate(start, stop), start):
+      yield make_batch(step, ROWS)
+
+
+def score(params) -> float:
+  """Depends on all parameters."""
+  return float(sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(jax.device_get(params))))
+
+
+if __name__ == '__main__':
+  jax.config.update('jax_num_cpu_devices', DEVICES)
+  jax.config.update('jax_disable_most_optimizations', True)
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+  main()

@@ -1,0 +1,75 @@
+"""Eight devices, in every arrangement, do what one does, and hold and send what they should."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.training.eight_devices import EVALUATED, MESHES
+
+ALONE = (1, 1, 1)
+
+
+@pytest.fixture(scope='module')
+def found():
+  """(data, fsdp, tensor) -> what `eight_devices` prints of it."""
+  done = subprocess.run(
+      [sys.executable, '-m', 'tests.training.eight_devices'], cwd=Path(__file__).parents[2],
+      env={**os.environ, 'JAX_PLATFORMS': 'cpu'}, capture_output=True, text=True, check=False)
+  assert done.returncode == 0, done.stderr
+  return {name if name == 'elastic' else tuple(map(int, name.split(','))): value
+          for name, value in json.loads(done.stdout).items()}
+
+
+def sent(mesh, kind):
+  return [size for each, size in mesh['sent'] if each == kind]
+
+
+def test_there_are_ten_meshes():
+  assert len(set(MESHES)) == 10 and all(np.prod(sizes) == 8 for sizes in MESHES)
+
+
+@pytest.mark.parametrize('sizes', MESHES)
+def test_every_mesh_takes_the_steps_of_one_device_dropout_included(found, sizes):
+  np.testing.assert_allclose(found[sizes]['losses'], found[ALONE]['losses'], rtol=2e-6)
+
+
+@pytest.mark.parametrize('sizes', EVALUATED[1:])
+def test_evaluation_and_search_find_what_one_device_finds(found, sizes):
+  np.testing.assert_allclose(found[sizes]['valid'], found[ALONE]['valid'], rtol=2e-6)
+  assert found[sizes]['translations'] == found[ALONE]['translations']
+  assert len({str(each) for each in found[ALONE]['translations']}) > 3
+
+
+@pytest.mark.parametrize('sizes', MESHES)
+def test_each_device_holds_its_share_of_the_state(found, sizes):
+  _, fsdp, tensor = sizes
+  whole, mesh = found[ALONE]['held'], found[sizes]
+  # Norms and some biases, a fortieth of the model, are on every device.
+  assert whole / fsdp / tensor <= mesh['held'] <= whole / fsdp / tensor + whole / 40
+  # The compiled program takes that much, and its rows of a batch.
+  assert 0 <= mesh['arguments'] - mesh['held'] < 3000
+
+
+@pytest.mark.parametrize('sizes', MESHES)
+def test_devices_send_each_other_what_the_mesh_calls_for(found, sizes):
+  _, fsdp, tensor = sizes
+  mesh = found[sizes]
+  assert {kind for kind, _ in mesh['sent']} <= {'all-gather', 'all-reduce'}
+  # Parameters come together where fsdp splits them, one by one, once an update, and nowhere else.
+  assert sorted(sent(mesh, 'all-gather')) == (
+      sorted(size // tensor for size in mesh['split']) if fsdp > 1 else [])
+  reduced, parameters = sum(sent(mesh, 'all-reduce')), found[ALONE]['held'] / 3
+  if tensor == 1:  # The gradients, and a little that is counted.
+    assert parameters <= reduced < 1.1 * parameters
+
+
+def test_a_run_goes_on_with_fewer_devices_each_time_on_the_same_batches(found):
+  whole, parts = found['elastic']['whole'], found['elastic']['parts']
+  assert [list(row) for row in parts] == [list(row) for row in whole] and len(whole) == 6
+  for row, other in zip(parts, whole, strict=True):
+    np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=5e-5)
