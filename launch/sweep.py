@@ -31,6 +31,7 @@ from transformer.training.lock import RunLock
 try:
   import optuna
 
+  from launch import sbatch
   from launch.sweeping import results, space, workers
   from launch.sweeping.journal import Sweep
   from launch.sweeping.processes import Stop
@@ -78,8 +79,7 @@ def main(_):
     _work(sweep)
   elif _DRY_RUN.value:
     if _SLURM.value:
-      command, script = _slurm(workdir)
-      print(f'{shlex.join(command)} <<\'END\'\n{script}END')
+      print(sbatch.as_shell(*_slurm(workdir)))
     else:
       for command in _local():
         print(shlex.join(command))
@@ -95,7 +95,8 @@ def _sweep(sweep: Sweep, workdir: Path):
     if not sweep.unfinished():
       results.write(sweep, _command())
     elif _SLURM.value:
-      workers.submit(workdir, *_slurm(workdir))
+      (workdir / workers.LOGS).mkdir(exist_ok=True)
+      logging.info('%s', sbatch.submit(*_slurm(workdir)))
       logging.info('%s is written anew after each trial', workdir / results.PAGE)
       return
     else:
@@ -138,8 +139,8 @@ def _local() -> list[list[str]]:
 
 
 def _slurm(workdir: Path) -> tuple[list[str], str]:
-  return (workers.slurm_command(workdir, _WORKERS.value, _SBATCH.value),
-          workers.slurm_script(workers.worker_command(_arguments())))
+  return workers.slurm_job(workdir, _WORKERS.value, _SBATCH.value,
+                           workers.worker_command(_arguments()))
 
 
 if __name__ == '__main__':

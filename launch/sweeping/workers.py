@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from absl import logging
-
+from launch import sbatch
 from launch.sweeping import results
 from launch.sweeping.journal import Sweep
 from launch.sweeping.processes import Stop, leashed, share
@@ -19,14 +18,6 @@ from transformer.errors import Preempted, UserError
 
 _POLL_SECONDS = 0.5
 LOGS = 'workers'
-# Slurm sends its signal to the steps of a job and not to its shell, so nothing need be trapped.
-_SCRIPT = """#!/bin/bash
-srun {command}
-status=$?
-[ $status -ne 75 ] || exec scontrol requeue "$SLURM_JOB_ID"
-exit $status
-"""
-_WARNING_SECONDS = 120
 
 
 def work(sweep: Sweep, stop: Stop, alone: bool, after: Callable[[], None] = lambda: None):
@@ -101,41 +92,18 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], stop: Stop, com
                     f'{sweep.trials} trials are left; start this again to go on with them')
 
 
-def slurm_command(workdir: Path, workers: int, options: str) -> list[str]:
-  """The command line that submits a job array, which reads its script.
+def slurm_job(workdir: Path, workers: int, told: str, command: Sequence[str]):
+  """The command line that submits a job array, and the script that it reads.
 
-  Raises:
-    UserError: the options are no words of a command line.
+  Args:
+    workdir: the sweep's.
+    workers: how many.
+    told: what the user has for sbatch.
+    command: that of a worker, without its number.
   """
-  try:
-    more = shlex.split(options)
-  except ValueError as error:
-    raise UserError(f'--sbatch={options} cannot be taken apart into words: {error}') from error
-  return ['sbatch', '--job-name=sweep', f'--array=0-{workers - 1}', '--requeue',
-          f'--signal=USR1@{_WARNING_SECONDS}', '--open-mode=append',
-          f'--output={workdir / LOGS}/%a.log', *more]
-
-
-def slurm_script(command: Sequence[str]) -> str:
-  """What a job of the array runs, for the command line of a worker without its number."""
-  return _SCRIPT.format(command=f'{shlex.join(command)} --worker=$SLURM_ARRAY_TASK_ID')
-
-
-def submit(workdir: Path, command: Sequence[str], script: str):
-  """Hands a script to Slurm.
-
-  Raises:
-    UserError: there is no Slurm, or it refuses.
-  """
-  (workdir / LOGS).mkdir(exist_ok=True)
-  try:
-    done = subprocess.run(command, input=script, text=True, check=False, capture_output=True)
-  except FileNotFoundError as error:
-    raise UserError('--slurm needs the command sbatch, which is not here; start this where Slurm '
-                    'is, or leave --slurm out') from error
-  if done.returncode:
-    raise UserError(f'sbatch refused the workers: {" ".join(done.stderr.split())}; see --sbatch')
-  logging.info('%s', done.stdout.strip())
+  return (sbatch.submission('sweep', told, f'--array=0-{workers - 1}',
+                            f'--output={workdir / LOGS}/%a.log'),
+          sbatch.script(f'srun {shlex.join(command)} --worker=$SLURM_ARRAY_TASK_ID'))
 
 
 def worker_command(arguments: Sequence[str], *more: str) -> list[str]:

@@ -148,12 +148,12 @@ def test_slurm_is_told_so(launch, folder, tmp_path):
   assert status == 0, err
   first, *script, last = out.splitlines()
   assert shlex.split(first) == [
-      'sbatch', '--job-name=sweep', '--array=0-3', '--requeue', '--signal=USR1@120',
-      '--open-mode=append', f'--output={tmp_path}/a b/workers/%a.log', '--gres=gpu:1',
+      'sbatch', '--job-name=sweep', '--requeue', '--signal=USR1@120', '--open-mode=append',
+      '--array=0-3', f'--output={tmp_path}/a b/workers/%a.log', '--gres=gpu:1',
       '--comment=a b', '<<END']
   assert (script[0], last) == ('#!/bin/bash', 'END')
-  worker = shlex.split(script[1])
-  assert worker[0] == 'srun' and worker[-1] == '--worker=$SLURM_ARRAY_TASK_ID'
+  worker = next(shlex.split(line) for line in script if line.startswith('srun'))
+  assert worker[-1] == '--worker=$SLURM_ARRAY_TASK_ID'
   assert f'--workdir={tmp_path}/a b' in worker and '--slurm' in worker
   assert '--dry_run' not in worker
   assert not (tmp_path / 'a b').exists()

@@ -2,17 +2,15 @@
 
 import contextlib
 import math
-import os
 import pathlib
 import runpy
-import subprocess
 import threading
 import time
 
 import optuna
 import pytest
 
-from launch.sweeping import journal, page, processes, results, space, trials, workers
+from launch.sweeping import journal, page, processes, results, space, trials
 from launch.sweeping.config_file import changed, config_file
 from transformer.config import Config
 from transformer.errors import UserError
@@ -23,20 +21,6 @@ GOOD = '''
 def suggest(trial):
   return {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}
 '''
-
-
-@pytest.mark.parametrize('status', [0, 1, 75])
-def test_slurms_job_asks_to_be_run_again_where_the_worker_was_stopped(tmp_path, status):
-  for name, line in (('srun', f'echo "$@"; exit {status}'), ('scontrol', 'echo scontrol "$@"')):
-    (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
-    (tmp_path / name).chmod(0o755)
-  done = subprocess.run(['bash'], input=workers.slurm_script(['a b']), text=True, check=False,
-                        stdout=subprocess.PIPE, env={'PATH': f'{tmp_path}:{os.environ["PATH"]}',
-                                                     'SLURM_ARRAY_TASK_ID': '2',
-                                                     'SLURM_JOB_ID': '7'})
-  lines = done.stdout.splitlines()
-  assert lines == ['a b --worker=2'] + ['scontrol requeue 7'] * (status == 75)
-  assert done.returncode == (0 if status == 75 else status)
 
 
 def test_every_config_comes_back_from_its_file(tmp_path):

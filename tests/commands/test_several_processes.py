@@ -1,0 +1,175 @@
+"""Several processes, over localhost or Slurm's, take the steps of one, and stop and go on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.commands import slurm_node
+from transformer.training.meter import WALL_CLOCK
+from transformer.training.preemption import EXIT_STATUS
+
+ROOT = Path(__file__).parents[2]
+STEPS = 40
+SETTINGS = {'steps': STEPS, 'eval_every': 10, 'checkpoint_every': 4, 'log_every': 5, 'keep': 3,
+            'tokens_per_batch': 256, 'ema_decay': 0.9}
+
+
+def flags(folder, workdir, **mesh):
+  return [f'--config={folder}/tiny.py', f'--workdir={workdir}',
+          '--config.optimizer.schedule=constant', '--config.optimizer.peak_learning_rate=0.003',
+          *(f'--config.train.{name}={value}' for name, value in SETTINGS.items()),
+          *(f'--config.mesh.{name}={value}' for name, value in mesh.items())]
+
+
+def start(command, log, devices=1):
+  with log.open('wb') as file:
+    return subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=file, env={
+        **os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)})
+
+
+def rows_of(workdir):
+  return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
+          for line in (workdir / 'metrics.jsonl').read_text('utf-8').splitlines()]
+
+
+def wait_for_step(workdir, step, process):
+  """Waits until a checkpoint after `step` is there."""
+  deadline = time.monotonic() + 240
+  while time.monotonic() < deadline and process.poll() is None:
+    folder = workdir / 'checkpoints'
+    if folder.is_dir() and any(path.name.isdecimal() and int(path.name) > step
+                               for path in folder.iterdir()):
+      return
+    time.sleep(0.02)
+  raise AssertionError(f'{workdir} has no checkpoint after step {step}')
+
+
+def children_of(process):
+  text = Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text()
+  return [int(number) for number in text.split()]
+
+
+@pytest.fixture(scope='module')
+def whole(folder, tmp_path_factory):
+  """A run of one process with two devices."""
+  workdir = tmp_path_factory.mktemp('whole') / 'run'
+  log = workdir.with_name('log')
+  assert start(['train.py', *flags(folder, workdir)], log, devices=2).wait(300) == 0, (
+      log.read_text())
+  return workdir
+
+
+def assert_same_run(workdir, whole):
+  wanted, found = rows_of(whole), rows_of(workdir)
+  assert [list(row) for row in found] == [list(row) for row in wanted]
+  for row, other in zip(found, wanted, strict=True):
+    np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=1e-4)
+  assert ([path.name for path in sorted((workdir / 'checkpoints').iterdir())]
+          == [path.name for path in sorted((whole / 'checkpoints').iterdir())])
+  assert not (workdir / 'interrupted').exists() and not (workdir / 'lock.json').exists()
+
+
+def test_processes_take_the_steps_of_one_and_stop_and_go_on_together(folder, whole, tmp_path):
+  """Asked to stop, then one of them killed, and at last one process on one device."""
+  parts, log = tmp_path / 'parts', tmp_path / 'log'
+  local = ['launch/local.py', '--processes=2', '--', *flags(folder, parts, fsdp=2, data=1)]
+  process = start(local, log)
+  wait_for_step(parts, 0, process)
+  refused = subprocess.run([sys.executable, *local], cwd=ROOT, capture_output=True, text=True,
+                           timeout=300, check=False)
+  assert refused.returncode == 1 and 'Traceback' not in refused.stderr, refused.stderr
+  assert refused.stderr.count('error:') == 1, refused.stderr
+  assert f'error: {parts} is in use by process' in refused.stderr
+  process.send_signal(signal.SIGTERM)
+  assert process.wait(120) == EXIT_STATUS, log.read_text()
+  assert 'Traceback' not in log.read_text(), log.read_text()
+  stopped_at, = (int(path.name) for path in (parts / 'interrupted').iterdir())
+  assert f'stopped by SIGTERM after step {stopped_at}, which is saved' in log.read_text()
+
+  process = start(local, log)
+  wait_for_step(parts, stopped_at, process)
+  os.kill(children_of(process)[1], signal.SIGKILL)
+  killed = time.monotonic()
+  assert process.wait(120) == 1 and time.monotonic() - killed < 60
+  assert log.read_text().splitlines()[-1] == (
+      'error: process 1 of 2 was killed by SIGKILL, so all were stopped; the same command goes on '
+      'from the last checkpoint')
+
+  process = start(['train.py', *flags(folder, parts)], log)
+  assert process.wait(300) == 0, log.read_text()
+  assert_same_run(parts, whole)
+
+
+@pytest.fixture(scope='module')
+def launch(start_command):
+  yield from start_command('launch.local', takes_arguments=True)
+
+
+@pytest.mark.parametrize(('arguments', 'fact'), [
+    (['--processes=0', '--', '--workdir=x'], '--processes must be at least 1; got 0'),
+    (['--devices=-1', '--', '--workdir=x'], '--devices must be at least 1; got -1'),
+    (['--processes=2'], 'what train.py is to be given must stand after --'),
+    (['--', '--config.train.step=3'], 'did you mean config.train.steps?')])
+def test_a_mistake_is_one_line(launch, arguments, fact):
+  assert fact in launch.refuses(*arguments)
+
+
+@pytest.mark.skipif(not slurm_node.is_installed(), reason='needs root, slurm-wlm and munge')
+def test_slurm_runs_it_and_queues_it_again_when_its_time_is_up_or_it_gives_way(
+    folder, whole, tmp_path):
+  """The warning before the time limit, then a job that goes first, then to the end."""
+  workdir = tmp_path / 'run'
+  with tempfile.TemporaryDirectory() as name, slurm_node.slurm_node(Path(name)) as environment:
+    def slurm(*command):
+      done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True,
+                            timeout=60, check=False)
+      assert done.returncode == 0, (command, done.stderr)
+      return done.stdout
+
+    def state():
+      return slurm('squeue', '--noheader', '--format=%T', '--states=all', f'--jobs={job}').strip()
+
+    def wait_for(wanted):
+      deadline = time.monotonic() + 240
+      while not wanted():
+        assert time.monotonic() < deadline, (state(), output.read_text())
+        time.sleep(0.1)
+
+    def step():
+      return max((int(path.name) for path in workdir.glob('*/*') if path.name.isdecimal()),
+                 default=0)
+
+    told = slurm(sys.executable, str(ROOT / 'launch' / 'slurm.py'), '--tasks-per-node=2',
+                 '--sbatch=--output=out', '--', *flags(folder, workdir, fsdp=2, data=1))
+    assert told == ''
+    job, output = 1, tmp_path / 'out'
+    for stop in (['scancel', '--signal=USR1', str(job)],
+                 ['sbatch', '--partition=high', '--ntasks=8', '--output=/dev/null',
+                  '--wrap=sleep 1']):
+      before = step()
+      wait_for(lambda before=before: step() > before)
+      slurm(*stop)
+      wait_for(lambda: state() == 'PENDING')
+      slurm('scontrol', 'update', f'jobid={job}', 'StartTime=now')  # Slurm waits two minutes.
+    wait_for(lambda: state() in ('COMPLETED', 'FAILED', 'CANCELLED'))
+    said = output.read_text()
+    assert state() == 'COMPLETED' and 'Traceback' not in said, said
+    for name in ('SIGUSR1', 'SIGTERM'):
+      assert f'stopped by {name} after step' in said, said
+    assert 'Restarts=2' in slurm('scontrol', 'show', 'job', str(job))
+  assert_same_run(workdir, whole)
+
+
+def test_a_process_that_is_told_of_no_others_says_so(train, folder, tmp_path):
+  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
+                          '--distributed')
+  assert '--distributed needs to be told which processes there are' in message
+  assert 'launch/local.py' in message and not (tmp_path / 'run').exists()
