@@ -1,0 +1,160 @@
+r"""Starts one training run on a slice of Google's TPUs, by gcloud or, in a GKE cluster, by xpk.
+
+  python launch/tpu.py --name=NAME --accelerator=v5litepod-16 --zone=us-west4-a [--spot] \
+      --setup='mount DISK /mnt/disk' -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big
+  python launch/tpu.py --name=NAME --accelerator=v5litepod-16 --zone=us-west4-a --cluster=CLUSTER \
+      -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big
+
+What stands after `--` goes to train.py on every host; the config is checked here first. Without
+--cluster, a slice of that name is asked for unless there is one, the commit that is checked out
+is copied to its hosts and installed, and training runs until it ends; the same command goes on
+with it, also after the slice was taken away. With --cluster, xpk hands the folder as it is to
+the cluster, which starts it again by itself. The run's directory, and the data, must lie on a disk
+that every host has mounted, such as Filestore; --setup is a command that each runs before, or the
+cluster's storage is attached by xpk. --dry_run prints the commands, and runs none of them.
+"""
+
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags, logging
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from launch.training import ROOT, checked
+from transformer import command_line
+from transformer.errors import Preempted, UserError
+from transformer.training.preemption import EXIT_STATUS
+
+_NAME = flags.DEFINE_string('name', None, 'The name of the slice, or of the workload.')
+_ACCELERATOR = flags.DEFINE_string('accelerator', None, 'The type and size, such as v5litepod-16.')
+_ZONE = flags.DEFINE_string('zone', None, 'Where it is.')
+_PROJECT = flags.DEFINE_string('project', None, 'Whose it is; default: what gcloud is set to.')
+_SPOT = flags.DEFINE_bool('spot', False, 'Take a slice that may be taken away at any time.')
+_SETUP = flags.DEFINE_string('setup', None, 'A shell command that each host runs before.')
+_CLUSTER = flags.DEFINE_string('cluster', None, 'The GKE cluster, made by xpk.')
+_RESTARTS = flags.DEFINE_integer('restarts', 50, 'How often a cluster starts it again.')
+_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and run none of them.')
+
+# The system that Google has for each kind of TPU; the last is for all older ones.
+_SYSTEMS = (('v6e', 'v2-alpha-tpuv6e'), ('v5litepod', 'v2-alpha-tpuv5-lite'),
+            ('v5p', 'v2-alpha-tpuv5'), ('v', 'tpu-ubuntu2204-base'))
+_INSTALL = '{pip} install -r requirements.txt "jax[tpu]"'
+# Google's image has an older Python than this project needs.
+_PREPARE = ('rm -rf transformer-jax && git clone --quiet code.bundle transformer-jax && '
+            'cd transformer-jax && python3 -m pip install --quiet --user uv && '
+            'python3 -m uv venv --python=3.12 && ' + _INSTALL.format(pip='python3 -m uv pip'))
+_GONE = ('SUSPENDING', 'SUSPENDED', 'FAILED')
+_LOOK_SECONDS = 20
+
+
+def main(arguments: Sequence[str]):
+  """Wires flags to commands."""
+  for flag in (_NAME, _ACCELERATOR, _ZONE):
+    if not flag.value:
+      raise UserError(f'--{flag.name} is needed')
+  if _RESTARTS.value < 0:
+    raise UserError(f'--restarts must be at least 0; got {_RESTARTS.value}')
+  system = next((system for start, system in _SYSTEMS if _ACCELERATOR.value.startswith(start)),
+                None)
+  if system is None or '-' not in _ACCELERATOR.value:
+    raise UserError(f'--accelerator must be a kind of TPU and a size, such as v5litepod-16 or '
+                    f'v5p-128; got {_ACCELERATOR.value!r}')
+  with tempfile.TemporaryDirectory() as folder:  # The run's directory is not on this machine.
+    train = shlex.join(checked(arguments[1:], f'--workdir={folder}/run'))
+    if _CLUSTER.value:
+      _run(workload(train))
+    else:
+      _train_on_slice(system, Path(folder) / 'code.bundle', train)
+
+
+def workload(train: str) -> list[str]:
+  """The command that hands training to a cluster."""
+  steps = (_INSTALL.format(pip='pip'), _SETUP.value, f'python train.py {train}')
+  return ['xpk', 'workload', 'create', f'--cluster={_CLUSTER.value}', f'--workload={_NAME.value}',
+          f'--tpu-type={_ACCELERATOR.value}', '--num-slices=1', *_place(),
+          f'--max-restarts={_RESTARTS.value}', '--base-docker-image=python:3.12',
+          f'--script-dir={ROOT}', '--command=' + ' && '.join(step for step in steps if step)]
+
+
+def _train_on_slice(system: str, bundle: Path, train: str):
+  """Brings up a slice, unless it is up, and trains on it."""
+  if _DRY_RUN.value or _state() is None:
+    _run(_resource('create', f'--node-id={_NAME.value}',
+                   f'--accelerator-type={_ACCELERATOR.value}', f'--runtime-version={system}',
+                   *(['--spot'] if _SPOT.value else [])))
+  while not _DRY_RUN.value and (state := _state()) != 'ACTIVE':
+    if state in _GONE:
+      raise UserError(f'the slice {_NAME.value} is {state}; delete it, and start this again: '
+                      f'{shlex.join(_deletion())}')
+    logging.info('the slice is %s; looking again every %d seconds', state, _LOOK_SECONDS)
+    time.sleep(_LOOK_SECONDS)
+  _run(['git', '-C', str(ROOT), 'bundle', 'create', '--quiet', str(bundle), 'HEAD'])
+  _run(_machine('scp', str(bundle), f'{_NAME.value}:code.bundle'))
+  _run(_machine('ssh', _NAME.value, f'--command={_PREPARE}'))
+  steps = ('cd transformer-jax', _SETUP.value, f'.venv/bin/python train.py {train}')
+  status = _run(_machine('ssh', _NAME.value,
+                         '--command=' + ' && '.join(step for step in steps if step)),
+                allowed=(0, EXIT_STATUS))
+  if status:
+    raise Preempted('what runs on the slice was stopped; the same command goes on from there')
+  print(f'# The slice goes on costing until: {shlex.join(_deletion())}')
+
+
+def _place() -> list[str]:
+  return [f'--zone={_ZONE.value}', *([f'--project={_PROJECT.value}'] if _PROJECT.value else [])]
+
+
+def _resource(action: str, *arguments: str) -> list[str]:
+  return ['gcloud', 'compute', 'tpus', 'queued-resources', action, _NAME.value, *_place(),
+          *arguments]
+
+
+def _deletion() -> list[str]:
+  return _resource('delete', '--force')
+
+
+def _machine(action: str, *arguments: str) -> list[str]:
+  return ['gcloud', 'compute', 'tpus', 'tpu-vm', action, *arguments, '--worker=all', *_place()]
+
+
+def _state() -> str | None:
+  """What becomes of the slice, in Google's words; None if there is none of that name."""
+  try:
+    done = subprocess.run(_resource('describe', '--format=value(state.state)'), check=False,
+                          capture_output=True, text=True)
+  except FileNotFoundError as error:
+    raise _missing('gcloud') from error
+  if done.returncode and 'NOT_FOUND' not in done.stderr:
+    raise UserError(f'gcloud does not tell of the slice: {" ".join(done.stderr.split())}')
+  return None if done.returncode else done.stdout.strip()
+
+
+def _run(command: list[str], allowed: Sequence[int] = (0,)) -> int:
+  """Prints a command and, unless that is all that is wanted, runs it."""
+  print(shlex.join(command), flush=True)
+  if _DRY_RUN.value:
+    return 0
+  try:
+    status = subprocess.run(command, check=False).returncode
+  except FileNotFoundError as error:
+    raise _missing(command[0]) from error
+  if status not in allowed:
+    raise UserError(f'{shlex.join(command[:5])} … ended with status {status}; what went wrong '
+                    f'stands above; the same command goes on from there')
+  return status
+
+
+def _missing(program: str) -> UserError:
+  where = {'gcloud': 'https://cloud.google.com/sdk', 'xpk': 'pip install xpk'}
+  return UserError(f'the command {program} is not here; install it ({where.get(program)}), or see '
+                   f'the commands with --dry_run')
+
+
+if __name__ == '__main__':
+  command_line.run(main, takes_arguments=True)

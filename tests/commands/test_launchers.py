@@ -1,0 +1,189 @@
+"""What launch/slurm.py and launch/tpu.py hand to others, which stand-ins write down here."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import sbatch
+
+ROOT = Path(__file__).parents[2]
+# Writes down how it is called, and answers as a file next to it says: what each call whose
+# arguments hold a word is to print and to end with.
+STAND_IN = f"""#!{sys.executable}
+import json, pathlib, sys
+here = pathlib.Path(__file__).parent
+with open(here / 'calls', 'a') as calls:
+  calls.write(json.dumps([pathlib.Path(__file__).name, *sys.argv[1:]]) + '\\n')
+for answer in json.loads((here / 'answers').read_text()):
+  if answer['to'] in sys.argv and answer['times'] > 0:
+    answers = json.loads((here / 'answers').read_text())
+    next(each for each in answers if each['to'] in sys.argv and each['times'] > 0)['times'] -= 1
+    (here / 'answers').write_text(json.dumps(answers))
+    print(answer.get('out', ''))
+    print(answer.get('err', ''), file=sys.stderr)
+    sys.exit(answer.get('status', 0))
+"""
+TRAIN = ['--config=configs/quickstart.py', '--workdir=/mnt/disk/a run', '--config.train.steps=700']
+SLICE = ['--name=mine', '--accelerator=v5litepod-16', '--zone=us-west4-a']
+
+
+@pytest.fixture
+def launch(tmp_path):
+  """(script, arguments, answers=) -> status, output, error, and how others were called."""
+  def run(script, *arguments, answers=(), programs=('sbatch', 'gcloud', 'xpk')):
+    for name in programs:
+      (tmp_path / name).write_text(STAND_IN)
+      (tmp_path / name).chmod(0o755)
+    (tmp_path / 'answers').write_text(json.dumps([{'times': 1, **each} for each in answers]))
+    done = subprocess.run(
+        [sys.executable, f'launch/{script}.py', *arguments], cwd=ROOT, capture_output=True,
+        text=True, check=False, env={**os.environ, 'PATH': f'{tmp_path}:/usr/bin:/bin'
+                                     if programs else str(tmp_path)})
+    calls = tmp_path / 'calls'
+    lines = calls.read_text().splitlines() if calls.exists() else []
+    return done.returncode, done.stdout, done.stderr, [json.loads(line) for line in lines]
+
+  return run
+
+
+def test_a_dry_run_prints_the_job_and_submits_nothing(launch, tmp_path):
+  train = ['--config=configs/quickstart.py', f'--workdir={tmp_path}/a run']
+  status, out, err, calls = launch('slurm', '--nodes=2', '--tasks-per-node=8', '--dry_run',
+                                   '--sbatch=--gres=gpu:8 --comment="of mine"', '--', *train)
+  assert status == 0 and not calls, err
+  first, shell, *rest, last = out.splitlines()
+  assert {'--nodes=2', '--ntasks-per-node=8', '--gres=gpu:8', '--comment=of mine', '--requeue',
+          '--signal=USR1@120', '--open-mode=append'} <= set(shlex.split(first))
+  assert first.endswith(" <<'END'") and (shell, last) == ('#!/bin/bash', 'END')
+  srun = next(shlex.split(line) for line in rest if line.startswith('srun'))
+  assert srun == ['srun', '--kill-on-bad-exit=1', sys.executable, str(ROOT / 'train.py'),
+                  '--distributed', *train]
+
+
+@pytest.mark.parametrize('status', [0, 1, 75])
+def test_a_job_asks_to_be_run_again_where_what_it_runs_was_stopped(tmp_path, status):
+  for name, line in (('srun', f'echo "$@"; exit {status}'), ('scontrol', 'echo scontrol "$@"')):
+    (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
+    (tmp_path / name).chmod(0o755)
+  done = subprocess.run(['bash'], input=sbatch.script('srun a b'), text=True, check=False,
+                        stdout=subprocess.PIPE, env={'PATH': f'{tmp_path}:{os.environ["PATH"]}',
+                                                     'SLURM_JOB_ID': '7'})
+  lines = done.stdout.splitlines()
+  assert lines == ['a b'] + ['scontrol requeue 7'] * (status == 75)
+  assert done.returncode == (0 if status == 75 else status)
+
+
+def test_slurm_is_handed_what_the_dry_run_prints(launch, tmp_path):
+  told = ['--tasks_per_node=2', '--', TRAIN[0], f'--workdir={tmp_path}/run']
+  _, out, _, _ = launch('slurm', '--dry_run', *told)
+  status, _, err, calls = launch('slurm', *told, answers=[{'to': '--nodes=1', 'out': 'job 7'}])
+  assert status == 0 and 'job 7' in err, err
+  assert calls == [shlex.split(out.splitlines()[0])[:-1]]
+
+
+@pytest.mark.parametrize(('arguments', 'programs', 'fact'), [
+    (['--nodes=0'], (), '--nodes must be at least 1; got 0'),
+    (['--tasks-per-node=0'], (), '--tasks-per-node must be at least 1; got 0'),
+    (['--sbatch=--comment="open'], (), '--sbatch=--comment="open cannot be taken apart into words'),
+    ([], (), 'the command sbatch is not here; start this where Slurm is'),
+    ([], ('sbatch',), 'sbatch refused the job: no such partition')])
+def test_what_slurm_cannot_take_is_one_line(launch, one_error, tmp_path, arguments, programs, fact):
+  status, out, err, _ = launch(
+      'slurm', *arguments, '--', TRAIN[0], f'--workdir={tmp_path}/run', programs=programs,
+      answers=[{'to': '--nodes=1', 'err': 'no such\npartition', 'status': 1}])
+  assert status == 1 and out == '' and fact in one_error(err)
+
+
+@pytest.mark.parametrize('script', ['slurm', 'tpu'])
+def test_a_mistake_in_what_is_to_be_run_is_told_before_anything_is_asked_for(
+    launch, one_error, script):
+  place = SLICE if script == 'tpu' else []
+  status, out, err, calls = launch(script, *place, '--', *TRAIN, '--config.train.step=3')
+  assert status == 1 and out == '' and not calls
+  assert 'did you mean config.train.steps?' in one_error(err)
+  status, _, err, calls = launch(script, *place)
+  assert status == 1 and not calls
+  assert 'what train.py is to be given must stand after --' in one_error(err)
+
+
+def commands(out):
+  return [shlex.split(line) for line in out.splitlines()]
+
+
+def test_a_slice_is_asked_for_prepared_trained_on_and_its_cost_told(launch):
+  told = [*SLICE, '--project=ours', '--spot', '--setup=mount it', '--', *TRAIN]
+  status, out, err, calls = launch('tpu', '--dry_run', *told)
+  assert status == 0 and not calls, err
+  create, bundle, copy, prepare, train, cost = commands(out)
+  place = ['--zone=us-west4-a', '--project=ours']
+  resources, machine = (['gcloud', 'compute', 'tpus', each]
+                        for each in ('queued-resources', 'tpu-vm'))
+  assert create == [*resources, 'create', 'mine', *place, '--node-id=mine',
+                    '--accelerator-type=v5litepod-16', '--runtime-version=v2-alpha-tpuv5-lite',
+                    '--spot']
+  assert bundle[3:6] == ['bundle', 'create', '--quiet'] and bundle[-1] == 'HEAD'
+  assert copy == [*machine, 'scp', bundle[-2], 'mine:code.bundle', '--worker=all', *place]
+  assert prepare[:6] == train[:6] == [*machine, 'ssh', 'mine']
+  assert prepare[-3:] == train[-3:] == ['--worker=all', *place]
+  steps = train[6].removeprefix('--command=').split(' && ')
+  assert steps[:2] == ['cd transformer-jax', 'mount it']
+  assert shlex.split(steps[2]) == ['.venv/bin/python', 'train.py', '--distributed', *TRAIN]
+  assert cost[-len(place) - 3:] == ['delete', 'mine', *place, '--force']
+
+  status, out, err, calls = launch('tpu', *told, answers=[
+      {'to': 'describe', 'err': 'NOT_FOUND: none', 'status': 1},
+      {'to': 'describe', 'out': 'ACTIVE'}])
+  assert status == 0, err
+  asked = [call[call.index('tpus') + 2] for call in calls]
+  assert asked == ['describe', 'create', 'describe', 'scp', 'ssh', 'ssh']
+  assert calls[1] == create and calls[-1] == train
+
+
+def test_a_slice_that_is_there_is_trained_on_and_a_run_that_was_stopped_is_not_an_error(launch):
+  status, _, err, calls = launch('tpu', *SLICE, '--', *TRAIN, answers=[
+      {'to': 'describe', 'out': 'ACTIVE', 'times': 2}, {'to': 'ssh'}, {'to': 'ssh', 'status': 75}])
+  assert status == 75 and 'goes on from there' in err, err
+  assert not any('create' in call for call in calls)
+
+
+@pytest.mark.parametrize(('answers', 'facts'), [
+    ([{'to': 'describe', 'out': 'SUSPENDED', 'times': 2}],
+     ['the slice mine is SUSPENDED; delete it', 'queued-resources delete mine']),
+    ([{'to': 'describe', 'err': 'no permission\nat all', 'status': 1}],
+     ['gcloud does not tell of the slice: no permission at all']),
+    ([{'to': 'describe', 'out': 'ACTIVE', 'times': 2}, {'to': 'scp', 'status': 3}],
+     ['gcloud compute tpus tpu-vm scp … ended with status 3'])])
+def test_a_slice_that_fails_is_one_line(launch, one_error, answers, facts):
+  status, _, err, _ = launch('tpu', *SLICE, '--', *TRAIN, answers=answers)
+  message = one_error('\n'.join(line for line in err.splitlines() if line))
+  assert status == 1 and all(fact in message for fact in facts)
+
+
+def test_a_cluster_is_handed_the_folder(launch):
+  status, out, err, calls = launch('tpu', *SLICE, '--cluster=big', '--restarts=3', '--', *TRAIN)
+  assert status == 0, err
+  call, = calls
+  assert commands(out) == [call]
+  assert call[:3] == ['xpk', 'workload', 'create'] and {
+      '--cluster=big', '--workload=mine', '--tpu-type=v5litepod-16', '--zone=us-west4-a',
+      '--max-restarts=3', f'--script-dir={ROOT}'} <= set(call)
+  train = call[-1].removeprefix('--command=').split(' && ')[-1]
+  assert shlex.split(train) == ['python', 'train.py', '--distributed', *TRAIN]
+
+
+@pytest.mark.parametrize(('arguments', 'fact'), [
+    (SLICE[1:], '--name is needed'), (SLICE[:1] + SLICE[2:], '--accelerator is needed'),
+    (SLICE[:2], '--zone is needed'),
+    ([*SLICE, '--accelerator=v5lite16'], "such as v5litepod-16 or v5p-128; got 'v5lite16'"),
+    ([*SLICE, '--accelerator=a100-8'], "such as v5litepod-16 or v5p-128; got 'a100-8'"),
+    ([*SLICE, '--restarts=-1'], '--restarts must be at least 0; got -1'),
+    (SLICE, 'the command gcloud is not here'),
+    ([*SLICE, '--cluster=big'], 'the command xpk is not here')])
+def test_what_tpus_cannot_take_is_one_line(launch, one_error, arguments, fact):
+  status, _, err, _ = launch('tpu', *arguments, '--', *TRAIN, programs=())
+  assert status == 1 and fact in one_error(err)
