@@ -96,9 +96,11 @@ def _train(config: Config, workdir: Path, profile, signals, mesh):
     return f'search, {greedy.batch_size} sentences of {length} tokens', program
 
   programs = None
-  if not _is_done(workdir, config):
+  done, begun = _is_done(workdir, config), (workdir / run_directory.CONFIG).exists()
+  done, begun = processes.from_first(lambda: [done, begun])
+  if not done:
     programs, tokens = preflight(config, model, encoded.batches.shape, compile_search,
-                                 begun=(workdir / run_directory.CONFIG).exists())
+                                 begun)
     if tokens != config.train.tokens_per_batch:
       config = dataclasses.replace(config, train=dataclasses.replace(config.train,
                                                                      tokens_per_batch=tokens))
@@ -163,7 +165,7 @@ def _vocabulary(workdir: Path, config: Config, corpora,
   """The run's own vocabulary, or that of the run to start from, or a new one."""
   path = workdir / run_directory.VOCABULARY
   # Before the run has begun nothing tells whether it is whole, and it is soon made again.
-  if run_directory.has_begun(workdir) and path.exists():
+  if processes.from_first(lambda: run_directory.has_begun(workdir) and path.exists()):
     return Vocabulary.load(path, run_directory.read_fingerprints(workdir)['vocabulary'])
   if origin is None:
     pairs = sum(map(len, corpora.train.values()))

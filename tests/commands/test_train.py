@@ -147,7 +147,7 @@ def test_validation_while_training_is_greedy_however_the_run_decodes(
   class Enough(Exception):
     """What is to be looked at has been handed over."""
 
-  def translator(model, vocabulary, config, max_length):
+  def translator(model, vocabulary, config, max_length, **_):
     raise Enough(config.beam_size, config.sample)
 
   monkeypatch.setattr(training_run, 'Translator', translator)

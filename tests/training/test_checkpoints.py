@@ -391,6 +391,7 @@ def test_a_pickle_in_a_checkpoint_is_not_loaded(written, tmp_path):
         chex.assert_trees_all_equal(state, state_of(3))
     assert not mark.exists(), name
   gc.collect()
+  gc.collect()
 
 
 def test_parameters_alone_are_read_of_a_whole_checkpoint(directory):

@@ -21,6 +21,8 @@ from transformer.training.mesh import batch_sharding, make_mesh
       'CUDA_VISIBLE_DEVICES': '0,1,2'}, [0, 1, 2]),
     ({'SLURM_LOCALID': '7', 'SLURM_STEP_TASKS_PER_NODE': '8', 'CUDA_VISIBLE_DEVICES':
       '0,1,2,3,4,5,6,7'}, [7]),
+    # launch/local.py in a job has shown a process its own.
+    ({'SLURM_LOCALID': '0', 'JAX_NUM_PROCESSES': '2', 'CUDA_VISIBLE_DEVICES': '2,3'}, [0, 1]),
     # Slurm has bound a task to its own, and shows it no others.
     ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2', 'SLURM_GPUS_ON_NODE': '4',
       'CUDA_VISIBLE_DEVICES': '0,1'}, [0, 1]),

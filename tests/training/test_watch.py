@@ -48,8 +48,8 @@ def poisonous(monkeypatch):
   """Makes the loss of a poisoned batch, and so its gradient, no number."""
   true_loss = step_module.batch_loss
 
-  def loss(model, params, batch, *arguments):
-    totals = true_loss(model, params, batch, *arguments)
+  def loss(model, params, batch, *arguments, **more):
+    totals = true_loss(model, params, batch, *arguments, **more)
     bad = jnp.any(batch.source_tokens == UNK_ID)
     return {**totals, 'loss': totals['loss'] * jnp.where(bad, jnp.nan, 1.0)}
 

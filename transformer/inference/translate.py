@@ -85,9 +85,10 @@ class Translator:
   """A model, a vocabulary and a search, compiled once for each length of source.
 
   Sources are padded to a power of two, and batches to `decode.batch_size`
-  sentences, so that every shape that a sentence meets depends on it and on the
-  config alone. What is sampled depends on the sentence's number among those given,
-  too, so that a line that is repeated gets translations of its own.
+  sentences, so that every shape that a sentence meets depends on it, on the config
+  and on how many devices share a batch, and on nothing else. What is sampled depends on
+  the sentence's number among those given, too, so that a line that is repeated gets
+  translations of its own.
   """
 
   def __init__(self, model: Transformer, vocabulary, config: DecodeConfig, max_length: int,

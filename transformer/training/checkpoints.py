@@ -337,6 +337,15 @@ class Checkpoints:
       self._manager.wait_until_finished()
     self._sweep()
 
+  def check(self):
+    """Does not wait, but tells whether anything could not be written so far.
+
+    Raises:
+      UserError: a checkpoint cannot be written.
+    """
+    with self._writing(self._manager.latest_step()):
+      self._manager.check_for_errors()
+
   @contextlib.contextmanager
   def _writing(self, step: int | None):
     """Says in one line that a checkpoint cannot be written."""

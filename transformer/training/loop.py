@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from transformer.data.batch import Batch
-from transformer.errors import Preempted
+from transformer.errors import Preempted, UserError
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
 from transformer.training import processes
@@ -165,6 +165,11 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
         pending = (step, batch, metrics)
       evaluate, save = due(step, config.eval_every), due(step, config.checkpoint_every)
       stopping = wishes.heard(bool(signals.requested))
+      if not wishes.alone:
+        try:
+          checkpoints.check()
+        except UserError as error:
+          processes.fail(error)
       if not (evaluate or save or stopping):
         continue
       if pending:
@@ -172,8 +177,9 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
       pending = None
       improved = False
       if evaluate:
+        if stopping and not wishes.alone:  # None of several can leave it halfway; it is owed.
+          _stop(step, state, to_keep(), checkpoints, interrupted, signals)
         try:
-          # Of several processes none may leave the others in the middle of it.
           call = signals.interruptible if wishes.alone else _call
           values = call(_evaluate, programs.eval_step, score, state.best_params,
                         [processes.place(each, by_rows) for each in valid_batches])

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,12 +12,12 @@ import numpy as np
 from absl import logging
 from jax.experimental import multihost_utils
 
-from transformer.errors import UserError
+from transformer.errors import Preempted, UserError
 
-# What launch/local.py tells a process; JAX reads the first itself.
-COORDINATOR, COUNT, INDEX = 'JAX_COORDINATOR_ADDRESS', 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
+# What launch/local.py tells a process; where the first one is, JAX reads itself.
+COUNT, INDEX = 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
 _GONE_SECONDS = 20  # without a sign of life, after which a process is taken for dead
-_LEAVE_SECONDS = 10  # that the first process waits for the others at the end
+_LEAVE_SECONDS = 60  # that the first process waits for the others at the end
 
 
 def join():
@@ -61,6 +62,8 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
   visible = [each for each in environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if each]
   if not visible or 'SLURM_LOCALID' not in environ:
     return None
+  if COUNT in environ:  # launch/local.py has dealt them out.
+    return list(range(len(visible)))
   if len(visible) < int(environ.get('SLURM_GPUS_ON_NODE', len(visible))):
     return list(range(len(visible)))
   # Such as 2(x3), on each of 3 nodes.
@@ -87,7 +90,9 @@ def from_first(make: Callable[[], Any]) -> Any:
     What it gave.
 
   Raises:
-    UserError: it raised one. The other processes end quietly then, with status 1.
+    Preempted: a signal came to the first process meanwhile; in all of them.
+    SystemExit: it raised anything else in the first, which that then raises; the others
+      end quietly, with status 1.
   """
   if jax.process_count() == 1:
     return make()
@@ -95,8 +100,9 @@ def from_first(make: Callable[[], Any]) -> Any:
   if is_first():
     try:
       told = json.dumps({'value': make()}).encode()
-    except UserError as error:
-      failed, told = error, json.dumps({'failed': True}).encode()
+    except BaseException as error:  # The others wait, whatever it was.
+      failed = error
+      told = json.dumps({'failed': str(error) if isinstance(error, Preempted) else None}).encode()
   size = int(multihost_utils.broadcast_one_to_all(np.int32(len(told))))
   content = np.zeros(size, np.uint8)
   content[:len(told)] = np.frombuffer(told, np.uint8)
@@ -104,8 +110,14 @@ def from_first(make: Callable[[], Any]) -> Any:
   if failed:
     raise failed
   if 'failed' in answer:
-    raise SystemExit(1)
+    raise SystemExit(1) if answer['failed'] is None else Preempted(answer['failed'])
   return answer['value']
+
+
+def fail(error: Exception):
+  """Ends this process over what it alone has met, since the others would keep it from leaving."""
+  print(f'error: {error}', file=sys.stderr, flush=True)
+  os._exit(1)  # They notice within `_GONE_SECONDS`, and end too.
 
 
 def least(number: int | None) -> int | None:
