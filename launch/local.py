@@ -25,6 +25,7 @@ from absl import flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from launch.gpus import visible_gpus
 from launch.training import ROOT, checked
 from transformer import child_process, command_line
 from transformer.errors import UserError
@@ -44,18 +45,8 @@ def main(arguments: Sequence[str]):
   for flag in (_PROCESSES, _DEVICES):
     if flag.value < 1:
       raise UserError(f'--{flag.name} must be at least 1; got {flag.value}')
-  variables = environments(_PROCESSES.value, _DEVICES.value, gpus(os.environ))
+  variables = environments(_PROCESSES.value, _DEVICES.value, visible_gpus(os.environ))
   run([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])], variables)
-
-
-def gpus(environ: Mapping[str, str]) -> list[str]:
-  """The NVIDIA GPUs that a process with these variables would see, as CUDA names them."""
-  if environ.get('JAX_PLATFORMS') == 'cpu':
-    return []
-  visible = environ.get('CUDA_VISIBLE_DEVICES')
-  if visible is not None:
-    return [each for each in visible.split(',') if each]
-  return sorted(path.name.removeprefix('nvidia') for path in Path('/dev').glob('nvidia[0-9]*'))
 
 
 def environments(processes: int, devices: int, found: Sequence[str]) -> list[dict[str, str]]:
@@ -100,8 +91,9 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
     try:
       for each, file in zip(variables, said, strict=True):
         # Gloo greets on standard output, where train.py says nothing.
-        children.append(child_process.start(command, stdout=subprocess.DEVNULL, stderr=file,
-                                            env={**os.environ, **each}))
+        children.append(child_process.start(
+            child_process.leashed(command), stdout=subprocess.DEVNULL, stderr=file,
+            env={**os.environ, **each}))
         if asked:
           children[-1].terminate()
       first = _first_to_fail(children)
@@ -116,7 +108,8 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
       said[first].seek(0)
       lines = said[first].read().decode(errors='replace').splitlines()[-_LINES:]
       lines = [line for line in lines if not _LOG.match(line)]
-  if asked or status == EXIT_STATUS:
+  # What a signal had come to may be aborted by those that it has not.
+  if status == EXIT_STATUS or (asked and status != 1):
     raise child_process.preempted(asked)
   if status == 1 and not lines:
     raise SystemExit(1)

@@ -1,12 +1,30 @@
 """Commands that run as children of another, and are asked to stop when that is."""
 
 import contextlib
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 
 from transformer.errors import Preempted
 from transformer.training.preemption import EXIT_STATUS, SIGNALS
+
+# Linux sends a process the signal 15, SIGTERM, when its parent is gone, once it has asked for
+# that; Python has no word for it. What comes in its place, by exec, keeps it.
+_LEASH = """
+import ctypes, os, sys
+if sys.platform == 'linux':
+  ctypes.CDLL(None).prctl(1, 15)
+if os.getppid() != int(sys.argv[1]):
+  sys.exit(75)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def leashed(command: Sequence[str]) -> list[str]:
+  """A command line for a child, which on Linux gets SIGTERM when this process is gone."""
+  return [sys.executable, '-c', _LEASH, str(os.getpid()), *command]
 
 
 def run(command: Sequence[str], **options) -> int:

@@ -2,23 +2,11 @@
 
 import os
 import signal
-import sys
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
+from launch.gpus import visible_gpus
 from transformer.training.preemption import EXIT_STATUS, SIGNALS
 
-# Linux sends a process the signal 15, SIGTERM, when its parent is gone, once it has asked for
-# that; Python has no word for it. What comes in its place, by exec, keeps it.
-_LEASH = """
-import ctypes, os, sys
-if sys.platform == 'linux':
-  ctypes.CDLL(None).prctl(1, 15)
-if os.getppid() != int(sys.argv[1]):
-  sys.exit(75)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
-_GPUS = Path('/proc/driver/nvidia/gpus')
 _MEMORY = 0.9  # of a GPU, for all that share it
 
 
@@ -37,11 +25,6 @@ class Stop:
     self.requested = signal.Signals(number).name
 
 
-def leashed(command: Sequence[str]) -> list[str]:
-  """A command line for a child, which on Linux gets SIGTERM when this process is gone."""
-  return [sys.executable, '-c', _LEASH, str(os.getpid()), *command]
-
-
 def share(worker: int, workers: int, cores: Collection[int],
           environment: Mapping[str, str]) -> tuple[set[int], dict[str, str]]:
   """What of a machine is for one of several workers.
@@ -57,7 +40,7 @@ def share(worker: int, workers: int, cores: Collection[int],
     its part of the memory of one.
   """
   changes = {}
-  gpus = _gpus(environment)
+  gpus = visible_gpus(environment)
   if gpus:
     changes['CUDA_VISIBLE_DEVICES'] = ','.join(_part(worker, workers, gpus))
     sharers = -(-workers // len(gpus))
@@ -72,9 +55,3 @@ def _part(worker: int, workers: int, things: Sequence) -> Sequence:
     return [things[worker % len(things)]]
   return things[worker * len(things) // workers:(worker + 1) * len(things) // workers]
 
-
-def _gpus(environment: Mapping[str, str]) -> list[str]:
-  """The NVIDIA GPUs that a process may use, as CUDA_VISIBLE_DEVICES names them."""
-  if 'CUDA_VISIBLE_DEVICES' in environment:
-    return [each for each in environment['CUDA_VISIBLE_DEVICES'].split(',') if each]
-  return [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []

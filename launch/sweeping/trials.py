@@ -13,10 +13,12 @@ import optuna
 from absl import logging
 from optuna.trial import TrialState
 
-from launch.sweeping import processes, space
+from launch.sweeping import space
 from launch.sweeping.config_file import changed, config_file
 from launch.sweeping.journal import TRIALS, Sweep
+from launch.sweeping.processes import Stop
 from transformer import files
+from transformer.child_process import leashed
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.training.lock import RunLock
@@ -35,7 +37,7 @@ class _Followed(NamedTuple):
   pruned: int | None
 
 
-def run_trial(sweep: Sweep, trial: optuna.trial.Trial, stop: processes.Stop):
+def run_trial(sweep: Sweep, trial: optuna.trial.Trial, stop: Stop):
   """Trains a trial to its end, and notes what came of it; or puts it back when asked to stop.
 
   The trial's value is the best of its evaluations. What it is like, and how it went, are
@@ -97,7 +99,7 @@ def _config(sweep: Sweep, trial: optuna.trial.Trial) -> Config:
   return changed(sweep.config, settings)
 
 
-def _is_free(run: Path, stop: processes.Stop) -> bool:
+def _is_free(run: Path, stop: Stop) -> bool:
   """Waits for a process that still trains there, as one may whose worker was killed."""
   told = False
   while not stop.requested:
@@ -113,7 +115,7 @@ def _is_free(run: Path, stop: processes.Stop) -> bool:
 
 
 def _follow(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
-            stop: processes.Stop) -> _Followed:
+            stop: Stop) -> _Followed:
   """Trains in one process until it ends, on its own or because it is asked to.
 
   Every evaluation before the last step is put to the pruner, in order and once a process,
@@ -128,7 +130,7 @@ def _follow(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
   with run.with_name(f'{run.name}.log').open('ab') as log:
     # In a session of its own, lest a signal that Slurm sends to this process and to its group
     # reach it twice, and the second time ends it at once.
-    process = subprocess.Popen(processes.leashed(command), stdin=subprocess.DEVNULL, stdout=log,
+    process = subprocess.Popen(leashed(command), stdin=subprocess.DEVNULL, stdout=log,
                                stderr=log, start_new_session=True)
   ended = False
   try:

@@ -12,8 +12,9 @@ from pathlib import Path
 from launch import sbatch
 from launch.sweeping import results
 from launch.sweeping.journal import Sweep
-from launch.sweeping.processes import Stop, leashed, share
+from launch.sweeping.processes import Stop, share
 from launch.sweeping.trials import run_trial
+from transformer.child_process import leashed
 from transformer.errors import Preempted, UserError
 
 _POLL_SECONDS = 0.5

@@ -10,6 +10,7 @@ import time
 import optuna
 import pytest
 
+from launch.gpus import visible_gpus
 from launch.sweeping import journal, page, processes, results, space, trials
 from launch.sweeping.config_file import changed, config_file
 from transformer.config import Config
@@ -49,7 +50,7 @@ def test_every_config_comes_back_from_its_file(tmp_path):
 ])
 def test_workers_share_a_machine(workers, cores, gpus, shares):
   environment = {} if gpus is None else {'CUDA_VISIBLE_DEVICES': gpus}
-  if gpus is None and processes._gpus({}):
+  if gpus is None and visible_gpus({}):
     pytest.skip('this machine has GPUs')
   for worker, (own, gpu, memory) in enumerate(shares):
     found, changes = processes.share(worker, workers, range(cores), environment)

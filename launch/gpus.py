@@ -1,0 +1,15 @@
+"""The NVIDIA GPUs of a machine, seen without JAX, which takes seconds to start."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+_GPUS = Path('/proc/driver/nvidia/gpus')
+
+
+def visible_gpus(environment: Mapping[str, str]) -> list[str]:
+  """Those that a process with this environment may use, as CUDA_VISIBLE_DEVICES names them."""
+  if environment.get('JAX_PLATFORMS') == 'cpu':
+    return []
+  if 'CUDA_VISIBLE_DEVICES' in environment:
+    return [each for each in environment['CUDA_VISIBLE_DEVICES'].split(',') if each]
+  return [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
