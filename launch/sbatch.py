@@ -8,13 +8,17 @@ from transformer.errors import UserError
 from transformer.training.preemption import EXIT_STATUS
 
 WARNING_SECONDS = 120  # before the time limit; Slurm may be a minute early
-# Slurm sends its warning to the job's steps. When it ends a job, it tells the shell as well, which
-# has to outlive the step to queue the job again; a trap for a function runs once the step is over.
+# The warning comes to the job's steps. A job that has to give way gets SIGTERM, its steps and this
+# shell, which has to outlive them. Who cancels a job wants no more of it, and it is not RUNNING.
 _SCRIPT = """#!/bin/bash
-trap : TERM
+asked=
+trap asked=yes TERM
 {command}
 status=$?
-[ $status -ne {stopped} ] || exec scontrol requeue "$SLURM_JOB_ID"
+if [ $status -eq {stopped} ] || [ "$asked" -a $status -gt 128 ]; then
+  state=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)
+  [ "$state" != RUNNING ] || exec scontrol requeue "$SLURM_JOB_ID"
+fi
 exit $status
 """
 

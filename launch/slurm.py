@@ -28,6 +28,9 @@ _NODES = flags.DEFINE_integer('nodes', 1, 'How many nodes.')
 _TASKS = flags.DEFINE_integer('tasks-per-node', 1, 'How many processes on each.')
 _SBATCH = flags.DEFINE_string('sbatch', '', 'What else sbatch is to be told, as one text.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print what would be submitted.')
+# srun does not take it from sbatch by itself.
+_CPUS = '${SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}'
+_GRACE_SECONDS = sbatch.WARNING_SECONDS - 20
 flags.DEFINE_alias('tasks_per_node', 'tasks-per-node')
 
 
@@ -37,8 +40,9 @@ def main(arguments: Sequence[str]):
     if flag.value < 1:
       raise UserError(f'--{flag.name} must be at least 1; got {flag.value}')
   train = [sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])]
-  # One task that fails, or is killed, ends the others.
-  script = sbatch.script(f'srun --kill-on-bad-exit=1 {shlex.join(train)}')
+  if not any('config.train.grace_seconds' in each for each in train):
+    train.append(f'--config.train.grace_seconds={_GRACE_SECONDS}')
+  script = sbatch.script(f'srun {_CPUS} {shlex.join(train)}')
   submission = sbatch.submission('train', _SBATCH.value, f'--nodes={_NODES.value}',
                                  f'--ntasks-per-node={_TASKS.value}')
   if _DRY_RUN.value:

@@ -46,10 +46,13 @@ _SYSTEMS = (('v6e', 'v2-alpha-tpuv6e'), ('v5litepod', 'v2-alpha-tpuv5-lite'),
             ('v5p', 'v2-alpha-tpuv5'), ('v', 'tpu-ubuntu2204-base'))
 _INSTALL = '{pip} install -r requirements.txt "jax[tpu]"'
 # Google's image has an older Python than this project needs.
-_PREPARE = ('rm -rf transformer-jax && git clone --quiet code.bundle transformer-jax && '
+_BUSY = ('if pgrep -f "[t]rain.py --distributed" > /dev/null; then echo "error: training goes on '
+         'here already" >&2; exit 1; fi')
+_PREPARE = (_BUSY + ' && rm -rf transformer-jax && '
+            'git clone --quiet code.bundle transformer-jax && '
             'cd transformer-jax && python3 -m pip install --quiet --user uv && '
             'python3 -m uv venv --python=3.12 && ' + _INSTALL.format(pip='python3 -m uv pip'))
-_GONE = ('SUSPENDING', 'SUSPENDED', 'FAILED')
+_COMING = ('CREATING', 'ACCEPTED', 'WAITING_FOR_RESOURCES', 'PROVISIONING', 'ACTIVE')
 _LOOK_SECONDS = 20
 
 
@@ -65,6 +68,8 @@ def main(arguments: Sequence[str]):
   if system is None or '-' not in _ACCELERATOR.value:
     raise UserError(f'--accelerator must be a kind of TPU and a size, such as v5litepod-16 or '
                     f'v5p-128; got {_ACCELERATOR.value!r}')
+  if arguments[1:] and not any(each.startswith('--workdir=') for each in arguments):
+    raise UserError('--workdir=DIR is needed after --, on a disk that every host has mounted')
   with tempfile.TemporaryDirectory() as folder:  # The run's directory is not on this machine.
     train = shlex.join(checked(arguments[1:], f'--workdir={folder}/run'))
     if _CLUSTER.value:
@@ -75,10 +80,11 @@ def main(arguments: Sequence[str]):
 
 def workload(train: str) -> list[str]:
   """The command that hands training to a cluster."""
-  steps = (_INSTALL.format(pip='pip'), _SETUP.value, f'python train.py {train}')
+  steps = (_INSTALL.format(pip='pip'), _SETUP.value, f'exec python train.py {train}')
   return ['xpk', 'workload', 'create', f'--cluster={_CLUSTER.value}', f'--workload={_NAME.value}',
           f'--tpu-type={_ACCELERATOR.value}', '--num-slices=1', *_place(),
-          f'--max-restarts={_RESTARTS.value}', '--base-docker-image=python:3.12',
+          f'--max-restarts={_RESTARTS.value}', '--restart-on-user-code-failure',
+          '--base-docker-image=python:3.12',
           f'--script-dir={ROOT}', '--command=' + ' && '.join(step for step in steps if step)]
 
 
@@ -89,11 +95,14 @@ def _train_on_slice(system: str, bundle: Path, train: str):
                    f'--accelerator-type={_ACCELERATOR.value}', f'--runtime-version={system}',
                    *(['--spot'] if _SPOT.value else [])))
   while not _DRY_RUN.value and (state := _state()) != 'ACTIVE':
-    if state in _GONE:
-      raise UserError(f'the slice {_NAME.value} is {state}; delete it, and start this again: '
-                      f'{shlex.join(_deletion())}')
+    if state not in _COMING:
+      raise UserError(f'the slice {_NAME.value} is {state or "gone"}; delete it, and start this '
+                      f'again: {shlex.join(_deletion())}')
     logging.info('the slice is %s; looking again every %d seconds', state, _LOOK_SECONDS)
     time.sleep(_LOOK_SECONDS)
+  if _changed():
+    logging.warning('the commit that is checked out goes to the slice, without what has changed '
+                    'since')
   _run(['git', '-C', str(ROOT), 'bundle', 'create', '--quiet', str(bundle), 'HEAD'])
   _run(_machine('scp', str(bundle), f'{_NAME.value}:code.bundle'))
   _run(_machine('ssh', _NAME.value, f'--command={_PREPARE}'))
@@ -104,6 +113,11 @@ def _train_on_slice(system: str, bundle: Path, train: str):
   if status:
     raise Preempted('what runs on the slice was stopped; the same command goes on from there')
   print(f'# The slice goes on costing until: {shlex.join(_deletion())}')
+
+
+def _changed() -> bool:
+  return bool(subprocess.run(['git', '-C', str(ROOT), 'status', '--porcelain'], check=False,
+                             capture_output=True).stdout)
 
 
 def _place() -> list[str]:

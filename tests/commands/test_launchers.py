@@ -61,21 +61,26 @@ def test_a_dry_run_prints_the_job_and_submits_nothing(launch, tmp_path):
           '--signal=USR1@120', '--open-mode=append'} <= set(shlex.split(first))
   assert first.endswith(" <<'END'") and (shell, last) == ('#!/bin/bash', 'END')
   srun = next(shlex.split(line) for line in rest if line.startswith('srun'))
-  assert srun == ['srun', '--kill-on-bad-exit=1', sys.executable, str(ROOT / 'train.py'),
-                  '--distributed', *train]
+  assert srun[0] == 'srun' and srun[2:] == [
+      sys.executable, str(ROOT / 'train.py'), '--distributed', *train,
+      '--config.train.grace_seconds=100']
 
 
-@pytest.mark.parametrize('status', [0, 1, 75])
-def test_a_job_asks_to_be_run_again_where_what_it_runs_was_stopped(tmp_path, status):
-  for name, line in (('srun', f'echo "$@"; exit {status}'), ('scontrol', 'echo scontrol "$@"')):
+@pytest.mark.parametrize(('step', 'state', 'again'), [
+    ('exit 0', 'RUNNING', False), ('exit 1', 'RUNNING', False), ('exit 75', 'RUNNING', True),
+    ('exit 75', 'COMPLETING', False),  # Who cancels a job wants no more of it.
+    ('kill -TERM $PPID; exit 143', 'RUNNING', True),  # A task that was slow to leave was killed.
+    ('kill -TERM $PPID; exit 1', 'RUNNING', False), ('exit 143', 'RUNNING', False)])
+def test_a_job_asks_to_be_run_again_where_what_it_runs_was_stopped(tmp_path, step, state, again):
+  for name, line in (('srun', f'echo "$@"; {step}'), ('scontrol', 'echo scontrol "$@"'),
+                     ('squeue', f'echo {state}')):
     (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
     (tmp_path / name).chmod(0o755)
   done = subprocess.run(['bash'], input=sbatch.script('srun a b'), text=True, check=False,
                         stdout=subprocess.PIPE, env={'PATH': f'{tmp_path}:{os.environ["PATH"]}',
-                                                     'SLURM_JOB_ID': '7'})
-  lines = done.stdout.splitlines()
-  assert lines == ['a b'] + ['scontrol requeue 7'] * (status == 75)
-  assert done.returncode == (0 if status == 75 else status)
+                                                     'SLURM_JOB_ID': '7'}, timeout=60)
+  assert done.stdout.splitlines() == ['a b'] + ['scontrol requeue 7'] * again
+  assert (done.returncode == 0) == (again or step == 'exit 0')
 
 
 def test_slurm_is_handed_what_the_dry_run_prints(launch, tmp_path):
@@ -154,6 +159,8 @@ def test_a_slice_that_is_there_is_trained_on_and_a_run_that_was_stopped_is_not_a
 @pytest.mark.parametrize(('answers', 'facts'), [
     ([{'to': 'describe', 'out': 'SUSPENDED', 'times': 2}],
      ['the slice mine is SUSPENDED; delete it', 'queued-resources delete mine']),
+    ([{'to': 'describe', 'out': 'PROVISIONING'},
+      {'to': 'describe', 'err': 'NOT_FOUND', 'status': 1, 'times': 2}], ['the slice mine is gone']),
     ([{'to': 'describe', 'err': 'no permission\nat all', 'status': 1}],
      ['gcloud does not tell of the slice: no permission at all']),
     ([{'to': 'describe', 'out': 'ACTIVE', 'times': 2}, {'to': 'scp', 'status': 3}],
@@ -173,7 +180,8 @@ def test_a_cluster_is_handed_the_folder(launch):
       '--cluster=big', '--workload=mine', '--tpu-type=v5litepod-16', '--zone=us-west4-a',
       '--max-restarts=3', f'--script-dir={ROOT}'} <= set(call)
   train = call[-1].removeprefix('--command=').split(' && ')[-1]
-  assert shlex.split(train) == ['python', 'train.py', '--distributed', *TRAIN]
+  assert shlex.split(train) == ['exec', 'python', 'train.py', '--distributed', *TRAIN]
+  assert '--restart-on-user-code-failure' in call
 
 
 @pytest.mark.parametrize(('arguments', 'fact'), [
@@ -182,8 +190,10 @@ def test_a_cluster_is_handed_the_folder(launch):
     ([*SLICE, '--accelerator=v5lite16'], "such as v5litepod-16 or v5p-128; got 'v5lite16'"),
     ([*SLICE, '--accelerator=a100-8'], "such as v5litepod-16 or v5p-128; got 'a100-8'"),
     ([*SLICE, '--restarts=-1'], '--restarts must be at least 0; got -1'),
+    ([*SLICE, '--', TRAIN[0]], '--workdir=DIR is needed after --'),
     (SLICE, 'the command gcloud is not here'),
     ([*SLICE, '--cluster=big'], 'the command xpk is not here')])
 def test_what_tpus_cannot_take_is_one_line(launch, one_error, arguments, fact):
-  status, _, err, _ = launch('tpu', *arguments, '--', *TRAIN, programs=())
+  train = () if '--' in arguments else ('--', *TRAIN)
+  status, _, err, _ = launch('tpu', *arguments, *train, programs=())
   assert status == 1 and fact in one_error(err)

@@ -129,7 +129,8 @@ def test_so_many_trials_over_kills_and_signals(house, sweep_of):
 def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
   for name, line in (('sbatch', f'echo "$@" > {tmp_path}/submitted\n'
                                 'SLURM_ARRAY_TASK_ID=0 SLURM_JOB_ID=1 exec bash'),
-                     ('srun', 'exec setsid "$@"'), ('scontrol', f'echo "$@" > {tmp_path}/asked')):
+                     ('srun', 'exec setsid "$@"'), ('squeue', 'echo RUNNING'),
+                     ('scontrol', f'echo "$@" > {tmp_path}/asked')):
     (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
     (tmp_path / name).chmod(0o755)
   monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
