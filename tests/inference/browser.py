@@ -1,0 +1,105 @@
+"""Opens a page in headless Chromium, and reads what a person would see."""
+
+import html.parser
+import json
+import pathlib
+import shutil
+import subprocess
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+CHROMIUM = shutil.which('chromium')
+_VOID = {'meta', 'br', 'img', 'input', 'link'}
+
+
+class Element(NamedTuple):
+  """An element of the DOM: its tag, attributes, and children, which are elements and text."""
+
+  tag: str
+  attributes: dict
+  children: list
+
+  @property
+  def text(self):
+    return ''.join(each if isinstance(each, str) else each.text for each in self.children)
+
+  @property
+  def elements(self):
+    return [each for each in self.children if not isinstance(each, str)]
+
+  def all(self):
+    yield self
+    for each in self.elements:
+      yield from each.all()
+
+  def by_id(self, name):
+    found, = (each for each in self.all() if each.attributes.get('id') == name)
+    return found
+
+
+class _Tree(html.parser.HTMLParser):
+  def __init__(self, text):
+    super().__init__()
+    self.stack = [Element('', {}, [])]
+    self.feed(text)
+
+  def handle_starttag(self, tag, attributes):
+    made = Element(tag, dict(attributes), [])
+    self.stack[-1].children.append(made)
+    if tag not in _VOID:
+      self.stack.append(made)
+
+  def handle_endtag(self, tag):
+    assert self.stack.pop().tag == tag
+
+  def handle_data(self, text):
+    self.stack[-1].children.append(text)
+
+
+class Seen(NamedTuple):
+  """The document, an array [height, width, 3] of its pixels, and what a probe returned."""
+
+  document: Element
+  pixels: np.ndarray
+  probed: object
+
+
+def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, width=1280, height=1600,
+         dark=False) -> Seen:
+  """Opens a page.
+
+  Args:
+    page: HTML.
+    folder: an empty one, for the browser's files.
+    fragment: what follows # in the address.
+    probe: the body of an async function, which runs in the page once it is drawn; what
+      it returns is in `Seen.probed`. The page's policy, which would not let it run, is
+      taken out.
+    width: the window's, in pixels.
+    height: the same.
+    dark: whether the person likes dark pages.
+  """
+  if probe is not None:
+    head, _, tail = page.partition(b'<meta http-equiv="Content-Security-Policy"')
+    page = head + tail.partition(b'>')[2].replace(b'</body>', b'''<script>(async () => {
+        while (!document.querySelector('#queries button')) await new Promise(requestAnimationFrame);
+        const found = await (async () => {%s})();
+        const kept = document.body.appendChild(document.createElement('pre'));
+        kept.id = 'probed';
+        kept.hidden = true;
+        kept.textContent = JSON.stringify(found);
+        })()</script></body>''' % probe.encode())
+  path, picture = folder / 'page.html', folder / 'page.png'
+  path.write_bytes(page)
+  done = subprocess.run(
+      [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
+       '--virtual-time-budget=10000', f'--window-size={width},{height}',
+       f'--blink-settings=preferredColorScheme={int(not dark)}', f'--user-data-dir={folder}/user',
+       f'--screenshot={picture}', '--dump-dom', f'{path.as_uri()}#{fragment}'],
+      check=True, capture_output=True, timeout=100)
+  document = _Tree(done.stdout.decode('utf-8')).stack[0]
+  with Image.open(picture) as image:
+    pixels = np.asarray(image.convert('RGB'))
+  return Seen(document, pixels, json.loads(document.by_id('probed').text) if probe else None)
