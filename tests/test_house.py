@@ -28,7 +28,10 @@ MAY = {
                    'transformer.training.checkpoints')),
 }
 # Commands that are kept in the room that they are of: doors, which nothing imports.
-COMMANDS = {'transformer.data.audit': ('transformer.command_line', 'transformer.config')}
+COMMANDS = {'transformer.data.audit': ('transformer.command_line', 'transformer.config'),
+            'transformer.inference.attend': (
+                'transformer.command_line', 'transformer.run', 'transformer.data.text_files',
+                'transformer.training.mesh', WHOLE_FILES)}
 DATA_PACKAGES = ('tensorflow_datasets', 'grain', 'sentencepiece')
 
 
