@@ -191,10 +191,12 @@ def test_the_strongest_cell_of_a_map_is_painted_where_it_should_be(small, tmp_pa
   assert (corner < 150) == dark and (corner > 600) == (not dark)
 
 
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('kind', [*KINDS, 'cross of a few'])
 def test_sixty_tokens_need_no_scrolling_sideways(long, tmp_path, kind):
+  if kind not in KINDS:  # As tall as that, a map would be too wide.
+    kind, long = 'cross', made_up(long.source, long.target[-7:])
   seen = browser.look(attention_page([long], ''), tmp_path,
-                      f'kind={kind}&layer=1&head=2&query=50', probe=MEASURE, height=2400)
+                      f'kind={kind}&layer=1&head=2&query=5', probe=MEASURE, height=2400)
   assert seen.probed['width'] <= 1280 and seen.probed['wide'] == []
   # And it is not that nothing is there: cells are large enough to point at, and have names.
   rows, columns = getattr(long.weights, kind).shape[2:]
@@ -224,6 +226,14 @@ def test_what_text_says_does_not_become_markup_in_a_browser(small, tmp_path):
 
   assert tags(document) == tags(wanted)
   assert all(b in document.by_id('readout').elements for b in document.all() if b.tag == 'b')
+
+
+def test_a_script_that_is_not_the_pages_own_does_not_run(small, tmp_path):
+  page = attention_page([small], '').replace(
+      b'</body>', b'<script>document.title = "no"</script></body>')
+  document = browser.look(page, tmp_path).document
+  assert chips(document, 'keys')[0]
+  assert [each.text for each in document.all() if each.tag == 'title'] == ['Attention maps']
 
 
 @pytest.mark.parametrize('fragment', [

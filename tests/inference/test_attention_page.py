@@ -115,7 +115,7 @@ def test_rounding_keeps_sums_and_zeros_and_moves_no_weight_by_a_thousandth():
   assert thousandths(np.array([0.0009, 0.4997, 0.4994])).tolist() == [1, 500, 499]
 
 
-def test_words_are_the_pieces_between_spaces_and_sum_to_one_too(attend, vocabulary):
+def test_words_are_the_pieces_between_spaces(attend, vocabulary):
   found, = attend(('the zebra  sees', 'größe'))
   assert len(found.source) > len(found.source_words)
   assert [word.text for word in found.source_words] == ['the', 'zebra', '', 'sees', '</s>']
