@@ -1,5 +1,7 @@
 """What a model looks at while it translates: the weights of every head, with their tokens."""
 
+import itertools
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -89,12 +91,20 @@ class Attender:
                         len(source) >= self._max_source, len(target) >= self._max_target)
 
   def _words(self, ids) -> list[Word]:
-    """Joins pieces to words: one begins after a space, and the end token is one."""
-    starts = [place for place, token in enumerate(ids)
-              if not place or token == EOS_ID or self._vocabulary.piece(token).startswith('▁')]
+    """Joins pieces to words, which begin after a space; what ends a clause is one, too."""
+    pieces = [self._vocabulary.piece(token) for token in ids]
+    starts = [len(ids)]
+    for place in reversed(range(len(ids))):
+      ends_clause = starts[-1] == place + 1 and _is_punctuation(pieces[place])
+      if not place or ids[place] == EOS_ID or pieces[place].startswith('▁') or ends_clause:
+        starts.append(place)
+    starts.reverse()
     return [Word(self._vocabulary.decode(ids[start:stop]) if ids[start] != EOS_ID
-                 else self._vocabulary.piece(EOS_ID), start, stop)
-            for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True)]
+                 else pieces[start], start, stop) for start, stop in itertools.pairwise(starts)]
+
+
+def _is_punctuation(piece) -> bool:
+  return all(unicodedata.category(each).startswith('P') for each in piece)
 
 
 def _row(ids, length) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
