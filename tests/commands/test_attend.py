@@ -2,7 +2,10 @@
 
 import json
 import os
+import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +15,8 @@ from transformer.data.vocabulary import Vocabulary
 @pytest.fixture(scope='module')
 def attend(start_command):
   yield from start_command('transformer.inference.attend')
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def sentences_of(page):
@@ -101,3 +106,15 @@ def test_where_nothing_may_be_written_is_told_before_the_work(attend, trained, t
   message = attend.refuses(f'--workdir={trained}', '--sentence=a', f'--output={folder}/page.html',
                            user=4321)
   assert 'may not be written to' in message
+
+
+@pytest.mark.parametrize(('flag', 'status'), [('--help', 0), ('--workdir=', 1)])
+def test_help_and_a_mistake_do_not_wait_for_jax(flag, status):
+  done = subprocess.run(
+      [sys.executable, '-X', 'importtime', '-m', 'transformer.inference.attend', flag], cwd=ROOT,
+      text=True, capture_output=True, stdin=subprocess.DEVNULL)
+  assert done.returncode == status
+  assert ('shows what every attention head looks at' in done.stdout) == (status == 0)
+  imported = re.findall(r'^import time: .*\| +(\S+)$', done.stderr, re.MULTILINE)
+  assert 'absl.flags' in imported
+  assert not {'jax', 'flax', 'orbax', 'sentencepiece'} & {each.split('.')[0] for each in imported}
