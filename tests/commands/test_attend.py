@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -54,11 +55,12 @@ def test_a_file_of_sentences_with_their_translations(attend, trained, tmp_path):
 
 
 def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tmp_path):
-  status, _, err = attend(f'--workdir={trained}', f'--source={folder}/long.en',
-                          f'--output={tmp_path}/page.html')
-  assert status == 0
+  shutil.copytree(trained, tmp_path / 'run')
+  status, out, err = attend(f'--workdir={tmp_path}/run', f'--source={folder}/long.en')
+  page = tmp_path / 'run' / 'eval' / 'attention.html'  # Where it goes unless told.
+  assert status == 0 and f'open {page} in a browser' in out
   assert '2 of 2 sources were longer than data.max_length and were cut' in err
-  found = sentences_of((tmp_path / 'page.html').read_text('utf-8'))['sentences']
+  found = sentences_of(page.read_text('utf-8'))['sentences']
   assert [(len(each['source']), each['cut'][0]) for each in found] == [(64, True)] * 2
 
 

@@ -151,6 +151,24 @@ def test_mouse_and_keyboard_choose_tokens_words_heads_and_cells(small, tmp_path)
   assert cell[1] == f'▁ze → ▁eats {encoder[0, 1, 1, 3] / 10:.1f}\xa0%'
 
 
+PASS_OVER = '''
+  const places = [];
+  for (const button of document.querySelectorAll('.words button, #queries button')) {
+    button.dispatchEvent(new PointerEvent('pointerenter'));
+    places.push(['target-words', 'queries', 'grid', 'big'].map(
+        (id) => document.getElementById(id).getBoundingClientRect().top));
+  }
+  return places;
+'''
+
+
+def test_nothing_moves_away_from_under_the_pointer(tmp_path):
+  words = [f'▁{"abcdefghij"[:1 + i % 3]}' for i in range(59)]
+  page = attention_page([made_up([*words, '</s>'], [*words[::-1], '</s>'])], '')
+  places = browser.look(page, tmp_path, 'layer=1&head=2', probe=PASS_OVER).probed
+  assert len(places) == 3 * 60 and all(each == places[0] for each in places)
+
+
 MEASURE = '''
   const box = ({left, top, width, height}) => [left, top, width, height];
   return {
