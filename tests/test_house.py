@@ -20,7 +20,7 @@ MAY = {
     'model': ({'jax', 'numpy', 'flax'}, ('transformer.ops', 'transformer.model', ERRORS)),
     'data': ({'numpy', 'absl', 'grain', 'sentencepiece', 'tensorflow_datasets'},
              ('transformer.data', ERRORS, WHOLE_FILES)),
-    'training': ({'jax', 'numpy', 'absl', 'optax', 'orbax', 'tensorboardX', 'tqdm'},
+    'training': ({'jax', 'numpy', 'absl', 'matplotlib', 'optax', 'orbax', 'tensorboardX', 'tqdm'},
                  ('transformer.ops', 'transformer.model', 'transformer.training', BATCH, ERRORS,
                   WHOLE_FILES)),
     'inference': ({'jax', 'numpy', 'absl', 'sacrebleu', 'sacremoses'},
@@ -31,7 +31,8 @@ MAY = {
 COMMANDS = {'transformer.data.audit': ('transformer.command_line', 'transformer.config'),
             'transformer.inference.attend': (
                 'transformer.command_line', 'transformer.run', 'transformer.data.text_files',
-                'transformer.training.mesh', WHOLE_FILES)}
+                'transformer.training.mesh', WHOLE_FILES),
+            'transformer.training.plot': ('transformer.command_line',)}
 DATA_PACKAGES = ('tensorflow_datasets', 'grain', 'sentencepiece')
 
 
@@ -110,7 +111,8 @@ def test_only_data_touches_text_packages(package):
 
 @pytest.mark.parametrize(('package', 'file'), [
     ('orbax', 'transformer.training.checkpoints'), ('sacrebleu', 'transformer.inference.bleu'),
-    ('sacremoses', 'transformer.inference.compounds')])
+    ('sacremoses', 'transformer.inference.compounds'),
+    ('matplotlib', 'transformer.training.curves')])
 def test_one_file_touches_a_package(package, file):
   assert importers(package) == {file}
 

@@ -24,6 +24,7 @@ from transformer.model.transformer import Transformer
 from transformer.run import Run, load_run
 from transformer.training import processes, run_directory
 from transformer.training.checkpoints import Checkpoints
+from transformer.training.curves import draw_for_run
 from transformer.training.lock import RunLock
 from transformer.training.loop import is_out_of_patience, train
 from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
@@ -123,7 +124,10 @@ def _train(config: Config, workdir: Path, profile, signals, mesh):
 
   outcome = train(config, model, encoded.batches, encoded.valid_batches, score, workdir,
                   origin and initial_params, profile, vocabulary.decode, programs, signals)
-  if outcome.resumed_from == outcome.step:
+  finished_before = outcome.resumed_from == outcome.step
+  if processes.is_first() and not (finished_before and (workdir / run_directory.CURVES).exists()):
+    draw_for_run(workdir, logging.warning)
+  if finished_before:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
   if outcome.best_step is not None:

@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 # JAX takes seconds.
 SERVER = """
 import ctypes, importlib, json, os, sys, warnings
+import matplotlib.backends.backend_svg, matplotlib.figure
 import transformer.training_run
 warnings.simplefilter('ignore')  # JAX warns of forks; it has not started here.
 from transformer import command_line

@@ -18,7 +18,8 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 from tqdm import tqdm
 
-METRICS = 'metrics.jsonl'
+from transformer.training.run_directory import METRICS
+
 TENSORBOARD = 'tensorboard'
 
 

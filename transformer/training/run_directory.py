@@ -14,9 +14,9 @@ from transformer import files
 from transformer.errors import UserError
 from transformer.training.lock import LOCK
 
-CONFIG, RUN, VOCABULARY, AUDIT, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (
-    'config.json', 'run.json', 'vocabulary.model', 'audit.json', 'checkpoints', 'interrupted',
-    'eval')
+CONFIG, RUN, VOCABULARY, AUDIT, METRICS, CURVES, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (
+    'config.json', 'run.json', 'vocabulary.model', 'audit.json', 'metrics.jsonl', 'curves.svg',
+    'checkpoints', 'interrupted', 'eval')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy',
              'sentencepiece', 'sacrebleu', 'tensorflow-datasets')
 # What may differ when a run is resumed: it changes how long the run goes on, what
