@@ -1,0 +1,154 @@
+"""What table 1 of the paper says of layers is what is counted of them; no times."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import layers
+from benchmarks.layers import DILATED, KERNEL, LAYERS, NEIGHBOURHOOD
+
+ROOT = pathlib.Path(__file__).parents[1]
+ATTENTION, PROJECTED, RECURRENT, CONVOLUTION, RESTRICTED = LAYERS
+EACH = pytest.mark.parametrize('layer', [*LAYERS, DILATED], ids=lambda layer: layer.name)
+
+
+def products(layer, n, d):
+  """FLOPs of a layer's matrix products, counted by hand; two for each multiplication."""
+  return {ATTENTION: 4 * n * n * d, PROJECTED: 4 * n * n * d + 8 * n * d * d,
+          # The first k − 1 positions have less than k inputs.
+          RECURRENT: 4 * n * d * d,
+          CONVOLUTION: 2 * (KERNEL * n - KERNEL * (KERNEL - 1) // 2) * d * d,
+          RESTRICTED: 4 * NEIGHBOURHOOD * n * d}[layer]
+
+
+@pytest.mark.parametrize('layer', LAYERS, ids=lambda layer: layer.name)
+@pytest.mark.parametrize(('n', 'd'), [(48, 64), (64, 32)])
+def test_flops_are_those_of_the_products_and_of_little_else(layer, n, d):
+  counted, by_hand = layers.flops(layer, n, d), products(layer, n, d)
+  heads = layers.HEADS if layer is PROJECTED else 1
+  # At most so many for each weight of the softmax, and each number put in or out.
+  elsewhere = 10 * heads * n * max(n, NEIGHBOURHOOD) + 10 * n * d
+  assert by_hand <= counted <= by_hand + elsewhere
+
+
+def test_a_loop_written_out_has_as_many_flops_as_its_turns():
+  n, d = 16, 24
+  weights, x_TD = layers.inputs(RECURRENT, n, d)
+  whole = jax.jit(lambda *each: layers.recurrent(*each, unroll=n)).lower(weights, x_TD).compile()
+  assert layers.flops(RECURRENT, n, d) == pytest.approx(whole.cost_analysis()['flops'], rel=0.01)
+  looped = jax.jit(layers.recurrent).lower(weights, x_TD).compile()
+  assert looped.cost_analysis()['flops'] < 0.6 * whole.cost_analysis()['flops']
+
+
+@EACH
+def test_products_in_a_row_grow_as_the_paper_says(layer):
+  counted = [layers.sequential_operations(layer, n, 16) for n in (5, 16, 33)]
+  assert counted == ([5, 16, 33] if layer is RECURRENT else
+                     [{ATTENTION: 2, PROJECTED: 4, RESTRICTED: 2}.get(layer, 1)] * 3)
+
+
+def test_products_that_wait_for_nothing_count_as_one():
+  def apply(_, x_TD):
+    side_by_side = [x_TD @ x_TD.T for _ in range(5)]
+    return jax.lax.map(lambda x_D: x_TD @ x_D, sum(side_by_side) @ x_TD)
+
+  assert layers.sequential_operations(ATTENTION._replace(apply=apply), 7, 3) == 3
+  with pytest.raises(ValueError, match='turns of a while cannot be known'):
+    layers.sequential_operations(ATTENTION._replace(apply=lambda _, x: jax.lax.while_loop(
+        lambda x: x.sum() < 0, lambda x: x, x)), 7, 3)
+
+
+@EACH
+@pytest.mark.parametrize('n', [2, 5, 17, 40])
+def test_paths_are_as_long_as_the_reach_of_an_operation_says(layer, n):
+  wanted = {ATTENTION: 1, PROJECTED: 1, RECURRENT: n,
+            CONVOLUTION: -(-(n - 1) // (KERNEL - 1)),
+            RESTRICTED: -(-(n - 1) // (NEIGHBOURHOOD // 2)),
+            DILATED: next(depth for depth in range(9) if KERNEL ** depth >= n)}[layer]
+  assert layers.path_length(layer, n) == wanted
+
+
+@pytest.mark.parametrize('layer', [CONVOLUTION, DILATED, RESTRICTED], ids=lambda layer: layer.name)
+def test_a_real_stack_of_that_depth_connects_all_and_one_less_does_not(layer):
+  n = 35
+  weights, x_TD = layers.inputs(layer, n, 2)
+
+  def stack(x_TD, depth):
+    for number in range(depth):
+      x_TD = layer.advance(weights, x_TD, x_TD, layer.dilation ** number)
+    return x_TD.sum(axis=-1)
+
+  depth = layers.path_length(layer, n)
+  for deep, all_connected in ((depth, True), (depth - 1, False)):
+    jacobian_TSD = jax.jit(jax.jacrev(stack), static_argnums=1)(x_TD, deep)
+    reached_TS = np.any(np.asarray(jacobian_TSD) != 0, axis=-1)
+    assert reached_TS[np.tril_indices(n)].all() == all_connected
+
+
+def test_a_stack_that_leaves_positions_apart_has_no_path_length():
+  backwards = DILATED._replace(advance=lambda kernel, h_TD, x_TD, dilation: (
+      layers.convolution(kernel, h_TD[::-1], dilation)[::-1]))
+  with pytest.raises(ValueError, match='some of 7 positions never reach a later one'):
+    layers.path_length(backwards, 7)
+
+
+def test_a_recurrent_layer_is_its_turns():
+  weights, x_TD = layers.inputs(RECURRENT, 11, 5)
+  h_TD = jnp.zeros_like(x_TD)
+  for _ in range(11):
+    h_TD = RECURRENT.advance(weights, h_TD, x_TD, 1)
+  np.testing.assert_allclose(h_TD, RECURRENT.apply(weights, x_TD), rtol=1e-4, atol=1e-5)
+
+
+def test_restricted_attention_is_attention_with_all_but_neighbours_masked():
+  from transformer.ops.attention import dot_product_attention
+  n = 2 * NEIGHBOURHOOD
+  _, x_TD = layers.inputs(RESTRICTED, n, 5)
+  near_TS = np.abs(np.arange(n)[:, None] - np.arange(n)[None, :]) <= NEIGHBOURHOOD // 2
+  x_THD = x_TD[:, None, :]
+  wanted_THD = dot_product_attention(x_THD, x_THD, x_THD, jnp.asarray(near_TS))
+  np.testing.assert_allclose(RESTRICTED.apply((), x_TD), wanted_THD[:, 0, :], rtol=1e-4, atol=1e-5)
+
+
+def script(*flags):
+  return subprocess.run([sys.executable, 'benchmarks/layer_complexity.py', *flags], cwd=ROOT,
+                        text=True, capture_output=True)
+
+
+def test_the_script_prints_the_papers_formulas_beside_what_was_counted(tmp_path):
+  done = script('--turns=0', '--lengths=32,64,128', '--widths=16,32', '--reaches=4,8,28',
+                '--fit_from_length=16', '--fit_from_width=16', f'--output={tmp_path}/plot.svg')
+  assert done.returncode == 0, done.stderr
+  rows = {cells[0]: cells[1:] for cells in (
+      re.split(r' *\| *', line)[1:-1] for line in done.stdout.splitlines()) if len(cells) == 7}
+  assert len(rows) == 7
+  for name, formula, by_n, by_d in (
+      ('self-attention', 'O(n²·d)', 2, 1), ('recurrent', 'O(n·d²)', 1, 2),
+      ('convolution', 'O(k·n·d²)', 1, 2), ('restricted self-attention', 'O(r·n·d)', 1, 1)):
+    found = rows[name]
+    assert found[0] == formula
+    assert float(found[1].split()[0]) == pytest.approx(by_n, abs=0.1)
+    assert float(found[3].split()[0]) == pytest.approx(by_d, abs=0.25)
+    assert found[2] == found[4] == ''
+  assert '| recurrent | O(n) | 4, 8, 28 | O(n) | 4, 8, 28 |' in done.stdout
+  assert '| convolution | O(1) | 1 | O(n/k) | 2, 4, 14 |' in done.stdout
+  assert '| convolution, dilated | O(1) | 1 | O(log_k n) | 2, 2, 4 |' in done.stdout
+  assert (tmp_path / 'plot.svg').read_text().count('longest path') == 1
+
+
+@pytest.mark.parametrize(('flag', 'fact'), [
+    ('--lengths=', "--lengths must be multiples of 8 from 16 on, such as 64,128,256; got ''"),
+    ('--widths=20', "--widths must be multiples of 8 from 16 on, such as 64,128,256; got '20'"),
+    ('--reaches=1', '--reaches must be numbers from 2 on'),
+    ('--turns=-1', '--turns must be at least 0; got -1'),
+    ('--length=0', '--length must be'), ('--output=plot.xyz', '--output must end in')])
+def test_a_mistake_is_one_line(flag, fact):
+  done = script(flag)
+  assert done.returncode == 1 and done.stderr.startswith(f'error: {fact}'), done.stderr
+  assert done.stderr.count('\n') == 1
