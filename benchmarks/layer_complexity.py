@@ -7,8 +7,9 @@ FLOPs are XLA's count of the compiled layer, times are of this machine, on one s
 vectors of width d in float32, forward only. How they grow is the slope of a line through the
 logarithms (least squares): of FLOPs with the least and the greatest slope between neighbours, of
 medians of times with the interval of 95 % of draws from the turns, in which all layers and sizes
-follow one another. Only sizes from --fit_from_length and --fit_from_width on are used, where a
-layer's own term is the greatest. --turns=0 leaves the times out. A plot goes to --output.
+follow one another, and then of the fastest, which other work on the machine touches least. Only
+sizes from --fit_from_length and --fit_from_width on are used, where a layer's own term is the
+greatest. --turns=0 leaves the times out. A plot goes to --output.
 """
 
 import statistics
@@ -145,15 +146,16 @@ def _growth(layers, cells, counted: Mapping, timed: Mapping):
 
 
 def _spread(sizes, times) -> str:
-  """The exponent of the medians, and where it lies for 95 % of draws of as many turns."""
+  """The exponent of the medians, its interval in 95 % of draws, and that of the fastest."""
   if not times[0]:
     return ''
   # [size, draw, turn]: a turn is drawn with all its sizes.
   drawn = np.random.default_rng(0).choice(times, (_DRAWS, len(times[0])), axis=1)
   draws = [exponent(sizes, each) for each in np.median(drawn, axis=2).T]
   low, high = np.percentile(draws, (2.5, 97.5))
-  middle = exponent(sizes, [statistics.median(each) for each in times])
-  return f'{middle:.2f} ({low:.2f} … {high:.2f})'
+  middle, fastest = (exponent(sizes, [of(each) for each in times])
+                     for of in (statistics.median, min))
+  return f'{middle:.2f} ({low:.2f} … {high:.2f}); {fastest:.2f}'
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

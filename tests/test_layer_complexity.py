@@ -28,7 +28,7 @@ def products(layer, n, d):
 
 
 @pytest.mark.parametrize('layer', LAYERS, ids=lambda layer: layer.name)
-@pytest.mark.parametrize(('n', 'd'), [(48, 64), (64, 32)])
+@pytest.mark.parametrize(('n', 'd'), [(48, 64), (64, 32), (520, 16)])
 def test_flops_are_those_of_the_products_and_of_little_else(layer, n, d):
   counted, by_hand = layers.flops(layer, n, d), products(layer, n, d)
   heads = layers.HEADS if layer is PROJECTED else 1
