@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 import time
 
 import chex
@@ -118,3 +120,9 @@ def test_a_program_that_was_kept_gives_the_bits_of_one_that_was_compiled(tmp_pat
     compilation_cache.reset_cache()
   assert no_hits == 0 and some_hits > 0
   chex.assert_trees_all_equal(compiled, kept)
+
+
+def test_what_draws_is_not_imported_before_there_is_something_to_draw():
+  code = 'import sys, transformer.training_run; print("matplotlib" in sys.modules)'
+  done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True)
+  assert done.stdout == 'False\n', done.stderr
