@@ -30,9 +30,11 @@ from transformer.training.loop import is_out_of_patience, train
 from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
 from transformer.training.preemption import Signals
 from transformer.training.preflight import preflight
+from transformer.training.reporting import Sample
 from transformer.training.step import init_params
 
 _LOOKED_OVER = 200_000  # training pairs, which take ten seconds
+_SHOWN = 5  # sentences of the validation split that TensorBoard shows, evenly spread
 
 
 def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
@@ -118,12 +120,17 @@ def _train(config: Config, workdir: Path, profile, signals, mesh):
     run_directory.check_same_origin(workdir, _identity(origin()))
     return origin().params
 
+  shown: list[Sample] = []
+
   def score(params) -> float:
     translations = [each.text for each in translate(params, sources)]
+    some = range(0, len(sources), -(-len(sources) // _SHOWN))
+    shown[:] = (Sample(sources[each], references[each], translations[each]) for each in some)
     return corpus_bleu(translations, [references], config.decode.bleu_tokenize).score
 
   outcome = train(config, model, encoded.batches, encoded.valid_batches, score, workdir,
-                  origin and initial_params, profile, vocabulary.decode, programs, signals)
+                  origin and initial_params, profile, vocabulary.decode, programs, signals,
+                  lambda: shown)
   finished_before = outcome.resumed_from == outcome.step
   if processes.is_first() and not (finished_before and (workdir / run_directory.CURVES).exists()):
     draw_for_run(workdir, logging.warning)

@@ -6,6 +6,8 @@ import shutil
 
 import pytest
 
+from tests.commands.conftest import ENGLISH, GERMAN
+from tests.training.test_samples import cells, shown
 from transformer import training_run
 from transformer.config import Config
 from transformer.training import run_directory
@@ -269,3 +271,10 @@ def test_a_run_is_not_resumed_on_other_data(train, folder, trained, tmp_path):
   message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={trained}',
                           f'--config.data.dir={tmp_path}')
   assert 'was trained on other data: train/train changed' in message
+
+
+def test_tensorboard_shows_sentences_of_the_validation_split(trained):
+  (step, markdown), = shown(trained)
+  sources, references, translations = zip(*cells(markdown), strict=True)
+  assert (step, list(sources), list(references)) == (2, ENGLISH[:2], GERMAN[:2])
+  assert all(isinstance(each, str) for each in translations)

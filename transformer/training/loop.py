@@ -20,7 +20,7 @@ from transformer.training.meter import Meter, perplexity
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.preemption import Signals
 from transformer.training.programs import Programs, compile_programs, first_state, state_like
-from transformer.training.reporting import TENSORBOARD, NoReporter, Reporter
+from transformer.training.reporting import TENSORBOARD, NoReporter, Reporter, Sample
 from transformer.training.run_directory import CHECKPOINTS, INTERRUPTED
 from transformer.training.signal_checkpoint import SignalCheckpoint
 from transformer.training.step import TrainState, init_params
@@ -67,7 +67,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           workdir: str | os.PathLike, initial_params: Callable[[], Any] | None = None,
           profile: tuple[int, int] | None = None,
           decode: Callable[[Sequence[int]], str] | None = None,
-          programs: Programs | None = None, signals: Signals | None = None) -> Outcome:
+          programs: Programs | None = None, signals: Signals | None = None,
+          samples: Callable[[], Sequence[Sample]] | None = None) -> Outcome:
   """Trains until `train.steps`, or until patience runs out, from where `workdir` left off.
 
   Args:
@@ -84,6 +85,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
       writes the ids alone.
     programs: the update and the evaluation, if they are compiled already.
     signals: what may ask to stop; None never does.
+    samples: gives a few of the sentences that `score` translated last, which
+      TensorBoard shows; None shows none.
 
   Returns:
     How it ended.
@@ -191,6 +194,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
         out_of_patience = is_out_of_patience(history['evaluations'], config.patience)
         reporter.write(step, values, {'valid loss': f'{values["valid/loss"]:.3f}',
                                       'valid BLEU': f'{bleu:.2f}' + ' (best)' * improved})
+        if samples is not None:
+          reporter.write_samples(step, samples())
       save = save or improved or out_of_patience
       if save:
         checkpoints.save(state, to_keep())

@@ -3,24 +3,35 @@
 import contextlib
 import errno
 import hashlib
+import html
 import json
 import math
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import logging
+from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
 from tqdm import tqdm
 
 from transformer.training.run_directory import METRICS
 
 TENSORBOARD = 'tensorboard'
+_MARKDOWN = re.compile(r'([\\`*_{}\[\]()#+.!|~$:-])')
+
+
+class Sample(NamedTuple):
+  """A sentence of the validation split as text: the source, a reference and a translation."""
+
+  source: str
+  reference: str
+  translation: str
 
 
 class Reporter:
@@ -73,6 +84,10 @@ class Reporter:
       text = '  '.join(f'{name} {value}' for name, value in shown.items())
       logging.info('step %d/%d  %s', step, self._bar.total, text)
 
+  def write_samples(self, step: int, samples: Sequence[Sample]):
+    """Shows sentences beside their translations, in TensorBoard alone."""
+    self._tensorboard.write_text(step, 'valid/samples', _as_markdown(samples))
+
   def say(self, message: str):
     """Tells people something, without breaking the bar."""
     if self._bar.disable:
@@ -108,6 +123,9 @@ class NoReporter:
     """Does nothing."""
 
   def write(self, step: int, values: dict[str, Any], shown: dict[str, str]):
+    """Does nothing."""
+
+  def write_samples(self, step: int, samples: Sequence[Sample]):
     """Does nothing."""
 
   def say(self, message: str):
@@ -192,6 +210,14 @@ def _step(line: bytes) -> float:
     return math.inf
 
 
+def _as_markdown(samples: Sequence[Sample]) -> str:
+  """A table with a row for each sample, in which every sign means itself."""
+  rows = [[_MARKDOWN.sub(r'\\\1', html.escape(each, quote=False)) for each in sample]
+          for sample in samples]
+  return ''.join(f'| {" | ".join(row)} |\n'
+                 for row in (Sample._fields, ('---',) * len(Sample._fields), *rows))
+
+
 class _Events:
   """A file for TensorBoard, which ends where it cannot be written any more."""
 
@@ -208,7 +234,13 @@ class _Events:
     if self._writer:
       with self._surviving():
         for name, value in values.items():
-          self._add(step, summary=scalar(name, value))
+          self._add(step, summary=summary.scalar(name, value))
+        self._writer.flush()
+
+  def write_text(self, step: int, name: str, markdown: str):
+    if self._writer:
+      with self._surviving():
+        self._add(step, summary=summary.text(name, markdown))
         self._writer.flush()
 
   def close(self):
