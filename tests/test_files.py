@@ -87,6 +87,60 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
   assert path.read_bytes() == b'newer'
 
 
+def test_a_new_folder_gets_its_name_once_all_in_it_is_on_the_disk(tmp_path, monkeypatch):
+  path, done = tmp_path / 'a' / 'name', []
+  fsync, replace = os.fsync, os.replace
+
+  def kept(descriptor):
+    done.append(Path(os.readlink(f'/proc/self/fd/{descriptor}')))
+    fsync(descriptor)
+
+  def renamed(old, new):
+    done.append('renamed')
+    replace(old, new)
+
+  monkeypatch.setattr(files.os, 'fsync', kept)
+  monkeypatch.setattr(files.os, 'replace', renamed)
+  with files.new_folder(path) as folder:
+    assert files.is_unfinished(folder) and not path.exists()
+    (folder / 'sub').mkdir()
+    (folder / 'one').write_bytes(b'1')
+    (folder / 'sub' / 'two').write_bytes(b'2')
+  assert os.listdir(path.parent) == ['name'] and (path / 'sub' / 'two').read_bytes() == b'2'
+  assert done[-2:] == ['renamed', path.parent]
+  assert set(done[:-2]) == {folder, folder / 'one', folder / 'sub', folder / 'sub' / 'two'}
+
+
+def test_a_new_folder_takes_the_place_of_an_empty_one_and_of_no_other(tmp_path):
+  path = tmp_path / 'name'
+  path.mkdir()
+  with files.new_folder(path) as folder:
+    (folder / 'one').write_bytes(b'1')
+  with pytest.raises(UserError, match='name cannot be written'), files.new_folder(path):
+    pass
+  assert (path / 'one').read_bytes() == b'1' and os.listdir(tmp_path) == ['name']
+
+
+def test_a_folder_that_cannot_be_filled_leaves_nothing(tmp_path):
+  for error, caught in ((ValueError('no'), ValueError), (OSError(28, 'full'), UserError)):
+    with pytest.raises(caught), files.new_folder(tmp_path / 'name') as folder:
+      (folder / 'one').write_bytes(b'1')
+      raise error
+  assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_process_left_of_a_folder_goes_with_the_next(tmp_path):
+  done = subprocess.run([sys.executable, '-c', DIES.replace(
+      "files.write(sys.argv[1], b'new')",
+      "with files.new_folder(sys.argv[1]): os.kill(os.getpid(), signal.SIGKILL)"),
+      str(tmp_path / 'name')], cwd=Path(__file__).parents[1], check=False)
+  assert done.returncode == -signal.SIGKILL
+  assert [files.is_unfinished(path) for path in tmp_path.iterdir()] == [True]
+  with files.new_folder(tmp_path / 'name'):
+    pass
+  assert os.listdir(tmp_path) == ['name']
+
+
 def test_writers_of_one_file_do_not_disturb_each_other(tmp_path):
   path = tmp_path / 'name'
   contents = [bytes([number]) * 1000 for number in range(8)]

@@ -4,14 +4,16 @@ A file is written under another name and renamed once it is on the disk, so that
 neither a kill nor a loss of power leaves half of one.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +37,60 @@ def write(path: str | os.PathLike, content: bytes):
     UserError: it cannot be written; it is as it was.
   """
   path = Path(path)
+  with _named_when_whole(path) as unfinished, unfinished.open('wb') as file:
+    file.write(content)
+    flush(file)
+
+
+@contextlib.contextmanager
+def new_folder(path: str | os.PathLike) -> Iterator[Path]:
+  """Yields a folder to fill, which gets its name once all that is in it is on the disk.
+
+  If filling it fails, nothing of it stays. What a killed process of this machine
+  left of the same folder is removed.
+
+  Args:
+    path: the folder's name; nothing has it yet, or an empty folder.
+
+  Raises:
+    UserError: it cannot be written.
+  """
+  with _named_when_whole(Path(path)) as unfinished:
+    unfinished.mkdir()
+    yield unfinished
+    for parent, _, names in os.walk(unfinished):
+      for name in names:
+        with open(os.path.join(parent, name), 'rb') as file:
+          os.fsync(file.fileno())
+      flush_folder(parent)
+
+
+@contextlib.contextmanager
+def _named_when_whole(path: Path) -> Iterator[Path]:
+  """Yields another name, whose file or folder gets this one if nothing goes wrong."""
   unfinished = unfinished_name(path)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f'{_literal(path.name)}.*.tmp'):
       if _is_of_the_dead(left.name):
-        left.unlink(missing_ok=True)
+        _remove(left)
     try:
-      with unfinished.open('wb') as file:
-        file.write(content)
-        flush(file)
+      yield unfinished
       os.replace(unfinished, path)
     finally:
-      unfinished.unlink(missing_ok=True)
+      _remove(unfinished)
     flush_folder(path.parent)
   except OSError as error:
     raise UserError(f'{path} cannot be written: {error.strerror or error}; make room, or give '
                     f'leave to write there, then start again') from error
+
+
+def _remove(path: Path):
+  """Removes a file, or a folder with all that is in it, if it is there."""
+  if path.is_dir():
+    shutil.rmtree(path)
+  else:
+    path.unlink(missing_ok=True)
 
 
 def unfinished_name(path: Path) -> Path:
