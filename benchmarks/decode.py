@@ -38,10 +38,11 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 def random_weights(folder: str):
   """Systems that decode random weights, by beam size."""
-  from peers.ctranslate import pieces_of_ids, write_model
+  from peers.ctranslate import pieces_of_ids
   from this_project import random_params
-  write_model(folder, WORK.model, random_params(WORK), pieces_of_ids(WORK.vocabulary_size),
-              2 * WORK.length)
+
+  from transformer.inference.ctranslate2_format import write_model
+  write_model(folder, WORK.model, random_params(WORK), pieces_of_ids(WORK.vocabulary_size))
   for beam_size in _BEAMS.value:
     flax = [System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_decoding',
                    (WORK, _FLAX.value, beam_size))]
@@ -54,13 +55,12 @@ def random_weights(folder: str):
 
 def commands(folder: str) -> list[System]:
   """Systems that are whole processes."""
-  from peers.ctranslate import write_model
-
+  from transformer.inference.ctranslate2_format import write_model
   from transformer.run import load_run
   run = load_run(_RUN.value, average=_AVERAGE.value)
   decode, vocabulary = run.config.decode, run.vocabulary
   write_model(folder, run.config.model, run.params,
-              [vocabulary.piece(token) for token in range(vocabulary.size)], 512)
+              [vocabulary.piece(token) for token in range(vocabulary.size)])
   return [
       System('this project', 'side_by_side', 'make_command', (
           _SOURCE.value, f'{folder}/ours', str(_ROOT / 'eval.py'), f'--workdir={_RUN.value}',

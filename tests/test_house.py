@@ -23,16 +23,20 @@ MAY = {
     'training': ({'jax', 'numpy', 'absl', 'matplotlib', 'optax', 'orbax', 'tensorboardX', 'tqdm'},
                  ('transformer.ops', 'transformer.model', 'transformer.training', BATCH, ERRORS,
                   WHOLE_FILES)),
-    'inference': ({'jax', 'numpy', 'absl', 'sacrebleu', 'sacremoses'},
+    'inference': ({'jax', 'numpy', 'absl', 'sacrebleu', 'sacremoses', 'ctranslate2', 'safetensors'},
                   ('transformer.ops', 'transformer.model', 'transformer.inference', BATCH, ERRORS,
-                   'transformer.training.checkpoints')),
+                   WHOLE_FILES, 'transformer.training.checkpoints')),
 }
 # Commands that are kept in the room that they are of: doors, which nothing imports.
-COMMANDS = {'transformer.data.audit': ('transformer.command_line', 'transformer.config'),
-            'transformer.inference.attend': (
-                'transformer.command_line', 'transformer.run', 'transformer.data.text_files',
-                'transformer.training.mesh', WHOLE_FILES),
-            'transformer.training.plot': ('transformer.command_line',)}
+COMMANDS = {
+    'transformer.data.audit': ('transformer.command_line', 'transformer.config'),
+    'transformer.inference.attend': (
+        'transformer.command_line', 'transformer.run', 'transformer.data.text_files',
+        'transformer.training.mesh', WHOLE_FILES),
+    'transformer.training.plot': ('transformer.command_line',),
+    'transformer.inference.export': (
+        'transformer.command_line', 'transformer.config', 'transformer.run',
+        'transformer.data.vocabulary', 'transformer.training.run_directory')}
 DATA_PACKAGES = ('tensorflow_datasets', 'grain', 'sentencepiece')
 
 
@@ -112,7 +116,9 @@ def test_only_data_touches_text_packages(package):
 @pytest.mark.parametrize(('package', 'file'), [
     ('orbax', 'transformer.training.checkpoints'), ('sacrebleu', 'transformer.inference.bleu'),
     ('sacremoses', 'transformer.inference.compounds'),
-    ('matplotlib', 'transformer.training.curves')])
+    ('matplotlib', 'transformer.training.curves'),
+    ('ctranslate2', 'transformer.inference.ctranslate2_format'),
+    ('safetensors', 'transformer.inference.safetensors_format')])
 def test_one_file_touches_a_package(package, file):
   assert importers(package) == {file}
 

@@ -1,0 +1,88 @@
+"""Holds CTranslate2's translations of an exported run to this project's.
+
+  python benchmarks/parity.py --run=DIR --source=FILE --reference=FILE [--average=K]
+
+Translates a file by both, greedily and with a beam and α = 0, where both search for the
+same. CTranslate2 is given each sentence with the longest length that it has here. Packages:
+benchmarks/requirements.txt.
+"""
+
+import dataclasses
+import os
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from absl import app, flags, logging
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import ctranslate2
+
+from transformer.data.text_files import read_lines
+from transformer.inference.bleu import corpus_bleu
+from transformer.inference.ctranslate2_format import write_model
+from transformer.inference.translate import Translator
+from transformer.run import load_run
+
+_RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.', required=True)
+_CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
+_AVERAGE = flags.DEFINE_integer('average', 1, 'Average so many of its checkpoints.')
+_SOURCE = flags.DEFINE_string('source', None, 'A file to translate.', required=True)
+_REFERENCE = flags.DEFINE_string('reference', None, 'Its translation.', required=True)
+_QUANTIZATIONS = flags.DEFINE_multi_string('quantization', ['float32', 'int8'],
+                                           'What to store matrices as.')
+_BEAMS = flags.DEFINE_multi_integer('beam_size', [1, 4], 'Beams; 1 is greedy.')
+
+
+def translate(folder: str, run, sources: list[str], beam_size: int) -> list[str]:
+  """What CTranslate2 says, each source no longer than the run's longest."""
+  translator = ctranslate2.Translator(folder, inter_threads=1,
+                                      intra_threads=len(os.sched_getaffinity(0)))
+  config, found = run.config, [''] * len(sources)
+  by_length = defaultdict(list)
+  for index, line in enumerate(sources):
+    ids = run.vocabulary.encode(line)[:config.data.max_length - 1]
+    if line.strip():
+      by_length[len(ids)].append((index, [run.vocabulary.piece(token) for token in ids]))
+  numbers = {run.vocabulary.piece(token): token for token in range(run.vocabulary.size)}
+  for length, chosen in by_length.items():
+    results = translator.translate_batch(
+        [pieces for _, pieces in chosen], beam_size=beam_size, length_penalty=0,
+        min_decoding_length=0, max_decoding_length=length + 1 + config.decode.max_extra_length)
+    for (index, _), result in zip(chosen, results, strict=True):
+      found[index] = run.vocabulary.decode([numbers[piece] for piece in result.hypotheses[0]])
+  return found
+
+
+def main(_):
+  """Prints a table."""
+  logging.set_verbosity(logging.WARNING)
+  run = load_run(_RUN.value, _CHECKPOINT.value, _AVERAGE.value)
+  config, vocabulary = run.config, run.vocabulary
+  sources, reference = read_lines(_SOURCE.value), read_lines(_REFERENCE.value)
+
+  def bleu(translations):
+    return corpus_bleu(translations, [reference], config.decode.bleu_tokenize).score
+
+  print('| search | matrices | the same translation | BLEU here | BLEU of CTranslate2 |\n'
+        '| --- | --- | --- | --- | --- |')
+  for beam_size in _BEAMS.value:
+    decode = dataclasses.replace(config.decode, beam_size=beam_size, alpha=0.0, sample=False)
+    answers = Translator(run.model, vocabulary, decode, config.data.max_length)(run.params, sources)
+    ours = [answer.text for answer in answers]
+    for quantization in _QUANTIZATIONS.value:
+      with tempfile.TemporaryDirectory() as folder:
+        write_model(folder, config.model, run.params,
+                    [vocabulary.piece(token) for token in range(vocabulary.size)],
+                    config.data.max_length + config.decode.max_extra_length, quantization)
+        theirs = translate(folder, run, sources, beam_size)
+      same = sum(one == other for one, other in zip(ours, theirs, strict=True))
+      search = 'greedy' if beam_size == 1 else f'beam {beam_size}, α = 0'
+      print(f'| {search} | {quantization} | {same:,} of {len(ours):,} ({same / len(ours):.1%}) | '
+            f'{bleu(ours):.2f} | {bleu(theirs):.2f} |', flush=True)
+
+
+if __name__ == '__main__':
+  app.run(main)
