@@ -1,13 +1,16 @@
 """A run that lies on disk, ready to be used."""
 
+import contextlib
 import dataclasses
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from absl import logging
 
+from transformer import files
 from transformer.config import Config
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -15,7 +18,7 @@ from transformer.model.transformer import Transformer
 from transformer.training import run_directory
 from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.training.mesh import replicated, sentence_mesh
-from transformer.training.step import init_params
+from transformer.training.step import TrainState, init_params
 
 
 class Run(NamedTuple):
@@ -85,3 +88,40 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
   finally:
     checkpoints.close()
   return Run(config, vocabulary, model, params, steps, mesh)
+
+
+def save_run(workdir: str | os.PathLike, config: Config, vocabulary: Vocabulary, params: Any,
+             steps: list[int]):
+  """Makes a run of weights alone: `load_run` reads it, and training does not go on with it.
+
+  Args:
+    workdir: an empty directory.
+    config: the settings that the weights were trained with.
+    vocabulary: theirs.
+    params: nested dicts of arrays.
+    steps: the checkpoints that they come from; the last is the step of the one here.
+
+  Raises:
+    UserError: the parameters are not those of such a model, or cannot be written.
+  """
+  wanted = jax.eval_shape(lambda: init_params(Transformer(config.model, vocabulary.size), 0))
+  wanted, found = ({jax.tree_util.keystr(path, simple=True, separator='.'): (leaf.shape, leaf.dtype)
+                    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+                   for tree in (wanted, params))
+  for name in sorted(wanted.keys() | found.keys()):
+    if wanted.get(name) != found.get(name):
+      shapes = [f'{list(each[0])} of {each[1]}' if each else 'none'
+                for each in (wanted.get(name), found.get(name))]
+      raise UserError(f'the parameter {name} should be {shapes[0]}, as the config says; it is '
+                      f'{shapes[1]}')
+  workdir = Path(workdir)
+  params = jax.tree.map(jnp.asarray, params)
+  state = TrainState(jnp.int32(steps[-1]), params, optimizer={},
+                     average=params if config.train.ema_decay else None)
+  with contextlib.closing(Checkpoints(workdir / run_directory.CHECKPOINTS)) as checkpoints:
+    checkpoints.save(state, {'evaluations': []})
+  vocabulary.save(workdir / run_directory.VOCABULARY)
+  files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
+  files.write_sealed(workdir / run_directory.RUN, run_directory.describe_weights(
+      vocabulary.fingerprint, sum(leaf.size for leaf in jax.tree.leaves(params)),
+      config.train.reproducible, steps))

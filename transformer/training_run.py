@@ -76,6 +76,8 @@ def _mesh(config: Config) -> jax.sharding.Mesh:
 
 def _train(config: Config, workdir: Path, profile, signals, mesh):
   """Does what `train_run` says, in a directory that no other run is in."""
+  if run_directory.has_begun(workdir):
+    run_directory.check_goes_on(workdir)
   corpora = open_corpora(config.data)
   # Read only where the vocabulary, or the first parameters, are still to come from it.
   origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from

@@ -19,6 +19,8 @@ CONFIG, RUN, VOCABULARY, AUDIT, METRICS, CURVES, CHECKPOINTS, INTERRUPTED, EVALU
     'checkpoints', 'interrupted', 'eval')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy',
              'sentencepiece', 'sacrebleu', 'tensorflow-datasets')
+# What `run.json` says of a run that was not trained in its directory.
+_WEIGHTS_ALONE = 'weights_of_steps'
 # What may differ when a run is resumed: it changes how long the run goes on, what
 # it tells and where it runs, and no update that it makes.
 _MAY_DIFFER = ('data.dir', 'model.remat', 'train.steps', 'train.log_every', 'train.eval_every',
@@ -149,6 +151,31 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
       'origin': origin and dict(origin),
       'resumed': [],
   }
+
+
+def describe_weights(vocabulary: str, parameters: int, reproducible: bool,
+                     steps: list[int]) -> dict[str, Any]:
+  """What `run.json` holds of a run that is made of weights alone.
+
+  Args:
+    vocabulary: SHA-256 of the vocabulary.
+    parameters: number of parameters.
+    reproducible: `train.reproducible`.
+    steps: the checkpoints that the weights come from.
+  """
+  return {**describe({'vocabulary': vocabulary}, {}, parameters, reproducible, None),
+          _WEIGHTS_ALONE: steps}
+
+
+def check_goes_on(workdir: str | os.PathLike):
+  """Refuses to train on from weights alone, since the optimizer's state is not there.
+
+  Raises:
+    UserError: says how to start from them.
+  """
+  if _WEIGHTS_ALONE in files.read_sealed(Path(workdir) / RUN, 'what is known of the run'):
+    raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
+                    f'from them: --workdir=NEW --config.train.init_from={workdir}')
 
 
 def add_session(workdir: str | os.PathLike, reproducible: bool,

@@ -1,0 +1,186 @@
+"""A run goes out to CTranslate2 and to safetensors, and comes back, from the command line."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import ctranslate2
+import jax
+import numpy as np
+import pytest
+import sentencepiece
+
+from transformer.inference import safetensors_format
+from transformer.run import load_run
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope='module')
+def export(start_command):
+  yield from start_command('transformer.inference.export')
+
+
+@pytest.fixture(scope='module')
+def weights(export, trained, folder):
+  path = folder / 'weights' / 'run.safetensors'
+  status, out, err = export('--format=safetensors', f'--workdir={trained}', f'--output={path}')
+  assert status == 0, err
+  assert out.startswith(f'{path}: a safetensors file, step ')
+  return path
+
+
+@pytest.fixture(scope='module')
+def returned(export, weights, folder):
+  """The run that is made of the file."""
+  workdir = folder / 'returned'
+  status, out, err = export('--format=run', f'--weights={weights}', f'--output={workdir}')
+  assert status == 0, err
+  assert out.strip().endswith(f'python eval.py --workdir={workdir}')
+  return workdir
+
+
+def names(folder):
+  return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize('quantization', ['float32', 'int8'])
+def test_ctranslate2_loads_the_folder_as_it_is(export, evaluate, trained, folder, quantization):
+  output = folder / 'peers' / quantization
+  flags = [] if quantization == 'float32' else [f'--quantization={quantization}']
+  status, out, err = export('--format=ctranslate2', f'--workdir={trained}', f'--output={output}',
+                            *flags)
+  assert status == 0, err
+  assert out.startswith(f'{output}: a CTranslate2 model, {quantization}, step ')
+  assert names(output) == ['config.json', 'model.bin', 'shared_vocabulary.json',
+                           'vocabulary.model']
+  text = (folder / 'test.en').read_text('utf-8').splitlines()
+  pieces = sentencepiece.SentencePieceProcessor(model_file=str(output / 'vocabulary.model'))
+  translator = ctranslate2.Translator(str(output))
+  status, out, err = evaluate(f'--workdir={trained}', f'--source={folder}/test.en',
+                              '--beam_size=1')
+  assert status == 0, err
+  found = []
+  for line in text:
+    source = pieces.encode(line, out_type=str)
+    result, = translator.translate_batch([source], beam_size=1, min_decoding_length=0,
+                                         max_decoding_length=len(source) + 1 + 3)
+    found.append(pieces.decode(result.hypotheses[0]))
+  assert all(found)
+  if quantization == 'float32':
+    assert found == out.split('\n')[:-1]
+
+
+def test_a_run_comes_back_bit_for_bit(export, evaluate, trained, weights, returned, folder):
+  old, new = load_run(trained), load_run(returned)
+  assert (old.config, old.steps) == (new.config, new.steps)
+  assert old.vocabulary.model_bytes == new.vocabulary.model_bytes
+  assert jax.tree.structure(old.params) == jax.tree.structure(new.params)
+  for one, other in zip(jax.tree.leaves(old.params), jax.tree.leaves(new.params), strict=True):
+    assert one.dtype == other.dtype and np.asarray(one).tobytes() == np.asarray(other).tobytes()
+  translations = [evaluate(f'--workdir={each}', f'--source={folder}/test.en')[1]
+                  for each in (trained, returned)]
+  assert translations[0] == translations[1] and translations[0].strip()
+  again = folder / 'weights' / 'again.safetensors'
+  assert export('--format=safetensors', f'--workdir={returned}', f'--output={again}')[0] == 0
+  assert again.read_bytes() == weights.read_bytes()
+
+
+def test_weights_of_a_run_with_a_moving_average_are_what_is_used(export, weights, folder):
+  path, back = folder / 'weights' / 'ema.safetensors', folder / 'ema_back'
+  given = safetensors_format.read(weights)
+  given.config['train']['ema_decay'] = 0.5
+  safetensors_format.write(path, given)
+  assert export('--format=run', f'--weights={path}', f'--output={back}')[0] == 0
+  for one, other in zip(*map(jax.tree.leaves, (given.params, load_run(back).params)), strict=True):
+    assert one.tobytes() == np.asarray(other).tobytes()
+
+
+@pytest.mark.parametrize(('group', 'key', 'value', 'message'), [
+    ('model', 'ff_dim', 13, 'the parameter decoder_0.feed_forward.inner.bias should be [13] of '
+                            'float32, as the config says; it is [11] of float32'),
+    ('model', 'norm', 'pre', 'decoder_norm.bias should be [8] of float32, as the config says; it '
+                             'is none'),
+    ('model', 'num_heads', 3, 'num_heads must divide model_dim'),
+    ('model', 'heads', 3, 'there is no key config.model.heads')])
+def test_weights_of_another_config_are_refused(export, weights, folder, group, key, value, message):
+  path = folder / 'weights' / f'{key}.safetensors'
+  given = safetensors_format.read(weights)
+  given.config[group][key] = value
+  safetensors_format.write(path, given)
+  assert message in export.refuses('--format=run', f'--weights={path}', f'--output={folder}/none')
+  assert not [name for name in names(folder) if name.startswith('none')]
+
+
+def test_training_starts_from_weights_and_does_not_go_on_with_them(train, returned, folder):
+  before = digest_of(returned)
+  line = train.refuses(f'--config={folder}/tiny.py', f'--workdir={returned}')
+  assert line == (f'{returned} holds weights alone, with which a run cannot go on; start another '
+                  f'from them: --workdir=NEW --config.train.init_from={returned}')
+  assert digest_of(returned) == before
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={folder}/next',
+                         f'--config.train.init_from={returned}', '--config.train.steps=1',
+                         '--config.train.checkpoint_every=1')
+  assert status == 0, err
+
+
+def digest_of(folder):
+  return {path: hashlib.sha256(path.read_bytes()).hexdigest()
+          for path in sorted(folder.rglob('*')) if path.is_file() and path.name != 'lock'}
+
+
+@pytest.mark.parametrize(('flags', 'message'), [
+    ([], '--format must be one of ctranslate2, safetensors, run; got None'),
+    (['--format=onnx'], "got 'onnx'"),
+    (['--format=ctranslate2', '--output=OUT'], 'needs --workdir, and takes no --weights'),
+    (['--format=run', '--workdir=RUN', '--output=OUT'], 'needs --weights, and takes no --workdir'),
+    (['--format=run', '--weights=FILE', '--workdir=RUN', '--output=OUT'], 'takes no --workdir'),
+    (['--format=safetensors', '--workdir=RUN'], '--output is needed'),
+    (['--format=safetensors', '--workdir=RUN', '--output=OUT', '--quantization=int8'],
+     '--quantization is for --format=ctranslate2'),
+    (['--format=ctranslate2', '--workdir=RUN', '--output=OUT', '--quantization=int4'],
+     "must be one of float32, float16, int16, int8, int8_float32, int8_float16; got 'int4'"),
+    (['--format=ctranslate2', '--workdir=RUN', '--output=OUT', '--average=0'], 'at least 1'),
+    (['--format=ctranslate2', '--workdir=RUN', '--output=OUT', '--checkpoint=9'],
+     'checkpoint must be best, latest or one of the steps 1, 2'),
+    (['--format=ctranslate2', '--workdir=GONE', '--output=OUT'], 'holds no run'),
+    (['--format=ctranslate2', '--workdir=RUN', '--output=RUN'], 'holds something'),
+    (['--format=safetensors', '--workdir=RUN', '--output=FILE'], 'what is not there yet'),
+    (['--format=safetensors', '--workdir=RUN', '--output=RUN'], 'what is not there yet'),
+    (['--format=ctranslate2', '--workdir=RUN', '--output=FILE/x'], 'needs a directory'),
+    (['--format=run', '--weights=GONE', '--output=OUT'], 'cannot be read'),
+    (['--format=run', '--weights=RUN/config.json', '--output=OUT'],
+     'should be a safetensors file')])
+def test_mistakes_are_one_line_and_leave_nothing(export, trained, weights, folder, flags, message):
+  places = {'RUN': trained, 'FILE': weights, 'GONE': folder / 'gone', 'OUT': folder / 'none' / 'x'}
+  for name, path in places.items():
+    flags = [flag.replace(f'={name}', f'={path}') for flag in flags]
+  before = names(folder)
+  assert message in export.refuses(*flags)
+  assert names(folder) == before
+
+
+def test_a_model_that_ctranslate2_cannot_hold_is_named(export, trained, folder, change_settings):
+  workdir = folder / 'normalised'
+  workdir.mkdir()
+  shutil.copy(trained / 'config.json', workdir)
+  change_settings(workdir, model__query_key_norm=True)
+  line = export.refuses('--format=ctranslate2', f'--workdir={workdir}', f'--output={folder}/none')
+  assert 'CTranslate2 cannot hold model.query_key_norm=True' in line
+
+
+@pytest.mark.parametrize('package', ['ctranslate2', 'safetensors'])
+def test_a_missing_package_is_named(trained, folder, package, one_error):
+  code = (f"import sys; sys.modules['{package}'] = None; from transformer import command_line; "
+          f"from transformer.inference import export; command_line.run(export.main)")
+  done = subprocess.run(
+      [sys.executable, '-c', code, f'--format={package}', f'--workdir={trained}',
+       f'--output={folder}/none'], cwd=ROOT, env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+      capture_output=True, text=True, check=False)
+  assert done.returncode == 1
+  line = one_error(done.stderr)
+  assert line.startswith(f'--format={package} needs {package}, which is not installed')
+  assert line.endswith('-m pip install -r transformer/inference/requirements.txt')
