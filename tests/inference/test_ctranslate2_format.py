@@ -183,10 +183,13 @@ def test_it_is_refused_for_a_reason(tmp_path, monkeypatch):
   assert np.abs(np.array(found[0].log_probs) - wanted).max() > 0.05
 
 
-def test_source_and_translation_may_be_as_long_as_ctranslate2_lets_them(tmp_path):
+@pytest.mark.parametrize(('length', 'longest'), [(0, 1024), (1031, 1031)])
+def test_texts_may_be_as_long_as_ctranslate2_lets_them_or_as_is_asked_for(
+    tmp_path, length, longest):
   model = Transformer(ModelConfig(**SHAPE), VOCABULARY)
-  write_model(tmp_path, model.config, opinionated(model), PIECES, length=1031)
+  write_model(tmp_path, model.config, opinionated(model), PIECES, length=length)
   translator = ctranslate2.Translator(str(tmp_path))
-  translator.translate_batch([['▁5'] * 2000], max_decoding_length=1031, min_decoding_length=1030)
-  with pytest.raises(RuntimeError, match='No position encodings'):
-    translator.translate_batch([['▁5'] * 2000], max_input_length=0)
+  translator.translate_batch([['▁5'] * 2000], max_decoding_length=longest,
+                             min_decoding_length=longest - 1)
+  with pytest.raises(RuntimeError, match=f'No position encodings .* >= {longest}'):
+    translator.translate_batch([['▁5'] * longest], max_input_length=0)
