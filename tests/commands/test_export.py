@@ -184,3 +184,18 @@ def test_a_missing_package_is_named(trained, folder, package, one_error):
   line = one_error(done.stderr)
   assert line.startswith(f'--format={package} needs {package}, which is not installed')
   assert line.endswith('-m pip install -r transformer/inference/requirements.txt')
+
+
+@pytest.mark.parametrize('format', ['ctranslate2', 'run'])
+def test_what_cannot_be_written_whole_is_not_there_at_all(trained, weights, folder, one_error,
+                                                           format):
+  output, source = folder / 'full' / format, (
+      f'--weights={weights}' if format == 'run' else f'--workdir={trained}')
+  done = subprocess.run(
+      ['bash', '-c', 'ulimit -f 4 && exec "$@"', 'bash', sys.executable, '-m',
+       'transformer.inference.export', f'--format={format}', source, f'--output={output}'],
+      cwd=ROOT, env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_ENABLE_COMPILATION_CACHE': '0'},
+      capture_output=True, text=True, check=False)
+  assert done.returncode == 1
+  assert 'cannot be written' in one_error(done.stderr)
+  assert names(output.parent) == []
