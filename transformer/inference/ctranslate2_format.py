@@ -19,8 +19,8 @@ Its numbers are those of this project but for rounding. Its search is not the sa
   `data.max_length`, beyond which a model has seen nothing in training.
 
 The unknown token has no part in it, because the vocabulary spells what it has no piece
-for in bytes. White space and U+2581 that the text itself holds are the caller's: this
-project escapes them, and SentencePiece alone does not.
+for in bytes. U+2581 and U+2585, which hardly any text holds, this project escapes before it
+cuts text, as transformer/data/vocabulary.py says; SentencePiece alone does not.
 """
 
 import os
