@@ -24,6 +24,14 @@ def pytest_configure(config):
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
+def pytest_collection_modifyitems(items):
+  """Begins with the files that take longest, lest one core end up waiting for another."""
+  first = ('test_several_processes.py', 'test_mesh.py', 'test_kill.py', 'test_attention_browser.py',
+           'test_export.py', 'test_fit_memory.py', 'test_disk.py', 'test_long_run.py')
+  items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first
+             else len(first))
+
+
 @pytest.fixture(scope='session')
 def write_wmt14():
   """(folder, split=German and English pairs, …) -> prepares them as `wmt14_translate/de-en`.
