@@ -173,7 +173,7 @@ def check_goes_on(workdir: str | os.PathLike):
   Raises:
     UserError: says how to start from them.
   """
-  if _WEIGHTS_ALONE in files.read_sealed(Path(workdir) / RUN, 'what is known of the run'):
+  if _WEIGHTS_ALONE in files.read_sealed(Path(workdir) / RUN, 'the run\'s data fingerprints'):
     raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
                     f'from them: --workdir=NEW --config.train.init_from={workdir}')
 
