@@ -31,8 +31,7 @@ _SPLIT = flags.DEFINE_string('split', None, 'test, valid, train, or a split or p
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate, or - for standard input.')
 _REFERENCE = flags.DEFINE_multi_string('reference', [], 'A file of translations to score '
                                        'against; may be given more than once.')
-_CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
-_AVERAGE = flags.DEFINE_integer('average', 1, 'Average the parameters of this many checkpoints.')
+_CHECKPOINT, _AVERAGE = command_line.define_checkpoint()
 _OUTPUT = flags.DEFINE_string('output', None, 'Where translations go, or - for standard output.')
 _BEAM_SIZE = flags.DEFINE_integer('beam_size', None, 'Beams; default: the run\'s config.')
 _ALPHA = flags.DEFINE_float('alpha', None, 'Length penalty; default: the run\'s config.')
@@ -56,17 +55,14 @@ def main(_):
   """Wires flags to a run."""
   if not _WORKDIR.value:
     raise UserError('--workdir=DIR is needed, the directory of a run')
-  for flag in (_SOURCE, _SPLIT, _OUTPUT, _DATA_DIR):
-    if flag.value == '':
-      raise UserError(f'--{flag.name}= names nothing; leave it out, or give it a value')
+  command_line.check_named(_SOURCE, _SPLIT, _OUTPUT, _DATA_DIR)
   if _SOURCE.value and _SPLIT.value:
     raise UserError('--split and --source exclude each other')
   if STANDARD_INPUT in _REFERENCE.value:
     raise UserError('--reference must name a file; standard input is for --source')
   if _REFERENCE.value and not _SOURCE.value:
     raise UserError('--reference needs --source; a split brings its own')
-  if _AVERAGE.value < 1:
-    raise UserError(f'--average must be at least 1; got {_AVERAGE.value}')
+  command_line.check_at_least(1, _AVERAGE)
   if _OUTPUT.value and _OUTPUT.value != '-':
     path = Path(_OUTPUT.value).expanduser()
     if path.is_dir():

@@ -50,8 +50,7 @@ def main(_):
   reaches, output = _sizes('reaches', _REACHES.value, 2, 1), Path(_OUTPUT.value)
   for flag, value in (('length', _LENGTH.value), ('width', _WIDTH.value)):
     _sizes(flag, [str(value)])
-  if _TURNS.value < 0:
-    raise UserError(f'--turns must be at least 0; got {_TURNS.value}')
+  command_line.check_at_least(0, _TURNS)
   if output.suffix not in _FORMATS or output.is_dir():
     raise UserError(f'--output must end in one of {", ".join(_FORMATS)} and be a file; '
                     f'got {_OUTPUT.value!r}')

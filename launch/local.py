@@ -42,9 +42,7 @@ _LOG = re.compile(r'[IW]\d{4} ')
 
 def main(arguments: Sequence[str]):
   """Wires flags to the processes."""
-  for flag in (_PROCESSES, _DEVICES):
-    if flag.value < 1:
-      raise UserError(f'--{flag.name} must be at least 1; got {flag.value}')
+  command_line.check_at_least(1, _PROCESSES, _DEVICES)
   variables = environments(_PROCESSES.value, _DEVICES.value, visible_gpus(os.environ))
   run([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])], variables)
 

@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from launch import sbatch
 from launch.training import ROOT, checked
 from transformer import command_line
-from transformer.errors import UserError
 
 _NODES = flags.DEFINE_integer('nodes', 1, 'How many nodes.')
 _TASKS = flags.DEFINE_integer('tasks-per-node', 1, 'How many processes on each.')
@@ -36,9 +35,7 @@ flags.DEFINE_alias('tasks_per_node', 'tasks-per-node')
 
 def main(arguments: Sequence[str]):
   """Wires flags to a job."""
-  for flag in (_NODES, _TASKS):
-    if flag.value < 1:
-      raise UserError(f'--{flag.name} must be at least 1; got {flag.value}')
+  command_line.check_at_least(1, _NODES, _TASKS)
   train = [sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])]
   if not any('config.train.grace_seconds' in each for each in train):
     train.append(f'--config.train.grace_seconds={_GRACE_SECONDS}')

@@ -58,9 +58,7 @@ def main(_):
   if _CONFIG.value is None or not _SWEEP.value or not _WORKDIR.value or _TRIALS.value is None:
     raise UserError('--config=configs/NAME.py, --sweep=configs/sweeps/NAME.py, --workdir=DIR and '
                     '--trials=N are all needed')
-  for flag in (_TRIALS, _WORKERS):
-    if flag.value < 1:
-      raise UserError(f'--{flag.name} must be at least 1; got {flag.value}')
+  command_line.check_at_least(1, _TRIALS, _WORKERS)
   if _SBATCH.value and not _SLURM.value:
     raise UserError(f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or leave it out')
   optuna.logging.set_verbosity(optuna.logging.WARNING)

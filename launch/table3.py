@@ -92,8 +92,7 @@ def main(_):
   if unknown or not names:
     raise UserError(f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
                     f'got {",".join(unknown or names)!r}')
-  if _SCALE.value < 1:
-    raise UserError(f'--scale must be at least 1; got {_SCALE.value}')
+  command_line.check_at_least(1, _SCALE)
   workdir = Path(_WORKDIR.value).expanduser()
   command_line.check_folder('workdir', workdir)
   config_flag = flags.FLAGS['config']

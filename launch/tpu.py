@@ -61,8 +61,7 @@ def main(arguments: Sequence[str]):
   for flag in (_NAME, _ACCELERATOR, _ZONE):
     if not flag.value:
       raise UserError(f'--{flag.name} is needed')
-  if _RESTARTS.value < 0:
-    raise UserError(f'--restarts must be at least 0; got {_RESTARTS.value}')
+  command_line.check_at_least(0, _RESTARTS)
   system = next((system for start, system in _SYSTEMS if _ACCELERATOR.value.startswith(start)),
                 None)
   if system is None or '-' not in _ACCELERATOR.value:

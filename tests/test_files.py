@@ -48,12 +48,14 @@ def test_a_write_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
   assert path.read_bytes() == b'old' and os.listdir(tmp_path) == ['name']
 
 
-def test_a_file_and_then_its_name_reach_the_disk(tmp_path, monkeypatch):
+@pytest.fixture
+def done(monkeypatch):
+  """What reaches the disk, in order: paths, and `renamed`."""
   done = []
   fsync, replace = os.fsync, os.replace
 
   def kept(descriptor):
-    done.append(os.readlink(f'/proc/self/fd/{descriptor}'))
+    done.append(Path(os.readlink(f'/proc/self/fd/{descriptor}')))
     fsync(descriptor)
 
   def renamed(old, new):
@@ -62,8 +64,12 @@ def test_a_file_and_then_its_name_reach_the_disk(tmp_path, monkeypatch):
 
   monkeypatch.setattr(files.os, 'fsync', kept)
   monkeypatch.setattr(files.os, 'replace', renamed)
+  return done
+
+
+def test_a_file_and_then_its_name_reach_the_disk(tmp_path, done):
   files.write(tmp_path / 'name', b'new')
-  assert [files.is_unfinished(Path(done[0])), *done[1:]] == [True, 'renamed', str(tmp_path)]
+  assert [files.is_unfinished(done[0]), *done[1:]] == [True, 'renamed', tmp_path]
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
@@ -87,20 +93,8 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
   assert path.read_bytes() == b'newer'
 
 
-def test_a_new_folder_gets_its_name_once_all_in_it_is_on_the_disk(tmp_path, monkeypatch):
-  path, done = tmp_path / 'a' / 'name', []
-  fsync, replace = os.fsync, os.replace
-
-  def kept(descriptor):
-    done.append(Path(os.readlink(f'/proc/self/fd/{descriptor}')))
-    fsync(descriptor)
-
-  def renamed(old, new):
-    done.append('renamed')
-    replace(old, new)
-
-  monkeypatch.setattr(files.os, 'fsync', kept)
-  monkeypatch.setattr(files.os, 'replace', renamed)
+def test_a_new_folder_gets_its_name_once_all_in_it_is_on_the_disk(tmp_path, done):
+  path = tmp_path / 'a' / 'name'
   with files.new_folder(path) as folder:
     assert files.is_unfinished(folder) and not path.exists()
     (folder / 'sub').mkdir()

@@ -87,6 +87,34 @@ def define_config() -> flags.FlagHolder:
   return config_flags.DEFINE_config_file('config', None, 'The config file.')
 
 
+def define_checkpoint() -> tuple[flags.FlagHolder, flags.FlagHolder]:
+  """Defines `--checkpoint` and `--average`, which choose the parameters of a run."""
+  return (flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.'),
+          flags.DEFINE_integer('average', 1, 'Average the parameters of this many checkpoints.'))
+
+
+def check_at_least(least: int, *holders: flags.FlagHolder):
+  """Refuses a flag's number that is below another.
+
+  Raises:
+    UserError: names the first such flag.
+  """
+  for flag in holders:
+    if flag.value < least:
+      raise UserError(f'--{flag.name} must be at least {least}; got {flag.value}')
+
+
+def check_named(*holders: flags.FlagHolder):
+  """Refuses a flag that is given, and empty.
+
+  Raises:
+    UserError: names the first such flag.
+  """
+  for flag in holders:
+    if flag.value == '':
+      raise UserError(f'--{flag.name}= names nothing; leave it out, or give it a value')
+
+
 def check_folder(flag: str, folder: Path):
   """Refuses a folder that could not be made or written to, before the work that it is for.
 

@@ -18,15 +18,15 @@ from launch.sweeping.config_file import changed, config_file
 from launch.sweeping.journal import TRIALS, Sweep
 from launch.sweeping.processes import Stop
 from transformer import files
-from transformer.child_process import leashed
+from transformer.child_process import leashed, start
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.training.lock import RunLock
 from transformer.training.preemption import EXIT_STATUS
+from transformer.training.run_directory import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.2
-_METRICS = 'metrics.jsonl'
 _LOG_TAIL = 1 << 16
 
 
@@ -81,7 +81,7 @@ def run_trial(sweep: Sweep, trial: optuna.trial.Trial, stop: Stop):
 def evaluations(run: Path, objective: str) -> dict[int, float]:
   """The objective by step, as far as a run has written it; NaN where it was no finite number."""
   try:
-    lines = (run / _METRICS).read_bytes().split(b'\n')[:-1]  # The last may not be whole yet.
+    lines = (run / METRICS).read_bytes().split(b'\n')[:-1]  # The last may not be whole yet.
   except FileNotFoundError:
     return {}
   rows = [json.loads(line) for line in lines if objective.encode() in line]
@@ -130,13 +130,12 @@ def _follow(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
   with run.with_name(f'{run.name}.log').open('ab') as log:
     # In a session of its own, lest a signal that Slurm sends to this process and to its group
     # reach it twice, and the second time ends it at once.
-    process = subprocess.Popen(leashed(command), stdin=subprocess.DEVNULL, stdout=log,
-                               stderr=log, start_new_session=True)
+    process = start(leashed(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
   ended = False
   try:
     while not ended:
       ended = process.poll() is not None  # Asked first, lest the last evaluation be missed.
-      now = _changed_at(run / _METRICS)
+      now = _changed_at(run / METRICS)
       if now != seen and pruned is None:
         seen = now
         for step, value in evaluations(run, sweep.space.objective).items():

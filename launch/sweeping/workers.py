@@ -14,7 +14,7 @@ from launch.sweeping import results
 from launch.sweeping.journal import Sweep
 from launch.sweeping.processes import Stop, share
 from launch.sweeping.trials import run_trial
-from transformer.child_process import leashed
+from transformer.child_process import leashed, start
 from transformer.errors import Preempted, UserError
 
 _POLL_SECONDS = 0.5
@@ -71,8 +71,7 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], stop: Stop, com
     UserError: they have ended, and trials are left.
   """
   # In sessions of their own, lest a terminal's Ctrl-C reach them, and what they start, as well.
-  processes = [subprocess.Popen(leashed(each), stdin=subprocess.DEVNULL, start_new_session=True)
-               for each in commands]
+  processes = [start(leashed(each), stdin=subprocess.DEVNULL) for each in commands]
   states, asked = None, False
   while any(process.poll() is None for process in processes):
     if stop.requested and not asked:

@@ -35,8 +35,7 @@ def main(_):
   """Wires flags to the audit, and prints what it finds."""
   if _CONFIG.value is None:
     raise UserError('--config=configs/NAME.py is needed; it says where the text is')
-  if _EXAMPLES.value < 0:
-    raise UserError(f'--examples must be at least 0; got {_EXAMPLES.value}')
+  command_line.check_at_least(0, _EXAMPLES)
   config = Config.from_dict(_CONFIG.value.to_dict())
   if config.train.init_from and not _VOCABULARY.value:
     raise UserError(f'a run takes its vocabulary from train.init_from; give '

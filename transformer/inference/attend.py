@@ -28,8 +28,7 @@ _TRANSLATION = flags.DEFINE_string('translation', None, 'The translation to look
                                    '--source.')
 _OUTPUT = flags.DEFINE_string('output', None, 'Where the page goes, or - for standard output; '
                               'default: RUN/eval/attention.html.')
-_CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
-_AVERAGE = flags.DEFINE_integer('average', 1, 'Average the parameters of this many checkpoints.')
+_CHECKPOINT, _AVERAGE = command_line.define_checkpoint()
 _BEAM_SIZE = flags.DEFINE_integer('beam_size', None, 'Beams; default: the run\'s config.')
 _ALPHA = flags.DEFINE_float('alpha', None, 'Length penalty; default: the run\'s config.')
 
@@ -41,15 +40,12 @@ def main(_):
   """Wires flags to a run, and writes the page."""
   if not _WORKDIR.value:
     raise UserError('--workdir=DIR is needed, the directory of a run')
-  for flag in (_SENTENCE, _SOURCE, _TRANSLATION, _OUTPUT):
-    if flag.value == '':
-      raise UserError(f'--{flag.name}= names nothing; leave it out, or give it a value')
+  command_line.check_named(_SENTENCE, _SOURCE, _TRANSLATION, _OUTPUT)
   if (_SENTENCE.value is None) == (_SOURCE.value is None):
     raise UserError('one of --sentence=\'…\' and --source=FILE is needed, and not both')
   if _TRANSLATION.value and (_BEAM_SIZE.value is not None or _ALPHA.value is not None):
     raise UserError('--beam_size and --alpha are of a search, and --translation makes none')
-  if _AVERAGE.value < 1:
-    raise UserError(f'--average must be at least 1; got {_AVERAGE.value}')
+  command_line.check_at_least(1, _AVERAGE)
   output = _OUTPUT.value or str(Path(_WORKDIR.value).expanduser() / 'eval' / 'attention.html')
   if output != '-' and Path(output).expanduser().is_dir():
     raise UserError(f'--output must name a file; {output} is a directory')

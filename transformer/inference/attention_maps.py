@@ -9,10 +9,9 @@ import jax
 import numpy as np
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
+from transformer.inference.translate import padded_length
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.model.transformer import Transformer
-
-_SHORTEST_BUCKET = 16
 
 
 class Word(NamedTuple):
@@ -79,9 +78,9 @@ class Attender:
     source_ids = [*source[:self._max_source - 1], EOS_ID]
     target_ids = [*target[:self._max_target - 1], EOS_ID]
     lengths = len(source_ids), len(target_ids)
-    room = max(_SHORTEST_BUCKET, 1 << (max(lengths) - 1).bit_length())
-    batch = (*_row(source_ids, min(room, self._max_source)),
-             *_row([BOS_ID, *target_ids[:-1]], min(room, self._max_target)))
+    longest = max(lengths)
+    batch = (*_row(source_ids, padded_length(longest, self._max_source)),
+             *_row([BOS_ID, *target_ids[:-1]], padded_length(longest, self._max_target)))
     found = jax.device_get(self._weights(params, *batch))
     s, t = lengths
     weights = AttentionWeights(found.encoder[:, 0, :, :s, :s], found.decoder[:, 0, :, :t, :t],

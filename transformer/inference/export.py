@@ -32,8 +32,7 @@ _FORMAT = flags.DEFINE_string('format', None, f'One of {", ".join(_FORMATS)}.')
 _OUTPUT = flags.DEFINE_string('output', None, 'The folder to write, or the file; not there yet.')
 _QUANTIZATION = flags.DEFINE_string('quantization', None, 'What CTranslate2 stores matrices as, '
                                     'such as int8; default: float32.')
-_CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
-_AVERAGE = flags.DEFINE_integer('average', 1, 'Average the parameters of this many checkpoints.')
+_CHECKPOINT, _AVERAGE = command_line.define_checkpoint()
 
 
 def main(_):
@@ -49,8 +48,7 @@ def main(_):
   if _QUANTIZATION.value is not None and _FORMAT.value != 'ctranslate2':
     raise UserError(f'--quantization is for --format=ctranslate2; --format={_FORMAT.value} keeps '
                     f'every bit')
-  if _AVERAGE.value < 1:
-    raise UserError(f'--average must be at least 1; got {_AVERAGE.value}')
+  command_line.check_at_least(1, _AVERAGE)
   output = Path(_OUTPUT.value).expanduser()
   _check_free(output)
   try:

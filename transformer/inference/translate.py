@@ -81,6 +81,16 @@ def make_search(model: Transformer, config: DecodeConfig) -> Callable[..., Hypot
   return search
 
 
+def padded_length(length: int, most: int) -> int:
+  """What so many tokens are padded to, so that few lengths are compiled: a power of two, or `most`.
+
+  Args:
+    length: tokens, the end token included.
+    most: where longer ones are cut.
+  """
+  return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
+
+
 class Translator:
   """A model, a vocabulary and a search, compiled once for each length of source.
 
@@ -149,7 +159,7 @@ class Translator:
       The padded length of the longest, and the compiled program.
     """
     longest = max(map(len, self._vocabulary.encode_batch(list(sentences))))
-    length, size = self._padded_length(longest + 1), self._config.batch_size
+    length, size = padded_length(longest + 1, self._max_length), self._config.batch_size
     self._compiled[length] = self._search.lower(
         params, *self._placed(np.full((size, length), PAD_ID, np.int32), np.zeros(size, np.int32),
                               self._keys([]))).compile()
@@ -174,12 +184,8 @@ class Translator:
     """Groups sentences by padded length, neighbours in length together."""
     buckets: dict[int, list[int]] = {}
     for index in sorted(asked, key=lambda i: len(encoded[i])):
-      buckets.setdefault(self._padded_length(len(encoded[index]) + 1), []).append(index)
+      buckets.setdefault(padded_length(len(encoded[index]) + 1, self._max_length), []).append(index)
     size = self._config.batch_size
     for length, members in buckets.items():
       for first in range(0, len(members), size):
         yield length, members[first:first + size]
-
-  def _padded_length(self, length: int) -> int:
-    bucket = max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length())
-    return min(bucket, self._max_length)

@@ -130,6 +130,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   watch = Watch(history.get('window', {}), config.skip_nonfinite, workdir, reporter.say, decode,
                 writes)
   wishes, by_rows = processes.Wishes(mesh), batch_sharding(mesh)
+  valid_batches = [processes.place(each, by_rows) for each in valid_batches]
   reporter.say(f'step {start}: {mesh.size} {jax.devices()[0].device_kind} device(s), '
                f'{sum(leaf.size for leaf in jax.tree.leaves(state.params)):,} parameters, '
                f'{rows} rows of {length} target positions a batch')
@@ -184,8 +185,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           _stop(step, state, to_keep(), checkpoints, interrupted, signals)
         try:
           call = signals.interruptible if wishes.alone else _call
-          values = call(_evaluate, programs.eval_step, score, state.best_params,
-                        [processes.place(each, by_rows) for each in valid_batches])
+          values = call(_evaluate, programs.eval_step, score, state.best_params, valid_batches)
         except Preempted:
           _stop(step, state, to_keep(), checkpoints, interrupted, signals)
         bleu = values['valid/bleu']
