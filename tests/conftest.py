@@ -7,18 +7,24 @@ import jax
 import pytest
 
 jax.config.update('jax_num_cpu_devices', 4)
-# Most of the time goes into compiling what runs for a moment. The commands that tests start are
-# compiled as everybody's are.
 jax.config.update('jax_disable_most_optimizations', True)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 
 def pytest_configure(config):
-  """Lets tests that build the same program share its compilation, in whatever process they are."""
+  """Makes compilation cheap, since most of the time goes into compiling what runs for a moment.
+
+  Tests that build the same program share it, in whatever process they are, and the commands that
+  they start are compiled with as little care as they. The quickstart is compiled as everybody's
+  runs are.
+  """
   if not hasattr(config, 'workerinput'):  # pytest-xdist starts the workers from here.
     compiled = tempfile.TemporaryDirectory()
     config.add_cleanup(compiled.cleanup)
     os.environ['JAX_COMPILATION_CACHE_DIR'] = compiled.name
+    os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'
+    os.environ['XLA_FLAGS'] = (  # Halves it once more.
+        f'{os.environ.get("XLA_FLAGS", "")} --xla_cpu_use_fusion_emitters=false')
   jax.config.update('jax_compilation_cache_dir', os.environ['JAX_COMPILATION_CACHE_DIR'])
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)

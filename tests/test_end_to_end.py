@@ -30,7 +30,7 @@ def command(script, *arguments, **options):
   """Runs a script of the repository's root with one CPU device."""
   return subprocess.Popen(
       [sys.executable, str(ROOT / script), *arguments], cwd=ROOT, text=True,
-      env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''}, stdout=subprocess.PIPE,
+      env={**os.environ, 'JAX_PLATFORMS': 'cpu'}, stdout=subprocess.PIPE,
       stderr=subprocess.PIPE, **options)
 
 

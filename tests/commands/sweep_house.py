@@ -136,7 +136,7 @@ class Sweep:
     """Starts it, or goes on with it."""
     with self._log.open('ab') as log:
       self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True,
-                                      env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''})
+                                      env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
 
   def end(self, status):
     """Waits for its end, and returns its standard output."""

@@ -15,6 +15,8 @@ import pytest
 
 from launch import sbatch
 from tests.commands import slurm_node
+from transformer.errors import UserError
+from transformer.training.lock import RunLock
 from transformer.training.meter import WALL_CLOCK
 from transformer.training.preemption import EXIT_STATUS
 
@@ -85,11 +87,8 @@ def test_processes_take_the_steps_of_one_and_stop_and_go_on_together(folder, who
   local = ['launch/local.py', '--processes=2', '--', *flags(folder, parts, fsdp=2, data=1)]
   process = start(local, log)
   wait_for_step(parts, 0, process)
-  refused = subprocess.run([sys.executable, *local], cwd=ROOT, capture_output=True, text=True,
-                           timeout=300, check=False)
-  assert refused.returncode == 1 and 'Traceback' not in refused.stderr, refused.stderr
-  assert refused.stderr.count('error:') == 1, refused.stderr
-  assert f'error: {parts} is in use by process' in refused.stderr
+  with pytest.raises(UserError, match=f'{parts} is in use by process'), RunLock(parts):
+    pass  # All of them hold the one lock.
   os.kill(children_of(process)[1], signal.SIGTERM)  # The first hears of it from the other.
   assert process.wait(120) == EXIT_STATUS, log.read_text()
   said = log.read_text()
@@ -111,6 +110,16 @@ def test_processes_take_the_steps_of_one_and_stop_and_go_on_together(folder, who
   assert_same_run(parts, whole)
 
 
+def test_a_run_of_another_is_refused_in_one_line_by_all_together(folder, one_error, tmp_path):
+  workdir = tmp_path / 'run'
+  with RunLock(workdir):
+    refused = subprocess.run(
+        [sys.executable, 'launch/local.py', '--processes=2', '--', *flags(folder, workdir)],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+  assert refused.returncode == 1
+  assert f'{workdir} is in use by process {os.getpid()}' in one_error(refused.stderr)
+
+
 @pytest.fixture(scope='module')
 def launch(start_command):
   yield from start_command('launch.local', takes_arguments=True)
@@ -128,7 +137,7 @@ def test_a_mistake_is_one_line(launch, arguments, fact):
 @pytest.mark.skipif(not slurm_node.is_installed(), reason='needs root, slurm-wlm and munge')
 def test_slurm_runs_it_and_queues_it_again_when_its_time_is_up_or_it_gives_way(
     folder, whole, tmp_path):
-  """The warning before the time limit, then a job that goes first, then to the end."""
+  """A run gets the warning before its time limit; a smaller job gives way, and is cancelled."""
   workdir = tmp_path / 'run'
   with tempfile.TemporaryDirectory() as name, slurm_node.slurm_node(Path(name)) as environment:
     def slurm(*command):
@@ -146,33 +155,32 @@ def test_slurm_runs_it_and_queues_it_again_when_its_time_is_up_or_it_gives_way(
         assert time.monotonic() < deadline and state() != 'FAILED', output.read_text()
         time.sleep(0.1)
 
-    def step():
-      return max((int(path.name) for path in workdir.glob('*/*') if path.name.isdecimal()),
-                 default=0)
+    def is_queued_again(*stop):
+      slurm(*stop)
+      wait_for(lambda: state() == 'PENDING')
+      slurm('scontrol', 'update', f'jobid={job}', 'StartTime=now')  # Slurm waits two minutes.
 
     told = slurm(sys.executable, str(ROOT / 'launch' / 'slurm.py'), '--tasks-per-node=2',
                  '--sbatch=--output=out', '--', *flags(folder, workdir, fsdp=2, data=1))
     assert told == ''
     job, output = 1, tmp_path / 'out'
-    for stop in (['scancel', '--signal=USR1', str(job)],
-                 ['sbatch', '--partition=high', '--ntasks=8', '--output=/dev/null',
-                  '--wrap=sleep 1']):
-      before = step()
-      wait_for(lambda before=before: step() > before)
-      slurm(*stop)
-      wait_for(lambda: state() == 'PENDING')
-      slurm('scontrol', 'update', f'jobid={job}', 'StartTime=now')  # Slurm waits two minutes.
+    wait_for(lambda: any(path.name.isdecimal() for path in workdir.glob('checkpoints/*')))
+    is_queued_again('scancel', '--signal=USR1', str(job))
     wait_for(lambda: state() in ('COMPLETED', 'FAILED', 'CANCELLED'))
     said = output.read_text()
     assert state() == 'COMPLETED' and 'Traceback' not in said, said
-    for name in ('SIGUSR1', 'SIGTERM'):
-      assert f'stopped by {name} after step' in said, said
-    assert 'Restarts=2' in slurm('scontrol', 'show', 'job', str(job))
-    # Who cancels a job wants no more of it, though it ends as one that is to be run again.
+    assert 'stopped by SIGUSR1 after step' in said, said
+    assert 'Restarts=1' in slurm('scontrol', 'show', 'job', str(job))
+    # A job that takes no time to start, and is told to stop as a run is. One that gives way to
+    # another is queued again; of one that is cancelled, no more is wanted.
     script = sbatch.script('srun bash -c "trap \'exit 75\' TERM; echo up; sleep 60 & wait"')
-    slurm('sbatch', '--requeue', '--output=out', f'--wrap={script}')
+    slurm('sbatch', '--requeue', '--output=out', '--open-mode=truncate', f'--wrap={script}')
     output.unlink()
-    job = 3
+    job = 2
+    wait_for(lambda: output.exists() and 'up' in output.read_text())
+    is_queued_again('sbatch', '--partition=high', '--ntasks=8', '--output=/dev/null',
+                    '--wrap=sleep 1')
+    output.unlink()
     wait_for(lambda: output.exists() and 'up' in output.read_text())
     slurm('scancel', str(job))
     wait_for(lambda: state() not in ('RUNNING', 'COMPLETING'))

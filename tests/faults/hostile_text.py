@@ -99,7 +99,7 @@ def kinds() -> list[Kind]:
 
 def command(script: str, *flags: str, text: bytes | None = None) -> subprocess.CompletedProcess:
   """Runs a command of the repository on one CPU device."""
-  environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''}
+  environment = {**os.environ, 'JAX_PLATFORMS': 'cpu'}
   return subprocess.run([sys.executable, str(ROOT / script), *flags], cwd=ROOT, env=environment,
                         input=text, capture_output=True, timeout=600)
 

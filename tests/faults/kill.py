@@ -131,7 +131,7 @@ class Killable:
     """Starts a process that goes on with the run."""
     with self._log.open('wb') as log:
       self._process = subprocess.Popen(self._command, cwd=ROOT, stderr=log, env={
-          **os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': '', 'PYTHONPATH': str(ROOT)})
+          **os.environ, 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)})
     self._began = time.monotonic()
 
   def finish(self):
