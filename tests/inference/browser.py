@@ -95,7 +95,7 @@ def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, width=12
   path.write_bytes(page)
   done = subprocess.run(
       [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
-       '--virtual-time-budget=10000', f'--window-size={width},{height}',
+       '--virtual-time-budget=60000', f'--window-size={width},{height}',
        f'--blink-settings=preferredColorScheme={int(not dark)}', f'--user-data-dir={folder}/user',
        f'--screenshot={picture}', '--dump-dom', f'{path.as_uri()}#{fragment}'],
       check=True, capture_output=True, timeout=100)

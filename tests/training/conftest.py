@@ -1,14 +1,18 @@
 """One tiny model and its batches, for all tests of training."""
 
+import dataclasses
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import pytest
 
 from transformer.data.batch import EOS_ID, Batch
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.training import loop, step
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+from transformer.training.programs import compile_programs
 
 VOCABULARY = 23
 ROWS, SOURCE_LENGTH, TARGET_LENGTH = 4, 13, 11
@@ -25,9 +29,9 @@ class Settings(NamedTuple):
   seed: int = 7
 
 
-def make_batch(step: int, rows: int = ROWS) -> Batch:
-  """Two pairs in every row, a function of the step."""
-  rng = np.random.default_rng([5, step])
+def make_batch(number: int, rows: int = ROWS) -> Batch:
+  """Two pairs in every row, a function of the number."""
+  rng = np.random.default_rng([5, number])
 
   def side(length, sizes):
     arrays = np.zeros((3, rows, length), np.int32)
@@ -51,10 +55,10 @@ class NumberedBatches:
     self._fatal = fatal
 
   def iterate(self, start, stop):
-    for step in range(start, stop):
-      if step == self._fatal:
-        raise InterruptedError(f'killed before step {step}')
-      yield make_batch(step)
+    for number in range(start, stop):
+      if number == self._fatal:
+        raise InterruptedError(f'killed before step {number}')
+      yield make_batch(number)
 
 
 @pytest.fixture(scope='session')
@@ -62,3 +66,24 @@ def model() -> Transformer:
   """Small, with dropout, so that randomness must resume too."""
   return Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.2,
                                  norm='pre'), VOCABULARY)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def compiled_once():
+  """Compiles a program once for all tests that train with it; tracing it takes longest."""
+  programs = {}
+
+  def compile_once(settings, model, state, mesh, shape):
+    # All that it reads, and more: these alone are the loop's own.
+    train = dataclasses.replace(settings.train, log_every=1, eval_every=1, checkpoint_every=1,
+                                keep=1, patience=0)
+    leaves, structure = jax.tree.flatten(state)
+    key = (settings.optimizer, train, settings.seed, model, mesh, shape, structure, tuple(leaves),
+           step.batch_loss)  # Some tests have a loss of their own.
+    if key not in programs:
+      programs[key] = compile_programs(settings, model, state, mesh, shape)
+    return programs[key]
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(loop, 'compile_programs', compile_once)
+    yield
