@@ -38,21 +38,21 @@ ALPHAS = [0.0, 0.6, 1.5]
 
 
 @functools.cache
-def searcher(beam_size, alpha, max_length=MAX_LENGTH, grows=False):
+def searcher(beam_size, alpha, max_length=MAX_LENGTH, grows=False, nbest=1):
   """A compiled (tables, limits) -> `Hypotheses`; a beam size of 0 is greedy search."""
   def search(table_BXN, limits_B):
     step, cache, options = toy(table_BXN, limits_B.shape[0], beam_size or 1,
                                max_length=max_length, alpha=alpha, grows=grows)
     if beam_size:
-      return beam_search(step, cache, limits_B, beam_size=beam_size, **options)
+      return beam_search(step, cache, limits_B, beam_size=beam_size, nbest=nbest, **options)
     return greedy_search(step, cache, limits_B, **options)
 
   return jax.jit(search)
 
 
-def find(beam_size, alpha, table, limits=LIMITS, max_length=MAX_LENGTH) -> Hypotheses:
-  found = searcher(beam_size, alpha, max_length)(table, jnp.asarray(limits, jnp.int32))
-  return jax.device_get(found)
+def find(beam_size, alpha, table, limits=LIMITS, max_length=MAX_LENGTH, nbest=1) -> Hypotheses:
+  search = searcher(beam_size, alpha, max_length, nbest=nbest)
+  return jax.device_get(search(table, jnp.asarray(limits, jnp.int32)))
 
 
 def penalised(log_prob, length, alpha):
@@ -102,21 +102,23 @@ def test_a_beam_of_one_is_greedy_search(alpha):
 # Wide enough to hold every extension of every prefix: W = (N − 1)^(T − 1) · N, and some more.
 @pytest.mark.parametrize('alpha', ALPHAS)
 @pytest.mark.parametrize('vocabulary, length, width', [(5, 3, 83), (3, 5, 53)])
-def test_a_wide_beam_finds_what_brute_force_finds(alpha, vocabulary, length, width):
+@pytest.mark.parametrize('nbest', [1, 7])
+def test_a_wide_beam_finds_what_brute_force_finds(alpha, vocabulary, length, width, nbest):
   others = [token for token in range(vocabulary) if token != END]
   limits = (length, length - 1, length)
   for seed in range(3):
     table = tables(seed, vocabulary)
-    found = find(width, alpha, table, limits, length)
+    found = find(width, alpha, table, limits, length, nbest)
     for b, limit in enumerate(limits):
-      score, log_prob, tokens = max(
+      best = sorted((
           (penalised(p, n, alpha), p, tokens)
           for n in range(1, limit + 1)
           for prefix in itertools.product(others, repeat=n - 1)
-          for tokens in [(*prefix, END)] for p in [forced(table[b], tokens)])
-      assert words(found, b, 0) == tokens
-      assert found.scores[b, 0] == pytest.approx(score, rel=1e-5)
-      assert found.log_probs[b, 0] == pytest.approx(log_prob, rel=1e-5)
+          for tokens in [(*prefix, END)] for p in [forced(table[b], tokens)]), reverse=True)
+      for w, (score, log_prob, tokens) in enumerate(best[:nbest]):
+        assert words(found, b, w) == tokens
+        assert found.scores[b, w] == pytest.approx(score, rel=1e-5)
+        assert found.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([0.0, 0.3, 0.8]),

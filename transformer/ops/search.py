@@ -127,15 +127,15 @@ class _Beams(NamedTuple):
 
 
 def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_id,
-                alpha=0.6, room=None) -> Hypotheses:
+                alpha=0.6, room=None, nbest=1) -> Hypotheses:
   """Keeps the W likeliest hypotheses at every length (section 6.1; Wu et al., 2016, section 7).
 
   A hypothesis ends only when its end token is among the W best extensions of its
   step. The search for an input is over when W hypotheses have ended, when the
-  best live one could no longer overtake the best ended one, or at the limit; if
-  none has ended by then, the live ones are returned as they are. So a beam of
-  one is greedy search. Once its search is over, nothing about an input changes,
-  however long its neighbours take.
+  best live one could no longer overtake the best ended one, or the last of so many
+  best, or at the limit; if none has ended by then, the live ones are returned as
+  they are. So a beam of one is greedy search. Once its search is over, nothing about
+  an input changes, however long its neighbours take.
 
   Args:
     step: as this module describes.
@@ -152,6 +152,7 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
       keeping what the cache holds. The search then begins with little room and
       doubles it as it needs to, so that short hypotheses do not pay for what long
       ones would take. None: the cache has room for `max_length`.
+    nbest: how many ended hypotheses no live one may overtake any more, at most W.
 
   Returns:
     `Hypotheses`, by score.
@@ -189,8 +190,8 @@ def beam_search(step, cache, limits_B, *, beam_size, max_length, begin_id, end_i
 
     # More tokens can only lower a log-probability, and no penalty is larger than the limit's.
     reach_B = live_log_probs[:, 0] / length_penalty(limits_B, alpha)
-    over_B = ((ended_count >= beam_size) | (ended.scores[:, 0] >= reach_B) | (t + 1 >= limits_B)
-              | jnp.isneginf(live_log_probs[:, 0]))
+    over_B = ((ended_count >= beam_size) | (ended.scores[:, nbest - 1] >= reach_B)
+              | (t + 1 >= limits_B) | jnp.isneginf(live_log_probs[:, 0]))
 
     def unless_done(old, new):
       return jnp.where(beams.done.reshape(-1, *[1] * (new.ndim - 1)), old, new)
