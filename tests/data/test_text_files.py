@@ -1,6 +1,7 @@
 """Text stays on disk, and a large file is looked at once for each state that it is in."""
 
 import errno
+import io
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ import pytest
 
 from transformer.data import text_files
 from transformer.data.sources import TextCorpus
+from transformer.data.text_files import iterate_lines, read_lines
 from transformer.errors import UserError
 
 SOURCE = ''.join(f'{"ä€😀" * (i % 5)}{i}\n' for i in range(31)).encode()
@@ -234,3 +236,21 @@ def test_text_that_changes_while_it_is_opened_is_refused_and_not_remembered(
   with pytest.raises(UserError, match=r'train\.de was changed while it was being read'):
     corpus_in(tmp_path)
   assert records(tmp_path) == []
+
+
+@pytest.mark.parametrize(('content', 'lines'), [
+    (b'', []), (b'a', ['a']), (b'a\n', ['a']), (b'\n\n', ['', '']),
+    ('\ufeffa\nü\u2028b\r\n'.encode(), ['a', 'ü\u2028b\r']), (b'a\r\nb\r\n', ['a', 'b']),
+    (b'a\r\nb\nc\r\r\n', ['a', 'b', 'c\r'])])
+def test_lines_that_come_one_by_one_are_those_of_a_file(content, lines, tmp_path):
+  assert list(iterate_lines(io.BytesIO(content), 'it')) == lines
+  if b'b\nc' not in content:  # Where not all lines end alike, a file's first one says nothing.
+    (tmp_path / 'file').write_bytes(content)
+    assert read_lines(tmp_path / 'file') == lines
+
+
+def test_a_line_that_is_not_utf8_is_named_after_those_before_it():
+  lines = iterate_lines(io.BytesIO('a\nü\n'.encode() + b'\xfc\n'), 'it')
+  assert [next(lines), next(lines)] == ['a', 'ü']
+  with pytest.raises(UserError, match='it must be UTF-8; line 3 is not, at the byte 0xfc'):
+    next(lines)

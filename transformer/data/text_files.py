@@ -53,6 +53,24 @@ def read_lines(path: str | os.PathLike) -> list[str]:
   return survey.read(io.BytesIO(data), 0, survey.lines)
 
 
+def iterate_lines(file: BinaryIO, name: str) -> Iterator[str]:
+  """Yields the lines of UTF-8 as they come, of what cannot be looked at as a whole.
+
+  A byte order mark is removed; and the CR of every CRLF, if the first line ends in one.
+
+  Raises:
+    UserError: a line is not UTF-8.
+  """
+  crlf = False
+  for number, data in enumerate(file, 1):
+    if number == 1:
+      data, crlf = data.removeprefix(_BYTE_ORDER_MARK), data.endswith(b'\r\n')
+    try:
+      yield data.removesuffix(b'\n').removesuffix(b'\r' if crlf else b'').decode('utf-8')
+    except UnicodeDecodeError as error:
+      raise UserError(_not_utf8(name, number, data[error.start])) from error
+
+
 class TextFile:
   """The lines of one file, by their numbers; the text stays on disk.
 
@@ -169,8 +187,7 @@ def _survey(file: BinaryIO, name: str) -> _Survey:
       chunk.decode('utf-8')
     except UnicodeDecodeError as error:
       line = lines + chunk.count(b'\n', 0, error.start) + 1
-      raise UserError(f'{name} must be UTF-8; line {line} is not, at the byte '
-                      f'0x{chunk[error.start]:02x}; convert the file') from error
+      raise UserError(_not_utf8(name, line, chunk[error.start])) from error
     found = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord('\n')) + 1
     begin = np.concatenate([[0], found])
     begin = begin[begin < len(chunk)]
@@ -186,6 +203,10 @@ def _survey(file: BinaryIO, name: str) -> _Survey:
   survey = _Survey('', lines, ends, carriage_ends, marked, np.concatenate([*starts, [offset]]))
   digest = without_carriages if survey.all_crlf else as_it_is
   return dataclasses.replace(survey, fingerprint=digest.hexdigest())
+
+
+def _not_utf8(name: str, line: int, byte: int) -> str:
+  return f'{name} must be UTF-8; line {line} is not, at the byte 0x{byte:02x}; convert the file'
 
 
 def _remembered(record: Path, file: BinaryIO, name: str) -> _Survey:

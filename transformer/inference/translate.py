@@ -1,6 +1,7 @@
 """Sentences in, translations out, in the same order."""
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
+from transformer.errors import UserError
 from transformer.inference.config import DecodeConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.sampling import sample_search
@@ -25,19 +27,24 @@ class Translation(NamedTuple):
     text: the translation, one line; empty for a line without a word.
     score: log-probability over length penalty, natural logarithm.
     cut: the source was longer than the run's `max_length` and lost its end.
+    nbest: as many as were asked for, or as there are, best first, each with its score.
   """
 
   text: str
   score: float
   cut: bool
+  nbest: tuple[tuple[str, float], ...]
 
 
-def make_search(model: Transformer, config: DecodeConfig) -> Callable[..., Hypotheses]:
+def make_search(model: Transformer | Sequence[Transformer],
+                config: DecodeConfig, nbest: int = 1) -> Callable[..., Hypotheses]:
   """Builds the search for a batch of encoded sources, a pure function on arrays.
 
   Args:
-    model: the Transformer.
+    model: the Transformer; or several, whose probabilities of the next token are
+      averaged, and of which `params` then are a sequence too.
     config: beam size, length penalty and the bound on length, or how to sample.
+    nbest: the best of these many that a beam search is to find.
 
   Returns:
     A function (params, source_BS, limits_B, keys_B) -> `Hypotheses`: padded source
@@ -46,29 +53,41 @@ def make_search(model: Transformer, config: DecodeConfig) -> Callable[..., Hypot
     once a sentence, and so do the projections that cross-attention reads.
   """
 
+  models = [model] if isinstance(model, Transformer) else model
+
   def search(params, source_BS, limits_B, keys_B=None) -> Hypotheses:
-    apply = functools.partial(model.apply, {'params': params})
+    all_params = [params] if isinstance(model, Transformer) else params
+    applies = [functools.partial(each.apply, {'params': own})
+               for each, own in zip(models, all_params, strict=True)]
     batch, source_length = source_BS.shape
     max_length = source_length + config.max_extra_length
     real_BS = source_BS != PAD_ID
     positions_BS = jnp.broadcast_to(jnp.arange(source_length, dtype=jnp.int32), source_BS.shape)
-    memory_BSD = apply(source_BS, real_BS.astype(jnp.int32), positions_BS, method='encode')
-    memory = apply(memory_BSD, method='cache_memory')
+    memories = []
+    for apply in applies:
+      memory_BSD = apply(source_BS, real_BS.astype(jnp.int32), positions_BS, method='encode')
+      memories.append(apply(memory_BSD, method='cache_memory'))
 
     def step(tokens_BW, cache):
-      index, layers = cache.common
-      logits_BWN, lineage, layers = apply(tokens_BW, index, cache.own, layers, memory, real_BS,
-                                          method='step')
-      return jax.nn.log_softmax(logits_BWN), Cache(lineage, (index + 1, layers))
+      index, caches = cache.common
+      log_probs, grown = [], []
+      for apply, layers, memory in zip(applies, caches, memories, strict=True):
+        logits_BWN, lineage, layers = apply(tokens_BW, index, cache.own, layers, memory, real_BS,
+                                            method='step')
+        log_probs.append(jax.nn.log_softmax(logits_BWN))
+        grown.append(layers)
+      return mean_probability(log_probs), Cache(lineage, (index + 1, tuple(grown)))
 
     def room(cache, length):
-      (index, layers), more = cache.common, length - cache.own.shape[-1]
+      (index, caches), more = cache.common, length - cache.own.shape[-1]
       return Cache(jnp.pad(cache.own, ((0, 0), (0, 0), (0, more))),
-                   (index, tuple(layer.with_room(length * beams) for layer in layers)))
+                   (index, tuple(tuple(layer.with_room(length * beams) for layer in layers)
+                                 for layers in caches)))
 
     beams = config.beam_size
     cache = Cache(jnp.zeros((batch, beams, 0), jnp.int32),
-                  (jnp.int32(0), apply((batch,), beams, 0, method='empty_cache')))
+                  (jnp.int32(0), tuple(apply((batch,), beams, 0, method='empty_cache')
+                                       for apply in applies)))
     options = {'max_length': max_length, 'begin_id': BOS_ID, 'end_id': EOS_ID,
                'alpha': config.alpha, 'room': room}
     if config.sample:
@@ -76,7 +95,7 @@ def make_search(model: Transformer, config: DecodeConfig) -> Callable[..., Hypot
                            top_p=config.top_p, temperature=config.temperature, **options)
     if beams == 1:
       return greedy_search(step, cache, limits_B, **options)
-    return beam_search(step, cache, limits_B, beam_size=beams, **options)
+    return beam_search(step, cache, limits_B, beam_size=beams, nbest=nbest, **options)
 
   return search
 
@@ -91,6 +110,13 @@ def padded_length(length: int, most: int) -> int:
   return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
 
 
+def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:
+  """The logarithm of the mean of several distributions, given as log-probabilities."""
+  if len(log_probs) == 1:
+    return log_probs[0]
+  return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - math.log(len(log_probs))
+
+
 class Translator:
   """A model, a vocabulary and a search, compiled once for each length of source.
 
@@ -101,23 +127,31 @@ class Translator:
   translations of its own.
   """
 
-  def __init__(self, model: Transformer, vocabulary, config: DecodeConfig, max_length: int,
-               seed: int = 0, rows: NamedSharding | None = None):
+  def __init__(self, model: Transformer | Sequence[Transformer], vocabulary, config: DecodeConfig,
+               max_length: int, seed: int = 0, rows: NamedSharding | None = None, nbest: int = 1):
     """Prepares to translate.
 
     Args:
-      model: the Transformer.
+      model: the Transformer, or several, as `make_search` takes them.
       vocabulary: encodes and decodes text.
       config: the search.
       max_length: the most tokens of a source, end token included; longer ones
         are cut.
       seed: the root of what is sampled, at least 0 and below 2³².
       rows: how the sentences of a batch are spread over devices; None keeps them on one.
+      nbest: translations to give of each sentence, at most `beam_size`.
+
+    Raises:
+      UserError: there are fewer beams than that.
     """
+    if not 1 <= nbest <= config.beam_size:
+      raise UserError(f'an n-best list must have at least 1 and at most decode.beam_size='
+                      f'{config.beam_size} translations; got {nbest}')
+    self._nbest = nbest
     self._vocabulary = vocabulary
     self._config = config
     self._max_length = max_length
-    search = make_search(model, config)
+    search = make_search(model, config, nbest)
     if rows is None:
       self._search = jax.jit(search)
     else:
@@ -128,10 +162,16 @@ class Translator:
     self._compiled: dict[int, Callable] = {}
     self._root = jax.random.key(seed, impl='threefry2x32') if config.sample else None
 
-  def __call__(self, params, sentences: Sequence[str]) -> list[Translation]:
-    """Translates sentences; the answers are in their order and of their number."""
+  def __call__(self, params, sentences: Sequence[str], first: int = 0) -> list[Translation]:
+    """Translates sentences; the answers are in their order and of their number.
+
+    Args:
+      params: of the model, or of each of several.
+      sentences: text, a line each.
+      first: the number of the first, where others were translated before.
+    """
     encoded = self._vocabulary.encode_batch(list(sentences))
-    answers = [Translation('', 0.0, False)] * len(sentences)
+    answers = [Translation('', 0.0, False, (('', 0.0),))] * len(sentences)
     asked = [i for i, sentence in enumerate(sentences) if sentence.strip()]
     for length, chosen in self._batches(asked, encoded):
       source = np.full((self._config.batch_size, length), PAD_ID, np.int32)
@@ -141,11 +181,13 @@ class Translator:
         source[row, :len(ids)] = ids
         limits[row] = len(ids) + self._config.max_extra_length
       search = self._compiled.get(length, self._search)
-      best = jax.device_get(search(params, *self._placed(source, limits, self._keys(chosen))))
+      batch = self._placed(source, limits, self._keys(chosen, first))
+      best = jax.device_get(search(params, *batch))
       for row, index in enumerate(chosen):
-        answers[index] = Translation(
-            self._vocabulary.decode(best.tokens[row, 0]), float(best.scores[row, 0]),
-            len(encoded[index]) >= self._max_length)
+        nbest = tuple((self._vocabulary.decode(best.tokens[row, place]),
+                       float(best.scores[row, place]))
+                      for place in range(self._nbest) if best.lengths[row, place])
+        answers[index] = Translation(*nbest[0], len(encoded[index]) >= self._max_length, nbest)
     return answers
 
   def compile_longest(self, params, sentences: Sequence[str]):
@@ -172,12 +214,12 @@ class Translator:
     return jax.tree.map(lambda array: jax.make_array_from_callback(
         array.shape, self._rows, lambda index: array[index]), arrays)
 
-  def _keys(self, chosen):
+  def _keys(self, chosen, first=0):
     """A random key for each row of a batch, by the numbers of its sentences."""
     if self._root is None:
       return None
     numbers = np.zeros(self._config.batch_size, np.uint32)
-    numbers[:len(chosen)] = chosen
+    numbers[:len(chosen)] = np.add(chosen, first)
     return jax.vmap(jax.random.fold_in, (None, 0))(self._root, numbers)
 
   def _batches(self, asked, encoded) -> Iterator[tuple[int, list[int]]]:
