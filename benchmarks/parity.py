@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ctranslate2
 
 from transformer.data.text_files import read_lines
-from transformer.inference.bleu import corpus_bleu
 from transformer.inference.ctranslate2_format import write_model
+from transformer.inference.metrics import corpus_bleu
 from transformer.inference.translate import Translator
 from transformer.run import load_run
 

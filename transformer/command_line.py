@@ -87,9 +87,10 @@ def define_config() -> flags.FlagHolder:
   return config_flags.DEFINE_config_file('config', None, 'The config file.')
 
 
-def define_checkpoint() -> tuple[flags.FlagHolder, flags.FlagHolder]:
-  """Defines `--checkpoint` and `--average`, which choose the parameters of a run."""
-  return (flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.'),
+def define_checkpoint(
+    choices: str = 'best, latest, or a step.') -> tuple[flags.FlagHolder, flags.FlagHolder]:
+  """Defines `--checkpoint`, with what may be said there, and `--average`: a run's parameters."""
+  return (flags.DEFINE_string('checkpoint', 'best', choices),
           flags.DEFINE_integer('average', 1, 'Average the parameters of this many checkpoints.'))
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,3 +126,44 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: Vocabulary,
   files.write_sealed(workdir / run_directory.RUN, run_directory.describe_weights(
       vocabulary.fingerprint, sum(leaf.size for leaf in jax.tree.leaves(params)),
       config.train.reproducible, steps))
+
+
+def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
+  """The checkpoints of a run, ascending, as `load_run` takes them.
+
+  Raises:
+    UserError: there are none.
+  """
+  folder = Path(workdir).expanduser() / run_directory.CHECKPOINTS
+  if not folder.is_dir():
+    raise UserError(f'{folder} does not exist, so there is no checkpoint; train the run first')
+  checkpoints = Checkpoints(folder, read_only=True)
+  try:
+    checkpoints.resolve('latest')
+    return [str(step) for step in checkpoints.steps()]
+  finally:
+    checkpoints.close()
+
+
+def load_ensemble(run: Run, others: Sequence[str | os.PathLike]) -> list[Run]:
+  """A run, and the best checkpoints of others that translate with the same pieces.
+
+  Args:
+    run: what sets how text is read and translated.
+    others: directories of runs.
+
+  Returns:
+    All of them, `run` first.
+
+  Raises:
+    UserError: a directory holds no run, or one with another vocabulary.
+  """
+  members = [run]
+  for workdir in others:
+    member = load_run(workdir)
+    if member.vocabulary.model_bytes != run.vocabulary.model_bytes:
+      raise UserError(f'the runs of an ensemble must have one vocabulary, and that of {workdir} is '
+                      f'another; train it on the same text with the same config.data, or leave it '
+                      f'out')
+    members.append(member)
+  return members

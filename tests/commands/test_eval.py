@@ -1,8 +1,14 @@
 """A mistake in scoring ends in one line and status 1, with nothing half written."""
 
+import contextlib
 import json
 import os
+import pty
+import select
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import chex
 import jax
@@ -14,6 +20,8 @@ from transformer.run import load_run
 from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.training.mesh import sentence_sharding
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.mark.parametrize(('flags', 'facts'), [
     (['--workdir='], ['--workdir=DIR is needed']),
@@ -22,6 +30,10 @@ from transformer.training.mesh import sentence_sharding
     (['--source='], ['--source= names nothing']),
     (['--reference=x'], ['--reference needs --source']),
     (['--split=test', '--source=x'], ['--split and --source exclude each other']),
+    (['--nbest=5'], ['at most decode.beam_size=4 translations; got 5']),
+    (['--score'], ['--score needs --source=FILE and one --reference=FILE']),
+    (['--checkpoint=all', '--output=-'], ['--checkpoint=all gives a table of scores']),
+    (['--ensemble=/nowhere'], ['/nowhere holds no run']),
     (['--average=0'], ['--average must be at least 1; got 0']),
     (['--average=5'], ['there are 2 checkpoints up to step 2, fewer than the 5', 'train.keep']),
     (['--checkpoint=9'], ['best, latest or one of the steps 1, 2', "got '9'"]),
@@ -87,7 +99,7 @@ def test_names_of_files_that_are_not_utf8_do_no_harm(evaluate, folder, trained, 
                               f'--reference={folder}/test.de', f'--output={tmp_path}/o\udcfft')
   assert status == 0, err
   assert len((tmp_path / 'o\udcfft').read_text('utf-8').splitlines()) == 2
-  path, = (tmp_path / 'run' / 'eval').iterdir()
+  path, = (tmp_path / 'run' / 'eval').glob('*.json')
   result = json.loads(path.read_bytes().decode('utf-8'))
   assert result['text'].startswith('n\udcffme.en.') and path.name.startswith('n\udcffme.en.')
   assert f'--source={source}' in result['command'] and 'n\\udcffme.en' in out
@@ -103,16 +115,119 @@ def test_other_protocols_stand_beside_the_headline(
   status, out, err = evaluate(f'--workdir={tmp_path}/run', f'--source={folder}/test.en',
                               f'--reference={folder}/test.de', '--beam_size=1')
   assert status == 0, err
-  path, = (tmp_path / 'run' / 'eval').iterdir()
+  path, = (tmp_path / 'run' / 'eval').glob('*.json')
   result = json.loads(path.read_text(encoding='utf-8'))
   assert [each['name'] for each in result['protocols']] == names
   assert result['protocols'][0] == {'name': tokenize, 'bleu': result['bleu'],
                                     'signature': result['signature']}
   assert f'|tok:{tokenize}|' in result['signature']
   *_, headline = out.split('test.en.')
-  assert headline.splitlines()[1:] == [
-      f'  {each["name"]:{max(map(len, names))}}  {each["bleu"]:6.2f}  {each["signature"]}'
-      for each in result['protocols']]
+  assert [each['name'] for each in result['metrics']] == ['BLEU', 'chrF2++', 'TER']
+  lines = headline.splitlines()[1:]
+  for line, each in zip(lines, result['metrics'], strict=False):
+    low, high = each['interval_95']
+    assert line.split(maxsplit=5) == [each['name'], f'{each["score"]:.2f}', f'{low:.2f}', '…',
+                                      f'{high:.2f}', each['signature']]
+  assert [line.split()[-2:] for line in lines[3:]] == [
+      [f'{each["bleu"]:.2f}', each['signature']] for each in result['protocols'][1:]]
+
+
+def test_each_sentence_is_written_with_its_scores(evaluate, folder, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--output=-')
+  assert status == 0, err
+  path, = (tmp_path / 'run' / 'eval').glob('*.sentences.jsonl')
+  lines = [json.loads(line) for line in path.read_text('utf-8').splitlines()]
+  assert [each['translation'] for each in lines] == out.splitlines()
+  for key, language in (('source', 'en'), ('references', 'de')):
+    wanted = (folder / f'test.{language}').read_text('utf-8').splitlines()
+    assert [each[key] if key == 'source' else each[key][0] for each in lines] == wanted
+  assert all(set(each) >= {'BLEU', 'chrF2++', 'TER', 'model_score'} for each in lines)
+
+
+def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1')
+  assert status == 0, err
+  rows = json.loads((tmp_path / 'run' / 'eval' / 'test.all.json').read_text('utf-8'))
+  assert [row['step'] for row in rows] == [1, 2]
+  for row in rows:
+    alone = json.loads((tmp_path / 'run' / 'eval' / f'test.step{row["step"]}.beam1.alpha0.6.json')
+                       .read_text('utf-8'))
+    assert row['BLEU'] == alone['metrics'][0]['score']
+    assert evaluate(f'--workdir={tmp_path}/run', f'--checkpoint={row["step"]}', '--beam_size=1')
+    again = json.loads((tmp_path / 'run' / 'eval' / f'test.step{row["step"]}.beam1.alpha0.6.json')
+                       .read_text('utf-8'))
+    assert again['metrics'] == alone['metrics']
+  table = [line.split() for line in out.splitlines()[-4:-1]]
+  assert table[0] == ['step', 'BLEU', 'chrF2++', 'TER']
+  drawing = (tmp_path / 'run' / 'eval' / 'test.all.svg').read_text('utf-8')
+  assert 'test: BLEU with its 95 % interval' in drawing
+  best = max(rows, key=lambda row: row['BLEU'])['step']
+  assert [int(line[0]) for line in table[1:] if line[-1] == '*'] == [best]
+
+
+def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, tmp_path):
+  source = ['--source=' + str(folder / 'test.en')]
+  _, plain, _ = evaluate(f'--workdir={trained}', *source)
+  status, out, err = evaluate(f'--workdir={trained}', *source, '--nbest=3')
+  assert status == 0, err
+  rows = [line.split(' ||| ') for line in out.splitlines()]
+  lists = [[(text, float(score)) for number, text, score in rows if number == str(line)]
+           for line in range(2)]
+  assert sum(map(len, lists)) == len(rows) > 3
+  assert [each[0][0] for each in lists] == plain.splitlines()
+  assert all(each == sorted(each, key=lambda pair: -pair[1]) for each in lists)
+
+  status, out, err = evaluate(f'--workdir={trained}', *source, f'--reference={folder}/test.de',
+                              '--score')
+  assert status == 0, err
+  rows = [line.split('\t') for line in out.splitlines()]
+  assert len(rows) == 2 and all(float(log_prob) < 0 < int(tokens) for log_prob, tokens in rows)
+
+  shutil.copytree(trained, tmp_path / 'twin')
+  status, out, err = evaluate(f'--workdir={trained}', *source, f'--ensemble={tmp_path}/twin')
+  assert status == 0 and out == plain, err
+
+
+def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
+    evaluate, folder, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  command = [sys.executable, 'eval.py', f'--workdir={tmp_path}/run', '--source=-']
+  environment = {**{name: value for name, value in os.environ.items() if 'DISPLAY' not in name},
+                 'JAX_PLATFORMS': 'cpu', 'TERM': 'dumb'}
+  _, whole, _ = evaluate(f'--workdir={trained}', f'--source={folder}/test.en')
+  lines = (folder / 'test.en').read_bytes().splitlines(keepends=True)
+  with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    for line, wanted in zip(lines, whole.splitlines(), strict=True):
+      process.stdin.write(line)
+      process.stdin.flush()
+      assert process.stdout.readline().decode() == f'{wanted}\n'
+    process.stdin.write(b'\xff\n')
+    out, err = process.communicate(timeout=100)
+    assert out == b'' and process.returncode == 1
+    assert err.endswith(b'error: standard input must be UTF-8; line 3 is not, at the byte 0xff; '
+                        b'convert the file\n')
+
+  ours, theirs = pty.openpty()
+  with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs,
+                        stderr=subprocess.PIPE) as process:
+    os.close(theirs)
+    typed = iter((lines[0], b':nbest 2\n', lines[1], b':attend\n', b':beam 0\n', b'\x04'))
+    said = b''
+    with contextlib.suppress(OSError):  # What a terminal gives when the other side is gone.
+      while select.select([ours], [], [], 100)[0]:
+        said += os.read(ours, 4096)
+        if said.endswith(b'> '):
+          os.write(ours, next(typed))
+    assert process.wait(100) == 0, process.stderr.read()
+  os.close(ours)
+  said = said.decode()
+  assert all(each in said for each in whole.split('\n')) and ':help tells more' in said
+  assert 'error: decode.beam_size must be at least 1; got 0' in said
+  assert f'open {tmp_path}/run/eval/attention.html in a browser' in said
+  assert b'<html' in (tmp_path / 'run' / 'eval' / 'attention.html').read_bytes()
 
 
 def test_a_run_with_a_moving_average_translates_with_it(train, folder, tmp_path):
@@ -161,7 +276,7 @@ def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
     assert len(outputs) == 1 and stem.replace('samples', 'samples ').split('.')[0] in err
     result = json.loads((tmp_path / 'run' / 'eval' / f'test.step2.{stem}.json').read_text('utf-8'))
     assert result['decode']['sample'] and result['seed'] == int(stem[-1])
-  assert len(list((tmp_path / 'run' / 'eval').iterdir())) == 2
+  assert len(list((tmp_path / 'run' / 'eval').glob('*.json'))) == 2
 
 
 def test_a_run_may_sample_by_its_config_and_a_flag_turns_it_off(
@@ -171,7 +286,7 @@ def test_a_run_may_sample_by_its_config_and_a_flag_turns_it_off(
   for flags in (['--top_k=3'], ['--nosample', '--beam_size=1']):
     status, _, err = evaluate(f'--workdir={tmp_path}/run', *flags)
     assert status == 0, err
-  assert {each.name for each in (tmp_path / 'run' / 'eval').iterdir()} == {
+  assert {each.name for each in (tmp_path / 'run' / 'eval').glob('*.json')} == {
       'test.step2.samples4.alpha0.6.temperature1.top_k3.top_p1.seed0.json',
       'test.step2.beam1.alpha0.6.json'}
 
@@ -186,7 +301,7 @@ def test_data_that_has_moved_is_scored_where_it_is_with_averaged_weights(
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--split=train', '--average=2',
                               '--checkpoint=latest', f'--data_dir={tmp_path}/moved')
   assert status == 0, err
-  path, = (tmp_path / 'run' / 'eval').iterdir()
+  path, = (tmp_path / 'run' / 'eval').glob('*.json')
   assert path.name == 'train.step2.average2.beam4.alpha0.6.json' and str(path) in out
   assert json.loads(path.read_text(encoding='utf-8'))['sentences'] == 3
 

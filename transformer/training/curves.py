@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,7 +87,25 @@ def draw(workdirs: Sequence[str | os.PathLike], output: str | os.PathLike):
     UserError: the metrics of a run cannot be read, or the file not be written.
   """
   runs = {str(each): read_points(each) for each in workdirs}
-  files.write(output, _picture(runs, Path(output).suffix.removeprefix('.')))
+  files.write(output, _picture(Path(output).suffix.removeprefix('.'), _figure, runs))
+
+
+def draw_scores(name: str, steps: Sequence[int], bleu: Sequence[float],
+                intervals: Sequence[tuple[float, float]], output: str | os.PathLike):
+  """Draws what the checkpoints of a run score.
+
+  Args:
+    name: what the text is called.
+    steps: of the checkpoints.
+    bleu: of each, percent.
+    intervals: of each the ends of its 95 % interval.
+    output: as in `draw`.
+
+  Raises:
+    UserError: the file cannot be written.
+  """
+  files.write(output, _picture(Path(output).suffix.removeprefix('.'), _score_figure, name, steps,
+                               bleu, intervals))
 
 
 def draw_for_run(workdir: str | os.PathLike, warn):
@@ -99,8 +117,8 @@ def draw_for_run(workdir: str | os.PathLike, warn):
     warn(f'{CURVES} was not drawn: {reason}')
 
 
-def _picture(runs: Mapping[str, Mapping[str, Points]], kind: str) -> bytes:
-  """The file of a figure of four panels, a function of its arguments alone."""
+def _picture(kind: str, make_figure: Callable, *arguments) -> bytes:
+  """The file of a figure, a function of its arguments alone."""
   # It takes a good part of a second, and nothing but this needs it.
   import matplotlib
   logging.getLogger('matplotlib').setLevel(logging.ERROR)  # It tells of its caches of fonts.
@@ -109,7 +127,7 @@ def _picture(runs: Mapping[str, Mapping[str, Points]], kind: str) -> bytes:
   with matplotlib.rc_context({**matplotlib.rcParamsDefault, **style}), warnings.catch_warnings():
     warnings.simplefilter('ignore')  # Of letters in a run's name that its own font lacks.
     content = io.BytesIO()
-    _figure(runs).savefig(content, format=kind, dpi=150,
+    make_figure(*arguments).savefig(content, format=kind, dpi=150,
                           metadata={} if kind == 'png' else {
                               'Date' if kind == 'svg' else 'CreationDate': None})
   return content.getvalue()
@@ -118,7 +136,7 @@ def _picture(runs: Mapping[str, Mapping[str, Points]], kind: str) -> bytes:
 def _figure(runs: Mapping[str, Mapping[str, Points]]):
   import matplotlib
   from matplotlib.figure import Figure
-  from matplotlib.ticker import FuncFormatter, MaxNLocator
+  from matplotlib.ticker import FuncFormatter
   figure = Figure(figsize=(10, 6.5), layout='constrained')
   figure.get_layout_engine().set(w_pad=0.1)  # A browser's letters may be wider.
   colours = (matplotlib.colormaps['tab10'].colors if len(runs) <= 10 else
@@ -134,9 +152,7 @@ def _figure(runs: Mapping[str, Mapping[str, Points]]):
         place.plot(steps, values, dashes, color=colours[number], linewidth=1.2, marker=mark,
                    markersize=4, gid=f'{number}/{metric}')
     place.set_title(panel.title, fontsize=10)
-    place.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
-    place.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f'{step:,.0f}'))
-    place.grid(alpha=0.3)
+    _count_steps(place)
     if not place.lines:
       place.text(0.5, 0.5, 'nothing was logged', transform=place.transAxes, ha='center')
       place.set_yticks([])
@@ -158,6 +174,28 @@ def _figure(runs: Mapping[str, Mapping[str, Points]]):
     for text, name in zip(legend.get_texts(), names, strict=True):
       text.set_text(name)  # As a label, one that begins with an underscore would be left out.
   return figure
+
+
+def _score_figure(name: str, steps, bleu, intervals):
+  from matplotlib.figure import Figure
+  figure = Figure(figsize=(6, 3.5), layout='constrained')
+  place = figure.subplots()
+  below, above = zip(*((score - low, high - score)
+                       for score, (low, high) in zip(bleu, intervals, strict=True)), strict=True)
+  place.errorbar(steps, bleu, (below, above), fmt='o-', linewidth=1.2, markersize=4, capsize=3,
+                 elinewidth=0.8)
+  place.set_title(f'{_printable(name)}: BLEU with its 95 % interval', fontsize=10)
+  _count_steps(place)
+  place.set_xlabel('step')
+  return figure
+
+
+def _count_steps(place):
+  """Whole numbers below a panel, and a grid."""
+  from matplotlib.ticker import FuncFormatter, MaxNLocator
+  place.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+  place.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f'{step:,.0f}'))
+  place.grid(alpha=0.3)
 
 
 def _printable(name: str) -> str:

@@ -6,7 +6,13 @@ import pytest
 import sacrebleu
 
 from transformer.errors import UserError
-from transformer.inference.bleu import bleu_by_protocol, corpus_bleu
+from transformer.inference.metrics import (
+  bleu_by_protocol,
+  corpus_bleu,
+  corpus_scores,
+  differences,
+  sentence_scores,
+)
 
 TRANSLATIONS = ['The cat sat on the mat .', 'There is a dog here, is it not?', 'It works well now.']
 REFERENCES = ['The cat sat on a mat.', 'There is a dog here, isn\'t it?', 'It works very well now.']
@@ -141,3 +147,49 @@ def test_tokenised_text_is_warned_of_once_unless_it_is_said_to_be(tokenize, warn
 def test_protocols_refuse_a_reference_of_another_length():
   with pytest.raises(UserError, match='reference 1 has 2 lines, there are 3 translations'):
     bleu_by_protocol(TRANSLATIONS, [REFERENCES[:2]], 'none', 'de')
+
+
+def test_metrics_are_sacrebleus_and_lie_in_their_intervals():
+  translations, references = TRANSLATIONS * 9, REFERENCES * 9
+  bleu, chrf, ter = corpus_scores(translations, [references], '13a')
+  assert bleu[:4] == corpus_bleu(translations, [references])._replace(name='BLEU')[:4]
+  assert chrf.score == sacrebleu.CHRF(word_order=2).corpus_score(translations, [references]).score
+  assert ter.score == sacrebleu.TER().corpus_score(translations, [references]).score
+  assert 'nc:6|nw:2|' in chrf.signature and 'tok:tercom|' in ter.signature
+  for each in (bleu, chrf, ter):
+    low, high = each.interval
+    assert low < each.score < high and 'bs:' not in each.signature
+  # As sacreBLEU's own command has it.
+  metric = sacrebleu.BLEU()
+  wanted = metric.corpus_score(translations, [references], n_bootstrap=1000)
+  assert bleu.interval == pytest.approx((wanted._mean - wanted._ci, wanted._mean + wanted._ci))
+
+
+def test_an_interval_of_sentences_that_are_alike_is_a_point():
+  for each in corpus_scores(TRANSLATIONS[:1] * 5, [REFERENCES[:1] * 5], '13a'):
+    assert each.interval == pytest.approx((each.score, each.score))
+
+
+def test_a_sentence_is_scored_by_itself_against_all_its_references():
+  alone = sentence_scores(TRANSLATIONS, [REFERENCES], '13a')
+  assert alone[1] == sentence_scores(TRANSLATIONS[1:2], [REFERENCES[1:2]], '13a')[0]
+  first = corpus_scores(TRANSLATIONS[:1], [REFERENCES[:1]], '13a')
+  assert alone[0] == pytest.approx({each.name: each.score for each in first})
+  both = sentence_scores(TRANSLATIONS, [REFERENCES, TRANSLATIONS], '13a')
+  assert [each['TER'] for each in both] == [0, 0, 0] < [each['TER'] for each in alone]
+
+
+def test_what_is_the_same_does_not_differ_and_what_is_better_does():
+  lines, references = TRANSLATIONS * 9, REFERENCES * 9
+  for each in differences([lines], [lines], [references], '13a'):
+    assert each.baseline == each.system and each.bootstrap > 0.9 and each.randomisation > 0.9
+  for each in differences([lines], [references], [references], '13a'):
+    assert each.bootstrap < 0.01 and each.randomisation < 0.01
+    assert (each.system < each.baseline) == (each.metric == 'TER')
+
+
+def test_seeds_are_held_against_each_other_one_by_one():
+  one, other = TRANSLATIONS * 3, REFERENCES[:2] * 4 + REFERENCES[:1]
+  found = differences([one, other], [other, one], [REFERENCES * 3], '13a')
+  joined = differences([one + other], [other + one], [REFERENCES * 6], '13a')
+  assert found == joined
