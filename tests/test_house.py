@@ -33,6 +33,8 @@ COMMANDS = {
     'transformer.inference.attend': (
         'transformer.command_line', 'transformer.run', 'transformer.data.text_files',
         'transformer.training.mesh', WHOLE_FILES),
+    'transformer.inference.compare': ('transformer.command_line',
+                                      'transformer.training.run_directory'),
     'transformer.training.plot': ('transformer.command_line',),
     'transformer.inference.export': (
         'transformer.command_line', 'transformer.config', 'transformer.run',
@@ -114,7 +116,7 @@ def test_only_data_touches_text_packages(package):
 
 
 @pytest.mark.parametrize(('package', 'file'), [
-    ('orbax', 'transformer.training.checkpoints'), ('sacrebleu', 'transformer.inference.bleu'),
+    ('orbax', 'transformer.training.checkpoints'), ('sacrebleu', 'transformer.inference.metrics'),
     ('sacremoses', 'transformer.inference.compounds'),
     ('matplotlib', 'transformer.training.curves'),
     ('ctranslate2', 'transformer.inference.ctranslate2_format'),

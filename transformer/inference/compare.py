@@ -1,0 +1,198 @@
+"""Holds the scores of systems against each other, with tests of whether they differ.
+
+  python -m transformer.inference.compare --text=test RUN_A RUN_B [RUN_C …]
+  python -m transformer.inference.compare --text=test A1,A2,A3 B1,B2,B3    # three seeds each
+
+A system is a run, or several that differ in their seeds, with commas between them. The first is
+the baseline. Each must have been scored by eval.py on the same text; of several results of a run
+for it the latest counts, or the one that --decoding names, such as beam4.alpha0.6. p is the
+likelihood of a difference as large by chance, by paired bootstrap resampling and by approximate
+randomisation; below 0.05 it is usually called significant. --output=FILE takes the same as JSON.
+"""
+
+import itertools
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from transformer import command_line, files
+from transformer.errors import UserError
+from transformer.inference import evaluation
+from transformer.training import run_directory
+
+_TEXT = flags.DEFINE_string('text', 'test', 'The split, or the text, as its results are named.')
+_DECODING = flags.DEFINE_string('decoding', '', 'A part of the name of the result, if a run has '
+                                'several.')
+_EXAMPLES = flags.DEFINE_integer('examples', 5, 'How many of the sentences that differ most to '
+                                 'show.')
+_OUTPUT = flags.DEFINE_string('output', None, 'A JSON file for what is found.')
+
+
+class Scored(NamedTuple):
+  """A run's result.
+
+  Attributes:
+    workdir: the run's directory.
+    result: what eval.py wrote of the text.
+    sentences: and of each of its sentences.
+  """
+
+  workdir: str
+  result: dict[str, Any]
+  sentences: list[dict[str, Any]]
+
+  @property
+  def translations(self) -> list[str]:
+    """One a sentence."""
+    return [each['translation'] for each in self.sentences]
+
+
+def main(arguments: Sequence[str]):
+  """Wires flags to a comparison."""
+  if len(arguments) < 3:
+    raise UserError('two systems or more are needed, each a run, or runs with commas between them')
+  command_line.check_at_least(0, _EXAMPLES)
+  command_line.check_named(_OUTPUT)
+  if _OUTPUT.value:
+    command_line.check_folder('output', Path(_OUTPUT.value).expanduser().parent)
+  systems = {name: [read(each, _TEXT.value, _DECODING.value) for each in name.split(',')]
+             for name in arguments[1:]}
+  if len(systems) < len(arguments) - 1:
+    raise UserError('a system is named twice; name each once')
+  found = compare(systems)
+  for line in in_words(found):
+    print(line)
+  names = list(systems)
+  for name in names[1:]:
+    _show_examples(names[0], name, systems)
+  if _OUTPUT.value:
+    files.write_json(Path(_OUTPUT.value).expanduser(), found)
+    print(f'also in {_OUTPUT.value}')
+
+
+def read(workdir: str, text: str, decoding: str = '') -> Scored:
+  """The latest result of a run for a text.
+
+  Args:
+    workdir: the run's directory.
+    text: as eval.py names it.
+    decoding: a part of the result's name.
+
+  Raises:
+    UserError: there is none.
+  """
+  folder = Path(workdir).expanduser() / run_directory.EVALUATIONS
+  paths = [path for path in folder.glob(f'{text}.step*.json') if decoding in path.name]
+  if not paths:
+    others = ', '.join(sorted(path.stem for path in folder.glob('*.step*.json'))) or 'nothing'
+    raise UserError(f'{folder} should hold a result for {text!r}'
+                    f'{f" of {decoding!r}" if decoding else ""}; it holds {others}; score the run '
+                    f'with eval.py, or name another by --text and --decoding')
+  path = max(paths, key=lambda path: path.stat().st_mtime_ns)
+  try:
+    result = json.loads(path.read_text(encoding='utf-8'))
+    result['decode']['bleu_tokenize']
+  except (ValueError, KeyError, TypeError) as error:
+    raise UserError(f'{path} should hold a result as eval.py writes it; it cannot be understood '
+                    f'({error!r}); score the run again') from error
+  return Scored(workdir, result, evaluation.read_sentences(
+      path.with_name(path.stem + evaluation.SENTENCES)))
+
+
+def compare(systems: dict[str, Sequence[Scored]]) -> dict[str, Any]:
+  """Scores of each system over its seeds, and how all but the first differ from that.
+
+  Args:
+    systems: the seeds of each by its name, as many of each; the first is the baseline.
+
+  Returns:
+    JSON data: `systems`, and `differences` in the order of the systems.
+
+  Raises:
+    UserError: systems have other numbers of seeds, or were scored on other texts or in
+      another way.
+  """
+  from transformer.inference.metrics import differences  # A mistake needs no sacreBLEU.
+  baseline, *others = systems
+  first = systems[baseline][0]
+  for name, seeds in systems.items():
+    if len(seeds) != len(systems[baseline]):
+      raise UserError(f'systems must have as many seeds as each other; {baseline} has '
+                      f'{len(systems[baseline])}, {name} has {len(seeds)}')
+    for scored in seeds:
+      _check_same_text(first, scored)
+  references = list(zip(*(each['references'] for each in first.sentences), strict=True))
+  tokenize = first.result['decode']['bleu_tokenize']
+  return {
+      'text': first.result['text'], 'sentences': len(first.sentences),
+      'signatures': {each['name']: each['signature'] for each in first.result['metrics']},
+      'systems': {name: {metric: _spread([_scores(scored)[metric] for scored in seeds])
+                         for metric in _scores(first)} for name, seeds in systems.items()},
+      'differences': {name: [each._asdict() for each in differences(
+          [scored.translations for scored in systems[baseline]],
+          [scored.translations for scored in systems[name]], references, tokenize)]
+                      for name in others}}
+
+
+def in_words(found: dict[str, Any]) -> list[str]:
+  """A table of systems, their scores, and the p of each difference."""
+  lines = [f'{found["text"]}, {found["sentences"]} sentences']
+  lines += [f'{name}  {signature}' for name, signature in found['signatures'].items()]
+  width = max(map(len, found['systems']))
+  lines.append(f'\n{"":{width}}  ' + ''.join(f'{name:>16}' for name in found['signatures']))
+  for name, scores in found['systems'].items():
+    lines.append(f'{name:{width}}  '
+                 + ''.join(f'{_in_words(each):>16}' for each in scores.values()))
+    for kind in ('bootstrap', 'randomisation') if name in found['differences'] else ():
+      lines.append(f'{f"  p, {kind}":{width}}  ' + ''.join(
+          f'{each[kind]:16.4f}' for each in found['differences'][name]))
+  return lines
+
+
+def _in_words(scores: dict[str, Any]) -> str:
+  spread = f' ± {scores["deviation"]:.2f}' if len(scores['seeds']) > 1 else ''
+  return f'{scores["mean"]:.2f}{spread}'
+
+
+def _scores(scored: Scored) -> dict[str, float]:
+  return {each['name']: each['score'] for each in scored.result['metrics']}
+
+
+def _spread(scores: list[float]) -> dict[str, Any]:
+  """Over seeds: the standard deviation is of a sample."""
+  return {'seeds': scores, 'mean': statistics.fmean(scores),
+          'deviation': statistics.stdev(scores) if len(scores) > 1 else None}
+
+
+def _check_same_text(first: Scored, other: Scored):
+  """Refuses what cannot be compared."""
+  if len(first.sentences) != len(other.sentences):
+    raise UserError(f'systems must be scored on one text; {first.workdir} has '
+                    f'{len(first.sentences)} sentences, {other.workdir} has {len(other.sentences)}')
+  for number, (one, two) in enumerate(zip(first.sentences, other.sentences, strict=True), 1):
+    if (one['source'], one['references']) != (two['source'], two['references']):
+      raise UserError(f'systems must be scored on one text; sentence {number} of {first.workdir} '
+                      f'and of {other.workdir} have another source or reference')
+  asked, found = (each.result['decode']['bleu_tokenize'] for each in (first, other))
+  if asked != found:
+    raise UserError(f'systems must be scored alike; {first.workdir} has bleu_tokenize={asked}, '
+                    f'{other.workdir} has {found}')
+
+
+def _show_examples(baseline: str, name: str, systems: dict[str, Sequence[Scored]]):
+  """Prints the sentences whose chrF2++ differs most between the first seeds."""
+  pairs = zip(systems[baseline][0].sentences, systems[name][0].sentences, strict=True)
+  differing = [pair for pair in pairs if pair[0]['translation'] != pair[1]['translation']]
+  differing.sort(key=lambda pair: -abs(pair[1]['chrF2++'] - pair[0]['chrF2++']))
+  for one, two in itertools.islice(differing, _EXAMPLES.value):
+    print(f'\nsource     {one["source"]}\nreference  {one["references"][0]}')
+    for label, each in ((baseline, one), (name, two)):
+      print(f'{each["chrF2++"]:9.1f}  {each["translation"]}   [{label}]')
+
+
+if __name__ == '__main__':
+  command_line.run(main, takes_arguments=True)
