@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from absl import logging
 
 from transformer import files
@@ -18,7 +19,8 @@ from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.text_report import look_over
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.inference.bleu import corpus_bleu
+from transformer.inference.attention_maps import Attender, picture
+from transformer.inference.metrics import corpus_bleu
 from transformer.inference.translate import Translator
 from transformer.model.transformer import Transformer
 from transformer.run import Run, load_run
@@ -123,16 +125,24 @@ def _train(config: Config, workdir: Path, profile, signals, mesh):
     return origin().params
 
   shown: list[Sample] = []
+  look = None
+  if jax.process_count() == 1:  # Several would have to look together.
+    look = Attender(model, vocabulary, config.data.max_length, config.data.max_length)
+  pictures: dict[str, np.ndarray] = {}
 
   def score(params) -> float:
     translations = [each.text for each in translate(params, sources)]
     some = range(0, len(sources), -(-len(sources) // _SHOWN))
     shown[:] = (Sample(sources[each], references[each], translations[each]) for each in some)
+    if look is not None:
+      seen, = look(params, sources[:1], references[:1])  # The same at every evaluation.
+      pictures.update((f'valid/attention_{kind}', picture(weights))
+                      for kind, weights in seen.weights._asdict().items())
     return corpus_bleu(translations, [references], config.decode.bleu_tokenize).score
 
   outcome = train(config, model, encoded.batches, encoded.valid_batches, score, workdir,
                   origin and initial_params, profile, vocabulary.decode, programs, signals,
-                  lambda: shown)
+                  lambda: shown, lambda: pictures)
   finished_before = outcome.resumed_from == outcome.step
   if processes.is_first() and not (finished_before and (workdir / run_directory.CURVES).exists()):
     draw_for_run(workdir, logging.warning)

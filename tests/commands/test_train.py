@@ -1,15 +1,21 @@
 """A mistake in training ends in one line and status 1, with nothing half written."""
 
+import io
 import json
 import os
 import shutil
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.commands.conftest import ENGLISH, GERMAN
-from tests.training.test_samples import cells, shown
+from tests.training.test_samples import cells, kept, shown
 from transformer import training_run
 from transformer.config import Config
+from transformer.inference.attention_maps import Attender, picture
+from transformer.model.attention_weights import AttentionWeights
+from transformer.run import load_run
 from transformer.training import run_directory
 from transformer.training.meter import WALL_CLOCK
 
@@ -273,7 +279,14 @@ def test_a_run_is_not_resumed_on_other_data(train, folder, trained, tmp_path):
   assert 'was trained on other data: train/train changed' in message
 
 
-def test_tensorboard_shows_sentences_of_the_validation_split(trained):
+def test_tensorboard_shows_sentences_of_the_validation_split_and_attention(trained):
+  pictures = kept(trained, *(f'valid/attention_{kind}' for kind in AttentionWeights._fields))
+  assert [step for step, _ in pictures] == [2, 2, 2]
+  run = load_run(trained, 'latest')
+  seen, = Attender(run.model, run.vocabulary, 64, 64)(run.params, ENGLISH[:1], GERMAN[:1])
+  for (_, value), weights in zip(pictures, seen.weights, strict=True):
+    with Image.open(io.BytesIO(value.image.encoded_image_string)) as image:
+      np.testing.assert_allclose(np.asarray(image.convert('L')), picture(weights), atol=1)
   (step, markdown), = shown(trained)
   sources, references, translations = zip(*cells(markdown), strict=True)
   assert (step, list(sources), list(references)) == (2, ENGLISH[:2], GERMAN[:2])

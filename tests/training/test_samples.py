@@ -1,17 +1,23 @@
-"""What TensorBoard shows of translations: as they are, once for each evaluation."""
+"""What TensorBoard alone shows: translations, pictures, and how gradients are spread."""
 
 import dataclasses
 import html
+import io
+import json
 import re
 import struct
 
+import numpy as np
 import pytest
+from PIL import Image
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from tests.training.conftest import NumberedBatches, Settings, make_batch
 from transformer.training.loop import train
 from transformer.training.reporting import NoReporter, Reporter, Sample
+from transformer.training.step import init_params
 
+PICTURE = np.arange(35, dtype=np.uint8).reshape(5, 7)
 HOSTILE = Sample('a | b \\ *c* `d` [e](f)', '<b>& # _g_ ~h~', '$x$ ![i](j) 1. - — ü')
 
 
@@ -27,15 +33,20 @@ def events(workdir):
       content = content[16 + length:]
 
 
-def shown(workdir):
-  """(step, Markdown) of the samples that TensorBoard keeps: a start discards what comes later."""
+def kept(workdir, *tags):
+  """(step, value) of what TensorBoard keeps by these names: a start discards what comes later."""
   found = []
   for event in events(workdir):
     if event.session_log.status == SessionLog.START:
       found = [each for each in found if each[0] < event.step]
-    found += [(event.step, value.tensor.string_val[0].decode()) for value in event.summary.value
-              if value.tag == 'valid/samples/text_summary']
+    found += [(event.step, value) for value in event.summary.value if value.tag in tags]
   return found
+
+
+def shown(workdir):
+  """(step, Markdown) of the samples."""
+  return [(step, value.tensor.string_val[0].decode())
+          for step, value in kept(workdir, 'valid/samples/text_summary')]
 
 
 def cells(markdown):
@@ -49,7 +60,8 @@ def run(model, workdir, fatal=None, **changes):
   settings = Settings()
   settings = settings._replace(train=dataclasses.replace(settings.train, **changes))
   train(settings, model, NumberedBatches(fatal), [make_batch(100)], lambda params: 1.0,
-        workdir, samples=lambda: [Sample('source', 'reference', 'a translation'), HOSTILE])
+        workdir, samples=lambda: [Sample('source', 'reference', 'a translation'), HOSTILE],
+        pictures=lambda: {'map': PICTURE})
 
 
 def test_samples_mean_what_they_say(tmp_path):
@@ -71,4 +83,37 @@ def test_an_evaluation_shows_its_samples_once_also_where_a_run_is_resumed(model,
   run(model, tmp_path / 'parts', checkpoint_every=4)
   assert [step for step, _ in shown(tmp_path / 'whole')] == [5, 10, 12]
   assert shown(tmp_path / 'parts') == shown(tmp_path / 'whole')
-  assert 'samples' not in (tmp_path / 'whole' / 'metrics.jsonl').read_text()
+  for step, value in kept(tmp_path / 'parts', 'map'):
+    assert step in (5, 10, 12)
+    with Image.open(io.BytesIO(value.image.encoded_image_string)) as image:
+      np.testing.assert_array_equal(np.asarray(image.convert('L')), PICTURE)
+  assert len(kept(tmp_path / 'parts', 'map')) == 3
+  text = (tmp_path / 'whole' / 'metrics.jsonl').read_text()
+  assert not any(each in text for each in ('samples', 'map', 'gradient_norm/'))
+
+
+def test_the_gradients_of_each_layer_are_shown_as_often_as_the_loss(model, tmp_path):
+  run(model, tmp_path)
+  layers = init_params(model, 0).keys()
+  tags = [f'gradient_norm/{name}' for name in layers]
+  found = kept(tmp_path, *tags)
+  assert [step for step, _ in found] == [step for step in (4, 8, 12) for _ in layers]
+  assert {value.tag for _, value in found} == set(tags)
+  rows = [json.loads(line) for line in (tmp_path / 'metrics.jsonl').read_text().splitlines()]
+  wanted = {row['step']: row['train/gradient_norm'] for row in rows if 'train/gradient_norm' in row}
+  for step, norm in wanted.items():
+    histograms = [value.histo for each, value in found if each == step]
+    assert {each.num for each in histograms} == {4} and all(each.min > 0 for each in histograms)
+    # The mean over updates of the root of the sum over layers of squares, which lies between them.
+    assert max(each.sum / 4 for each in histograms) <= norm
+    assert norm <= sum(each.sum for each in histograms) / 4
+
+
+def test_layers_that_have_no_finite_gradient_are_left_out(tmp_path):
+  reporter = Reporter(tmp_path, 0, 9)
+  reporter.write_histograms(3, {'good': [1.0, 2.0], 'bad': [1.0, float('nan')]})
+  reporter.close()
+  (step, value), = kept(tmp_path, 'good', 'bad')
+  assert (step, value.tag, value.histo.num, value.histo.sum) == (3, 'good', 2, 3.0)
+  NoReporter().write_histograms(3, {})
+  NoReporter().write_pictures(3, {})

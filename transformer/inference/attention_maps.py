@@ -13,6 +13,9 @@ from transformer.inference.translate import padded_length
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.model.transformer import Transformer
 
+# Of a picture, in pixels: a weight and a map at most, what lies between maps, and its shade.
+_SQUARE, _MAP, _GAP, _BETWEEN = 8, 256, 4, 160
+
 
 class Word(NamedTuple):
   """Pieces that belong together: those from `start` to before `stop`."""
@@ -100,6 +103,27 @@ class Attender:
     starts.reverse()
     return [Word(self._vocabulary.decode(ids[start:stop]) if ids[start] != EOS_ID
                  else pieces[start], start, stop) for start, stop in itertools.pairwise(starts)]
+
+
+def picture(weights: np.ndarray) -> np.ndarray:
+  """Draws the maps of all heads side by side, a row for each layer.
+
+  Args:
+    weights: float32 [L, H, T, S].
+
+  Returns:
+    uint8 [height, width]: a square for each weight, black where it is one; queries go
+    down, keys to the right.
+  """
+  layers, heads, queries, keys = weights.shape
+  side = max(1, min(_SQUARE, _MAP // max(queries, keys)))
+  tall, wide = queries * side, keys * side
+  drawn = np.full((layers * (tall + _GAP) - _GAP, heads * (wide + _GAP) - _GAP), _BETWEEN, np.uint8)
+  for layer, head in itertools.product(range(layers), range(heads)):
+    top, left = layer * (tall + _GAP), head * (wide + _GAP)
+    shade = np.round(255 * (1 - np.clip(weights[layer, head], 0, 1))).astype(np.uint8)
+    drawn[top:top + tall, left:left + wide] = shade.repeat(side, axis=0).repeat(side, axis=1)
+  return drawn
 
 
 def _is_punctuation(piece) -> bool:

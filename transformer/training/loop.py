@@ -2,11 +2,12 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 
 from transformer.data.batch import Batch
 from transformer.errors import Preempted, UserError
@@ -23,7 +24,7 @@ from transformer.training.programs import Programs, compile_programs, first_stat
 from transformer.training.reporting import TENSORBOARD, NoReporter, Reporter, Sample
 from transformer.training.run_directory import CHECKPOINTS, INTERRUPTED
 from transformer.training.signal_checkpoint import SignalCheckpoint
-from transformer.training.step import TrainState, init_params
+from transformer.training.step import TrainState, init_params, layers_of
 from transformer.training.tracing import Tracer
 from transformer.training.watch import Watch
 
@@ -68,7 +69,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           profile: tuple[int, int] | None = None,
           decode: Callable[[Sequence[int]], str] | None = None,
           programs: Programs | None = None, signals: Signals | None = None,
-          samples: Callable[[], Sequence[Sample]] | None = None) -> Outcome:
+          samples: Callable[[], Sequence[Sample]] | None = None,
+          pictures: Callable[[], Mapping[str, np.ndarray]] | None = None) -> Outcome:
   """Trains until `train.steps`, or until patience runs out, from where `workdir` left off.
 
   Args:
@@ -87,6 +89,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     signals: what may ask to stop; None never does.
     samples: gives a few of the sentences that `score` translated last, which
       TensorBoard shows; None shows none.
+    pictures: gives what else `score` has to show, uint8 [height, width] by name.
 
   Returns:
     How it ended.
@@ -129,6 +132,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
                 _utilisation(model, mesh.size, passes=2 if config.r_drop else 1))
   watch = Watch(history.get('window', {}), config.skip_nonfinite, workdir, reporter.say, decode,
                 writes)
+  layers = layers_of(state.params)
   wishes, by_rows = processes.Wishes(mesh), batch_sharding(mesh)
   valid_batches = [processes.place(each, by_rows) for each in valid_batches]
   reporter.say(f'step {start}: {mesh.size} {jax.devices()[0].device_kind} device(s), '
@@ -149,6 +153,9 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
         values |= {'train/skipped': int(skips.total), 'train/skipped_in_a_row': int(skips.in_a_row)}
       reporter.write(step, values, {'loss': f'{values["train/loss"]:.3f}',
                                     'tokens/s': f'{values["tokens_per_second"]:,.0f}'})
+      of_layers = zip(*meter.take_layers(), strict=True)  # None where every step was skipped.
+      reporter.write_histograms(step, {f'gradient_norm/{layer}': norms for layer, norms in
+                                       zip(layers, of_layers, strict=False)})
     reporter.advance(step)
 
   def to_keep():
@@ -196,6 +203,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
                                       'valid BLEU': f'{bleu:.2f}' + ' (best)' * improved})
         if samples is not None:
           reporter.write_samples(step, samples())
+        if pictures is not None:
+          reporter.write_pictures(step, pictures())
       save = save or improved or out_of_patience
       if save:
         checkpoints.save(state, to_keep())

@@ -14,7 +14,8 @@ class Meter:
 
   The sums are saved with a checkpoint, so that a resumed run's lines are those of
   an uninterrupted one. Speed, and the share of time that went into waiting for
-  data, are measured afresh in each process, and without the step that compiles.
+  data, are measured afresh in each process, and without the step that compiles. The
+  norms of each layer's gradient are not summed, and not saved.
   """
 
   def __init__(self, sums: dict[str, float], positions: int,
@@ -28,6 +29,7 @@ class Meter:
         tokens a second take; None if the peak is not known.
     """
     self.sums = dict(sums)
+    self._layers: list[Any] = []
     self._positions = positions
     self._utilisation = utilisation
     self._clock: float | None = None
@@ -52,8 +54,12 @@ class Meter:
       self._timed_target += float(metrics['weight'])
     self._clock = now
     self._waiting = 0.0
-    if not skipped:
-      for name, value in {**metrics, 'steps': 1}.items():
+    if skipped:
+      return
+    for name, value in {**metrics, 'steps': 1}.items():
+      if name == 'layer_gradient_norms':
+        self._layers.append(value)
+      else:
         self.sums[name] = self.sums.get(name, 0.0) + float(value)
 
   def restart_clock(self):
@@ -83,6 +89,11 @@ class Meter:
     self.sums = {}
     self._forget_times()
     return values
+
+  def take_layers(self) -> list[Any]:
+    """The norms of the layers' gradients, an array for each step since the last call."""
+    layers, self._layers = self._layers, []
+    return layers
 
   def _forget_times(self):
     self._seconds = self._waited = self._timed_source = self._timed_target = 0.0

@@ -10,10 +10,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from absl import logging
 from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
@@ -23,6 +24,7 @@ from tqdm import tqdm
 from transformer.training.run_directory import METRICS
 
 TENSORBOARD = 'tensorboard'
+_BINS = 30
 _MARKDOWN = re.compile(r'([\\`*_{}\[\]()#+.!|~$:-])')
 
 
@@ -88,6 +90,14 @@ class Reporter:
     """Shows sentences beside their translations, in TensorBoard alone."""
     self._tensorboard.write_text(step, 'valid/samples', _as_markdown(samples))
 
+  def write_histograms(self, step: int, histograms: Mapping[str, Sequence[float]]):
+    """Shows how numbers are spread, by name, in TensorBoard alone."""
+    self._tensorboard.write_histograms(step, histograms)
+
+  def write_pictures(self, step: int, pictures: Mapping[str, np.ndarray]):
+    """Shows pictures, uint8 [height, width] by name, in TensorBoard alone."""
+    self._tensorboard.write_pictures(step, pictures)
+
   def say(self, message: str):
     """Tells people something, without breaking the bar."""
     if self._bar.disable:
@@ -126,6 +136,12 @@ class NoReporter:
     """Does nothing."""
 
   def write_samples(self, step: int, samples: Sequence[Sample]):
+    """Does nothing."""
+
+  def write_histograms(self, step: int, histograms: Mapping[str, Sequence[float]]):
+    """Does nothing."""
+
+  def write_pictures(self, step: int, pictures: Mapping[str, np.ndarray]):
     """Does nothing."""
 
   def say(self, message: str):
@@ -231,22 +247,30 @@ class _Events:
       self._writer.flush()
 
   def write(self, step: int, values: dict[str, float]):
-    if self._writer:
-      with self._surviving():
-        for name, value in values.items():
-          self._add(step, summary=summary.scalar(name, value))
-        self._writer.flush()
+    self._show(step, (summary.scalar(name, value) for name, value in values.items()))
 
   def write_text(self, step: int, name: str, markdown: str):
-    if self._writer:
-      with self._surviving():
-        self._add(step, summary=summary.text(name, markdown))
-        self._writer.flush()
+    self._show(step, [summary.text(name, markdown)])
+
+  def write_histograms(self, step: int, histograms: Mapping[str, Sequence[float]]):
+    self._show(step, (summary.histogram(name, np.asarray(values), bins=_BINS)
+                      for name, values in histograms.items() if np.all(np.isfinite(values))))
+
+  def write_pictures(self, step: int, pictures: Mapping[str, np.ndarray]):
+    self._show(step, (summary.image(name, picture, dataformats='HW')
+                      for name, picture in pictures.items()))
 
   def close(self):
     if self._writer:
       with self._surviving():
         self._writer.close()
+
+  def _show(self, step: int, summaries: Iterable):
+    if self._writer:
+      with self._surviving():
+        for each in summaries:
+          self._add(step, summary=each)
+        self._writer.flush()
 
   def _add(self, step: int, **content):
     self._writer.write_event(Event(wall_time=time.time(), step=step, **content))

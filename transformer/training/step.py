@@ -144,8 +144,10 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
   Returns:
     A pure function (state, batch) -> (state, metrics). The metrics are float32
     scalars: sums `loss`, `nll`, `weight` (real target tokens) and
-    `source_tokens`, and `gradient_norm`, before clipping; and `skips`, where the
-    state counts them. A step that is skipped changes that count and its own number.
+    `source_tokens`, and `gradient_norm`, before clipping; beside them an array
+    `layer_gradient_norms`, the same of each layer, in the order of `layers_of`; and `skips`,
+    where the state counts them. A step that is skipped changes that count and its own
+    number.
   """
 
   def sums(params, batch, key):
@@ -179,6 +181,8 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
     metrics = {**totals, 'gradient_norm': optax.tree.norm(gradients),
+               'layer_gradient_norms': jnp.stack([optax.tree.norm(gradients[layer])
+                                                  for layer in layers_of(gradients)]),
                'source_tokens': jnp.sum(batch.source_segments > 0, dtype=jnp.float32)}
     average = state.average
     if average is not None:
@@ -196,6 +200,11 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     return TrainState(state.step + 1, params, optimizer_state, average, skips), metrics
 
   return train_step
+
+
+def layers_of(params) -> list[str]:
+  """The names of a model's layers, and of what else has parameters, in a fixed order."""
+  return sorted(params)
 
 
 def make_eval_step(model: Transformer, mesh: Mesh | None = None) -> Callable:
