@@ -45,13 +45,13 @@ def rows_of(workdir):
 
 
 def wait_for_step(workdir, step, process):
-  """Waits until a checkpoint after `step` is there."""
+  """Waits until a checkpoint after `step` is there; returns its step."""
   deadline = time.monotonic() + 240
   while time.monotonic() < deadline and process.poll() is None:
     folder = workdir / 'checkpoints'
-    if folder.is_dir() and any(path.name.isdecimal() and int(path.name) > step
-                               for path in folder.iterdir()):
-      return
+    steps = [int(path.name) for path in folder.glob('*') if path.name.isdecimal()]
+    if max(steps, default=0) > step:
+      return max(steps)
     time.sleep(0.02)
   raise AssertionError(f'{workdir} has no checkpoint after step {step}')
 
@@ -96,14 +96,16 @@ def test_processes_take_the_steps_of_one_and_stop_and_go_on_together(folder, who
   stopped_at = int(stopped_at)
   assert 'Traceback' not in said and any(parts.glob(f'*/{stopped_at}')), said
 
-  process = start(local, log)
-  wait_for_step(parts, stopped_at, process)
-  os.kill(children_of(process)[1], signal.SIGKILL)
-  killed = time.monotonic()
-  assert process.wait(120) == 1 and time.monotonic() - killed < 60
-  assert log.read_text().splitlines()[-1] == (
-      'error: process 1 of 2 was killed by SIGKILL, so all were stopped; the same command goes on '
-      'from the last checkpoint')
+  last = stopped_at
+  for number in (1, 0):
+    process = start(local, log)
+    last = wait_for_step(parts, last, process)
+    os.kill(children_of(process)[number], signal.SIGKILL)
+    killed = time.monotonic()
+    assert process.wait(120) == 1 and time.monotonic() - killed < 60
+    assert log.read_text().splitlines()[-1] == (
+        f'error: process {number} of 2 was killed by SIGKILL, so all were stopped; the same '
+        f'command goes on from the last checkpoint')
 
   process = start(['train.py', *flags(folder, parts)], log)
   assert process.wait(300) == 0, log.read_text()
@@ -118,6 +120,18 @@ def test_a_run_of_another_is_refused_in_one_line_by_all_together(folder, one_err
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
   assert refused.returncode == 1
   assert f'{workdir} is in use by process {os.getpid()}' in one_error(refused.stderr)
+
+
+def test_processes_begin_from_another_runs_parameters(folder, whole, tmp_path):
+  workdir, log = tmp_path / 'run', tmp_path / 'log'
+  process = start(['launch/local.py', '--processes=2', '--', *flags(folder, workdir),
+                   f'--config.train.init_from={whole}', '--config.train.steps=1',
+                   '--config.optimizer.peak_learning_rate=1e-30'], log)
+  assert process.wait(300) == 0, log.read_text()
+  best = max((row for row in rows_of(whole) if 'valid/bleu' in row),
+             key=lambda row: row['valid/bleu'])
+  found = [row['valid/loss'] for row in rows_of(workdir) if 'valid/loss' in row]
+  assert found == pytest.approx([best['valid/loss']], rel=1e-6)
 
 
 @pytest.fixture(scope='module')

@@ -1,5 +1,6 @@
 """Several processes that run one training run together: how they join, agree and place batches."""
 
+import contextlib
 import json
 import os
 import re
@@ -116,7 +117,8 @@ def from_first(make: Callable[[], Any]) -> Any:
 
 def fail(error: Exception):
   """Ends this process over what it alone has met, since the others would keep it from leaving."""
-  print(f'error: {error}', file=sys.stderr, flush=True)
+  with contextlib.suppress(OSError):  # The log may lie on the same disk.
+    print(f'error: {error}', file=sys.stderr, flush=True)
   os._exit(1)  # They notice within `_GONE_SECONDS`, and end too.
 
 
