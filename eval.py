@@ -170,9 +170,10 @@ def _translate_as_it_comes(members, translator, decode):
     cut.extend(answer.cut for answer in answers)
     _write_lines(_as_lines(answers, first), '-')
 
-  with open(0, 'rb', closefd=False) as file:
-    prompt.stream(iterate_lines(file, 'standard input'), translate, write,
-                  decode.batch_size * _BATCHES_TOGETHER)
+  # Not closed: after Ctrl-C, that would wait for the thread that waits for the next line.
+  file = open(0, 'rb', closefd=False)  # noqa: SIM115
+  prompt.stream(iterate_lines(file, 'standard input'), translate, write,
+                decode.batch_size * _BATCHES_TOGETHER)
   _warn_of_cut(cut, run)
 
 

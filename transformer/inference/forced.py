@@ -9,10 +9,8 @@ import numpy as np
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.errors import UserError
-from transformer.inference.translate import mean_probability
+from transformer.inference.translate import mean_probability, padded_length
 from transformer.model.transformer import Transformer
-
-_SHORTEST = 16
 
 
 class Likelihood(NamedTuple):
@@ -83,7 +81,7 @@ def score_pairs(models: Sequence[Transformer], params: Sequence, vocabulary,
       if len(ids) > max_length:
         raise UserError(f'line {number} of the {name} has {len(ids)} tokens, more than '
                         f'data.max_length={max_length}, so it cannot be scored; leave it out')
-  lengths = [max(_SHORTEST, 1 << (max(map(len, pair)) - 1).bit_length())
+  lengths = [padded_length(max(map(len, pair)), max_length)
              for pair in zip(*encoded, strict=True)]
   scorer = jax.jit(make_scorer(models))
   found = [Likelihood(0.0, 0)] * len(sources)
