@@ -142,13 +142,14 @@ def in_words(found: dict[str, Any]) -> list[str]:
   """A table of systems, their scores, and the p of each difference."""
   lines = [f'{found["text"]}, {found["sentences"]} sentences']
   lines += [f'{name}  {signature}' for name, signature in found['signatures'].items()]
-  width = max(map(len, found['systems']))
+  tests = {'bootstrap': '  p, bootstrap', 'randomisation': '  p, randomisation'}
+  width = max(map(len, [*found['systems'], *tests.values()]))
   lines.append(f'\n{"":{width}}  ' + ''.join(f'{name:>16}' for name in found['signatures']))
   for name, scores in found['systems'].items():
     lines.append(f'{name:{width}}  '
                  + ''.join(f'{_in_words(each):>16}' for each in scores.values()))
-    for kind in ('bootstrap', 'randomisation') if name in found['differences'] else ():
-      lines.append(f'{f"  p, {kind}":{width}}  ' + ''.join(
+    for kind, label in tests.items() if name in found['differences'] else ():
+      lines.append(f'{label:{width}}  ' + ''.join(
           f'{each[kind]:16.4f}' for each in found['differences'][name]))
   return lines
 
