@@ -138,7 +138,7 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
     run = tmp_path / name
     about = json.loads((run / 'run.json').read_text('utf-8'))
     metrics = [json.loads(each) for each in (run / 'metrics.jsonl').read_text().splitlines()]
-    score, = (json.loads(path.read_text('utf-8')) for path in (run / 'eval').iterdir())
+    score, = (json.loads(path.read_text('utf-8')) for path in (run / 'eval').glob('*.json'))
     assert (score['text'], score['steps'], score['decode']['beam_size']) == ('valid', [2], 4)
     assert (row['steps'], row['bleu']) == (2, score['bleu'])
     assert row['perplexity'] == metrics[-1]['valid/perplexity'] and metrics[-1]['step'] == 2

@@ -57,7 +57,7 @@ def test_the_papers_config_trains_and_scores_the_set_that_it_names(
 
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=latest', '--average=5')
   assert status == 0, err
-  path, = (tmp_path / 'run' / 'eval').iterdir()
+  path, = (tmp_path / 'run' / 'eval').glob('*.json')
   assert path.name == 'test.step6.average5.beam4.alpha0.6.json' and str(path) in out
   result = json.loads(path.read_text('utf-8'))
   assert (result['steps'], result['sentences']) == ([2, 3, 4, 5, 6], 2)

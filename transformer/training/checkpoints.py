@@ -371,4 +371,5 @@ class Checkpoints:
     try:
       self.wait()
     finally:
-      self._manager.close()
+      with self._writing(self._manager.latest_step()):  # Orbax may tell of a fault once more.
+        self._manager.close()
