@@ -221,7 +221,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   data = row.settings.data
   decode = dataclasses.asdict(row.settings.decode)
   scores = [json.loads(path.read_text(encoding='utf-8'))
-            for path in (run / run_directory.EVALUATIONS).glob('*.json')]
+            for path in (run / run_directory.EVALUATIONS).glob('*.step*.json')]
   score = next(each for each in scores if each['steps'] == [last['step']]
                and each['text'] == data.valid.replace('/', '_') and each['decode'] == decode)
   perplexity, bleu, millions = PAPER[row.name]
