@@ -85,10 +85,7 @@ def main(_):
     raise UserError('--reference needs --source; a split brings its own')
   command_line.check_at_least(1, _AVERAGE)
   if _OUTPUT.value and _OUTPUT.value != '-':
-    path = Path(_OUTPUT.value).expanduser()
-    if path.is_dir():
-      raise UserError(f'--output must name a file; {path} is a directory')
-    command_line.check_folder('output', path.parent)
+    command_line.check_file('output', Path(_OUTPUT.value).expanduser())
   if _SCORE.value and len(_REFERENCE.value) != 1:
     raise UserError('--score needs --source=FILE and one --reference=FILE')
   if _CHECKPOINT.value == 'all' and (_OUTPUT.value or _SCORE.value or _ENSEMBLE.value
@@ -153,9 +150,9 @@ def _translate_as_it_comes(members, translator, decode):
   from transformer.inference import prompt
   from transformer.training.mesh import sentence_sharding
   run, params = members[0], _params(members)
-  sys.stdout.reconfigure(encoding='utf-8', newline='\n')
   if sys.stdin.isatty() and sys.stdout.isatty():
     import readline  # noqa: F401  So that what is typed can be edited, and comes again.
+    sys.stdout.reconfigure(encoding='utf-8', newline='\n')
     print(f'{_WORKDIR.value}, step {run.steps[-1]}: a line is translated; :help tells more')
     prompt.converse(
         functools.partial(input, '> '), print,

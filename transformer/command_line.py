@@ -116,6 +116,21 @@ def check_named(*holders: flags.FlagHolder):
       raise UserError(f'--{flag.name}= names nothing; leave it out, or give it a value')
 
 
+def check_file(flag: str, path: Path):
+  """Refuses a file that could not be written, before the work that it is for.
+
+  Args:
+    flag: the name of the flag that names it.
+    path: the file; it need not be there.
+
+  Raises:
+    UserError: it is a directory, or there can be none for it.
+  """
+  if path.is_dir():
+    raise UserError(f'--{flag} must name a file; {path} is a directory')
+  check_folder(flag, path.parent)
+
+
 def check_folder(flag: str, folder: Path):
   """Refuses a folder that could not be made or written to, before the work that it is for.
 

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]):
   command_line.check_at_least(0, _EXAMPLES)
   command_line.check_named(_OUTPUT)
   if _OUTPUT.value:
-    command_line.check_folder('output', Path(_OUTPUT.value).expanduser().parent)
+    command_line.check_file('output', Path(_OUTPUT.value).expanduser())
   systems = {name: [read(each, _TEXT.value, _DECODING.value) for each in name.split(',')]
              for name in arguments[1:]}
   if len(systems) < len(arguments) - 1:

@@ -34,9 +34,7 @@ def main(argv):
   output = Path(_OUTPUT.value).expanduser() if _OUTPUT.value is not None else workdirs[0] / CURVES
   if output.suffix.removeprefix('.') not in FORMATS:
     raise UserError(f'--output must end in one of .{", .".join(FORMATS)}; got {_OUTPUT.value!r}')
-  if output.is_dir():
-    raise UserError(f'--output must name a file; {output} is a directory')
-  command_line.check_folder('output', output.parent)
+  command_line.check_file('output', output)
   draw(workdirs, output)
   print(f'{output} has the curves of {", ".join(map(str, workdirs))}')
 
