@@ -188,6 +188,7 @@ def _is_ours_or_urgent(record) -> bool:
   """Keeps libraries, which tell much about checkpoints and devices, to their warnings."""
   path = os.path.abspath(record.pathname)
   if record.levelno >= 30:
-    # Orbax logs the traceback of an error that it raises as well, which ends in a line of ours.
-    return not (record.exc_info and f'{os.sep}orbax{os.sep}' in path)
+    # Orbax logs the traceback of an error that it raises as well, which ends in a line of ours,
+    # and asyncio those of all that Orbax was doing beside it.
+    return not (record.exc_info and (f'{os.sep}orbax{os.sep}' in path or record.name == 'asyncio'))
   return path.startswith(_ROOT) and 'site-packages' not in path

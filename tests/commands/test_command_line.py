@@ -76,6 +76,24 @@ def test_what_is_no_fault_of_the_code_ends_without_a_traceback(raised, status, l
   assert (done.returncode, done.stdout, done.stderr.strip()) == (status, '', line)
 
 
+def test_of_several_faults_at_a_time_one_line_tells():
+  code = '''
+import asyncio
+from transformer import command_line
+from transformer.errors import UserError
+async def fails():
+  raise OSError('File too large')
+def main(_):
+  async def several():
+    left = [asyncio.gather(fails(), fails()) for _ in range(3)]
+    await asyncio.sleep(0.01)
+  asyncio.run(several())
+  raise UserError('no')
+command_line.run(main)'''
+  done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True)
+  assert (done.returncode, done.stderr) == (1, 'error: no\n')
+
+
 def test_what_is_printed_last_arrives():
   code = ('from transformer import command_line\ndef main(_):\n  print("here")\n'
           'command_line.run(main)')
