@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 CHROMIUM = shutil.which('chromium')
+_TRIES = 3  # Where all cores are busy, Chromium sometimes closes a page that it has not drawn.
 _VOID = {'meta', 'br', 'img', 'input', 'link'}
 
 
@@ -93,13 +94,17 @@ def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, width=12
         })()</script></body>''' % probe.encode())
   path, picture = folder / 'page.html', folder / 'page.png'
   path.write_bytes(page)
-  done = subprocess.run(
-      [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
-       '--virtual-time-budget=60000', f'--window-size={width},{height}',
-       f'--blink-settings=preferredColorScheme={int(not dark)}', f'--user-data-dir={folder}/user',
-       f'--screenshot={picture}', '--dump-dom', f'{path.as_uri()}#{fragment}'],
-      check=True, capture_output=True, timeout=100)
-  document = _Tree(done.stdout.decode('utf-8')).stack[0]
+  drawn = 'queries' if probe is None else 'probed'
+  for _ in range(_TRIES):
+    done = subprocess.run(
+        [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
+         '--virtual-time-budget=60000', f'--window-size={width},{height}',
+         f'--blink-settings=preferredColorScheme={int(not dark)}',
+         f'--user-data-dir={folder}/user', f'--screenshot={picture}', '--dump-dom',
+         f'{path.as_uri()}#{fragment}'], check=True, capture_output=True, timeout=100)
+    document = _Tree(done.stdout.decode('utf-8')).stack[0]
+    if any(each.attributes.get('id') == drawn and each.children for each in document.all()):
+      break
   with Image.open(picture) as image:
     pixels = np.asarray(image.convert('RGB'))
   return Seen(document, pixels, json.loads(document.by_id('probed').text) if probe else None)
