@@ -1,5 +1,6 @@
 """A file is whole or as it was, and a sealed one tells of every changed byte."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,22 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing(tmp_path):
     with pytest.raises(caught), files.new_folder(tmp_path / 'name') as folder:
       (folder / 'one').write_bytes(b'1')
       raise error
+  assert os.listdir(tmp_path) == []
+
+
+def test_nothing_stays_of_a_folder_that_threads_still_fill(tmp_path):
+  def fill(folder):
+    for number in range(60):
+      with contextlib.suppress(FileNotFoundError):
+        (folder / 'sub').mkdir(parents=True, exist_ok=True)
+        (folder / 'sub' / str(number)).write_bytes(b'1')
+      time.sleep(0.005)
+
+  with pytest.raises(ValueError, match='no'), files.new_folder(tmp_path / 'name') as folder:
+    thread = threading.Thread(target=fill, args=(folder,))
+    thread.start()
+    raise ValueError('no')
+  thread.join()
   assert os.listdir(tmp_path) == []
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from transformer.errors import UserError
 SEAL = 'sha256'
 _BEFORE_DIGEST, _AFTER_DIGEST = f'"{SEAL}": "'.encode(), b'"\n}\n'
 _DEEPEST = 20
+_LEFT_SECONDS, _LOOK_SECONDS = 5.0, 0.1
 _DIGITS = 2 * hashlib.sha256().digest_size
 _UNFINISHED = re.compile(r'.+\.(?P<host>[^.]+)\.(?P<process>\d+)\.[0-9a-f]{32}\.tmp', re.DOTALL)
 
@@ -86,11 +88,20 @@ def _named_when_whole(path: Path) -> Iterator[Path]:
 
 
 def _remove(path: Path):
-  """Removes a file, or a folder with all that is in it, if it is there."""
-  if path.is_dir():
-    shutil.rmtree(path)
-  else:
-    path.unlink(missing_ok=True)
+  """Removes a file, or a folder with all that is in it, if it is there.
+
+  A folder is removed until it stays away, since what has failed to fill it may have threads
+  that still do.
+  """
+  deadline = time.monotonic() + _LEFT_SECONDS
+  while path.is_dir():
+    try:
+      shutil.rmtree(path)
+    except OSError:
+      if time.monotonic() > deadline:
+        raise
+    time.sleep(_LOOK_SECONDS)
+  path.unlink(missing_ok=True)
 
 
 def unfinished_name(path: Path) -> Path:
