@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -82,7 +83,7 @@ def assert_same_run(workdir, whole):
 
 
 def test_processes_take_the_steps_of_one_and_stop_and_go_on_together(folder, whole, tmp_path):
-  """Asked to stop, then one of them killed, and at last one process on one device."""
+  """Asked to stop, the first killed, the other unable to write, and at last one alone."""
   parts, log = tmp_path / 'parts', tmp_path / 'log'
   local = ['launch/local.py', '--processes=2', '--', *flags(folder, parts, fsdp=2, data=1)]
   process = start(local, log)
@@ -96,16 +97,23 @@ def test_processes_take_the_steps_of_one_and_stop_and_go_on_together(folder, who
   stopped_at = int(stopped_at)
   assert 'Traceback' not in said and any(parts.glob(f'*/{stopped_at}')), said
 
-  last = stopped_at
-  for number in (1, 0):
-    process = start(local, log)
-    last = wait_for_step(parts, last, process)
-    os.kill(children_of(process)[number], signal.SIGKILL)
-    killed = time.monotonic()
-    assert process.wait(120) == 1 and time.monotonic() - killed < 60
-    assert log.read_text().splitlines()[-1] == (
-        f'error: process {number} of 2 was killed by SIGKILL, so all were stopped; the same '
-        f'command goes on from the last checkpoint')
+  process = start(local, log)
+  last = wait_for_step(parts, stopped_at, process)
+  os.kill(children_of(process)[0], signal.SIGKILL)
+  killed = time.monotonic()
+  assert process.wait(120) == 1 and time.monotonic() - killed < 60
+  assert log.read_text().splitlines()[-1] == (
+      'error: process 0 of 2 was killed by SIGKILL, so all were stopped; the same command goes on '
+      'from the last checkpoint')
+
+  process = start(local, log)
+  wait_for_step(parts, last, process)
+  resource.prlimit(children_of(process)[1], resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+  limited = time.monotonic()
+  assert process.wait(120) == 1 and time.monotonic() - limited < 60
+  said = log.read_text()
+  assert re.search(r'error: the checkpoint of step \d+ cannot be written .*: File too large', said)
+  assert 'process 1 of 2 ended with status 1, so all were stopped' in said.splitlines()[-1]
 
   process = start(['train.py', *flags(folder, parts)], log)
   assert process.wait(300) == 0, log.read_text()

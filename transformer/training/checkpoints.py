@@ -6,6 +6,8 @@ import copy
 import errno
 import os
 import shutil
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ def best_evaluation(evaluations: Sequence[dict[str, float]]) -> dict[str, float]
   return max(evaluations, key=lambda each: each['valid/bleu'], default=None)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
   """Why something could not be written, out of the story that TensorStore or Orbax tells."""
   for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS,
                errno.EIO):
@@ -134,8 +136,28 @@ class Checkpoints:
     self._manager = ocp.CheckpointManager(self._directory, options=ocp.CheckpointManagerOptions(
         create=not read_only, cleanup_tmp_directories=not read_only,
         temporary_path_class=_SealedPath, todelete_subdir=_REMOVED,
+        async_options=ocp.AsyncOptions(barrier_sync_fn=self._meet),
         lightweight_initialize=True,  # It would read of every checkpoint before it is checked.
         preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), self._best])))
+
+  def _meet(self, *, key: str, timeout_ms: int):
+    """Waits, for Orbax, until all processes are here.
+
+    One that could not write its part comes to another of Orbax's meetings than the others,
+    in Orbax's own thread and with the fault in flight, and all would wait; so it leaves, and
+    they notice.
+    """
+    fault = sys.exc_info()[1]
+    if (fault and jax.process_count() > 1
+        and threading.current_thread() is not threading.main_thread()):
+      processes.fail(self._unwritten(self._manager.latest_step(), fault))
+    try:
+      ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
+    except jax.errors.JaxRuntimeError:
+      processes.fail(UserError(
+          f'another process has ended, or has not written its part of the checkpoint of step '
+          f'{self._manager.latest_step()} in {round(timeout_ms / 60_000)} minutes; see what it '
+          f'said, then start again, and the run goes on from the checkpoint before'))
 
   def steps(self) -> list[int]:
     """The steps that have a checkpoint, ascending."""
@@ -352,10 +374,13 @@ class Checkpoints:
     try:
       yield
     except Exception as error:  # Orbax and what lies under it raise whatever they met.
-      raise UserError(
-          f'the checkpoint of step {step} cannot be written to {self._directory}: '
-          f'{_reason(error)}; make room or give leave to write there, then start again, and the '
-          f'run goes on from the checkpoint before') from error
+      raise self._unwritten(step, error) from error
+
+  def _unwritten(self, step: int | None, error: BaseException) -> UserError:
+    return UserError(
+        f'the checkpoint of step {step} cannot be written to {self._directory}: '
+        f'{_reason(error)}; make room or give leave to write there, then start again, and the '
+        f'run goes on from the checkpoint before')
 
   def _sweep(self):
     """Deletes what was moved away to be deleted."""
