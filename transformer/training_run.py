@@ -121,7 +121,9 @@ def _train(config: Config, workdir: Path, profile, signals, mesh):
   processes.from_first(begin)
 
   def initial_params():
-    run_directory.check_same_origin(workdir, _identity(origin()))
+    identity = _identity(origin())
+    # The first has just written what it is held against, which others may not see yet.
+    processes.from_first(lambda: run_directory.check_same_origin(workdir, identity))
     return origin().params
 
   shown: list[Sample] = []
