@@ -20,16 +20,13 @@ from absl import flags, logging
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import sbatch
-from launch.training import ROOT, checked
+from launch.training import ROOT, checked, workdir
 from transformer import command_line
 
 _NODES = flags.DEFINE_integer('nodes', 1, 'How many nodes.')
 _TASKS = flags.DEFINE_integer('tasks-per-node', 1, 'How many processes on each.')
 _SBATCH = flags.DEFINE_string('sbatch', '', 'What else sbatch is to be told, as one text.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print what would be submitted.')
-# srun does not take it from sbatch by itself.
-_CPUS = '${SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}'
-_GRACE_SECONDS = sbatch.WARNING_SECONDS - 20
 flags.DEFINE_alias('tasks_per_node', 'tasks-per-node')
 
 
@@ -37,9 +34,8 @@ def main(arguments: Sequence[str]):
   """Wires flags to a job."""
   command_line.check_at_least(1, _NODES, _TASKS)
   train = [sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])]
-  if not any('config.train.grace_seconds' in each for each in train):
-    train.append(f'--config.train.grace_seconds={_GRACE_SECONDS}')
-  script = sbatch.script(f'srun {_CPUS} {shlex.join(train)}')
+  train = sbatch.with_grace(train)
+  script = sbatch.script(shlex.join(train), shlex.quote(workdir(arguments[1:])))
   submission = sbatch.submission('train', _SBATCH.value, f'--nodes={_NODES.value}',
                                  f'--ntasks-per-node={_TASKS.value}')
   if _DRY_RUN.value:

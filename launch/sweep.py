@@ -124,7 +124,8 @@ def _work(sweep: Sweep):
 
 def _arguments() -> list[str]:
   """What a person has typed to start the sweep."""
-  return [each for each in sys.argv[1:] if not each.startswith(('--worker=', '--dry_run'))]
+  return [each for each in sys.argv[1:]
+          if not each.startswith(('--worker=', '--dry_run')) and each != sbatch.GRACE]
 
 
 def _command() -> str:

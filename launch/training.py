@@ -1,5 +1,7 @@
 """What train.py is told by those that start it in several processes."""
 
+import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,3 +30,10 @@ def checked(arguments: Sequence[str], *more: str) -> list[str]:
   if subprocess.run(command, check=False).returncode:
     raise SystemExit(1)
   return ['--distributed', *arguments]
+
+
+def workdir(arguments: Sequence[str]) -> str | None:
+  """The directory of the run, if the arguments of train.py name one."""
+  parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+  parser.add_argument('--workdir', '-workdir', nargs='?', type=os.path.expanduser)
+  return parser.parse_known_args(arguments)[0].workdir

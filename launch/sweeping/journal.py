@@ -203,7 +203,9 @@ def _open(path: Path) -> JournalStorage:
 
 def _check_same_sweep(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]):
   """Refuses to go on with a sweep whose trials could not be compared with those before."""
-  before, after = old['settings'], new['settings']
+  # How long a trial may take to stop is one thing for a job, and another for this machine.
+  before, after = ({name: value for name, value in about['settings'].items()
+                    if name != 'train.grace_seconds'} for about in (old, new))
   differences = [f'{name} was {before.get(name)!r}, is {after.get(name)!r}'
                  for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
   if old['space'] != new['space']:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from launch import sbatch
 from launch.sweeping import results
-from launch.sweeping.journal import Sweep
+from launch.sweeping.journal import TRIALS, Sweep
 from launch.sweeping.processes import Stop, share
 from launch.sweeping.trials import run_trial
 from transformer.child_process import leashed, start
@@ -103,7 +103,8 @@ def slurm_job(workdir: Path, workers: int, told: str, command: Sequence[str]):
   """
   return (sbatch.submission('sweep', told, f'--array=0-{workers - 1}',
                             f'--output={workdir / LOGS}/%a.log'),
-          sbatch.script(f'srun {shlex.join(command)} --worker=$SLURM_ARRAY_TASK_ID'))
+          sbatch.script(f'{shlex.join(sbatch.with_grace(command))} --worker=$SLURM_ARRAY_TASK_ID',
+                        f'{shlex.quote(str(workdir))}/{TRIALS}/*', sbatch.PART_OF_ARRAY))
 
 
 def worker_command(arguments: Sequence[str], *more: str) -> list[str]:

@@ -163,7 +163,7 @@ class Sweep:
     text, lock = f'"trial_id":{number},"step":{step},', journal.with_name('journal.log.lock')
     deadline = time.monotonic() + SECONDS
     while lock.exists() or not (journal.exists() and text in journal.read_text('utf-8')):
-      assert self.process.poll() is None and time.monotonic() < deadline, self.log
+      assert self.process.poll() in (None, 0) and time.monotonic() < deadline, self.log
       time.sleep(0.01)
 
   def close(self):

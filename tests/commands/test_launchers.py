@@ -61,26 +61,59 @@ def test_a_dry_run_prints_the_job_and_submits_nothing(launch, tmp_path):
           '--signal=USR1@120', '--open-mode=append'} <= set(shlex.split(first))
   assert first.endswith(" <<'END'") and (shell, last) == ('#!/bin/bash', 'END')
   srun = next(shlex.split(line) for line in rest if line.startswith('srun'))
-  assert srun[0] == 'srun' and srun[2:] == [
+  assert srun[:2] == ['srun', '--kill-on-bad-exit=0'] and srun[3:] == [
       sys.executable, str(ROOT / 'train.py'), '--distributed', *train,
       '--config.train.grace_seconds=100']
 
 
+@pytest.fixture
+def job(tmp_path):
+  """(what a task does, what squeue does, starts before, name) -> what a job printed, its status."""
+  def run(step, squeue, restarts=0, name=sbatch.JOB):
+    for program, line in (('srun', f'echo "${{@:2}}"; {step}'), ('squeue', squeue), ('sleep', ''),
+                          ('scontrol', 'echo scontrol "$@"; [ -f asked ] || ! touch asked')):
+      (tmp_path / program).write_text(f'#!/bin/bash\n{line}\n')
+      (tmp_path / program).chmod(0o755)
+    done = subprocess.run(
+        ['bash'], input=sbatch.script('a b', 'run', name), text=True, check=False, cwd=tmp_path,
+        capture_output=True, timeout=60, env={
+            'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'SLURM_JOB_ID': '7',
+            'SLURM_RESTART_COUNT': str(restarts),
+            # As where it was submitted by a part of an array.
+            'SLURM_ARRAY_JOB_ID': '5', 'SLURM_ARRAY_TASK_ID': '3'})
+    return done.stdout.splitlines(), done.returncode, done.stderr
+
+  return run
+
+
 @pytest.mark.parametrize(('step', 'state', 'again'), [
-    ('exit 0', 'RUNNING', False), ('exit 1', 'RUNNING', False), ('exit 75', 'RUNNING', True),
-    ('exit 75', 'COMPLETING', False),  # Who cancels a job wants no more of it.
-    ('kill -TERM $PPID; exit 143', 'RUNNING', True),  # A task that was slow to leave was killed.
-    ('kill -TERM $PPID; exit 1', 'RUNNING', False), ('exit 143', 'RUNNING', False)])
-def test_a_job_asks_to_be_run_again_where_what_it_runs_was_stopped(tmp_path, step, state, again):
-  for name, line in (('srun', f'echo "$@"; {step}'), ('scontrol', 'echo scontrol "$@"'),
-                     ('squeue', f'echo {state}')):
-    (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
-    (tmp_path / name).chmod(0o755)
-  done = subprocess.run(['bash'], input=sbatch.script('srun a b'), text=True, check=False,
-                        stdout=subprocess.PIPE, env={'PATH': f'{tmp_path}:{os.environ["PATH"]}',
-                                                     'SLURM_JOB_ID': '7'}, timeout=60)
-  assert done.stdout.splitlines() == ['a b'] + ['scontrol requeue 7'] * again
-  assert (done.returncode == 0) == (again or step == 'exit 0')
+    ('exit 0', 'RUNNING 9:00', False), ('exit 1', 'RUNNING 9:00', False),
+    ('exit 75', 'RUNNING UNLIMITED', True), ('exit 75', 'SIGNALING 1:00:00', True),
+    ('exit 75', 'COMPLETING 9:00', False),  # Who cancels a job wants no more of it.
+    # A task that was slow to leave was killed, or was aborted since others had left.
+    ('kill -TERM $PPID; exit 143', 'RUNNING 9:00', True), ('exit 134', 'RUNNING 1:58', True),
+    ('exit 134', 'RUNNING 1:58:00', False), ('exit 1', 'RUNNING 1:58', False),
+    ('kill -TERM $PPID; exit 1', 'RUNNING 9:00', False), ('exit 143', 'RUNNING 9:00', False)])
+def test_a_job_asks_to_be_run_again_where_what_it_runs_was_stopped(job, step, state, again):
+  said, status, _ = job(step, f'echo {state}')
+  assert said == ['a b'] + ['scontrol requeue 7'] * 2 * again  # Slurm refuses once.
+  assert (status == 0) == (again or step == 'exit 0')
+
+
+def test_a_job_asks_again_where_slurm_does_not_answer_and_by_its_own_name(job):
+  said, status, _ = job('exit 75', '[ -f busy ] || ! touch busy && echo RUNNING 9:00',
+                        name=sbatch.PART_OF_ARRAY)
+  assert said == ['a b'] + ['scontrol requeue 5_3'] * 2 and status == 0
+
+
+def test_a_job_that_does_not_get_on_is_not_run_again_for_ever(job):
+  late = 'echo RUNNING 1:58'
+  saves = 'mkdir -p run/checkpoints/$RANDOM; exit 75'
+  assert job('exit 75', late, restarts=2)[1] == 0
+  assert job(saves, late, restarts=3)[1] == 0
+  assert job('exit 75', 'echo RUNNING 5:00', restarts=3)[1] == 0  # It has to give way.
+  said, status, error = job('exit 75', late, restarts=3)
+  assert said == ['a b'] and status == 1 and 'submit it with a longer --time' in error
 
 
 def test_slurm_is_handed_what_the_dry_run_prints(launch, tmp_path):

@@ -162,9 +162,9 @@ def test_slurm_runs_it_and_queues_it_again_when_its_time_is_up_or_it_gives_way(
   """A run gets the warning before its time limit; a smaller job gives way, and is cancelled."""
   workdir = tmp_path / 'run'
   with tempfile.TemporaryDirectory() as name, slurm_node.slurm_node(Path(name)) as environment:
-    def slurm(*command):
+    def slurm(*command, script=None):
       done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True,
-                            timeout=60, check=False)
+                            input=script, timeout=60, check=False)
       assert done.returncode == 0, (command, done.stderr)
       return done.stdout
 
@@ -195,8 +195,8 @@ def test_slurm_runs_it_and_queues_it_again_when_its_time_is_up_or_it_gives_way(
     assert 'Restarts=1' in slurm('scontrol', 'show', 'job', str(job))
     # A job that takes no time to start, and is told to stop as a run is. One that gives way to
     # another is queued again; of one that is cancelled, no more is wanted.
-    script = sbatch.script('srun bash -c "trap \'exit 75\' TERM; echo up; sleep 60 & wait"')
-    slurm('sbatch', '--requeue', '--output=out', '--open-mode=truncate', f'--wrap={script}')
+    script = sbatch.script('bash -c "trap \'exit 75\' TERM; echo up; sleep 60 & wait"', 'none')
+    slurm('sbatch', '--requeue', '--output=out', '--open-mode=truncate', script=script)
     output.unlink()
     job = 2
     wait_for(lambda: output.exists() and 'up' in output.read_text())

@@ -5,13 +5,17 @@ All but one are run in a house with another train.py, which does nothing but wri
 
 import json
 import os
+import pathlib
 import re
 import runpy
 import signal
+import subprocess
+import tempfile
+import time
 
 import pytest
 
-from tests.commands import sweep_house
+from tests.commands import slurm_node, sweep_house
 from tests.commands.sweep_house import ROOT, Page, Sweep, rows_of
 from tests.faults.kill import differences
 from transformer.config import flatten
@@ -128,8 +132,9 @@ def test_so_many_trials_over_kills_and_signals(house, sweep_of):
 
 def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
   for name, line in (('sbatch', f'echo "$@" > {tmp_path}/submitted\n'
-                                'SLURM_ARRAY_TASK_ID=0 SLURM_JOB_ID=1 exec bash'),
-                     ('srun', 'exec setsid "$@"'), ('squeue', 'echo RUNNING'),
+                                'export SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=0\n'
+                                'SLURM_JOB_ID=1 exec bash'),
+                     ('srun', 'exec setsid "${@:2}"'), ('squeue', 'echo RUNNING 9:00'),
                      ('scontrol', f'echo "$@" > {tmp_path}/asked')):
     (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
     (tmp_path / name).chmod(0o755)
@@ -140,7 +145,7 @@ def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
   sweep.wait_for_report(0)
   # As Slurm does before the time is over: to the worker and to all of its group.
   os.killpg(sweep.holder_of('claims/0'), signal.SIGUSR1)
-  assert sweep.end(0) == '' and (tmp_path / 'asked').read_text() == 'requeue 1\n'
+  assert sweep.end(0) == '' and (tmp_path / 'asked').read_text() == 'requeue 1_0\n'
   sweep.start()
   assert sweep.end(0) == '' and 'Traceback' not in sweep.log
   assert [len((sweep.workdir / 'trials' / each / 'starts').read_text().split())
@@ -157,6 +162,45 @@ def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
   _, rows = rows_of(sweep.end(0))
   assert [row[1] for row in rows.values()] == ['complete'] * 2
   assert not (tmp_path / 'submitted').exists()
+
+
+@pytest.mark.skipif(not slurm_node.is_installed(), reason='needs root, slurm-wlm and munge')
+def test_a_real_slurm_queues_workers_again(house, sweep_of, monkeypatch):
+  with tempfile.TemporaryDirectory() as name, slurm_node.slurm_node(
+      pathlib.Path(name)) as environment:
+    for variable in ('PATH', 'SLURM_CONF'):
+      monkeypatch.setenv(variable, environment[variable])
+
+    def slurm(*command):
+      return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def wait_until(wanted):
+      deadline = time.monotonic() + 120
+      while not wanted(states := slurm('squeue', '--noheader', '--states=all', '--array',
+                                       '--format=%T', '--jobs=1').split()):
+        logs = [path.read_text() for path in sweep.workdir.glob('workers/*')]
+        assert time.monotonic() < deadline and 'FAILED' not in states, (states, logs)
+        time.sleep(0.1)
+
+    sweep = sweep_of(house, house / 'jobs.py', '--trials=4', '--workers=2', '--slurm',
+                     '--config.train.steps=10', '--config.train.grace_seconds=1.0')
+    sweep.start()
+    assert sweep.end(0) == '' and 'Submitted batch job 1' in sweep.log
+    sweep.wait_for_report(0)
+    wait_until(lambda states: sorted(states) == ['COMPLETED', 'RUNNING'])  # To be stopped.
+    slurm('scancel', '--signal=USR1', '1')
+    wait_until(lambda states: sorted(states) == ['COMPLETED', 'PENDING'])
+    pending, = slurm('squeue', '--noheader', '--states=PENDING', '--format=%i').split()
+    slurm('scontrol', 'update', f'jobid={pending}', 'StartTime=now')  # Slurm waits two minutes.
+    wait_until(lambda states: states == ['COMPLETED'] * 2)
+  sweep.start()
+  _, rows = rows_of(sweep.end(0))
+  assert [row[1] for row in rows.values()] == ['complete'] * 4
+  assert [len((sweep.workdir / 'trials' / each / 'starts').read_text().split())
+          for each in '0123'] == [2, 1, 1, 1]
+  logs = [(sweep.workdir / 'workers' / f'{each}.log').read_text() for each in '01']
+  assert sorted('stopped by SIGUSR1' in log for log in logs) == [False, True], logs
+  assert not any('Traceback' in log for log in logs), logs
 
 
 def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
