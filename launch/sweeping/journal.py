@@ -182,20 +182,32 @@ class Sweep:
                                   'space': self.space.text}))
 
 
+class _Lock(JournalFileOpenLock):
+  """Optuna's lock of a journal; whoever has it finds whole lines, and so adds a whole one.
+
+  What a full disk, or a machine that went down, leaves of a line is taken away. Optuna's other
+  lock, a link, is never taken from the dead where the path is not absolute.
+  """
+
+  def __init__(self, path: Path):
+    super().__init__(str(path), _KILLED_SECONDS)
+    self._path = path
+
+  def acquire(self) -> bool:
+    taken = super().acquire()
+    with self._path.open('rb+') as file:
+      size = file.seek(0, os.SEEK_END)
+      file.seek(max(0, size - 1))
+      if file.read() not in (b'', b'\n'):
+        file.seek(0)
+        file.truncate(file.read().rfind(b'\n') + 1)
+    return taken
+
+
 def _open(path: Path) -> JournalStorage:
-  """Reads a journal, without what a full disk left of its last line."""
-  # Optuna's other lock, a link, is never taken from the dead where the path is not absolute.
-  lock = JournalFileOpenLock(str(path), _KILLED_SECONDS)
-  backend = JournalFileBackend(str(path), lock)
-  lock.acquire()
+  """Reads a journal."""
   try:
-    content = path.read_bytes()
-    if not content.endswith(b'\n'):
-      os.truncate(path, content.rfind(b'\n') + 1)
-  finally:
-    lock.release()
-  try:
-    return JournalStorage(backend)
+    return JournalStorage(JournalFileBackend(str(path), _Lock(path)))
   except (ValueError, KeyError, TypeError, AssertionError) as error:
     raise UserError(f'{path} should hold the sweep\'s trials, and is damaged: {error}; restore it '
                     f'from a copy, or choose another --workdir') from error

@@ -98,18 +98,32 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
     begin()
 
 
-def test_a_journal_whose_writer_was_killed_is_opened_all_the_same(tmp_path, monkeypatch):
+def test_a_journal_whose_writer_was_killed_is_written_to_all_the_same(tmp_path, monkeypatch):
   monkeypatch.setattr(journal, '_KILLED_SECONDS', 3)
   monkeypatch.chdir(tmp_path)
   pathlib.Path('sweep').mkdir()
   path = pathlib.Path('sweep', journal.JOURNAL)
   assert journal._open(path)._backend._lock.acquire()  # And is never let go.
-  opens = threading.Thread(target=journal._open, args=(path,), daemon=True)
-  opens.start()
-  opens.join(1.0)
-  assert opens.is_alive()
-  opens.join(30.0)
-  assert not opens.is_alive()
+  writes = threading.Thread(target=journal._open(path)._backend.append_logs, args=([{}],),
+                            daemon=True)
+  writes.start()
+  writes.join(1.0)
+  assert writes.is_alive() and path.read_bytes() == b''
+  writes.join(30.0)
+  assert not writes.is_alive() and path.read_bytes() == b'{}\n'
+
+
+@pytest.mark.parametrize('left', [b'{"op_code":4,"wor', b'{', b'\xff' * 5000])
+def test_half_a_line_in_a_journal_is_no_part_of_what_another_adds(tmp_path, left):
+  path = tmp_path / journal.JOURNAL
+  one, other = journal._open(path)._backend, journal._open(path)._backend
+  one.append_logs([{'a': 1}, {'b': 2}])
+  with path.open('ab') as file:
+    file.write(left)  # By a machine that went down.
+  assert list(other.read_logs(0)) == [{'a': 1}, {'b': 2}]
+  other.append_logs([{'c': 3}])
+  one.append_logs([{'d': 4}])
+  assert list(one.read_logs(1)) == list(other.read_logs(1)) == [{'b': 2}, {'c': 3}, {'d': 4}]
 
 
 def test_what_someone_elsewhere_is_just_taking_is_left_to_him(begin, tmp_path):
