@@ -1,7 +1,8 @@
 r"""Starts one training run on a slice of Google's TPUs, by gcloud or, in a GKE cluster, by xpk.
 
   python launch/tpu.py --name=NAME --accelerator=v5litepod-16 --zone=us-west4-a [--spot] \
-      --setup='mount DISK /mnt/disk' -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big
+      --setup='mountpoint -q /mnt/disk || sudo mount DISK /mnt/disk' \
+      -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big
   python launch/tpu.py --name=NAME --accelerator=v5litepod-16 --zone=us-west4-a --cluster=CLUSTER \
       -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big
 
@@ -9,9 +10,10 @@ What stands after `--` goes to train.py on every host; the config is checked her
 --cluster, a slice of that name is asked for unless there is one, the commit that is checked out
 is copied to its hosts and installed, and training runs until it ends; the same command goes on
 with it, also after the slice was taken away. With --cluster, xpk hands the folder as it is to
-the cluster, which starts it again by itself. The run's directory, and the data, must lie on a disk
-that every host has mounted, such as Filestore; --setup is a command that each runs before, or the
-cluster's storage is attached by xpk. --dry_run prints the commands, and runs none of them.
+the cluster, which starts it again when it was stopped or a node is gone. The run's directory, and
+the data, must lie on a disk that every host has mounted, such as Filestore; --setup is a command
+that each runs before, or the cluster's storage is attached by xpk. --dry_run prints the commands,
+and runs none of them.
 """
 
 import shlex
@@ -26,7 +28,7 @@ from absl import flags, logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from launch.training import ROOT, checked
+from launch.training import ROOT, checked, workdir
 from transformer import command_line
 from transformer.errors import Preempted, UserError
 from transformer.training.preemption import EXIT_STATUS
@@ -45,10 +47,11 @@ _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and run none
 _SYSTEMS = (('v6e', 'v2-alpha-tpuv6e'), ('v5litepod', 'v2-alpha-tpuv5-lite'),
             ('v5p', 'v2-alpha-tpuv5'), ('v', 'tpu-ubuntu2204-base'))
 _INSTALL = '{pip} install -r requirements.txt "jax[tpu]"'
+# The shell that looks has the same words behind others of its own.
+_BUSY = ('if pgrep -f "^[^ ]*python train.py --distributed" > /dev/null; '
+         'then echo "error: training goes on here already" >&2; exit 1; fi')
 # Google's image has an older Python than this project needs.
-_BUSY = ('if pgrep -f "[t]rain.py --distributed" > /dev/null; then echo "error: training goes on '
-         'here already" >&2; exit 1; fi')
-_PREPARE = (_BUSY + ' && rm -rf transformer-jax && '
+_PREPARE = (f'{_BUSY} && rm -rf transformer-jax && '
             'git clone --quiet code.bundle transformer-jax && '
             'cd transformer-jax && python3 -m pip install --quiet --user uv && '
             'python3 -m uv venv --python=3.12 && ' + _INSTALL.format(pip='python3 -m uv pip'))
@@ -67,8 +70,10 @@ def main(arguments: Sequence[str]):
   if system is None or '-' not in _ACCELERATOR.value:
     raise UserError(f'--accelerator must be a kind of TPU and a size, such as v5litepod-16 or '
                     f'v5p-128; got {_ACCELERATOR.value!r}')
-  if arguments[1:] and not any(each.startswith('--workdir=') for each in arguments):
+  if arguments[1:] and workdir(arguments) is None:
     raise UserError('--workdir=DIR is needed after --, on a disk that every host has mounted')
+  if _CLUSTER.value and _SPOT.value:
+    raise UserError('--spot is for a slice; what --cluster has was settled when that was made')
   with tempfile.TemporaryDirectory() as folder:  # The run's directory is not on this machine.
     train = shlex.join(checked(arguments[1:], f'--workdir={folder}/run'))
     if _CLUSTER.value:
@@ -79,10 +84,11 @@ def main(arguments: Sequence[str]):
 
 def workload(train: str) -> list[str]:
   """The command that hands training to a cluster."""
-  steps = (_INSTALL.format(pip='pip'), _SETUP.value, f'exec python train.py {train}')
+  steps = (_INSTALL.format(pip='pip'), _setup(), f'exec python train.py {train}')
   return ['xpk', 'workload', 'create', f'--cluster={_CLUSTER.value}', f'--workload={_NAME.value}',
           f'--tpu-type={_ACCELERATOR.value}', '--num-slices=1', *_place(),
-          f'--max-restarts={_RESTARTS.value}', '--restart-on-user-code-failure',
+          # Of other statuses xpk takes those of signals and aborts for a reason to start again.
+          f'--max-restarts={_RESTARTS.value}', f'--restart-on-exit-codes={EXIT_STATUS}',
           '--base-docker-image=python:3.12',
           f'--script-dir={ROOT}', '--command=' + ' && '.join(step for step in steps if step)]
 
@@ -105,13 +111,19 @@ def _train_on_slice(system: str, bundle: Path, train: str):
   _run(['git', '-C', str(ROOT), 'bundle', 'create', '--quiet', str(bundle), 'HEAD'])
   _run(_machine('scp', str(bundle), f'{_NAME.value}:code.bundle'))
   _run(_machine('ssh', _NAME.value, f'--command={_PREPARE}'))
-  steps = ('cd transformer-jax', _SETUP.value, f'.venv/bin/python train.py {train}')
+  # Where a connection breaks, training goes on, and gcloud gives the same command again.
+  steps = (_BUSY, 'cd transformer-jax', _setup(), f'.venv/bin/python train.py {train}')
   status = _run(_machine('ssh', _NAME.value,
                          '--command=' + ' && '.join(step for step in steps if step)),
                 allowed=(0, EXIT_STATUS))
   if status:
     raise Preempted('what runs on the slice was stopped; the same command goes on from there')
   print(f'# The slice goes on costing until: {shlex.join(_deletion())}')
+
+
+def _setup() -> str | None:
+  """As one step of several, whatever it is made of."""
+  return _SETUP.value and f'{{ {_SETUP.value}; }}'
 
 
 def _changed() -> bool:

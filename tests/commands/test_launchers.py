@@ -169,8 +169,8 @@ def test_a_slice_is_asked_for_prepared_trained_on_and_its_cost_told(launch):
   assert prepare[:6] == train[:6] == [*machine, 'ssh', 'mine']
   assert prepare[-3:] == train[-3:] == ['--worker=all', *place]
   steps = train[6].removeprefix('--command=').split(' && ')
-  assert steps[:2] == ['cd transformer-jax', 'mount it']
-  assert shlex.split(steps[2]) == ['.venv/bin/python', 'train.py', '--distributed', *TRAIN]
+  assert steps[1:3] == ['cd transformer-jax', '{ mount it; }']
+  assert shlex.split(steps[3]) == ['.venv/bin/python', 'train.py', '--distributed', *TRAIN]
   assert cost[-len(place) - 3:] == ['delete', 'mine', *place, '--force']
 
   status, out, err, calls = launch('tpu', *told, answers=[
@@ -180,6 +180,25 @@ def test_a_slice_is_asked_for_prepared_trained_on_and_its_cost_told(launch):
   asked = [call[call.index('tpus') + 2] for call in calls]
   assert asked == ['describe', 'create', 'describe', 'scp', 'ssh', 'ssh']
   assert calls[1] == create and calls[-1] == train
+
+
+def test_a_command_that_gcloud_gives_again_leaves_what_trains_alone(launch, tmp_path):
+  """As it does after a broken connection, which what it runs outlives."""
+  _, out, err, _ = launch('tpu', '--dry_run', *SLICE, '--', *TRAIN)
+  prepare, step = (command[6].removeprefix('--command=') for command in commands(out)[3:5])
+  home = tmp_path / 'transformer-jax'
+  (home / '.venv' / 'bin').mkdir(parents=True)
+  (home / '.venv' / 'bin' / 'python').symlink_to(sys.executable)
+  (home / 'train.py').write_text('print("up", flush=True); input()')
+  with subprocess.Popen(['bash', '-c', step], cwd=tmp_path, stdin=subprocess.PIPE, text=True,
+                        stdout=subprocess.PIPE) as first:
+    assert first.stdout.readline() == 'up\n', err
+    for command in (prepare, step):
+      again = subprocess.run(['bash', '-c', command], cwd=tmp_path, capture_output=True, text=True,
+                             check=False, timeout=60)
+      assert again.returncode == 1 and again.stderr == 'error: training goes on here already\n'
+    first.communicate('\n')
+  assert first.returncode == 0
 
 
 def test_a_slice_that_is_there_is_trained_on_and_a_run_that_was_stopped_is_not_an_error(launch):
@@ -214,7 +233,7 @@ def test_a_cluster_is_handed_the_folder(launch):
       '--max-restarts=3', f'--script-dir={ROOT}'} <= set(call)
   train = call[-1].removeprefix('--command=').split(' && ')[-1]
   assert shlex.split(train) == ['exec', 'python', 'train.py', '--distributed', *TRAIN]
-  assert '--restart-on-user-code-failure' in call
+  assert '--restart-on-exit-codes=75' in call
 
 
 @pytest.mark.parametrize(('arguments', 'fact'), [
@@ -224,6 +243,7 @@ def test_a_cluster_is_handed_the_folder(launch):
     ([*SLICE, '--accelerator=a100-8'], "such as v5litepod-16 or v5p-128; got 'a100-8'"),
     ([*SLICE, '--restarts=-1'], '--restarts must be at least 0; got -1'),
     ([*SLICE, '--', TRAIN[0]], '--workdir=DIR is needed after --'),
+    ([*SLICE, '--cluster=big', '--spot'], '--spot is for a slice'),
     (SLICE, 'the command gcloud is not here'),
     ([*SLICE, '--cluster=big'], 'the command xpk is not here')])
 def test_what_tpus_cannot_take_is_one_line(launch, one_error, arguments, fact):
