@@ -43,6 +43,8 @@ def run(command: Sequence[str], **options) -> int:
   children: list[subprocess.Popen] = []
   with passing_on_signals(children) as asked:
     children.append(start(command, **options))
+    if asked:
+      children[0].terminate()
     status = children[0].wait()
   if asked or status == EXIT_STATUS:
     raise preempted(asked)
