@@ -108,7 +108,8 @@ def test_a_given_translation_has_the_same_probability_token_by_token(exported):
   wanted = forced_log_probs(model, params, sources, targets)
   assert len(wanted[0]) == LONG + 1 and wanted[0].std() > 0.5
   for each, log_probs in zip(found, wanted, strict=True):
-    np.testing.assert_allclose(each.log_probs, log_probs, rtol=2e-4, atol=2e-4)
+    # By AVX2 its exponential function, and with it SwiGLU, is less exact than by AVX-512.
+    np.testing.assert_allclose(each.log_probs, log_probs, rtol=1e-3, atol=1e-3)
 
 
 def search_both(model, params, translator, beam_size):
@@ -158,11 +159,12 @@ def test_matrices_are_stored_as_asked_for(tmp_path, quantization):
     write_model(tmp_path / each, model.config, params, PIECES, quantization=each)
     sizes.append((tmp_path / each / 'model.bin').stat().st_size)
   assert (sizes[1] < sizes[0]) == (quantization != 'float32')
-  translator = ctranslate2.Translator(str(tmp_path / quantization))
+  # Not with small numbers, which processors that lack the instructions for it saturate.
+  translator = ctranslate2.Translator(str(tmp_path / quantization), compute_type='float32')
   source, target = sentences(1, SHORT, 3)[0], [9, 11, 4]
   found = translator.score_batch([pieces(source)], [pieces(target)])[0].log_probs
   wanted = forced_log_probs(model, params, [source], [target])[0]
-  np.testing.assert_allclose(found, wanted, atol=1e-4 if quantization == 'float32' else 0.1)
+  np.testing.assert_allclose(found, wanted, atol=1e-4 if quantization == 'float32' else 0.03)
 
 
 def test_what_it_cannot_hold_is_named():
