@@ -65,8 +65,12 @@ def get_config(machine: str = 'gpu'):
     config.model.ff_dim = 512
     config.model.num_heads = 4
     config.model.dropout = 0.1
+    config.optimizer.schedule = 'cosine'
     config.optimizer.peak_learning_rate = 3e-3
-    config.optimizer.warmup_steps = 1000
-    config.train.steps = 8000
+    config.optimizer.warmup_steps = 600
+    config.train.steps = 3000
     config.train.tokens_per_batch = 4096
+    config.train.ema_decay = 0.998
+    config.train.eval_every = 1000
+    config.train.checkpoint_every = 250
   return config
