@@ -3,10 +3,13 @@ r"""Everyday sentences of Tatoeba, English to German, cased and as people write 
   python train.py --config=configs/tatoeba.py --workdir=runs/tatoeba
   python eval.py --workdir=runs/tatoeba --checkpoint=latest --average=5
   python train.py --config=configs/tatoeba.py:cpu --workdir=runs/tatoeba-cpu
+  python eval.py --workdir=runs/tatoeba-cpu
 
 The first is a model of 37 million parameters for one NVIDIA GPU, in bfloat16 with fused
-attention; `cpu` is one of 2.6 million, in float32, for two cores. BLEU is cased sacreBLEU, 13a.
-None stands here, nor a time, since neither has been run to its end.
+attention; it has not been run to its end. `cpu` is one of 2.6 million, in float32, for two
+cores: BLEU 25.94 on test (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0), in 49
+minutes. The length penalty was chosen on valid, where 0.6, 1.0 and 1.4 give 37.63, 37.64 and
+37.72; its sentences are shorter, and of the same release as those of train.
 
 `train.en`, `valid.en`, `test.en` and the same in `de` belong in data/tatoeba-en-de: 167,035
 pairs to train on, of the dump of May 2018, and 2,000 each to choose and to score by, the latter
@@ -73,4 +76,5 @@ def get_config(machine: str = 'gpu'):
     config.train.ema_decay = 0.998
     config.train.eval_every = 1000
     config.train.checkpoint_every = 250
+    config.decode.alpha = 1.4
   return config
