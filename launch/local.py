@@ -89,11 +89,8 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
     try:
       for each, file in zip(variables, said, strict=True):
         # Gloo greets on standard output, where train.py says nothing.
-        children.append(child_process.start(
-            child_process.leashed(command), stdout=subprocess.DEVNULL, stderr=file,
-            env={**os.environ, **each}))
-        if asked:
-          children[-1].terminate()
+        child_process.add(children, asked, child_process.leashed(command),
+                          stdout=subprocess.DEVNULL, stderr=file, env={**os.environ, **each})
       first = _first_to_fail(children)
       _end_all(children)
     finally:

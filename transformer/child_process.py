@@ -42,9 +42,7 @@ def run(command: Sequence[str], **options) -> int:
   """
   children: list[subprocess.Popen] = []
   with passing_on_signals(children) as asked:
-    children.append(start(command, **options))
-    if asked:
-      children[0].terminate()
+    add(children, asked, command, **options)
     status = children[0].wait()
   if asked or status == EXIT_STATUS:
     raise preempted(asked)
@@ -54,6 +52,20 @@ def run(command: Sequence[str], **options) -> int:
 def start(command: Sequence[str], **options) -> subprocess.Popen:
   """Starts a command in a session of its own, so that a terminal's Ctrl-C reaches it only once."""
   return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def add(children: list[subprocess.Popen], asked: Sequence[str], command: Sequence[str], **options):
+  """Starts a command as one more of the children that `passing_on_signals` has.
+
+  Args:
+    children: what it was given; the command is added to them.
+    asked: what it yields; of a signal that came meanwhile the command is told by SIGTERM.
+    command: what to run.
+    **options: of `subprocess.Popen`.
+  """
+  children.append(start(command, **options))
+  if asked:
+    children[-1].terminate()
 
 
 @contextlib.contextmanager
