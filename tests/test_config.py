@@ -174,8 +174,9 @@ def test_defaults_are_the_base_model_of_the_paper():
       'model.num_layers': 6, 'model.model_dim': 512, 'model.ff_dim': 2048, 'model.num_heads': 8,
       'model.dropout': 0.1, 'model.norm': 'post', 'model.positions': 'sinusoidal',
       'model.share_embeddings': True, 'model.tie_output': True, 'data.vocabulary_size': 37_000,
-      'optimizer.schedule': 'paper', 'optimizer.scale': 1.0, 'optimizer.warmup_steps': 4000,
-      'optimizer.b1': 0.9, 'optimizer.b2': 0.98, 'optimizer.eps': 1e-9,
+      'optimizer.algorithm': 'adam', 'optimizer.schedule': 'paper', 'optimizer.scale': 1.0,
+      'optimizer.warmup_steps': 4000, 'optimizer.b1': 0.9, 'optimizer.b2': 0.98,
+      'optimizer.eps': 1e-9, 'optimizer.weight_decay': 0.0,
       'optimizer.clip_norm': 0.0, 'train.steps': 100_000, 'train.label_smoothing': 0.1,
       'decode.beam_size': 4, 'decode.alpha': 0.6, 'decode.max_extra_length': 50}
   assert {name: flat[name] for name in paper} == paper
@@ -216,6 +217,7 @@ CHOICES = {
     'data.source': 'tfds, text', 'model.norm': 'post, pre',
     'model.positions': 'sinusoidal, learned', 'model.attention': 'reference, cudnn',
     'model.dtype': 'float32, bfloat16', 'decode.bleu_tokenize': '13a, intl, none, char',
+    'optimizer.algorithm': 'adam, muon',
     'optimizer.schedule': 'paper, inverse_sqrt, cosine, constant'}
 AT_LEAST_ONE = [
     'model.num_layers', 'model.model_dim', 'model.ff_dim', 'model.num_heads', 'model.key_dim',
@@ -235,6 +237,7 @@ NUMBERS = [
     ('optimizer.peak_learning_rate', (0.0, -1.0, NOT_A_NUMBER, float('inf')),
      'must be above 0 and finite'),
     ('optimizer.eps', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),
+    ('optimizer.weight_decay', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
     ('optimizer.clip_norm', (-1.0, NOT_A_NUMBER), 'must be at least 0'),
     ('decode.alpha', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
     ('decode.temperature', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),

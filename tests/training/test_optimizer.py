@@ -1,13 +1,19 @@
-"""Learning rates by their formulas, Adam by optax's own."""
+"""Learning rates by their formulas, Adam by optax's own, Muon by what it promises."""
+
+import dataclasses
+import functools
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from transformer.training.config import OptimizerConfig
+from transformer.training.config import MeshConfig, OptimizerConfig
+from transformer.training.mesh import make_mesh, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule, paper_schedule
+from transformer.training.step import init_params
 
 STEPS = np.array([1, 2, 17, 3999, 4000, 4001, 100_000])
 
@@ -61,3 +67,90 @@ def test_optimizer_is_adam_after_clipping(clip_norm):
     updates, state = ours.update(gradients, state, params)
     wanted, reference_state = reference.update(clipped, reference_state, params)
     chex.assert_trees_all_close(updates, wanted, rtol=1e-5)
+
+
+RATE = 0.01
+MUON = OptimizerConfig(algorithm='muon', schedule='constant', peak_learning_rate=RATE,
+                       warmup_steps=1, b1=0.8, b2=0.95, eps=1e-7)
+
+
+@pytest.fixture(scope='module')
+def params(model):
+  return init_params(model, 3)
+
+
+def random_like(params, seed):
+  """Gradients of no particular kind."""
+  rng = np.random.default_rng(seed)
+  return jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), params)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def three_updates(config, params, gradients):
+  """The third update of an optimizer, where the rate is at its peak."""
+  optimizer = make_optimizer(config, make_schedule(config, 7, 1))
+  state = optimizer.init(params)
+  for each in gradients:
+    updates, state = optimizer.update(each, state, params)
+  return updates
+
+
+@pytest.fixture(scope='module')
+def gradients(params):
+  return tuple(random_like(params, seed) for seed in range(3))
+
+
+def is_kernel(path):
+  return path[-1].key == 'kernel'
+
+
+def test_muon_gives_all_directions_of_a_matrix_the_same_size(params, gradients):
+  kernels = 0
+  for path, update in jax.tree_util.tree_leaves_with_path(three_updates(MUON, params, gradients)):
+    if not is_kernel(path):
+      continue
+    kernels += 1
+    dim = 10  # The model's: what joins the heads ends with it, all else begins with it.
+    ends = path[-2].key in ('output', 'outer')
+    matrix = np.reshape(update, (-1, dim) if ends else (dim, -1))
+    # Five iterations of Newton and Schulz bring them near to 1, not closer.
+    sizes = np.linalg.svd(matrix, compute_uv=False) / (RATE * 0.2 * max(matrix.shape) ** 0.5)
+    assert sizes.min() > 0.5 and sizes.max() < 1.3, (path, sizes)
+  assert kernels == 4 + 2 + 8 + 2
+
+
+def test_muon_leaves_all_but_matrices_to_adam(params, gradients):
+  schedule = make_schedule(MUON, 7, 1)
+  reference = optax.nadam(schedule, MUON.b1, MUON.b2, MUON.eps)
+  state = reference.init(params)
+  for each in gradients:
+    wanted, state = reference.update(each, state, params)
+  compared = 0
+  for (path, update), reference in zip(
+      jax.tree_util.tree_leaves_with_path(three_updates(MUON, params, gradients)),
+      jax.tree.leaves(wanted), strict=True):
+    if not is_kernel(path):
+      compared += 1
+      np.testing.assert_allclose(update, reference, rtol=1e-4, atol=1e-8)
+  assert compared
+
+
+@pytest.mark.parametrize('algorithm', ['adam', 'muon'])
+def test_weights_of_matrices_decay_by_their_share(algorithm, params, gradients):
+  plain = dataclasses.replace(MUON, algorithm=algorithm)
+  decaying = dataclasses.replace(plain, weight_decay=0.3)
+  without, with_decay = (three_updates(each, params, gradients) for each in (plain, decaying))
+  jax.tree_util.tree_map_with_path(
+      lambda path, param, before, after: np.testing.assert_allclose(
+          after - before, -RATE * 0.3 * param * is_kernel(path), atol=1e-6),
+      params, without, with_decay)
+
+
+@pytest.mark.parametrize('sizes', [(1, 2, 2), (2, 1, 2)])
+def test_muon_is_the_same_on_any_mesh(sizes, params, gradients):
+  mesh = make_mesh(MeshConfig(*sizes), 4, jax.devices()[:4])
+  shardings = state_shardings(mesh, params)
+  assert any(not each.is_fully_replicated for each in jax.tree.leaves(shardings))
+  split = jax.device_put((params, gradients), (shardings, (shardings,) * 3))
+  chex.assert_trees_all_close(three_updates(MUON, *split), three_updates(MUON, params, gradients),
+                              atol=1e-6)

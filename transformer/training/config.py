@@ -4,14 +4,20 @@ import dataclasses
 
 from transformer.errors import UserError
 
+ALGORITHMS = ('adam', 'muon')
 SCHEDULES = ('paper', 'inverse_sqrt', 'cosine', 'constant')
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-  """Adam and its learning rate; the defaults are the paper's (section 5.3).
+  """An optimizer and its learning rate; the defaults are the paper's (section 5.3).
 
   Attributes:
+    algorithm: `adam`; or `muon` (Jordan et al., 2024), for the matrices of attention and
+      feed-forward layers: an update in which all directions of a gradient's average have
+      about the same size, as large as Adam's would be (Liu et al., 2025, "Muon is
+      Scalable for LLM Training"), so that both have one learning rate. Embeddings,
+      biases and norms then have Adam with Nesterov's momentum (Dozat, 2016).
     schedule: `paper`, equation 3; `inverse_sqrt`, the same curve given by its
       peak; `cosine`, from the peak to zero at `train.steps`; `constant`. All
       but the first rise linearly to the peak over `warmup_steps`.
@@ -21,11 +27,15 @@ class OptimizerConfig:
     b1: decay of Adam's mean, β₁.
     b2: decay of Adam's second moment, β₂.
     eps: Adam's ε.
+    weight_decay: those matrices lose this, times the learning rate, of themselves in
+      every update (Loshchilov and Hutter, 2019, "Decoupled Weight Decay
+      Regularization").
     clip_norm: largest global norm of a gradient; 0 does not clip.
     accumulate: how many parts a batch is cut into, one forward and backward
       pass each, to fit into memory; the update is the same.
   """
 
+  algorithm: str = 'adam'
   schedule: str = 'paper'
   scale: float = 1.0
   peak_learning_rate: float = 7e-4
@@ -33,13 +43,15 @@ class OptimizerConfig:
   b1: float = 0.9
   b2: float = 0.98
   eps: float = 1e-9
+  weight_decay: float = 0.0
   clip_norm: float = 0.0
   accumulate: int = 1
 
   def __post_init__(self):
-    if self.schedule not in SCHEDULES:
-      raise UserError(f'optimizer.schedule must be one of {", ".join(SCHEDULES)}; '
-                      f'got {self.schedule!r}')
+    for name, choices in (('algorithm', ALGORITHMS), ('schedule', SCHEDULES)):
+      if getattr(self, name) not in choices:
+        raise UserError(f'optimizer.{name} must be one of {", ".join(choices)}; '
+                        f'got {getattr(self, name)!r}')
     for name in ('scale', 'peak_learning_rate', 'eps'):
       if not 0 < getattr(self, name) < float('inf'):
         raise UserError(f'optimizer.{name} must be above 0 and finite; got {getattr(self, name)}')
@@ -49,6 +61,9 @@ class OptimizerConfig:
                         f'got {getattr(self, name)}')
     if self.warmup_steps < 1:
       raise UserError(f'optimizer.warmup_steps must be at least 1; got {self.warmup_steps}')
+    if not 0 <= self.weight_decay < float('inf'):
+      raise UserError(f'optimizer.weight_decay must be at least 0 and finite; '
+                      f'got {self.weight_decay}')
     if not self.clip_norm >= 0:
       raise UserError(f'optimizer.clip_norm must be at least 0; got {self.clip_norm}')
     if self.accumulate < 1:

@@ -1,10 +1,15 @@
-"""Learning-rate schedules and Adam (section 5.3)."""
+"""Learning-rate schedules and Adam (section 5.3), or Muon in its place."""
 
+import jax
 import jax.numpy as jnp
 import optax
+import optax.contrib
 
 from transformer.training.config import OptimizerConfig
 
+# Of Jordan et al., 2024; and what makes Muon's updates about as large as Adam's (Liu et al., 2025).
+_MUON_MOMENTUM = 0.95
+_MUON_RMS = 0.2
 
 def paper_schedule(model_dim: int, warmup_steps: int, scale: float = 1.0) -> optax.Schedule:
   """Equation 3: d^−½ · min(step^−½, step · warmup^−3⁄2), times `scale`.
@@ -53,9 +58,45 @@ def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.
 
 def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule
                    ) -> optax.GradientTransformation:
-  """Adam with the given schedule, after clipping by global norm where configured."""
+  """Adam or Muon with the given schedule, after clipping by global norm where configured.
+
+  Args:
+    config: the optimizer's settings.
+    schedule: the learning rate as a function of the number of updates already made.
+
+  Returns:
+    An optax transformation, which takes the parameters too.
+  """
   clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
-  return optax.chain(
-      *clip,
-      optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
-      optax.scale_by_learning_rate(schedule))
+  algorithm = {'adam': _adam, 'muon': _muon}[config.algorithm]
+  return optax.chain(*clip, *algorithm(config, schedule))
+
+
+def _adam(config, schedule):
+  decay = [optax.add_decayed_weights(config.weight_decay, _are_matrices)
+           ] if config.weight_decay else []
+  return (optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps), *decay,
+          optax.scale_by_learning_rate(schedule))
+
+
+def _muon(config, schedule):
+  return (optax.contrib.muon(
+      schedule, beta=_MUON_MOMENTUM, eps=config.eps, weight_decay=config.weight_decay,
+      adam_b1=config.b1, adam_b2=config.b2, consistent_rms=_MUON_RMS,
+      muon_weight_dimension_numbers=_matrices),)
+
+
+def _matrices(params):
+  """How each kernel is a matrix, from what goes in to what comes out; None for all else."""
+  def matrix(path, leaf):
+    *_, layer, name = ('', *(key.key for key in path))
+    if name != 'kernel':
+      return None
+    # What joins the heads has two axes of inputs, and what splits into them two of outputs.
+    inputs = leaf.ndim - 1 if layer == 'output' else 1
+    return optax.contrib.MuonDimensionNumbers(tuple(range(inputs)), tuple(range(inputs, leaf.ndim)))
+  return jax.tree_util.tree_map_with_path(matrix, params)
+
+
+def _are_matrices(params):
+  return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key == 'kernel', params)
