@@ -24,10 +24,13 @@ from transformer.training.meter import WALL_CLOCK, Meter
 from transformer.training.reporting import Reporter
 from transformer.training.step import TrainState, init_params
 
+ADAM = Settings().optimizer
 
-def run(model, workdir, *, fatal=None, scores=None, initial_params=None, **changes):
+
+def run(model, workdir, *, fatal=None, scores=None, initial_params=None,
+        optimizer=ADAM, **changes):
   """Trains with a validation score that is scripted, or that depends on all parameters."""
-  settings = Settings()
+  settings = Settings(optimizer)
   settings = settings._replace(train=dataclasses.replace(settings.train, **changes))
   remaining = iter(scores or ())
 
@@ -107,6 +110,17 @@ def test_moving_average_is_resumed_and_is_what_is_evaluated(model, uninterrupted
   for item in (PARAMS, AVERAGE):
     chex.assert_trees_all_equal(checkpoints.restore_params(12, like, item), state[item])
   checkpoints.close()
+
+
+def test_the_state_of_muon_is_resumed_bit_for_bit(model, uninterrupted, tmp_path):
+  muon = dataclasses.replace(ADAM, algorithm='muon', weight_decay=0.1)
+  whole, parts = tmp_path / 'whole', tmp_path / 'parts'
+  run(model, whole, optimizer=muon)
+  with pytest.raises(InterruptedError):
+    run(model, parts, optimizer=muon, fatal=7)
+  run(model, parts, optimizer=muon)
+  chex.assert_trees_all_equal(final_state(parts), final_state(whole))
+  assert rows_of(parts) == rows_of(whole) != rows_of(uninterrupted[0])
 
 
 def test_finished_run_is_left_alone(model, uninterrupted):
