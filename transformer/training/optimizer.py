@@ -11,6 +11,7 @@ from transformer.training.config import OptimizerConfig
 _MUON_MOMENTUM = 0.95
 _MUON_RMS = 0.2
 
+
 def paper_schedule(model_dim: int, warmup_steps: int, scale: float = 1.0) -> optax.Schedule:
   """Equation 3: d^−½ · min(step^−½, step · warmup^−3⁄2), times `scale`.
 
@@ -89,14 +90,18 @@ def _muon(config, schedule):
 def _matrices(params):
   """How each kernel is a matrix, from what goes in to what comes out; None for all else."""
   def matrix(path, leaf):
-    *_, layer, name = ('', *(key.key for key in path))
-    if name != 'kernel':
+    if not _is_matrix(path):
       return None
     # What joins the heads has two axes of inputs, and what splits into them two of outputs.
-    inputs = leaf.ndim - 1 if layer == 'output' else 1
+    inputs = leaf.ndim - 1 if path[-2].key == 'output' else 1
     return optax.contrib.MuonDimensionNumbers(tuple(range(inputs)), tuple(range(inputs, leaf.ndim)))
   return jax.tree_util.tree_map_with_path(matrix, params)
 
 
 def _are_matrices(params):
-  return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key == 'kernel', params)
+  """Which parameters are kernels."""
+  return jax.tree_util.tree_map_with_path(lambda path, _: _is_matrix(path), params)
+
+
+def _is_matrix(path) -> bool:
+  return path[-1].key == 'kernel'
