@@ -19,7 +19,7 @@ from configs import multi30k
 
 def get_config():
   """The settings."""
-  config = multi30k.get_config()
+  config = multi30k.get_config('forward')
   config.data.vocabulary_size = 10_000
 
   config.model.num_layers = 4
@@ -29,6 +29,8 @@ def get_config():
   config.model.dropout = 0.3
   config.model.norm = 'post'
 
+  config.optimizer.algorithm = 'adam'
+  config.optimizer.weight_decay = 0.0
   config.optimizer.schedule = 'inverse_sqrt'
   config.optimizer.peak_learning_rate = 5e-3
   config.optimizer.warmup_steps = 2000
@@ -36,6 +38,7 @@ def get_config():
   config.train.steps = 8000
   config.train.tokens_per_batch = 8192
   config.train.label_smoothing = 0.1
+  config.train.ema_decay = 0.0
   config.train.log_every = 55
   config.train.eval_every = 55
   config.train.checkpoint_every = 55

@@ -330,6 +330,44 @@ def test_tatoeba_is_sized_for_a_machine():
     get_config('tpu')
 
 
+def test_the_models_of_multi30k_hand_their_translations_on():
+  module = importlib.import_module('configs.multi30k')
+  student, forward, back = (Config.from_dict(module.get_config(model).to_dict())
+                            for model in ('student', 'forward', 'back'))
+  assert Config.from_dict(module.get_config().to_dict()) == student
+  pairs = {model: (settings.data.source_language, settings.data.target_language)
+           for model, settings in (('student', student), ('forward', forward), ('back', back))}
+  assert pairs == {'student': ('en', 'de'), 'forward': ('en', 'de'), 'back': ('de', 'en')}
+  # Each teacher is trained as :NAME, and writes the missing half of the student's train_NAME.
+  assert forward.data.train == back.data.train == ('train',)
+  assert student.data.train == ('train', 'train_forward', 'train_back')
+  for name in ('forward', 'back'):
+    source, target = pairs[name]
+    assert f'--config=configs/multi30k.py:{name} --workdir=runs/{name} ' in module.__doc__
+    assert (f'--workdir=runs/{name} --source=DIR/train.{source} --output=DIR/train_{name}.{target}'
+            in module.__doc__)
+    assert f'cp DIR/train.{source} DIR/train_{name}.{source}' in module.__doc__
+  with pytest.raises(UserError, match=r"takes student, forward or back, such as .*; got 'tiny'$"):
+    module.get_config('tiny')
+
+
+def test_the_tiny_recipe_is_the_published_one():
+  found = flatten(importlib.import_module('configs.multi30k_tiny').get_config().to_dict())
+  published = {
+      'data.vocabulary_size': 10_000, 'data.train': ('train',), 'data.valid': 'val',
+      'data.test': 'test_2016_flickr', 'data.source_language': 'en', 'data.target_language': 'de',
+      'model.num_layers': 4, 'model.model_dim': 128, 'model.ff_dim': 256, 'model.num_heads': 4,
+      'model.dropout': 0.3, 'optimizer.schedule': 'inverse_sqrt',
+      'optimizer.peak_learning_rate': 5e-3, 'optimizer.warmup_steps': 2000, 'train.steps': 8000,
+      'train.tokens_per_batch': 8192, 'train.patience': 10, 'decode.beam_size': 5,
+      'decode.bleu_tokenize': 'none'}
+  ours = {'data.source': 'text', 'data.dir': 'data/multi30k/tok', 'data.max_length': 64,
+          'train.log_every': 55, 'train.eval_every': 55, 'train.checkpoint_every': 55,
+          'train.keep': 10, 'decode.alpha': 1.4}
+  # The rest, Adam and post-norm among it, is the paper's.
+  assert found == {**flatten(Config().to_dict()), **published, **ours}
+
+
 def test_the_base_config_holds_every_key_and_types_those_that_are_none():
   config = importlib.import_module('configs.base').get_config()
   assert Config.from_dict(config.to_dict()) == Config()

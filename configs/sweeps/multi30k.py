@@ -1,8 +1,9 @@
-r"""Multi30k: which regularisation, and how fast; half of the updates of configs/multi30k.py.
+r"""Multi30k: which regularisation, and how fast; half of the updates of the forward teacher.
 
-  python launch/sweep.py --config=configs/multi30k.py --sweep=configs/sweeps/multi30k.py \
-      --workdir=runs/multi30k_sweep --trials=40 --config.data.dir=DIR --config.train.steps=2250 \
-      --config.train.eval_every=250 --config.train.keep=1
+  python launch/sweep.py --config=configs/multi30k.py:forward \
+      --sweep=configs/sweeps/multi30k.py --workdir=runs/multi30k_sweep --trials=40 \
+      --config.data.dir=DIR --config.train.steps=2000 --config.train.eval_every=250 \
+      --config.train.keep=1
 
 Not run yet: by the time that configs/multi30k.py takes on two CPU cores, a trial that is not
 pruned is half an hour, and an hour with R-Drop.
@@ -18,11 +19,11 @@ def suggest(trial):
       'data.bpe_dropout': trial.suggest_categorical('bpe_dropout', [0.0, 0.05, 0.1]),
       'train.r_drop': trial.suggest_categorical('r_drop', [0.0, 1.0, 5.0]),
       'optimizer.peak_learning_rate': trial.suggest_float(
-          'peak_learning_rate', 1e-3, 1e-2, log=True),
-      'optimizer.warmup_steps': trial.suggest_int('warmup_steps', 200, 1400, step=200),
+          'peak_learning_rate', 2e-3, 2e-2, log=True),
+      'optimizer.warmup_steps': trial.suggest_int('warmup_steps', 100, 500, step=100),
   }
 
 
 def pruner():
   """Ends a trial below the median of five or more, once the slowest warm-up is over."""
-  return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1500)
+  return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1000)
