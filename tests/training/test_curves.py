@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -80,6 +82,15 @@ def test_a_picture_is_a_function_of_the_metrics(tmp_path):
   assert (tmp_path / 'a.svg').read_bytes() == (tmp_path / 'b.svg').read_bytes()
   assert (tmp_path / 'a.png').read_bytes().startswith(b'\x89PNG')
   assert (tmp_path / 'a.pdf').read_bytes().startswith(b'%PDF')
+
+
+def test_nothing_looks_for_a_screen(tmp_path):
+  write_lines(tmp_path, {'step': 1, 'train/loss': 2.0})
+  code = ('import sys; from transformer.training import curves; '
+          f'curves.draw([{str(tmp_path)!r}], {str(tmp_path / "curves.svg")!r}); '
+          'print("matplotlib.pyplot" in sys.modules)')
+  done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True)
+  assert done.stdout == 'False\n', done.stderr
 
 
 def test_a_resumed_runs_curves_are_the_uninterrupted_ones(model, tmp_path):

@@ -124,7 +124,9 @@ def _picture(kind: str, make_figure: Callable, *arguments) -> bytes:
   logging.getLogger('matplotlib').setLevel(logging.ERROR)  # It tells of its caches of fonts.
   style = {'text.parse_math': False, 'path.simplify': False, 'svg.fonttype': 'none',
            'svg.hashsalt': CURVES, 'font.size': 9}
-  with matplotlib.rc_context({**matplotlib.rcParamsDefault, **style}), warnings.catch_warnings():
+  defaults = {name: value for name, value in matplotlib.rcParamsDefault.items()
+              if name != 'backend'}  # It would look for a screen, and no figure here needs one.
+  with matplotlib.rc_context({**defaults, **style}), warnings.catch_warnings():
     warnings.simplefilter('ignore')  # Of letters in a run's name that its own font lacks.
     content = io.BytesIO()
     make_figure(*arguments).savefig(content, format=kind, dpi=150,
