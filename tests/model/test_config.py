@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from configs import table3, wmt14
+from configs import modern, table3, wmt14
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
@@ -159,6 +159,19 @@ def test_a_row_of_table_3_is_the_papers_model(row):
 
 def test_the_base_model_of_the_paper_has_63_million_parameters():
   assert count(ModelConfig(), 37_000) == 63_082_496
+
+
+def test_the_modern_model_is_of_bases_size():
+  settings = Config.from_dict(modern.get_config().to_dict())
+  c, d, f = settings.model, 512, 1360
+  assert (c.norm, c.rms_norm, c.query_key_norm, c.positions, c.activation) == (
+      'pre', True, True, 'rotary', 'swiglu')
+  attention = 4 * (d * d + d) + 2 * 64  # Queries and keys are scaled, the same for all heads.
+  feed_forward, norm = 3 * d * f, d
+  encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+  found = count(c, 37_000)
+  assert found == 37_000 * d + 6 * (encoder + decoder) + 2 * norm
+  assert found == pytest.approx(count(ModelConfig(), 37_000), rel=0.01)
 
 
 def test_there_is_no_other_row_of_table_3():

@@ -297,6 +297,21 @@ def test_a_mask_of_numbers_and_an_unknown_implementation_are_refused():
     dot_product_attention(q, k, v, mask, implementation='flash')
 
 
+@pytest.mark.parametrize('place, name', [(0, 'queries'), (1, 'keys'), (2, 'values')])
+def test_whole_numbers_are_refused(place, name):
+  given = [*arrays()]
+  given[place] = given[place].astype(jnp.int32)
+  with pytest.raises(ValueError, match=f'the {name} must be floats; got int32'):
+    dot_product_attention(*given)
+
+
+def test_without_keys_there_are_zeros():
+  q, k, v, mask = arrays()
+  for some in (None, mask[..., :0]):
+    out = dot_product_attention(q, k[..., :0, :, :], v[..., :0, :, :], some)
+    assert out.shape == (*q.shape[:-1], V) and not np.any(out)
+
+
 def test_the_fused_kernel_refuses_values_of_another_width_than_keys():
   with pytest.raises(ValueError, match=f'cudnn.*key dim.*value dim.*got {K} and {V}'):
     dot_product_attention(*arrays(dtype=jnp.bfloat16), implementation='cudnn')

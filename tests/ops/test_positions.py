@@ -117,3 +117,24 @@ def test_distances_fall_into_t5s_buckets(bidirectional):
   np.testing.assert_array_equal(
       found, [published_bucket(int(each), bidirectional) for each in distances])
   assert set(found.tolist()) == set(range(32)) - ({16} if bidirectional else set())
+
+
+@pytest.mark.parametrize(('buckets', 'furthest', 'bidirectional'),
+                         [(1, 128, False), (3, 128, True), (32, 16, False), (32, 8, True)])
+def test_buckets_that_cannot_be_are_refused(buckets, furthest, bidirectional):
+  with pytest.raises(ValueError, match=f'; got {buckets} and {furthest}$'):
+    relative_buckets(jnp.arange(3), buckets, furthest, bidirectional=bidirectional)
+
+
+@pytest.mark.parametrize(('buckets', 'furthest', 'bidirectional'), [
+    (2, 2, False), (3, 9, False), (4, 2, True), (5, 9, True), (32, 17, False), (32, 9, True)])
+def test_every_distance_has_a_bucket(buckets, furthest, bidirectional):
+  found = relative_buckets(jnp.arange(-300, 301), buckets, furthest, bidirectional=bidirectional)
+  assert found.min() == 0 and found.max() < buckets
+
+
+def test_dims_without_a_partner_are_refused():
+  with pytest.raises(ValueError, match=f'pairs of dims; got heads of {ODD}$'):
+    rotate(jnp.zeros((T, H, ODD)), jnp.arange(T))
+  with pytest.raises(ValueError, match=f'got a width of {ODD}$'):
+    sinusoidal_shift(1, ODD)

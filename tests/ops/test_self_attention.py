@@ -124,11 +124,58 @@ def test_eager_jit_vmap_and_pmap_agree(piece):
   chex.assert_trees_all_close(piece(x[None]), eager[None], rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize('dtype', ['bfloat16', 'float16'])
+@pytest.mark.parametrize('piece', [basic_self_attention, self_attention_over_others])
+def test_the_likeness_of_16_bit_vectors_is_float32(piece, dtype):
+  # Alike but for a little, so that what a 16-bit product rounds away decides.
+  x = (normal(1, D) * 8 + normal(T, D, seed=1) / 4).astype(dtype)
+  _, wanted = piece(x.astype(jnp.float32), return_weights=True)
+  for lifted in (piece, jax.jit(piece, static_argnames='return_weights')):
+    out, weights = lifted(x, return_weights=True)
+    assert out.dtype == dtype
+    chex.assert_trees_all_close(weights, wanted, atol=1e-3)
+  large = jnp.full((2, 4), 200, jnp.float16)  # The product is more than the type can hold.
+  chex.assert_trees_all_equal(piece(large), large)
+
+
+def test_no_vectors_attend_to_nothing():
+  for piece in (basic_self_attention, self_attention_over_others):
+    out, weights = piece(jnp.zeros((0, D)), return_weights=True)
+    assert (out.shape, weights.shape) == ((0, D), (1, 0, 0))
+
+
+@pytest.mark.parametrize('piece', [basic_self_attention, self_attention_over_others])
+@pytest.mark.parametrize('x, message', [
+    (jnp.zeros(D), rf'must be rows, \[..., T, D\]; got \({D},\)'),
+    (jnp.eye(2, dtype=int), 'the vectors must be floats; got int32'),
+])
+def test_what_is_no_rows_of_floats_is_refused(piece, x, message):
+  with pytest.raises(ValueError, match=message):
+    piece(x)
+
+
+@pytest.mark.parametrize('changed, message', [
+    ({'query': normal(Q, H)}, rf'query must have three axes; got \({Q}, {H}\)'),
+    ({'query': normal(1, H, K)}, rf'query must be \({Q}, {H}, {K}\) .*; got \(1, {H}, {K}\)'),
+    ({'key': normal(C, 1, K)}, rf'key must be \({C}, {H}, {K}\) .*; got \({C}, 1, {K}\)'),
+    ({'value': normal(1, H, V)}, rf'value must be \({E}, {H}, {V}\) .*; got \(1, {H}, {V}\)'),
+    ({'output': normal(1, V, D)}, rf'output must be \({H}, {V}, {D}\) .*; got \(1, {V}, {D}\)'),
+    ({'output': normal(H, 1, D)}, rf'output must be .*; got \({H}, 1, {D}\)'),
+    ({'output_bias': normal(1)}, rf'output_bias must be \({D},\) .*; got \(1,\)'),
+    ({'output': None}, rf'output_bias must be \({H * V},\) .*; got \({D},\)'),
+])
+def test_matrices_that_do_not_fit_are_refused(changed, message):
+  with pytest.raises(ValueError, match=message):
+    multi_head_attention(normal(B, T, Q), normal(B, S, C), normal(B, S, E),
+                         head_weights()._replace(**changed))
+
+
 @pytest.mark.parametrize('changed, message', [
     ({'query': normal(D, H, K)}, rf'keeps the width {D} of its input; query is \({D}, {H}, {K}\)'),
     ({'value': normal(C, H, D)}, rf'value is \({C}, {H}, {D}\)'),
     ({'output_bias': None}, 'need an output projection with a bias'),
     ({'output': None}, 'need an output projection with a bias'),
+    ({'output': normal(H, D, K)}, rf'to the width {D} of the input; output is \({H}, {D}, {K}\)'),
 ])
 def test_heads_that_are_not_wide_are_refused(changed, message):
   weights = head_weights(D, D, D, D, D, D)._replace(**changed)

@@ -147,7 +147,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class RelativeBias(nn.Module):
-  """What the distance between two positions adds to the scores of each head."""
+  """What the distance between two positions adds to the scores of each head: T5, as its buckets."""
 
   config: ModelConfig
   bidirectional: bool

@@ -27,7 +27,7 @@ def _dot_general(x, kernel, dimension_numbers, precision=None):
 
 
 def normalisation(config: ModelConfig) -> nn.Module:
-  """Layer norm, or what the config has in its place."""
+  """Layer norm (Ba et al., 2016), or RMS norm (Zhang and Sennrich, 2019) by the config."""
   kind = nn.RMSNorm if config.rms_norm else nn.LayerNorm
   return kind(epsilon=1e-6, dtype=config.dtype)
 
@@ -45,7 +45,10 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-  """Section 3.3: max(0, x W₁ + b₁) W₂ + b₂, at every position alike, or a later activation."""
+  """Section 3.3: max(0, x W₁ + b₁) W₂ + b₂, at every position alike, or a later activation.
+
+  GELU is of Hendrycks and Gimpel, 2016; SwiGLU of Shazeer, 2020, without biases.
+  """
 
   config: ModelConfig
 
@@ -104,7 +107,10 @@ class Embedding(nn.Module):
 
 
 class Positions(nn.Module):
-  """Encoded positions, [..., T] integers to [..., T, D]; None if attention is told instead."""
+  """Encoded positions, [..., T] integers to [..., T, D]; None if attention is told instead.
+
+  The sinusoids of section 3.5, or a learned table (Gehring et al., 2017; table 3, row E).
+  """
 
   config: ModelConfig
 

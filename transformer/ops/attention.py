@@ -13,8 +13,10 @@ _QUERIES_AT_ONCE = 256
 
 
 def masked_softmax(scores, mask=None):
-  """Softmax over the last axis of the positions that `mask` lets through.
+  """Softmax over the last axis of the positions that `mask` lets through: section 3.2.3.
 
+  The paper sets what is forbidden to −∞ before the softmax; this is the same for a row that
+  has something left.
   A row in which nothing is let through gives zeros, with zero gradients, where
   the plain softmax would give NaN or spread its weight over what is forbidden.
 
@@ -27,7 +29,7 @@ def masked_softmax(scores, mask=None):
     [..., S] float32 weights, each row summing to one or to zero.
   """
   scores = scores.astype(jnp.float32)
-  if mask is None:
+  if mask is None or not scores.shape[-1]:  # Of nothing at all there is no maximum.
     return jax.nn.softmax(scores, axis=-1)
   # The lowest finite number, not -inf: -inf - (-inf) is NaN, in the gradient too.
   scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
@@ -63,7 +65,8 @@ def dot_product_attention(
     being float32 weights [..., H, T, S].
 
   Raises:
-    ValueError: shapes that do not fit each other, or an unknown implementation.
+    ValueError: shapes that do not fit each other, numbers that are no floats, or an
+      unknown implementation.
   """
   _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)
   if implementation not in IMPLEMENTATIONS:
@@ -121,8 +124,8 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
 def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS, bias_HTS=None):
   """Attention to keys and values that lie as their products read them; for decoding.
 
-  The same as `dot_product_attention` to the transposed keys and values, without
-  transposing them at every step.
+  Equation 1 again: the same as `dot_product_attention` to the transposed keys and values,
+  without transposing them at every step.
 
   Args:
     q_BTHK: queries that share their keys and values, such as the beams of an
@@ -167,12 +170,20 @@ def _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
   return out.reshape(*leading, queries, heads, value_dim)
 
 
+def check_floats(name, x):
+  """Refuses whole numbers, to which weights between 0 and 1 would be rounded."""
+  if not jnp.issubdtype(x.dtype, jnp.floating):
+    raise ValueError(f'the {name} must be floats; got {x.dtype}')
+
+
 def _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
   """Refuses arguments that numpy's broadcasting would quietly bend to fit."""
   q, k, v = q_BTHK.shape, k_BSHK.shape, v_BSHV.shape
   if min(len(q), len(k), len(v)) < 3:
     raise ValueError(f'queries, keys and values must be [..., length, heads, dim]; '
                      f'got {q}, {k} and {v}')
+  for name, x in (('queries', q_BTHK), ('keys', k_BSHK), ('values', v_BSHV)):
+    check_floats(name, x)
   if not q[:-3] == k[:-3] == v[:-3]:
     raise ValueError(f'queries, keys and values must share their leading axes; '
                      f'got {q}, {k} and {v}')

@@ -41,7 +41,12 @@ def sinusoidal_shift(offset, dim):
 
   Returns:
     [D, D] float64, M with PE(p + k) = M · PE(p).
+
+  Raises:
+    ValueError: D is odd, so that the last sine has no cosine to turn to.
   """
+  if dim % 2:
+    raise ValueError(f'only pairs of a sine and a cosine can be shifted; got a width of {dim}')
   angles = offset / _BASE ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
   shift = np.zeros((dim, dim))
   even, odd = np.arange(0, dim, 2), np.arange(1, dim, 2)
@@ -64,8 +69,13 @@ def rotate(x_BTHK, positions_BT):
 
   Returns:
     The same shape and type; the arithmetic is float32.
+
+  Raises:
+    ValueError: K is odd.
   """
   dim = x_BTHK.shape[-1]
+  if dim % 2:
+    raise ValueError(f'rotary positions turn pairs of dims; got heads of {dim}')
   turns = _BASE ** (-jnp.arange(0, dim, 2, dtype=jnp.float32) / dim)
   positions_BT = jnp.broadcast_to(positions_BT, x_BTHK.shape[:-2]).astype(jnp.float32)
   angles = jnp.einsum('...T,I->...TI', positions_BT, turns)[..., None, :]
@@ -91,7 +101,14 @@ def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirection
 
   Returns:
     int32 in [0, num_buckets), the shape of `distances`.
+
+  Raises:
+    ValueError: there are too few buckets for two halves, or `max_distance` lies in the first.
   """
+  exact = num_buckets // (4 if bidirectional else 2)
+  if exact < 1 or max_distance <= exact:
+    raise ValueError(f'buckets must be {4 if bidirectional else 2} or more, and max_distance '
+                     f'beyond the first {exact} distances; got {num_buckets} and {max_distance}')
   first = 0
   if bidirectional:
     num_buckets //= 2
@@ -99,7 +116,6 @@ def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirection
     away = jnp.abs(distances)
   else:
     away = jnp.maximum(-distances, 0)
-  exact = num_buckets // 2
   share = (jnp.log(jnp.maximum(away, exact).astype(jnp.float32) / exact)
            / np.log(max_distance / exact))
   far = jnp.minimum(exact + (share * (num_buckets - exact)).astype(jnp.int32), num_buckets - 1)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from transformer.ops.attention import dot_product_attention, masked_softmax
+from transformer.ops.attention import check_floats, dot_product_attention, masked_softmax
 
 
 def basic_self_attention(x_BTD, *, return_weights=False):
@@ -24,16 +24,18 @@ def basic_self_attention(x_BTD, *, return_weights=False):
   Returns:
     [..., T, D]; with `return_weights` a pair, the second being float32 weights with
     one head, [..., 1, T, T].
+
+  Raises:
+    ValueError: the vectors have no rows, or are no floats.
   """
-  return _averages(x_BTD, masked_softmax(jnp.einsum('...TD,...SD->...TS', x_BTD, x_BTD)),
-                   return_weights)
+  return _averages(x_BTD, masked_softmax(_likeness(x_BTD)), return_weights)
 
 
 def self_attention_over_others(x_BTD, *, return_weights=False):
   """o_i = Σ_{j≠i} w_j v_j with w_j ∝ exp(v_i · v_j / √d): a vector is no part of its own average.
 
-  The vanilla self-attention of lecture notes that describe a token by the others
-  of its sentence. A sequence of one has no others, and gives zeros.
+  The vanilla self-attention of the lecture notes behind this project, which describe a token
+  by the others of its sentence. A sequence of one has no others, and gives zeros.
 
   Args:
     x_BTD: vectors, one a row.
@@ -41,10 +43,14 @@ def self_attention_over_others(x_BTD, *, return_weights=False):
 
   Returns:
     As `basic_self_attention`; the diagonal of the weights is zero.
+
+  Raises:
+    ValueError: as `basic_self_attention`.
   """
+  scores = _likeness(x_BTD)
   length, dim = x_BTD.shape[-2:]
-  scores = jnp.einsum('...TD,...SD->...TS', x_BTD, x_BTD) / dim ** 0.5
-  return _averages(x_BTD, masked_softmax(scores, ~jnp.eye(length, dtype=bool)), return_weights)
+  others = ~jnp.eye(length, dtype=bool)
+  return _averages(x_BTD, masked_softmax(scores / dim ** 0.5, others), return_weights)
 
 
 class HeadWeights(NamedTuple):
@@ -54,7 +60,8 @@ class HeadWeights(NamedTuple):
     query: [Q, H, K], from queries of width Q.
     key: [C, H, K], from keys of width C.
     value: [E, H, V], from values of width E.
-    output: [H, V, D], from all heads to width D; None leaves the heads side by side.
+    output: [H, V, D], from all heads to width D; None leaves the heads side by side, so
+      that D = H · V.
     output_bias: [D], or None.
   """
 
@@ -71,7 +78,8 @@ def multi_head_attention(queries_BTQ, keys_BSC, values_BSE, weights: HeadWeights
 
   head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). All heads are projected in one
   product and split afterwards, which equals h separate heads. The heads are narrow
-  where K = V = D / h, and any other width will do.
+  where K = V = D / h, and any other width will do. Without the output projection it is
+  multi-head attention as lecture notes define it that stop at the heads side by side.
 
   Args:
     queries_BTQ: what asks; B stands for any leading axes.
@@ -84,7 +92,12 @@ def multi_head_attention(queries_BTQ, keys_BSC, values_BSE, weights: HeadWeights
   Returns:
     [..., T, D], or [..., T, H · V] without an output projection; with
     `return_weights` a pair, the second being float32 weights [..., H, T, S].
+
+  Raises:
+    ValueError: a matrix does not fit the others or what it multiplies, or
+      `dot_product_attention` refuses what comes of them.
   """
+  _check_matrices(queries_BTQ.shape[-1], keys_BSC.shape[-1], values_BSE.shape[-1], weights)
   out_BTHV, weights_BHTS = dot_product_attention(
       jnp.einsum('...TQ,QHK->...THK', queries_BTQ, weights.query),
       jnp.einsum('...SC,CHK->...SHK', keys_BSC, weights.key),
@@ -115,8 +128,8 @@ def wide_multi_head_attention(x_BTK, weights: HeadWeights, mask_BTT=None, *, ret
     [..., T, K]; with `return_weights` a pair, the second being float32 [..., H, T, T].
 
   Raises:
-    ValueError: a head has another width than the input, or the output has no
-      projection with a bias.
+    ValueError: a head or the output has another width than the input, the output has no
+      projection with a bias, or `multi_head_attention` refuses it.
   """
   width = x_BTK.shape[-1]
   for name, matrix in zip(weights._fields[:3], weights, strict=False):
@@ -125,9 +138,36 @@ def wide_multi_head_attention(x_BTK, weights: HeadWeights, mask_BTT=None, *, ret
                        f'{name} is {matrix.shape}')
   if weights.output is None or weights.output_bias is None:
     raise ValueError('wide heads need an output projection with a bias')
+  if weights.output.shape[-1] != width:
+    raise ValueError(f'wide heads are projected to the width {width} of the input; '
+                     f'output is {weights.output.shape}')
   # Dividing both by k^¼ is dividing their product by √k, which is what these do.
   return multi_head_attention(x_BTK, x_BTK, x_BTK, weights, mask_BTT,
                               return_weights=return_weights)
+
+
+def _check_matrices(query_dim, key_dim, value_dim, weights):
+  """Refuses matrices that einsum's broadcasting would quietly bend to fit."""
+  for name in ('query', 'key', 'value', 'output'):
+    matrix = getattr(weights, name)
+    if matrix is not None and matrix.ndim != 3:
+      raise ValueError(f'{name} must have three axes; got {matrix.shape}')
+  (_, heads, inner), value_inner = weights.query.shape, weights.value.shape[-1]
+  dim = heads * value_inner if weights.output is None else weights.output.shape[-1]
+  for name, wanted in (('query', (query_dim, heads, inner)), ('key', (key_dim, heads, inner)),
+                       ('value', (value_dim, heads, value_inner)),
+                       ('output', (heads, value_inner, dim)), ('output_bias', (dim,))):
+    matrix = getattr(weights, name)
+    if matrix is not None and matrix.shape != wanted:
+      raise ValueError(f'{name} must be {wanted} beside the others; got {matrix.shape}')
+
+
+def _likeness(x_BTD):
+  """Every vector's dot product with every other, [..., T, T] float32."""
+  if x_BTD.ndim < 2:
+    raise ValueError(f'vectors must be rows, [..., T, D]; got {x_BTD.shape}')
+  check_floats('vectors', x_BTD)
+  return jnp.einsum('...TD,...SD->...TS', x_BTD, x_BTD, preferred_element_type=jnp.float32)
 
 
 def _averages(x_BTD, weights_BTS, return_weights):
