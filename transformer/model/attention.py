@@ -147,7 +147,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class RelativeBias(nn.Module):
-  """What the distance between two positions adds to the scores of each head: T5, as its buckets."""
+  """What the distance between two positions adds to the scores of each head: T5's bias."""
 
   config: ModelConfig
   bidirectional: bool

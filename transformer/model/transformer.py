@@ -17,7 +17,7 @@ from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segm
 
 
 class EncoderLayer(nn.Module):
-  """A Transformer block: self-attention, then feed-forward, each with residual and norm; 3.1."""
+  """A Transformer block, section 3.1: self-attention, feed-forward, residuals and norms."""
 
   config: ModelConfig
 
@@ -37,7 +37,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-  """Masked self-attention, attention to the source, then feed-forward: section 3.1."""
+  """Section 3.1 again: masked self-attention, attention to the source, then feed-forward."""
 
   config: ModelConfig
 

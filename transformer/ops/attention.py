@@ -15,10 +15,10 @@ _QUERIES_AT_ONCE = 256
 def masked_softmax(scores, mask=None):
   """Softmax over the last axis of the positions that `mask` lets through: section 3.2.3.
 
-  The paper sets what is forbidden to −∞ before the softmax; this is the same for a row that
-  has something left.
-  A row in which nothing is let through gives zeros, with zero gradients, where
-  the plain softmax would give NaN or spread its weight over what is forbidden.
+  The paper sets what is forbidden to −∞ before the softmax; where something is left,
+  this is the same. A row in which nothing is let through gives zeros, with zero
+  gradients, where the plain softmax would give NaN or spread its weight over what
+  is forbidden.
 
   Args:
     scores: [..., S], any float type; the arithmetic is float32.

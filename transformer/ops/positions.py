@@ -105,10 +105,11 @@ def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirection
   Raises:
     ValueError: there are too few buckets for two halves, or `max_distance` lies in the first.
   """
-  exact = num_buckets // (4 if bidirectional else 2)
+  least = 4 if bidirectional else 2
+  exact = num_buckets // least
   if exact < 1 or max_distance <= exact:
-    raise ValueError(f'buckets must be {4 if bidirectional else 2} or more, and max_distance '
-                     f'beyond the first {exact} distances; got {num_buckets} and {max_distance}')
+    raise ValueError(f'buckets must be {least} or more, and max_distance beyond the first '
+                     f'{exact} distances; got {num_buckets} and {max_distance}')
   first = 0
   if bidirectional:
     num_buckets //= 2
