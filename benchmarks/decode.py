@@ -20,9 +20,7 @@ from absl import app, flags, logging
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from side_by_side import System, machine, take_turns
-from work import Work
-
-from transformer.model.config import ModelConfig
+from work import DECODING
 
 _BEAMS = flags.DEFINE_multi_integer('beam_size', [4, 1], 'Beams; 1 is greedy.')
 _TURNS = flags.DEFINE_integer('turns', 5, 'How often each system has its turn.')
@@ -32,7 +30,6 @@ _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.')
 _AVERAGE = flags.DEFINE_integer('average', 1, 'Average so many of its checkpoints.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate with it.')
 
-WORK = Work(ModelConfig(), 32_000, 16, 32)
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -42,14 +39,15 @@ def random_weights(folder: str):
   from this_project import random_params
 
   from transformer.inference.ctranslate2_format import write_model
-  write_model(folder, WORK.model, random_params(WORK), pieces_of_ids(WORK.vocabulary_size))
+  write_model(folder, DECODING.model, random_params(DECODING),
+              pieces_of_ids(DECODING.vocabulary_size))
   for beam_size in _BEAMS.value:
     flax = [System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_decoding',
-                   (WORK, _FLAX.value, beam_size))]
-    yield f'beam {beam_size}: {WORK}', [
-        System('this project', 'this_project', 'make_decoding', (WORK, beam_size)),
+                   (DECODING, _FLAX.value, beam_size))]
+    yield f'beam {beam_size}: {DECODING}', [
+        System('this project', 'this_project', 'make_decoding', (DECODING, beam_size)),
         *(System(f'CTranslate2 {kind}', 'peers.ctranslate', 'make_decoding',
-                 (WORK, folder, beam_size, kind)) for kind in ('float32', 'int8')),
+                 (DECODING, folder, beam_size, kind)) for kind in ('float32', 'int8')),
         *(flax if _FLAX.value else [])]
 
 

@@ -13,7 +13,6 @@ and absl for this project, benchmarks/requirements.txt for the rest; a system wh
 package is missing is left out, and named.
 """
 
-import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -23,9 +22,8 @@ from absl import app, flags
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from side_by_side import System, machine, take_turns
-from work import Work
+from work import ON_A_CPU, ON_A_GPU, Work
 
-from transformer.model.config import ModelConfig
 from transformer.model.flops import peak_flops, train_flops
 
 _SIZE = flags.DEFINE_multi_enum('size', [], ['tiny', 'base', 'big'],
@@ -33,19 +31,6 @@ _SIZE = flags.DEFINE_multi_enum('size', [], ['tiny', 'base', 'big'],
 _TURNS = flags.DEFINE_integer('turns', 5, 'How often each system has its turn.')
 _RUNS = flags.DEFINE_integer('runs', 2, 'Timed updates in a turn, after one that is not.')
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
-
-_BASE = ModelConfig()
-_BIG = ModelConfig(model_dim=1024, ff_dim=4096, num_heads=16)
-ON_A_CPU = {
-    'tiny': Work(ModelConfig(num_layers=4, model_dim=128, ff_dim=256, num_heads=4), 8000, 256, 16),
-    'base': Work(_BASE, 32_000, 32, 64),
-    'big': Work(_BIG, 32_000, 16, 64),
-}
-ON_A_GPU = {
-    name: Work(dataclasses.replace(model, dtype='bfloat16', attention='cudnn'), 32_000, 96, 256,
-               sentences_a_row=8)
-    for name, model in (('tiny', ON_A_CPU['tiny'].model), ('base', _BASE), ('big', _BIG))
-}
 
 
 def systems(work: Work, on_a_gpu: bool) -> list[System]:

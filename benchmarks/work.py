@@ -1,5 +1,6 @@
 """The work that systems are compared on: model shapes and random tokens."""
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -49,3 +50,20 @@ class Work(NamedTuple):
             f'{self.vocabulary_size:,}, d {model.model_dim}, ff {model.ff_dim}, '
             f'{model.num_layers} + {model.num_layers} layers, dropout {model.dropout}, label '
             f'smoothing {self.label_smoothing}, {model.dtype}')
+
+
+_BASE = ModelConfig()
+# Shapes of an update on a CPU, by the size of the model.
+ON_A_CPU = {
+    'tiny': Work(ModelConfig(num_layers=4, model_dim=128, ff_dim=256, num_heads=4), 8000, 256, 16),
+    'base': Work(_BASE, 32_000, 32, 64),
+    'big': Work(ModelConfig(model_dim=1024, ff_dim=4096, num_heads=16), 32_000, 16, 64),
+}
+# The same models on a GPU.
+ON_A_GPU = {
+    name: Work(dataclasses.replace(work.model, dtype='bfloat16', attention='cudnn'), 32_000, 96,
+               256, sentences_a_row=8)
+    for name, work in ON_A_CPU.items()
+}
+# Sentences to translate.
+DECODING = Work(_BASE, 32_000, 16, 32)

@@ -6,6 +6,8 @@ import tempfile
 import jax
 import pytest
 
+from transformer.startup import knows_flag
+
 jax.config.update('jax_num_cpu_devices', 4)
 jax.config.update('jax_disable_most_optimizations', True)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
@@ -25,8 +27,9 @@ def pytest_configure(config):
     # Its exponential function is less exact by AVX2 than by other instructions, or by none.
     os.environ['CT2_FORCE_CPU_ISA'] = 'GENERIC'
     os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'
-    os.environ['XLA_FLAGS'] = (  # Halves it once more.
-        f'{os.environ.get("XLA_FLAGS", "")} --xla_cpu_use_fusion_emitters=false')
+    if knows_flag('--xla_cpu_use_fusion_emitters'):  # Halves it once more.
+      os.environ['XLA_FLAGS'] = (
+          f'{os.environ.get("XLA_FLAGS", "")} --xla_cpu_use_fusion_emitters=false')
   jax.config.update('jax_compilation_cache_dir', os.environ['JAX_COMPILATION_CACHE_DIR'])
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)

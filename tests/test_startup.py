@@ -92,6 +92,26 @@ def test_reproducible_flags_join_others_and_replace_contrary_ones(before, after)
   assert environment['XLA_FLAGS'].split() == after + wanted
 
 
+def test_a_flag_that_jaxlib_does_not_know_is_left_out(monkeypatch):
+  warnings = []
+  monkeypatch.setattr(startup.logging, 'warning', lambda text, *each: warnings.append(text % each))
+  monkeypatch.setattr(startup, 'REPRODUCIBLE_FLAGS', ('--xla_gpu_autotune_level=0', '--xla_no=1'))
+  environment = {}
+  startup.be_reproducible(environment)
+  assert environment['XLA_FLAGS'] == '--xla_gpu_autotune_level=0'
+  warning, = warnings
+  assert 'knows only --xla_gpu_autotune_level=0' in warning
+
+
+@pytest.mark.parametrize('name', [
+    'xla_gpu_autotune_level', 'xla_gpu_deterministic_ops', 'xla_cpu_use_fusion_emitters',
+    'xla_cpu_experimental_ynn_fusion_type', 'xla_cpu_experimental', 'xla_no'])
+def test_the_flags_that_are_known_are_those_that_xla_takes(name):
+  with pytest.raises(RuntimeError) as refusal:  # No flag takes this value.
+    jax.jit(lambda: 0).lower().compile({name: '?'})
+  assert startup.knows_flag(f'--{name}') == ('No such compile option' not in str(refusal.value))
+
+
 def test_a_program_that_was_kept_gives_the_bits_of_one_that_was_compiled(tmp_path):
   model = Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2,
                                   dropout=0.2), VOCABULARY)

@@ -15,6 +15,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
+from transformer.known_faults import check_backend
 from transformer.model.transformer import Transformer
 from transformer.training import run_directory
 from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
@@ -56,8 +57,10 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     The run.
 
   Raises:
-    UserError: the directory holds no run, or not the checkpoints asked for.
+    UserError: the directory holds no run, or not the checkpoints asked for, or the
+      installed JAX computes wrong numbers.
   """
+  check_backend()
   workdir = Path(workdir).expanduser()
   settings = run_directory.read_config(workdir)
   if settings is None:

@@ -1,8 +1,10 @@
 """What JAX and XLA must be told before they are imported; neither is imported here."""
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
+import mmap
 import os
 import platform
 import time
@@ -16,6 +18,7 @@ from absl import logging
 # keeps XLA from picking kernels by how fast they happened to be this time.
 REPRODUCIBLE_FLAGS = ('--xla_gpu_deterministic_ops=true', '--xla_gpu_autotune_level=0')
 _UNUSED_DAYS = 60
+_XLA = '*jax_common.*'  # The part of jaxlib that parses XLA_FLAGS.
 
 
 def keep_compiled_programs(environment: MutableMapping[str, str]):
@@ -56,17 +59,42 @@ def keep_compiled_programs(environment: MutableMapping[str, str]):
 def be_reproducible(environment: MutableMapping[str, str]):
   """Keeps XLA to kernels that give the same bits every time; on a CPU they all do.
 
+  Flags that contradict are replaced. One that the installed jaxlib does not know is left
+  out, with a warning.
+
   Args:
     environment: `os.environ`; its XLA_FLAGS are read when the first device is used.
   """
-  environment['XLA_FLAGS'] = reproducible_flags(environment.get('XLA_FLAGS', ''))
+  ours = {flag.partition('=')[0]: flag for flag in REPRODUCIBLE_FLAGS}
+  others = [flag for flag in environment.get('XLA_FLAGS', '').split()
+            if flag.partition('=')[0] not in ours]
+  known = [flag for name, flag in ours.items() if knows_flag(name)]
+  if len(known) < len(ours):
+    logging.warning('train.reproducible sets %s, of which the installed jaxlib knows only %s; on a '
+                    'GPU two runs may differ', ' '.join(ours.values()), ' '.join(known) or 'none')
+  environment['XLA_FLAGS'] = ' '.join((*others, *known))
 
 
-def reproducible_flags(xla_flags: str) -> str:
-  """Adds `REPRODUCIBLE_FLAGS` to other flags, in place of contrary ones."""
-  ours = {flag.partition('=')[0] for flag in REPRODUCIBLE_FLAGS}
-  others = [flag for flag in xla_flags.split() if flag.partition('=')[0] not in ours]
-  return ' '.join((*others, *REPRODUCIBLE_FLAGS))
+@functools.cache
+def knows_flag(name: str) -> bool:
+  """Whether the installed jaxlib knows an XLA flag; XLA ends a process that sets another.
+
+  JAX can be asked only once it has started, which is too late to set one. So this looks for the
+  name among the strings of jaxlib's library.
+
+  Args:
+    name: of the flag, such as `--xla_gpu_autotune_level`.
+
+  Returns:
+    False, too, where there is no jaxlib, or its library is not where it has been.
+  """
+  package = importlib.util.find_spec('jaxlib')
+  for folder in (package and package.submodule_search_locations) or ():
+    for path in Path(folder).glob(_XLA):
+      with (path.open('rb') as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as library):
+        return library.find(b'\0%b\0' % name.removeprefix('--').encode()) >= 0
+  return False
 
 
 def _kind_of_processor() -> str:

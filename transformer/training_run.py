@@ -22,6 +22,7 @@ from transformer.errors import UserError
 from transformer.inference.attention_maps import Attender, picture
 from transformer.inference.metrics import corpus_bleu
 from transformer.inference.translate import Translator
+from transformer.known_faults import check_backend
 from transformer.model.transformer import Transformer
 from transformer.run import Run, load_run
 from transformer.training import processes, run_directory
@@ -51,10 +52,11 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
 
   Raises:
     UserError: the config does not fit the devices, the text or what `workdir` holds,
-      or another run is in there.
+      another run is in there, or the installed JAX computes wrong numbers.
     Preempted: a signal asked to stop.
   """
   # What depends on the devices is refused before anything is read or written.
+  check_backend()
   processes.from_first(lambda: _mesh(config) and None)
   # One lock a job, whatever its number of processes.
   with contextlib.ExitStack() as stack:
