@@ -197,7 +197,7 @@ def _depths(jaxpr, given: Sequence[int]) -> list[int]:
     name, inner = equation.primitive.name, [
         each for each in equation.params.values() if hasattr(each, 'eqns')]
     if name == 'scan':
-      after = _depths_of_scan(equation.params, before)
+      after = _depths_of_scan(equation, before)
     elif name in ('while', 'cond'):
       raise ValueError(f'the turns of a {name} cannot be known from the traced program')
     elif inner:
@@ -208,12 +208,20 @@ def _depths(jaxpr, given: Sequence[int]) -> list[int]:
   return [0 if hasattr(each, 'val') else depths.get(each, 0) for each in jaxpr.outvars]
 
 
-def _depths_of_scan(params, before):
-  constants, carried = params['num_consts'], params['num_carry']
+def _depths_of_scan(equation, before):
+  turn = getattr(equation.params['jaxpr'], 'jaxpr', equation.params['jaxpr'])
+
+  def whole(outside, inside):
+    """How many variables each turn gets as they are, and not a slice of."""
+    return sum(one.aval.shape == other.aval.shape
+               for one, other in zip(outside, inside, strict=True))
+
+  carried = whole(equation.outvars, turn.outvars)
+  constants = whole(equation.invars, turn.invars) - carried
   fixed, carry = before[:constants], before[constants:constants + carried]
   slices, stacked = before[constants + carried:], []
-  for _ in range(params['length']):
-    after = _depths(params['jaxpr'].jaxpr, [*fixed, *carry, *slices])
+  for _ in range(equation.params['length']):
+    after = _depths(turn, [*fixed, *carry, *slices])
     carry, last = after[:carried], after[carried:]
     stacked = [max(each) for each in zip(stacked or last, last, strict=True)]
   return [*carry, *stacked]
