@@ -4,5 +4,5 @@
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup requirements.txt
 workdir="${1:-runs/quickstart}"
-.venv/bin/python train.py --config=configs/quickstart.py --workdir="$workdir"
-.venv/bin/python eval.py --workdir="$workdir" --examples=12
+"$python" train.py --config=configs/quickstart.py --workdir="$workdir"
+"$python" eval.py --workdir="$workdir" --examples=12

@@ -13,6 +13,12 @@ jax.config.update('jax_disable_most_optimizations', True)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 
+def pytest_addoption(parser):
+  """Defines `--all`."""
+  parser.addoption('--all', action='store_true',
+                   help='Run the tests that take long, too. So does naming files or tests.')
+
+
 def pytest_configure(config):
   """Makes compilation cheap, since most of the time goes into compiling what runs for a moment.
 
@@ -21,6 +27,7 @@ def pytest_configure(config):
   runs are. CTranslate2 is held to the same numbers on every processor.
   """
   if not hasattr(config, 'workerinput'):  # pytest-xdist starts the workers from here.
+    config.option.all |= config.args_source is pytest.Config.ArgsSource.ARGS
     compiled = tempfile.TemporaryDirectory()
     config.add_cleanup(compiled.cleanup)
     os.environ['JAX_COMPILATION_CACHE_DIR'] = compiled.name
@@ -35,8 +42,15 @@ def pytest_configure(config):
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
-def pytest_collection_modifyitems(items):
-  """Begins with the files that take longest, lest one core end up waiting for another."""
+def pytest_collection_modifyitems(config, items):
+  """Leaves out what takes long, and begins with the files that take longest of the others.
+
+  Otherwise one core would wait for another at the end.
+  """
+  if not config.option.all:
+    long = [item for item in items if item.get_closest_marker('long')]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if not item.get_closest_marker('long')]
   first = ('test_several_processes.py', 'test_mesh.py', 'test_kill.py', 'test_attention_browser.py',
            'test_export.py', 'test_fit_memory.py', 'test_disk.py', 'test_long_run.py')
   items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first
