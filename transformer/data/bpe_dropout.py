@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer.data.batch import EOS_ID, Batch
+from transformer.data.batch import Batch
 from transformer.data.batches import TrainingBatches, assemble, made_ahead, take
+from transformer.data.bpe_merges import Merges
 from transformer.data.encoding import EncodedPairs, Sentences
 from transformer.data.packing import Packing
 from transformer.data.shuffling import mix
 from transformer.data.vocabulary import Vocabulary
-from transformer.errors import UserError
 
 _WINDOW_PAIRS = 32_768  # about so many are cut and packed together
 # Rows more than the first window needs, for others that need more.
@@ -53,13 +53,9 @@ class DropoutBatches:
       vocabulary: what the pairs were encoded with.
       rate: probability of leaving out a merge, above 0.
       seed: the run's root seed.
-
-    Raises:
-      UserError: the installed SentencePiece cannot be told which merges to leave out.
     """
     self.shape = plan.shape
-    self._plan, self._vocabulary, self._rate, self._seed = plan, vocabulary, rate, seed
-    self._check_seeding()
+    self._plan, self._merges, self._rate, self._seed = plan, Merges(vocabulary), rate, seed
     windows_in_epoch = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)
     self.planned = -(-plan.batches_in_epoch // windows_in_epoch)
     planned, cut = self._cut(0)
@@ -93,41 +89,37 @@ class DropoutBatches:
       window = self._packed(planned, cut, whole * sixteenths // 16)
     return window
 
-  def _packed(self, planned, cut, kept: int) -> _Window:
-    """Packs pairs of which the first `kept` are cut."""
-    source, target = (
-        Sentences.join([*cut_side[:kept], *planned_side[kept:]])
-        for planned_side, cut_side in zip(planned, cut, strict=True))
+  def _packed(self, planned: list[Sentences], cut: list[Sentences], number: int) -> _Window:
+    """Packs pairs of which the first `number` are cut."""
+    source, target = (_choose(np.arange(len(one)) < number, one, other)
+                      for one, other in zip(cut, planned, strict=True))
     _, *capacities = self.shape
     return _Window(EncodedPairs(source, target, {}),
                    Packing(source.lengths, target.lengths, *capacities))
 
-  def _cut(self, number: int):
-    """Both sides of the pairs of a window, as planned and cut: lists of arrays of ids."""
-    dealt = [self._plan.deal(step) for step in range(number * self.planned,
-                                                     (number + 1) * self.planned)]
+  def _cut(self, window: int) -> tuple[list[Sentences], list[Sentences]]:
+    """Both sides of the pairs of a window, as planned and as cut."""
+    dealt = [self._plan.deal(step) for step in range(window * self.planned,
+                                                     (window + 1) * self.planned)]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([each for _, each in dealt])
     planned, cut = [], []
     for side, capacity in enumerate(self.shape[1:]):
       lengths, tokens = take([(each.source, each.target)[side] for each in self._plan.corpora],
                              pairs)
-      sentences = np.split(tokens, np.cumsum(lengths)[:-1])
-      key = np.full(len(pairs), 2 * self._seed + side, np.uint64)
-      for number in (rounds, pairs):
-        key = mix(key) + number.astype(np.uint64)
-      seeds = mix(key) >> np.uint64(32)
-      planned.append(sentences)
+      planned.append(Sentences.end_to_end(tokens, lengths.astype(np.int32)))
+      keys = np.full(len(pairs), 2 * self._seed + side, np.uint64)
+      for part in (rounds, pairs):
+        keys = mix(keys) + part.astype(np.uint64)
+      cut.append(self._merges.cut(planned[side], mix(keys), self._rate))
       # What no longer fits into a row stays as it was.
-      cut.append([
-          ids if len(other) >= capacity else [*other, EOS_ID] for ids, other in zip(
-              sentences, self._vocabulary.encode_with_dropout(
-                  [ids[:-1] for ids in sentences], seeds.tolist(), self._rate), strict=True)])
+      fits = cut[side].lengths <= capacity
+      cut[side] = _choose(fits, cut[side], planned[side])
     return planned, cut
 
-  def _check_seeding(self):
-    probe = [self._vocabulary.encode('a probe that is long enough to be cut in several ways')] * 2
-    one, same = self._vocabulary.encode_with_dropout(probe, [5, 5], 0.5)
-    if one != same:
-      raise UserError('data.bpe_dropout needs a SentencePiece whose generator can be seeded again; '
-                      'install sentencepiece 0.2.1 or newer')
+
+def _choose(first: np.ndarray, one: Sentences, other: Sentences) -> Sentences:
+  """Sentences of `one` where `first` is True, and of `other` elsewhere."""
+  return Sentences(np.concatenate([one.tokens, other.tokens]),
+                   np.where(first, one.starts, len(one.tokens) + other.starts),
+                   np.where(first, one.lengths, other.lengths))

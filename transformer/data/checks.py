@@ -9,18 +9,15 @@ import numpy as np
 from absl import logging
 
 from transformer.data import characters
-from transformer.data.batch import UNK_ID
 from transformer.data.encoding import Sentences, differ_in_length
 from transformer.data.repeats import keys_of, keys_of_pairs
 from transformer.data.shifts import WINDOW, shifts
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary import BYTE_IDS, Vocabulary
 
 _CHUNK = 40 * WINDOW  # pairs looked at together
 _SECONDS_BETWEEN_LOGS = 20
 _LONGEST = 1 << 16  # tokens from which lengths are not told apart, but for the longest
 _CUT = 200  # characters of a sentence that an example keeps
-# The ids of the pieces that are single bytes.
-_BYTES = range(UNK_ID + 1, UNK_ID + 257)
 RATIO = 3.0  # of lengths, from which a pair is reported if the config has no limit
 
 
@@ -178,7 +175,7 @@ class _Tokens:
     for number, side in enumerate(self._sides):
       encoded = Sentences.join(self._vocabulary.encode_batch(texts[number]))
       lengths[number] = encoded.lengths + 1  # The end token.
-      in_bytes = (encoded.tokens >= _BYTES.start) & (encoded.tokens < _BYTES.stop)
+      in_bytes = (encoded.tokens >= BYTE_IDS.start) & (encoded.tokens < BYTE_IDS.stop)
       owner = np.repeat(np.arange(len(filled)), encoded.lengths)
       spelt[number] = np.bincount(owner[in_bytes], minlength=len(filled))
       self._histograms[number] += np.bincount(np.minimum(lengths[number], _LONGEST),

@@ -9,7 +9,6 @@ import hashlib
 import io
 import os
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import SMALLEST_VOCABULARY
 from transformer.errors import UserError
+
+BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
 
 # SentencePiece writes a space as U+2581 and drops training lines that hold
 # U+2585, so neither may reach it. Each becomes an escape character, from a
@@ -38,8 +39,6 @@ _CHARACTER_COVERAGE = 0.99999
 # SentencePiece leaves out longer training lines; the most that it can be told.
 _LONGEST_LINE = 2**30
 _ERRORS_ONLY = 2
-# SentencePiece draws from one generator for the whole process.
-_SEEDING = threading.Lock()
 # Each part fails to come back if the model lacks bytes, trims or joins spaces,
 # normalises, or was cut short in a way that still parses.
 _PROBE = '  \x00 ﬁ \u2581\u2028 '
@@ -154,30 +153,6 @@ class Vocabulary:
     """Returns `encode` of each sentence, computed on `num_threads` threads or on all cores."""
     return self._processor.encode([_escape(sentence) for sentence in sentences],
                                   num_threads=num_threads)
-
-  def encode_with_dropout(self, sentences: Sequence[Sequence[int]], seeds: Sequence[int],
-                          rate: float) -> list[list[int]]:
-    """Cuts sentences into other pieces: BPE-dropout (Provilkov et al., 2020, section 3.1).
-
-    Every merge of pieces that would be made is left out with a probability of
-    `rate`, each time it comes up.
-
-    Args:
-      sentences: what `encode` returned.
-      seeds: one number in [0, 2³²) each, which decides which merges are left out.
-      rate: in [0, 1]; 0 gives what `encode` does, 1 single characters.
-
-    Returns:
-      Ids of the same text; a function of the arguments alone.
-    """
-    texts = self._processor.decode([list(map(int, each)) for each in sentences])
-    found = []
-    with _SEEDING:
-      for text, seed in zip(texts, seeds, strict=True):
-        sentencepiece.set_random_generator_seed(int(seed))
-        found.append(self._processor.encode(text, enable_sampling=True, alpha=rate,
-                                            nbest_size=-1))
-    return found
 
   def decode(self, ids: Sequence[int] | np.ndarray) -> str:
     """Returns the text of `ids`: a single line, up to the first end token.
