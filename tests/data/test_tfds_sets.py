@@ -279,6 +279,31 @@ def test_a_missing_importlib_resources_is_named(tmp_path, monkeypatch):
     tfds_sets.prepare(NAME, str(tmp_path))
 
 
+def test_a_wrong_name_is_of_the_flag_that_gives_it(tmp_path):
+  """Before anything is fetched: TFDS's own list of sets is asked."""
+  for name, message in (('wmt14_tranlate/de-en', "there is no 'wmt14_tranlate'"),
+                        ('a b/c', 'must look like'),
+                        ('wmt14_translate/xx-en', "has no config 'xx-en'")):
+    with pytest.raises(UserError, match=message) as caught:
+      tfds_sets.prepare(name, str(tmp_path))
+    assert '--name' in str(caught.value) and 'data.name' not in str(caught.value)
+    with pytest.raises(UserError, match=message) as caught:
+      open_corpus(config(tmp_path, name), 'train')
+    assert '--config.data.name' in str(caught.value)
+
+
+def test_without_a_network_a_preparation_ends_within_seconds(tmp_path, monkeypatch, caplog):
+  for scheme in ('http', 'https'):
+    monkeypatch.setenv(f'{scheme}_proxy', 'http://127.0.0.1:9')  # Nothing listens there.
+  waits = []
+  monkeypatch.setattr('time.sleep', waits.append)
+  with pytest.raises(UserError, match=r'wmt14_translate/de-en cannot be downloaded: http\S+ cannot '
+                                      r'be reached .*run: python -m transformer.data.prepare'):
+    tfds_sets.prepare(NAME, str(tmp_path))
+  assert 0 < sum(wait for wait in waits if wait > 0.1) < 60
+  assert 'Retrying' not in caplog.text
+
+
 def test_the_command_prepares_a_set_and_ends_in_a_line(copied):
   def run(*args):
     return subprocess.run([sys.executable, '-W', 'error', '-m', 'transformer.data.prepare', *args],
@@ -289,7 +314,7 @@ def test_the_command_prepares_a_set_and_ends_in_a_line(copied):
   assert done.stdout.startswith(f'{NAME} lies in {copied}') and 'train 37' in done.stdout
   failed = run('--name=wmt14_tranlate/de-en', f'--data_dir={copied}')
   assert failed.returncode == 1 and failed.stdout == ''
-  assert failed.stderr.startswith("error: data.name must name a TFDS translation set; there is no")
+  assert failed.stderr.startswith('error: --name must name a TFDS translation set; there is no')
   assert failed.stderr.count('\n') == 1
 
 

@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import shlex
 import sys
@@ -12,12 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import requests
 import tensorflow_datasets as tfds
 import tensorflow_datasets.translate  # It registers the translation sets.
 
 # `tfds.builder` looks for a set that it does not know in a bucket, and dies for
 # want of TensorFlow; these two steps of it stay on this machine.
 from tensorflow_datasets.core import naming, read_only_builder
+from tensorflow_datasets.core.download import downloader
 
 from transformer.data.phrasebook.builder import Phrasebook
 from transformer.data.sources import check_index, check_slice
@@ -26,6 +29,9 @@ from transformer.errors import UserError
 # Sets that need no download, and so are prepared when they are first opened.
 _BUILT_IN = {Phrasebook.name: Phrasebook}
 _NAMES_SHOWN = 5
+_FLAG = '--config.data.name'
+# Each waits twice as long as the one before: 6 seconds in all, where TFDS's 10 take 3.5 minutes.
+_RETRIES = 5
 _RANDOM_ACCESS = ('array_record', 'parquet')
 # What a lack of network, disk, permission or manual download shows itself as.
 _PREPARATION_ERRORS = (OSError, AssertionError, tfds.download.DownloadError,
@@ -84,7 +90,7 @@ def open_set(name: str, split: str, source_language: str, target_language: str,
     UserError: there is no such set, split or language, or the set is not
       prepared, incomplete, empty, or stored so that it can only be streamed.
   """
-  builder = _find_builder(name, data_dir)
+  builder = _find_builder(name, data_dir, _FLAG)
   present = _languages(builder, name)
   if not {source_language, target_language} <= set(present):
     raise UserError(f'{name} must hold the languages {source_language} and {target_language}; '
@@ -94,7 +100,7 @@ def open_set(name: str, split: str, source_language: str, target_language: str,
     if builder.name not in _BUILT_IN:
       raise UserError(f'{name} is not prepared in {builder.data_dir_root}; '
                       f'run: {_prepare_command(name, data_dir)}')
-    builder = prepare(name, data_dir)
+    builder = prepare(name, data_dir, _FLAG)
   _require_random_access(builder, name, data_dir)
   _require_split(builder, name, split)
   record = {
@@ -109,17 +115,22 @@ def open_set(name: str, split: str, source_language: str, target_language: str,
                     builder.as_data_source(split), source_language, target_language)
 
 
-def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
+def prepare(name: str, data_dir: str = '', flag: str = '--name') -> tfds.core.DatasetBuilder:
   """Downloads a set and writes it for random access, unless that is done already.
 
   TFDS writes to a folder of another name and moves it into place at the end, so
   a preparation that was interrupted is as if it had never begun.
 
+  Args:
+    name: TFDS name.
+    data_dir: where prepared sets lie; empty means TFDS's default.
+    flag: what an error calls the name.
+
   Raises:
     UserError: there is no such translation set, or it cannot be downloaded or
       written.
   """
-  builder = _find_builder(name, data_dir)
+  builder = _find_builder(name, data_dir, flag)
   _languages(builder, name)
   if _is_prepared(builder):
     _require_random_access(builder, name, data_dir)
@@ -131,27 +142,45 @@ def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
     tfds.disable_progress_bar()
   try:
     # TFDS prints what it does, and standard output may be meant for translations.
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), _few_retries():
       builder.download_and_prepare(
           file_format='array_record',
           download_config=tfds.download.DownloadConfig(try_download_gcs=False))
   except ImportError as error:
     raise UserError(f'preparing {name} needs the package {error.name}, which reading it does '
                     f'not; run: pip install {error.name}') from error
+  except requests.ConnectionError as error:
+    raise UserError(f'{name} cannot be downloaded: {error.request.url} cannot be reached '
+                    f'({type(error).__name__}); see to the network, and run: '
+                    f'{_prepare_command(name, data_dir)}') from error
   except _PREPARATION_ERRORS as error:
     # Another process that prepares the same set may have been the first to finish.
-    builder = _find_builder(name, data_dir)
+    builder = _find_builder(name, data_dir, flag)
     if not _is_prepared(builder):
       raise UserError(f'{name} could not be prepared in {builder.data_dir_root}: '
                       f'{_one_line(error)}') from error
-  builder = _find_builder(name, data_dir)
+  builder = _find_builder(name, data_dir, flag)
   if not _is_prepared(builder):
     raise UserError(f'{builder.data_path} should hold {name} but is incomplete; remove it and '
                     f'run: {_prepare_command(name, data_dir)}')
   return builder
 
 
-def _find_builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
+@contextlib.contextmanager
+def _few_retries():
+  """Keeps TFDS from trying for minutes, and from a warning each time, where there is no network."""
+  log = logging.getLogger('urllib3')
+  retries, level = downloader.MAX_RETRIES, log.level
+  downloader.MAX_RETRIES = _RETRIES
+  log.setLevel(logging.ERROR)
+  try:
+    yield
+  finally:
+    downloader.MAX_RETRIES = retries
+    log.setLevel(level)
+
+
+def _find_builder(name: str, data_dir: str, flag: str) -> tfds.core.DatasetBuilder:
   """Returns the builder of a set, prepared or not: from TFDS's code, else from the files.
 
   The files serve sets whose code is elsewhere, and older versions.
@@ -159,14 +188,14 @@ def _find_builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
   try:
     parsed, options = naming.parse_builder_name_kwargs(name)
   except ValueError as error:
-    raise UserError(f'data.name must look like set/config or set/config:version; '
+    raise UserError(f'{flag} must look like set/config or set/config:version; '
                     f'got {name!r}') from error
   if parsed.namespace or set(options) - {'config', 'version'}:
-    raise UserError(f'data.name must look like set/config or set/config:version; got {name!r}')
+    raise UserError(f'{flag} must look like set/config or set/config:version; got {name!r}')
   root = os.path.expanduser(data_dir) or None
   builder = unknown = None
   try:
-    builder = _builder_from_code(parsed.name, root, **options)
+    builder = _builder_from_code(parsed.name, root, flag, **options)
   except UserError as error:
     unknown = error
   if parsed.name not in _BUILT_IN and not (builder and _is_prepared(builder)):
@@ -196,7 +225,7 @@ def _own_features_only():
     connector.cls_from_name = find
 
 
-def _builder_from_code(set_name: str, root: str | None, config: str | None = None,
+def _builder_from_code(set_name: str, root: str | None, flag: str, config: str | None = None,
                        version: str | None = None) -> tfds.core.DatasetBuilder:
   known = tfds.list_builders(with_community_datasets=False)
   if set_name in _BUILT_IN:
@@ -205,12 +234,12 @@ def _builder_from_code(set_name: str, root: str | None, config: str | None = Non
     cls = tfds.builder_cls(set_name)
   else:
     nearest = _nearest(set_name, {*known, *_BUILT_IN})
-    raise UserError(f'data.name must name a TFDS translation set; there is no {set_name!r}; '
+    raise UserError(f'{flag} must name a TFDS translation set; there is no {set_name!r}; '
                     f'the nearest are {nearest}')
   if config and config not in cls.builder_configs:
     nearest = _nearest(config, cls.builder_configs) or 'none'
     raise UserError(f'{set_name} has no config {config!r}; the nearest are {nearest}; '
-                    'set --config.data.name')
+                    f'set {flag}')
   try:
     return cls(data_dir=root, config=config, version=version)
   except (ValueError, AssertionError) as error:
