@@ -25,6 +25,7 @@ from absl import flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from launch import training
 from launch.gpus import visible_gpus
 from launch.training import ROOT, checked
 from transformer import child_process, command_line
@@ -139,4 +140,4 @@ def _end_all(children: Sequence[subprocess.Popen]):
 
 
 if __name__ == '__main__':
-  command_line.run(main, takes_arguments=True)
+  training.run(main)

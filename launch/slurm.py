@@ -19,7 +19,7 @@ from absl import flags, logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from launch import sbatch
+from launch import sbatch, training
 from launch.training import ROOT, checked, workdir
 from transformer import command_line
 
@@ -45,4 +45,4 @@ def main(arguments: Sequence[str]):
 
 
 if __name__ == '__main__':
-  command_line.run(main, takes_arguments=True)
+  training.run(main)

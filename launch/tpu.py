@@ -28,6 +28,7 @@ from absl import flags, logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from launch import training
 from launch.training import ROOT, checked, workdir
 from transformer import command_line
 from transformer.errors import Preempted, UserError
@@ -182,4 +183,4 @@ def _missing(program: str) -> UserError:
 
 
 if __name__ == '__main__':
-  command_line.run(main, takes_arguments=True)
+  training.run(main)

@@ -4,12 +4,20 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from transformer import command_line
 from transformer.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
+_BEHIND = ('what train.py is to be given must stand after --, such as '
+           '-- --config=configs/base.py --workdir=DIR')
+
+
+def run(main: Callable[[Sequence[str]], None]):
+  """Runs a command that hands what stands after `--` to train.py; see `command_line.run`."""
+  command_line.run(main, takes_arguments=True, hint=_BEHIND)
 
 
 def checked(arguments: Sequence[str], *more: str) -> list[str]:
@@ -24,8 +32,7 @@ def checked(arguments: Sequence[str], *more: str) -> list[str]:
     SystemExit: train.py refuses them, and has said why.
   """
   if not arguments:
-    raise UserError('what train.py is to be given must stand after --, such as '
-                    '-- --config=configs/base.py --workdir=DIR')
+    raise UserError(_BEHIND)
   command = [sys.executable, str(ROOT / 'train.py'), *arguments, *more, '--check']
   if subprocess.run(command, check=False).returncode:
     raise SystemExit(1)

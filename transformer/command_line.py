@@ -24,12 +24,13 @@ _OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)')
 _HELP = re.compile(r'--?(?:help(?:short|full|xml)?|\?)')
 
 
-def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False):
+def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hint: str = ''):
   """Parses flags, calls `main`, and turns a user's mistake into one line and status 1.
 
   Args:
     main: is given the command's name, and its arguments that are no flags.
     takes_arguments: whether there may be any.
+    hint: what else the error says where a flag is not known.
   """
   done = []
 
@@ -44,7 +45,8 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False):
     sys.stdout.reconfigure(errors='backslashreplace')  # The name of a file need not be UTF-8.
     try:
       if len(argv) > 1 and not takes_arguments:
-        raise UserError(f'unexpected argument {argv[1]!r}; flags begin with --')
+        raise UserError(f'unexpected argument {argv[1]!r}; ' + (
+            'leave out the -- before it' if argv[1].startswith('-') else 'flags begin with --'))
       keep_compiled_programs(os.environ)
       main(argv)
       sys.stdout.flush()
@@ -77,7 +79,7 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False):
   # Importing and tracing make a million objects that stay, and looking through them
   # again and again for what has gone takes a quarter of a second of every start.
   gc.set_threshold(100_000)
-  app.run(guarded, flags_parser=_parse)
+  app.run(guarded, flags_parser=functools.partial(_parse, hint=hint))
 
 
 @functools.cache
@@ -148,7 +150,7 @@ def check_folder(flag: str, folder: Path):
     raise UserError(f'--{flag} needs a directory to write to; {there} may not be written to')
 
 
-def _parse(argv):
+def _parse(argv, hint=''):
   """Parses flags, and loads the config that they name."""
   try:
     for argument in argv[1:]:
@@ -162,6 +164,8 @@ def _parse(argv):
     if not any(_HELP.fullmatch(argument) for argument in argv[1:]):
       raise
     sys.exit(0)  # absl leaves with 1, as if it were a mistake to ask for help.
+  except flags.UnrecognizedFlagError as error:
+    sys.exit('; '.join(filter(None, (f'error: {error}', hint))))
   except (UserError, flags.Error, OSError) as error:
     sys.exit(f'error: {_in_one_line(error)}')
   except Exception as error:  # A config is a program, and may go wrong in any way.

@@ -74,6 +74,7 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(launch, tmp_path, mon
     (['--config.model.attention=cudnn', '--config.model.dtype=bfloat16'],
      ['row A1 does not go with this config: model.attention=cudnn', 'key_dim=512']),
     (['--config.train.step=3'], ['did you mean config.train.steps?']),
+    (['--', '--config.train.steps=3'], ["'--config.train.steps=3'; leave out the -- before it"]),
     (['--workdir='], ['--config=configs/NAME.py and --workdir=DIR are both needed']),
 ])
 def test_a_mistake_is_one_line_before_anything_is_started(
