@@ -3,14 +3,16 @@ r"""Trains the rows of the paper's table 3 on any corpus, and puts the figures b
   python launch/table3.py --config=configs/text.py --workdir=runs/table3 --config.data.dir=DIR \
       --config.train.steps=20000
   python launch/table3.py --config=configs/wmt14.py --workdir=runs/table3 --rows=base,A1,E
-  python launch/table3.py --config=configs/text.py --workdir=runs/small --scale=4 --dry_run
+  python launch/table3.py --config=configs/text.py --workdir=runs/small --scale=4 --layers=3 \
+      --dry_run
 
 One row after the other is trained by train.py in WORKDIR/ROW, and scored by eval.py on the
 validation split; the last checkpoint is taken, without an average (section 6.2). The model's
 shape, dropout, smoothing and positions are the row's, from configs/table3.py, and all else is
-what --config says; `big` takes three times its train.steps, as in the paper. --scale=2 halves
-every width, so that the rows fit a smaller machine. The fused attention of an NVIDIA GPU takes
-heads of neither A1 nor (B); --config.model.attention=reference takes all.
+what --config says; `big` takes three times its train.steps, as in the paper. For a smaller
+machine, --scale=2 halves every width, and --layers=3 the 6 layers of the base row; the rows that
+have more or fewer keep their proportion to it. The fused attention of an NVIDIA GPU takes heads of
+neither A1 nor (B); --config.model.attention=reference takes all.
 
 After each row the table is written to WORKDIR/table3.md and WORKDIR/table3.json, with the data
 that it comes from. Started again, it leaves out what is done, and a run that was stopped goes on.
@@ -18,6 +20,7 @@ that it comes from. Started again, it leaves out what is done, and a run that wa
 
 import dataclasses
 import json
+import math
 import runpy
 import shlex
 import sys
@@ -35,10 +38,12 @@ from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.training import run_directory
 
+_BASE_LAYERS = 6
 _CONFIG = command_line.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the table and of its runs.')
 _ROWS = flags.DEFINE_list('rows', None, 'The rows to train, such as base,A1,E; default: all.')
 _SCALE = flags.DEFINE_integer('scale', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.')
+_LAYERS = flags.DEFINE_integer('layers', _BASE_LAYERS, 'The layers of the base row.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and start none of them.')
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +63,8 @@ Perplexity is that of a word piece, without smoothing. BLEU is sacreBLEU's, of t
 on the validation split. The paper's columns are of newstest2013, after 100,000 updates on WMT 2014
 English to German (`big`: 300,000). Where a row was trained on other data, or at another scale, its
 figures are no measure of the paper's; how the rows compare with each other is. A scale of 1/4 means
-that model_dim, ff_dim, key_dim and value_dim are a quarter of the paper's.
+that model_dim, ff_dim, key_dim and value_dim are a quarter of the paper's. Where the base row has
+fewer layers than the paper's 6, rows C1 to C3 have fewer in proportion.
 
 """
 _COLUMNS = ('row', 'differs from base by', 'scale', 'steps', 'PPL', 'paper', 'BLEU', 'paper',
@@ -92,11 +98,12 @@ def main(_):
   if unknown or not names:
     raise UserError(f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
                     f'got {",".join(unknown or names)!r}')
-  command_line.check_at_least(1, _SCALE)
+  command_line.check_at_least(1, _SCALE, _LAYERS)
   workdir = Path(_WORKDIR.value).expanduser()
   command_line.check_folder('workdir', workdir)
   config_flag = flags.FLAGS['config']
-  rows = plan(names, _CONFIG.value, config_flags.get_override_values(config_flag), _SCALE.value)
+  rows = plan(names, _CONFIG.value, config_flags.get_override_values(config_flag), _SCALE.value,
+              _LAYERS.value)
   filename = config_flags.get_config_filename(config_flag)
   if _DRY_RUN.value:
     for row in rows:
@@ -107,7 +114,7 @@ def main(_):
 
 
 def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
-         scale: int) -> list[Row]:
+         scale: int, layers: int) -> list[Row]:
   """What to train for each row; all is checked before anything is started.
 
   Args:
@@ -115,20 +122,21 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
     config: the config file's settings, with the overrides.
     overrides: what was set on the command line over the config file.
     scale: what every width is divided by.
+    layers: of the base row.
 
   Raises:
     UserError: a row cannot be had so, or the command line sets what the rows do.
   """
   overrides = flatten({name: value.to_dict() if isinstance(value, ConfigDict) else value
                        for name, value in overrides.items()})
-  base, base_steps = _of_the_paper('base', scale)
+  base, base_steps = _of_the_paper('base', scale, layers)
   taken = sorted(base.keys() & overrides.keys())
   if taken:
     raise UserError(f'the rows of table 3 set config.{taken[0]} themselves; leave '
-                    f'--config.{taken[0]} out; --scale makes all of them smaller')
+                    f'--config.{taken[0]} out; --scale and --layers make all of them smaller')
   rows = []
   for name in names:
-    shape, steps = _of_the_paper(name, scale)
+    shape, steps = _of_the_paper(name, scale, layers)
     differs = {key: value for key, value in shape.items() if value != base[key]}
     if steps != base_steps:
       differs['train.steps'] = config.train.steps * steps // base_steps
@@ -143,8 +151,8 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
   return rows
 
 
-def _of_the_paper(name: str, scale: int) -> tuple[dict[str, Any], int]:
-  """What a row sets, by dotted name, with its widths divided, and its steps in the paper."""
+def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], int]:
+  """What a row sets, by dotted name, made smaller, and its steps in the paper."""
   # A config is loaded as a file, here as in train.py.
   get_config = runpy.run_path(str(ROOT / 'configs' / 'table3.py'))['get_config']
   settings = Config.from_dict(get_config(name).to_dict())
@@ -155,7 +163,13 @@ def _of_the_paper(name: str, scale: int) -> tuple[dict[str, Any], int]:
     if width % scale:
       raise UserError(f'--scale must divide every width of a row; {key} of row {name} is {width}, '
                       f'got --scale={scale}')
-  return {'model.num_layers': model.num_layers, 'model.num_heads': model.num_heads,
+  num_layers, left = divmod(model.num_layers * layers, _BASE_LAYERS)
+  if left:
+    multiple = _BASE_LAYERS // math.gcd(model.num_layers, _BASE_LAYERS)
+    raise UserError(f'--layers must keep the proportions of the rows; row {name} has '
+                    f'{model.num_layers} where base has {_BASE_LAYERS}, got --layers={layers}; '
+                    f'take a multiple of {multiple}, or leave the row out with --rows')
+  return {'model.num_layers': num_layers, 'model.num_heads': model.num_heads,
           **{f'model.{key}': width // scale for key, width in widths.items()},
           'model.dropout': model.dropout, 'model.positions': model.positions,
           'train.label_smoothing': settings.train.label_smoothing}, settings.train.steps
@@ -242,7 +256,8 @@ def _markdown(results: Mapping[str, Any]) -> str:
   lines = [_COLUMNS, ('---',) * len(_COLUMNS)]
   for name, row in results.items():
     settings, paper, data = row['settings'], row['paper'], row['data']
-    otherwise = (f'{settings["model.norm"]}-norm, schedule {settings["optimizer.schedule"]}, '
+    otherwise = (f'{settings["model.num_layers"]} layers, {settings["model.norm"]}-norm, '
+                 f'schedule {settings["optimizer.schedule"]}, '
                  f'{settings["train.tokens_per_batch"]:,} tokens a batch, vocabulary '
                  f'{settings["data.vocabulary_size"]:,}')
     prints = ', '.join(f'{what} {digest[:8]}' for what, digest in data['fingerprints'].items()

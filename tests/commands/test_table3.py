@@ -34,11 +34,13 @@ def settings_of(arguments):
   return Config.from_dict(values.config.to_dict()), pathlib.Path(values.workdir)
 
 
-@pytest.mark.parametrize('scale', [1, 4])
-def test_every_row_is_the_papers_on_the_data_that_is_given(launch, tmp_path, monkeypatch, scale):
+@pytest.mark.parametrize(('scale', 'layers'), [(1, 6), (4, 3)])
+def test_every_row_is_the_papers_on_the_data_that_is_given(
+    launch, tmp_path, monkeypatch, scale, layers):
   monkeypatch.chdir(table3.ROOT)
   status, out, err = launch(
       '--config=configs/text.py', f'--workdir={tmp_path}/sweep', '--dry_run', f'--scale={scale}',
+      f'--layers={layers}',
       '--config.train.steps=700', "--config.data.train=('x', 'y')", '--config.data.dir=a b',
       '--config.model.dtype=bfloat16')
   assert status == 0, err
@@ -51,6 +53,8 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(launch, tmp_path, mon
       wanted = getattr(paper.model, name)
       if name.endswith('_dim'):
         wanted //= scale
+      elif name == 'num_layers':
+        wanted = {6: wanted, 3: wanted / 2}[layers]
       assert getattr(settings.model, name) == wanted, (row, name)
     assert settings.train.label_smoothing == paper.train.label_smoothing
     assert settings.train.steps * 100_000 == 700 * paper.train.steps
@@ -65,6 +69,9 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(launch, tmp_path, mon
     (['--rows=base,A5,F'], ['--rows must name rows of table 3, out of base,A1,', "got 'A5,F'"]),
     (['--rows='], ['--rows must name rows of table 3', "got ''"]),
     (['--scale=0'], ['--scale must be at least 1; got 0']),
+    (['--layers=0'], ['--layers must be at least 1; got 0']),
+    (['--rows=base,C1', '--layers=2'], ['row C1 has 2 where base has 6', 'a multiple of 3']),
+    (['--rows=C3', '--layers=1'], ['row C3 has 8 where base has 6', '--rows']),
     (['--scale=3'], ['--scale must divide', 'model_dim of row base is 512', '--scale=3']),
     (['--rows=A4', '--scale=32'], ['key_dim of row A4 is 16', '--scale=32']),
     (['--config.model.dropout=0.3'], ['rows of table 3 set config.model.dropout themselves']),
