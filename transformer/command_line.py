@@ -2,8 +2,10 @@
 
 import atexit
 import contextlib
+import errno
 import functools
 import gc
+import itertools
 import os
 import re
 import sys
@@ -21,6 +23,7 @@ from transformer.training.preemption import EXIT_STATUS
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Checked before ml_collections meets them, whose errors for unknown names are many.
 _OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)')
+_CONFIG = re.compile(r'--?config(?:=(.*))?')
 _HELP = re.compile(r'--?(?:help(?:short|full|xml)?|\?)')
 
 
@@ -156,6 +159,9 @@ def _parse(argv, hint=''):
     for argument in argv[1:]:
       if override := _OVERRIDE.match(argument):
         check_name(override[1])
+    for argument, following in itertools.pairwise([*argv, '']):
+      if config := _CONFIG.fullmatch(argument):
+        _make_importable(Path(config[1] or following).absolute().parent)
     remaining = flags.FLAGS(argv)
     if 'config' in flags.FLAGS and flags.FLAGS.config is not None:
       flags.FLAGS.config.keys()  # ml_collections tells of a missing file on first use.
@@ -169,14 +175,30 @@ def _parse(argv, hint=''):
   except (UserError, flags.Error, OSError) as error:
     sys.exit(f'error: {_in_one_line(error)}')
   except Exception as error:  # A config is a program, and may go wrong in any way.
-    sys.exit(f'error: the config cannot be loaded: {type(error).__name__}: {_in_one_line(error)}')
+    hint = ('; it is a folder of this project, which is not installed with it; start where it is, '
+            'or name a config in it' if getattr(error, 'name', None) == 'configs' else '')
+    sys.exit(f'error: the config cannot be loaded: {type(error).__name__}: '
+             f'{_in_one_line(error)}{hint}')
+
+
+def _make_importable(folder: Path):
+  """Lets a config import those beside it, as `from configs import base`, wherever it is used.
+
+  Args:
+    folder: that the config lies in.
+  """
+  if folder.name == 'configs' and str(folder.parent) not in sys.path:
+    sys.path.append(str(folder.parent))
 
 
 def _in_one_line(error: Exception) -> str:
   """What went wrong; absl and ml_collections wrap it in a story, or in a whole traceback."""
   lines = [line.strip() for line in str(error).splitlines() if line.strip()]
   if isinstance(error, OSError):
-    return f'the config cannot be loaded: {lines[-1].rpartition("] ")[2]}'
+    reason = lines[-1].rpartition('] ')[2]
+    if os.strerror(errno.ENOENT) in reason:
+      reason += f'; it was looked for in {os.getcwd()}; --config takes the path of a file'
+    return f'the config cannot be loaded: {reason}'
   # A config that refuses its argument has said all that there is to say.
   _, ours, message = lines[-1].partition(f'{UserError.__module__}.{UserError.__qualname__}: ')
   return message if ours else ' '.join(dict.fromkeys((lines[0], lines[-1])))

@@ -1,6 +1,7 @@
 """The data doctor as a command: a report on standard output, and a mistake in one line."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -28,6 +29,25 @@ def test_the_report_is_a_table_and_json(audit, folder, tmp_path):
   assert printed['data'] == report['data'] and report['data']['train'] == ['unequal']
   findings = printed['corpora']['test']['findings']
   assert findings and not any(each['examples'] for each in findings)
+
+
+def test_installed_it_takes_the_configs_of_a_checkout(folder, tmp_path):
+  """A package has no configs: they are found by the path of the one that is named."""
+  (tmp_path / 'installed').mkdir()
+  (tmp_path / 'installed' / 'transformer').symlink_to(ROOT / 'transformer')
+  (tmp_path / 'mine.py').write_text('from configs.base import get_config\n')
+
+  def run(config):
+    return subprocess.run(
+        [sys.executable, '-m', 'transformer.data.audit', f'--config={config}',
+         f'--config.data.dir={folder}', '--config.data.vocabulary_size=290'], cwd=tmp_path,
+        env={**os.environ, 'PYTHONPATH': str(tmp_path / 'installed')}, text=True,
+        capture_output=True)
+
+  done = run(ROOT / 'configs' / 'text.py')
+  assert done.returncode == 0 and 'vocabulary: 290 pieces' in done.stdout, done.stderr
+  refused = run('mine.py')
+  assert refused.returncode == 1 and "'configs'; it is a folder of this project" in refused.stderr
 
 
 def test_a_runs_vocabulary_can_be_asked_about(audit, folder, trained):

@@ -73,7 +73,8 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
 
 
 @pytest.mark.parametrize(('name', 'facts'), [
-    ('nope.py', ['the config cannot be loaded', 'No such file', 'nope.py']),
+    ('nope.py', ['the config cannot be loaded', 'No such file', 'nope.py', 'it was looked for in /',
+                 '--config takes the path of a file']),
     ('', ['the config cannot be loaded', 'Is a directory']),
     ('train.de', ['the config cannot be loaded', 'SyntaxError']),
     ('tiny.py:big', ['tiny.py:big', 'TypeError', 'get_config()']),
