@@ -51,9 +51,6 @@ class Config:
     if self.model.positions == 'learned' and self.model.max_positions < reach:
       raise UserError(f'model.max_positions must reach data.max_length + decode.max_extra_length '
                       f'= {reach} when positions are learned; got {self.model.max_positions}')
-    if self.optimizer.schedule == 'cosine' and self.optimizer.warmup_steps >= self.train.steps:
-      raise UserError(f'optimizer.warmup_steps must be below train.steps for the cosine schedule; '
-                      f'got warmup_steps={self.optimizer.warmup_steps}, steps={self.train.steps}')
     if not 0 <= self.seed < 2 ** 32:
       raise UserError(f'seed must be at least 0 and below 2³²; got {self.seed}')
 

@@ -10,7 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from transformer.training.config import MeshConfig, OptimizerConfig
+from transformer.config import Config
+from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule, paper_schedule
 from transformer.training.step import init_params
@@ -42,6 +43,17 @@ def test_cosine_schedule_rises_to_its_peak_and_falls_to_zero():
   schedule = make_schedule(config, 7, 110)
   np.testing.assert_allclose([schedule(n) for n in (0, 5, 10, 60, 110)],
                              [0, 0.005, 0.01, 0.005, 0], atol=1e-8)
+
+
+@pytest.mark.parametrize('schedule', ['inverse_sqrt', 'cosine', 'constant'])
+@pytest.mark.parametrize('steps', [3, 10])
+def test_a_warm_up_that_the_run_does_not_outlast_is_linear(schedule, steps):
+  config = OptimizerConfig(schedule=schedule, peak_learning_rate=0.01, warmup_steps=10)
+  run = Config(optimizer=config, train=TrainConfig(steps=steps, tokens_per_batch=256))
+  found = make_schedule(run.optimizer, 7, run.train.steps)
+  first = schedule == 'inverse_sqrt'  # Its first update is the paper's step 1.
+  np.testing.assert_allclose([found(n) for n in range(steps)],
+                             0.001 * (np.arange(steps) + first), atol=1e-8)
 
 
 def test_constant_schedule_stays_at_its_peak():

@@ -41,7 +41,8 @@ def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.
   Args:
     config: the optimizer's settings.
     model_dim: width of the model; the paper's schedule depends on it.
-    steps: updates in the run, more than the warm-up's; only `cosine` depends on it.
+    steps: updates in the run; only `cosine` depends on it. Where the warm-up is as long
+      or longer, the rate rises to the end, as it does with every schedule.
 
   Returns:
     An optax schedule.
@@ -50,7 +51,8 @@ def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.
   schedules = {
       'paper': lambda: paper_schedule(model_dim, warmup, config.scale),
       'inverse_sqrt': lambda: inverse_sqrt_schedule(peak, warmup),
-      'cosine': lambda: optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps),
+      'cosine': lambda: optax.warmup_cosine_decay_schedule(
+          0.0, peak, warmup, max(steps, warmup + 1)),
       'constant': lambda: optax.join_schedules(
           [optax.linear_schedule(0.0, peak, warmup), optax.constant_schedule(peak)], [warmup]),
   }
