@@ -333,7 +333,7 @@ def _read(data):
     data = dataclasses.replace(data, dir=_DATA_DIR.value)
   asked = _SPLIT.value or 'test'
   split = {'test': data.test, 'valid': data.valid, 'train': data.train[0]}.get(asked, asked)
-  corpus = open_corpus(data, split)
+  corpus = open_corpus(data, split, dir_flag=f'--{_DATA_DIR.name}')
   for note in corpus.notes:
     logging.warning('%s', note)
   sources, references = (list(side) for side in zip(*corpus[:], strict=True))

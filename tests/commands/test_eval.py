@@ -53,7 +53,8 @@ ROOT = Path(__file__).parents[2]
     (['--sample', '--seed=-1'], ['seed must be at least 0 and below 2³²; got -1']),
     (['--source=/nowhere/x'], ['/nowhere/x', 'there is no folder /nowhere']),
     (['--split=nothing'], ['nothing.en', 'holds']),
-    (['--data_dir=/nowhere'], ['/nowhere/test.en', 'there is no folder /nowhere']),
+    (['--data_dir=/nowhere'], ['/nowhere/test.en', 'there is no folder /nowhere; if the data '
+                               'lies elsewhere, give --data_dir=DIR']),
     (['--source={folder}/test.en', '--reference={folder}/unequal.de'],
      ['test.en has 2 lines', 'unequal.de has 3']),
     (['--source={folder}/latin.de'], ['latin.de must be UTF-8; line 2 is not']),

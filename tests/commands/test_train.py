@@ -45,7 +45,8 @@ from transformer.training.meter import WALL_CLOCK
     (["--config.data={'dir': 3}"], ['config.data.dir must be of type str; got 3']),
     (['--config.data.train='], ['must not hold an empty name']),
     (["--config.data.train=('train', 'train')"], ['each corpus once', 'data.train_weights']),
-    (['--config.data.dir=/nowhere'], ['/nowhere/train.en', 'there is no folder /nowhere']),
+    (['--config.data.dir=/nowhere'], ['/nowhere/train.en', 'there is no folder /nowhere; if the '
+                                      'data lies elsewhere, give --config.data.dir=DIR']),
     (['--config.data.train=nothing'], ['nothing.en', 'holds']),
     (['--config.data.valid=nothing'], ['nothing.en', 'holds']),
     (['--config.data.train=unequal'], ['unequal.en has 4 lines', 'unequal.de has 3']),

@@ -143,8 +143,8 @@ def test_a_set_that_is_not_prepared_says_what_to_run(tmp_path):
   folder = tmp_path / 'with space'
   with pytest.raises(UserError) as caught:
     open_corpus(config(folder), 'train')
-  assert str(caught.value).endswith(
-      f"run: python -m transformer.data.prepare --name={NAME} '--data_dir={folder}'")
+  assert (f"run: python -m transformer.data.prepare --name={NAME} '--data_dir={folder}';"
+          in str(caught.value))
   assert not folder.exists()
 
 

@@ -42,7 +42,8 @@ class Corpus(Protocol):
     """Returns pairs that follow one another, which is quicker than one by one."""
 
 
-def open_corpus(config: DataConfig, split: str, *, aligned: bool = True) -> Corpus:
+def open_corpus(config: DataConfig, split: str, *, aligned: bool = True,
+                dir_flag: str = '--config.data.dir') -> Corpus:
   """Opens one corpus of those that `config` names.
 
   Args:
@@ -50,15 +51,21 @@ def open_corpus(config: DataConfig, split: str, *, aligned: bool = True) -> Corp
     split: a TFDS split, such as `train` or `train[:10%]`; for text the prefix
       of `{dir}/{prefix}.{language}`.
     aligned: as in `TextCorpus`; the sides of a TFDS set always are.
+    dir_flag: what an error calls the flag that says where the corpora lie.
 
   Raises:
     UserError: there is no such corpus, or it cannot be read, or it is empty.
   """
   languages = (config.source_language, config.target_language)
-  if config.source == 'text':
-    return TextCorpus(Path(config.dir) / split, *languages, aligned=aligned)
-  from transformer.data import tfds_sets  # Whoever has text files needs no TFDS.
-  return tfds_sets.open_set(config.name, split, *languages, data_dir=config.dir)
+  try:
+    if config.source == 'text':
+      return TextCorpus(Path(config.dir) / split, *languages, aligned=aligned)
+    from transformer.data import tfds_sets  # Whoever has text files needs no TFDS.
+    return tfds_sets.open_set(config.name, split, *languages, data_dir=config.dir)
+  except UserError as error:
+    if not config.dir or os.path.isdir(os.path.expanduser(config.dir)):
+      raise
+    raise UserError(f'{error}; if the data lies elsewhere, give {dir_flag}=DIR') from error
 
 
 class TextCorpus:
