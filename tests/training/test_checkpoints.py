@@ -58,6 +58,17 @@ def looked_at(directory, action):
     checkpoints.close()
 
 
+def test_a_path_that_tensorstore_cannot_take_is_named_and_nothing_is_said_of_damage(tmp_path):
+  """As one that is not ASCII is where Python takes the system for ASCII's."""
+  save(tmp_path / 'ü', [3])
+  (tmp_path / 'ü').rename(tmp_path / '\udcff')
+  for read_only in (True, False):
+    with pytest.raises(UserError, match=r'path that is utf-8 text here; .*set PYTHONUTF8=1'):
+      Checkpoints(tmp_path / '\udcff', read_only=read_only)
+  (tmp_path / '\udcff').rename(tmp_path / 'ü')
+  assert looked_at(tmp_path / 'ü', Checkpoints.steps) == [3]
+
+
 def resumed(directory):
   """The state that training would go on from, and its history."""
   checkpoints = Checkpoints(directory)

@@ -124,8 +124,17 @@ class Checkpoints:
       directory: where `STEP/` folders lie; made if it is to be written to.
       keep: how many of the latest checkpoints to keep, beside the best.
       read_only: for those who only look: nothing is made or cleaned up.
+
+    Raises:
+      UserError: the path is not Unicode, which TensorStore needs.
     """
     self._directory = Path(directory).absolute()
+    try:
+      str(self._directory).encode()
+    except UnicodeEncodeError as error:  # Python has lone surrogates for bytes that it cannot read.
+      raise UserError(f'checkpoints must lie under a path that is {sys.getfilesystemencoding()} '
+                      f'text here; got {self._directory}; set PYTHONUTF8=1 if it is UTF-8, or '
+                      f'rename it') from error
     self._keep = keep
     self._best = _KeepBest(keep)
     self._whole: set[int] = set()
