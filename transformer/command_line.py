@@ -26,6 +26,9 @@ _OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)')
 _CONFIG = re.compile(r'--?config(?:=(.*))?')
 _HELP = re.compile(r'--?(?:help(?:short|full|xml)?|\?)')
 
+# The flags that are defined here are those of the command that asks for them, so --help lists them.
+flags.disclaim_key_flags()
+
 
 def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hint: str = ''):
   """Parses flags, calls `main`, and turns a user's mistake into one line and status 1.
@@ -39,6 +42,7 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
 
   def leave():
     """Ends a process that is done, where Python would spend half a second on tidying up."""
+    _flush_output()
     if done:
       os._exit(done[0])
 
@@ -66,7 +70,7 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
       print('interrupted', file=sys.stderr)
       sys.exit(130)
     except BrokenPipeError:  # Whoever read standard output has had enough, as `head` has.
-      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+      done.append(0)
     except OSError as error:
       sys.exit(f'error: {error.filename or "a file"} cannot be used: {error.strerror or error}')
     except RuntimeError as error:  # JAX's own is one.
@@ -89,7 +93,9 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
 def define_config() -> flags.FlagHolder:
   """Defines `--config` and, once it is given, a flag for each of its keys; the same for all."""
   from ml_collections import config_flags  # Not every command has a config.
-  return config_flags.DEFINE_config_file('config', None, 'The config file.')
+  return config_flags.DEFINE_config_file(
+      'config', None, 'The config file. --config.GROUP.KEY=VALUE changes a setting of it, such as '
+      '--config.train.steps=100; transformer/*/config.py has them all.')
 
 
 def define_checkpoint(
@@ -172,6 +178,8 @@ def _parse(argv, hint=''):
     sys.exit(0)  # absl leaves with 1, as if it were a mistake to ask for help.
   except flags.UnrecognizedFlagError as error:
     sys.exit('; '.join(filter(None, (f'error: {error}', hint))))
+  except BrokenPipeError:  # Whoever read the help has had enough.
+    sys.exit(0)
   except (UserError, flags.Error, OSError) as error:
     sys.exit(f'error: {_in_one_line(error)}')
   except Exception as error:  # A config is a program, and may go wrong in any way.
@@ -189,6 +197,15 @@ def _make_importable(folder: Path):
   """
   if folder.name == 'configs' and str(folder.parent) not in sys.path:
     sys.path.append(str(folder.parent))
+
+
+def _flush_output():
+  """Prints what still waits to be printed, but not to a pipe that nobody reads any more."""
+  try:
+    sys.stdout.flush()
+  except BrokenPipeError:
+    # Python would flush it once more at its end, and complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _in_one_line(error: Exception) -> str:

@@ -38,6 +38,8 @@ def test_as_a_process_a_command_helps_and_refuses(name, tmp_path, one_error):
     assert line in helped.stdout
   for flag in re.findall(r"DEFINE\w+\('(\w+)'", pathlib.Path(spec.origin).read_text('utf-8')):
     assert f'--{flag}' in helped.stdout or f'--[no]{flag}' in helped.stdout
+  shared = {'train': ['config', 'config.GROUP.KEY'], 'eval': ['checkpoint', 'average']}[name]
+  assert all(f'--{flag}' in helped.stdout for flag in shared)
   assert helped.stderr == ''
   refused = run(f'--workdir={tmp_path}/run', '--nonsense')
   assert (refused.returncode, refused.stdout) == (1, '')
@@ -101,6 +103,19 @@ def test_what_is_printed_last_arrives():
   done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True,
                         env=buffered)
   assert (done.returncode, done.stdout, done.stderr) == (0, 'here\n', '')
+
+
+@pytest.mark.parametrize('flags', [['--help'], ['--lines=1'], ['--lines=100000']])
+def test_a_pipe_that_nobody_reads_any_more_is_no_fault(flags):
+  code = ('from absl import flags\nfrom transformer import command_line\n'
+          'lines = flags.DEFINE_integer("lines", 0, "How many to print.")\n'
+          'def main(_):\n  print(*range(lines.value), sep="\\n")\ncommand_line.run(main)')
+  read, write = os.pipe()
+  os.close(read)
+  done = subprocess.run([sys.executable, '-c', code, *flags], cwd=ROOT, text=True, stdout=write,
+                        stderr=subprocess.PIPE)
+  os.close(write)
+  assert (done.returncode, done.stderr) == (0, '')
 
 
 def test_a_fault_of_the_code_keeps_its_traceback():
