@@ -8,8 +8,9 @@ import gc
 import itertools
 import os
 import re
+import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from absl import app, flags, logging
@@ -18,6 +19,7 @@ from transformer import host_memory
 from transformer.config import check_name
 from transformer.errors import Preempted, UserError
 from transformer.startup import keep_compiled_programs
+from transformer.training import run_directory
 from transformer.training.preemption import EXIT_STATUS
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -76,9 +78,8 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     except RuntimeError as error:  # JAX's own is one.
       if 'RESOURCE_EXHAUSTED' not in str(error):
         raise
-      sys.exit('error: the device is out of memory; lower train.tokens_per_batch, or raise '
-               'optimizer.accumulate, in training; lower decode.batch_size or --beam_size in '
-               'decoding')
+      sys.exit('error: the device is out of memory; in training, lower train.tokens_per_batch or '
+               'raise optimizer.accumulate; in eval.py, lower --batch_size or --beam_size')
 
   sys.unraisablehook = _all_but_echoes
   host_memory.keep()
@@ -140,6 +141,31 @@ def check_file(flag: str, path: Path):
   if path.is_dir():
     raise UserError(f'--{flag} must name a file; {path} is a directory')
   check_folder(flag, path.parent)
+
+
+def check_not_read(flag: str, path: Path, inputs: Iterable[str | os.PathLike],
+                   workdir: str | None = None):
+  """Refuses to replace a file that the command reads, by whatever name it is called.
+
+  Args:
+    flag: the name of the flag that names the file to write.
+    path: that file; it need not be there.
+    inputs: the files to read, `-` for standard input; they need not be there.
+    workdir: the run to read, if there is one.
+
+  Raises:
+    UserError: it is one of them.
+  """
+  own = (run_directory.CONFIG, run_directory.RUN, run_directory.VOCABULARY) if workdir else ()
+  for each in (*inputs, *(Path(workdir, name) for name in own)):
+    try:
+      read = os.stat(0 if each == '-' else Path(each).expanduser())
+      same = os.path.samestat(read, os.stat(path))
+    except OSError:  # One of them is not there.
+      continue
+    if same and stat.S_ISREG(read.st_mode):  # And neither a terminal nor /dev/null.
+      raise UserError(f'--{flag}={path} would replace what is read: it is '
+                      f'{"standard input" if each == "-" else each}; name another file')
 
 
 def check_folder(flag: str, folder: Path):

@@ -25,6 +25,31 @@ def test_a_folder_that_may_not_be_written_to_is_refused_before_the_work(tmp_path
   assert asked == [(tmp_path, os.W_OK)]
 
 
+def test_a_file_that_is_read_is_refused_under_any_name(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  file, other = tmp_path / 'file', tmp_path / 'other'
+  file.write_text('mine')
+  other.write_text('mine')
+  (tmp_path / 'linked').symlink_to(file)
+  os.link(file, tmp_path / 'hard')
+  for name in ('file', 'linked', 'hard', tmp_path / '..' / tmp_path.name / 'file'):
+    for inputs in ([file], [other, 'file'], ['nowhere', 'hard']):
+      with pytest.raises(UserError, match=r'--output=.* would replace what is read'):
+        command_line.check_not_read('output', pathlib.Path(name), inputs)
+  before = os.dup(0)
+  try:
+    with file.open() as read:
+      os.dup2(read.fileno(), 0)
+    with pytest.raises(UserError, match='it is standard input; name another'):
+      command_line.check_not_read('output', file, ['-'])
+  finally:
+    os.dup2(before, 0)
+    os.close(before)
+  command_line.check_not_read('output', other, [file, 'nowhere', '-'])
+  command_line.check_not_read('output', tmp_path / 'new', [file])
+  command_line.check_not_read('output', pathlib.Path(os.devnull), [os.devnull])
+
+
 @pytest.mark.parametrize('name', ['train', 'eval'])
 def test_as_a_process_a_command_helps_and_refuses(name, tmp_path, one_error):
   def run(*flags):
@@ -68,8 +93,8 @@ def test_help_and_a_mistake_do_not_wait_for_jax(name, flag):
     ("PermissionError(13, 'Permission denied', 'x.json')", 1,
      'error: x.json cannot be used: Permission denied'),
     ("RuntimeError('RESOURCE_EXHAUSTED: 5 bytes')", 1,
-     'error: the device is out of memory; lower train.tokens_per_batch, or raise '
-     'optimizer.accumulate, in training; lower decode.batch_size or --beam_size in decoding'),
+     'error: the device is out of memory; in training, lower train.tokens_per_batch or raise '
+     'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'),
 ])
 def test_what_is_no_fault_of_the_code_ends_without_a_traceback(raised, status, line):
   code = ('from transformer import command_line\nfrom transformer.errors import UserError\n'
