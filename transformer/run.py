@@ -2,19 +2,22 @@
 
 import contextlib
 import dataclasses
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from absl import logging
 
 from transformer import files
 from transformer.config import Config
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
+from transformer.inference.translate import Translation
 from transformer.known_faults import check_backend
 from transformer.model.transformer import Transformer
 from transformer.training import run_directory
@@ -27,6 +30,7 @@ class Run(NamedTuple):
   """A trained model and what it takes to use it.
 
   Attributes:
+    workdir: its directory.
     config: the settings that it was trained with.
     vocabulary: its vocabulary.
     model: its shape.
@@ -36,6 +40,7 @@ class Run(NamedTuple):
     mesh: the devices that hold the parameters, each all of them.
   """
 
+  workdir: Path
   config: Config
   vocabulary: Vocabulary
   model: Transformer
@@ -44,7 +49,8 @@ class Run(NamedTuple):
   mesh: jax.sharding.Mesh
 
 
-def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int = 1) -> Run:
+def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int = 1,
+             batch_size: int | None = None) -> Run:
   """Loads a run from its directory and nothing else.
 
   Args:
@@ -52,13 +58,14 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     checkpoint: `best` by validation BLEU, `latest`, or a step.
     average: how many checkpoints to average the parameters of: the chosen one
       and those kept before it.
+    batch_size: sentences to translate together, in the place of `decode.batch_size`.
 
   Returns:
     The run.
 
   Raises:
-    UserError: the directory holds no run, or not the checkpoints asked for, or the
-      installed JAX computes wrong numbers.
+    UserError: the directory holds no run, or not the checkpoints asked for, their
+      parameters are not finite, or the installed JAX computes wrong numbers.
   """
   check_backend()
   workdir = Path(workdir).expanduser()
@@ -66,6 +73,9 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
   if settings is None:
     raise UserError(f'{workdir} holds no run: there is no {run_directory.CONFIG} in it')
   config = Config.from_dict(settings)
+  if batch_size is not None:
+    config = dataclasses.replace(
+        config, decode=dataclasses.replace(config.decode, batch_size=batch_size))
   if not (workdir / run_directory.CHECKPOINTS).is_dir():
     raise UserError(f'{workdir / run_directory.CHECKPOINTS} does not exist, so there is no '
                     f'checkpoint; train the run first')
@@ -91,7 +101,53 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
         steps, like, AVERAGE if config.train.ema_decay else PARAMS)
   finally:
     checkpoints.close()
-  return Run(config, vocabulary, model, params, steps, mesh)
+  run = Run(workdir, config, vocabulary, model, params, steps, mesh)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+    if not np.isfinite(leaf).all():
+      name = jax.tree_util.keystr(path, simple=True, separator='.')
+      raise _diverged([run], f'the parameter {name} is not finite')
+  return run
+
+
+def translate_with(members: Sequence[Run], translate, lines: Sequence[str],
+                   first: int = 0) -> list[Translation]:
+  """Translates lines with a run, or an ensemble of several.
+
+  Args:
+    members: the runs.
+    translate: the `Translator` of their models.
+    lines: text.
+    first: how many lines came before.
+
+  Raises:
+    UserError: as `check_finite`.
+  """
+  params = [member.params for member in members]
+  answers = translate(params if len(params) > 1 else params[0], lines, first)
+  check_finite(members, (answer.score for answer in answers), first)
+  return answers
+
+
+def check_finite(runs: Sequence[Run], scores: Iterable[float], first: int = 0):
+  """Refuses log-probabilities that only a model which has diverged gives.
+
+  Args:
+    runs: the run, or the ensemble, that gave them.
+    scores: one for each line.
+    first: how many lines came before.
+
+  Raises:
+    UserError: one is not finite; names its line and the runs.
+  """
+  for number, score in enumerate(scores, first + 1):
+    if not math.isfinite(score):
+      raise _diverged(runs, f'the log-probabilities for line {number} are not finite')
+
+
+def _diverged(runs: Sequence[Run], fact: str) -> UserError:
+  named = ' or '.join(f'{run.workdir}, step {", ".join(map(str, run.steps))},' for run in runs)
+  return UserError(f'{named} has diverged: {fact}; choose an earlier --checkpoint, or train again '
+                   f'with a lower learning rate')
 
 
 def save_run(workdir: str | os.PathLike, config: Config, vocabulary: Vocabulary, params: Any,
@@ -163,7 +219,7 @@ def load_ensemble(run: Run, others: Sequence[str | os.PathLike]) -> list[Run]:
   """
   members = [run]
   for workdir in others:
-    member = load_run(workdir)
+    member = load_run(workdir, batch_size=run.config.decode.batch_size)
     if member.vocabulary.model_bytes != run.vocabulary.model_bytes:
       raise UserError(f'the runs of an ensemble must have one vocabulary, and that of {workdir} is '
                       f'another; train it on the same text with the same config.data, or leave it '

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.commands.test_scoring import change_params, diverged  # noqa: F401
 from transformer.data.vocabulary import Vocabulary
 
 
@@ -84,6 +85,9 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
     (['--sentence=a', '--checkpoint=9'], ['best, latest or one of the steps 1, 2']),
     (['--sentence=a', '--output={folder}'], ['--output must name a file', 'is a directory']),
     (['--sentence=a', '--output={folder}/empty/x'], ['--output needs a directory', 'is a file']),
+    (['--source={folder}/test.en', '--translation={folder}/test.de', '--output={folder}/test.de'],
+     ['would replace what is read', 'test.de']),
+    (['--source={folder}/test.en', '--output={folder}/test.en'], ['would replace what is read']),
     (['--sentence=a', '--workdir='], ['--workdir=DIR is needed']),
     (['--sentence=a', '--workdir=/nowhere'], ['/nowhere holds no run']),
 ])
@@ -93,6 +97,13 @@ def test_a_mistake_is_one_line_and_leaves_nothing(attend, folder, trained, flags
   for fact in facts:
     assert fact in message, message
   assert not (trained / 'eval').exists()
+
+
+@pytest.mark.parametrize('flags', [[], ['--translation=ein hund']])
+def test_a_run_that_has_diverged_is_named(attend, diverged, tmp_path, flags):  # noqa: F811
+  message = attend.refuses(f'--workdir={diverged}', '--sentence=a dog', *flags,
+                           f'--output={tmp_path}/page.html')
+  assert f'{diverged}, step 7, has diverged' in message and not list(tmp_path.iterdir())
 
 
 def test_what_no_browser_would_open_is_refused_before_the_work(attend, trained, tmp_path):

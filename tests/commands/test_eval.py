@@ -62,6 +62,15 @@ ROOT = Path(__file__).parents[2]
     (['--source={folder}/test.en', '--output={folder}'], ['--output must name a file']),
     (['--source={folder}/test.en', '--output={folder}/test.en/x'],
      ['--output needs a directory', 'test.en is a file']),
+    (['--source={folder}/test.en', '--results={folder}/empty', '--reference={folder}/test.de'],
+     ['--results needs a directory', 'empty is a file']),
+    (['--results='], ['--results= names nothing']),
+    (['--batch_size=0'], ['decode.batch_size must be at least 1; got 0']),
+    (['--source={folder}/test.en', '--output={folder}/test.en'], ['would replace what is read']),
+    (['--source={folder}/valid.en', '--reference={folder}/valid.de', '--reference={folder}/test.de',
+      '--output={folder}/test.de'], ['would replace what is read', 'test.de; name another']),
+    (['--source={folder}/test.en', '--output={folder}/run/vocabulary.model'],
+     ['would replace what is read', 'vocabulary.model']),
     (['--nonsense=3'], ["Unknown command line flag 'nonsense'"]),
     (['stray'], ["unexpected argument 'stray'"]),
 ])
@@ -123,14 +132,14 @@ def test_other_protocols_stand_beside_the_headline(
   assert result['protocols'][0] == {'name': tokenize, 'bleu': result['bleu'],
                                     'signature': result['signature']}
   assert f'|tok:{tokenize}|' in result['signature']
-  *_, headline = out.split('test.en.')
+  _, headline, _ = out.split('test.en.')
   assert [each['name'] for each in result['metrics']] == ['BLEU', 'chrF2++', 'TER']
   lines = headline.splitlines()[1:]
   for line, each in zip(lines, result['metrics'], strict=False):
     low, high = each['interval_95']
     assert line.split(maxsplit=5) == [each['name'], f'{each["score"]:.2f}', f'{low:.2f}', '…',
                                       f'{high:.2f}', each['signature']]
-  assert [line.split()[-2:] for line in lines[3:]] == [
+  assert [line.split()[-2:] for line in lines[3:-1]] == [
       [f'{each["bleu"]:.2f}', each['signature']] for each in result['protocols'][1:]]
 
 
@@ -247,8 +256,7 @@ def test_a_run_with_a_moving_average_translates_with_it(train, folder, tmp_path)
                             live['target_embedding']['table'])
 
 
-def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, change_settings,
-                                                             folder, tmp_path):
+def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, folder):
   _, alone, _ = evaluate(f'--workdir={trained}', f'--source={folder}/train.en')
   run = load_run(trained)
   assert run.mesh.size == 4 == run.config.decode.batch_size
@@ -260,9 +268,7 @@ def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, 
   assert [each.text for each in translate(run.params, sources)] == alone.splitlines()
   assert len(set(alone.splitlines())) > 1
   # As many of them as share a batch evenly.
-  shutil.copytree(trained, tmp_path / 'run')
-  change_settings(tmp_path / 'run', decode__batch_size=6)
-  assert load_run(tmp_path / 'run').mesh.size == 2
+  assert load_run(trained, batch_size=6).mesh.size == 2
 
 
 def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
@@ -333,10 +339,3 @@ def test_a_config_that_does_not_fit_the_checkpoint_is_refused(
   shutil.copytree(trained, tmp_path / 'run')
   change_settings(tmp_path / 'run', model__num_layers=2)
   assert 'does not fit the run' in evaluate.refuses(f'--workdir={tmp_path}/run')
-
-
-def test_where_scores_go_is_looked_at_before_the_work(evaluate, trained, tmp_path):
-  shutil.copytree(trained, tmp_path / 'run')
-  (tmp_path / 'run' / 'eval').write_text('mine')
-  message = evaluate.refuses(f'--workdir={tmp_path}/run')
-  assert f'needs a directory; {tmp_path}/run/eval is a file' in message

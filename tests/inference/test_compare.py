@@ -1,9 +1,12 @@
 """Systems are held against each other on one text only, with their seeds' spread."""
 
+import dataclasses
+
 import pytest
 
 from transformer.errors import UserError
-from transformer.inference import compare, evaluation
+from transformer.inference import compare, evaluation, metrics, results
+from transformer.inference.config import DecodeConfig
 from transformer.inference.translate import Translation
 
 SOURCES = ['Eine Katze.', 'Zwei Hunde laufen.', 'Drei Vögel singen heute.'] * 4
@@ -15,23 +18,37 @@ POOR = ['The cat.', 'Two dogs run.', 'Birds.'] * 4
 @pytest.fixture
 def score(tmp_path):
   """(name, translations, …) -> a run's directory with the result of a text."""
-  def write(name, translations, references=REFERENCES, tokenize='13a', stem='test.step5.beam4'):
+  def write(name, translations, references=REFERENCES, step=5, seed=0, average=1, folder='eval',
+            **decode):
     answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
+    decoding = results.Decoding(DecodeConfig(**decode), seed, [])
+    steps = [*range(step - average + 1, step + 1)]
     result, sentences = evaluation.evaluate(SOURCES[:len(translations)],
                                             [references[:len(translations)]], answers, 1.0,
-                                            tokenize, 'en')
-    folder = tmp_path / name / 'eval'
+                                            decoding.config.bleu_tokenize, 'en')
+    folder = tmp_path / name / folder
     folder.mkdir(parents=True, exist_ok=True)
-    evaluation.write(folder, stem, {**result, 'text': 'test', 'decode': {
-        'bleu_tokenize': tokenize}}, sentences)
+    place = results.Place(folder, 'test', results.describe(steps, decoding))
+    results.write(folder, place.stem, {
+        **result, 'text': 'test', 'steps': steps, 'seed': seed, 'ensemble': [],
+        'decode': dataclasses.asdict(decoding.config)}, sentences)
     return str(tmp_path / name)
 
   return write
 
 
-def compared(*systems):
-  return compare.compare({name: [compare.read(each, 'test') for each in name.split(',')]
-                          for name in systems})
+@pytest.fixture
+def untested(monkeypatch):
+  """Leaves out the tests of significance, which take most of the time."""
+  monkeypatch.setattr(metrics, 'differences', lambda *_: [])
+
+
+def compared(*systems, decoding='', allow=False):
+  return compare.compare(compare.read(systems, 'test', decoding), allow)
+
+
+def taken(found):
+  return [each['name'] for seeds in found['results'].values() for each in seeds]
 
 
 def test_systems_are_compared_over_their_seeds(score):
@@ -50,17 +67,76 @@ def test_systems_are_compared_over_their_seeds(score):
   assert f'{by_metric["BLEU"]["bootstrap"]:.4f}' in text and 'tok:13a' in text
 
 
-def test_the_latest_result_counts_unless_another_is_named(score):
-  score('a', POOR, stem='test.step5.beam1')
-  workdir = score('a', GOOD)
-  assert compare.read(workdir, 'test').translations == GOOD
-  assert compare.read(workdir, 'test', 'beam1').translations == POOR
+def test_the_decoding_that_all_have_is_taken_and_told(score, untested):
+  first, second = score('a', GOOD), score('b', POOR, step=9)
+  score('a', POOR, beam_size=1)  # It is newer.
+  found = compared(first, second)
+  assert taken(found) == ['step5.beam4.alpha0.6', 'step9.beam4.alpha0.6']
+  assert [each['steps'] for seeds in found['results'].values() for each in seeds] == [[5], [9]]
+  assert found['results'][first][0]['decoding']['beam_size'] == 4
+  lines = compare.in_words(found)
+  for run, name in ((first, 'step5.beam4.alpha0.6'), (second, 'step9.beam4.alpha0.6')):
+    place, = (number for number, line in enumerate(lines) if line.startswith(run))
+    assert lines[place + 1] == f'  {name}'
+
+
+@pytest.mark.parametrize(('ours', 'theirs', 'facts'), [
+    ({}, {'beam_size': 1}, 'a has beam_size=4, .*b has beam_size=1;'),
+    ({'alpha': 1.0}, {'alpha': 0.6}, r'a has alpha=1.0, .*b has alpha=0.6;'),
+    ({}, {'max_extra_length': 3}, 'a has max_extra_length=50, .*b has max_extra_length=3;'),
+    ({}, {'average': 3}, 'a has average=1, .*b has average=3;'),
+    ({'sample': True}, {}, 'a has sample=True, temperature=.*b has sample=False;')])
+def test_systems_that_were_decoded_in_different_ways_are_refused(
+    score, untested, ours, theirs, facts):
+  systems = score('a', GOOD, **ours), score('b', POOR, **theirs)
+  with pytest.raises(UserError, match=f'decoded alike; .*{facts} .*--allow_unequal_decoding'):
+    compared(*systems)
+  with pytest.raises(UserError, match='decoded alike'):  # The seeds of one system, too.
+    compared(','.join(systems), ','.join(reversed(systems)))
+  assert taken(compared(*systems, allow=True))
+
+
+def test_steps_and_seeds_may_differ(score, untested):
+  found = compared(*(','.join(score(f'{name}{seed}', text, step=5 + seed, seed=seed, sample=True)
+                              for seed in range(2)) for name, text in (('a', GOOD), ('b', POOR))))
+  assert [name.partition('.')[0] for name in taken(found)] == ['step5', 'step6'] * 2
+  text = '\n'.join(compare.in_words(found))
+  assert 'b1]' in text and 'step6.samples4.alpha0.6.temperature1.top_k0.top_p1.seed1   [' in text
+
+
+def test_of_several_results_one_is_named(score, untested):
+  first, second = score('a', POOR, step=50), score('b', POOR)
+  score('a', GOOD)
+  with pytest.raises(UserError, match=r'a has several results: step5\.beam4\.alpha0\.6, '
+                                      r'step50\.beam4\.alpha0\.6; choose .*--decoding=beam4'):
+    compared(first, second)
+  assert taken(compared(f'{first}:step5', second))[0] == 'step5.beam4.alpha0.6'
+  assert taken(compared(f'{first}:step50', second))[0] == 'step50.beam4.alpha0.6'
+  for run in (first, second):
+    score(run, GOOD, step=5, beam_size=1)
+  with pytest.raises(UserError, match='several results'):
+    compared(f'{first}:step5', second)
+  found = compared(f'{first}:step5', second, decoding='beam1')
+  assert taken(found)[1] == 'step5.beam1.alpha0.6'
+
+
+def test_beams_of_one_run_are_compared_if_it_is_meant(score, untested):
+  score('a', POOR, beam_size=1)
+  run = score('a', GOOD)
+  found = compared(f'{run}:beam1', f'{run}:beam4', allow=True)
+  scores = [found['systems'][f'{run}:beam{size}']['BLEU']['mean'] for size in (1, 4)]
+  assert scores[0] < scores[1]
+
+
+def test_a_folder_of_results_stands_for_a_run(score, untested, tmp_path):
+  first, second = score('a', GOOD), score('b', POOR, folder='')
+  assert compared(first, second)['results'][second][0]['run'] == second == str(tmp_path / 'b')
 
 
 @pytest.mark.parametrize(('other', 'fact'), [
     ({'references': GOOD}, 'sentence 3 of .*a and of .*b have another source or reference'),
     ({'translations': POOR[:5]}, 'a has 12 sentences, .*b has 5'),
-    ({'tokenize': 'none'}, 'a has bleu_tokenize=13a, .*b has none')])
+    ({'bleu_tokenize': 'none'}, 'a has bleu_tokenize=13a, .*b has none')])
 def test_what_was_not_scored_alike_is_refused(score, other, fact):
   with pytest.raises(UserError, match=fact):
     compared(score('a', GOOD), score('b', **{'translations': GOOD, **other}))

@@ -1,6 +1,7 @@
 """A given translation is as likely as its search says; several models are their mean."""
 
 import dataclasses
+import logging
 import math
 
 import jax
@@ -52,9 +53,10 @@ def test_what_a_search_found_is_as_likely_as_it_says(model, params):  # noqa: F8
 
 def test_a_pair_is_scored_without_regard_to_its_company(model, vocabulary, params):  # noqa: F811
   sources, targets = sentences(7, seed=2), sentences(7, seed=3)
-  together = score_pairs([model], [params], vocabulary, sources, targets, 256, batch_size=3)
+  most = 256, 256
+  together = score_pairs([model], [params], vocabulary, sources, targets, most, batch_size=3)
   for source, target, likelihood in zip(sources, targets, together, strict=True):
-    alone, = score_pairs([model], [params], vocabulary, [source], [target], 256, batch_size=3)
+    alone, = score_pairs([model], [params], vocabulary, [source], [target], most, batch_size=3)
     assert alone.tokens == likelihood.tokens
     assert alone.log_prob == pytest.approx(likelihood.log_prob, rel=1e-5)
   assert all(each.log_prob < 0 for each in together)
@@ -72,7 +74,8 @@ def test_an_ensemble_of_one_model_twice_is_that_model(model, vocabulary, params)
 def test_an_ensemble_averages_probabilities(model, vocabulary, params, other):  # noqa: F811
   # Of one token they are those of each; longer ones multiply means, not their logarithms.
   sources, targets = sentences(3), ['', '', '']
-  one, two, both = (score_pairs([model] * len(each), each, vocabulary, sources, targets, 64, 3)
+  most = 64, 64
+  one, two, both = (score_pairs([model] * len(each), each, vocabulary, sources, targets, most, 3)
                     for each in ([params], [other], [params, other]))
   for first, second, mean in zip(one, two, both, strict=True):
     assert first.log_prob != second.log_prob and mean.tokens == 1
@@ -102,6 +105,16 @@ def test_more_than_there_are_beams_is_refused(model, vocabulary, nbest):  # noqa
     Translator(model, vocabulary, DECODE, MAX_LENGTH, nbest=nbest)
 
 
-def test_a_line_that_is_too_long_is_named(model, vocabulary, params):  # noqa: F811
-  with pytest.raises(UserError, match='line 2 of the reference has 62 tokens, more than'):
-    score_pairs([model], [params], vocabulary, ['a', 'a'], ['a', 'zz ' * 20], 7, 2)
+def test_a_line_that_is_too_long_is_named_and_the_rest_is_scored(
+    model, vocabulary, params, caplog):  # noqa: F811
+  sources, targets = ['a', 'the cat', 'a', 'zz ' * 20], ['a', 'zz ' * 20, 'zz ' * 3, 'a']
+  tokens = [len(vocabulary.encode(line)) + 1 for line in targets]
+  with caplog.at_level(logging.WARNING):
+    found = score_pairs([model], [params], vocabulary, sources, targets, (7, tokens[2]), 2)
+  assert [each.tokens for each in found] == tokens
+  assert [each.log_prob is None for each in found] == [False, True, False, True]
+  alone, = score_pairs([model], [params], vocabulary, sources[2:3], targets[2:3], (64, 64), 2)
+  assert found[2].log_prob == pytest.approx(alone.log_prob, rel=1e-5)  # As long as it may be.
+  for side, line in (('reference', 2), ('source', 4)):
+    assert f'1 lines of the {side} have more than' in caplog.text
+    assert f'get nan: line {line} (62 tokens)' in caplog.text

@@ -10,6 +10,7 @@ import pytest
 
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
 from transformer.inference.config import DecodeConfig
 from transformer.inference.translate import Translator, make_search
 from transformer.model.config import ModelConfig
@@ -196,3 +197,13 @@ def test_search_with_caches_finds_what_whole_forward_passes_say(model, params, v
                                  chosen.sum() / ((5 + length) / 6) ** 0.6, rtol=1e-4)
       if beam_size == 1:
         np.testing.assert_array_equal(target, log_probs[:length].argmax(axis=-1))
+
+
+def test_more_beams_than_can_be_numbered_are_refused(model, vocabulary):
+  most = (2**31 - 1) // vocabulary.size
+  for sample in (False, True):
+    config = dataclasses.replace(DECODE, beam_size=most, sample=sample)
+    Translator(model, vocabulary, config, MAX_LENGTH)
+    with pytest.raises(UserError, match=f'decode.beam_size must be at most {most} with a .* of '
+                                        f'290 pieces; got {most + 1}'):
+      Translator(model, vocabulary, dataclasses.replace(config, beam_size=most + 1), MAX_LENGTH)

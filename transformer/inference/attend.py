@@ -47,15 +47,20 @@ def main(_):
     raise UserError('--beam_size and --alpha are of a search, and --translation makes none')
   command_line.check_at_least(1, _AVERAGE)
   output = _OUTPUT.value or str(Path(_WORKDIR.value).expanduser() / 'eval' / 'attention.html')
-  if output != '-' and Path(output).expanduser().is_dir():
-    raise UserError(f'--output must name a file; {output} is a directory')
+  if output != '-':
+    path = Path(output).expanduser()
+    if path.is_dir():
+      raise UserError(f'--output must name a file; {output} is a directory')
+    # With --sentence the translation is no file.
+    inputs = [] if _SOURCE.value is None else [_SOURCE.value, _TRANSLATION.value or _SOURCE.value]
+    command_line.check_not_read('output', path, inputs, _WORKDIR.value)
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.inference.attention_maps import Attender
   from transformer.inference.attention_page import attention_page
-  from transformer.run import load_run
+  from transformer.run import check_finite, load_run
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   if output != '-':
-    command_line.check_folder('output', Path(output).expanduser().parent)
+    command_line.check_folder('output', path.parent)
   changes = {flag.name: flag.value for flag in (_BEAM_SIZE, _ALPHA) if flag.value is not None}
   decode = dataclasses.replace(run.config.decode, **changes)
   numbers, sources, translations = _read()
@@ -65,6 +70,7 @@ def main(_):
     translations = _translate(run, decode, sources)
   maps = Attender(run.model, run.vocabulary, max_source, max_source + decode.max_extra_length)(
       run.params, sources, translations)
+  check_finite([run], (float(each.weights.cross.sum()) for each in maps))
   for kind, name, most in (('sources', 'source_cut', 'data.max_length'),
                            ('translations', 'target_cut',
                             'data.max_length + decode.max_extra_length')):
@@ -76,7 +82,7 @@ def main(_):
   if output == '-':
     sys.stdout.buffer.write(page)
     return
-  files.write(Path(output).expanduser(), page)
+  files.write(path, page)
   layers, heads = maps[0].weights.cross.shape[:2]
   print(f'{_count(len(maps), "sentence")}, {_count(layers, "layer")} of {_count(heads, "head")}: '
         f'open {output} in a browser, {len(page) / 1000:,.0f} kB')
@@ -127,10 +133,11 @@ def _check_size(run, sources, max_source: int):
 
 def _translate(run, decode, sources) -> list[str]:
   from transformer.inference.translate import Translator
+  from transformer.run import translate_with
   from transformer.training.mesh import sentence_sharding
   translate = Translator(run.model, run.vocabulary, decode, run.config.data.max_length,
                          run.config.seed, sentence_sharding(run.mesh, decode.batch_size))
-  return [answer.text for answer in translate(run.params, sources)]
+  return [answer.text for answer in translate_with([run], translate, sources)]
 
 
 if __name__ == '__main__':

@@ -1,16 +1,10 @@
 """What is found of translations that have references: for papers, for people and for programs."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from transformer import files
-from transformer.errors import UserError
 from transformer.inference.metrics import bleu_by_protocol, corpus_scores, sentence_scores
 from transformer.inference.translate import Translation
-
-SENTENCES = '.sentences.jsonl'
 
 
 def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
@@ -52,30 +46,6 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
           sources, answers, sentence_scores(translations, references, tokenize), *references,
           strict=True)]
   return result, sentences
-
-
-def write(folder: Path, stem: str, result: dict[str, Any], sentences: Sequence[dict[str, Any]]):
-  """Writes both; the result last, so that where it is, the sentences are."""
-  lines = (json.dumps(each, ensure_ascii=False) + '\n' for each in sentences)
-  files.write(folder / f'{stem}{SENTENCES}', ''.join(lines).encode())
-  files.write_json(folder / f'{stem}.json', result)
-
-
-def read_sentences(path: Path) -> list[dict[str, Any]]:
-  """The sentences that `write` wrote.
-
-  Raises:
-    UserError: they are not there, or are not what it writes.
-  """
-  try:
-    found = [json.loads(line) for line in path.read_bytes().splitlines()]
-    [(each['source'], each['translation'], *each['references']) for each in found]
-  except FileNotFoundError as error:
-    raise UserError(f'{path} is not there; score the run again with eval.py') from error
-  except (ValueError, KeyError, TypeError) as error:
-    raise UserError(f'{path} should hold sentences as eval.py writes them; it cannot be understood '
-                    f'({error!r}); score the run again') from error
-  return found
 
 
 def in_words(result: dict[str, Any]) -> list[str]:

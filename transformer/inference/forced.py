@@ -1,27 +1,31 @@
 """How likely a model finds translations that it is given."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.errors import UserError
 from transformer.inference.translate import mean_probability, padded_length
 from transformer.model.transformer import Transformer
+
+_LINES_SHOWN = 5
 
 
 class Likelihood(NamedTuple):
   """How likely a translation is.
 
   Attributes:
-    log_prob: natural logarithm, summed over its tokens, the end token included.
+    log_prob: natural logarithm, summed over its tokens, the end token included; None
+      where it was not scored.
     tokens: how many these are.
   """
 
-  log_prob: float
+  log_prob: float | None
   tokens: int
 
 
@@ -58,7 +62,7 @@ def make_scorer(models: Sequence[Transformer]) -> Callable[..., jax.Array]:
 
 
 def score_pairs(models: Sequence[Transformer], params: Sequence, vocabulary,
-                sources: Sequence[str], targets: Sequence[str], max_length: int,
+                sources: Sequence[str], targets: Sequence[str], most: tuple[int, int],
                 batch_size: int) -> list[Likelihood]:
   """Scores a translation of each source.
 
@@ -68,33 +72,44 @@ def score_pairs(models: Sequence[Transformer], params: Sequence, vocabulary,
     vocabulary: encodes text.
     sources: lines of text.
     targets: a line for each.
-    max_length: the most tokens of either, end token included.
+    most: the most tokens of a source and of a target, end token included; the first is
+      not above the second.
     batch_size: pairs that are scored together.
 
-  Raises:
-    UserError: a line is longer; names it.
+  Returns:
+    One for each pair. A pair with a longer side is not scored, and a warning names its
+    line.
   """
   encoded = [[[*ids, EOS_ID] for ids in vocabulary.encode_batch(list(side))]
              for side in (sources, targets)]
-  for side, name in zip(encoded, ('source', 'reference'), strict=True):
-    for number, ids in enumerate(side, 1):
-      if len(ids) > max_length:
-        raise UserError(f'line {number} of the {name} has {len(ids)} tokens, more than '
-                        f'data.max_length={max_length}, so it cannot be scored; leave it out')
-  lengths = [padded_length(max(map(len, pair)), max_length)
-             for pair in zip(*encoded, strict=True)]
+  found = [Likelihood(None, len(ids)) for ids in encoded[1]]
+  too_long = set()
+  for side, name, limit in zip(encoded, ('source', 'reference'), most, strict=True):
+    longer = {number: len(ids) for number, ids in enumerate(side) if len(ids) > limit}
+    too_long |= longer.keys()
+    _warn_of_longer(name, limit, longer)
+  lengths = [padded_length(max(map(len, pair)), most[1]) for pair in zip(*encoded, strict=True)]
   scorer = jax.jit(make_scorer(models))
-  found = [Likelihood(0.0, 0)] * len(sources)
-  order = sorted(range(len(sources)), key=lengths.__getitem__)
+  order = sorted(set(range(len(sources))) - too_long, key=lambda index: (lengths[index], index))
   while order:
     length = lengths[order[0]]
     chosen = [index for index in order[:batch_size] if lengths[index] == length]
     order = order[len(chosen):]
-    sides = np.full((2, batch_size, length), PAD_ID, np.int32)
+    sides = [np.full((batch_size, min(length, limit)), PAD_ID, np.int32) for limit in most]
     for row, index in enumerate(chosen):
       for side, ids in zip(sides, (encoded[0][index], encoded[1][index]), strict=True):
         side[row, :len(ids)] = ids
     log_probs = jax.device_get(scorer(tuple(params), *sides))
     for row, index in enumerate(chosen):
-      found[index] = Likelihood(float(log_probs[row]), len(encoded[1][index]))
+      found[index] = found[index]._replace(log_prob=float(log_probs[row]))
   return found
+
+
+def _warn_of_longer(name: str, limit: int, longer: dict[int, int]):
+  """Names lines that are not scored, with their tokens."""
+  if longer:
+    shown = ', '.join(f'line {number + 1} ({tokens} tokens)'
+                      for number, tokens in itertools.islice(longer.items(), _LINES_SHOWN))
+    others = len(longer) - _LINES_SHOWN
+    logging.warning('%d lines of the %s have more than %d tokens and get nan: %s', len(longer),
+                    name, limit, shown + f' and {others} others' * (others > 0))

@@ -18,6 +18,7 @@ from transformer.ops.sampling import sample_search
 from transformer.ops.search import Cache, Hypotheses, beam_search, greedy_search
 
 _SHORTEST_BUCKET = 16
+_MOST_EXTENSIONS = 2**31 - 1  # A search numbers them by int32.
 
 
 class Translation(NamedTuple):
@@ -25,7 +26,8 @@ class Translation(NamedTuple):
 
   Attributes:
     text: the translation, one line; empty for a line without a word.
-    score: log-probability over length penalty, natural logarithm.
+    score: log-probability over length penalty, natural logarithm; not finite where
+      the model's log-probabilities are not.
     cut: the source was longer than the run's `max_length` and lost its end.
     nbest: as many as were asked for, or as there are, best first, each with its score.
   """
@@ -142,8 +144,12 @@ class Translator:
       nbest: translations to give of each sentence, at most `beam_size`.
 
     Raises:
-      UserError: there are fewer beams than that.
+      UserError: there are fewer beams than that, or more than can be numbered.
     """
+    most = _MOST_EXTENSIONS // vocabulary.size
+    if config.beam_size > most:
+      raise UserError(f'decode.beam_size must be at most {most} with a vocabulary of '
+                      f'{vocabulary.size} pieces; got {config.beam_size}')
     if not 1 <= nbest <= config.beam_size:
       raise UserError(f'an n-best list must have at least 1 and at most decode.beam_size='
                       f'{config.beam_size} translations; got {nbest}')
@@ -187,7 +193,9 @@ class Translator:
         nbest = tuple((self._vocabulary.decode(best.tokens[row, place]),
                        float(best.scores[row, place]))
                       for place in range(self._nbest) if best.lengths[row, place])
-        answers[index] = Translation(*nbest[0], len(encoded[index]) >= self._max_length, nbest)
+        # Where log-probabilities are no numbers, no hypothesis may be the best.
+        text, score = nbest[0] if nbest else ('', float(best.scores[row, 0]))
+        answers[index] = Translation(text, score, len(encoded[index]) >= self._max_length, nbest)
     return answers
 
   def compile_longest(self, params, sentences: Sequence[str]):

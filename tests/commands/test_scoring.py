@@ -1,0 +1,105 @@
+"""Scores go where they are wanted, lines keep their places, and a diverged model is named."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.inference import compare
+from transformer.inference.translate import Translator
+from transformer.run import load_run, save_run, translate_with
+
+
+@pytest.fixture(scope='module')
+def change_params(trained, tmp_path_factory):
+  """(function of a parameter) -> a run of the trained one's parameters, changed, at step 7."""
+  def change(function):
+    workdir = tmp_path_factory.mktemp('changed')
+    run = load_run(trained)
+    save_run(workdir, run.config, run.vocabulary, jax.tree.map(function, run.params), [7])
+    return workdir
+
+  return change
+
+
+@pytest.fixture(scope='module')
+def diverged(change_params):
+  """A run whose parameters are finite, and its log-probabilities are not."""
+  return change_params(lambda leaf: 1e30 * leaf)
+
+
+def test_parameters_that_are_not_finite_are_refused(change_params):
+  workdir = change_params(lambda leaf: jnp.where(leaf == leaf.max(), jnp.nan, leaf))
+  with pytest.raises(UserError, match=f'^{workdir}, step 7, has diverged: the parameter .* is not '
+                                      f'finite; choose an earlier --checkpoint'):
+    load_run(workdir)
+
+
+@pytest.mark.parametrize('changes', [{'beam_size': 1}, {'beam_size': 4}, {'sample': True}], ids=str)
+def test_log_probabilities_that_are_not_finite_are_refused(diverged, changes):
+  run = load_run(diverged)
+  translate = Translator(run.model, run.vocabulary,
+                         dataclasses.replace(run.config.decode, **changes), 64)
+  with pytest.raises(UserError, match='step 7, has diverged: the log-probabilities for line 13'):
+    translate_with([run], translate, ['', 'a dog'], 11)
+
+
+def test_a_command_with_a_diverged_run_ends_in_one_line(evaluate, diverged, folder):
+  flags = f'--workdir={diverged}', f'--source={folder}/test.en', f'--reference={folder}/test.de'
+  for more in ([], ['--score']):
+    message = evaluate.refuses(*flags, *more)
+    assert f'{diverged}, step 7, has diverged: the log-probabilities for line 1 are' in message
+
+
+def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_place(
+    evaluate, trained, tmp_path):
+  vocabulary = Vocabulary.load(trained / 'vocabulary.model')
+  lines = {len(vocabulary.encode('z' * count)) + 1: 'z' * count for count in range(90)}
+  most = max(each for each in lines if each <= 64 + 3)
+  longer = min(each for each in lines if each > 64 + 3)
+  assert most > 64
+  (tmp_path / 'in').write_text('a dog\n' * 3)
+  (tmp_path / 'out').write_text(f'ein hund\n{lines[longer]}\n{lines[most]}\n')
+  status, out, err = evaluate(f'--workdir={trained}', f'--source={tmp_path}/in', '--score',
+                              f'--reference={tmp_path}/out')
+  assert status == 0, err
+  rows = [line.split('\t') for line in out.splitlines()]
+  assert [row[0] == 'nan' for row in rows] == [False, True, False]
+  assert [int(row[1]) for row in rows[1:]] == [longer, most]
+  assert float(rows[2][0]) < 0 and f'get nan: line 2 ({longer} tokens)' in err
+
+
+def test_scores_that_cannot_be_kept_are_printed_and_those_of_a_folder_are_compared(
+    evaluate, trained, tmp_path):
+  for name in 'ab':
+    shutil.copytree(trained, tmp_path / name)
+  (tmp_path / 'a' / 'eval').write_text('mine')  # As well as root may write elsewhere.
+  flags = f'--workdir={tmp_path}/a', '--beam_size=1', '--batch_size=3'
+  status, out, err = evaluate(*flags)
+  assert status == 0 and 'test: BLEU' in out and 'also in' not in out, err
+  warning, = (line for line in err.splitlines() if 'not kept' in line)
+  assert f'{tmp_path}/a/eval is a file; --results=FOLDER keeps them' in warning
+  assert (tmp_path / 'a' / 'eval').read_text() == 'mine'
+
+  results = tmp_path / 'new' / 'results'
+  status, again, err = evaluate(*flags, f'--results={results}')
+  path = results / 'test.step2.beam1.alpha0.6.json'
+  assert status == 0 and f'also in {path}\n' in again and 'not kept' not in err, err
+  assert again.splitlines()[0] == out.splitlines()[0]
+  assert json.loads(path.read_text('utf-8'))['decode']['batch_size'] == 3
+  (found,), = compare.read([str(results)], 'test').values()
+  assert found.result.path == path and len(found.sentences) == 2
+  message = evaluate.refuses(f'--workdir={tmp_path}/b', '--beam_size=1', f'--results={results}')
+  assert f'{path} is the result of another run, {tmp_path}/a;' in message
+
+
+def test_a_file_that_is_read_is_not_replaced(evaluate, folder, trained):
+  before = (folder / 'test.de').read_bytes()
+  message = evaluate.refuses(f'--workdir={trained}', f'--output={folder}/../{folder.name}/test.de')
+  assert 'would replace what is read' in message
+  assert (folder / 'test.de').read_bytes() == before
