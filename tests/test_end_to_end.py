@@ -16,6 +16,7 @@ import pytest
 from transformer.data.phrasebook import corpus as phrasebook
 from transformer.training.checkpoints import Checkpoints
 from transformer.training.meter import WALL_CLOCK
+from transformer.training.patience import best_evaluation
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = {
@@ -156,7 +157,7 @@ def test_training_starts_from_another_runs_weights_and_vocabulary(data, trained,
   assert ((tmp_path / 'tuned' / 'vocabulary.model').read_bytes()
           == (trained / 'vocabulary.model').read_bytes())
   before = everything(trained)[2]
-  best = max((row for row in before if 'valid/bleu' in row), key=lambda row: row['valid/bleu'])
+  best = best_evaluation([row for row in before if 'valid/bleu' in row])
   after, = (row for row in everything(tmp_path / 'tuned')[2] if 'valid/bleu' in row)
   assert after['valid/loss'] == pytest.approx(best['valid/loss'], rel=1e-5)
   # Before its first checkpoint a run begins anew, and what it begins from may have gone on.

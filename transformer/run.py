@@ -55,7 +55,7 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
 
   Args:
     workdir: the run's directory.
-    checkpoint: `best` by validation BLEU, `latest`, or a step.
+    checkpoint: `best`, that of the best evaluation; `latest`; or a step.
     average: how many checkpoints to average the parameters of: the chosen one
       and those kept before it.
     batch_size: sentences to translate together, in the place of `decode.batch_size`.

@@ -29,8 +29,9 @@ from transformer.training import processes, run_directory
 from transformer.training.checkpoints import Checkpoints
 from transformer.training.curves import draw_for_run
 from transformer.training.lock import RunLock
-from transformer.training.loop import is_out_of_patience, train
+from transformer.training.loop import train
 from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
+from transformer.training.patience import is_out_of_patience
 from transformer.training.preemption import Signals
 from transformer.training.preflight import preflight
 from transformer.training.reporting import Sample

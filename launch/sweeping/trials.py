@@ -22,6 +22,7 @@ from transformer.child_process import leashed, start
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.training.lock import RunLock
+from transformer.training.patience import best_evaluation
 from transformer.training.preemption import EXIT_STATUS
 from transformer.training.run_directory import METRICS
 
@@ -68,7 +69,7 @@ def run_trial(sweep: Sweep, trial: optuna.trial.Trial, stop: Stop):
       logging.info('trial %d: pruned at step %d', number, ended.pruned)
       return
     if ended.status == 0:
-      _complete(sweep, trial, evaluations(run, sweep.space.objective))
+      _complete(sweep, trial, rows_with(run, sweep.space.objective))
       return
     if stop.requested:
       break
@@ -78,14 +79,14 @@ def run_trial(sweep: Sweep, trial: optuna.trial.Trial, stop: Stop):
   sweep.put_back(trial)
 
 
-def evaluations(run: Path, objective: str) -> dict[int, float]:
-  """The objective by step, as far as a run has written it; NaN where it was no finite number."""
+def rows_with(run: Path, objective: str) -> list[dict[str, float]]:
+  """The evaluations that a run has written so far; NaN for what was no finite number."""
   try:
     lines = (run / METRICS).read_bytes().split(b'\n')[:-1]  # The last may not be whole yet.
   except FileNotFoundError:
-    return {}
-  rows = [json.loads(line) for line in lines if objective.encode() in line]
-  return {row['step']: math.nan if row[objective] is None else row[objective] for row in rows}
+    return []
+  return [{name: math.nan if value is None else value for name, value in json.loads(line).items()}
+          for line in lines if objective.encode() in line]
 
 
 def _config(sweep: Sweep, trial: optuna.trial.Trial) -> Config:
@@ -138,7 +139,8 @@ def _follow(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
       now = _changed_at(run / METRICS)
       if now != seen and pruned is None:
         seen = now
-        for step, value in evaluations(run, sweep.space.objective).items():
+        for row in rows_with(run, sweep.space.objective):
+          step, value = row['step'], row[sweep.space.objective]
           if step in reported:
             continue
           reported[step] = value
@@ -166,18 +168,19 @@ def _changed_at(path: Path):
   return about.st_mtime_ns, about.st_size
 
 
-def _complete(sweep: Sweep, trial: optuna.trial.Trial, found: dict[int, float]):
-  """Notes the best of a run's evaluations, of equals the first."""
-  pick = max if sweep.space.direction == 'maximize' else min
-  step = pick((step for step, value in found.items() if not math.isnan(value)), key=found.get,
-              default=None)
-  if step is None:
-    _fail(sweep, trial, f'{sweep.space.objective} was never a finite number')
+def _complete(sweep: Sweep, trial: optuna.trial.Trial, rows: list[dict[str, float]]):
+  """Notes the best of a run's evaluations: by BLEU, the one that the run itself calls the best."""
+  objective = sweep.space.objective
+  finite = [row for row in rows if not math.isnan(row[objective])]
+  best = (best_evaluation(finite) if objective == 'valid/bleu'
+          else min(finite, key=lambda row: row[objective], default=None))
+  if best is None:
+    _fail(sweep, trial, f'{objective} was never a finite number')
     return
-  trial.set_user_attr('step', step)
-  sweep.finish(trial, TrialState.COMPLETE, found[step])
-  logging.info('trial %d: complete, %s %.4g at step %d', trial.number, sweep.space.objective,
-               found[step], step)
+  trial.set_user_attr('step', best['step'])
+  sweep.finish(trial, TrialState.COMPLETE, best[objective])
+  logging.info('trial %d: complete, %s %.4g at step %d', trial.number, objective, best[objective],
+               best['step'])
 
 
 def _fail(sweep: Sweep, trial: optuna.trial.Trial, reason: str):

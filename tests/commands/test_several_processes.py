@@ -19,6 +19,7 @@ from tests.commands import slurm_node
 from transformer.errors import UserError
 from transformer.training.lock import RunLock
 from transformer.training.meter import WALL_CLOCK
+from transformer.training.patience import best_evaluation
 from transformer.training.preemption import EXIT_STATUS
 
 ROOT = Path(__file__).parents[2]
@@ -136,8 +137,7 @@ def test_processes_begin_from_another_runs_parameters(folder, whole, tmp_path):
                    f'--config.train.init_from={whole}', '--config.train.steps=1',
                    '--config.optimizer.peak_learning_rate=1e-30'], log)
   assert process.wait(300) == 0, log.read_text()
-  best = max((row for row in rows_of(whole) if 'valid/bleu' in row),
-             key=lambda row: row['valid/bleu'])
+  best = best_evaluation([row for row in rows_of(whole) if 'valid/bleu' in row])
   found = [row['valid/loss'] for row in rows_of(workdir) if 'valid/loss' in row]
   assert found == pytest.approx([best['valid/loss']], rel=1e-6)
 

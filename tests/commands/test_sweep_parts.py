@@ -1,6 +1,7 @@
 """What a sweep is made of: its journal, config files, the page, and what workers share."""
 
 import contextlib
+import json
 import math
 import pathlib
 import runpy
@@ -214,21 +215,26 @@ def test_the_reason_of_a_failure(tmp_path, log, status, reason):
 
 def test_the_best_evaluation_counts_and_what_is_no_number_never_does(begin, tmp_path):
   metrics = tmp_path / 'metrics.jsonl'
-  assert trials.evaluations(tmp_path, 'valid/loss') == {}
-  metrics.write_text('{"step": 5, "train/loss": 1.0}\n{"step": 5, "valid/loss": null}\n'
-                     '{"step": 10, "valid/loss": 2.0}\n{"step": 15, "valid/loss": 3.0}\n{"step": 2')
-  found = trials.evaluations(tmp_path, 'valid/loss')
-  assert math.isnan(found.pop(5)) and found == {10: 2.0, 15: 3.0}
-  for objective, value in (('valid/loss', 2.0), ('valid/bleu', 3.0)):
+  assert trials.rows_with(tmp_path, 'valid/loss') == []
+  rows = [{'step': 5, 'valid/loss': None, 'valid/bleu': None},
+          {'step': 10, 'valid/loss': 2.0, 'valid/bleu': 1.0},
+          {'step': 15, 'valid/loss': 4.0, 'valid/bleu': 3.0},
+          {'step': 20, 'valid/loss': 3.0, 'valid/bleu': 3.0}]
+  metrics.write_text(''.join(json.dumps(row) + '\n' for row in [{'step': 5, 'train/loss': 1.0},
+                                                                *rows]) + '{"step": 2')
+  found = trials.rows_with(tmp_path, 'valid/loss')
+  assert all(math.isnan(found[0][name]) for name in ('valid/loss', 'valid/bleu'))
+  assert found[1:] == rows[1:]
+  for objective, value, step in (('valid/loss', 2.0, 10), ('valid/bleu', 3.0, 20)):
     sweep = begin(GOOD + f'objective = {objective!r}\n')
-    evaluations = [{5: math.nan, **found}, {5: math.nan}]
+    evaluations = [found, found[:1]]
 
     def complete(sweep, trial, evaluations=evaluations):
       trials._complete(sweep, trial, evaluations[min(trial.number, 1)])
 
     run(sweep, complete)
     best, *others = sweep.all()
-    assert sweep.best().number == 0 and best.value == value
+    assert sweep.best().number == 0 and (best.value, best.user_attrs['step']) == (value, step)
     assert [each.user_attrs['reason'] for each in others] == [
         f'{objective} was never a finite number'] * 2
     (tmp_path / 'sweep').rename(tmp_path / objective.replace('/', '-'))

@@ -33,6 +33,7 @@ from absl import logging
 from tests.commands.conftest import CONFIG, ENGLISH, GERMAN
 from transformer.training.checkpoints import Checkpoints
 from transformer.training.meter import WALL_CLOCK
+from transformer.training.patience import best_evaluation
 from transformer.training.preemption import EXIT_STATUS
 from transformer.training.run_directory import CHECKPOINTS, INTERRUPTED
 
@@ -93,10 +94,11 @@ def compare(folder: Path, kills: int, seed: int, signals: list[str]):
   # From now on, all is compiled and encoded already.
   started = whole.wait_for(whole.has_started) / 2
   whole.finish()
-  bleu = [each['valid/bleu'] for each in _metrics(whole.workdir) if 'valid/bleu' in each]
-  assert bleu.index(max(bleu)) and len(set(bleu)) > 2, f'there is nothing to choose from: {bleu}'
-  print(f'{len(bleu)} evaluations, of which {bleu.index(max(bleu)) + 1} is the best; out of '
-        f'patience: {len(bleu) < evaluations}', flush=True)
+  found = [each for each in _metrics(whole.workdir) if 'valid/bleu' in each]
+  best, bleu = found.index(best_evaluation(found)), [each['valid/bleu'] for each in found]
+  assert best and len(set(bleu)) > 2, f'there is nothing to choose from: {bleu}'
+  print(f'{len(found)} evaluations, of which {best + 1} is the best; out of patience: '
+        f'{len(found) < evaluations}', flush=True)
   moments, counts = random.Random(seed), collections.Counter()
   while sum(counts.values()) < kills:
     number = sum(counts.values())

@@ -38,7 +38,7 @@ LIKE = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), s
 
 
 def history_of(bleu) -> dict:
-  return {'evaluations': [{'step': step, 'valid/bleu': float(each)}
+  return {'evaluations': [{'step': step, 'valid/bleu': float(each), 'valid/loss': 3.0}
                           for step, each in enumerate(bleu, 1)], 'meter': {}}
 
 
@@ -345,8 +345,10 @@ def test_training_does_not_wait_for_the_digests(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('history', [
     {}, {'evaluations': 7}, {'evaluations': [7]}, {'evaluations': [{'step': 1}]},
-    {'evaluations': [{'step': 1, 'valid/bleu': 'high'}]},
-    {'evaluations': [{'step': [], 'valid/bleu': 1}]}])
+    {'evaluations': [{'step': 1, 'valid/bleu': 1}]},
+    {'evaluations': [{'step': 1, 'valid/bleu': 'high', 'valid/loss': 2}]},
+    {'evaluations': [{'step': 1, 'valid/bleu': 1, 'valid/loss': 'low'}]},
+    {'evaluations': [{'step': [], 'valid/bleu': 1, 'valid/loss': 2}]}])
 def test_a_history_that_is_none_is_refused(tmp_path, history):
   checkpoints = Checkpoints(tmp_path)
   checkpoints._manager.save(1, args=module.ocp.args.Composite(

@@ -17,6 +17,7 @@ import pytest
 from tests.training.conftest import NumberedBatches, Settings, make_batch
 from transformer.errors import UserError
 from transformer.training import checkpoints as checkpoints_module
+from transformer.training import loop
 from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.training.config import OptimizerConfig
 from transformer.training.loop import train
@@ -148,7 +149,7 @@ def test_metrics_say_what_was_trained_on(uninterrupted):
 
 def test_latest_and_best_checkpoints_are_kept(model, tmp_path):
   outcome = run(model, tmp_path, steps=10, eval_every=1, checkpoint_every=1, keep=2,
-                scores=[1, 2, 9, 3, 9, 4, 5, 6, 7, 8])
+                scores=[1, 2, 9, 3, 8.9, 4, 5, 6, 7, 8])
   assert (outcome.best_step, outcome.best_bleu) == (3, 9)
   checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
   assert checkpoints.steps() == [3, 9, 10]
@@ -157,6 +158,17 @@ def test_latest_and_best_checkpoints_are_kept(model, tmp_path):
   assert checkpoints.resolve('9') == 9
   with pytest.raises(ValueError, match="best, latest or one of the steps 3, 9, 10; got '4'"):
     checkpoints.resolve('4')
+  checkpoints.close()
+
+
+def test_of_equal_bleu_the_lowest_validation_loss_is_the_best_for_all_who_ask(
+    model, tmp_path, monkeypatch):
+  losses = iter([5.0, 4.0, 4.5])
+  monkeypatch.setattr(loop, '_evaluate', lambda *_: {'valid/loss': next(losses), 'valid/bleu': 0.0})
+  outcome = run(model, tmp_path, steps=3, eval_every=1, checkpoint_every=100, keep=1)
+  assert outcome.best_step == 2
+  checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
+  assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == 2
   checkpoints.close()
 
 
@@ -181,9 +193,15 @@ def test_better_evaluation_is_saved_between_regular_checkpoints(model, tmp_path)
   checkpoints.close()
 
 
-def test_patience_ends_a_run_for_good(model, tmp_path):
-  outcome = run(model, tmp_path, steps=12, eval_every=2, patience=2, scores=[5, 6, 6, 4, 9, 9])
+def test_patience_ends_a_run_for_good(model, tmp_path, caplog):
+  caplog.set_level('INFO')
+  outcome = run(model, tmp_path, steps=12, eval_every=2, patience=2, scores=[5, 6, 3, 4, 9, 9])
   assert outcome.out_of_patience
+  said, = (each.message for each in caplog.records if 'out of patience' in each.message)
+  loss, = (row['valid/loss'] for row in rows_of(tmp_path)
+           if row['step'] == 4 and 'valid/loss' in row)
+  assert said == ('out of patience at step 8: none of the last 2 evaluations (train.patience) was '
+                  f'better than that of step 4, with validation BLEU 6.00 and loss {loss:.3f}')
   assert (outcome.step, outcome.best_step) == (8, 4)
   again = run(model, tmp_path, steps=12, eval_every=2, patience=2, fatal=0)
   assert (again.step, again.out_of_patience) == (8, True)
@@ -252,7 +270,7 @@ def test_what_happens_after_a_save_is_not_a_part_of_it(tmp_path, monkeypatch):
     state = TrainState(jnp.asarray(step), {'a': jnp.zeros(3)}, {'b': jnp.zeros(5)})
     checkpoints.save(state, history)
     history['meter']['steps'] += 1
-    history['evaluations'].append({'step': step, 'valid/bleu': 1.0})
+    history['evaluations'].append({'step': step, 'valid/bleu': 1.0, 'valid/loss': 2.0})
   checkpoints.close()
   checkpoints = Checkpoints(tmp_path, read_only=True)
   for step in (1, 2):

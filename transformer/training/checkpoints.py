@@ -20,6 +20,7 @@ from absl import logging
 from transformer.errors import UserError
 from transformer.files import flush_folder
 from transformer.training import digests, processes
+from transformer.training.patience import best_evaluation
 from transformer.training.step import TrainState
 
 # What a checkpoint holds the parameters, their moving average and skip counters as.
@@ -29,11 +30,6 @@ _UNSEALED, _DAMAGED = '.unsealed', '.damaged'
 # Where a checkpoint is moved before it is deleted, file by file, since a process that is
 # killed in the middle of that would leave a part of one.
 _REMOVED = 'removed'
-
-
-def best_evaluation(evaluations: Sequence[dict[str, float]]) -> dict[str, float] | None:
-  """The evaluation with the best validation BLEU, the first of equals; None if there is none."""
-  return max(evaluations, key=lambda each: each['valid/bleu'], default=None)
 
 
 def _reason(error: BaseException) -> str:
@@ -173,7 +169,7 @@ class Checkpoints:
     return sorted(self._manager.all_steps())
 
   def best_step(self) -> int | None:
-    """The step of the best validation BLEU, or None if no checkpoint was evaluated.
+    """The step of the best evaluation, or None if no checkpoint was evaluated.
 
     Raises:
       UserError: its checkpoint is gone, or the latest, which knows it, is damaged.
@@ -252,8 +248,8 @@ class Checkpoints:
 
     Args:
       state: what to save, at its own step.
-      history: JSON data to keep with it; its `evaluations`, which have their
-        `step` and `valid/bleu`, decide which checkpoint is kept as the best.
+      history: JSON data to keep with it; its `evaluations`, which have their `step`,
+        `valid/bleu` and `valid/loss`, decide which checkpoint is kept as the best.
 
     Raises:
       UserError: this one, or the one before, cannot be written.
@@ -314,7 +310,8 @@ class Checkpoints:
     """
     history = self._read(step, history=ocp.args.JsonRestore()).history
     try:
-      best_evaluation([{'step': int(each['step']), 'valid/bleu': float(each['valid/bleu'])}
+      best_evaluation([{'step': int(each['step']), 'valid/bleu': float(each['valid/bleu']),
+                        'valid/loss': float(each['valid/loss'])}
                        for each in history['evaluations']])
     except (KeyError, TypeError, ValueError) as error:
       raise UserError(f'{self._directory / str(step)} should hold a history of evaluations; it '

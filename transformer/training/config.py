@@ -87,11 +87,13 @@ class TrainConfig:
       0.999; 0 keeps none.
     log_every: updates between two lines of metrics.
     eval_every: updates between two evaluations on the validation split.
-    checkpoint_every: updates between two checkpoints; an evaluation that beats
-      all before it saves one as well.
+    checkpoint_every: updates between two checkpoints; an evaluation that is
+      better than all before it saves one as well.
     keep: how many of the latest checkpoints are kept, beside the best.
-    patience: evaluations in a row without a better validation BLEU after which
-      the run stops; 0 never stops early.
+    patience: evaluations in a row that are no better than the best before them,
+      after which the run stops; 0 never stops early. The better evaluation has the
+      higher validation BLEU or, where BLEU is equal or below 1, the lower validation
+      loss.
     init_from: directory of a run whose best weights, and vocabulary, this run
       starts from; empty starts from random weights.
     skip_nonfinite: how many updates in a row may be skipped because their loss or

@@ -14,11 +14,12 @@ from transformer.errors import Preempted, UserError
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
 from transformer.training import processes
-from transformer.training.checkpoints import Checkpoints, best_evaluation
+from transformer.training.checkpoints import Checkpoints
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh
 from transformer.training.meter import Meter, perplexity
 from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.patience import best_evaluation, is_out_of_patience
 from transformer.training.preemption import Signals
 from transformer.training.programs import Programs, compile_programs, first_state, state_like
 from transformer.training.reporting import TENSORBOARD, NoReporter, Reporter, Sample
@@ -51,7 +52,7 @@ class Outcome(NamedTuple):
   Attributes:
     step: updates made.
     resumed_from: step of the checkpoint that it went on from, or None.
-    best_step: the evaluation with the best validation BLEU, or None.
+    best_step: the step of the best evaluation, or None.
     best_bleu: its BLEU, or None.
     out_of_patience: whether it stopped before `train.steps`.
   """
@@ -196,8 +197,9 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
         except Preempted:
           _stop(step, state, to_keep(), checkpoints, interrupted, signals)
         bleu = values['valid/bleu']
-        improved = all(bleu > each['valid/bleu'] for each in history['evaluations'])
         history['evaluations'].append({'step': step, **values})
+        best = best_evaluation(history['evaluations'])
+        improved = best is history['evaluations'][-1]
         out_of_patience = is_out_of_patience(history['evaluations'], config.patience)
         reporter.write(step, values, {'valid loss': f'{values["valid/loss"]:.3f}',
                                       'valid BLEU': f'{bleu:.2f}' + ' (best)' * improved})
@@ -205,6 +207,11 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           reporter.write_samples(step, samples())
         if pictures is not None:
           reporter.write_pictures(step, pictures())
+        if out_of_patience:
+          reporter.say(f'out of patience at step {step}: none of the last {config.patience} '
+                       f'evaluations (train.patience) was better than that of step '
+                       f'{best["step"]}, with validation BLEU {best["valid/bleu"]:.2f} and loss '
+                       f'{best["valid/loss"]:.3f}')
       save = save or improved or out_of_patience
       if save:
         checkpoints.save(state, to_keep())
@@ -274,14 +281,6 @@ def _evaluate(eval_step, score, params, valid_batches: Iterable[Batch]) -> dict[
   sums = {name: sum(float(each[name]) for each in totals) for name in ('nll', 'weight')}
   loss = sums['nll'] / max(sums['weight'], 1.0)
   return {'valid/loss': loss, 'valid/perplexity': perplexity(loss), 'valid/bleu': score(params)}
-
-
-def is_out_of_patience(evaluations, patience: int) -> bool:
-  """Whether the last `patience` evaluations in a row did not beat what came before them."""
-  if not patience or not evaluations:
-    return False
-  best = evaluations.index(best_evaluation(evaluations))
-  return len(evaluations) - 1 - best >= patience
 
 
 def _utilisation(model: Transformer, devices: int,

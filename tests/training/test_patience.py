@@ -1,0 +1,51 @@
+"""Which evaluation is the best, and when a run stops waiting for a better one."""
+
+import math
+
+import pytest
+
+from transformer.training.patience import best_evaluation, is_out_of_patience
+
+
+def evaluations(bleu, losses):
+  return [{'step': 20 * number, 'valid/bleu': float(each), 'valid/loss': loss}
+          for number, (each, loss) in enumerate(zip(bleu, losses, strict=True), 1)]
+
+
+@pytest.mark.parametrize(('bleu', 'losses', 'step'), [
+    ([5, 9, 7], [3.0, 2.0, 1.0], 40),  # BLEU decides, whatever the loss is,
+    ([5, 9, 9, 9], [3.0, 2.0, 1.5, 1.7], 60),  # the loss where BLEU is equal,
+    ([9, 9], [2.0, 2.0], 20),  # and the order where all is.
+    ([0.3, 0.0, 0.1, 0.2], [5.0, 4.0, 3.0, 3.5], 60),  # A BLEU below 1 is none.
+    ([0.9, 1.0, 0.0], [2.0, 5.0, 1.0], 40),
+    ([0.0, 0.0, 0.0], [math.nan, 4.0, math.inf], 40),
+    ([0.0, math.nan, 0.0], [5.0, 4.0, 4.5], 40),
+])
+def test_the_best_has_the_highest_bleu_and_of_equals_the_lowest_loss(bleu, losses, step):
+  assert best_evaluation(evaluations(bleu, losses))['step'] == step
+
+
+def test_the_best_of_no_evaluation_is_none():
+  assert best_evaluation([]) is None and not is_out_of_patience([], 3)
+
+
+def test_patience_lasts_while_bleu_is_near_0_and_the_loss_falls():
+  losses = [6.0 - 0.1 * number for number in range(30)]
+  history = evaluations([0.01] * 30, losses)
+  assert not any(is_out_of_patience(history[:count], 1) for count in range(31))
+  stuck = evaluations([0.01] * 30, losses[:5] + [5.8] * 25)
+  assert [is_out_of_patience(stuck[:count], 3) for count in range(5, 10)] == [
+      False, False, False, True, True]
+  # From a BLEU of 1 on, a loss that falls is no longer enough.
+  history = evaluations([0.01] * 5 + [8.0] + [7.0] * 24, losses)
+  assert [is_out_of_patience(history[:count], 3) for count in (8, 9)] == [False, True]
+
+
+@pytest.mark.parametrize('bleu', [[0, 0.5, 3, 3, 2], [7, 1, 7, 0], [0, 0, 0.9]])
+def test_patience_is_the_number_of_evaluations_since_the_best(bleu):
+  history = evaluations((bleu * 9)[:9], [4.0, 3.0, 5.0, 3.5, 2.0, 2.5, 6.0, 2.0, 1.0])
+  for count in range(1, 10):
+    since = count - 1 - history.index(best_evaluation(history[:count]))
+    for patience in range(1, 10):
+      assert is_out_of_patience(history[:count], patience) == (since >= patience)
+    assert not is_out_of_patience(history[:count], 0)
