@@ -349,8 +349,20 @@ def test_meter_tells_the_share_of_time_that_batches_were_waited_for(monkeypatch)
     now += 2.0
     meter.add(sums)
   assert meter.take(0.5)['train/data_wait'] == 0.0
+
+
+def test_what_a_clock_measures_is_left_out_where_no_step_was_timed():
+  sums = {'loss': 1.0, 'nll': 1.0, 'gradient_norm': 1.0, 'weight': 1.0, 'source_tokens': 1.0}
+  meter = Meter({}, positions=20, utilisation=lambda source, target: source + target)
+  meter.add(sums)  # The first of a process.
+  assert meter.tokens_per_second is None
+  first = meter.take(0.5)
+  assert not first.keys() & set(WALL_CLOCK)
   meter.add(sums)
-  assert meter.take(0.5)['train/data_wait'] == 0.0  # And no division by the time of no step.
+  speed = meter.tokens_per_second
+  second = meter.take(0.5)
+  assert second.keys() - first.keys() == set(WALL_CLOCK)
+  assert second['tokens_per_second'] == speed > 0
 
 
 def test_a_run_says_how_long_it_waits_for_data(model, tmp_path):

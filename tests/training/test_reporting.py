@@ -5,6 +5,9 @@ import errno
 import hashlib
 import json
 import os
+import pty
+import re
+import termios
 
 import pytest
 
@@ -151,3 +154,44 @@ def test_tensorboard_ends_where_it_cannot_be_written(tmp_path, monkeypatch):
       reporter.write(step, {'a': 1.0}, {})
   assert steps_in(tmp_path) == list(range(1, 40))
   assert len(warnings) == 1 and 'tensorboard cannot be written: No space left' in warnings[0]
+
+
+def test_without_a_terminal_a_run_shows_every_half_minute_that_it_goes_on(tmp_path, monkeypatch):
+  now, said = 1000.0, []
+  monkeypatch.setattr(reporting.time, 'monotonic', lambda: now)
+  monkeypatch.setattr(reporting.logging, 'info', lambda text, *each: said.append(text % each))
+  with reporting_to(tmp_path, step=20) as reporter:
+    for step in range(21, 33):
+      reporter.advance(step, {'loss': '4.321'})
+      now += 8.0
+      if step == 26:
+        reporter.write(step, {'a': 1.0}, {'loss': '4.000', 'tokens/s': '123'})
+        reporter.write(step, {'b': 1.0}, {'BLEU': '7.00'}, 'valid BLEU 7.00')
+  assert said == ['step 21/99  loss 4.321', 'step 25/99  loss 4.321  09:52 left',
+                  'step 26/99  loss 4.000  tokens/s 123  11:40 left', 'step 26/99  valid BLEU 7.00',
+                  'step 31/99  loss 4.321  09:04 left']
+  assert steps_in(tmp_path) == [26, 26]  # A clock has no part in them.
+
+
+@pytest.mark.parametrize('columns', [80, 120, 0])
+def test_a_terminal_has_a_line_for_each_evaluation_above_a_bar_that_is_not_cut(
+    tmp_path, monkeypatch, columns):
+  monkeypatch.delenv('COLUMNS', raising=False)
+  main, end = pty.openpty()
+  termios.tcsetwinsize(end, (24, columns))
+  with open(end, 'w', encoding='utf-8') as terminal:
+    monkeypatch.setattr(reporting.sys, 'stderr', terminal)
+    reporter = Reporter(tmp_path, 54_321, 100_000)
+    reporter._bar.mininterval = 0
+    shown = {'loss': '10.123', 'tokens/s': '123,456'}
+    reporter.write(54_322, {'a': 1.0}, shown)
+    reporter.write(54_322, {'b': 1.0}, {'BLEU': '41.04'}, 'valid BLEU 41.04')
+    reporter.advance(54_400, shown)
+    reporter.close()
+  text = os.read(main, 1 << 16).decode()
+  os.close(main)
+  assert 'step 54322/100000  valid BLEU 41.04' in re.split(r'[\r\n]+', text)
+  bar = text.rstrip().rpartition('\r')[2]
+  assert (columns or 80) - 2 <= len(bar) <= (columns or 80)
+  assert re.fullmatch(r'54400/100000 54% \|.+\| [\d:?]+ left, loss 10\.123, tokens/s 123,456, '
+                      r'BLEU 41\.04', bar), bar

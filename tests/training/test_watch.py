@@ -20,8 +20,14 @@ from transformer.training.loop import train
 from transformer.training.meter import Meter
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.run_directory import check_same_run
-from transformer.training.step import Skips, init_params, init_state, make_train_step
-from transformer.training.watch import Watch
+from transformer.training.step import (
+  Skips,
+  TrainState,
+  init_params,
+  init_state,
+  make_train_step,
+)
+from transformer.training.watch import Watch, divergence
 
 
 def poison(batch: Batch) -> Batch:
@@ -256,3 +262,23 @@ def test_meter_counts_spikes_and_of_what_was_skipped_the_time_alone():
   assert math.isnan(values['train/loss']) and math.isnan(values['train/perplexity'])
   assert (values['train/fill'], values['train/spikes']) == (0.0, 0.0)
   assert values['tokens_per_second'] > 0
+
+
+def test_a_run_that_ends_with_skipped_updates_says_so_at_its_end(model, tmp_path, caplog):
+  run(model, tmp_path, {3, 11, 12}, skip_nonfinite=4)
+  said = [each.message for each in caplog.records if 'diverged' in each.message]
+  assert len(said) == 1  # Not at steps 5 and 10, since their updates were made.
+  assert said[0].startswith('step 12: the run seems to have diverged: the last 2 updates were '
+                            'skipped, 3 of 12 in all; ')
+  assert 'lower learning rate' in said[0] and '\n' not in said[0]
+
+
+@pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
+def test_any_parameter_or_validation_loss_that_is_no_number_shows_divergence(bad):
+  good = {'a': np.ones((2, 3), np.float32), 'b': {'c': np.zeros(5, np.float32)}}
+  state = TrainState(jnp.int32(7), good, {}, skips=Skips(jnp.int32(3), jnp.int32(0)))
+  assert divergence(state, {'valid/loss': 80.0}) is None
+  assert divergence(state._replace(skips=None), {'valid/loss': 80.0}) is None
+  assert f'the validation loss is {bad};' in divergence(state, {'valid/loss': bad})
+  good['b']['c'][4] = bad
+  assert 'parameters that are NaN or infinite;' in divergence(state, {'valid/loss': 80.0})

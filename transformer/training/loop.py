@@ -11,13 +11,12 @@ import numpy as np
 
 from transformer.data.batch import Batch
 from transformer.errors import Preempted, UserError
-from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
 from transformer.training import processes
 from transformer.training.checkpoints import Checkpoints
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh
-from transformer.training.meter import Meter, perplexity
+from transformer.training.meter import Meter, perplexity, utilisation
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.patience import best_evaluation, is_out_of_patience
 from transformer.training.preemption import Signals
@@ -27,7 +26,7 @@ from transformer.training.run_directory import CHECKPOINTS, INTERRUPTED
 from transformer.training.signal_checkpoint import SignalCheckpoint
 from transformer.training.step import TrainState, init_params, layers_of
 from transformer.training.tracing import Tracer
-from transformer.training.watch import Watch
+from transformer.training.watch import Watch, divergence
 
 
 class Settings(Protocol):
@@ -130,7 +129,7 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   reporter = Reporter(workdir, start, config.steps, log) if writes else NoReporter()
   tracer = Tracer(Path(workdir) / TENSORBOARD, profile if writes else None, reporter.say)
   meter = Meter(history['meter'], rows * length,
-                _utilisation(model, mesh.size, passes=2 if config.r_drop else 1))
+                utilisation(model, mesh.size, passes=2 if config.r_drop else 1))
   watch = Watch(history.get('window', {}), config.skip_nonfinite, workdir, reporter.say, decode,
                 writes)
   layers = layers_of(state.params)
@@ -139,6 +138,11 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   reporter.say(f'step {start}: {mesh.size} {jax.devices()[0].device_kind} device(s), '
                f'{sum(leaf.size for leaf in jax.tree.leaves(state.params)):,} parameters, '
                f'{rows} rows of {length} target positions a batch')
+
+  def shown(loss, tokens_per_second):
+    """What people watch of the updates."""
+    speed = {} if tokens_per_second is None else {'tokens/s': f'{tokens_per_second:,.0f}'}
+    return {'loss': f'{loss:.3f}', **speed}
 
   def settle(step, batch, metrics):
     """Takes in the metrics of a step, once the device has been given the next one."""
@@ -149,15 +153,16 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
     if step % config.log_every == 0 or step == config.steps:
       # The schedule counts the updates that were made.
       before = step - made - (int(skips.total) if skips else 0)
+      speed = meter.tokens_per_second
       values = meter.take(float(schedule(before)))
       if skips:
         values |= {'train/skipped': int(skips.total), 'train/skipped_in_a_row': int(skips.in_a_row)}
-      reporter.write(step, values, {'loss': f'{values["train/loss"]:.3f}',
-                                    'tokens/s': f'{values["tokens_per_second"]:,.0f}'})
+      reporter.write(step, values, shown(values['train/loss'], speed))
       of_layers = zip(*meter.take_layers(), strict=True)  # None where every step was skipped.
       reporter.write_histograms(step, {f'gradient_norm/{layer}': norms for layer, norms in
                                        zip(layers, of_layers, strict=False)})
-    reporter.advance(step)
+    reporter.advance(step, shown(metrics['loss'] / max(metrics['weight'], 1.0),
+                                 meter.tokens_per_second))
 
   def to_keep():
     """What is saved beside the state."""
@@ -196,13 +201,15 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
           values = call(_evaluate, programs.eval_step, score, state.best_params, valid_batches)
         except Preempted:
           _stop(step, state, to_keep(), checkpoints, interrupted, signals)
-        bleu = values['valid/bleu']
         history['evaluations'].append({'step': step, **values})
         best = best_evaluation(history['evaluations'])
         improved = best is history['evaluations'][-1]
         out_of_patience = is_out_of_patience(history['evaluations'], config.patience)
-        reporter.write(step, values, {'valid loss': f'{values["valid/loss"]:.3f}',
-                                      'valid BLEU': f'{bleu:.2f}' + ' (best)' * improved})
+        bleu = f'{values["valid/bleu"]:.2f}'
+        reporter.write(step, values, {'BLEU': bleu}, f'valid loss {values["valid/loss"]:.3f}  '
+                       f'valid BLEU {bleu}' + '  the best so far' * improved)
+        if doubt := divergence(state, values):
+          reporter.warn(f'step {step}: {doubt}')
         if samples is not None:
           reporter.write_samples(step, samples())
         if pictures is not None:
@@ -281,14 +288,3 @@ def _evaluate(eval_step, score, params, valid_batches: Iterable[Batch]) -> dict[
   sums = {name: sum(float(each[name]) for each in totals) for name in ('nll', 'weight')}
   loss = sums['nll'] / max(sums['weight'], 1.0)
   return {'valid/loss': loss, 'valid/perplexity': perplexity(loss), 'valid/bleu': score(params)}
-
-
-def _utilisation(model: Transformer, devices: int,
-                 passes: int) -> Callable[[float, float], float] | None:
-  """The share of the peak that source and target tokens a second take, if the peak is known."""
-  peak = peak_flops(jax.devices()[0].device_kind)
-  if peak is None:
-    return None
-  source, target = train_flops(model.config, model.vocabulary_size)
-  return lambda source_speed, target_speed: (
-      passes * (source * source_speed + target * target_speed) / (peak * devices))

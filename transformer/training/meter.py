@@ -5,6 +5,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import jax
+
+from transformer.model.flops import peak_flops, train_flops
+from transformer.model.transformer import Transformer
+
 # What differs between two runs that are otherwise the same bit for bit: what a clock measures.
 WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
 
@@ -66,14 +71,20 @@ class Meter:
     """Leaves out the time since the last step, which went into something else."""
     self._clock = time.perf_counter()
 
+  @property
+  def tokens_per_second(self) -> float | None:
+    """Target tokens a second since the last line of metrics; None if no step was timed."""
+    return self._timed_target / self._seconds if self._seconds else None
+
   def take(self, learning_rate: float) -> dict[str, float]:
-    """The metrics of the steps since the last call, and starts anew."""
+    """The metrics of the steps since the last call, and starts anew.
+
+    Those that a clock measures are left out where no step was timed.
+    """
     # Where every step was skipped there is no loss to tell of.
     sums = {**dict.fromkeys(('loss', 'nll', 'gradient_norm'), math.nan),
             **dict.fromkeys(('weight', 'steps', 'spikes'), 0.0), **self.sums}
     tokens, steps = max(sums['weight'], 1.0), max(sums['steps'], 1.0)
-    seconds = self._seconds or math.inf
-    source_speed, target_speed = self._timed_source / seconds, self._timed_target / seconds
     values = {
         'train/loss': sums['loss'] / tokens,
         'train/perplexity': perplexity(sums['nll'] / tokens),
@@ -81,11 +92,13 @@ class Meter:
         'train/learning_rate': learning_rate,
         'train/spikes': sums['spikes'],
         'train/fill': sums['weight'] / (steps * self._positions),
-        'train/data_wait': self._waited / seconds,
-        'tokens_per_second': target_speed,
     }
-    if self._utilisation is not None:
-      values['flops_utilisation'] = self._utilisation(source_speed, target_speed)
+    if self._seconds:
+      values |= {'train/data_wait': self._waited / self._seconds,
+                 'tokens_per_second': self.tokens_per_second}
+      if self._utilisation is not None:
+        values['flops_utilisation'] = self._utilisation(self._timed_source / self._seconds,
+                                                        self.tokens_per_second)
     self.sums = {}
     self._forget_times()
     return values
@@ -102,3 +115,23 @@ class Meter:
 def perplexity(loss: float) -> float:
   """exp of a loss in nats a token, or infinity where it overflows."""
   return math.exp(loss) if not loss >= 700 else math.inf
+
+
+def utilisation(model: Transformer, devices: int,
+                passes: int) -> Callable[[float, float], float] | None:
+  """The share of the devices' peak that source and target tokens a second take.
+
+  Args:
+    model: what is trained.
+    devices: how many there are.
+    passes: how often each token goes through the model in an update.
+
+  Returns:
+    A function of both speeds; None if the peak is not known.
+  """
+  peak = peak_flops(jax.devices()[0].device_kind)
+  if peak is None:
+    return None
+  source, target = train_flops(model.config, model.vocabulary_size)
+  return lambda source_speed, target_speed: (
+      passes * (source * source_speed + target * target_speed) / (peak * devices))

@@ -1,13 +1,12 @@
 """What a run tells: a progress bar and log lines to people, JSONL and TensorBoard to machines."""
 
 import contextlib
-import errno
-import hashlib
 import html
 import json
 import math
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,10 +20,15 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tqdm import tqdm
 
+from transformer.training.metrics_file import Lines
 from transformer.training.run_directory import METRICS
 
 TENSORBOARD = 'tensorboard'
 _BINS = 30
+# What the bar shows in 80 columns: the last is not cut off, and the bar has what is left.
+_BAR = '{n_fmt}/{total_fmt} {percentage:.0f}% |{bar}| {remaining} left{postfix}'
+_COLUMNS = 80  # of a terminal that does not tell.
+_QUIET_SECONDS = 30.0  # without a line, where there is no terminal.
 _MARKDOWN = re.compile(r'([\\`*_{}\[\]()#+.!|~$:-])')
 
 
@@ -58,33 +62,50 @@ class Reporter:
       steps: updates in the run.
       written: what `written` said when the checkpoint of `step` was saved.
     """
-    self._metrics = _Lines(Path(workdir) / METRICS, step, written or {}, self.warn)
+    self._metrics = Lines(Path(workdir) / METRICS, step, written or {}, self.warn)
     self._tensorboard = _Events(Path(workdir) / TENSORBOARD, step + 1, self.warn)
-    self._bar = tqdm(total=steps, initial=step, unit='step', disable=not sys.stderr.isatty(),
-                     dynamic_ncols=True, file=sys.stderr, smoothing=0.05)
+    at_terminal = sys.stderr.isatty()
+    self._bar = tqdm(total=steps, initial=step, disable=not at_terminal, bar_format=_BAR,
+                     file=sys.stderr, smoothing=0.05, **(_width() if at_terminal else {}))
     self._shown: dict[str, str] = {}
+    # The first step of this process and when it was made; when the latest line was logged.
+    self._first: tuple[int, float] | None = None
+    self._logged = -math.inf
 
-  def advance(self, step: int):
-    """Moves the bar to `step`."""
+  def advance(self, step: int, shown: Mapping[str, str]):
+    """Moves the bar to `step`; without a terminal, logs the first step and then by time.
+
+    Args:
+      step: updates made.
+      shown: what people watch, as text by a short name.
+    """
     self._bar.update(step - self._bar.n)
+    now = time.monotonic()
+    if self._first is None:
+      self._first = step, now
+    if self._bar.disable and now - self._logged >= _QUIET_SECONDS:
+      self._log(step, shown)
 
-  def write(self, step: int, values: dict[str, Any], shown: dict[str, str]):
+  def write(self, step: int, values: dict[str, Any], shown: Mapping[str, str],
+            line: str | None = None):
     """Records metrics.
 
     Args:
       step: updates made.
       values: numbers by name, such as `train/loss`.
       shown: the few that people watch, as text by a short name.
+      line: what people are told in a line that stays, also above a bar.
     """
     # JSON has no NaN and no infinity.
     numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}
     self._metrics.write(json.dumps({'step': step, **numbers}) + '\n')
     self._tensorboard.write(step, values)
     self._shown.update(shown)
-    self._bar.set_postfix(self._shown)
-    if self._bar.disable:
-      text = '  '.join(f'{name} {value}' for name, value in shown.items())
-      logging.info('step %d/%d  %s', step, self._bar.total, text)
+    self._bar.set_postfix_str(', '.join(f'{name} {each}' for name, each in self._shown.items()))
+    if line is not None:
+      self.say(f'step {step}/{self._bar.total}  {line}')
+    elif self._bar.disable:
+      self._log(step, shown)
 
   def write_samples(self, step: int, samples: Sequence[Sample]):
     """Shows sentences beside their translations, in TensorBoard alone."""
@@ -110,6 +131,16 @@ class Reporter:
     with tqdm.external_write_mode(file=sys.stderr):
       logging.warning('%s', message)
 
+  def _log(self, step: int, shown: Mapping[str, str]):
+    """Logs where the run is, and how much time is left at the pace of this process."""
+    parts = [f'{name} {value}' for name, value in shown.items()]
+    now = self._logged = time.monotonic()
+    first, since = self._first or (step, now)
+    if first < step < self._bar.total:
+      left = (now - since) / (step - first) * (self._bar.total - step)
+      parts.append(f'{tqdm.format_interval(left)} left')
+    logging.info('step %d/%d  %s', step, self._bar.total, '  '.join(parts))
+
   def written(self) -> dict[str, Any]:
     """What `metrics.jsonl` holds by now, for a checkpoint.
 
@@ -126,13 +157,21 @@ class Reporter:
     self._tensorboard.close()
 
 
+def _width() -> dict[str, Any]:
+  """How tqdm is to find the width of the terminal, which may say that it has none."""
+  if os.get_terminal_size(sys.stderr.fileno()).columns:
+    return {'dynamic_ncols': True}
+  return {'ncols': shutil.get_terminal_size((_COLUMNS, 24)).columns}
+
+
 class NoReporter:
   """Stands in for `Reporter` in a process that leaves it to another to tell."""
 
-  def advance(self, step: int):
+  def advance(self, step: int, shown: Mapping[str, str]):
     """Does nothing."""
 
-  def write(self, step: int, values: dict[str, Any], shown: dict[str, str]):
+  def write(self, step: int, values: dict[str, Any], shown: Mapping[str, str],
+            line: str | None = None):
     """Does nothing."""
 
   def write_samples(self, step: int, samples: Sequence[Sample]):
@@ -147,83 +186,15 @@ class NoReporter:
   def say(self, message: str):
     """Does nothing."""
 
+  def warn(self, message: str):
+    """Does nothing."""
+
   def written(self) -> dict[str, Any]:
     """Nothing is written."""
     return {}
 
   def close(self):
     """Does nothing."""
-
-
-class _Lines:
-  """A JSONL file that only ever holds whole lines, and the lines that wait to be in it."""
-
-  def __init__(self, path: Path, step: int, written: Mapping[str, Any],
-               warn: Callable[[str], None]):
-    self._path, self._warn, self._warned = path, warn, False
-    self._pending = [line.encode() for line in written.get('unwritten', ())]
-    self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-    self._size, self._digest = written.get('bytes', 0), hashlib.sha256()
-    with path.open('rb') as file:
-      self._digest.update(file.read(self._size))
-    if self._size and self._digest.hexdigest() != written['sha256']:
-      self._mend(step)
-    os.ftruncate(self._file, self._size)
-    self._append()
-
-  def write(self, line: str):
-    self._pending.append(line.encode())
-    self._append()
-
-  def written(self) -> dict[str, Any]:
-    with contextlib.suppress(OSError):
-      os.fsync(self._file)
-    return {'bytes': self._size, 'sha256': self._digest.hexdigest(),
-            'unwritten': [line.decode() for line in self._pending]}
-
-  def close(self):
-    self._append()
-    os.close(self._file)
-
-  def _mend(self, step: int):
-    """Goes on with the lines up to a step that can be read, and leaves a copy of all there was."""
-    found = self._path.read_bytes()
-    aside = self._path.with_name(f'{self._path.name}.damaged')
-    aside.write_bytes(found)
-    lines = [line for line in found.splitlines(keepends=True) if _step(line) <= step]
-    os.ftruncate(self._file, 0)
-    os.write(self._file, b''.join(lines))
-    self._size, self._digest = sum(map(len, lines)), hashlib.sha256(b''.join(lines))
-    self._warn(f'{self._path} is not as it was written up to step {step}: lines are missing, or '
-               f'were changed; it goes on with those that can be read, and {aside.name} holds what '
-               f'was found; restore it from a copy if its figures matter')
-
-  def _append(self):
-    """Writes what is pending; of a line that does not fit, nothing stays in the file."""
-    try:
-      while self._pending:
-        os.ftruncate(self._file, self._size)
-        if os.write(self._file, self._pending[0]) < len(self._pending[0]):
-          raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        line = self._pending.pop(0)
-        self._digest.update(line)
-        self._size += len(line)
-      self._warned = False
-    except OSError as error:
-      with contextlib.suppress(OSError):
-        os.ftruncate(self._file, self._size)
-      if not self._warned:
-        self._warn(f'{self._path} cannot be written: {error.strerror}; the run goes on, and keeps '
-                   f'its lines, in checkpoints too, until they can be')
-      self._warned = True
-
-
-def _step(line: bytes) -> float:
-  """The step of a line of metrics; infinity if it is none."""
-  try:
-    return float(json.loads(line)['step']) if line.endswith(b'\n') else math.inf
-  except (ValueError, KeyError, TypeError):
-    return math.inf
 
 
 def _as_markdown(samples: Sequence[Sample]) -> str:

@@ -1,16 +1,19 @@
-"""Looks at the loss and the gradient of every update: what is no number, and what jumps."""
+"""Looks for numbers that are NaN or infinite, in every update and evaluation, and for jumps."""
 
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import Batch
 from transformer.errors import UserError
+from transformer.training.step import TrainState
 
 BAD_BATCHES = 'bad_batches'
 _WRITTEN = 10  # Skipped batches that are written down, so that the disk does not fill up.
@@ -18,6 +21,40 @@ _WRITTEN = 10  # Skipped batches that are written down, so that the disk does no
 # this share of it, lest a loss that hardly moves any more spikes by a hair. The first updates of
 # a run, in which the loss falls fast, only fill the window.
 _DEVIATIONS, _UPDATES, _SHARE, _FIRST = 6.0, 50, 0.05, 100
+
+
+def divergence(state: TrainState, evaluation: Mapping[str, float]) -> str | None:
+  """What shows that a run has diverged, as far as an evaluation can tell.
+
+  Args:
+    state: the training state.
+    evaluation: what was just found of it: its `valid/loss`.
+
+  Returns:
+    A line that says also what to do; None if the latest update was made, and neither the
+    validation loss nor any parameter is NaN or infinite.
+  """
+  found = []
+  skips = jax.device_get(state.skips)
+  if skips is not None and skips.in_a_row:
+    found.append(f'the last {skips.in_a_row} updates were skipped, {skips.total} of '
+                 f'{int(state.step)} in all')
+  if not math.isfinite(evaluation['valid/loss']):
+    found.append(f'the validation loss is {evaluation["valid/loss"]}')
+  if not _are_finite(state.params):
+    found.append('there are parameters that are NaN or infinite')
+  if not found:
+    return None
+  return (f'the run seems to have diverged: {", and ".join(found)}; its translations will be of no '
+          f'use; train anew in another --workdir with a lower learning rate, a longer warm-up or '
+          f'optimizer.clip_norm')
+
+
+@jax.jit
+def _are_finite(params):
+  """Whether no parameter is NaN or infinite."""
+  return jax.tree.reduce(jnp.logical_and, jax.tree.map(lambda leaf: jnp.isfinite(leaf).all(),
+                                                       params))
 
 
 class Watch:
