@@ -40,6 +40,10 @@ def main(_):
   profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)
   config = _check_workdir(workdir, config)
   if _CHECK.value:
+    holds_run = (workdir / run_directory.CONFIG).exists()
+    logging.info('the flags and the config are fine, and --workdir=%s %s; data and devices were '
+                 'not looked at', workdir,
+                 'holds this run, which would go on' if holds_run else 'is free for a run')
     return
   if config.optimizer.warmup_steps >= config.train.steps:
     logging.warning('the learning rate is still warming up at the end: '

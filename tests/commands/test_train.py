@@ -148,6 +148,34 @@ def test_a_workdir_of_another_run_names_every_difference(train, folder, trained)
           for path in trained.rglob('*') if path.is_file()} == before
 
 
+def test_a_check_says_what_was_checked_and_leaves_nothing(train, folder, trained, tmp_path):
+  for workdir, fact in ((tmp_path / 'run', 'is free for a run'),
+                        (trained, 'holds this run, which would go on')):
+    status, out, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}', '--check')
+    assert (status, out) == (0, '')
+    line, = err.splitlines()
+    assert f'the flags and the config are fine, and --workdir={workdir} {fact}; ' in line
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_run_that_goes_on_with_another_number_of_cores_says_so(
+    trained, tmp_path, monkeypatch):
+  warnings = []
+  monkeypatch.setattr(run_directory.logging, 'warning', lambda text, *each:
+                      warnings.append(text % each))
+  shutil.copy(trained / 'run.json', tmp_path)
+  began = json.loads((trained / 'run.json').read_text('utf-8'))['devices']['cpu_cores']
+  assert began == len(os.sched_getaffinity(0)) == run_directory.usable_cores()
+  for cores, told in ((began, 0), (began + 3, 1), (began + 3, 1), (began, 2)):
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda _, cores=cores: set(range(cores)))
+    run_directory.add_session(tmp_path, False, {})
+    assert len(warnings) == told
+  assert warnings[0].startswith(f'the run goes on with {began + 3} CPU cores, and had {began} ')
+  sessions = json.loads((tmp_path / 'run.json').read_text('utf-8'))['resumed']
+  assert [each['devices']['cpu_cores'] for each in sessions] == [
+      began, began + 3, began + 3, began]
+
+
 def test_validation_while_training_is_greedy_however_the_run_decodes(
     trained, tmp_path, monkeypatch):
   settings = run_directory.read_config(trained)

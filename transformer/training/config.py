@@ -105,7 +105,7 @@ class TrainConfig:
       process has ended, saved or not; a little less than whoever sends the signal
       waits before it kills.
     reproducible: on a GPU, keep to kernels that give the same bits every time,
-      which are slower; on a CPU all of them do.
+      which are slower; on a CPU all of them do, for the same number of cores.
   """
 
   steps: int = 100_000

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from absl import logging
+
 from transformer import files
 from transformer.errors import UserError
 from transformer.training.lock import LOCK
@@ -180,10 +182,19 @@ def check_goes_on(workdir: str | os.PathLike):
 
 def add_session(workdir: str | os.PathLike, reproducible: bool,
                 changes: Mapping[str, Mapping[str, Any]]):
-  """Notes in `run.json` that another process goes on with the run, and with which changes."""
+  """Notes in `run.json` that another process goes on with the run, and with which changes.
+
+  Warns where a CPU has another number of cores than the process before had.
+  """
   path = Path(workdir) / RUN
   about = files.read_sealed(path, 'what is known of the run')
-  about['resumed'].append({**_session(reproducible), 'changed': dict(changes)})
+  session = _session(reproducible)
+  before, now = (each['devices'] for each in ([about, *about['resumed']][-1], session))
+  if now['platform'] == 'cpu' and before['cpu_cores'] != now['cpu_cores']:
+    logging.warning('the run goes on with %d CPU cores, and had %d before: it adds in another '
+                    'order, so its numbers differ by rounding from those of an uninterrupted run',
+                    now['cpu_cores'], before['cpu_cores'])
+  about['resumed'].append({**session, 'changed': dict(changes)})
   files.write_sealed(path, about)
 
 
@@ -200,10 +211,17 @@ def _session(reproducible: bool) -> dict[str, Any]:
       'packages': {name: importlib.metadata.version(name) for name in _PACKAGES},
       'devices': {'platform': devices[0].platform, 'kind': devices[0].device_kind,
                   'count': len(devices), 'processes': jax.process_count(),
-                  'cpu_cores': os.cpu_count(), 'machine': platform.machine()},
+                  'cpu_cores': usable_cores(), 'machine': platform.machine()},
       'reproducible': reproducible,
       'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
   }
+
+
+def usable_cores() -> int:
+  """The CPU cores that this process may run on, which `taskset` or Slurm may have limited."""
+  if hasattr(os, 'sched_getaffinity'):  # Linux.
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count()
 
 
 def holds_nothing(workdir: str | os.PathLike) -> bool:
