@@ -23,6 +23,7 @@ from transformer.inference.attention_maps import Attender, picture
 from transformer.inference.metrics import corpus_bleu
 from transformer.inference.translate import Translator
 from transformer.known_faults import check_backend
+from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.run import Run, load_run
 from transformer.training import processes, run_directory
@@ -38,6 +39,8 @@ from transformer.training.reporting import Sample
 from transformer.training.step import init_params
 
 _LOOKED_OVER = 200_000  # training pairs, which take ten seconds
+# Settings of a model that do not change what its parameters mean.
+_FREE_SETTINGS = ('dropout', 'attention', 'dtype', 'remat')
 _SHOWN = 5  # sentences of the validation split that TensorBoard shows, evenly spread
 
 
@@ -207,10 +210,30 @@ def _vocabulary(workdir: Path, config: Config, corpora,
     raise UserError(f'a run takes its vocabulary from train.init_from; set '
                     f'--config.data.vocabulary_size={origin.vocabulary.size}; '
                     f'got {config.data.vocabulary_size}')
-  if _shapes(origin.model) != _shapes(Transformer(config.model, origin.vocabulary.size)):
-    raise UserError(f'config.model must have the shape of the run in train.init_from, '
-                    f'{origin.config.model}; got {config.model}')
+  _check_same_model(origin.config.model, config.model)
   return origin.vocabulary
+
+
+def _check_same_model(origin: ModelConfig, model: ModelConfig):
+  """Refuses a model in which the parameters of `train.init_from` would mean something else.
+
+  Raises:
+    UserError: names the settings that differ.
+  """
+  def meaning(config: ModelConfig) -> dict[str, Any]:
+    settings = dataclasses.asdict(config) | {'key_dim': config.head_key_dim,
+                                             'value_dim': config.head_value_dim}
+    if config.positions != 'learned':
+      settings.pop('max_positions')
+    return {name: value for name, value in settings.items() if name not in _FREE_SETTINGS}
+
+  there, here = meaning(origin), meaning(model)
+  different = [f'model.{name} is {there.get(name)} there, and {here.get(name)} here'
+               for name in there | here if there.get(name) != here.get(name)]
+  if different:
+    raise UserError(f'a run starts from train.init_from with the same model, but for '
+                    f'{", ".join(_FREE_SETTINGS)}: {"; ".join(different)}; set what is there, or '
+                    f'start from another run')
 
 
 def _describe(workdir: Path, config: Config, model: Transformer, vocabulary: Vocabulary,
@@ -229,7 +252,8 @@ def _describe(workdir: Path, config: Config, model: Transformer, vocabulary: Voc
   if not (resumed and (workdir / run_directory.VOCABULARY).exists()):
     vocabulary.save(workdir / run_directory.VOCABULARY)
   if not resumed:
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(_shapes(model)))
+    shapes = jax.eval_shape(lambda: init_params(model, 0))
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     files.write_sealed(workdir / run_directory.RUN,
                        run_directory.describe(fingerprints, counts, parameters,
                                               config.train.reproducible,
@@ -242,8 +266,3 @@ def _identity(run: Run) -> dict[str, Any]:
   for leaf in jax.tree.leaves(jax.device_get(run.params)):
     digest.update(leaf.tobytes())
   return {'steps': run.steps, 'sha256': digest.hexdigest()}
-
-
-def _shapes(model: Transformer):
-  """The shapes and types of a model's parameters."""
-  return jax.eval_shape(lambda: init_params(model, 0))

@@ -95,7 +95,8 @@ class TrainConfig:
       higher validation BLEU or, where BLEU is equal or below 1, the lower validation
       loss.
     init_from: directory of a run whose best weights, and vocabulary, this run
-      starts from; empty starts from random weights.
+      starts from; empty starts from random weights. Both have the same config.model, but
+      for `dropout`, `attention`, `dtype` and `remat`.
     skip_nonfinite: how many updates in a row may be skipped because their loss or
       gradient is no finite number: they change neither parameters nor optimizer, and
       are counted. One more stops the run; 0 stops it at the first.
