@@ -25,6 +25,7 @@ from transformer.training.step import (
   init_state,
   make_eval_step,
   make_train_step,
+  random_key,
   shift_right,
 )
 
@@ -109,6 +110,17 @@ def test_accumulated_update_is_that_of_the_whole_batch(parts):
     results.append(jax.jit(step)(state, batch))
   chex.assert_trees_all_close(results[0][0].params, results[1][0].params, rtol=1e-4, atol=1e-6)
   chex.assert_trees_all_close(results[0][1], results[1][1], rtol=1e-5)
+
+
+def test_every_part_has_dropout_of_its_own(model):
+  row = jax.tree.map(lambda x: x[:1], make_batch(0))
+  step, state = make(model, seed=5, accumulate=4)
+  _, metrics = jax.jit(step)(state, jax.tree.map(lambda x: np.repeat(x, 4, axis=0), row))
+  key = jax.random.fold_in(random_key(5), state.step)
+  loss_of = jax.jit(lambda key: batch_loss(model, state.params, row, 0.1, key)['loss'])
+  losses = [float(loss_of(jax.random.fold_in(key, part))) for part in range(4)]
+  assert len(set(losses)) == 4
+  assert float(metrics['loss']) == pytest.approx(sum(losses), rel=1e-5)
 
 
 def test_devices_share_the_work_of_every_part():

@@ -32,7 +32,8 @@ class OptimizerConfig:
       Regularization").
     clip_norm: largest global norm of a gradient; 0 does not clip.
     accumulate: how many parts a batch is cut into, one forward and backward
-      pass each, to fit into memory; the update is the same.
+      pass each, to fit into memory. The update is the same but for rounding and for
+      dropout, which draws other bits.
   """
 
   algorithm: str = 'adam'

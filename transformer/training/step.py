@@ -131,10 +131,11 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     model: the Transformer.
     optimizer: from `make_optimizer`.
     label_smoothing: ε.
-    seed: root of all dropout; the bits of a step are a function of (seed, step).
+    seed: root of all dropout; the bits of a step are a function of (seed, step), and
+      of the part where a batch is cut into several.
     accumulate: number of parts that a batch's rows are cut into, one forward and
       backward pass each. Sums are divided once, so the update is that of the
-      whole batch.
+      whole batch, with other dropout bits.
     r_drop: α of R-Drop (Liang et al., 2021); 0 is without.
     ema_decay: decay of the moving average of the parameters, for a state that has
       one; min(decay, (1 + n) / (10 + n)) after n updates, so that it soon forgets
