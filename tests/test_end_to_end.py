@@ -68,7 +68,7 @@ def trained(data, tmp_path_factory):
   process = train(data, workdir)
   _, errors = process.communicate(timeout=300)
   assert process.returncode == 0, errors
-  assert 'best validation BLEU' in errors
+  assert 'the best step on the validation split is ' in errors
   return workdir
 
 

@@ -158,7 +158,8 @@ def _train(config: Config, workdir: Path, profile, signals, mesh):
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
   if outcome.best_step is not None:
-    logging.info('best validation BLEU %.2f at step %d', outcome.best_bleu, outcome.best_step)
+    logging.info('the best step on the validation split is %d, with BLEU %.2f', outcome.best_step,
+                 outcome.best_bleu)
   logging.info('score it with: python eval.py --workdir=%s', workdir)
 
 

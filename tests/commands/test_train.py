@@ -13,6 +13,7 @@ from tests.commands.conftest import ENGLISH, GERMAN
 from tests.training.test_samples import cells, kept, shown
 from transformer import training_run
 from transformer.config import Config
+from transformer.data.audit_table import in_brief
 from transformer.inference.attention_maps import Attender, picture
 from transformer.model.attention_weights import AttentionWeights
 from transformer.run import load_run
@@ -231,6 +232,9 @@ def test_a_run_begins_with_what_is_odd_about_its_text(train, folder, trained, tm
     status, _, err = train(*flags)
     assert status == 0, err
     assert (found in err) is wanted  # It has begun, the second time.
+    if wanted:  # A person reads little else before the first step.
+      before = err.partition('] step 0 of 1: ')[0].splitlines()
+      assert sum(line.startswith('I') for line in before) <= len(in_brief(about)) + 6, err
 
 
 def test_much_text_is_not_looked_over_at_every_beginning(trained, tmp_path, monkeypatch):

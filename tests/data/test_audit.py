@@ -103,9 +103,10 @@ def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch,
     if 'bytes' not in what:
       assert count == len(lines) and set(lines) - {1002} == set(planted) - {1002}, what
   assert found['control characters'][1] == [1002, 1006, 1007]
-  table, brief = as_table(report), '\n'.join(in_brief(report))
+  table, (brief, *_) = as_table(report), in_brief(report)
+  assert brief.startswith('train/train: ')
   for what, (count, _) in found.items():
-    assert what in table and f'train/train: {what}: {count:,} (' in brief
+    assert what in table and f' {what}: {count:,} (' in brief
   assert all(line.isprintable() for line in table.split('\n'))
   assert json.loads(json.dumps(report))['corpora']['train/train']['pairs'] == 1000 + len(PLANTED)
 
@@ -131,12 +132,11 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
   note = report['overlap']['valid'][2]['examples'][1]['note']
   assert note == 'as train/two line 51'
   assert found_in(report['overlap']['test']) == {}
-  assert in_brief(report)[-5:] == [
-      'all training text: a pair is there already: 2 (0.20 %)',
-      'all training text: a source has several targets: 3 (0.30 %)',
-      'valid, overlap with training: the pair is in training too: 1 (25.00 %)',
-      'valid, overlap with training: the source is in training too: 2 (50.00 %)',
-      'valid, overlap with training: the target is in training too: 2 (50.00 %)']
+  assert in_brief(report)[-2:] == [
+      'all training text: a pair is there already: 2 (0.20 %); a source has several targets: 3 '
+      '(0.30 %)',
+      'valid, overlap with training: the pair is in training too: 1 (25.00 %); the source is in '
+      'training too: 2 (50.00 %); the target is in training too: 2 (50.00 %)']
 
 
 def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):

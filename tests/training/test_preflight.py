@@ -106,9 +106,12 @@ def test_what_fits_is_told_and_compiled_once(model, monkeypatch):
   fakes = Fakes(monkeypatch, lambda rows: 1000 * rows, has=10 ** 6)
   programs, tokens = fakes.run(model, 40, fit_memory=True)
   assert (programs.rows, tokens, fakes.compiled) == (40, 40 * TARGET_LENGTH, [40])
-  assert len(fakes.said) == 4 and 'has 1.00 GB' in fakes.said[0] and 'temporaries' in fakes.said[0]
-  for line, name in zip(fakes.said[1:], ('update', 'evaluation', 'search'), strict=True):
-    assert line.startswith(name)
+  compiling, memory = fakes.said
+  assert compiling.startswith('compiling the update, the evaluation and the search')
+  named = f'40 rows of {LENGTHS[0]} + {LENGTHS[1]} tokens'
+  update, evaluation, search = memory.split('; ')
+  assert update == f'memory on a device, which has 1.00 GB: update, {named}: 40.0 MB'
+  assert evaluation.startswith(f'evaluation, {named}: 13.') and search.startswith('search: ')
 
 
 @pytest.mark.parametrize(('need', 'accumulate', 'fits'), [
@@ -127,6 +130,11 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_would(
   assert f'the largest found to fit is train.tokens_per_batch={fits * TARGET_LENGTH}: ' in message
   assert f'train.tokens_per_batch={480 * TARGET_LENGTH} needs ' in message
   assert 'on a device that has 100.0 MB of memory' in message and '\n' not in message
+  if need(480) < math.inf:
+    _, header, *table = fakes.said
+    assert 'which has 100.0 MB' in header and 'temporaries' in header
+    for line, name in zip(table, ('update', 'evaluation', 'search'), strict=True):
+      assert line.startswith(name)
   assert len(fakes.compiled) <= 10
   fakes.compiled.clear()
   programs, tokens = fakes.run(model, 480, accumulate=accumulate, fit_memory=True)
@@ -162,7 +170,7 @@ def test_where_nothing_is_known_a_line_says_so(model, monkeypatch, need, has):
   fakes = Fakes(monkeypatch, lambda rows: need, has)
   programs, tokens = fakes.run(model, 40)
   assert (programs.rows, tokens) == (40, 40 * TARGET_LENGTH)
-  line, = fakes.said
+  _, line = fakes.said
   assert 'not checked' in line
 
 

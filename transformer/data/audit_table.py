@@ -48,7 +48,7 @@ def as_table(report: Mapping[str, Any]) -> str:
 
 
 def in_brief(report: Mapping[str, Any]) -> list[str]:
-  """What a report found, a line each, without what it did not find or could not read.
+  """What a report found, a line for each corpus, without what it did not find or could not read.
 
   Args:
     report: as for `as_table`.
@@ -58,8 +58,13 @@ def in_brief(report: Mapping[str, Any]) -> list[str]:
            ('all training text', report['training']['findings'], report['training']['pairs']),
            *((f'{name}, overlap with training', findings, report['corpora'][name]['pairs'])
              for name, findings in report['overlap'].items())]
-  return [f'{name}: {finding["what"]}: {finding["count"]:,} ({_share(finding["count"], pairs)})'
-          for name, findings, pairs in parts for finding in findings if finding['count']]
+  lines = []
+  for name, findings, pairs in parts:
+    found = [f'{finding["what"]}: {finding["count"]:,} ({_share(finding["count"], pairs)})'
+             for finding in findings if finding['count']]
+    if found:
+      lines.append(f'{name}: {"; ".join(found)}')
+  return lines
 
 
 def _corpus(name, about):

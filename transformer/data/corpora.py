@@ -105,9 +105,9 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
   valid = encode_for_scoring(corpora.valid, vocabulary, config.max_length)
   counts = {**{f'train/{name}': pairs.counts for name, pairs in train.items()},
             'valid': valid.counts}
-  for name, each in counts.items():
-    logging.info('%s: %s', name, ', '.join(f'{what} {number:,}' for what, number in each.items()
-                                           if number or what == 'kept'))
+  logging.info('pairs of %s', '; '.join(
+      f'{name}: ' + ', '.join(f'{what} {number:,}' for what, number in each.items()
+                              if number or what == 'kept') for name, each in counts.items()))
   dropped = sum(len(corpora.train[name]) - len(pairs) for name, pairs in train.items())
   pairs = sum(map(len, corpora.train.values()))
   if dropped > _MANY * pairs:

@@ -51,7 +51,7 @@ def look_over(config: DataConfig, vocabulary: Vocabulary | None = None, *, origi
 
   looks: dict[str, Look] = {}
   for name, corpus in corpora.items():
-    logging.info('looking at %s, %s pairs', name, f'{len(corpus):,}')
+    logging.debug('looking at %s, %s pairs', name, f'{len(corpus):,}')
     try:
       found = look(corpus, (config.source_language, config.target_language), vocabulary,
                    config.max_length, config.max_length_ratio, examples)

@@ -135,7 +135,8 @@ def train(settings: Settings, model: Transformer, batches: NumberedBatches,
   layers = layers_of(state.params)
   wishes, by_rows = processes.Wishes(mesh), batch_sharding(mesh)
   valid_batches = [processes.place(each, by_rows) for each in valid_batches]
-  reporter.say(f'step {start}: {mesh.size} {jax.devices()[0].device_kind} device(s), '
+  reporter.say(f'step {start} of {config.steps}: {mesh.size} '
+               f'{jax.devices()[0].device_kind} device(s), '
                f'{sum(leaf.size for leaf in jax.tree.leaves(state.params)):,} parameters, '
                f'{rows} rows of {length} target positions a batch')
 

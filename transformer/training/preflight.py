@@ -78,6 +78,8 @@ def preflight(settings, model: Transformer, shape: tuple[int, int, int],
     return programs, needs_of(state, (f'update, {named}', programs.train_step, state),
                               (f'evaluation, {named}', programs.eval_step, state.best_params))
 
+  logging.info('compiling the update, the evaluation and the search; the next start finds most of '
+               'it compiled')
   has = processes.least(device_memory.capacity())
   programs, needs = attempt(rows)
   searching = needs_of(state, (*compile_search(state.best_params), state.best_params))
@@ -85,13 +87,13 @@ def preflight(settings, model: Transformer, shape: tuple[int, int, int],
     logging.info('what the programs need of the memory of a device, or what it has, is not '
                  'known here, so it is not checked')
     return programs, rows * target_length
-  _tell(has, [*needs, *searching])
+  if max(_most(needs), _most(searching)) <= has:
+    _tell(has, [*needs, *searching])
+    return programs, rows * target_length
+  _tell_in_full(has, [*needs, *searching])
   if _most(searching) > has:
     raise UserError(f'the {searching[0].name}, needs {_size(_most(searching))} on a device that '
                     f'has {_size(has)} of memory; lower decode.batch_size, or take a smaller model')
-  if _most(needs) <= has:
-    return programs, rows * target_length
-
   asked = f'train.tokens_per_batch={rows * target_length}'
   wanted = f'{asked} needs {_size(_most(needs))} on a device that has {_size(has)} of memory'
   if begun:
@@ -163,7 +165,13 @@ def _largest(attempt, unit: int, rows: int, need: float, has: int):
 
 
 def _tell(has: int, needs: list[Need]):
-  """Logs a table of what is needed beside what there is."""
+  """Logs what is needed beside what there is, in a line."""
+  logging.info('memory on a device, which has %s: %s', _size(has),
+               '; '.join(f'{need.name}: {_size(need.total)}' for need in needs))
+
+
+def _tell_in_full(has: int, needs: list[Need]):
+  """Logs a table of what is needed, by what it is for, beside what there is."""
   heads = ('arguments', 'outputs', 'temporaries', 'rest of state', 'together')
   width = max(len(need.name) for need in needs)
   title = f'memory a device, which has {_size(has)}'
