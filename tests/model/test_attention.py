@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.model.conftest import normal, randomised
+from tests.model.formulas import attended, heads_of, layer_norm
 from transformer.model.attention import (
   WEIGHTS,
   Cache,
@@ -134,21 +135,6 @@ def test_the_config_chooses_the_kernel(monkeypatch):
   chex.assert_trees_all_close(fused.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.05)
 
 
-def heads_of(p, name, x):
-  """Queries, keys or values of every head, [..., H, K] in float64."""
-  kernel, bias = (np.asarray(p[name][each], np.float64) for each in ('kernel', 'bias'))
-  return np.einsum('...D,DHK->...HK', np.asarray(x, np.float64), kernel) + bias
-
-
-def attended(q, k, v, p, bias=0.0):
-  """The rest of the formula, from heads on."""
-  scores = np.einsum('...THK,...SHK->...HTS', q, k) / np.sqrt(q.shape[-1]) + bias
-  weights = np.exp(scores - scores.max(-1, keepdims=True))
-  heads = np.einsum('...HTS,...SHV->...THV', weights / weights.sum(-1, keepdims=True), v)
-  output, bias = (np.asarray(p['output'][each], np.float64) for each in ('kernel', 'bias'))
-  return np.float32(np.einsum('...THV,HVD->...TD', heads, output) + bias)
-
-
 def applied(changed, x, placement=None):
   """A configured self-attention with random parameters: what it gives, and the parameters."""
   module = Attend(dataclasses.replace(CONFIG, **changed))
@@ -160,14 +146,12 @@ def test_query_key_norm_is_of_each_head_before_they_meet():
   x = normal(B, T, D)
   found, p = applied({'query_key_norm': True}, x)
 
-  def normed(name, heads):
-    scale = np.asarray(p[f'{name}_norm']['scale'], np.float64)
-    chex.assert_shape(scale, (K,))
-    return heads / np.sqrt(np.mean(heads ** 2, -1, keepdims=True) + 1e-6) * scale
-
   q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
-  chex.assert_trees_all_close(found, attended(normed('query', q), normed('key', k), v, p),
-                              rtol=1e-4, atol=1e-5)
+  q, k = layer_norm(q, p['query_norm']), layer_norm(k, p['key_norm'])
+  for name in ('query_norm', 'key_norm'):
+    chex.assert_tree_shape_prefix(p[name], (K,))
+    assert set(p[name]) == {'scale'}
+  chex.assert_trees_all_close(found, np.float32(attended(q, k, v, p)), rtol=1e-4, atol=1e-5)
 
 
 def test_rotary_positions_turn_queries_and_keys_and_a_shift_of_all_changes_nothing():
@@ -176,7 +160,7 @@ def test_rotary_positions_turn_queries_and_keys_and_a_shift_of_all_changes_nothi
   found, p = applied(changed, x, Placement(places, None))
   q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
   q, k = (np.asarray(rotate(jnp.asarray(each, jnp.float32), places), np.float64) for each in (q, k))
-  chex.assert_trees_all_close(found, attended(q, k, v, p), rtol=1e-3, atol=1e-4)
+  chex.assert_trees_all_close(found, np.float32(attended(q, k, v, p)), rtol=1e-3, atol=1e-4)
   shifted, _ = applied(changed, x, Placement(places + 101, None))
   chex.assert_trees_all_close(shifted, found, rtol=1e-3, atol=1e-4)
   # Attention to a source, and that of other kinds of positions, is not told.
@@ -201,8 +185,8 @@ def test_relative_bias_is_added_to_the_scores_of_each_head(bidirectional):
   x, bias_HTT = normal(B, T, D), 3.0 * normal(H, T, T, seed=5)
   found, p = applied({'positions': 'relative'}, x, Placement(places, bias_HTT))
   q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
-  chex.assert_trees_all_close(found, attended(q, k, v, p, np.asarray(bias_HTT)), rtol=1e-3,
-                              atol=1e-4)
+  chex.assert_trees_all_close(found, np.float32(attended(q, k, v, p, np.asarray(bias_HTT))),
+                              rtol=1e-3, atol=1e-4)
 
 
 def test_weights_are_kept_where_they_are_asked_for(attend):

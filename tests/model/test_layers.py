@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tests.model.conftest import normal, randomised
+from tests.model.formulas import block, layer_norm
 from transformer.model import layers
-from transformer.model.attention import MultiHeadAttention, Placement
+from transformer.model.attention import Placement
 from transformer.model.config import ModelConfig
 from transformer.model.layers import (
   Dropout,
@@ -21,7 +22,7 @@ from transformer.model.layers import (
   Positions,
   Residual,
 )
-from transformer.model.transformer import EncoderLayer
+from transformer.model.transformer import DecoderLayer, EncoderLayer
 from transformer.ops.positions import sinusoidal_positions
 
 B, H, W, K, V, D, F, S, T, N = 2, 3, 5, 7, 11, 13, 17, 19, 23, 37
@@ -74,12 +75,6 @@ class Join(nn.Module):
     return Residual(self.config)(x, lambda h: factor * h, deterministic=True)
 
 
-def layer_norm(x, p):
-  x = np.asarray(x, np.float64)
-  normal_x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-  return normal_x * np.asarray(p['scale']) + np.asarray(p['bias'])
-
-
 @pytest.mark.parametrize('norm', ['post', 'pre'])
 def test_the_norm_is_after_the_sum_or_on_the_way_into_the_sublayer(norm):
   module, x = Join(config(norm=norm)), normal(B, T, D)
@@ -91,30 +86,42 @@ def test_the_norm_is_after_the_sum_or_on_the_way_into_the_sublayer(norm):
     chex.assert_trees_all_equal(module.apply(variables, x, 0.0), x)
 
 
+def some_of(*shape):
+  """A random mask that lets every query attend to something."""
+  return (np.random.default_rng(2).random(shape) < 0.5) | (np.arange(shape[-1]) == 0)
+
+
+def minus_infinity_off(mask_BTS):
+  return np.where(mask_BTS, 0.0, -np.inf)[:, None]
+
+
+def initialised_and_applied(module, call, *given):
+  """Random variables, and what a call of the module gives with them."""
+  init = jax.jit(lambda *given: module.init(jax.random.key(0), *given, method=call))
+  variables = randomised(init(*given))
+  return variables, jax.jit(lambda *given: module.apply(variables, *given, method=call))(*given)
+
+
 @pytest.mark.parametrize('norm', ['post', 'pre'])
 def test_a_block_is_attention_then_feed_forward_each_with_residual_and_norm(norm):
   module, x = EncoderLayer(config(norm=norm)), normal(B, S, D)
-  given = jnp.ones((S, S), bool), Placement(jnp.arange(S), None)
-  variables = randomised(jax.jit(module.init, static_argnames='deterministic')(
-      jax.random.key(0), x, *given, deterministic=True))
-  p = variables['params']
+  mask = some_of(B, S, S)
+  variables, found = initialised_and_applied(module, lambda layer, x: layer(
+      x, mask, Placement(jnp.arange(S), None), deterministic=True), x)
+  wanted = block(module.config, variables['params'], x, bias=minus_infinity_off(mask))
+  chex.assert_trees_all_close(found, np.float32(wanted), rtol=1e-4, atol=1e-4)
 
-  def attend(h):
-    bound = MultiHeadAttention(module.config).bind({'params': p['self_attention']})
-    return bound(h, bound.keys_values(h))
 
-  def feed(h):
-    return FeedForward(module.config).apply({'params': p['feed_forward']}, h)
-
-  wanted = x
-  for name, sublayer in (('self_attention', attend), ('feed_forward', feed)):
-    scales = p[f'{name}_residual']['layer_norm']
-    if norm == 'pre':
-      wanted = wanted + sublayer(np.float32(layer_norm(wanted, scales)))
-    else:
-      wanted = np.float32(layer_norm(wanted + sublayer(wanted), scales))
-  chex.assert_trees_all_close(module.apply(variables, x, *given, deterministic=True), wanted,
-                              rtol=1e-3, atol=1e-4)
+@pytest.mark.parametrize('norm', ['post', 'pre'])
+def test_a_decoder_block_attends_to_itself_then_to_the_source_then_feeds_forward(norm):
+  module, x, memory = DecoderLayer(config(norm=norm)), normal(B, T, D), normal(B, S, D, seed=1)
+  own, other = some_of(B, T, T), some_of(B, T, S)
+  variables, found = initialised_and_applied(module, lambda layer, x, memory: layer(
+      x, own, Placement(jnp.arange(T), None), layer.cross_attention.keys_values(memory), other,
+      deterministic=True), x, memory)
+  wanted = block(module.config, variables['params'], x, memory, bias=minus_infinity_off(own),
+                 memory_bias=minus_infinity_off(other))
+  chex.assert_trees_all_close(found, np.float32(wanted), rtol=1e-4, atol=1e-4)
 
 
 def test_rms_norm_divides_by_the_root_mean_square_and_subtracts_nothing():

@@ -1,6 +1,7 @@
 """The Transformer: nothing but a sentence pair's own past and source can reach its outputs."""
 
 import collections
+import itertools
 
 import chex
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.model import formulas
 from transformer.data.batch import BOS_ID
 from transformer.model import layers
 
@@ -20,6 +22,18 @@ RELATIVE = {'positions': 'relative', 'activation': 'gelu'}
 variants = pytest.mark.parametrize('variant', VARIANTS, ids=['post', 'pre_learned'])
 all_variants = pytest.mark.parametrize('variant', [*VARIANTS, MODERN, RELATIVE],
                                        ids=['post', 'pre_learned', 'modern', 'relative'])
+
+
+@all_variants
+def test_every_sentence_pair_gets_the_logits_of_figure_1(build, batch, variant):
+  tiny = build(**variant)
+  _, logits = tiny.forward(tiny.params, *batch)
+  source, source_segments, _, inputs, target_segments, _ = batch
+  for row, segment in itertools.product(range(B), (1, 2)):
+    mine_S, mine_T = source_segments[row] == segment, target_segments[row] == segment
+    wanted = formulas.transformer(tiny.model.config, tiny.params, source[row, mine_S],
+                                  inputs[row, mine_T])
+    chex.assert_trees_all_close(logits[row, mine_T], np.float32(wanted), rtol=1e-4, atol=1e-4)
 
 
 @variants
