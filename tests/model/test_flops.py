@@ -11,7 +11,8 @@ from transformer.model.transformer import Transformer
 N = 37
 
 
-@pytest.mark.parametrize('changed', [{}, {'norm': 'pre', 'num_layers': 3}, {'tie_output': False}])
+@pytest.mark.parametrize('changed', [{}, {'norm': 'pre', 'num_layers': 3}, {'tie_output': False},
+                                     {'activation': 'swiglu'}])
 def test_every_weight_matrix_is_counted_for_the_tokens_that_meet_it(changed):
   config = ModelConfig(**{'num_layers': 2, 'model_dim': 13, 'ff_dim': 17, 'num_heads': 3,
                           'key_dim': 7, 'value_dim': 11} | changed)

@@ -164,6 +164,14 @@ def test_embeddings_are_scaled_by_the_root_of_the_width_before_positions_are_add
                               rtol=1e-6 if dtype == 'float32' else 0.01, atol=0.03)
 
 
+def test_dropout_is_on_the_sum_of_embeddings_and_positions(monkeypatch):
+  monkeypatch.setattr(layers, 'dropout', lambda key, x, rate: jnp.zeros_like(x))
+  module, tokens, positions = Embedding(CONFIG, N), jnp.asarray([3, 5]), normal(2, D)
+  out, _ = module.init_with_output({'params': jax.random.key(0), 'dropout': jax.random.key(1)},
+                                   tokens, positions, deterministic=False)
+  assert not np.any(out)
+
+
 @pytest.mark.parametrize('kind', ['rotary', 'relative'])
 def test_positions_that_attention_is_told_of_are_not_added_to_embeddings(kind):
   changed = config(positions=kind, key_dim=8)

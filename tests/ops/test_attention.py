@@ -209,8 +209,11 @@ def test_the_softmax_of_16_bit_inputs_is_made_in_float32():
   out, weights = with_weights(q, k, v, mask)
   assert (out.dtype, weights.dtype) == (jnp.bfloat16, jnp.float32)
   scaled_q = np.asarray(q * jnp.bfloat16(K ** -0.5), np.float64) * K ** 0.5
-  _, wanted = numpy_attention(scaled_q, k, v, mask)
+  wanted_out, wanted = numpy_attention(scaled_q, k, v, mask)
   chex.assert_trees_all_close(weights, wanted.astype(np.float32), atol=1e-6)
+  # From a cache of float32 values, nothing but the weights could be rounded.
+  out = cached_attention(q, jnp.moveaxis(k, 1, -1), jnp.swapaxes(v, 1, 2).astype(jnp.float32), mask)
+  chex.assert_trees_all_close(out, wanted_out.astype(np.float32), atol=1e-6)
 
 
 def test_masked_softmax_is_the_softmax_of_what_is_let_through():

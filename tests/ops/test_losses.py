@@ -183,6 +183,15 @@ def test_16_bit_activations_get_16_bit_gradients_and_float32_sums(output_dtype):
   chex.assert_trees_all_close(got, wanted_gradients, rtol=0.02, atol=0.02)
 
 
+def test_the_gradient_of_the_projection_is_summed_in_float32():
+  x, _, targets, _ = arrays(jnp.bfloat16)
+  # All tokens are as likely as each other, so that every error is a number of 16 bits.
+  gradient = jax.grad(lambda output: chunked_loss(x, output, targets, jnp.ones((B, T))))(
+      jnp.zeros((16, D)))
+  wanted = np.einsum('BTN,BTD->ND', 1 / 16 - np.eye(16)[targets], np.asarray(x, np.float64))
+  chex.assert_trees_all_close(gradient, np.float32(wanted), rtol=1e-6, atol=1e-6)
+
+
 def test_the_gradient_scales_with_what_is_made_of_the_loss():
   given = arrays()
   _, once = gradients(chunked_loss, 0.1)(*given)

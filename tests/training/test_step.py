@@ -23,6 +23,7 @@ from transformer.training.step import (
   batch_loss,
   init_params,
   init_state,
+  layers_of,
   make_eval_step,
   make_train_step,
   random_key,
@@ -89,10 +90,18 @@ def test_gradient_is_of_the_mean_over_real_tokens():
     return jnp.sum(losses * real) / jnp.sum(real)
 
   loss, gradients = jax.jit(jax.value_and_grad(mean_loss))(state.params)
-  _, metrics = jax.jit(step)(state, batch)
+  step = jax.jit(step)
+  _, metrics = step(state, batch)
   assert float(metrics['weight']) == 4 * (3 + 5)
+  assert float(metrics['source_tokens']) == 4 * (5 + 7)
   np.testing.assert_allclose(metrics['loss'] / metrics['weight'], loss, rtol=1e-5)
   np.testing.assert_allclose(metrics['gradient_norm'], optax.tree.norm(gradients), rtol=1e-4)
+  np.testing.assert_allclose(
+      metrics['layer_gradient_norms'],
+      [optax.tree.norm(gradients[layer]) for layer in layers_of(state.params)], rtol=1e-4)
+  # Where there is no real token, there is no gradient.
+  after, _ = step(state, batch._replace(target_segments=np.zeros_like(batch.target_segments)))
+  chex.assert_trees_all_equal(after.params, state.params)
 
 
 @pytest.mark.parametrize('parts', [2, 4])

@@ -1,0 +1,41 @@
+"""Activations are 16-bit where that is configured, and all else is float32."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.model.test_transformer import B, T, W, all_variants, variants
+from transformer.model.attention import MultiHeadAttention
+from transformer.model.layers import Embedding, FeedForward
+from transformer.model.transformer import DecoderLayer, EncoderLayer
+
+
+@variants
+def test_activations_are_16_bit_and_all_else_is_float32(build, batch, variant):
+  tiny = build(**variant, dtype='bfloat16')
+  assert {leaf.dtype for leaf in jax.tree.leaves(tiny.params)} == {jnp.dtype('float32')}
+  x, logits = tiny.forward(tiny.params, *batch)
+  assert (x.dtype, logits.dtype) == (jnp.bfloat16, jnp.float32)
+  cache = tiny.model.apply({'params': tiny.params}, (B,), W, T, method='empty_cache')
+  assert {leaf.dtype for leaf in jax.tree.leaves(cache)} == {jnp.dtype('bfloat16')}
+  full = build(**variant)
+  _, wanted = full.forward(full.params, *batch)
+  real = batch[4] > 0
+  assert np.mean(np.abs(logits - wanted)[real]) < 0.03 * np.std(wanted[real])
+
+
+@all_variants
+def test_no_layer_goes_on_in_float32(build, batch, variant):
+  tiny = build(**variant, dtype='bfloat16')
+  kinds = (Embedding, MultiHeadAttention, FeedForward, EncoderLayer, DecoderLayer)
+
+  def activations(params):
+    return tiny.model.apply(
+        {'params': params}, *batch, mutable=['intermediates'],
+        capture_intermediates=lambda module, method: method == '__call__' and (
+            isinstance(module, kinds) or 'Dense' in type(module).__name__
+            or 'Norm' in type(module).__name__))[1]
+
+  found = jax.tree.leaves(jax.eval_shape(activations, tiny.params))
+  assert len(found) > 2 * 2 * 10
+  assert {leaf.dtype for leaf in found} == {jnp.dtype('bfloat16')}
