@@ -297,6 +297,11 @@ def test_a_live_hypothesis_may_overtake_an_ended_one_if_its_limit_lets_it():
   assert scripted(places, 2, [7, 2], alpha=0.0).lengths.tolist() == [[1, 0], [1, 0]]
 
 
+def test_a_live_hypothesis_that_can_only_draw_level_does_not_keep_the_search_going():
+  level = [[0.0, 0.0, 0.4, 0.4, 0.2], [0.0, 0.0, 1.0, 0.0, 0.0]]
+  assert scripted(level, 2, [2], alpha=0.0).lengths.tolist() == [[1, 0]]
+
+
 def test_search_ends_once_w_have_ended_though_more_could_come():
   places = [[0.0, 0.0, 0.3, 0.6, 0.1], [0.0, 0.0, 0.4, 0.59, 0.01], *[[0, 0, 0.001, 0.999, 0]] * 4,
             [0.0, 0.0, 1.0, 0.0, 0.0]]
