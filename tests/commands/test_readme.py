@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
 ROOT = pathlib.Path(__file__).parents[2]
 BLOCKS = [block.rstrip('\n') for block in re.findall(
     r'^```sh\n(.*?)^```', (ROOT / 'README.md').read_text('utf-8'), re.MULTILINE | re.DOTALL)]

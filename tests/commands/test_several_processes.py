@@ -22,6 +22,7 @@ from transformer.training.meter import WALL_CLOCK
 from transformer.training.patience import best_evaluation
 from transformer.training.preemption import EXIT_STATUS
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 STEPS = 40
 SETTINGS = {'steps': STEPS, 'eval_every': 10, 'checkpoint_every': 4, 'log_every': 5, 'keep': 3,

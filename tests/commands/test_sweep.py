@@ -21,7 +21,9 @@ from tests.faults.kill import differences
 from transformer.config import flatten
 
 # ml_collections loads a config's file in a way that Python would have changed.
-pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')]
 
 
 @pytest.fixture(scope='module')

@@ -1,6 +1,10 @@
 """The short form of `damage.py`: no damage to any file of a run goes unseen."""
 
+import pytest
+
 from tests.faults import damage
+
+pytestmark = pytest.mark.long
 
 
 def test_no_damage_to_a_run_goes_unseen(tmp_path):

@@ -1,6 +1,10 @@
 """Two kills, where the script alone makes twenty."""
 
+import pytest
+
 from tests.faults import kill
+
+pytestmark = pytest.mark.long
 
 
 def test_a_run_that_is_killed_and_stopped_ends_as_one_that_was_left_alone(tmp_path):

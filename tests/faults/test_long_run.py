@@ -7,6 +7,7 @@ from tests.faults.long_run import Look, faults, watch
 STEPS = 600
 
 
+@pytest.mark.long
 def test_a_run_keeps_no_more_at_its_end_than_at_its_beginning(tmp_path):
   looks = watch(tmp_path, STEPS)
   assert looks[-1].step > 0.9 * STEPS

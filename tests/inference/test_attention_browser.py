@@ -10,7 +10,9 @@ from transformer.inference.attention_maps import AttentionMap, Word
 from transformer.inference.attention_page import attention_page, thousandths
 from transformer.model.attention_weights import AttentionWeights
 
-pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium')
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium')]
 
 L, H = 2, 3
 KINDS = ('encoder', 'decoder', 'cross')

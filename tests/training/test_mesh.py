@@ -11,6 +11,7 @@ import pytest
 
 from tests.training.eight_devices import EVALUATED, MESHES
 
+pytestmark = pytest.mark.long
 ALONE = (1, 1, 1)
 
 
