@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import requests
 import tensorflow_datasets as tfds
 import tensorflow_datasets.translate  # It registers the translation sets.
 
@@ -149,7 +148,7 @@ def prepare(name: str, data_dir: str = '', flag: str = '--name') -> tfds.core.Da
   except ImportError as error:
     raise UserError(f'preparing {name} needs the package {error.name}, which reading it does '
                     f'not; run: pip install {error.name}') from error
-  except requests.ConnectionError as error:
+  except downloader.requests.ConnectionError as error:
     raise UserError(f'{name} cannot be downloaded: {error.request.url} cannot be reached '
                     f'({type(error).__name__}); see to the network, and run: '
                     f'{_prepare_command(name, data_dir)}') from error
