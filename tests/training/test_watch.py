@@ -29,11 +29,13 @@ from transformer.training.step import (
 )
 from transformer.training.watch import Watch, divergence
 
+LOSS, BOTH, GRADIENT = range(3)  # What is no number, by the row that has an unknown token.
 
-def poison(batch: Batch) -> Batch:
+
+def poison(batch: Batch, kind=BOTH) -> Batch:
   """Marks a batch as one whose loss is to be no number; no other has an unknown token."""
   tokens = batch.source_tokens.copy()
-  tokens[1, 0] = UNK_ID
+  tokens[kind, 0] = UNK_ID
   return batch._replace(source_tokens=tokens)
 
 
@@ -51,13 +53,16 @@ class SomePoisoned(NumberedBatches):
 
 @pytest.fixture(autouse=True)
 def poisonous(monkeypatch):
-  """Makes the loss of a poisoned batch, and so its gradient, no number."""
+  """Makes the loss of a poisoned batch, its gradient, or both, no number."""
   true_loss = step_module.batch_loss
 
   def loss(model, params, batch, *arguments, **more):
     totals = true_loss(model, params, batch, *arguments, **more)
-    bad = jnp.any(batch.source_tokens == UNK_ID)
-    return {**totals, 'loss': totals['loss'] * jnp.where(bad, jnp.nan, 1.0)}
+    bad = jnp.any(batch.source_tokens == UNK_ID, axis=1)
+    value = totals['loss'] * jnp.where(bad[BOTH], jnp.nan, 1.0)
+    value += jax.lax.stop_gradient(jnp.where(bad[LOSS], jnp.nan, 0.0))
+    # The root of 0 has no slope.
+    return {**totals, 'loss': value - 1.0 + jnp.sqrt(jnp.where(bad[GRADIENT], 0.0 * value, 1.0))}
 
   monkeypatch.setattr(step_module, 'batch_loss', loss)
 
@@ -85,18 +90,19 @@ def test_a_skipped_step_changes_its_number_and_the_counts_alone(model):
   chex.assert_trees_all_close(state._replace(skips=None), plain, rtol=1e-5, atol=1e-7)
   first = state
   assert [int(each) for each in (*state.skips, *metrics['skips'])] == [0, 0, 0, 0]
-  for number in (1, 2):
+  for number, kind in enumerate((BOTH, LOSS, GRADIENT), 1):
     before = state
-    state, metrics = step(state, poison(make_batch(number)))
-    assert math.isnan(metrics['loss']) and math.isnan(metrics['gradient_norm'])
+    state, metrics = step(state, poison(make_batch(number), kind))
+    assert math.isnan(metrics['loss']) == (kind != GRADIENT)
+    assert math.isnan(metrics['gradient_norm']) == (kind != LOSS)
     chex.assert_trees_all_equal(
         state, before._replace(step=before.step + 1, skips=Skips(np.int32(number),
                                                                  np.int32(number))))
-  after, _ = step(state, make_batch(3))
-  assert [int(each) for each in after.skips] == [2, 0]
-  assert int(after.optimizer[0].count) == 2 and int(after.step) == 4
+  after, _ = step(state, make_batch(4))
+  assert [int(each) for each in after.skips] == [3, 0]
+  assert int(after.optimizer[0].count) == 2 and int(after.step) == 5
   # Dropout goes on with the step's number.
-  again, _ = step(first._replace(step=jnp.int32(3)), make_batch(3))
+  again, _ = step(first._replace(step=jnp.int32(4)), make_batch(4))
   chex.assert_trees_all_equal(after, again._replace(skips=after.skips))
 
 
