@@ -124,6 +124,19 @@ def test_a_decoder_block_attends_to_itself_then_to_the_source_then_feeds_forward
   chex.assert_trees_all_close(found, np.float32(wanted), rtol=1e-4, atol=1e-4)
 
 
+def test_kernels_start_as_wide_as_glorot_and_biases_at_zero():
+  module, x = EncoderLayer(CONFIG), normal(B, S, D)
+  p = jax.jit(lambda: module.init(jax.random.key(0), x, None, Placement(jnp.arange(S), None),
+                                  deterministic=True))()['params']
+  for sublayer, name, fans in (
+      ('self_attention', 'query', D + H * K), ('self_attention', 'key', D + H * K),
+      ('self_attention', 'value', D + H * V), ('self_attention', 'output', H * V + D),
+      ('feed_forward', 'inner', D + F), ('feed_forward', 'outer', F + D)):
+    bound = (6 / fans) ** 0.5
+    assert 0.9 * bound < np.max(np.abs(p[sublayer][name]['kernel'])) <= bound
+    assert not np.any(p[sublayer][name]['bias'])
+
+
 def test_rms_norm_divides_by_the_root_mean_square_and_subtracts_nothing():
   module, x = Join(config(rms_norm=True)), 2.0 + normal(B, T, D)
   variables = randomised(module.init(jax.random.key(0), x))
