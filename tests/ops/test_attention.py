@@ -212,8 +212,10 @@ def test_the_softmax_of_16_bit_inputs_is_made_in_float32():
   wanted_out, wanted = numpy_attention(scaled_q, k, v, mask)
   chex.assert_trees_all_close(weights, wanted.astype(np.float32), atol=1e-6)
   # From a cache of float32 values, nothing but the weights could be rounded.
-  out = cached_attention(q, jnp.moveaxis(k, 1, -1), jnp.swapaxes(v, 1, 2).astype(jnp.float32), mask)
+  keys, values = jnp.moveaxis(k, 1, -1), jnp.swapaxes(v, 1, 2)
+  out = cached_attention(q, keys, values.astype(jnp.float32), mask)
   chex.assert_trees_all_close(out, wanted_out.astype(np.float32), atol=1e-6)
+  assert cached_attention(q, keys, values, mask).dtype == jnp.bfloat16
 
 
 def test_masked_softmax_is_the_softmax_of_what_is_let_through():
