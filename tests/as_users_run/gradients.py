@@ -1,0 +1,82 @@
+"""One update of the Tiny model, and one evaluation, beside what the reference makes of them."""
+
+import jax
+import numpy as np
+
+from tests.as_users_run import reference, tiny
+from transformer.model.transformer import Transformer
+from transformer.training.mesh import batch_sharding, make_mesh
+from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.processes import place
+from transformer.training.programs import compile_programs, first_state, state_like
+
+
+def measure(folder):
+  """Compares a full batch of the config, and many short rows of a shallower, pre-norm model."""
+  del folder
+  exact = {'model__dropout': 0.0, 'optimizer__warmup_steps': 1}
+  return {
+      'full': compare(tiny.make_config(**exact), tiny.random_pairs(tiny.FULL, 64), tiny.VOCABULARY),
+      # More positions than 2¹⁵, which some kernels go wrong beyond.
+      'rows': compare(tiny.make_config(
+          **exact, model__norm='pre', model__num_layers=1, data__max_length=8,
+          train__tokens_per_batch=33_792), tiny.random_pairs(9000, 8, 499, typical=4), 499)}
+
+
+def compare(config, pairs, vocabulary: int) -> dict:
+  """Takes a step with Adam, whose first moments after one update are (1 − β₁) · gradient.
+
+  Returns:
+    `rows`, `pairs` and `tokens` of the batch; `weights`, the tokens that the update and the
+    evaluation count; found and wanted, the losses `train`, `nll` and `valid` and the gradient's
+    `norm`; and `gradients` and `updates`, by parameter what `errors` says.
+  """
+  model = Transformer(config.model, vocabulary)
+  batches = tiny.training_batches(config, pairs)
+  mesh = make_mesh(config.mesh, batches.shape.rows)
+  like = state_like(config, model, mesh)
+  programs = compile_programs(config, model, like, mesh, batches.shape)
+  before = tiny.random_params(model)
+  schedule = make_schedule(config.optimizer, config.model.model_dim, config.train.steps)
+  state = jax.device_put(first_state(config, make_optimizer(config.optimizer, schedule), before),
+                         jax.tree.map(lambda leaf: leaf.sharding, like))
+  batch = place(batches[0], batch_sharding(mesh))
+  valid = programs.eval_step(state.params, batch)
+  state, metrics = jax.device_get(programs.train_step(state, batch))
+  adam = state.optimizer[0]
+
+  packed = tiny.pairs_of(batches, 0)
+  losses, gradients = reference.loss_and_gradients(
+      before, packed, config.train.label_smoothing, heads=config.model.num_heads,
+      norm=config.model.norm)
+
+  def found_gradient(mean):
+    return mean / (1 - config.optimizer.b1)
+
+  def update(mean, square):
+    # Of the gradient that was found, since where it is about 0 a small error turns it around.
+    scale = np.sqrt(square.astype(np.float64) / (1 - config.optimizer.b2)) + config.optimizer.eps
+    return -config.optimizer.peak_learning_rate * found_gradient(mean) / scale
+
+  return {
+      'rows': batches.shape.rows, 'pairs': len(packed), 'tokens': losses.tokens,
+      'weights': [float(metrics['weight']), float(valid['weight'])],
+      'train': [float(metrics['loss']), losses.loss],
+      'nll': [float(metrics['nll']), losses.nll],
+      'valid': [float(valid['loss']), losses.nll],
+      'norm': [float(metrics['gradient_norm']), float(np.sqrt(sum(
+          np.sum((leaf / losses.tokens) ** 2) for leaf in jax.tree.leaves(gradients))))],
+      'gradients': errors(jax.tree.map(found_gradient, adam.mu),
+                          jax.tree.map(lambda leaf: leaf / losses.tokens, gradients)),
+      'updates': errors(jax.tree.map(np.subtract, state.params, before),
+                        jax.tree.map(update, adam.mu, adam.nu))}
+
+
+def errors(found, wanted) -> dict[str, list[float]]:
+  """Of each array, by name: the largest error, the largest entry wanted, and the norms of both."""
+  assert jax.tree.structure(found) == jax.tree.structure(wanted)
+  return {jax.tree_util.keystr(path, simple=True, separator='.'):
+          [float(norm(each)) for norm in (lambda x: np.abs(x).max(), np.linalg.norm)
+           for each in (leaf - other, other)]
+          for (path, leaf), other in zip(jax.tree_util.tree_leaves_with_path(found),
+                                         jax.tree.leaves(wanted), strict=True)}

@@ -1,0 +1,74 @@
+"""Every token's log-probability in packed rows, in a row of its pair's own, and in longer rows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.as_users_run import tiny
+from transformer.data.batches import Shape, assemble
+from transformer.data.packing import Rows
+from transformer.model.transformer import Transformer
+from transformer.training.mesh import batch_sharding, make_mesh, replicated
+from transformer.training.processes import place
+from transformer.training.programs import compile_programs, state_like
+from transformer.training.step import shift_right
+
+
+def measure(folder):
+  """Compares the first pairs of a full batch, as many as it has rows.
+
+  Returns:
+    `pairs` compared, and how many pairs the `fullest` row has; `spread`, the standard
+    deviation of a token's log-probability; the largest difference to the packed tokens'
+    where they are packed `otherwise`, `alone` and in `longer` rows; and of evaluations,
+    found and wanted, those of the `batch` and of the pairs `alone`.
+  """
+  del folder
+  config = tiny.make_config(model__norm='pre')
+  model = Transformer(config.model, tiny.VOCABULARY)
+  batches = tiny.training_batches(config, tiny.random_pairs(tiny.FULL, 64))
+  assert batches.batches_in_epoch == 1
+  mesh = make_mesh(config.mesh, batches.shape.rows)
+  like = state_like(config, model, mesh)
+  programs = compile_programs(config, model, like, mesh, batches.shape)
+  params = jax.device_put(tiny.random_params(model), replicated(mesh))
+  log_probs = jax.jit(lambda params, batch: token_log_probs(model, params, batch))
+
+  def of_pairs(rows: Rows, shape: Shape):
+    """Log-probabilities by pair, and what the evaluation of training sums."""
+    batch = assemble(batches.corpora, rows, shape)
+    found = np.asarray(log_probs(params, batch))
+    starts = np.split(rows.pairs, np.cumsum(rows.sizes)[:-1])
+    of_pair = {pair: found[row][batch.target_segments[row] == segment]
+               for row, pairs in enumerate(starts) for segment, pair in enumerate(pairs, 1)}
+    if shape != batches.shape:
+      return of_pair, None
+    return of_pair, float(programs.eval_step(params, place(batch, batch_sharding(mesh)))['nll'])
+
+  rows = batches.deal(0)[0]
+  packed, whole = of_pairs(rows, batches.shape)
+  otherwise, _ = of_pairs(batches.deal(1)[0], batches.shape)
+  some = np.sort(rows.pairs)[:batches.shape.rows]
+  single = Rows(some, np.ones_like(some))
+  alone, of_some = of_pairs(single, batches.shape)
+  longer, _ = of_pairs(single, Shape(batches.shape.rows, 83, 97))
+
+  def difference(other):
+    return max(float(np.abs(packed[pair] - found).max()) for pair, found in other.items())
+
+  return {'pairs': len(alone), 'fullest': int(rows.sizes.max()), 'all': len(packed),
+          'spread': float(np.std(np.concatenate(list(packed.values())))),
+          'otherwise': difference(otherwise), 'alone': difference(alone),
+          'longer': difference(longer),
+          'evaluated': {'batch': [whole, -float(sum(each.sum() for each in packed.values()))],
+                        'alone': [of_some, -float(sum(packed[pair].sum() for pair in some))]}}
+
+
+def token_log_probs(model: Transformer, params, batch):
+  """Of every target token by teacher forcing, [B, T]."""
+  x_BTD, _ = model.apply(
+      {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,
+      shift_right(batch.target_tokens, batch.target_positions), batch.target_segments,
+      batch.target_positions)
+  log_probs_BTN = jax.nn.log_softmax(model.apply({'params': params}, x_BTD, method='logits'))
+  return jnp.take_along_axis(log_probs_BTN, batch.target_tokens[..., None], -1)[..., 0]

@@ -1,0 +1,73 @@
+"""The Tiny model of configs/multi30k_tiny.py, parameters for it, and sentences to train it on."""
+
+import jax
+import numpy as np
+
+from configs import multi30k_tiny
+from transformer.config import Config
+from transformer.data.batch import EOS_ID, UNK_ID
+from transformer.data.batches import TrainingBatches, batch_shape
+from transformer.data.encoding import EncodedPairs, Sentences
+from transformer.model.transformer import Transformer
+from transformer.training.step import init_params
+
+VOCABULARY = 7919
+FULL = 590  # pairs that make one batch of the config, packed
+
+
+def make_config(**changes) -> Config:
+  """The config, with some keys changed: `model__dropout` is `config.model.dropout`."""
+  config = multi30k_tiny.get_config()
+  config.update_from_flattened_dict(
+      {name.replace('__', '.'): value for name, value in changes.items()})
+  return Config.from_dict(config.to_dict())
+
+
+def random_params(model: Transformer):
+  """First parameters, with norms and biases of which none is zero or one."""
+  rng = np.random.default_rng(11)
+
+  def changed(path, leaf):
+    spread = {'scale': 0.3, 'bias': 0.2}.get(path[-1].key, 0.0)
+    return np.asarray(leaf) + spread * rng.normal(size=leaf.shape).astype(np.float32)
+
+  return jax.tree_util.tree_map_with_path(changed, jax.jit(lambda: init_params(model, 1))())
+
+
+def random_pairs(count: int, longest: int, vocabulary: int = VOCABULARY,
+                 typical: int = 13) -> EncodedPairs:
+  """Sentences about as long as those of Multi30k, in which some tokens come much more often."""
+  rng = np.random.default_rng(12)
+  sources = np.clip(rng.lognormal(np.log(typical), 0.4, count), 2, longest).astype(int)
+  targets = np.clip(sources * rng.lognormal(0.0, 0.2, count), 2, longest).astype(int)
+
+  def side(lengths):
+    first = UNK_ID + 1
+    return Sentences.join(
+        [*(first + (vocabulary - first) * rng.random(length - 1) ** 3).astype(int), EOS_ID]
+        for length in lengths)
+
+  return EncodedPairs(side(sources), side(targets), {})
+
+
+def training_batches(config: Config, pairs: EncodedPairs) -> TrainingBatches:
+  """The batches of a run on these pairs."""
+  shape = batch_shape(config.train.tokens_per_batch, config.data.max_length, [pairs])
+  return TrainingBatches([pairs], [1.0], shape, config.seed)
+
+
+def random_lines(count: int, seed: int) -> list[str]:
+  """Sentences of words of a made-up language, in which some words come much more often."""
+  rng = np.random.default_rng(13)
+  syllables = [a + b for a in 'bdfgklmnprstvz' for b in ('a', 'e', 'i', 'o', 'u', 'an', 'er', 'it')]
+  words = [''.join(rng.choice(syllables, rng.integers(1, 5))) for _ in range(9000)]
+  rng = np.random.default_rng(seed)
+  lengths = np.clip(rng.lognormal(np.log(11), 0.4, count), 2, 25).astype(int)
+  return [' '.join(words[int(len(words) * place ** 3)] for place in rng.random(length))
+          for length in lengths]
+
+
+def pairs_of(batches: TrainingBatches, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
+  """The pairs of a step as they were before they were packed."""
+  pairs, = batches.corpora
+  return [(pairs.source[number], pairs.target[number]) for number in batches.deal(step)[0].pairs]
