@@ -16,6 +16,7 @@ from tests.faults.kill import differences
 from transformer import files
 from transformer.training.lock import LOCK, RunLock
 
+pytestmark = pytest.mark.long
 NOBODY = 65534
 STEPS = ('--config.train.steps=6', '--config.train.eval_every=3')
 

@@ -47,6 +47,7 @@ def names(folder):
   return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('quantization', ['float32', 'int8'])
 def test_ctranslate2_loads_the_folder_as_it_is(export, evaluate, trained, folder, quantization):
   output = folder / 'peers' / quantization
@@ -74,6 +75,7 @@ def test_ctranslate2_loads_the_folder_as_it_is(export, evaluate, trained, folder
     assert found == out.split('\n')[:-1]
 
 
+@pytest.mark.long
 def test_a_run_comes_back_bit_for_bit(export, evaluate, trained, weights, returned, folder):
   old, new = load_run(trained), load_run(returned)
   assert (old.config, old.steps) == (new.config, new.steps)
@@ -115,6 +117,7 @@ def test_weights_of_another_config_are_refused(export, weights, folder, group, k
   assert not [name for name in names(folder) if name.startswith('none')]
 
 
+@pytest.mark.long
 def test_training_starts_from_weights_and_does_not_go_on_with_them(train, returned, folder):
   before = digest_of(returned)
   line = train.refuses(f'--config={folder}/tiny.py', f'--workdir={returned}')
@@ -186,6 +189,7 @@ def test_a_missing_package_is_named(trained, folder, package, one_error):
   assert line.endswith('-m pip install -r transformer/inference/requirements.txt')
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('format', ['ctranslate2', 'run'])
 def test_what_cannot_be_written_whole_is_not_there_at_all(trained, weights, folder, one_error,
                                                            format):

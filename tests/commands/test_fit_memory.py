@@ -13,6 +13,9 @@ from transformer.errors import UserError
 from transformer.training import device_memory, preflight
 from transformer.training.preflight import Need
 
+pytestmark = pytest.mark.long
+
+
 MAX_LENGTH, ASKED, FITS = 64, 8 * 64, 4 * 64
 
 

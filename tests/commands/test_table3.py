@@ -124,6 +124,7 @@ def tiny_row(folder, name, **differs):
   return table3.Row(name, differs, 64, differs, settings)
 
 
+@pytest.mark.long
 def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
     folder, start, tmp_path):
   def sweep(*rows):

@@ -29,6 +29,7 @@ def prepared(tmp_path_factory, write_wmt14):
   return folder
 
 
+@pytest.mark.long
 def test_the_papers_config_trains_and_scores_the_set_that_it_names(
     train, evaluate, prepared, tmp_path):
   smaller = {**SMALLER, 'data.dir': str(prepared)}

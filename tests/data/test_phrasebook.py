@@ -258,6 +258,7 @@ def test_participles_never_agree_with_a_speaker(subject):
     does(subject, verbs.GO, 'past')
 
 
+@pytest.mark.long
 def test_tfds_writes_and_reads_it_without_tensorflow(tmp_path, corpus):
   from transformer.data.phrasebook.builder import Phrasebook
   builder = Phrasebook(config='en-fr', data_dir=tmp_path, file_format='array_record')

@@ -5,6 +5,8 @@ import pytest
 from tests.faults import fuzz
 from transformer.errors import UserError
 
+pytestmark = pytest.mark.long
+
 
 def test_a_config_or_one_line_and_a_translation_of_every_line_or_one_line():
   fuzz.fuzz(examples=400, derandomize=True)
