@@ -34,9 +34,11 @@ def pytest_configure(config):
     # Its exponential function is less exact by AVX2 than by other instructions, or by none.
     os.environ['CT2_FORCE_CPU_ISA'] = 'GENERIC'
     os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'
-    if knows_flag('--xla_cpu_use_fusion_emitters'):  # Halves it once more.
-      os.environ['XLA_FLAGS'] = (
-          f'{os.environ.get("XLA_FLAGS", "")} --xla_cpu_use_fusion_emitters=false')
+    # Halves it once more: the first in jaxlib 0.10, the second from 0.11 on.
+    quick = [flag for flag in ('--xla_cpu_use_fusion_emitters=false',
+                               '--xla_cpu_opt_preset=FAST_COMPILE')
+             if knows_flag(flag.partition('=')[0])]
+    os.environ['XLA_FLAGS'] = ' '.join([os.environ.get('XLA_FLAGS', ''), *quick])
   jax.config.update('jax_compilation_cache_dir', os.environ['JAX_COMPILATION_CACHE_DIR'])
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)

@@ -18,6 +18,7 @@ from transformer.training.checkpoints import Checkpoints
 from transformer.training.meter import WALL_CLOCK
 from transformer.training.patience import best_evaluation
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[1]
 SETTINGS = {
     'data.vocabulary_size': 700, 'data.max_length': 32, 'data.source_language': 'en',

@@ -121,6 +121,7 @@ def script(*flags):
                         text=True, capture_output=True)
 
 
+@pytest.mark.long
 def test_the_script_prints_the_papers_formulas_beside_what_was_counted(tmp_path):
   done = script('--turns=0', '--lengths=32,64,128', '--widths=16,32', '--reaches=4,8,28',
                 '--fit_from_length=16', '--fit_from_width=16', f'--output={tmp_path}/plot.svg')

@@ -10,6 +10,7 @@ from transformer.errors import UserError
 KINDS = hostile_text.kinds()
 
 
+@pytest.mark.long
 def test_training_and_eval_take_all_that_utf8_allows(tmp_path):
   kind = KINDS[0]
   lines = hostile_text.number_of_lines(kind.file)

@@ -34,6 +34,7 @@ def test_steps_are_the_same(norm, accumulate):
   chex.assert_trees_all_close(*after, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_deep_model_needs_less_than_half_the_memory():
   batch = make_batch(0, rows=8)
   sizes = []

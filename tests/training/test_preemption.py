@@ -43,7 +43,7 @@ class Signalled(NumberedBatches):
       yield batch
 
 
-def run(model, workdir, *, batches=None, at_score=None, sign=1, initial_params=None,
+def run(model, workdir, *, batches=None, at_score=None, rising=True, initial_params=None,
         **changes):
   """Trains, with signals; `at_score` is the number of the evaluation that one comes in."""
   settings = Settings(train=dataclasses.replace(Settings().train, ema_decay=0.9, **changes))
@@ -54,7 +54,8 @@ def run(model, workdir, *, batches=None, at_score=None, sign=1, initial_params=N
     scored += 1
     if scored == at_score:
       os.kill(os.getpid(), signal.SIGTERM)
-    return sign * float(sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(jax.device_get(params))))
+    size = float(sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(jax.device_get(params))))
+    return size if rising else 1e6 / size
 
   with Signals() as signals:
     return train(settings, model, batches or NumberedBatches(), [make_batch(100)], score, workdir,
@@ -113,8 +114,8 @@ def test_an_evaluation_that_is_cut_short_is_made_again(
 
 
 def test_a_kill_after_the_evaluation_that_was_owed_leaves_no_line_twice(model, tmp_path):
-  # Parameters grow; with this sign, no evaluation is better than the first, and saved for it.
-  regular = {'checkpoint_every': 100, 'steps': 11, 'eval_every': 5, 'sign': -1}
+  # Parameters grow; so no evaluation is better than the first, and saved for it.
+  regular = {'checkpoint_every': 100, 'steps': 11, 'eval_every': 5, 'rising': False}
   run(model, tmp_path / 'whole', **regular)
   with pytest.raises(Preempted, match='after step 10'):
     run(model, tmp_path / 'parts', at_score=2, **regular)
