@@ -45,7 +45,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-  """Leaves out what takes long, and begins with the files that take longest of the others.
+  """Leaves out what takes long, and begins with the files that take longest.
 
   Otherwise one core would wait for another at the end.
   """
@@ -53,8 +53,11 @@ def pytest_collection_modifyitems(config, items):
     long = [item for item in items if item.get_closest_marker('long')]
     config.hook.pytest_deselected(items=long)
     items[:] = [item for item in items if not item.get_closest_marker('long')]
-  first = ('test_several_processes.py', 'test_mesh.py', 'test_kill.py', 'test_attention_browser.py',
-           'test_export.py', 'test_fit_memory.py', 'test_disk.py', 'test_long_run.py')
+  first = ('test_several_processes.py', 'test_resume.py', 'test_devices.py', 'test_mesh.py',
+           'test_kill.py', 'test_disk.py', 'test_readme.py', 'test_attention_browser.py',
+           'test_fit_memory.py', 'test_long_run.py', 'test_eval.py', 'test_loop.py',
+           'test_preemption.py', 'test_step.py', 'test_transformer.py',
+           'test_ctranslate2_format.py', 'test_translate.py')
   items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first
              else len(first))
 

@@ -71,8 +71,8 @@ def test_a_set_that_is_not_prepared_says_how_it_is(train, tmp_path):
         f'--config.data.dir={tmp_path}/data')
     assert message == (
         f'wmt14_translate/{name} is not prepared in {tmp_path}/data; run: python -m '
-        f'transformer.data.prepare --name=wmt14_translate/{name} --data_dir={tmp_path}/data; if the '
-        f'data lies elsewhere, give --config.data.dir=DIR')
+        f'transformer.data.prepare --name=wmt14_translate/{name} --data_dir={tmp_path}/data; if '
+        f'the data lies elsewhere, give --config.data.dir=DIR')
 
 
 def test_the_defaults_bound_what_a_vocabulary_holds_in_memory():
