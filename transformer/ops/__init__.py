@@ -1,1 +1,1 @@
-"""Pure functions on arrays: attention, masks, positions, losses, dropout, search."""
+"""Pure functions on arrays: attention, masks, positions, dropout, losses, search, sampling."""

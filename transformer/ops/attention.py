@@ -1,35 +1,37 @@
-"""Scaled dot-product attention, as one pure function with a choice of kernels.
+"""Scaled dot-product attention: pure functions for whole sequences, caches and fused kernels.
 
-Shapes are in names: B batch (any number of leading axes), T query length,
+Names hold shapes: B batch (any number of leading axes), T query length,
 S key length, H heads, K key dim, V value dim.
 """
+
+import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-IMPLEMENTATIONS = ('reference', 'cudnn')
-# The reference path takes longer sequences in parts.
+from transformer.ops.dropout import dropout as drop
+
+# Attention for whole sequences takes at most this many queries at a time.
 _QUERIES_AT_ONCE = 256
 
 
 def masked_softmax(scores, mask=None):
-  """Softmax over the last axis of the positions that `mask` lets through: section 3.2.3.
+  """Softmax over the positions of the last axis where `mask` is True: section 3.2.3.
 
-  The paper sets what is forbidden to −∞ before the softmax; where something is left,
-  this is the same. A row in which nothing is let through gives zeros, with zero
-  gradients, where the plain softmax would give NaN or spread its weight over what
-  is forbidden.
+  It equals the paper's softmax of scores that are −∞ where `mask` is False. A row without an
+  allowed position gives zeros with zero gradients, where the plain softmax would give NaN.
 
   Args:
     scores: [..., S], any float type; the arithmetic is float32.
-    mask: boolean, same shape as `scores` up to broadcasting, True where a
-      position counts; None lets all through.
+    mask: boolean, True where a position is allowed; it broadcasts against `scores`. None
+      allows all positions.
 
   Returns:
-    [..., S] float32 weights, each row summing to one or to zero.
+    [..., S] float32 weights; each row sums to one or to zero.
   """
   scores = scores.astype(jnp.float32)
-  if mask is None or not scores.shape[-1]:  # Of nothing at all there is no maximum.
+  if mask is None or not scores.shape[-1]:  # An empty row has no maximum.
     return jax.nn.softmax(scores, axis=-1)
   # The lowest finite number, not -inf: -inf - (-inf) is NaN, in the gradient too.
   scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
@@ -39,145 +41,191 @@ def masked_softmax(scores, mask=None):
   return unnormalised / jnp.where(total > 0.0, total, 1.0)
 
 
-def dot_product_attention(
-    q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_HTS=None, *, implementation='reference',
-    return_weights=False
-):
+class WeightDropout(NamedTuple):
+  """Dropout of attention weights: a JAX random key, and the rate as a Python number."""
+
+  key: jax.Array
+  rate: float
+
+
+def dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None,
+                          dropout: WeightDropout | None = None):
   """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
 
+  More than 256 queries are cut into parts, so that the memory is linear in their number.
+
   Args:
-    q_BTHK: queries; B stands for any leading axes, the same in all arguments.
+    q_BTHK: queries. B stands for any leading axes, the same in all arguments.
     k_BSHK: keys.
     v_BSHV: values.
     mask_BTS: boolean, True where a query may attend to a key; it broadcasts
       against [..., T, S]. None lets every query attend to every key. A query
-      that may attend to nothing gets zeros and finite gradients.
-    bias_HTS: float [H, T, S], added to the scores before the softmax; None adds
-      nothing.
-    implementation: `reference`, which takes more than 256 queries in parts, so
-      that memory grows with their number alone; or `cudnn` for the fused kernel
-      on an NVIDIA GPU (16-bit floats and K = V only). Asking for weights takes the
-      reference path, all queries at once.
-    return_weights: also return the attention weights.
+      that may attend to no key gets zeros and finite gradients.
+    bias_BHTS: floats, added to the scores before the softmax; they broadcast against
+      [..., H, T, S]. −∞ hides a key as the mask does. None adds nothing.
+    scale: the number that multiplies the dot products; None is 1 / √d_k.
+    dropout: drops attention weights; None drops nothing.
 
   Returns:
-    [..., T, H, V] in the values' type; with `return_weights` a pair, the second
-    being float32 weights [..., H, T, S].
+    [..., T, H, V] in the values' type.
 
   Raises:
-    ValueError: shapes that do not fit each other, numbers that are no floats, or an
-      unknown implementation.
+    ValueError: shapes do not fit each other, or a type is not a float type.
   """
-  _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)
-  if implementation not in IMPLEMENTATIONS:
-    raise ValueError(f'implementation must be one of {", ".join(IMPLEMENTATIONS)}; '
-                     f'got {implementation!r}')
-  if implementation == 'cudnn' and not return_weights:
-    return _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)
+  q_BTHK, mask_BTS = _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale)
+  if q_BTHK.shape[-3] <= _QUERIES_AT_ONCE:
+    return _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout)[0]
+  return _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout)
+
+
+def attention_with_weights(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
+  """Returns `dot_product_attention` and the float32 weights [..., H, T, S]; the same arguments."""
+  q_BTHK, mask_BTS = _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale)
+  return _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, None)
+
+
+def _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale):
+  """Checks the arguments; returns the scaled queries, and the mask with all its axes."""
+  _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
+  if scale is None:
+    scale = q_BTHK.shape[-1] ** -0.5
   if mask_BTS is not None:
     mask_BTS = jnp.broadcast_to(
         mask_BTS, (*q_BTHK.shape[:-3], q_BTHK.shape[-3], k_BSHK.shape[-3]))
-  if return_weights:
-    return _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)
-  if q_BTHK.shape[-3] <= _QUERIES_AT_ONCE:
-    return _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)[0]
-  return _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS)
+  return q_BTHK * jnp.asarray(scale, q_BTHK.dtype), mask_BTS
 
 
-def _reference_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
-  """Equation 1 as it stands; outputs, and weights [..., H, T, S]."""
-  scale = q_BTHK.shape[-1] ** -0.5
-  scores = jnp.einsum('...THK,...SHK->...HTS', q_BTHK * jnp.asarray(scale, q_BTHK.dtype), k_BSHK,
-                      preferred_element_type=jnp.float32)
-  if bias_HTS is not None:
-    scores += jnp.broadcast_to(bias_HTS, scores.shape)
-  weights = masked_softmax(scores, None if mask_BTS is None else jnp.expand_dims(mask_BTS, -3))
-  return jnp.einsum('...HTS,...SHV->...THV', weights.astype(v_BSHV.dtype), v_BSHV), weights
+def _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
+  """Returns equation 1 with scaled queries, and the weights [..., H, T, S] before dropout."""
+  scores_BHTS = jnp.einsum('...THK,...SHK->...HTS', q_BTHK, k_BSHK,
+                           preferred_element_type=jnp.float32)
+  mask_BHTS = None if mask_BTS is None else jnp.expand_dims(mask_BTS, -3)
+  weights_BHTS = _biased_softmax(scores_BHTS, mask_BHTS, bias_BHTS)
+  kept_BHTS = weights_BHTS if dropout is None else drop(dropout.key, weights_BHTS, dropout.rate)
+  out_BTHV = jnp.einsum('...HTS,...SHV->...THV', kept_BHTS.astype(v_BSHV.dtype), v_BSHV)
+  return out_BTHV, weights_BHTS
 
 
-def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
-  """The same for some queries at a time, and again in the backward pass.
+def _biased_softmax(scores_BHTS, mask_BHTS, bias_BHTS):
+  """Returns the masked softmax of the scores plus the bias, whose −∞ hides keys."""
+  if bias_BHTS is not None:
+    scores_BHTS += jnp.broadcast_to(bias_BHTS, scores_BHTS.shape)
+    seen_BHTS = jnp.broadcast_to(bias_BHTS != -jnp.inf, scores_BHTS.shape)
+    mask_BHTS = seen_BHTS if mask_BHTS is None else mask_BHTS & seen_BHTS
+  return masked_softmax(scores_BHTS, mask_BHTS)
 
-  What a gradient needs to keep grows with the length then, not with its square.
+
+def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
+  """Returns equation 1 with scaled queries, computed for one part of the queries after another.
+
+  The backward pass computes each part again, so that memory grows with the number of queries and
+  not with its square.
   """
   length = q_BTHK.shape[-3]
   parts = -(-length // _QUERIES_AT_ONCE)
   size = -(-length // parts)
 
   def cut(x, axis):
-    """Axis `axis`, from the end, into parts of one size, which come first."""
+    """Pads axis `axis` < 0 and cuts it into equal parts, which a new first axis numbers."""
     axis += x.ndim
     x = jnp.pad(x, [(0, parts * size - length if each == axis else 0) for each in range(x.ndim)])
     return jnp.moveaxis(x.reshape(*x.shape[:axis], parts, size, *x.shape[axis + 1:]), axis, 0)
 
   @jax.checkpoint
   def attend(part):
-    q, mask, bias = part
-    return _reference_attention(q, k_BSHK, v_BSHV, mask, bias)[0]
+    number, q, mask, bias = part
+    own = None if dropout is None else dropout._replace(key=jax.random.fold_in(dropout.key, number))
+    return _attention(q, k_BSHK, v_BSHV, mask, bias, own)[0]
 
-  out = jax.lax.map(attend, (cut(q_BTHK, -3), *(
-      None if each is None else cut(each, -2) for each in (mask_BTS, bias_HTS))))
+  if bias_BHTS is not None:  # Every part needs its own queries' rows.
+    bias_BHTS = jnp.broadcast_to(
+        bias_BHTS, jnp.broadcast_shapes(bias_BHTS.shape, (length, k_BSHK.shape[-3])))
+  out = jax.lax.map(attend, (jnp.arange(parts), cut(q_BTHK, -3), *(
+      None if each is None else cut(each, -2) for each in (mask_BTS, bias_BHTS))))
   out = jnp.moveaxis(out, 0, -4)
   return out.reshape(*out.shape[:-4], parts * size, *out.shape[-2:])[..., :length, :, :]
 
 
-def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS, bias_HTS=None):
-  """Attention to keys and values that lie as their products read them; for decoding.
+def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS, bias_BHTS=None, *, scale=None):
+  """Equation 1 on cached keys and values, for decoding.
 
-  Equation 1 again: the same as `dot_product_attention` to the transposed keys and values,
-  without transposing them at every step.
+  The cache has the layout that the matrix products need. So it is not transposed at every step,
+  as `dot_product_attention` would do.
 
   Args:
-    q_BTHK: queries that share their keys and values, such as the beams of an
-      input; B stands for any leading axes.
-    keys_BHKS: keys, slots last.
+    q_BTHK: queries, such as those of T hypotheses of one input, which share the cache. B
+      stands for any leading axes.
+    keys_BHKS: keys, with S slots.
     values_BHSV: values.
     mask_BTS: boolean [..., T, S], True where a query may attend to a slot.
-    bias_HTS: float, added to the scores; it broadcasts against [H, T, S].
+    bias_BHTS: floats, added to the scores; they broadcast against [..., H, T, S]. −∞ hides a
+      slot as the mask does.
+    scale: the number that multiplies the dot products; None is 1 / √d_k.
 
   Returns:
     [..., T, H, V] in the values' type.
   """
-  scale = q_BTHK.shape[-1] ** -0.5
+  if scale is None:
+    scale = q_BTHK.shape[-1] ** -0.5
   q_BHTK = jnp.swapaxes(q_BTHK * jnp.asarray(scale, q_BTHK.dtype), -3, -2)
   scores_BHTS = jnp.einsum('...HTK,...HKS->...HTS', q_BHTK, keys_BHKS,
                            preferred_element_type=jnp.float32)
-  if bias_HTS is not None:
-    scores_BHTS += jnp.broadcast_to(bias_HTS, scores_BHTS.shape)
-  weights_BHTS = masked_softmax(scores_BHTS, mask_BTS[..., None, :, :])
+  weights_BHTS = _biased_softmax(scores_BHTS, mask_BTS[..., None, :, :], bias_BHTS)
   out_BHTV = jnp.einsum('...HTS,...HSV->...HTV', weights_BHTS.astype(values_BHSV.dtype),
                         values_BHSV)
   return jnp.swapaxes(out_BHTV, -3, -2)
 
 
-def _cudnn_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
-  """The fused kernel, which knows one leading axis, brought to this module's contract."""
+def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
+  """Returns `dot_product_attention` by cuDNN's fused kernel, on an NVIDIA GPU.
+
+  It has the same arguments, without dropout. The floats must have 16 bits, and K = V.
+
+  Raises:
+    ValueError: as `dot_product_attention`, or K and V differ.
+  """
+  _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
   leading, (queries, heads, key_dim) = q_BTHK.shape[:-3], q_BTHK.shape[-3:]
   keys, value_dim = v_BSHV.shape[-3], v_BSHV.shape[-1]
   if key_dim != value_dim:
     raise ValueError(f'the cudnn kernel needs the same key dim and value dim; '
                      f'got {key_dim} and {value_dim}')
+
+  def rows(x):
+    """Joins the leading axes of a mask or bias, or gives it one; its H stays as it is."""
+    if x is None:
+      return None
+    if x.ndim < 3:
+      x = jnp.broadcast_to(x, (1, *jnp.broadcast_shapes(x.shape, (queries, keys))))
+    own = x.shape[:-3]
+    if math.prod(own) > 1:
+      own = leading
+    return jnp.broadcast_to(x, (*own, x.shape[-3], queries, keys)).reshape(
+        -1, x.shape[-3], queries, keys)
+
   q, k, v = (x.reshape(-1, *x.shape[-3:]) for x in (q_BTHK, k_BSHK, v_BSHV))
-  mask = None
-  if mask_BTS is not None:
-    mask = jnp.broadcast_to(mask_BTS, (*leading, queries, keys)).reshape(-1, 1, queries, keys)
-  bias = None if bias_HTS is None else bias_HTS[None].astype(q.dtype)
-  out = jax.nn.dot_product_attention(q, k, v, bias=bias, mask=mask, implementation='cudnn')
+  mask = None if mask_BTS is None else rows(jnp.expand_dims(mask_BTS, -3))
+  bias = rows(bias_BHTS)
+  if bias is not None:
+    seen = bias != -jnp.inf
+    mask, bias = seen if mask is None else mask & seen, jnp.where(seen, bias, 0).astype(q.dtype)
+  out = jax.nn.dot_product_attention(q, k, v, bias=bias, mask=mask, scale=scale,
+                                     implementation='cudnn')
   if mask is not None:
-    # The kernel averages over everything where a query may attend to nothing.
-    some = jnp.any(mask, axis=-1)[:, 0, :, None, None]
-    out = jnp.where(some, out, jnp.zeros((), out.dtype))
+    # For a query that may attend to nothing, the kernel returns the mean of all values.
+    has_keys_BTH = jnp.swapaxes(jnp.any(mask, axis=-1), -2, -1)
+    out = jnp.where(has_keys_BTH[..., None], out, jnp.zeros((), out.dtype))
   return out.reshape(*leading, queries, heads, value_dim)
 
 
 def check_floats(name, x):
-  """Refuses whole numbers, to which weights between 0 and 1 would be rounded."""
+  """Raises a ValueError for integers, since attention weights would be rounded to integers."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
     raise ValueError(f'the {name} must be floats; got {x.dtype}')
 
 
-def _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
-  """Refuses arguments that numpy's broadcasting would quietly bend to fit."""
+def _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS):
+  """Raises a ValueError for wrong shapes, some of which would broadcast without an error."""
   q, k, v = q_BTHK.shape, k_BSHK.shape, v_BSHV.shape
   if min(len(q), len(k), len(v)) < 3:
     raise ValueError(f'queries, keys and values must be [..., length, heads, dim]; '
@@ -196,11 +244,19 @@ def _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_HTS):
     raise ValueError(f'keys and values must have the same length; got {k[-3]} and {v[-3]}')
   if mask_BTS is not None:
     wanted = (*q[:-3], q[-3], k[-3])
-    given = mask_BTS.shape
-    fits = 2 <= len(given) <= len(wanted) and all(
-        have in (1, want) for have, want in zip(given[::-1], wanted[::-1], strict=False))
+    fits = mask_BTS.ndim >= 2 and _broadcasts(mask_BTS.shape, wanted)
     if mask_BTS.dtype != jnp.bool_ or not fits:
       raise ValueError(f'the mask must be boolean and broadcast to [..., T, S] = {wanted}; '
-                       f'got {mask_BTS.dtype} {given}')
-  if bias_HTS is not None and bias_HTS.shape != (q[-2], q[-3], k[-3]):
-    raise ValueError(f'the bias must be [H, T, S] = {(q[-2], q[-3], k[-3])}; got {bias_HTS.shape}')
+                       f'got {mask_BTS.dtype} {mask_BTS.shape}')
+  if bias_BHTS is not None:
+    check_floats('bias', bias_BHTS)
+    wanted = (*q[:-3], q[-2], q[-3], k[-3])
+    if not _broadcasts(bias_BHTS.shape, wanted):
+      raise ValueError(f'the bias must broadcast to [..., H, T, S] = {wanted}; '
+                       f'got {bias_BHTS.shape}')
+
+
+def _broadcasts(given, wanted):
+  """Returns whether a shape broadcasts to another without making it larger."""
+  return len(given) <= len(wanted) and all(
+      have in (1, want) for have, want in zip(given[::-1], wanted[::-1], strict=False))

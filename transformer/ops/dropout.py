@@ -1,4 +1,4 @@
-"""Dropout, with random bits that cost next to nothing."""
+"""Dropout, with random bits that XLA computes where they are used."""
 
 import math
 
@@ -10,7 +10,7 @@ _PARITY = 0x1BD11BDA
 
 
 def dropout(key, x, rate):
-  """Zeroes each element with probability `rate` and scales up the others (section 5.4).
+  """Zeroes each element with probability `rate` and scales the others up (section 5.4).
 
   Args:
     key: a JAX random key of the default generator, `threefry2x32`.
@@ -28,48 +28,47 @@ def dropout(key, x, rate):
   if rate == 0.0:
     return x
   keep = 1.0 - rate
-  below = min(round(keep * 2 ** 32), 2 ** 32 - 1)
-  kept = random_bits(key, x.shape) < jnp.uint32(below)
+  threshold = min(round(keep * 2 ** 32), 2 ** 32 - 1)
+  kept = random_bits(key, x.shape) < jnp.uint32(threshold)
   return jnp.where(kept, x * jnp.asarray(1.0 / keep, x.dtype), jnp.zeros((), x.dtype))
 
 
 def random_bits(key, shape):
-  """The bits of `jax.random.bits(key, shape)`, written so that XLA can fuse them away.
+  """Returns the bits of `jax.random.bits(key, shape)`, written so that XLA can fuse them.
 
-  Threefry-2x32 with 20 rounds (Salmon et al., 2011) of each element's index. JAX
-  lowers its own to a loop over whole arrays on a CPU, which makes dropout cost
-  more than the model; here every element is computed where it is used, and
-  nothing is stored. An element's bits depend on the key and its index alone, so
-  they are the same however the array is sharded.
+  The bits of an element are Threefry-2x32 with 20 rounds (Salmon et al., 2011) of its number in
+  row-major order. They depend on the key and this number alone, and not on the sharding. On a
+  CPU, JAX compiles its own version to a loop over whole arrays, and dropout then costs more
+  than the model. Here each element is computed where it is used, and nothing is stored.
 
   Args:
     key: a JAX random key of the default generator, `threefry2x32`.
-    shape: of any number of elements.
+    shape: shape of the result, with any number of elements.
 
   Returns:
-    uint32 of that shape.
+    uint32 of this shape.
   """
-  # One iota an axis: no reshape, which would end the fusion.
-  places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(len(shape))]
-  return _threefry(key, *_numbers(places, shape))
+  # One iota for each axis, because a reshape would end the fusion.
+  indices = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(len(shape))]
+  return _threefry(key, *_element_numbers(indices, shape))
 
 
-def _numbers(places, shape):
-  """Row-major numbers of elements, by their places on each axis, as a high and a low word."""
-  high = low = jnp.zeros(jnp.broadcast_shapes(*(place.shape for place in places)), jnp.uint32)
-  for axis, place in enumerate(places):
+def _element_numbers(indices, shape):
+  """Returns row-major element numbers, as a high and a low word, from indices for each axis."""
+  high = low = jnp.zeros(jnp.broadcast_shapes(*(index.shape for index in indices)), jnp.uint32)
+  for axis, index in enumerate(indices):
     stride = math.prod(shape[axis + 1:])
-    part = place * jnp.uint32(stride % 2 ** 32)
+    part = index * jnp.uint32(stride % 2 ** 32)
     low += part
-    if math.prod(shape) >= 2 ** 32:  # Else the high word is 0.
+    if math.prod(shape) >= 2 ** 32:  # Otherwise the high word is 0.
       carry = low < part
-      high += (_high_product(place, stride % 2 ** 32) + place * jnp.uint32(stride // 2 ** 32)
+      high += (_high_product(index, stride % 2 ** 32) + index * jnp.uint32(stride // 2 ** 32)
                + carry.astype(jnp.uint32))
   return high, low
 
 
 def _high_product(a, b: int):
-  """The high word of uint32 times a constant below 2³², by halves of words."""
+  """Returns the high word of a · b for a uint32 array and 0 ≤ b < 2³², from 16-bit halves."""
   low, high = jnp.uint32(b % 2 ** 16), jnp.uint32(b // 2 ** 16)
   half = jnp.uint32(2 ** 16 - 1)
   first = (a >> 16) * low + ((a & half) * low >> 16)
@@ -78,7 +77,7 @@ def _high_product(a, b: int):
 
 
 def _threefry(key, high, low):
-  """The bits of elements with these numbers."""
+  """Returns the bits of elements, from the high and low words of their numbers."""
   key_low, key_high = jax.random.key_data(key)
   keys = (key_low, key_high, key_low ^ key_high ^ jnp.uint32(_PARITY))
   a, b = high + keys[0], low + keys[1]

@@ -1,4 +1,4 @@
-"""A matrix product whose gradient is laid out for the machine."""
+"""A matrix product with a gradient that is fast on a CPU."""
 
 import jax
 import jax.numpy as jnp
@@ -6,16 +6,15 @@ import jax.numpy as jnp
 
 @jax.custom_vjp
 def linear(x, kernel_IO):
-  """x · W, with I inputs and O outputs.
+  """Returns x · W, with I inputs and O outputs.
 
-  The gradient of W is a product over all positions, one factor of which must be
-  transposed. XLA's choice on a CPU is to transpose the result and to leave its
-  fastest kernels for it; here the smaller factor is transposed. Compiled for
-  anything else, the gradient is XLA's own.
+  The gradient of W is xᵀ · (gradient of the result). On a CPU, XLA transposes this product
+  rather than a factor, and then cannot use its fastest kernels. So this function transposes the
+  smaller factor there. On other platforms the gradient is XLA's own.
 
   Args:
     x: [..., I].
-    kernel_IO: of the same type.
+    kernel_IO: W, of the same type.
 
   Returns:
     [..., O].
@@ -32,19 +31,20 @@ def _backward(saved, gradient):
   inputs, outputs = kernel_IO.shape
   gradient_x = jnp.einsum('...O,IO->...I', gradient, kernel_IO)
   gradient_IO = jax.lax.platform_dependent(
-      x.reshape(-1, inputs), gradient.reshape(-1, outputs), cpu=_transposing_the_smaller,
-      default=_plain_product)
+      x.reshape(-1, inputs), gradient.reshape(-1, outputs), cpu=_product_on_cpu,
+      default=_product)
   return gradient_x, gradient_IO
 
 
-def _transposing_the_smaller(x_PI, gradient_PO):
-  # The barriers keep XLA from folding the transpositions into the product again.
+def _product_on_cpu(x_PI, gradient_PO):
+  """Returns [I, O], a sum over all P positions, with the smaller factor transposed."""
+  # The barriers keep XLA from folding the transpositions into the product.
   if x_PI.shape[1] <= gradient_PO.shape[1]:
     return jax.lax.optimization_barrier(x_PI.T) @ gradient_PO
   return jax.lax.optimization_barrier(jax.lax.optimization_barrier(gradient_PO.T) @ x_PI).T
 
 
-def _plain_product(x_PI, gradient_PO):
+def _product(x_PI, gradient_PO):
   return jnp.einsum('PI,PO->IO', x_PI, gradient_PO)
 
 

@@ -7,41 +7,45 @@ import jax.numpy as jnp
 
 
 def causal_mask(length):
-  """Lets each position attend to itself and to what came before it.
+  """Returns the mask that hides future positions.
 
   Args:
     length: number of positions, T = S.
 
   Returns:
-    [T, S] boolean, True where s ≤ t (section 3.2.3, "prevent leftward flow").
+    [T, S] boolean, True where s ≤ t (section 3.2.3, "prevent leftward information flow").
   """
   t = jnp.arange(length)
   return t[:, None] >= t[None, :]
 
 
 def segment_mask(query_segments_BT, key_segments_BS):
-  """Keeps attention inside a sentence pair, and off padding.
+  """Returns the mask that keeps attention within a sentence pair and away from padding.
 
   Args:
-    query_segments_BT: integers, the segment of every query; 0 is padding.
+    query_segments_BT: integers, the segment of each query; 0 is padding.
     key_segments_BS: the same for the keys.
 
   Returns:
-    [..., T, S] boolean: same segment on both sides, and not padding.
+    [..., T, S] boolean, True where both segments are the same and not padding.
   """
   same = query_segments_BT[..., :, None] == key_segments_BS[..., None, :]
   return same & (key_segments_BS[..., None, :] != 0)
 
 
 def lineage_mask(lineage_BWT, index):
-  """Lets each hypothesis attend to its own past in a cache that it shares with others.
+  """Returns the mask that shows each hypothesis of a beam search its own past.
+
+  The W hypotheses of an input share one cache of keys, with W slots for each position. The search
+  drops some hypotheses and continues others twice. So the past of a hypothesis may lie in a
+  different slot at each position, and its lineage lists these slots.
 
   Args:
-    lineage_BWT: integers, which of the W slots of each position is its own.
+    lineage_BWT: integers from 0 to W − 1, the slot of each hypothesis at each position.
     index: scalar integer, the newest position.
 
   Returns:
-    [..., W, T · W] boolean, True at slot t · W + lineage[t] for t ≤ index.
+    [..., W, S] boolean with S = T · W: True at t · W + lineage[t] for t ≤ index.
   """
   *_, beams, length = lineage_BWT.shape
   shape = (*lineage_BWT.shape, beams)
@@ -52,7 +56,7 @@ def lineage_mask(lineage_BWT, index):
 
 
 def combine_masks(*masks):
-  """True where every mask is; leading axes broadcast, None lets all through.
+  """Combines masks by a logical and; leading axes broadcast, and None is True everywhere.
 
   Args:
     *masks: boolean [..., T, S] each, or None.

@@ -1,52 +1,69 @@
-"""Positions: added to the embeddings, turned into queries and keys, or added to the scores."""
+"""Sinusoidal and rotary positions, and the buckets of the relative bias."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 _BASE = 10_000.0
 
 
-def sinusoidal_positions(length, dim):
-  """The paper's fixed encodings: section 3.5.
-
-  PE(p, 2i) = sin(p / 10000^(2i/D)) and PE(p, 2i+1) = cos(p / 10000^(2i/D)),
-  sine and cosine interleaved as published. For any k, PE(p + k) is a linear map
-  of PE(p), the same for all p.
+def sinusoidal_positions(length, dim, first=0):
+  """Returns the paper's sinusoidal encodings of successive positions: section 3.5.
 
   Args:
     length: number of positions, T.
-    dim: model width, D; an odd one ends on a sine.
+    dim: model width, D; an odd width ends with a sine.
+    first: the first position; the paper does not say whether it is 0 or 1.
 
   Returns:
-    [T, D] float32, computed in float64 on the host, so that it is a constant of
-    the compiled program.
+    [T, D] float32, computed in float64 on the host. The table is a constant of the
+    compiled program.
   """
-  position = np.arange(length, dtype=np.float64)[:, None]
-  even = np.arange(0, dim, 2, dtype=np.float64)[None, :]
-  angles = position / _BASE ** (even / dim)
-  table = np.empty((length, dim), np.float32)
-  table[:, 0::2] = np.sin(angles)
-  table[:, 1::2] = np.cos(angles[:, : dim // 2])
-  return table
+  return sinusoidal_encoding(np.arange(first, first + length), dim)
+
+
+def sinusoidal_encoding(positions, dim):
+  """Returns the paper's sinusoidal encoding of each position: section 3.5.
+
+  PE(p, 2i) = sin(p / 10000^(2i/D)) and PE(p, 2i+1) = cos(p / 10000^(2i/D)),
+  sine and cosine interleaved as published.
+
+  Args:
+    positions: p, integers or floats of any shape.
+    dim: model width, D; an odd width ends with a sine.
+
+  Returns:
+    [..., D] float32. NumPy's arrays and Python's numbers are computed in float64 on the host.
+    JAX's arrays, traced or not, are computed in float32 on the device; the error of an angle
+    is then about p · 10⁻⁷.
+  """
+  xp, dtype = (jnp, jnp.float32) if isinstance(positions, jax.Array) else (np, np.float64)
+  positions = xp.asarray(positions, dtype)[..., None]
+  periods = _BASE ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
+  angles = positions / periods.astype(dtype).reshape(*(1,) * (positions.ndim - 1), -1)
+  pairs = xp.stack([xp.sin(angles), xp.cos(angles)], axis=-1)
+  # An odd width has one cosine too many.
+  return pairs.reshape(*positions.shape[:-1], 2 * len(periods))[..., :dim].astype(np.float32)
 
 
 def sinusoidal_shift(offset, dim):
-  """The linear map from PE(p) to PE(p + k), the same for every p: section 3.5.
+  """Returns the matrix that shifts an encoding by k positions: section 3.5.
 
-  Each sine and its cosine are a point on a circle, which k turns by k / 10000^(2i/D).
+  A sine and its cosine are a point on a circle. The matrix rotates it by k / 10000^(2i/D),
+  whatever the position p.
 
   Args:
     offset: k, any number.
     dim: model width, D, even.
 
   Returns:
-    [D, D] float64, M with PE(p + k) = M · PE(p).
+    M, float64 [D, D], with PE(p + k) = M · PE(p).
 
   Raises:
-    ValueError: D is odd, so that the last sine has no cosine to turn to.
+    ValueError: D is odd, so that the last sine has no cosine.
   """
   if dim % 2:
-    raise ValueError(f'only pairs of a sine and a cosine can be shifted; got a width of {dim}')
+    raise ValueError(f'dim must be even, so that each sine has its cosine; got a width of {dim}')
   angles = offset / _BASE ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
   shift = np.zeros((dim, dim))
   even, odd = np.arange(0, dim, 2), np.arange(1, dim, 2)
@@ -57,15 +74,14 @@ def sinusoidal_shift(offset, dim):
 
 
 def rotate(x_BTHK, positions_BT):
-  """Rotary positions: Su et al., 2021, "RoFormer", equations 14, 15 and 34.
+  """Rotates queries or keys by their positions: Su et al., 2021, "RoFormer", equations 14, 15, 34.
 
-  Dims 2i and 2i + 1 of a head are turned by p / 10000^(2i/K), so that the dot
-  product of a query and a key depends on the distance between them, and on no
-  position itself.
+  Dims 2i and 2i + 1 of a head are rotated by the angle p / 10000^(2i/K). The dot product of a
+  query and a key then depends on the distance between them alone.
 
   Args:
     x_BTHK: queries or keys; K is even.
-    positions_BT: numbers; they broadcast against [..., T].
+    positions_BT: positions p, any numbers; they broadcast against [..., T].
 
   Returns:
     The same shape and type; the arithmetic is float32.
@@ -75,41 +91,40 @@ def rotate(x_BTHK, positions_BT):
   """
   dim = x_BTHK.shape[-1]
   if dim % 2:
-    raise ValueError(f'rotary positions turn pairs of dims; got heads of {dim}')
-  turns = _BASE ** (-jnp.arange(0, dim, 2, dtype=jnp.float32) / dim)
+    raise ValueError(f'rotary positions rotate pairs of dims; got heads of {dim}')
+  frequencies = _BASE ** (-jnp.arange(0, dim, 2, dtype=jnp.float32) / dim)
   positions_BT = jnp.broadcast_to(positions_BT, x_BTHK.shape[:-2]).astype(jnp.float32)
-  angles = jnp.einsum('...T,I->...TI', positions_BT, turns)[..., None, :]
+  angles = jnp.einsum('...T,I->...TI', positions_BT, frequencies)[..., None, :]
   cos, sin = jnp.cos(angles), jnp.sin(angles)
   even, odd = x_BTHK[..., 0::2].astype(jnp.float32), x_BTHK[..., 1::2].astype(jnp.float32)
-  turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
-  return turned.reshape(x_BTHK.shape).astype(x_BTHK.dtype)
+  rotated = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
+  return rotated.reshape(x_BTHK.shape).astype(x_BTHK.dtype)
 
 
 def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirectional):
-  """Which bias of a head a distance takes: T5, Raffel et al., 2020, section 2.1.
+  """Returns each distance's bucket in T5's relative bias: Raffel et al., 2020, section 2.1.
 
-  The first half of the buckets are of one distance each, the others grow with its
-  logarithm, and the last holds all from `max_distance` on.
+  Of the buckets of one direction, the first half hold one distance each. The others hold ranges
+  of equal width in the logarithm of the distance. The last holds all from `max_distance` on.
 
   Args:
-    distances: integers, the key's position less the query's.
-    num_buckets: how many there are.
-    max_distance: from where on all distances are alike.
-    bidirectional: half of the buckets are of keys that come after the query;
-      otherwise these are all in the bucket of distance 0, for attention that never
-      sees them.
+    distances: integers, the key's position minus the query's.
+    num_buckets: number of buckets.
+    max_distance: the first distance of the last bucket.
+    bidirectional: True gives half of the buckets to keys after the query. False is for
+      masked attention and puts keys after the query into bucket 0.
 
   Returns:
     int32 in [0, num_buckets), the shape of `distances`.
 
   Raises:
-    ValueError: there are too few buckets for two halves, or `max_distance` lies in the first.
+    ValueError: there are too few buckets, or `max_distance` is too small.
   """
   least = 4 if bidirectional else 2
   exact = num_buckets // least
   if exact < 1 or max_distance <= exact:
-    raise ValueError(f'buckets must be {least} or more, and max_distance beyond the first '
-                     f'{exact} distances; got {num_buckets} and {max_distance}')
+    raise ValueError(f'num_buckets must be at least {least}, and max_distance above {exact}; '
+                     f'got {num_buckets} and {max_distance}')
   first = 0
   if bidirectional:
     num_buckets //= 2

@@ -1,31 +1,28 @@
-"""The connection around a sublayer."""
-
-PLACES = ('post', 'pre')
+"""The residual connection around a sublayer, with its norm."""
 
 
-def residual(x_BTD, sublayer, normalise, place, drop=lambda y: y):
-  """LayerNorm(x + Sublayer(x)), section 3.1, or x + Sublayer(LayerNorm(x)).
+def residual(x_BTD, sublayer, normalise, norm, drop=lambda y: y):
+  """Returns LayerNorm(x + Sublayer(x)), section 3.1, or x + Sublayer(LayerNorm(x)).
 
-  A Transformer block is one around self-attention and another around the
-  feed-forward sublayer; a decoder's has one around attention to the source between
-  them. With the norm before the sublayer (Xiong et al., 2020, "On Layer
-  Normalization in the Transformer Architecture") a stack adds one more at its end.
+  The second form is from Xiong et al., 2020, "On Layer Normalization in the Transformer
+  Architecture". It needs one more norm after the last layer of a stack.
 
   Args:
-    x_BTD: what goes in.
-    sublayer: a function of [..., T, D] to the same shape.
-    normalise: the norm, likewise.
-    place: `post`, the norm after the sum, as published; or `pre`.
-    drop: dropout on what the sublayer gives (section 5.4).
+    x_BTD: the input.
+    sublayer: a function from [..., T, D] to the same shape.
+    normalise: the norm, a function from [..., T, D] to the same shape.
+    norm: `post` for the norm after the sum, as published; `pre` for the norm before the
+      sublayer.
+    drop: dropout on the output of the sublayer (section 5.4).
 
   Returns:
     [..., T, D].
 
   Raises:
-    ValueError: there is no such place.
+    ValueError: `norm` is neither `post` nor `pre`.
   """
-  if place not in PLACES:
-    raise ValueError(f'place must be one of {", ".join(PLACES)}; got {place!r}')
-  if place == 'pre':
+  if norm not in ('post', 'pre'):
+    raise ValueError(f'norm must be post or pre; got {norm!r}')
+  if norm == 'pre':
     return x_BTD + drop(sublayer(normalise(x_BTD)))
   return normalise(x_BTD + drop(sublayer(x_BTD)))

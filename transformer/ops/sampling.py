@@ -1,52 +1,62 @@
-"""Sampling over any step function, from its whole distribution or the likelier part.
+"""Sampling over any step function, as `ops.search` describes it.
 
-A step is what `ops.search` describes. A draw is a function of its input's random
-key, its own number and its position, and of nothing else: neither of the other
-draws, nor of the other inputs.
+Each draw has its own random key, from its input's key and its number. So neither other draws nor
+other inputs change it.
 """
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from transformer.ops.search import Hypotheses, best, roll_out
+from transformer.ops.search import Hypotheses, SearchOptions, best, roll_out
 
-# Smaller numbers are 0 to float32.
+# float32 rounds smaller numbers to 0.
 _SMALLEST = float(jnp.finfo(jnp.float32).tiny)
-# What falls short of p by no more than float32 sums may be wrong by has reached it.
+# Relative error of a float32 sum. A sum that is smaller than p only by this share counts as p.
 _ROUNDING = 1e-6
 
 
-def sample_search(step, cache, limits_B, keys_B, *, samples, max_length, begin_id, end_id,
-                  temperature=1.0, top_k=0, top_p=1.0, alpha=0.0, room=None) -> Hypotheses:
-  """Draws W translations of each input, token by token, each for itself.
+class SamplingOptions(NamedTuple):
+  """The distribution that tokens are drawn from.
 
-  Two draws may be the same. Draw w of an input is the same however many are drawn.
+  Attributes:
+    temperature: divides the log-probabilities. Below 1 it favours likely tokens, above 1
+      unlikely ones.
+    top_k: keeps the k likeliest tokens (Fan et al., 2018). Tokens as likely as the k-th are
+      all kept. 0 keeps all.
+    top_p: keeps the nucleus, the smallest set of likeliest tokens whose probabilities add up
+      to p (Holtzman et al., 2020, section 3.1); at least one token. Of equally likely
+      tokens it keeps the first. 1 keeps all. It applies after `temperature` and `top_k`.
+  """
+
+  temperature: float = 1.0
+  top_k: int = 0
+  top_p: float = 1.0
+
+
+def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samples,
+                  sampling: SamplingOptions) -> Hypotheses:
+  """Draws W hypotheses of each input, token by token and independently of each other.
+
+  Two hypotheses may be equal. Draw w of an input does not depend on the number of draws.
 
   Args:
-    step: as `ops.search` describes, called with W = samples.
-    cache: the step function's, before the first token.
-    limits_B: int32 [B], the most tokens for each input, the end token included;
-      an input with limit 0 costs nothing and gets nothing.
-    keys_B: JAX random keys [B]. Those of the default generator, `threefry2x32`,
-      give the same however the inputs are spread over devices.
+    step: as `ops.search` describes, called with W = `samples`.
+    cache, limits_B: as in `greedy_search`.
+    keys_B: JAX random keys. With the default generator, `threefry2x32`, the draws do not
+      depend on the sharding of the inputs.
+    options: as `SearchOptions` describes.
     samples: W.
-    max_length: static bound on the limits, T.
-    begin_id: the token that precedes every hypothesis.
-    end_id: the token that ends one.
-    temperature: as in `truncated`.
-    top_k: as in `truncated`.
-    top_p: as in `truncated`.
-    alpha: exponent of the length penalty in the score.
-    room: as in `beam_search`.
+    sampling: the distribution to draw from.
 
   Returns:
-    `Hypotheses`, by score. Log-probabilities and scores are those of the step
-    itself, whatever the temperature, and however much was left out.
+    `Hypotheses`, sorted by score. Log-probabilities and scores are the step function's own,
+    before temperature and truncation.
 
   Raises:
-    ValueError: as `truncated`.
+    ValueError: a sampling option is out of range.
   """
   numbers_W = jnp.arange(samples, dtype=jnp.uint32)
   fold_in = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
@@ -56,53 +66,46 @@ def sample_search(step, cache, limits_B, keys_B, *, samples, max_length, begin_i
     return jax.random.categorical(jax.random.fold_in(key, t), log_probs_N)
 
   def choose(t, log_probs_BWN):
-    allowed_BWN = truncated(log_probs_BWN, temperature=temperature, top_k=top_k, top_p=top_p)
-    return jax.vmap(jax.vmap(draw, (None, 0, 0)), (None, 0, 0))(t, keys_BW, allowed_BWN)
+    return jax.vmap(jax.vmap(draw, (None, 0, 0)), (None, 0, 0))(
+        t, keys_BW, truncate(log_probs_BWN, sampling))
 
-  found = roll_out(choose, step, cache, limits_B, width=samples, max_length=max_length,
-                   begin_id=begin_id, end_id=end_id, alpha=alpha, room=room)
-  return best(found, samples)
+  return best(roll_out(choose, step, cache, limits_B, samples, options), samples)
 
 
-def truncated(log_probs_BWN, *, temperature=1.0, top_k=0, top_p=1.0):
-  """The distribution to draw from: sharpened or flattened, cut to its likelier part, renormalised.
-
-  `top_p` is taken of what temperature and `top_k` have left.
+def truncate(log_probs_BWN, options: SamplingOptions):
+  """Applies temperature, top-k and top-p to a distribution, and normalises it again.
 
   Args:
     log_probs_BWN: float32 log-probabilities, any leading axes.
-    temperature: divides them; below 1 favours the likely, above 1 the unlikely.
-    top_k: keeps the k likeliest tokens (Fan et al., 2018), and those that are
-      exactly as likely as the last of them, as libraries do. 0 keeps all.
-    top_p: keeps the smallest set of the likeliest tokens whose probabilities reach
-      p together (Holtzman et al., 2020, section 3.1), one at least; of equally
-      likely ones the first. 1 keeps all.
+    options: as `SamplingOptions` describes.
 
   Returns:
-    float32 log-probabilities of the same shape; −inf is impossible, and what was
-    impossible stays so.
+    float32 log-probabilities of the same shape, −inf for tokens that are not kept or were
+    impossible before.
 
   Raises:
-    ValueError: a temperature, k or p is out of range.
+    ValueError: an option is out of range.
   """
+  temperature, top_k, top_p = options
   if not 0.0 < temperature < math.inf:
     raise ValueError(f'the temperature must be above 0 and finite; got {temperature}')
   if top_k < 0:
     raise ValueError(f'top_k must be at least 0; got {top_k}')
   if not 0.0 < top_p <= 1.0:
     raise ValueError(f'top_p must be above 0 and at most 1; got {top_p}')
-  below_BWN = log_probs_BWN - jnp.max(log_probs_BWN, axis=-1, keepdims=True)
+  relative_BWN = log_probs_BWN - jnp.max(log_probs_BWN, axis=-1, keepdims=True)
   kept_BWN = log_probs_BWN > -jnp.inf
   if top_k:
-    rank_BWN = _rank(below_BWN)
-    kept_BWN &= rank_BWN <= _reaching(rank_BWN, jnp.ones_like(below_BWN), top_k)
-  # The likeliest stays 0 under any temperature; the others may become −inf.
-  scaled_BWN = jax.nn.log_softmax(below_BWN / max(temperature, _SMALLEST), where=kept_BWN)
+    rank_BWN = _ranks(relative_BWN)
+    kept_BWN &= rank_BWN <= _rank_at_sum(rank_BWN, jnp.ones_like(relative_BWN), top_k)
+  # The likeliest token is at 0, so it stays finite however low the temperature is.
+  scaled_BWN = jax.nn.log_softmax(relative_BWN / max(temperature, _SMALLEST), where=kept_BWN)
   if top_p == 1.0:
     return scaled_BWN
   target = max(top_p * (1.0 - _ROUNDING), _SMALLEST)
-  rank_BWN, probs_BWN = _rank(scaled_BWN), jnp.exp(scaled_BWN)
-  last_BW1 = _reaching(rank_BWN, probs_BWN, target)
+  rank_BWN, probs_BWN = _ranks(scaled_BWN), jnp.exp(scaled_BWN)
+  last_BW1 = _rank_at_sum(rank_BWN, probs_BWN, target)
+  # Of the tokens that share the last rank, the first ones fill the nucleus up to the target.
   before_BWN, equal_BWN = rank_BWN < last_BW1, rank_BWN == last_BW1
   missing_BW1 = target - _sum(probs_BWN, before_BWN)
   needed_BW1 = jnp.ceil(missing_BW1 / jnp.max(probs_BWN, axis=-1, keepdims=True, initial=0.0,
@@ -115,21 +118,22 @@ def _sum(x_BWN, where_BWN):
   return jnp.sum(x_BWN, axis=-1, keepdims=True, where=where_BWN)
 
 
-def _rank(log_probs_BWN):
-  """int32 in the order of descending probability: the bits of floats ≥ 0 are in their order."""
+def _ranks(log_probs_BWN):
+  """Returns int32 that grow as probabilities fall, since the bits of floats ≥ 0 sort like them."""
   return jax.lax.bitcast_convert_type(jnp.abs(log_probs_BWN), jnp.int32)
 
 
-def _reaching(rank_BWN, weights_BWN, target):
-  """The lowest rank up to which the weights reach `target`; the highest integer if they never do.
+def _rank_at_sum(rank_BWN, weights_BWN, target):
+  """Returns the lowest rank where the sum of the weights of all ranks up to it reaches `target`.
 
-  It is found bit by bit, with 31 sums over the vocabulary; sorting takes seven to
-  ten times as long on a CPU.
+  If the sum of all weights is smaller, the result is the largest int32. A binary search over the
+  31 bits needs a sum over the vocabulary for each. On a CPU, sorting takes seven to ten times as
+  long.
   """
-  def narrow(place, last_BW1):
-    next_BW1 = last_BW1 | (jnp.int32(1) << (30 - place))
-    short_BW1 = _sum(weights_BWN, rank_BWN < next_BW1) < target
-    return jnp.where(short_BW1, next_BW1, last_BW1)
+  def add_bit(number, rank_BW1):
+    higher_BW1 = rank_BW1 | (jnp.int32(1) << (30 - number))
+    too_low_BW1 = _sum(weights_BWN, rank_BWN < higher_BW1) < target
+    return jnp.where(too_low_BW1, higher_BW1, rank_BW1)
 
   zeros_BW1 = jnp.zeros((*rank_BWN.shape[:-1], 1), jnp.int32)
-  return jax.lax.fori_loop(0, 31, narrow, zeros_BW1)
+  return jax.lax.fori_loop(0, 31, add_bit, zeros_BW1)
