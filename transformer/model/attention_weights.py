@@ -1,4 +1,4 @@
-"""What every head of every layer attends to."""
+"""The attention weights of every head of every layer."""
 
 from typing import NamedTuple
 
@@ -10,12 +10,14 @@ from transformer.model.transformer import Transformer
 
 
 class AttentionWeights(NamedTuple):
-  """Attention weights, float32; L layers, rows sum to one where a query may attend at all.
+  """Attention weights of all layers, float32; a row sums to one, or to zero for padding.
+
+  L is the number of layers of the stack: the encoder's for `encoder`, else the decoder's.
 
   Attributes:
-    encoder: [L, B, H, S, S], self-attention over the source.
-    decoder: [L, B, H, T, T], masked self-attention over the target.
-    cross: [L, B, H, T, S], attention of the target to the source.
+    encoder: [L, B, H, T, S], self-attention of the source, T = S.
+    decoder: [L, B, H, T, S], masked self-attention of the target, T = S.
+    cross: [L, B, H, T, S], attention from the target to the source.
   """
 
   encoder: jax.Array
@@ -25,34 +27,34 @@ class AttentionWeights(NamedTuple):
 
 def attention_weights(model: Transformer, params, *batch, layer: int | None = None,
                       head: int | None = None) -> AttentionWeights:
-  """Encodes and decodes by teacher forcing, and keeps the weights of all attention.
+  """Encodes and decodes a batch by teacher forcing, and returns all attention weights.
 
   Args:
-    model: the Transformer; whatever kernel it is configured with, this takes the
-      reference path.
+    model: the Transformer. It uses the reference implementation of attention, whatever
+      `config.attention` says.
     params: its parameters.
     *batch: the arrays that `Transformer.__call__` takes.
-    layer: only this one, from 0; the axis L goes.
-    head: only this one, from 0; the axis H goes.
-
-  Returns:
-    The weights.
+    layer: number of a single layer, from 0, of both stacks; the result then has no axis L.
+      None is all layers.
+    head: number of a single head, from 0; the result then has no axis H. None is all heads.
 
   Raises:
-    ValueError: there is no such layer or head.
+    ValueError: there is no such layer in both stacks, or no such head.
   """
   config = model.config
-  for name, chosen, count in (('layer', layer, config.num_layers),
+  depths = {'encoder': config.encoder_depth, 'decoder': config.decoder_depth}
+  for name, chosen, count in (('layer', layer, min(depths.values())),
                               ('head', head, config.num_heads)):
     if chosen is not None and not 0 <= chosen < count:
       raise ValueError(f'{name} must be at least 0 and below {count}; got {chosen}')
-  _, kept = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
+  _, stored = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
 
-  def of(stack, attention):
-    layers = range(config.num_layers) if layer is None else [layer]
-    found = [kept[WEIGHTS][f'{stack}_{number}'][attention]['weights'][0] for number in layers]
+  def weights_of(stack, attention):
+    layers = range(depths[stack]) if layer is None else [layer]
+    found = [stored[WEIGHTS][f'{stack}_{number}'][attention]['weights'][0] for number in layers]
     weights = jnp.stack(found) if layer is None else found[0]
     return weights if head is None else weights[..., head, :, :]
 
-  return AttentionWeights(of('encoder', 'self_attention'), of('decoder', 'self_attention'),
-                          of('decoder', 'cross_attention'))
+  return AttentionWeights(weights_of('encoder', 'self_attention'),
+                          weights_of('decoder', 'self_attention'),
+                          weights_of('decoder', 'cross_attention'))

@@ -1,35 +1,57 @@
-"""How much arithmetic the model asks for, counted by hand."""
+"""The model's floating-point operations, by formula, and the peaks of some devices."""
 
 from transformer.model.config import ModelConfig
 
 
 def train_flops(config: ModelConfig, vocabulary_size: int) -> tuple[float, float]:
-  """Floating-point operations that an update needs for a source token, and for a target token.
+  """Returns the floating-point operations of an update, for each source and each target token.
 
-  Two for every multiply-add of a weight matrix, and twice as many again for the
-  backward pass. The products inside attention, which depend on the lengths of
-  sentences, norms and softmax are left out, so a utilisation that is computed
-  from this is never flattered.
+  A multiply-add with a weight is two operations in the forward pass and four in the backward pass.
+  Norms, softmax and the products of queries, keys and values are left out, so the numbers are
+  lower bounds.
 
   Args:
     config: the model's shape.
     vocabulary_size: number of tokens, N.
 
   Returns:
-    Operations for a source token, cross-attention's keys and values included, and
-    for a target token, the output projection included.
+    Operations for a source token, including the keys and values of cross-attention, and
+    operations for a target token, including the output projection.
   """
-  # Queries and the output take as many weights as keys and values do.
+  # Queries and output together have as many weights as keys and values.
   projections = config.model_dim * config.num_heads * (
       config.head_key_dim + config.head_value_dim)
   feed_forward = (3 if config.activation == 'swiglu' else 2) * config.model_dim * config.ff_dim
   encoder_layer = 2 * projections + feed_forward
-  source = config.num_layers * (encoder_layer + projections)
-  target = config.num_layers * (encoder_layer + projections) + config.model_dim * vocabulary_size
+  source = config.encoder_depth * encoder_layer + config.decoder_depth * projections
+  target = (config.decoder_depth * (encoder_layer + projections)
+            + config.model_dim * vocabulary_size)
   return 6.0 * source, 6.0 * target
 
 
-# Dense 16-bit peaks of one device, in FLOP/s, by JAX's `device_kind`: makers' data sheets.
+def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, int, int],
+                 passes: int = 1) -> float:
+  """Returns the floating-point operations of an update, attention's own products included.
+
+  All positions count, padding and masked ones too, since the devices compute them. Norms and
+  softmax are left out, and so is what `remat` computes again.
+
+  Args:
+    config: the model's shape.
+    vocabulary_size: number of tokens, N.
+    shape: rows of a batch, and the source and target positions of a row.
+    passes: how often an update passes a batch through the model: 2 for R-Drop.
+  """
+  rows, source_length, target_length = shape
+  of_source, of_target = train_flops(config, vocabulary_size)
+  # Q Kᵀ and the average of V have a product for each pair of positions, head and dim.
+  pairs = (config.encoder_depth * source_length ** 2
+           + config.decoder_depth * target_length * (target_length + source_length))
+  attention = 6.0 * config.num_heads * (config.head_key_dim + config.head_value_dim) * pairs
+  return passes * rows * (of_source * source_length + of_target * target_length + attention)
+
+
+# Dense 16-bit peaks of one device in FLOP/s, from data sheets, by JAX's `device_kind`.
 _PEAKS = {
     'NVIDIA A100-SXM4-40GB': 312e12,
     'NVIDIA A100-SXM4-80GB': 312e12,
@@ -43,5 +65,5 @@ _PEAKS = {
 
 
 def peak_flops(device_kind: str) -> float | None:
-  """The 16-bit peak of a kind of device in FLOP/s, or None if it is not known."""
+  """Returns the 16-bit peak of a kind of device in FLOP/s; None if it is not known."""
   return _PEAKS.get(device_kind)

@@ -1,12 +1,13 @@
-"""The layers of section 3 but for attention, thin modules over `ops`.
+"""The layers of section 3 except attention, as thin modules over `ops`.
 
-Every `apply` is pure. Dropout is on when a `dropout` random key is handed to
-`apply` and `deterministic` is False.
+Every `apply` is pure. With `deterministic=False`, dropout is on and `apply` needs a random key
+named `dropout`.
 """
 
 import functools
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from transformer.model.config import ModelConfig
@@ -16,24 +17,24 @@ from transformer.ops.positions import sinusoidal_positions
 from transformer.ops.residual import residual
 
 _matrix_init = nn.initializers.xavier_uniform()
-# As it is defined; Flax takes an approximation if it is not told otherwise.
+# The exact GELU; Flax's default is an approximation.
 _gelu = functools.partial(nn.gelu, approximate=False)
 
 
 def _dot_general(x, kernel, dimension_numbers, precision=None):
-  """`ops.linear` where Flax asks for a product over the last axis of x and the first of W."""
+  """Calls `ops.linear` with the arguments that Flax gives to `jax.lax.dot_general`."""
   del dimension_numbers, precision
   return linear(x, kernel)
 
 
 def normalisation(config: ModelConfig) -> nn.Module:
-  """Layer norm (Ba et al., 2016), or RMS norm (Zhang and Sennrich, 2019) by the config."""
+  """Returns layer norm (Ba et al., 2016) or RMS norm (Zhang and Sennrich, 2019)."""
   kind = nn.RMSNorm if config.rms_norm else nn.LayerNorm
   return kind(epsilon=1e-6, dtype=config.dtype)
 
 
 class Dropout(nn.Module):
-  """`ops.dropout` with its key from the `dropout` stream."""
+  """`ops.dropout` with a key from Flax's `dropout` stream."""
 
   rate: float
 
@@ -45,17 +46,16 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-  """Section 3.3: max(0, x W₁ + b₁) W₂ + b₂, at every position alike, or a later activation.
+  """Feed-forward sublayer, max(0, x W₁ + b₁) W₂ + b₂ at every position: section 3.3.
 
-  GELU is of Hendrycks and Gimpel, 2016; SwiGLU of Shazeer, 2020, without biases.
+  `ModelConfig.activation` describes its other forms.
   """
 
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, x_BTD):
+  def __call__(self, x_BTD, *, deterministic):
     config = self.config
-
     gated = config.activation == 'swiglu'
 
     def dense(dim, name):
@@ -67,11 +67,12 @@ class FeedForward(nn.Module):
       h_BTF = nn.silu(h_BTF) * dense(config.ff_dim, 'gate')(x_BTD)
     else:
       h_BTF = {'relu': nn.relu, 'gelu': _gelu}[config.activation](h_BTF)
+    h_BTF = Dropout(config.activation_dropout)(h_BTF, deterministic=deterministic)
     return dense(config.model_dim, 'outer')(h_BTF)
 
 
 class Residual(nn.Module):
-  """`ops.residual` with a norm and dropout of its own: residual(x, sublayer)."""
+  """`ops.residual` with its own norm and dropout, called with x and a sublayer."""
 
   config: ModelConfig
 
@@ -84,8 +85,26 @@ class Residual(nn.Module):
                     functools.partial(self.dropout, deterministic=deterministic))
 
 
+def layer_drop(layer: nn.Module, x_BTD, y_BTD, deterministic):
+  """Returns a layer's output, or its input with probability `layer_drop`: Fan et al., 2019.
+
+  The layer is computed in both cases, so that all devices do the same. One draw decides for a
+  whole batch.
+
+  Args:
+    layer: the module whose `dropout` stream gives the key.
+    x_BTD: the layer's input.
+    y_BTD: the layer's output.
+    deterministic: True always returns the output.
+  """
+  rate = layer.config.layer_drop
+  if deterministic or rate == 0.0:
+    return y_BTD
+  return jnp.where(jax.random.bernoulli(layer.make_rng('dropout'), rate), x_BTD, y_BTD)
+
+
 class Embedding(nn.Module):
-  """Token embeddings times √d (section 3.4) plus positions (section 3.5), then dropout."""
+  """Token embeddings times √d (section 3.4), plus positions (section 3.5), with dropout."""
 
   config: ModelConfig
   vocabulary_size: int
@@ -95,28 +114,36 @@ class Embedding(nn.Module):
     self.table = self.param('table', nn.initializers.normal(config.model_dim ** -0.5),
                             (self.vocabulary_size, config.model_dim))
     self.dropout = Dropout(config.dropout)
+    self.word_dropout = Dropout(config.word_dropout)
 
   def __call__(self, tokens_BT, positions_BTD, *, deterministic):
-    """Token ids [..., T] and encoded positions [..., T, D], or None, to [..., T, D]."""
+    """Maps token ids [..., T] and position encodings [..., T, D] or None to [..., T, D]."""
     dtype = self.config.dtype
     x_BTD = jnp.take(self.table, tokens_BT, axis=0).astype(dtype)
     x_BTD = x_BTD * jnp.asarray(self.config.model_dim ** 0.5, dtype)
+    if not deterministic and self.config.word_dropout:
+      kept_BT = self.word_dropout(jnp.ones(tokens_BT.shape, dtype), deterministic=False)
+      x_BTD *= kept_BT[..., None]
     if positions_BTD is not None:
       x_BTD += positions_BTD.astype(dtype)
     return self.dropout(x_BTD, deterministic=deterministic)
 
 
 class Positions(nn.Module):
-  """Encoded positions, [..., T] integers to [..., T, D]; None if attention is told instead.
+  """Encodings that are added to embeddings: sinusoids (section 3.5) or a learned table.
 
-  The sinusoids of section 3.5, or a learned table (Gehring et al., 2017; table 3, row E).
+  The learned table is row E of table 3 (Gehring et al., 2017). Rotary and relative positions are
+  part of attention and have no such encodings.
   """
 
   config: ModelConfig
 
   @nn.compact
   def __call__(self, positions_BT, length):
-    """Encodes positions below `length`, which is static; learned ones below `max_positions`."""
+    """Maps integer positions [..., T] below the static `length` to [..., T, D], or to None.
+
+    Learned positions must be below `config.max_positions` too.
+    """
     config = self.config
     if config.positions in ('rotary', 'relative'):
       return None

@@ -1,4 +1,4 @@
-"""Layers whose insides are computed twice, so that they need not be kept (Chen et al., 2016)."""
+"""Rematerialisation: layers that the backward pass computes again (Chen et al., 2016)."""
 
 import jax
 from flax.core import lift
@@ -7,31 +7,30 @@ from jax.extend.core import jaxpr_as_fun
 
 
 def recomputed(call):
-  """Makes the backward pass of a layer's call begin with another forward pass of it.
+  """Wraps the call of a layer so that its backward pass repeats the forward pass.
 
-  `flax.linen.remat` does so too, but on a CPU to no avail: nothing keeps XLA from
-  doing all second forward passes at once, ahead of the backward pass, and holding
-  what they give. Here each waits for the gradient that it is needed for.
+  This saves the memory of the layer's activations. `flax.linen.remat` saves nothing on a CPU: XLA
+  may repeat all forward passes first and keep their results. Here, the repeated forward pass of a
+  layer waits for the gradient of its output.
 
   Args:
     call: a function (layer, x, …) -> y, with x and y of one shape and type.
 
   Returns:
-    The same function, with the same parameters and random bits; gradients differ by
-    rounding at most.
+    A function with the same parameters, random bits and results; gradients differ only by
+    rounding.
   """
   return transforms.lift_transform(_lifted, call)
 
 
 def _lifted(call):
-  """`recomputed`, on scopes in place of modules."""
+  """Does the work of `recomputed`; Flax passes scopes in place of modules."""
   def inner(scope_of, variables_of, *arguments):
     def traced(variables, keys, *inputs):
       scope = scope_of(variables, keys)
       return call(scope, *inputs), variables_of(scope)
 
-    # Traced once: Flax counts the draws of random bits, and a second trace would
-    # count on and draw others.
+    # Traced once: Flax numbers the draws of random keys, so a second trace would draw others.
     program, shapes = jax.make_jaxpr(traced, return_shape=True)(*arguments)
     flat = jaxpr_as_fun(program)
 
@@ -40,8 +39,8 @@ def _lifted(call):
 
     def backward(arguments, gradients):
       variables, keys, x, *others = arguments
-      # Adding nothing of the gradient ties x to it where barriers are ignored; the
-      # barrier, where it is not, keeps the two forward passes from being made one.
+      # Where XLA ignores barriers, the sum makes x depend on the gradient. Elsewhere, the
+      # barrier keeps XLA from merging the two forward passes.
       x, gradients = jax.lax.optimization_barrier((x + 0 * gradients[0], gradients))
       return jax.vjp(forward, variables, keys, x, *others)[1](gradients)
 

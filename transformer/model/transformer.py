@@ -1,23 +1,31 @@
 """The Transformer of figure 1: encoder, decoder, and one step of decoding."""
 
+import functools
+
 import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer.model.attention import (
-  Cache,
-  KeysValues,
   MultiHeadAttention,
   Placement,
   RelativeBias,
 )
+from transformer.model.cache import Cache, KeysValues
 from transformer.model.config import ModelConfig
-from transformer.model.layers import Embedding, FeedForward, Positions, Residual, normalisation
+from transformer.model.layers import (
+  Embedding,
+  FeedForward,
+  Positions,
+  Residual,
+  layer_drop,
+  normalisation,
+)
 from transformer.model.remat import recomputed
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
 
 
 class EncoderLayer(nn.Module):
-  """A Transformer block, section 3.1: self-attention, feed-forward, residuals and norms."""
+  """Self-attention and feed-forward sublayers, with residuals and norms: section 3.1."""
 
   config: ModelConfig
 
@@ -27,17 +35,20 @@ class EncoderLayer(nn.Module):
     self.feed_forward = FeedForward(self.config)
     self.feed_forward_residual = Residual(self.config)
 
-  def __call__(self, x_BSD, mask_BSS, placement: Placement, *, deterministic):
-    def attend(h_BSD):
-      memory = self.self_attention.keys_values(h_BSD, placement)
-      return self.self_attention(h_BSD, memory, mask_BSS, placement)
+  def __call__(self, x_BTD, mask_BTS, placement: Placement, *, deterministic):
+    """Maps [..., T, D] to [..., T, D]; S = T in `mask_BTS`."""
+    def attend(h_BTD):
+      own = self.self_attention.keys_values(h_BTD, placement)
+      return self.self_attention(h_BTD, own, mask_BTS, placement, deterministic=deterministic)
 
-    x_BSD = self.self_attention_residual(x_BSD, attend, deterministic=deterministic)
-    return self.feed_forward_residual(x_BSD, self.feed_forward, deterministic=deterministic)
+    feed_forward = functools.partial(self.feed_forward, deterministic=deterministic)
+    y_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
+    y_BTD = self.feed_forward_residual(y_BTD, feed_forward, deterministic=deterministic)
+    return layer_drop(self, x_BTD, y_BTD, deterministic)
 
 
 class DecoderLayer(nn.Module):
-  """Section 3.1 again: masked self-attention, attention to the source, then feed-forward."""
+  """Masked self-attention, cross-attention and feed-forward sublayers: section 3.1."""
 
   config: ModelConfig
 
@@ -49,42 +60,46 @@ class DecoderLayer(nn.Module):
     self.feed_forward = FeedForward(self.config)
     self.feed_forward_residual = Residual(self.config)
 
-  def __call__(self, x_BTD, mask_BTT, placement: Placement, memory: KeysValues, memory_mask_BTS, *,
+  def __call__(self, x_BTD, mask_BTS, placement: Placement, memory: KeysValues, memory_mask_BTS, *,
                deterministic):
+    """Maps [..., T, D] to [..., T, D]; S = T in `mask_BTS`, and S is the source's elsewhere."""
     def attend(h_BTD):
       own = self.self_attention.keys_values(h_BTD, placement)
-      return self.self_attention(h_BTD, own, mask_BTT, placement)
+      return self.self_attention(h_BTD, own, mask_BTS, placement, deterministic=deterministic)
 
-    return self._around(x_BTD, attend,
-                        lambda h_BTD: self.cross_attention(h_BTD, memory, memory_mask_BTS),
-                        deterministic)
+    def attend_to_source(h_BTD):
+      return self.cross_attention(h_BTD, memory, memory_mask_BTS, deterministic=deterministic)
+
+    y_BTD = self._apply_sublayers(x_BTD, attend, attend_to_source, deterministic)
+    return layer_drop(self, x_BTD, y_BTD, deterministic)
 
   @nn.jit
-  def step(self, x_BWD, cache: Cache, mask_BWT, index, placement: Placement, memory: Cache,
+  def step(self, x_BWD, cache: Cache, mask_BWS, index, placement: Placement, memory: Cache,
            memory_mask_BWS):
-    """The same for one new position of W hypotheses, which share the source."""
+    """Decodes the newest token of W hypotheses: `MultiHeadAttention.extend` has the arguments."""
     def attend(h_BWD):
       nonlocal cache
-      y_BWD, cache = self.self_attention.extend(h_BWD, cache, mask_BWT, index, placement)
+      y_BWD, cache = self.self_attention.extend(h_BWD, cache, mask_BWS, index, placement)
       return y_BWD
 
-    x_BWD = self._around(x_BWD, attend,
-                         lambda h_BWD: self.cross_attention.attend(h_BWD, memory, memory_mask_BWS),
-                         True)
+    x_BWD = self._apply_sublayers(
+        x_BWD, attend, lambda h_BWD: self.cross_attention.attend(h_BWD, memory, memory_mask_BWS),
+        True)
     return x_BWD, cache
 
-  def _around(self, x_BTD, attend, attend_to_source, deterministic):
-    """The three sublayers, of which two are not the same for whole targets and single steps."""
+  def _apply_sublayers(self, x_BTD, attend, attend_to_source, deterministic):
+    """Applies the three sublayers, with self-attention and cross-attention as functions."""
     x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
     x_BTD = self.cross_attention_residual(x_BTD, attend_to_source, deterministic=deterministic)
-    return self.feed_forward_residual(x_BTD, self.feed_forward, deterministic=deterministic)
+    feed_forward = functools.partial(self.feed_forward, deterministic=deterministic)
+    return self.feed_forward_residual(x_BTD, feed_forward, deterministic=deterministic)
 
 
 class Transformer(nn.Module):
   """Encoder and decoder over one vocabulary.
 
   Attributes:
-    config: its shape.
+    config: the shape of the model.
     vocabulary_size: number of tokens, N.
   """
 
@@ -99,8 +114,8 @@ class Transformer(nn.Module):
         else Embedding(config, self.vocabulary_size))
     self.source_position = Positions(config)
     self.target_position = Positions(config)
-    self.encoder = [EncoderLayer(config) for _ in range(config.num_layers)]
-    self.decoder = [DecoderLayer(config) for _ in range(config.num_layers)]
+    self.encoder = [EncoderLayer(config) for _ in range(config.encoder_depth)]
+    self.decoder = [DecoderLayer(config) for _ in range(config.decoder_depth)]
     if config.norm == 'pre':
       self.encoder_norm = normalisation(config)
       self.decoder_norm = normalisation(config)
@@ -116,8 +131,8 @@ class Transformer(nn.Module):
 
     Args:
       tokens_BS: int32 token ids.
-      segments_BS: int32, which sentence of the row a token belongs to; 0 is padding.
-      positions_BS: int32, a token's place in its sentence, from 0.
+      segments_BS: int32, the number of the token's sentence in its row, from 1; 0 is padding.
+      positions_BS: int32, the token's position in its sentence, from 0.
       deterministic: False turns dropout on and needs a `dropout` random key.
 
     Returns:
@@ -126,19 +141,19 @@ class Transformer(nn.Module):
     x_BSD = self.source_embedding(
         tokens_BS, self.source_position(positions_BS, tokens_BS.shape[-1]),
         deterministic=deterministic)
-    mask_BSS = segment_mask(segments_BS, segments_BS)
+    mask_BTS = segment_mask(segments_BS, segments_BS)
     placement = _placement(positions_BS, self.encoder_bias, jnp.arange(tokens_BS.shape[-1]))
     call = self._layer_call(deterministic)
     for layer in self.encoder:
-      x_BSD = call(layer, x_BSD, mask_BSS, placement)
+      x_BSD = call(layer, x_BSD, mask_BTS, placement)
     return self.encoder_norm(x_BSD) if self.config.norm == 'pre' else x_BSD
 
   def project_memory(self, memory_BSD) -> tuple[KeysValues, ...]:
-    """The keys and values of the encoded source, for each decoder layer."""
+    """Projects the encoded source to keys and values for each decoder layer."""
     return tuple(layer.cross_attention.keys_values(memory_BSD) for layer in self.decoder)
 
   def cache_memory(self, memory_BSD) -> tuple[Cache, ...]:
-    """The same, as `step` reads it."""
+    """Projects the encoded source to a `Cache` for each decoder layer, for use by `step`."""
     return tuple(layer.cross_attention.cache(memory_BSD) for layer in self.decoder)
 
   def decode(self, inputs_BT, segments_BT, positions_BT, memory_BSD, source_segments_BS, *,
@@ -146,50 +161,52 @@ class Transformer(nn.Module):
     """Decodes whole, packed targets by teacher forcing.
 
     Args:
-      inputs_BT: int32, the target shifted right: position t holds token t − 1.
-      segments_BT: int32 target segments, numbered as the source's.
-      positions_BT: int32, a token's place in its sentence, from 0.
+      inputs_BT: int32, each target shifted right, after the begin token.
+      segments_BT: int32, the number of the token's sentence pair, as in the source.
+      positions_BT: int32, the token's position in its sentence, from 0.
       memory_BSD: the encoded source.
-      source_segments_BS: int32.
+      source_segments_BS: the `segments_BS` of `encode`.
       deterministic: False turns dropout on and needs a `dropout` random key.
 
     Returns:
-      [B, T, D]; `logits` makes scores of it.
+      [B, T, D], the input of `logits`.
     """
     length = inputs_BT.shape[-1]
     x_BTD = self.target_embedding(inputs_BT, self.target_position(positions_BT, length),
                                   deterministic=deterministic)
-    mask_BTT = combine_masks(causal_mask(length), segment_mask(segments_BT, segments_BT))
+    mask_BTS = combine_masks(causal_mask(length), segment_mask(segments_BT, segments_BT))
     memory_mask_BTS = segment_mask(segments_BT, source_segments_BS)
     placement = _placement(positions_BT, self.decoder_bias, jnp.arange(length))
     call = self._layer_call(deterministic)
     for layer, memory in zip(self.decoder, self.project_memory(memory_BSD), strict=True):
-      x_BTD = call(layer, x_BTD, mask_BTT, placement, memory, memory_mask_BTS)
+      x_BTD = call(layer, x_BTD, mask_BTS, placement, memory, memory_mask_BTS)
     return self.decoder_norm(x_BTD) if self.config.norm == 'pre' else x_BTD
 
   def _layer_call(self, deterministic):
-    """A layer's call as a function (layer, …), whose insides `remat` computes twice."""
+    """Returns a function (layer, *inputs) that calls a layer, with `remat` where configured."""
     def call(layer, *inputs):
       return layer(*inputs, deterministic=deterministic)
     return recomputed(call) if self.config.remat else call
 
   @property
   def output_ND(self):
-    """The output projection: the target embeddings, or a matrix of its own."""
+    """The output projection: the target embeddings if tied, else a matrix of its own."""
     return self.target_embedding.table if self.config.tie_output else self.output
 
   def logits(self, x_BTD):
-    """Scores over the vocabulary: [..., D] to float32 [..., N]."""
+    """Maps the decoder's output [..., D] to scores over the vocabulary, float32 [..., N]."""
     return jnp.einsum('...D,ND->...N', x_BTD, self.output_ND.astype(x_BTD.dtype),
                       preferred_element_type=jnp.float32)
 
   def __call__(self, source_BS, source_segments_BS, source_positions_BS,
                inputs_BT, target_segments_BT, target_positions_BT, *, deterministic=True):
-    """Encodes, and decodes by teacher forcing.
+    """Encodes the source, and decodes the target by teacher forcing.
+
+    `encode` and `decode` describe the arguments.
 
     Returns:
-      The decoder's output [B, T, D] and the output projection [N, D], which
-      `ops.losses` takes apart from each other; `logits` multiplies them.
+      The decoder's output [B, T, D] and the output projection [N, D], the arguments of
+      `ops.losses`. Their product is `logits`.
     """
     memory_BSD = self.encode(source_BS, source_segments_BS, source_positions_BS,
                              deterministic=deterministic)
@@ -198,46 +215,44 @@ class Transformer(nn.Module):
     return x_BTD, self.output_ND
 
   def empty_cache(self, leading, beams, length) -> tuple[Cache, ...]:
-    """A self-attention cache with room for `length` positions, for each decoder layer.
+    """Returns an empty self-attention cache for each decoder layer.
 
     Args:
       leading: the cache's leading axes, such as (B,).
-      beams: hypotheses of an input, W.
+      beams: number of hypotheses of an input, W.
       length: number of positions, T.
 
     Returns:
-      One `Cache` of zeros a layer, with a slot for every hypothesis of every
-      position: [*leading, H, K, T · W] and [*leading, H, T · W, V].
+      A `Cache` of zeros for each layer, with a slot for each hypothesis at each position:
+      [*leading, H, K, T · W] and [*leading, H, T · W, V].
     """
     config = self.config
     heads = (*leading, config.num_heads)
     return tuple(
         Cache(jnp.zeros((*heads, config.head_key_dim, length * beams), config.dtype),
               jnp.zeros((*heads, length * beams, config.head_value_dim), config.dtype))
-        for _ in range(config.num_layers))
+        for _ in range(config.decoder_depth))
 
   def step(self, tokens_BW, index, lineage_BWT, cache, memory, source_mask_BS):
-    """Decodes one position of W hypotheses for each of B sources.
+    """Decodes the newest token of W hypotheses for each of B sources.
 
-    The cache of a source is one for all its hypotheses and is never rearranged.
-    What is rearranged, when a search lets some hypotheses go and splits others, is
-    their lineage: which slot of each position is a hypothesis's own past.
+    All hypotheses of a source share one cache. When a search reorders its hypotheses, it reorders
+    only `lineage_BWT`, which tells where in the cache the past of each hypothesis is.
 
     Args:
-      tokens_BW: int32, the last token of each hypothesis; the begin token first.
+      tokens_BW: int32, the newest token of each hypothesis; at first the begin token.
       index: scalar int32, the position of that token.
-      lineage_BWT: int32, the slot in 0 … W − 1 that each earlier token of a
-        hypothesis had when it was new; zeros at first.
+      lineage_BWT: int32, as in `ops.masks.lineage_mask`; at first zeros.
       cache: from `empty_cache((B,), W, T)`, filled below `index`.
-      memory: from `cache_memory`; the beams share it.
-      source_mask_BS: boolean, True at the source's real tokens.
+      memory: from `cache_memory`; all hypotheses share it.
+      source_mask_BS: boolean, True at source tokens that are not padding.
 
     Returns:
-      float32 logits [B, W, N] of the next token, the lineage with the new
-      position, and the cache filled at `index`.
+      float32 logits [B, W, N] of the next token, and the lineage and the cache filled at
+      `index` too.
 
     Raises:
-      ValueError: learned positions end before T.
+      ValueError: T is larger than `max_positions` of learned positions.
     """
     beams, length = lineage_BWT.shape[-2:]
     if self.config.positions == 'learned' and length > self.config.max_positions:
@@ -250,12 +265,12 @@ class Transformer(nn.Module):
                            jnp.arange(length * beams) // beams)
     slots_W = jnp.arange(beams, dtype=jnp.int32)
     lineage_BWT = lineage_BWT.at[..., index].set(jnp.broadcast_to(slots_W, tokens_BW.shape))
-    mask_BWT = lineage_mask(lineage_BWT, index)
+    mask_BWS = lineage_mask(lineage_BWT, index)
     memory_mask_BWS = jnp.broadcast_to(source_mask_BS[..., None, :],
                                        (*tokens_BW.shape, source_mask_BS.shape[-1]))
     new_cache = []
     for layer, layer_cache, layer_memory in zip(self.decoder, cache, memory, strict=True):
-      x_BWD, layer_cache = layer.step(x_BWD, layer_cache, mask_BWT, index, placement, layer_memory,
+      x_BWD, layer_cache = layer.step(x_BWD, layer_cache, mask_BWS, index, placement, layer_memory,
                                       memory_mask_BWS)
       new_cache.append(layer_cache)
     if self.config.norm == 'pre':
@@ -264,10 +279,11 @@ class Transformer(nn.Module):
 
 
 def _placement(positions_BT, bias: RelativeBias | None, query_places_T, key_places_S=None):
-  """What self-attention is told of positions, and of distances if there is a bias for them.
+  """Returns the positions and the relative bias for self-attention.
 
-  Sentences lie in a row without gaps, so that places in the row are as far apart
-  as positions in the sentence. Without places of their own, keys have the queries'.
+  A place is an index in the row. Two tokens of a sentence have the same distance in the row as in
+  the sentence, so the bias for places is right for all sentences. Without `key_places_S`, the
+  places of keys and queries are the same.
   """
   keys = query_places_T if key_places_S is None else key_places_S
   return Placement(positions_BT, None if bias is None else bias(query_places_T, keys))
