@@ -1,0 +1,1 @@
+"""The process: its start, its end, signals, and work with other processes."""

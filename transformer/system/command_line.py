@@ -1,0 +1,160 @@
+"""Starts the commands, and ends them with one line after a user's mistake."""
+
+import atexit
+import contextlib
+import errno
+import functools
+import gc
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from absl import app, flags, logging
+
+from transformer.config import check_name
+from transformer.errors import Preempted, UserError
+from transformer.system import allocator
+from transformer.system.compilation_cache import keep_compiled_programs
+from transformer.system.signals import EXIT_STATUS
+
+_ROOT = str(Path(__file__).absolute().parents[2])
+# This file checks the names of settings: ml_collections has a different error for each mistake.
+_OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)')
+_CONFIG = re.compile(r'--?config(?:=(.*))?')
+_HELP = re.compile(r'--?(?:help(?:short|full|xml)?|\?)')
+
+
+def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hint: str = ''):
+  """Parses flags, calls `main`, and turns a user's mistake into one line and status 1.
+
+  Args:
+    main: called with the command's name and its arguments that are not flags.
+    takes_arguments: whether arguments that are not flags are allowed.
+    hint: text added to the error about an unknown flag.
+  """
+  status = None
+
+  def leave():
+    """Ends the process at once; Python would spend half a second on cleaning up."""
+    _flush_output()
+    if status is not None:
+      os._exit(status)
+
+  def guarded(argv):
+    nonlocal status
+    logging.set_verbosity(logging.INFO)
+    logging.get_absl_handler().addFilter(_should_show)
+    sys.stdout.reconfigure(errors='backslashreplace')  # A file name need not be UTF-8.
+    try:
+      if len(argv) > 1 and not takes_arguments:
+        raise UserError(f'unexpected argument {argv[1]!r}; ' + (
+            'leave out the -- before it' if argv[1].startswith('-') else 'flags begin with --'))
+      keep_compiled_programs(os.environ)
+      main(argv)
+      sys.stdout.flush()
+      sys.stderr.flush()
+      status = 0
+    except UserError as error:
+      sys.exit(f'error: {error}')
+    except Preempted as stop:
+      status = EXIT_STATUS
+      with contextlib.suppress(OSError):  # The reader of standard error may have ended too.
+        print(stop, file=sys.stderr, flush=True)
+      sys.exit(EXIT_STATUS)
+    except KeyboardInterrupt:
+      print('interrupted', file=sys.stderr)
+      sys.exit(130)
+    except BrokenPipeError:  # The reader of standard output has ended, as `head` does.
+      status = 0
+    except OSError as error:
+      sys.exit(f'error: {error.filename or "a file"} cannot be used: {error.strerror or error}')
+    except RuntimeError as error:  # JAX's errors are RuntimeErrors.
+      if 'RESOURCE_EXHAUSTED' not in str(error):
+        raise
+      sys.exit('error: the device is out of memory; in training, lower train.tokens_per_batch or '
+               'raise optimizer.accumulate; in eval.py, lower --batch_size or --beam_size')
+
+  sys.unraisablehook = _print_unraisable
+  allocator.keep_freed_memory()
+  atexit.register(leave)  # The first function to be registered is called last.
+  # Imports and tracing make a million objects that stay. At the default threshold, the garbage
+  # collector would search them for a quarter of a second at every start.
+  gc.set_threshold(100_000)
+  app.run(guarded, flags_parser=functools.partial(_parse, hint=hint))
+
+
+def _parse(argv, hint=''):
+  """Parses flags, and loads the config that they name."""
+  try:
+    for argument in argv[1:]:
+      if override := _OVERRIDE.match(argument):
+        check_name(override[1])
+    for argument, following in itertools.pairwise([*argv, '']):
+      if config := _CONFIG.fullmatch(argument):
+        _make_importable(Path(config[1] or following).absolute().parent)
+    remaining = flags.FLAGS(argv)
+    if 'config' in flags.FLAGS and flags.FLAGS.config is not None:
+      flags.FLAGS.config.keys()  # ml_collections reports a missing file at the first use.
+    return remaining
+  except SystemExit:
+    if not any(_HELP.fullmatch(argument) for argument in argv[1:]):
+      raise
+    sys.exit(0)  # absl exits with 1 after printing help.
+  except flags.UnrecognizedFlagError as error:
+    sys.exit('; '.join(filter(None, (f'error: {error}', hint))))
+  except BrokenPipeError:  # The reader of the help has ended.
+    sys.exit(0)
+  except (UserError, flags.Error, OSError) as error:
+    sys.exit(f'error: {_in_one_line(error)}')
+  except Exception as error:  # A config is a program, and may raise anything.
+    hint = ('; configs is a folder of this project that is not installed; start in the folder that '
+            'holds it, or name a config in it' if getattr(error, 'name', None) == 'configs' else '')
+    sys.exit(f'error: the config cannot be loaded: {type(error).__name__}: '
+             f'{_in_one_line(error)}{hint}')
+
+
+def _make_importable(folder: Path):
+  """Lets a config in `folder` import its neighbours, as `from configs import base`."""
+  if folder.name == 'configs' and str(folder.parent) not in sys.path:
+    sys.path.append(str(folder.parent))
+
+
+def _flush_output():
+  """Prints buffered output, except to a pipe whose reader has ended."""
+  try:
+    sys.stdout.flush()
+  except BrokenPipeError:
+    # Python would flush standard output again at its end, and print an error.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _in_one_line(error: Exception) -> str:
+  """Returns the reason in an error of absl or ml_collections, which may hold a traceback."""
+  lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+  if isinstance(error, OSError):
+    reason = lines[-1].rpartition('] ')[2]
+    if os.strerror(errno.ENOENT) in reason:
+      reason += f'; the current folder is {os.getcwd()}; --config takes the path of a file'
+    return f'the config cannot be loaded: {reason}'
+  # A config may raise a `UserError`, whose message needs no more words.
+  _, ours, message = lines[-1].partition(f'{UserError.__module__}.{UserError.__qualname__}: ')
+  return message if ours else ' '.join(dict.fromkeys((lines[0], lines[-1])))
+
+
+def _print_unraisable(unraisable):
+  """Prints an error that cannot be caught, but not those of TensorStore after a failed write."""
+  if str(unraisable.exc_value) != 'Event loop is closed':
+    sys.__unraisablehook__(unraisable)
+
+
+def _should_show(record) -> bool:
+  """Selects the log lines of this project, and the warnings of libraries."""
+  path = os.path.abspath(record.pathname)
+  if record.levelno >= 30:
+    # Orbax logs the traceback of an error that it also raises, and asyncio logs the tracebacks
+    # of Orbax's other tasks. The commands print such an error in one line.
+    return not (record.exc_info and (f'{os.sep}orbax{os.sep}' in path or record.name == 'asyncio'))
+  return path.startswith(_ROOT) and 'site-packages' not in path

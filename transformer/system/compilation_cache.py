@@ -1,0 +1,69 @@
+"""Keeps compiled programs on disk, by environment variables; imports neither JAX nor XLA."""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import platform
+import time
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from absl import logging
+
+_UNUSED_DAYS = 60
+
+
+def keep_compiled_programs(environment: MutableMapping[str, str]):
+  """Makes JAX keep compiled programs for the next process.
+
+  Programs go to JAX_COMPILATION_CACHE_DIR if that is set, else to a private folder under
+  XDG_CACHE_HOME or ~/.cache. JAX runs the programs in that folder, so nobody else may write
+  to it. If this process cannot write to the folder, it warns and keeps nothing. JAX itself
+  warns about a damaged file, and compiles that program again.
+
+  Args:
+    environment: `os.environ`, which JAX reads when it is imported.
+  """
+  if 'JAX_COMPILATION_CACHE_DIR' not in environment:
+    home = environment.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+    folder = Path(home, 'attention-is-all-you-need-jax', f'compiled-{_kind_of_processor()}')
+    try:
+      if not folder.is_absolute():
+        raise FileNotFoundError(2, 'there is no home directory')
+      folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+      if not os.access(folder, os.W_OK):
+        raise PermissionError(13, 'it may not be written to')
+      _remove_unused(folder)
+    except OSError as error:
+      logging.warning('compiled programs are not kept for the next start: %s: %s; set '
+                      'JAX_COMPILATION_CACHE_DIR to another folder', folder, error.strerror)
+      return
+    environment['JAX_COMPILATION_CACHE_DIR'] = str(folder)
+  # By default JAX keeps only what took a second to compile; a start has dozens that take less.
+  environment.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0')
+  # On some processors XLA logs errors about features such as `prefer-no-gather` for every
+  # program that it loads, even on the machine that compiled it. With an accelerator, errors
+  # may be about the accelerator, so they stay.
+  if not (importlib.util.find_spec('jax_plugins') or importlib.util.find_spec('libtpu')):
+    environment.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+
+def _kind_of_processor() -> str:
+  """Returns an id shared by the machines that can run each other's compiled programs."""
+  features = platform.machine()
+  try:
+    with open('/proc/cpuinfo', encoding='utf-8') as lines:
+      features = next((line for line in lines if line.startswith(('flags', 'Features'))), features)
+  except OSError:
+    pass  # Not Linux.
+  return hashlib.sha256(features.encode()).hexdigest()[:8]
+
+
+def _remove_unused(folder: Path):
+  """Removes programs that no process has read for a long time."""
+  oldest = time.time() - _UNUSED_DAYS * 86_400
+  for entry in os.scandir(folder):
+    with contextlib.suppress(FileNotFoundError):  # Another process was quicker.
+      if entry.is_file() and max(entry.stat().st_atime, entry.stat().st_mtime) < oldest:
+        os.unlink(entry.path)

@@ -1,0 +1,62 @@
+"""Checks of the files and folders that a command will write, before it starts its work."""
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from transformer.errors import UserError
+
+
+def check_file(flag: str, path: Path):
+  """Refuses a file that could not be written.
+
+  Args:
+    flag: the flag that names the file.
+    path: the file; it need not exist.
+
+  Raises:
+    UserError: `path` is a directory, or its parent fails `check_folder`.
+  """
+  if path.is_dir():
+    raise UserError(f'--{flag} must name a file; {path} is a directory')
+  check_folder(flag, path.parent)
+
+
+def check_not_read(flag: str, path: Path, inputs: Iterable[str | os.PathLike]):
+  """Refuses to replace a file that the command reads, under this name or another.
+
+  Args:
+    flag: the flag that names the file to write.
+    path: the file to write; it need not exist.
+    inputs: the files to read, `-` for standard input; they need not exist.
+
+  Raises:
+    UserError: `path` is one of `inputs`.
+  """
+  for each in inputs:
+    try:
+      read = os.stat(0 if each == '-' else Path(each).expanduser())
+      same = os.path.samestat(read, os.stat(path))
+    except OSError:  # One of the two does not exist.
+      continue
+    if same and stat.S_ISREG(read.st_mode):  # Not a terminal or /dev/null.
+      raise UserError(f'--{flag}={path} would replace what is read: it is '
+                      f'{"standard input" if each == "-" else each}; name another file')
+
+
+def check_folder(flag: str, folder: Path):
+  """Refuses a folder that could not be made or written to.
+
+  Args:
+    flag: the flag that names the folder.
+    folder: the folder; it need not exist.
+
+  Raises:
+    UserError: `folder` is a file, lies under a file, or may not be written to.
+  """
+  there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+  if not there.is_dir():
+    raise UserError(f'--{flag} needs a directory; {there} is a file')
+  if not os.access(there, os.W_OK):
+    raise UserError(f'--{flag} needs a directory to write to; {there} may not be written to')

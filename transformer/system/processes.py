@@ -1,0 +1,177 @@
+"""Training by several processes: they join, agree, and place batches on their devices."""
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from jax.experimental import multihost_utils
+
+from transformer.errors import Preempted, UserError
+
+# The environment variables that launch/local.py sets for each process.
+COUNT, INDEX = 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
+_GONE_SECONDS = 20  # A process without a heartbeat for this time counts as dead.
+_LEAVE_SECONDS = 60  # At the end, the first process waits this long for the others.
+
+
+def join():
+  """Joins the processes that launch/local.py, Slurm or a TPU slice has started.
+
+  Must be called before any device is used.
+
+  Raises:
+    UserError: the environment does not describe the processes.
+  """
+  given = {name: int(os.environ[variable])
+           for name, variable in (('num_processes', COUNT), ('process_id', INDEX))
+           if variable in os.environ}
+  # This service would take SIGTERM, which the run handles itself.
+  jax.config.update('jax_enable_preemption_service', False)
+  try:
+    jax.distributed.initialize(**given, local_device_ids=slurm_gpus(os.environ),
+                               heartbeat_timeout_seconds=_GONE_SECONDS,
+                               shutdown_timeout_seconds=_LEAVE_SECONDS)
+  except ValueError as error:
+    raise UserError(f'--distributed found no description of the processes ({error}); start '
+                    f'them with launch/local.py, with srun, or on every host of a TPU '
+                    f'slice') from error
+  if not is_first():
+    logging.set_verbosity(logging.WARNING)  # All processes would log the same.
+
+
+def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
+  """Returns which of the visible NVIDIA GPUs belong to a process that Slurm started.
+
+  JAX itself gives each process one GPU, though there may be more. JAX also numbers the GPUs
+  of the whole node, though Slurm may show a process only its own.
+
+  Args:
+    environ: the environment variables of the process.
+
+  Returns:
+    Their indices among the visible GPUs; None without Slurm or without a visible GPU.
+
+  Raises:
+    UserError: the GPUs cannot be divided evenly among the tasks.
+  """
+  visible = [each for each in environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if each]
+  if not visible or 'SLURM_LOCALID' not in environ:
+    return None
+  if COUNT in environ:  # launch/local.py has divided them already.
+    return list(range(len(visible)))
+  if len(visible) < int(environ.get('SLURM_GPUS_ON_NODE', len(visible))):
+    return list(range(len(visible)))
+  # Such as 2(x3): 2 tasks on each of 3 nodes.
+  tasks = int(re.match(r'\d+', environ['SLURM_STEP_TASKS_PER_NODE'])[0])
+  if len(visible) % tasks:
+    raise UserError(f'the {len(visible)} GPUs of a node must be divided evenly among {tasks} '
+                    f'tasks; set --tasks-per-node to a number that divides them')
+  share, place = len(visible) // tasks, int(environ['SLURM_LOCALID'])
+  return list(range(place * share, (place + 1) * share))
+
+
+def is_first() -> bool:
+  """Returns whether this is the first process, which alone writes files."""
+  return jax.process_index() == 0
+
+
+def from_first(make: Callable[[], Any]) -> Any:
+  """Calls a function in the first process, and returns its result in all processes.
+
+  Args:
+    make: returns JSON data; called only in the first process.
+
+  Raises:
+    Preempted: in all processes, if `make` raised it.
+    SystemExit: in the other processes, with status 1 and no message, if `make` raised another
+      exception. The first process raises that exception.
+  """
+  if jax.process_count() == 1:
+    return make()
+  failed, message = None, b''
+  if is_first():
+    try:
+      message = json.dumps({'value': make()}).encode()
+    except BaseException as error:  # The others wait for an answer in any case.
+      failed = error
+      message = json.dumps(
+          {'failed': str(error) if isinstance(error, Preempted) else None}).encode()
+  size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
+  content = np.zeros(size, np.uint8)
+  content[:len(message)] = np.frombuffer(message, np.uint8)
+  answer = json.loads(multihost_utils.broadcast_one_to_all(content).tobytes())
+  if failed:
+    raise failed
+  if 'failed' in answer:
+    raise SystemExit(1) if answer['failed'] is None else Preempted(answer['failed'])
+  return answer['value']
+
+
+def fail(error: Exception):
+  """Ends this process at once after an error that the other processes do not have."""
+  with contextlib.suppress(OSError):  # The log may lie on the same disk.
+    print(f'error: {error}', file=sys.stderr, flush=True)
+  os._exit(1)  # The others notice within `_GONE_SECONDS`, and end too.
+
+
+def least(number: int | None) -> int | None:
+  """Returns the smallest number of all processes; None if any process gives None."""
+  if jax.process_count() == 1:
+    return number
+  found = multihost_utils.process_allgather(np.float64(-1 if number is None else number))
+  return None if found.min() < 0 else int(found.min())
+
+
+def place(arrays, sharding: jax.sharding.NamedSharding):
+  """Puts each process's part of whole arrays onto its devices.
+
+  Args:
+    arrays: a pytree of NumPy arrays, the same in all processes.
+    sharding: the sharding of each array.
+
+  Returns:
+    A pytree of arrays that span all processes. A single process gets `arrays` back: its
+    compiled programs move them to the devices.
+  """
+  if jax.process_count() == 1:
+    return arrays
+  return jax.tree.map(lambda array: jax.make_array_from_callback(
+      array.shape, sharding, lambda index: array[index]), arrays)
+
+
+class StopAgreement:
+  """Lets all processes stop after the same step, without waiting for each other.
+
+  At each step a process passes its own request to stop, and learns whether any process
+  passed one at the step before. A sum over the devices combines the requests; it runs in
+  parallel with the step.
+
+  Attributes:
+    alone: whether there is only one process, which needs no agreement.
+  """
+
+  def __init__(self, mesh: jax.sharding.Mesh):
+    """Prepares the sum over the devices of a mesh."""
+    everywhere = jax.sharding.PartitionSpec(mesh.axis_names)
+    self.alone = jax.process_count() == 1
+    self._sharding = jax.sharding.NamedSharding(mesh, everywhere)
+    self._size = mesh.size
+    self._sum = jax.jit(lambda requests: requests.sum(), out_shardings=jax.sharding.NamedSharding(
+        mesh, jax.sharding.PartitionSpec()))
+    self._pending = None
+
+  def should_stop(self, requested: bool) -> bool:
+    """Returns whether any process requested a stop at the last call; alone, `requested`."""
+    if self.alone:
+      return requested
+    requests = jax.make_array_from_callback(
+        (self._size,), self._sharding, lambda index: np.full(1, requested, np.int32))
+    before, self._pending = self._pending, self._sum(requests)
+    return before is not None and bool(before)

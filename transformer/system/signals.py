@@ -1,0 +1,144 @@
+"""Handles signals that ask a run to stop, from a scheduler or from Ctrl-C."""
+
+import contextlib
+import math
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from transformer.errors import Preempted
+
+# EX_TEMPFAIL of sysexits.h: the same command will succeed when it is started again.
+EXIT_STATUS = 75
+# Sent by Slurm and other schedulers; by Ctrl-C; by Slurm's --signal=USR1@60.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+@contextlib.contextmanager
+def handling(handler: Callable) -> Iterator[None]:
+  """Handles `SIGNALS` by `handler(number, frame)`, and restores the former handlers at the end."""
+  before = {number: signal.signal(number, handler) for number in SIGNALS}
+  try:
+    yield
+  finally:
+    for number, former in before.items():
+      signal.signal(number, former)
+
+
+class Signals:
+  """A context in which the first signal asks the run to stop and the second ends the process.
+
+  At first, a request raises `Preempted` wherever the main thread is. After `hold` there is
+  something to save, so a request only sets `requested`, except in `interruptible` calls.
+  Python handles signals only in the main thread, which may be inside XLA's compiler for
+  minutes. So another thread watches the clock, and acts on the second signal.
+
+  Attributes:
+    requested: the name of the first signal; None if there was none.
+  """
+
+  def __init__(self, grace_seconds: float = math.inf):
+    """Prepares the context; signals are handled only after it is entered.
+
+    Args:
+      grace_seconds: the longest time from the first signal to the end of the process.
+    """
+    self.requested: str | None = None
+    self._grace = grace_seconds
+    self._held = False
+    self._raises = True
+    self._raised = False
+
+  def __enter__(self) -> 'Signals':
+    self._reader, self._writer = os.pipe()
+    os.set_blocking(self._writer, False)
+    self._handlers = contextlib.ExitStack()
+    self._handlers.enter_context(handling(self._handle))
+    self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+    self._thread = threading.Thread(target=self._watch, name='signals', daemon=True)
+    self._thread.start()
+    return self
+
+  def __exit__(self, *_):
+    signal.set_wakeup_fd(self._wakeup)
+    self._handlers.close()
+    os.write(self._writer, b'\0')  # No signal has this number.
+    self._thread.join()
+    os.close(self._reader)
+    os.close(self._writer)
+
+  def hold(self):
+    """Makes later signals only set `requested`.
+
+    Raises:
+      Preempted: a signal has come already.
+    """
+    self._held, self._raises = True, False
+    if self.requested:
+      raise self._preempted()
+
+  def interruptible(self, function: Callable, *arguments):
+    """Calls a function, and gives its work up if a signal comes.
+
+    Returns:
+      What the function returns.
+
+    Raises:
+      Preempted: a signal came, now or before.
+    """
+    self._raises = True
+    try:
+      if self.requested:
+        raise self._preempted()
+      return function(*arguments)
+    finally:
+      self._raises = False
+
+  def _handle(self, number, frame):
+    """Notes the request; Python calls this in the main thread."""
+    del frame
+    self.requested = self.requested or signal.Signals(number).name
+    if self._raises and not self._raised:
+      self._raised = True
+      raise self._preempted()
+
+  def _preempted(self) -> Preempted:
+    return Preempted(f'stopped by {self.requested}; the same command goes on with the run')
+
+  def _watch(self):
+    """Reads the number of each signal as it arrives; runs in a thread."""
+    asked, deadline = False, math.inf
+    while True:
+      remaining = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+      if not select.select([self._reader], [], [], remaining)[0]:
+        _end(f'the work in progress took longer than train.grace_seconds={self._grace:g}; stopped '
+             f'before its end: the same command goes on from the last checkpoint')
+      for number in os.read(self._reader, 64):
+        if not number:
+          return
+        if number not in SIGNALS:
+          continue
+        name = signal.Signals(number).name
+        if asked:
+          _end(f'stopped at once by a second signal, {name}: the same command goes on from the '
+               f'last checkpoint')
+        asked, deadline = True, time.monotonic() + self._grace
+        self.requested = self.requested or name
+        does = 'saves where it is and stops' if self._held else 'stops'
+        _tell(f'{name}: the run {does}, within {self._grace:g} seconds; a second signal stops it '
+              f'at once')
+
+
+def _tell(message: str):
+  """Writes to standard error, without the locks that the main thread may hold."""
+  with contextlib.suppress(OSError):
+    os.write(2, f'{message}\n'.encode())
+
+
+def _end(message: str):
+  """Ends the process with all its threads."""
+  _tell(message)
+  os._exit(EXIT_STATUS)

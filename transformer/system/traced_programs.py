@@ -1,0 +1,89 @@
+"""Keeps traced programs on disk, beside those that JAX keeps compiled.
+
+JAX finds a compiled program by its traced form, so each process would trace it again. For a search
+that takes longer than to load the compiled program.
+"""
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import logging
+from jax import export
+
+from transformer import files
+from transformer.errors import UserError
+
+_CODE = Path(__file__).resolve().parents[1]
+_DIGEST = hashlib.sha256().digest_size
+
+
+def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
+                arguments: Sequence[Any]) -> Callable[..., Any]:
+  """Compiles a function, which an earlier process may have traced.
+
+  The file of a traced program has a digest of all that the program depends on in its name: the
+  arguments of this function, the code, the versions and settings of JAX, and the processor. It lies
+  in JAX's folder of compiled programs, and is unused after the same time. Only programs for one CPU
+  are kept; others, and all where JAX keeps nothing, are traced.
+
+  Args:
+    function: a pure function on arrays, which returns tuples or dicts of arrays.
+    about: text that names everything that is not an array and that the function depends on.
+    rooms: the folders of this package with the code of the function.
+    arguments: arrays, or their shapes, of the calls to come.
+
+  Returns:
+    The function for arguments of these shapes, compiled for the device that they are on.
+  """
+  folder = jax.config.jax_compilation_cache_dir
+  if not folder or jax.default_backend() != 'cpu':
+    return jax.jit(function)
+  shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
+  path = Path(folder, f'traced-{_key(about, rooms, shapes)}')
+  program = _read(path)
+  if program is None:
+    program = export.export(jax.jit(function))(*shapes)
+    content = bytes(program.serialize())
+    try:
+      files.write(path, hashlib.sha256(content).digest() + content)
+    except UserError as error:
+      logging.warning('a traced program is not kept for the next start: %s', error)
+  return jax.jit(program.call)
+
+
+def _read(path: Path) -> export.Exported | None:
+  """Returns the program of a file; None if there is none, or it is damaged."""
+  try:
+    content = path.read_bytes()
+  except FileNotFoundError:
+    return None
+  except OSError as error:
+    logging.warning('%s cannot be read, so its program is traced again: %s', path, error.strerror)
+    return None
+  if hashlib.sha256(content[_DIGEST:]).digest() != content[:_DIGEST]:
+    logging.warning('%s is damaged, so its program is traced again', path)
+    return None
+  return export.deserialize(bytearray(content[_DIGEST:]))
+
+
+def _key(about: str, rooms: Sequence[str], shapes: Any) -> str:
+  """Returns a digest of all that a traced program depends on."""
+  settings = sorted((name, repr(value)) for name, value in jax.config.values.items())
+  found = (about, repr(shapes), settings, os.environ.get('XLA_FLAGS'), *map(_code_of, rooms),
+           [metadata.version(name) for name in ('jax', 'jaxlib', 'flax')])
+  return hashlib.sha256(repr(found).encode()).hexdigest()
+
+
+@functools.cache
+def _code_of(room: str) -> str:
+  """Returns a digest of the code in a folder of this package."""
+  digest = hashlib.sha256()
+  for path in sorted((_CODE / room).rglob('*.py')):
+    digest.update(path.read_bytes())
+  return digest.hexdigest()
