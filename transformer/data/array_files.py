@@ -1,4 +1,9 @@
-"""Arrays of a length not known yet, written to `.npy` files, and sentences read from them."""
+"""`.npy` files that grow while they are written, and sentences read from them.
+
+NumPy can map such files into memory, which takes half the time of `TokenFile`. But then whole
+files become resident memory of the process within ten batches. For WMT these are several
+gigabytes.
+"""
 
 import contextlib
 import itertools
@@ -9,12 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from transformer.data.encoding import Sentences
-from transformer.files import flush
 
 
 @contextlib.contextmanager
 def appending(path: Path, dtype: np.dtype) -> Iterator:
-  """A function that appends to a one-dimensional `.npy` file of a length not known yet."""
+  """Yields a function that appends arrays to a one-dimensional `.npy` file."""
   with path.open('wb') as file:
     def write_header(length):
       np.lib.format.write_array_header_1_0(
@@ -30,25 +34,19 @@ def appending(path: Path, dtype: np.dtype) -> Iterator:
     yield append
     length = (file.tell() - start) // dtype.itemsize
     file.seek(0)
-    write_header(length)  # NumPy leaves room for it to grow.
-    flush(file)
+    write_header(length)  # NumPy pads the header, so a longer number fits.
 
 
 class StoredSentences(Sentences):
   """Sentences whose `tokens` are a `TokenFile`."""
 
   def take(self, sentences: np.ndarray) -> np.ndarray:
-    """The tokens of some sentences, end to end."""
+    """Returns the tokens of some sentences, end to end."""
     return self.tokens.take(self.starts[sentences], self.lengths[sentences])
 
 
 class TokenFile:
-  """A one-dimensional `.npy` file that is read piece by piece.
-
-  It is not mapped into memory, because each sentence that is touched can take
-  megabytes of its neighbours along, and soon the whole file would count as
-  memory of this process.
-  """
+  """A one-dimensional `.npy` file that is read piece by piece."""
 
   def __init__(self, path: Path):
     self._file = path.open('rb')
@@ -58,7 +56,7 @@ class TokenFile:
     os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
 
   def take(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Pieces of the array, end to end; safe to call from many threads."""
+    """Returns pieces of the array, end to end; safe to call from many threads."""
     size = self._dtype.itemsize
     pieces = map(os.pread, itertools.repeat(self._file.fileno()), (lengths * size).tolist(),
                  (self._offset + starts * size).tolist())

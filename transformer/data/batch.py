@@ -1,4 +1,4 @@
-"""What passes from data to model: a batch of packed rows, and four reserved ids."""
+"""A batch of packed rows, and the four reserved token ids."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 class Batch(NamedTuple):
   """Rows of several sentence pairs each; every array is int32 [row, length].
 
-  Pair number i of a row has segment i, from 1, on both sides; segment 0 is
-  padding. Positions count from 0 within each sentence. Sentences end with
-  `EOS_ID`; there is no begin token, because a shifted target supplies it.
+  The pairs of a row have segments 1, 2, … on both sides; segment 0 is padding. Positions
+  count from 0 within each sentence. Sentences end with `EOS_ID`. They have no begin token,
+  because the model shifts the target.
   """
 
   source_tokens: np.ndarray

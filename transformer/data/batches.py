@@ -1,21 +1,26 @@
-"""The plan of batches: the batch of step n is a function of (data, seed, n)."""
+"""Training batches by number, and validation batches.
+
+The batch of step n is a function of (data, seed, n).
+"""
 
 import fractions
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import grain
 import numpy as np
 
 from transformer.data.batch import Batch
 from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
 from transformer.data.packing import Packing, Rows
+from transformer.data.prefetch import prefetch
 from transformer.errors import UserError
+
+BATCHES_AHEAD = 8  # batches that are assembled before the step that reads them
 
 
 class Shape(NamedTuple):
-  """The shape that all batches of a run have."""
+  """The shape of every batch of a run."""
 
   rows: int
   source_length: int
@@ -29,12 +34,9 @@ def batch_shape(tokens_per_batch: int, max_length: int,
   Args:
     tokens_per_batch: target positions in a batch.
     max_length: target positions in a row; it divides `tokens_per_batch`.
-    corpora: the training pairs. If their sources have more tokens than their
-      targets, the source side of a row is longer in proportion, so that it is
-      not what keeps the target side from being filled.
-
-  Returns:
-    Rows, source positions and target positions.
+    corpora: the training pairs. If their sources have more tokens than their targets,
+      the source side of a row is longer in proportion, so that the target side can
+      still be filled.
   """
   source, target = (sum(int(side.lengths.sum()) for side in sides) for sides in zip(
       *((pairs.source, pairs.target) for pairs in corpora), strict=True))
@@ -45,17 +47,16 @@ def batch_shape(tokens_per_batch: int, max_length: int,
 
 
 class TrainingBatches:
-  """All batches of a run by number, from 0: packed, shuffled anew every epoch.
+  """The batches of a run by step, from 0: packed, and shuffled anew every epoch.
 
-  Nothing is remembered from one batch to the next, so that any batch can be had
-  at any time, in any process, and a resumed run replays nothing. What is worked
-  out once is which lengths share rows; which pairs do, and in which order the
-  rows come, is worked out for each batch alone.
+  Any batch can be computed at any time, in any process, because none depends on another.
+  A resumed run therefore replays nothing. Which lengths share rows is computed once. Which
+  pairs share rows, and the order of the rows, is computed for each batch.
 
   Attributes:
-    corpora: the pairs, numbered from the first of the first to the last of the last.
-    shape: of every batch.
-    batches_in_epoch: how many there are; an epoch's rows are dealt evenly to them.
+    corpora: the encoded corpora; pairs are numbered through all of them.
+    shape: the shape of every batch.
+    batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
   """
 
   def __init__(self, corpora: Sequence[EncodedPairs], weights: Sequence[float], shape: Shape,
@@ -64,12 +65,12 @@ class TrainingBatches:
 
     Args:
       corpora: encoded training corpora.
-      weights: how many times an epoch uses each corpus, one number each.
-      shape: of every batch.
+      weights: how many times an epoch uses each corpus.
+      shape: the shape of every batch.
       seed: the run's root seed.
 
     Raises:
-      UserError: there is no pair to train on, or a weight takes nothing of its corpus.
+      UserError: there is no pair to train on, or a weight takes no row of its corpus.
     """
     by_weight: dict[float, list[EncodedPairs]] = {}
     for corpus, weight in zip(corpora, weights, strict=True):
@@ -85,25 +86,22 @@ class TrainingBatches:
     self.batches_in_epoch = -(-sum(cycle.most_rows for cycle in self._cycles) // shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
-    """The batch of step `step`."""
+    """Returns the batch of a step."""
     return assemble(self.corpora, self.deal(step)[0], self.shape)
 
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
-    """The packed rows of a step.
-
-    Args:
-      step: its number.
+    """Returns the packed rows of a step.
 
     Returns:
-      Pairs, numbered as in `corpora`, by row; and for each of them how many times
-      its corpus has been gone through before, int64 [pairs].
+      The rows, with pairs numbered through `corpora`; and the round of each pair, int64
+      [pairs]. A round is a pass over the pair's corpus; the first has number 0.
     """
     epoch, index = divmod(step, self.batches_in_epoch)
     nothing = np.zeros(0, np.int64)
     dealt, rounds, first_row, first_pair = [Rows(nothing, nothing)], [nothing], 0, 0
     for cycle in self._cycles:
       start, stop = cycle.window(epoch)
-      # Every n-th row of the epoch, so that its batches differ by one row at most.
+      # Every n-th row of the epoch, so that the sizes of batches differ by at most one row.
       places = np.arange(start + (index - first_row) % self.batches_in_epoch, stop,
                          self.batches_in_epoch)
       for number, rows in cycle.deal(places, self._seed):
@@ -114,24 +112,16 @@ class TrainingBatches:
     return Rows(*map(np.concatenate, zip(*dealt, strict=True))), np.concatenate(rounds)
 
   def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-    """Batches `start` … `stop − 1` in order, made ahead of time."""
-    return made_ahead(self.__getitem__, start, stop)
-
-
-def made_ahead(batch_of: Callable[[int], Batch], start: int, stop: int) -> Iterator[Batch]:
-  """Batches `start` … `stop − 1` in order, made ahead of time by a thread of Grain's."""
-  steps = grain.MapDataset.range(start, stop).map(batch_of)
-  options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
-  return iter(steps.to_iter_dataset(options))
+    """Yields batches `start` … `stop − 1`, assembled ahead of time."""
+    return prefetch(self.__getitem__, range(start, stop), BATCHES_AHEAD)
 
 
 class _Cycle:
-  """The rows of the corpora of one weight, gone through again and again.
+  """Cycles through the packed rows of all corpora that share a weight.
 
-  Each time they come in another order and hold other pairs. An epoch goes through
-  `weight` times as many rows as there are, from where the last one stopped, so that
-  every pair comes equally often and where an epoch begins is known without a look
-  at earlier ones.
+  Each round has another order of rows, and other pairs in each row. An epoch takes
+  `weight` times the number of rows and starts where the epoch before ended. So every pair
+  is used equally often, and the first row of an epoch is known without earlier epochs.
   """
 
   def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
@@ -140,19 +130,24 @@ class _Cycle:
                             shape.source_length, shape.target_length)
     self.num_pairs = sum(map(len, corpora))
     rows = self._packing.num_rows
-    # A fraction, because 0.3 ten times over is to be 3 and nothing else.
+    # A fraction, because ten times 0.3 must be exactly 3.
     self._rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
     if self._rows_in_epoch < 1:
-      raise UserError(f'data.train_weights must take at least one row of each corpus; {weight} of '
-                      f'{rows} rows, {self.num_pairs} pairs, is none')
+      raise UserError(f'data.train_weights must take at least one row of each corpus; a weight of '
+                      f'{weight} takes none of {rows} rows ({self.num_pairs} pairs)')
     self.most_rows = math.ceil(self._rows_in_epoch)
 
   def window(self, epoch: int) -> tuple[int, int]:
-    """From which row an epoch goes to which, counted from the first epoch on."""
+    """Returns the first row of an epoch and of the next, counted from the first epoch on."""
     return math.floor(epoch * self._rows_in_epoch), math.floor((epoch + 1) * self._rows_in_epoch)
 
   def deal(self, places: np.ndarray, *key: int) -> Iterator[tuple[int, Rows]]:
-    """The rows at some places, counted likewise, by the round they belong to; `places` rise."""
+    """Yields the number of each round, and its rows.
+
+    Args:
+      places: the rows, in ascending order, counted from the first epoch on as in `window`.
+      *key: non-negative numbers that shuffle the rows.
+    """
     rounds = places // self._packing.num_rows
     for number in np.unique(rounds):
       here = places[rounds == number] - number * self._packing.num_rows
@@ -160,14 +155,11 @@ class _Cycle:
 
 
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
-  """Packs a validation set, every pair once, always the same way.
+  """Packs a validation set: every pair once, always in the same way.
 
   Args:
     pairs: encoded pairs, each side within the shape's lengths.
-    shape: of every batch; the last one is filled up with empty rows.
-
-  Returns:
-    The batches.
+    shape: the shape of every batch; the last batch is filled up with empty rows.
   """
   rows, source_length, target_length = shape
   packing = Packing(pairs.source.lengths, pairs.target.lengths, source_length, target_length)
@@ -177,25 +169,21 @@ def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
 
 
 def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch:
-  """Writes the pairs of some packed rows into a batch.
+  """Returns a batch with the pairs of some packed rows.
 
   Args:
-    corpora: all pairs, numbered from the first of the first corpus to the last of
-      the last.
+    corpora: encoded corpora; pairs are numbered through all of them.
     rows: which pairs share a row; at most as many rows as the batch has.
-    shape: the batch's; rows that are not needed stay padding.
-
-  Returns:
-    The batch.
+    shape: the shape of the batch; rows that are not needed stay padding.
   """
   return Batch(*_fill([pairs.source for pairs in corpora], rows, shape.rows, shape.source_length),
                *_fill([pairs.target for pairs in corpora], rows, shape.rows, shape.target_length))
 
 
 def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
-  """One side of a batch: tokens, segments and positions."""
+  """Returns the tokens, segments and positions of one side of a batch."""
   lengths, found = take(sides, rows.pairs)
-  # Where a sentence starts in its row: what came before it there.
+  # The first token of a sentence has the place `row_starts + before` in the flat batch.
   before = np.cumsum(lengths) - lengths
   row_starts = np.arange(len(rows.sizes)) * length - before[np.cumsum(rows.sizes) - rows.sizes]
   position = count_from_zero(lengths)
@@ -208,7 +196,12 @@ def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
 
 
 def take(sides: Sequence[Sentences], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Lengths of sentences of several collections, numbered throughout, and their tokens in line."""
+  """Returns the lengths of some sentences, and their tokens end to end.
+
+  Args:
+    sides: collections of sentences.
+    numbers: the wanted sentences, numbered through all collections.
+  """
   firsts = np.cumsum([0, *map(len, sides)])
   owner = np.searchsorted(firsts, numbers, side='right') - 1
   owned = [(sides[i], owner == i, firsts[i]) for i in np.unique(owner)]

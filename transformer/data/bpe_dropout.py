@@ -1,10 +1,9 @@
-"""Batches of sentences that are cut into other pieces each time: BPE-dropout.
+"""Training batches with BPE-dropout: sentences are cut into other pieces in each round.
 
-How a pair is cut is a function of (seed, round, pair). Its lengths then differ
-from those that `TrainingBatches` packs by, so some batches of that plan, a
-window, are taken apart and packed again: always the same number of planned
-batches into the same number of real ones, so that the batch of a step is found
-without a look at any but its own window.
+How a pair is cut is a function of (seed, round, pair). The cut changes the pair's lengths, so
+the rows that `TrainingBatches` plans no longer fit. The pairs are therefore packed again, one
+window at a time. A window is a fixed number of planned batches, and its pairs are packed into
+a fixed number of real batches. So the batch of a step depends on one window only.
 """
 
 import functools
@@ -16,15 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer.data.batch import Batch
-from transformer.data.batches import TrainingBatches, assemble, made_ahead, take
+from transformer.data.batches import BATCHES_AHEAD, TrainingBatches, assemble, take
 from transformer.data.bpe_merges import Merges
 from transformer.data.encoding import EncodedPairs, Sentences
 from transformer.data.packing import Packing
+from transformer.data.prefetch import prefetch
 from transformer.data.shuffling import mix
 from transformer.data.vocabulary import Vocabulary
 
-_WINDOW_PAIRS = 32_768  # about so many are cut and packed together
-# Rows more than the first window needs, for others that need more.
+_WINDOW_PAIRS = 32_768  # approximate number of pairs that are cut and packed together
+# Spare rows in each window, as a share of the rows that the first window needs.
 _SPARE = 0.01
 
 
@@ -34,24 +34,24 @@ class _Window(NamedTuple):
 
 
 class DropoutBatches:
-  """All batches of a run by number, as `TrainingBatches` has them, with BPE-dropout.
+  """The batches of a run by step, like `TrainingBatches`, with BPE-dropout.
 
-  An epoch of the plan holds every pair as often as without dropout, and is spread
-  over more batches, since pieces that are not merged are more.
+  An epoch of the plan uses every pair as often as an epoch without dropout. It takes more
+  real batches, because sentences have more pieces when merges are left out.
 
   Attributes:
-    shape: of every batch.
+    shape: the shape of every batch.
     planned: planned batches in a window; an epoch of a small corpus is one window.
-    real: batches that they become.
+    real: real batches in a window.
   """
 
   def __init__(self, plan: TrainingBatches, vocabulary: Vocabulary, rate: float, seed: int):
-    """Prepares to cut.
+    """Cuts the first window, to find the number of real batches.
 
     Args:
-      plan: which pairs come when.
-      vocabulary: what the pairs were encoded with.
-      rate: probability of leaving out a merge, above 0.
+      plan: the planned batches.
+      vocabulary: the vocabulary that the pairs are encoded with.
+      rate: the probability that a merge is left out, above 0.
       seed: the run's root seed.
     """
     self.shape = plan.shape
@@ -66,7 +66,7 @@ class DropoutBatches:
     self._window = functools.lru_cache(maxsize=2)(self._make_window)
 
   def __getitem__(self, step: int) -> Batch:
-    """The batch of step `step`."""
+    """Returns the batch of a step."""
     number, index = divmod(step, self.real)
     with self._lock:
       window = self._window(number)
@@ -74,15 +74,16 @@ class DropoutBatches:
     return assemble([window.pairs], window.packing.deal(places, self._seed, number), self.shape)
 
   def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-    """Batches `start` … `stop − 1` in order, made ahead of time."""
-    return made_ahead(self.__getitem__, start, stop)
+    """Yields batches `start` … `stop − 1`, assembled ahead of time."""
+    return prefetch(self.__getitem__, range(start, stop), BATCHES_AHEAD)
 
   def _make_window(self, number: int) -> _Window:
-    """The pairs of a window, cut and packed into no more rows than it has."""
+    """Returns the pairs of a window, cut and packed into at most its number of rows."""
     planned, cut = self._cut(number)
     whole = len(planned[0])
     window = self._packed(planned, cut, whole)
-    # Hardly ever: some stay as they were planned, and all of those would fit.
+    # Very rarely, there are too many rows. Then some pairs stay as planned, until the rows fit.
+    # If all pairs stay as planned, the rows always fit.
     for sixteenths in range(15, -1, -1):
       if window.packing.num_rows <= self.real * self.shape.rows:
         break
@@ -90,7 +91,7 @@ class DropoutBatches:
     return window
 
   def _packed(self, planned: list[Sentences], cut: list[Sentences], number: int) -> _Window:
-    """Packs pairs of which the first `number` are cut."""
+    """Packs the pairs, the first `number` as cut and the others as planned."""
     source, target = (_choose(np.arange(len(one)) < number, one, other)
                       for one, other in zip(cut, planned, strict=True))
     _, *capacities = self.shape
@@ -98,7 +99,7 @@ class DropoutBatches:
                    Packing(source.lengths, target.lengths, *capacities))
 
   def _cut(self, window: int) -> tuple[list[Sentences], list[Sentences]]:
-    """Both sides of the pairs of a window, as planned and as cut."""
+    """Returns both sides of a window's pairs, as planned and as cut."""
     dealt = [self._plan.deal(step) for step in range(window * self.planned,
                                                      (window + 1) * self.planned)]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
@@ -112,14 +113,14 @@ class DropoutBatches:
       for part in (rounds, pairs):
         keys = mix(keys) + part.astype(np.uint64)
       cut.append(self._merges.cut(planned[side], mix(keys), self._rate))
-      # What no longer fits into a row stays as it was.
+      # A sentence that no longer fits into a row stays as planned.
       fits = cut[side].lengths <= capacity
       cut[side] = _choose(fits, cut[side], planned[side])
     return planned, cut
 
 
 def _choose(first: np.ndarray, one: Sentences, other: Sentences) -> Sentences:
-  """Sentences of `one` where `first` is True, and of `other` elsewhere."""
+  """Returns the sentences of `one` where `first` is True, and of `other` elsewhere."""
   return Sentences(np.concatenate([one.tokens, other.tokens]),
                    np.where(first, one.starts, len(one.tokens) + other.starts),
                    np.where(first, one.lengths, other.lengths))

@@ -1,8 +1,7 @@
-"""Cuts sentences by byte-pair merges, some of which are left out at random: BPE-dropout.
+"""Cuts sentences by byte-pair merges, and leaves out some merges at random: BPE-dropout.
 
-SentencePiece leaves out merges too, but no seed makes its generator draw the same
-numbers in two processes. A draw here is a hash of the sentence's key and of the
-merge's place in the sentence; it depends on nothing else.
+SentencePiece can do this too, but no seed makes it draw the same numbers in two processes.
+Here a draw is a hash of the sentence's key and of the merge's place in the sentence.
 """
 
 import itertools
@@ -13,33 +12,32 @@ from transformer.data.encoding import Sentences, count_from_zero
 from transformer.data.shuffling import mix
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
 
-_CHUNK = 1 << 14  # tokens that are cut together: arrays that a cache holds
+_CHUNK = 1 << 14  # tokens that are cut together, so that the arrays fit into a cache
 _PLACE_BITS = 32
-_NEVER = np.iinfo(np.int64).max  # a cost that nothing reaches
-_JOINED = -1  # in the place of a symbol that belongs to the one before
+_NEVER = np.iinfo(np.int64).max  # the cost of a merge that is not possible
+_JOINED = -1  # replaces a symbol that was merged into the one before
 
 
 class Merges:
-  """The merges that the pieces of a vocabulary stand for.
+  """The merges of a vocabulary, applied as SentencePiece applies them.
 
-  A sentence is spelt in symbols: characters, bytes, and its end token. The next
-  merge is of the two neighbours that give the first piece of the vocabulary; of
-  equal ones, the leftmost. This is how SentencePiece encodes.
+  A sentence begins as symbols: characters, bytes, and its end token. The next merge always
+  joins the two neighbours whose piece has the lowest id; among equals, the leftmost.
   """
 
   def __init__(self, vocabulary: Vocabulary):
-    """Reads the pieces of what `Vocabulary.train` made."""
+    """Builds the table of merges from the pieces of a vocabulary."""
     pieces = {vocabulary.piece(token): token for token in range(BYTE_IDS.stop, vocabulary.size)}
     spelling = [[pieces[character] for character in piece] for piece in pieces]
     self._spelling = Sentences.join([*([token] for token in range(BYTE_IDS.stop)), *spelling])
-    # Neighbours within a piece share a word, even where they are no piece themselves.
+    # Neighbours within a piece belong to one word, even if the two alone make no piece.
     table = {pair: vocabulary.size for symbols in spelling
              for pair in itertools.pairwise(symbols)}
     table |= {(pieces[piece[:cut]], pieces[piece[cut:]]): token
               for piece, token in pieces.items() for cut in range(1, len(piece))
               if piece[:cut] in pieces and piece[cut:] in pieces}
     self.size = vocabulary.size
-    pairs = np.array([*table, (self.size, 0)])  # The last row is more than any pair.
+    pairs = np.array([*table, (self.size, 0)])  # The last row is larger than any pair.
     keys = pairs[:, 0] * self.size + pairs[:, 1]
     order = np.argsort(keys)
     self._keys, self._pieces = keys[order], np.array([*table.values(), 0])[order]
@@ -47,17 +45,16 @@ class Merges:
   def cut(self, sentences: Sentences, keys: np.ndarray, rate: float) -> Sentences:
     """Cuts sentences anew (Provilkov et al., 2020, "BPE-Dropout", section 3.1).
 
-    Each merge that would be made next is left out with a probability of `rate`,
-    and then does not come up again.
+    Leaves out each merge with a probability of `rate`, and does not try that merge again.
 
     Args:
       sentences: encoded by the vocabulary, each with its end token.
-      keys: uint64 [sentences], which decide which merges are left out.
-      rate: in [0, 1]; 0 gives what the vocabulary encodes, 1 single characters.
+      keys: uint64 [sentences], which decide the merges that are left out.
+      rate: in [0, 1]; 0 cuts as the vocabulary encodes, 1 gives single characters.
 
     Returns:
-      The same text in the same order. What becomes of a sentence is a function of
-      its text, its key and `rate`.
+      The same text in the same order. Each sentence is a function of its text, its key
+      and `rate`.
     """
     chunks = np.cumsum(sentences.lengths, dtype=np.int64) // _CHUNK
     chosen = [np.flatnonzero(chunks == number) for number in np.unique(chunks)]
@@ -66,15 +63,15 @@ class Merges:
         for some in chosen])
 
   def piece(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The pieces that pairs of symbols make.
+    """Returns the pieces that pairs of neighbours make.
 
     Args:
       left: ids of symbols, an array of integers.
-      right: likewise, of their neighbours.
+      right: ids of their right neighbours.
 
     Returns:
-      int64, of the same shape: ids; the vocabulary's size for what is only a part
-      of a longer piece, and more than that for what is in no piece.
+      int64 of the same shape: the id of the piece. It is the vocabulary's size for a pair
+      that only occurs within longer pieces, and size + 1 for a pair that is in no piece.
     """
     keys = left.astype(np.int64) * self.size + right
     places = np.searchsorted(self._keys, keys)
@@ -91,13 +88,13 @@ class Merges:
 
 
 class _Text:
-  """Sentences in the course of being merged, and the merges that may come next."""
+  """Symbols of sentences, which `merge` changes in place."""
 
   def __init__(self, merges: Merges, symbols: np.ndarray, draws: np.ndarray, rate: float):
     self._merges, self._symbols, self._draws, self._rate = merges, symbols, draws, rate
 
   def merge(self):
-    """Makes all merges in `symbols`, in place, in all words at a time."""
+    """Makes all merges, one in each word at a time."""
     places, costs, sizes = self._words()
     while len(sizes):
       best = np.minimum.reduceat(costs, np.cumsum(sizes) - sizes)
@@ -111,7 +108,7 @@ class _Text:
       kept[left + 1] = False
       places, costs = places[kept], costs[kept]
       sizes = sizes - 1
-      # The merged symbol has a new neighbour on either side, where the word goes on there.
+      # The merged symbol has new neighbours, if the word continues on that side.
       left -= np.arange(len(left))
       ends = np.cumsum(sizes)
       costs[left] = _NEVER
@@ -122,11 +119,13 @@ class _Text:
       costs[changed] = self._costs(pieces, first, places[changed + 2])
 
   def _words(self):
-    """Splits the text into words, between which no merge is possible.
+    """Splits the text into words, with no possible merges between words.
 
     Returns:
-      Places in `symbols`, those of each word of several symbols and the one behind
-      it; the cost of each one's merge with the next; the number of places by word.
+      Three arrays about the words with several symbols:
+        places: the places of each word's symbols, and the place after the word.
+        costs: for each place, the cost of the merge with the next.
+        sizes: for each word, the number of its places.
     """
     pieces = self._merges.piece(self._symbols[:-1], self._symbols[1:])
     joins = np.concatenate([[False], pieces <= self._merges.size, [False]])
@@ -140,9 +139,15 @@ class _Text:
     return places, costs, sizes
 
   def _costs(self, pieces, first, end) -> np.ndarray:
-    """What orders merges into `pieces`, each of the symbols from `first` to `end`.
+    """Returns the costs of merges; the merge with the lowest cost comes next.
 
-    No other two neighbours ever span the same symbols, so this draws for each merge once.
+    A draw depends on `first` and `end`. Each merge has one draw, because no other merge ever
+    joins exactly the symbols from `first` to `end`.
+
+    Args:
+      pieces: the piece that each merge makes.
+      first: the place where each merge's left symbol begins.
+      end: the place after each merge's right symbol.
     """
     draws = mix(self._draws[first] + (end - first).astype(np.uint64)) >> np.uint64(11)
     possible = (pieces < self._merges.size) & (draws >= self._rate * 2 ** 53)

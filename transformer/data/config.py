@@ -1,46 +1,47 @@
-"""What `config.data` holds."""
+"""The settings of `config.data`."""
 
 import dataclasses
 
 from transformer.errors import UserError
 
-SOURCES = ('tfds', 'text')
-# 256 bytes, four control symbols, and a few characters to write with.
+SOURCES = ('tfds', 'text', 'trees')
+# 256 bytes, four control symbols, and a few characters.
 SMALLEST_VOCABULARY = 264
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-  """Which text is read, and how it is cut into tokens.
+  """The text to read, and how to cut it into tokens.
 
   Attributes:
-    source: `tfds` for a TensorFlow Datasets translation set, `text` for a pair
-      of line-aligned UTF-8 files a split.
-    name: the set's TFDS name, such as `wmt14_translate/de-en`; unused for text.
-    dir: where the set or the text files lie. Empty means TFDS's own default.
-    train: the corpora to train on: TFDS splits, or for text the prefixes of
-      `{dir}/{prefix}.{language}`.
-    train_weights: how many times an epoch uses each corpus of `train`, one
-      number each; 0.5 takes half of the corpus, another half each epoch. Empty
-      means once each.
+    source: `tfds` for a TensorFlow Datasets translation set, `text` for a pair of
+      line-aligned UTF-8 files per split, `trees` for a file of Penn Treebank trees per split,
+      whose words are the source and whose brackets the target.
+    name: the set's TFDS name, such as `wmt14_translate/de-en`; unused for text and trees.
+    dir: the folder of the set or of the files. Empty means TFDS's own default.
+    train: the corpora to train on: TFDS splits, or prefixes of files. The files are
+      `{dir}/{prefix}.{language}` for text, and `{dir}/{prefix}.mrg` for trees.
+    train_weights: for each corpus of `train`, how many times an epoch uses it; 0.5 uses
+      half of the corpus, and the other half in the next epoch. Empty means once each.
     valid: the split, or prefix, that chooses checkpoints.
     test: the split, or prefix, that `eval.py` scores by default.
-    source_language: language code translated from, as the files or TFDS name it.
-    target_language: language code translated into.
-    vocabulary_size: number of SentencePiece pieces, bytes and control symbols
-      included.
-    vocabulary_pairs: the most training pairs that the vocabulary is learnt from, all
-      of which are held in memory; of more, so many are taken, spread evenly.
-    max_length: the most tokens that a sentence may have, end token included,
-      and the number of target positions in a row of a batch.
-    max_length_ratio: training pairs of which a side has more than this many times the
-      tokens of the other, end tokens included, are dropped, and counted; 0 drops none.
-    drop_identical: training pairs whose sides are the same are dropped, and counted.
-    drop_duplicates: of equal pairs in a training corpus the first is kept; the others
-      are dropped, and counted.
-    bpe_dropout: probability that a merge of pieces is left out when a training
-      sentence is cut, anew every time that it is used (Provilkov et al., 2020,
-      "BPE-Dropout", which uses 0.1); 0 always cuts alike.
+    source_language: code of the language to translate from, as in the names of the files
+      or in TFDS; for trees any name.
+    target_language: code of the language to translate into; for trees any other name.
+    vocabulary_size: number of SentencePiece pieces, bytes and control symbols included.
+    vocabulary_pairs: the largest number of training pairs to learn the vocabulary from. A
+      larger corpus is sampled evenly. All these pairs are held in memory.
+    max_length: the most tokens of a sentence, end token included. A row of a batch has as
+      many target positions.
+    max_length_ratio: the largest ratio of the lengths of a training pair's two sides, in
+      tokens, end tokens included. Pairs above it are dropped and counted; 0 drops none.
+    drop_identical: drops and counts the training pairs whose sides are the same.
+    drop_duplicates: drops and counts all but the first of equal pairs in a training corpus.
+    bpe_dropout: probability that a merge is left out when a training sentence is cut into
+      pieces. The sentence is cut again at each use (Provilkov et al., 2020, "BPE-Dropout",
+      which uses 0.1). 0 always gives the same pieces.
+    tree_words: whether the targets of `trees` have the words of the source; otherwise, as in
+      the paper, `XX` stands for each word.
   """
 
   source: str = 'tfds'
@@ -59,14 +60,16 @@ class DataConfig:
   drop_identical: bool = False
   drop_duplicates: bool = False
   bpe_dropout: float = 0.0
+  tree_words: bool = False
 
   def __post_init__(self):
     if self.source not in SOURCES:
       raise UserError(f'data.source must be one of {", ".join(SOURCES)}; got {self.source!r}')
     if self.source == 'tfds' and not self.name:
       raise UserError('data.name must name a TFDS translation set, such as wmt14_translate/de-en')
-    if self.source == 'text' and not self.dir:
-      raise UserError('data.dir must name the folder of the text files; set --config.data.dir')
+    if self.source != 'tfds' and not self.dir:
+      raise UserError(f'data.dir must name the folder of the {self.source} files; '
+                      f'set --config.data.dir')
     if not self.source_language or not self.target_language:
       raise UserError('data.source_language and data.target_language must both be set')
     if self.source_language == self.target_language:
@@ -96,5 +99,5 @@ class DataConfig:
       raise UserError(f'data.max_length must be at least 2, a token and the end token; '
                       f'got {self.max_length}')
     if self.max_length_ratio and not 1 <= self.max_length_ratio < float('inf'):
-      raise UserError(f'data.max_length_ratio must be 0, for any, or at least 1 and finite; '
+      raise UserError(f'data.max_length_ratio must be 0 (no limit), or at least 1 and finite; '
                       f'got {self.max_length_ratio}')

@@ -1,7 +1,7 @@
 """All the text of a run: opened, encoded, counted and fingerprinted."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from absl import logging
@@ -10,69 +10,69 @@ from transformer.data.batch import Batch
 from transformer.data.batches import TrainingBatches, batch_shape, scoring_batches
 from transformer.data.bpe_dropout import DropoutBatches
 from transformer.data.config import DataConfig
+from transformer.data.corpus import Corpus
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring
-from transformer.data.sources import Corpus, open_corpus
+from transformer.data.sources import open_corpus
 from transformer.data.vocabulary import Vocabulary
 
 _CHUNK = 20_000  # pairs read together
-_MANY = 0.05  # of the pairs, which when dropped deserve a look
-_PLACES = 10_000  # from which a sample is read, where it is at least as large
+_MANY = 0.05  # share of dropped pairs that is worth a warning
+_PLACES = 10_000  # the most places that a sample of the pairs is read from
 
 
 class Corpora(NamedTuple):
-  """The open corpora of a run, by the names that its config gives them."""
+  """The open corpora of a run, by their names in the config."""
 
   train: Mapping[str, Corpus]
   valid: Corpus
 
   def fingerprints(self) -> dict[str, str]:
-    """SHA-256 of every corpus, by name."""
+    """Returns the SHA-256 of every corpus, by name."""
     return {**{f'train/{name}': corpus.fingerprint for name, corpus in self.train.items()},
             'valid': self.valid.fingerprint}
 
   def training_text(self, at_most: int) -> Iterator[str]:
-    """Training sentences, sources and targets, in the order of the corpora.
+    """Yields training sentences, each source before its target, in the order of the corpora.
 
-    Where there are more pairs than asked for, they are a sample: short runs of
-    pairs from places spread evenly over all corpora, so that each corpus is in it
-    in proportion to its size. It is a function of the corpora and of `at_most`.
-
-    Args:
-      at_most: how many pairs to give; all of them if there are no more.
+    If there are more than `at_most` pairs, yields a sample of `at_most` pairs: short runs
+    of pairs from places that are spread evenly over all corpora. It is always the same
+    sample.
     """
     total = sum(map(len, self.train.values()))
     pairs = min(at_most, total)
     runs = -(-total // _CHUNK) if pairs == total else min(pairs, _PLACES)
     for run in range(runs):
       first, last = run * pairs // runs, (run + 1) * pairs // runs
-      # What is left out is spread as evenly as what is taken, so that no two runs overlap.
+      # The pairs to skip are spread evenly too, so that runs never overlap.
       left_out = run * (total - pairs) // runs
       yield from itertools.chain.from_iterable(self._pairs(first + left_out, last + left_out))
 
   def _pairs(self, start: int, stop: int) -> Iterator[tuple[str, str]]:
-    """Training pairs `start` to `stop`, numbered through all corpora."""
+    """Yields training pairs `start` to `stop`, numbered through all corpora."""
     for corpus in self.train.values():
       yield from corpus[max(start, 0):max(stop, 0)]
       start, stop = start - len(corpus), stop - len(corpus)
 
 
 class EncodedCorpora(NamedTuple):
-  """What training reads.
+  """The encoded text of a run.
 
   Attributes:
     batches: the batch of every step.
-    valid_batches: the validation split, packed.
-    counts: what encoding kept, dropped and cut, by corpus.
+    valid_batches: the packed validation split.
+    counts: the numbers of pairs that encoding kept, dropped and cut, by corpus.
+    resized: returns the same corpora in batches of another `tokens_per_batch`.
   """
 
   batches: TrainingBatches | DropoutBatches
   valid_batches: list[Batch]
   counts: dict[str, dict[str, int]]
+  resized: Callable[[int], 'EncodedCorpora']
 
 
 def open_corpora(config: DataConfig) -> Corpora:
-  """Opens what a run trains and validates on, and says what is odd about it."""
+  """Opens the corpora for training and validation, and logs what is odd about them."""
   corpora = Corpora({name: open_corpus(config, name) for name in config.train},
                     open_corpus(config, config.valid))
   for corpus in (*corpora.train.values(), corpora.valid):
@@ -86,17 +86,14 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
   """Encodes and packs the corpora of a run.
 
   Args:
-    config: names, weights and bounds.
-    corpora: opened by `open_corpora`.
-    vocabulary: the run's.
+    config: the weights and limits of the corpora.
+    corpora: from `open_corpora`.
+    vocabulary: the run's vocabulary.
     tokens_per_batch: target positions in a batch.
     seed: the run's root seed.
 
-  Returns:
-    Batches, and the counts of what was left out.
-
   Raises:
-    UserError: nothing is left to train on, or an encoding on disk is damaged.
+    UserError: no pair is left to train on, or an encoding on disk is damaged.
   """
   limits = {'max_length_ratio': config.max_length_ratio, 'drop_identical': config.drop_identical,
             'drop_duplicates': config.drop_duplicates}
@@ -111,11 +108,16 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
   dropped = sum(len(corpora.train[name]) - len(pairs) for name, pairs in train.items())
   pairs = sum(map(len, corpora.train.values()))
   if dropped > _MANY * pairs:
-    logging.warning('%.1f %% of the training pairs are dropped; python -m transformer.data.audit, '
-                    'with the same --config flags, shows which', 100 * dropped / pairs)
-  shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
-  weights = config.train_weights or (1.0,) * len(train)
-  batches = TrainingBatches(list(train.values()), weights, shape, seed)
-  if config.bpe_dropout:
-    batches = DropoutBatches(batches, vocabulary, config.bpe_dropout, seed)
-  return EncodedCorpora(batches, scoring_batches(valid, shape), counts)
+    logging.warning('%.1f %% of the training pairs are dropped; python -m '
+                    'transformer.commands.audit, with the same --config flags, shows which',
+                    100 * dropped / pairs)
+
+  def in_batches_of(tokens_per_batch: int) -> EncodedCorpora:
+    shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
+    weights = config.train_weights or (1.0,) * len(train)
+    batches = TrainingBatches(list(train.values()), weights, shape, seed)
+    if config.bpe_dropout:
+      batches = DropoutBatches(batches, vocabulary, config.bpe_dropout, seed)
+    return EncodedCorpora(batches, scoring_batches(valid, shape), counts, in_batches_of)
+
+  return in_batches_of(tokens_per_batch)

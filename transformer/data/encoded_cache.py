@@ -1,20 +1,23 @@
 """Encoded corpora on disk: encoded once, then read a sentence at a time.
 
-An encoding lies in `encoded/KEY/`, beside its corpus: the tokens and the
-lengths of each side as `.npy` files, and `about.json`, which says what was
-encoded with what, and how large each file is and which checksum it has. The key
-is of the corpus and the vocabulary, so a change to either makes another folder;
-whichever is no longer wanted may be deleted at any time.
+An encoding is the folder `encoded/KEY/` beside its corpus:
+
+| file | holds |
+| --- | --- |
+| `{source,target}_tokens.npy` | the tokens of all sentences, end to end |
+| `{source,target}_lengths.npy` | the number of tokens of each sentence |
+| `about.json` | digests of the corpus and the vocabulary, and the size and SHA-256 of each file |
+
+The key is a digest of the corpus and the vocabulary, so a change of either makes another
+folder. A folder that is no longer needed may be deleted at any time.
 """
 
 import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import time
-import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +25,9 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
+from transformer import files
 from transformer.data.array_files import StoredSentences, TokenFile, appending
+from transformer.data.corpus import FOLDER, Corpus
 from transformer.data.encoding import (
   EncodedPairs,
   Sentences,
@@ -31,14 +36,11 @@ from transformer.data.encoding import (
   keep_for_training,
   token_dtype,
 )
-from transformer.data.sources import FOLDER, Corpus
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.files import flush, flush_folder
 
 ABOUT = 'about.json'
-_FORMAT = 1
-_BLOCK = 1 << 22  # bytes read at a time
+_FORMAT = 2
 _SAMPLED = 256  # pairs whose text is a part of the key
 _SECONDS_BETWEEN_LOGS = 20
 _SIDES = ('source', 'target')
@@ -49,16 +51,16 @@ def load_or_encode(corpus: Corpus, vocabulary: Vocabulary, max_length: int,
                    **limits) -> EncodedPairs:
   """Does what `encode_for_training` does, but encodes a corpus only once.
 
-  Of several processes that want the same encoding, one makes it, and the others
-  wait. What is interrupted is as if it had never begun. Where nothing can be
-  written, the corpus is encoded in memory, and that is logged.
+  If several processes want the same encoding, one makes it and the others wait. No process
+  reads the incomplete encoding that an interrupted process leaves. Where nothing can be
+  written, the corpus is encoded in memory, with a warning.
 
   Args:
-    corpus: opened; the encoding is kept in its `folder`.
-    vocabulary: the run's.
+    corpus: an open corpus; the encoding is kept in its `folder`.
+    vocabulary: the run's vocabulary.
     max_length: the most tokens that either side may have, end token included.
-    **limits: the others of `keep_for_training`. An encoding holds every pair, so that
-      one serves all limits.
+    **limits: the other limits of `keep_for_training`. An encoding holds every pair, so one
+      encoding serves all limits.
 
   Returns:
     The pairs that training can use; their tokens stay on disk.
@@ -75,18 +77,21 @@ def load_or_encode(corpus: Corpus, vocabulary: Vocabulary, max_length: int,
         if not place.exists():
           logging.info('encoding %s into %s', corpus.name, place)
           write(place, identity, token_dtype(vocabulary), encode(corpus, vocabulary))
-  except OSError as error:
+  except (OSError, UserError) as error:
+    cause = error if isinstance(error, OSError) else error.__cause__
+    if not isinstance(cause, OSError):
+      raise
     logging.warning('%s is encoded in memory, for this run alone: %s cannot be written (%s)',
-                    corpus.name, place, error.strerror or error)
+                    corpus.name, place, cause.strerror or cause)
     return encode_for_training(corpus, vocabulary, max_length, **limits)
   return keep_for_training(*read(place, identity), max_length, **limits)
 
 
 def _identity(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, str | int]:
-  """What an encoding is of.
+  """Returns what identifies an encoding.
 
-  A TFDS fingerprint covers the set's metadata, split and order of languages, and
-  not its text; hence the sample.
+  The fingerprint of a TFDS set covers its metadata, split and order of languages but not
+  its text. A sample of the text is therefore a part of the identity.
   """
   sampled = np.linspace(0, len(corpus) - 1, min(len(corpus), _SAMPLED)).astype(int).tolist()
   text = json.dumps([corpus[i] for i in sampled])
@@ -97,7 +102,7 @@ def _identity(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, str | int]:
 
 @contextlib.contextmanager
 def _only_one(place: Path):
-  """Lets one process at a time, of all that want `place`, write it."""
+  """Lets one process at a time write `place`."""
   place.parent.mkdir(parents=True, exist_ok=True)
   with place.with_suffix('.lock').open('wb') as lock:
     try:
@@ -105,25 +110,27 @@ def _only_one(place: Path):
     except BlockingIOError:
       logging.info('another process is writing %s; waiting for it', place)
       fcntl.flock(lock, fcntl.LOCK_EX)
+    for left in place.parent.glob(f'{place.name}.*.tmp'):  # A killed process left it.
+      shutil.rmtree(left, ignore_errors=True)
     yield
 
 
 def write(place: Path, identity: Mapping[str, str | int], dtype: np.dtype,
           chunks: Iterable[tuple[Sentences, Sentences]]):
-  """Writes an encoding into a folder of another name, and moves that into place.
+  """Writes an encoding, which appears under its name once it is complete.
 
   Args:
-    place: the folder; it is not there yet.
-    identity: what the encoding is of; `pairs` is how many there are.
-    dtype: of tokens.
+    place: the folder, which does not exist yet.
+    identity: identifies the encoding; `pairs` is its number of pairs.
+    dtype: the type of the tokens.
     chunks: the two sides of all pairs, in order.
+
+  Raises:
+    UserError: the folder cannot be written.
   """
-  unfinished = place.with_suffix('.unfinished')
-  shutil.rmtree(unfinished, ignore_errors=True)  # Of a process that was killed.
-  unfinished.mkdir()
-  try:
-    with contextlib.ExitStack() as files:
-      tokens, lengths = ([files.enter_context(appending(unfinished / f'{side}_{what}.npy', each))
+  with files.new_folder(place) as folder:
+    with contextlib.ExitStack() as stack:
+      tokens, lengths = ([stack.enter_context(appending(folder / f'{side}_{what}.npy', each))
                           for side in _SIDES]
                          for what, each in (('tokens', dtype), ('lengths', np.dtype(np.int32))))
       pairs, began = 0, time.monotonic()
@@ -137,37 +144,28 @@ def write(place: Path, identity: Mapping[str, str | int], dtype: np.dtype,
           told = time.monotonic()
           logging.info('encoded %s of %s pairs, %s a second', f'{pairs:,}',
                        f'{identity["pairs"]:,}', f'{pairs / (told - began):,.0f}')
-    files = {name: _describe(unfinished / name) for name in _FILES}
-    with (unfinished / ABOUT).open('w', encoding='utf-8') as file:
-      json.dump({**identity, 'files': files}, file, indent=2)
-      flush(file)
-    flush_folder(unfinished)
-    os.replace(unfinished, place)
-    flush_folder(place.parent)
-  except BaseException:
-    shutil.rmtree(unfinished, ignore_errors=True)
-    raise
+    files.write_sealed(folder / ABOUT, {**identity, 'files': _digests(folder)})
 
 
 def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
-  """Opens an encoding, once all of it has been seen to be whole.
+  """Opens an encoding after checking the digest of every file.
 
   Args:
     place: the folder that `write` wrote.
-    identity: what the encoding should be of.
+    identity: identifies the encoding.
 
   Returns:
     Sources and targets; their tokens stay on disk.
 
   Raises:
-    UserError: something of it is not as it was written.
+    UserError: the encoding is not as it was written.
   """
   try:
     damage = _damage(place, identity)
   except OSError as error:
     damage = f'{error.filename} cannot be read ({error.strerror})'
-  except (ValueError, KeyError, TypeError, RecursionError) as error:
-    damage = f'{ABOUT} cannot be understood ({error!r})'
+  except UserError:
+    damage = f'{ABOUT} is missing or is not as it was written'
   if damage:
     raise UserError(f'the encoded corpus {place} is damaged: {damage}; remove that folder, and it '
                     'is made again')
@@ -177,23 +175,23 @@ def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
 
 
 def _damage(place: Path, identity) -> str | None:
-  """What about an encoding is not as it was written."""
-  about = json.loads((place / ABOUT).read_text(encoding='utf-8'))
+  """Returns the first difference from what was written, in words, or None."""
+  about = files.read_sealed(place / ABOUT, 'what was encoded')
   for name, value in identity.items():
     if about[name] != value:
       return f'{ABOUT} should say {name}={value}; it says {about[name]}'
-  with ThreadPoolExecutor() as pool:
-    found = pool.map(lambda name: _describe(place / name), _FILES)
-    for name, each in zip(_FILES, found, strict=True):
-      if each != about['files'][name]:
-        return f'{name} should have {about["files"][name]}; it has {each}'
+  for name, found in _digests(place).items():
+    if found != about['files'][name]:
+      return f'{name} should have {about["files"][name]}; it has {found}'
   return None
 
 
-def _describe(path: Path) -> dict[str, int]:
-  """Size of a file, and its CRC-32, which any one wrong byte changes and a large file allows."""
-  checksum = 0
-  with path.open('rb') as file:
-    while block := file.read(_BLOCK):
-      checksum = zlib.crc32(block, checksum)
-    return {'bytes': file.tell(), 'crc32': checksum}
+def _digests(folder: Path) -> dict[str, dict[str, int | str]]:
+  """Returns the size and SHA-256 of each file of an encoding, by name."""
+  def describe(name):
+    with (folder / name).open('rb') as file:
+      digest = hashlib.file_digest(file, 'sha256').hexdigest()
+      return {'bytes': file.tell(), 'sha256': digest}
+
+  with ThreadPoolExecutor() as pool:
+    return dict(zip(_FILES, pool.map(describe, _FILES), strict=True))

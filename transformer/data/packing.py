@@ -1,11 +1,12 @@
-"""Packing sentence pairs into rows, by the lengths of their two sides alone.
+"""Packs sentence pairs into rows by the lengths of their two sides.
 
-Pairs of the same two lengths are interchangeable, so what is packed is a table
-of counts: a row's filling is found once and repeated as long as the counts
-last. The work grows with the number of different length pairs, a thousand or
-two and twenty thousand for 40 million pairs, and hardly with the corpus. Which
-pairs share a row is decided anew with every key, for just the rows that are
-asked for.
+A sentence pair has a kind, which is the lengths of its source and its target. Pairs of the
+same kind are interchangeable. So the search needs only the number of pairs of each kind. It
+finds one filling of a row, and repeats the filling as long as enough pairs are left. The time
+of the search depends on the number of kinds, which is 20,000 for 40 million sentence pairs.
+
+A key then chooses which sentence pairs share a row. Only the rows that are asked for are
+computed.
 """
 
 from typing import NamedTuple
@@ -16,25 +17,25 @@ from transformer.data.shuffling import mix, permute
 
 
 class Rows(NamedTuple):
-  """Some packed rows: `pairs` of all of them end to end, the first `sizes[0]` in the first row."""
+  """Packed rows: their `pairs` end to end, and the number of pairs in each row, `sizes`."""
 
   pairs: np.ndarray
   sizes: np.ndarray
 
 
 class Packing:
-  """Every pair in exactly one row, the target side as full as a greedy search gets it.
+  """A greedy packing with every pair in exactly one row.
 
   Attributes:
-    num_rows: number of rows; it depends on the lengths alone.
+    num_rows: number of rows; it depends on the lengths only.
   """
 
   def __init__(self, source_lengths, target_lengths, source_capacity: int, target_capacity: int):
     """Finds the fillings.
 
     Args:
-      source_lengths: int [pairs], each at least 1 and at most `source_capacity`.
-      target_lengths: int [pairs], likewise.
+      source_lengths: int [pairs], each from 1 to `source_capacity`.
+      target_lengths: int [pairs], each from 1 to `target_capacity`.
       source_capacity: source positions in a row.
       target_capacity: target positions in a row.
 
@@ -49,7 +50,7 @@ class Packing:
     # Sorting 16-bit numbers is several times faster than sorting longer ones.
     source, target = (np.asarray(side, np.uint16 if most < 1 << 16 else np.int32)
                       for side, most in zip((source_lengths, target_lengths), longest, strict=True))
-    # Pairs by kind, so that each kind, which is a pair of lengths, is a stretch of them.
+    # Pairs ordered by kind.
     self._pairs = np.lexsort((target, source)).astype(np.int32)
     source, target = source[self._pairs], target[self._pairs]
     new = np.ones(len(source), bool)
@@ -68,15 +69,15 @@ class Packing:
     self.num_rows = int(self._first_rows[-1])
 
   def deal(self, rows: np.ndarray, *key: int) -> Rows:
-    """The pairs of some rows, in the order and with the company that a key decides.
+    """Returns the pairs of some rows, shuffled by a key.
 
     Args:
-      rows: int [rows], each in [0, num_rows): places in the order of rows.
-      *key: non-negative numbers. Every key gives another order of rows, and another
-        choice of which of the pairs of equal lengths goes where.
+      rows: int [rows], each in [0, num_rows): places in the shuffled order of rows.
+      *key: non-negative numbers. Each key gives another order of rows, and puts other
+        pairs of the same lengths into them.
 
     Returns:
-      `Rows`; all rows of one key hold every pair once.
+      The rows; all rows of one key together hold every pair once.
     """
     rows_key, pairs_key = np.random.SeedSequence(key).generate_state(2, np.uint64)
     rows = permute(np.asarray(rows, np.int64), self.num_rows, rows_key)
@@ -86,16 +87,16 @@ class Packing:
                                               - (np.cumsum(sizes) - sizes), sizes)
     repetition = np.repeat(rows - self._first_rows[filling], sizes)
     kind = self._kinds[slot]
-    # The j-th slot of a kind takes the j-th pair of that kind, in an order of the key's own.
+    # The j-th slot of a kind takes the j-th pair of that kind in the key's order.
     number = permute(self._starts[slot] + repetition * self._steps[slot], self._counts[kind],
                      mix(pairs_key + kind.astype(np.uint64)))
     return Rows(self._pairs[self._firsts[kind] + number], sizes)
 
 
 class _Filling(NamedTuple):
-  """A way to fill a row, and for how many rows it serves.
+  """A way to fill `times` rows.
 
-  In its t-th row, slot i takes pair number `starts[i] + t · steps[i]` of its kind.
+  In the t-th of these rows, slot i takes pair `starts[i] + t · steps[i]` of `kinds[i]`.
   """
 
   kinds: np.ndarray
@@ -107,11 +108,10 @@ class _Filling(NamedTuple):
 def _fillings(source, target, counts, source_capacity, target_capacity) -> list[_Filling]:
   """Fills rows until no pair is left: a greedy search for vector bin packing.
 
-  The largest pair left opens a row, and the pair that points most in the
-  direction of the space left comes next (the dot-product rule of Panigrahy et
-  al., "Heuristics for Vector Bin Packing").
+  The largest remaining pair opens a row. The pair with the largest dot product with the
+  remaining space comes next (Panigrahy et al., "Heuristics for Vector Bin Packing").
   """
-  # Largest first, so that the first kind left opens the next row.
+  # Largest first, so that the first remaining kind opens the next row.
   size = -np.maximum(source / source_capacity, target / target_capacity)
   order = np.argsort(size, kind='stable')
   size, source, target, counts = size[order], source[order], target[order], counts[order].copy()
@@ -126,7 +126,7 @@ def _fillings(source, target, counts, source_capacity, target_capacity) -> list[
       left[best] -= 1
       source_room -= source[best]
       target_room -= target[best]
-      # What is larger than the room on both sides need not be looked at.
+      # Skips the kinds that are larger than the room on both sides.
       first = np.searchsorted(size, -max(source_room / source_capacity,
                                          target_room / target_capacity))
       fits = first + np.flatnonzero((left[first:] > 0) & (source[first:] <= source_room)

@@ -1,7 +1,7 @@
-"""Equal things found among millions by 64-bit keys of them, which take no text to hold.
+"""Finds repeated sentences and pairs by 64-bit keys, without holding their text.
 
-That two different things among 40 million share a key has a chance of 1 in 20,000,
-and would then count one pair too many.
+Among 40 million different pairs, the chance that any two share a key is 1 in 20,000. If two
+do, one of them is wrongly taken for a repetition.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ _CHUNK = 1 << 20  # keys looked up together
 
 
 class Groups(NamedTuple):
-  """Things that have a key in common with others.
+  """Groups of indices that share a key.
 
   Attributes:
-    groups: how many keys several things have.
-    members: how many things have such a key.
-    largest: where the members of the largest groups lie, an array each.
+    groups: the number of keys that occur several times.
+    members: the number of indices in all groups.
+    largest: the indices of each of the largest groups.
   """
 
   groups: int
@@ -30,25 +30,24 @@ class Groups(NamedTuple):
 
 
 def keys_of(lines: Sequence[str]) -> np.ndarray:
-  """A key of each line, uint64 [lines]; equal lines have equal keys, on every machine."""
+  """Returns a key of each line, uint64 [lines], the same on every machine."""
   digests = (hashlib.blake2b(line.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
              for line in lines)
   return np.frombuffer(b''.join(digests), '<u8').astype(np.uint64)
 
 
 def keys_of_pairs(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-  """A key of each pair, from the keys of its two sides; which side is which matters."""
+  """Returns a key of each pair from the keys of its two sides, whose order matters."""
   return mix(mix(source) + target)
 
 
 def repeats(keys: np.ndarray) -> np.ndarray:
-  """Finds what is there already; takes some 25 bytes a key while it runs.
+  """Returns the indices of keys that equal an earlier key, int64, ascending.
+
+  Needs some 25 bytes a key while it runs.
 
   Args:
-    keys: uint64 [things].
-
-  Returns:
-    int64: where those lie that equal an earlier one, ascending.
+    keys: uint64 [keys].
   """
   order = np.argsort(keys, kind='stable')
   ordered = keys[order]
@@ -56,18 +55,15 @@ def repeats(keys: np.ndarray) -> np.ndarray:
 
 
 def groups(keys: np.ndarray, most: int) -> Groups:
-  """Finds keys that several things have; takes some 25 bytes a key while it runs.
+  """Finds the keys that occur several times; needs some 25 bytes a key while it runs.
 
   Args:
-    keys: uint64 [things].
-    most: how many of the largest groups to show; of equals those that begin first.
-
-  Returns:
-    `Groups`.
+    keys: uint64 [keys].
+    most: how many of the largest groups to return; among equals the first come first.
   """
   order = np.argsort(keys, kind='stable')
   ordered = keys[order]
-  # Where one of several begins, and where one after the last of them is.
+  # The first and the last place of each group in `ordered`.
   same = np.concatenate([[False], ordered[1:] == ordered[:-1], [False]])
   starts, stops = (np.flatnonzero(each) for each in (~same[:-1] & same[1:], same[:-1] & ~same[1:]))
   sizes = stops + 1 - starts
@@ -77,21 +73,21 @@ def groups(keys: np.ndarray, most: int) -> Groups:
 
 
 def first_places(few: np.ndarray, many: np.ndarray) -> np.ndarray:
-  """Where each of a few keys comes first among many, which are neither sorted nor copied.
+  """Returns, for each key of `few`, its first index in `many`, or −1; int64 [few].
+
+  Neither sorts nor copies `many`.
 
   Args:
-    few: uint64 [keys].
-    many: uint64 [things].
-
-  Returns:
-    int64 [keys], −1 for a key that is not there.
+    few: uint64 [few].
+    many: uint64 [many].
   """
   known, which = np.unique(few, return_inverse=True)
   places = np.full(len(known), -1)
   for first in range(0, len(many) if len(known) else 0, _CHUNK):
     chunk = many[first:first + _CHUNK]
     found = np.minimum(np.searchsorted(known, chunk), len(known) - 1)
-    here = np.flatnonzero(known[found] == chunk)[::-1]  # The first is written last, and stays.
+    # In reverse, so that the first place of a key is written last and stays.
+    here = np.flatnonzero(known[found] == chunk)[::-1]
     here = here[places[found[here]] < 0]
     places[found[here]] = first + here
   return places[which]

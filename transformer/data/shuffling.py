@@ -1,4 +1,4 @@
-"""Random permutations that are computed an element at a time, and never written down."""
+"""Random permutations whose elements are computed one by one, without a table."""
 
 import numpy as np
 
@@ -6,19 +6,19 @@ _ROUNDS = 8
 
 
 def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
-  """Where random permutations of 0 … size − 1 put some of their elements.
+  """Returns the images of some elements under random permutations of 0 … size − 1.
 
-  A Feistel network over a rectangle of about `size` cells; what it sends beyond
-  `size` it sends on until that comes back (Black and Rogaway, "Ciphers with
-  Arbitrary Finite Domains", 2002). Good for shuffling, and not for secrets.
+  A Feistel network permutes a rectangle of about `size` cells. An image beyond `size` is
+  permuted again until it is inside (Black and Rogaway, "Ciphers with Arbitrary Finite
+  Domains", 2002). This is good for shuffling, and not for secrets.
 
   Args:
     index: int64 [elements], each in [0, size).
-    size: how long each element's permutation is, int64 [elements] or one number.
-    key: which permutation it is, uint64 [elements] or one number.
+    size: the length of each element's permutation, int64 [elements] or one number.
+    key: chooses each element's permutation, uint64 [elements] or one number.
 
   Returns:
-    int64 [elements]; those of one size and key are all different.
+    int64 [elements].
   """
   size = np.broadcast_to(np.asarray(size, np.int64), index.shape)
   key = np.broadcast_to(np.asarray(key, np.uint64), index.shape)
@@ -40,7 +40,7 @@ def mix(number: np.ndarray) -> np.ndarray:
 
 
 def _rounds(value, left_size, right_size, key):
-  """One pass: each half is turned, in turn, by an amount that the other half and the key decide."""
+  """Rotates each half in turn by an amount that depends on the other half and the key."""
   left, right = np.divmod(value, right_size)
   for number in range(0, _ROUNDS, 2):
     left = _turn(left, right, left_size, key, number)

@@ -1,66 +1,38 @@
-"""Sentence pairs at random access, from text files or from TensorFlow Datasets."""
+"""Opens sentence pairs from text files, treebanks or TensorFlow Datasets."""
 
 import hashlib
-import operator
 import os
 from pathlib import Path
-from typing import Protocol, SupportsIndex, overload
 
 from transformer.data.config import DataConfig
+from transformer.data.corpus import FOLDER, Corpus, check_index, check_slice
+from transformer.data.linearisation import linearise
 from transformer.data.text_files import TextFile
+from transformer.data.treebank import bracketed, parse_trees
 from transformer.errors import UserError
-
-# What is made of a corpus and may be made again is kept here, in the corpus's `folder`.
-FOLDER = 'encoded'
-
-
-class Corpus(Protocol):
-  """Sentence pairs by index; safe to read from many threads, and to pickle.
-
-  Attributes:
-    name: what people call it, such as `wmt14_translate/de-en:train`.
-    fingerprint: SHA-256, in hexadecimal, that changes when the pairs do, for a
-      TFDS set as far as its metadata tells, and is the same on every machine.
-    notes: what was changed or looked odd on reading, a sentence each.
-    folder: where it lies, and what is made of it may be kept.
-  """
-
-  name: str
-  fingerprint: str
-  notes: tuple[str, ...]
-  folder: Path
-
-  def __len__(self) -> int:
-    """Returns the number of pairs, at least one."""
-
-  @overload
-  def __getitem__(self, index: SupportsIndex) -> tuple[str, str]:
-    """Returns the source and the target sentence of a pair in [0, len)."""
-
-  @overload
-  def __getitem__(self, index: slice) -> list[tuple[str, str]]:
-    """Returns pairs that follow one another, which is quicker than one by one."""
 
 
 def open_corpus(config: DataConfig, split: str, *, aligned: bool = True,
                 dir_flag: str = '--config.data.dir') -> Corpus:
-  """Opens one corpus of those that `config` names.
+  """Opens one corpus.
 
   Args:
-    config: says where the corpora lie, and which two languages are read.
-    split: a TFDS split, such as `train` or `train[:10%]`; for text the prefix
-      of `{dir}/{prefix}.{language}`.
-    aligned: as in `TextCorpus`; the sides of a TFDS set always are.
-    dir_flag: what an error calls the flag that says where the corpora lie.
+    config: the place of the corpora, and their languages.
+    split: a TFDS split, such as `train` or `train[:10%]`; or the prefix
+      of `{dir}/{prefix}.{language}` or of `{dir}/{prefix}.mrg`.
+    aligned: as in `TextCorpus`; the sides of a TFDS set are always aligned.
+    dir_flag: the flag that sets the place of the corpora, as error messages name it.
 
   Raises:
-    UserError: there is no such corpus, or it cannot be read, or it is empty.
+    UserError: the corpus does not exist, cannot be read or is empty.
   """
   languages = (config.source_language, config.target_language)
   try:
     if config.source == 'text':
       return TextCorpus(Path(config.dir) / split, *languages, aligned=aligned)
-    from transformer.data import tfds_sets  # Whoever has text files needs no TFDS.
+    if config.source == 'trees':
+      return TreeCorpus(Path(config.dir) / split, config.tree_words)
+    from transformer.data import tfds_sets  # Text files need no TFDS.
     return tfds_sets.open_set(config.name, split, *languages, data_dir=config.dir)
   except UserError as error:
     if not config.dir or os.path.isdir(os.path.expanduser(config.dir)):
@@ -69,26 +41,25 @@ def open_corpus(config: DataConfig, split: str, *, aligned: bool = True,
 
 
 class TextCorpus:
-  """A pair of line-aligned UTF-8 files, which must stay as they are; see `Corpus`.
+  """A `Corpus` of two line-aligned UTF-8 files, which must not change.
 
   Attributes:
-    lines: how many lines each file has.
+    lines: the numbers of lines of the two files.
   """
 
   def __init__(self, prefix: Path, source_language: str, target_language: str, *,
                aligned: bool = True):
-    """Looks at all of both files; where they are large, only once, and not at every start.
+    """Opens both files; reads all of a large file only the first time, as `TextFile` does.
 
     Args:
       prefix: the files are `{prefix}.{language}`.
-      source_language: as the first file's name has it.
-      target_language: as the second's has it.
-      aligned: whether to insist on as many lines in both, and on one at least. If not,
-        there are as many pairs as the shorter file has lines.
+      source_language: the language in the first file's name.
+      target_language: the language in the second file's name.
+      aligned: refuses files that are empty or differ in their numbers of lines. If False,
+        the corpus ends with the shorter file.
 
     Raises:
-      UserError: a file is missing or not UTF-8, both are empty, or their
-        numbers of lines differ.
+      UserError: a file is missing or not UTF-8, or `aligned` refuses the files.
     """
     self.name = str(prefix)
     self.folder = Path(os.path.expanduser(prefix)).parent
@@ -97,7 +68,7 @@ class TextCorpus:
     self.lines = len(self._source), len(self._target)
     if aligned and len(self._source) != len(self._target):
       raise UserError(
-          f'source and target must have a line for each other; {self._source.name} has '
+          f'source and target must have the same number of lines; {self._source.name} has '
           f'{len(self._source)} lines, {self._target.name} has {len(self._target)}')
     if aligned and not len(self._source):
       raise UserError(f'a corpus must hold at least one pair; {self._source.name} and '
@@ -117,25 +88,42 @@ class TextCorpus:
     return list(zip(self._source.read(start, stop), self._target.read(start, stop), strict=True))
 
 
-def check_index(index: SupportsIndex, length: int) -> int:
-  """Returns `index` as an int.
+class TreeCorpus:
+  """A `Corpus` of a treebank: the words are the source, and linearised trees the target.
 
-  Raises:
-    IndexError: it is not in [0, length); iteration over a corpus ends by it.
+  Attributes:
+    trees: each tree with its words and tags, in brackets on one line.
   """
-  index = operator.index(index)
-  if not 0 <= index < length:
-    raise IndexError(f'index must lie in [0, {length}); got {index}')
-  return index
 
+  def __init__(self, prefix: Path, with_words: bool = False):
+    """Reads the trees of `{prefix}.mrg`.
 
-def check_slice(index: slice, length: int) -> tuple[int, int]:
-  """Returns where a slice starts and stops, in [0, length].
+    Args:
+      prefix: the path of the file, without `.mrg`.
+      with_words: as in `linearise`.
 
-  Raises:
-    ValueError: it leaves pairs out, or goes backwards.
-  """
-  start, stop, step = index.indices(length)
-  if step != 1:
-    raise ValueError(f'pairs are read one after the other; got a step of {step}')
-  return start, max(start, stop)
+    Raises:
+      UserError: the file is missing, not UTF-8 or empty, or a line has a mistake.
+    """
+    self.name = f'{prefix}.mrg'
+    self.folder = Path(os.path.expanduser(prefix)).parent
+    file = TextFile(self.name, self.folder / FOLDER)
+    trees = list(parse_trees(file.read(0, len(file)), self.name))
+    self._pairs = [(' '.join(tree.words), linearise(tree, with_words))
+                   for tree in trees if tree.words]
+    self.trees = [bracketed(tree) for tree in trees if tree.words]
+    if not self.trees:
+      raise UserError(f'a corpus must hold at least one tree with words; {self.name} has none')
+    self.fingerprint = hashlib.sha256(f'trees {with_words} {file.fingerprint}'.encode()).hexdigest()
+    self.notes = file.notes
+    if traces := len(trees) - len(self.trees):
+      self.notes += (f'{self.name}: trees that hold only traces were left out: {traces}',)
+
+  def __len__(self) -> int:
+    return len(self._pairs)
+
+  def __getitem__(self, index):
+    if not isinstance(index, slice):
+      return self._pairs[check_index(index, len(self))]
+    start, stop = check_slice(index, len(self))
+    return self._pairs[start:stop]

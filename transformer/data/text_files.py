@@ -1,7 +1,7 @@
-r"""Lines of UTF-8 files: read where they lie, and their digest remembered.
+r"""Lines of UTF-8 files, read from the disk by number.
 
-A line of text ends at `\n` and nowhere else: U+2028, U+0085, vertical tabs and
-lone carriage returns belong to the sentence that they stand in.
+A line ends only at `\n`. U+2028, U+0085, vertical tabs and lone carriage returns are parts of
+a sentence.
 """
 
 import contextlib
@@ -9,10 +9,8 @@ import dataclasses
 import difflib
 import hashlib
 import io
-import json
 import os
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -24,10 +22,10 @@ from transformer import files
 from transformer.errors import UserError
 
 STANDARD_INPUT = '-'
-_FORMAT = 1
-_CHUNK = 1 << 24  # bytes looked at together
-_EVERY = 128  # lines between two whose place is known, and the fewest that are read
-_REMEMBERED = 1 << 24  # bytes from which a file is large enough to be remembered
+_FORMAT = 2
+_CHUNK = 1 << 24  # bytes read together
+_EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
+_REMEMBERED = 1 << 24  # bytes of the smallest file whose survey is recorded
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
 _NAMES_SHOWN = 5
 
@@ -54,9 +52,9 @@ def read_lines(path: str | os.PathLike) -> list[str]:
 
 
 def iterate_lines(file: BinaryIO, name: str) -> Iterator[str]:
-  """Yields the lines of UTF-8 as they come, of what cannot be looked at as a whole.
+  """Yields the lines of a UTF-8 stream as they come.
 
-  A byte order mark is removed; and the CR of every CRLF, if the first line ends in one.
+  Removes a byte order mark, and the CR of every CRLF if the first line ends in CRLF.
 
   Raises:
     UserError: a line is not UTF-8.
@@ -72,20 +70,20 @@ def iterate_lines(file: BinaryIO, name: str) -> Iterator[str]:
 
 
 class TextFile:
-  """The lines of one file, by their numbers; the text stays on disk.
+  """The lines of one file by number; the text stays on disk.
 
   Attributes:
-    name: the file, as the user calls it.
-    fingerprint: SHA-256, in hexadecimal, of the lines.
-    notes: what was changed or looked odd on reading, a sentence each.
+    name: the path that the user gave.
+    fingerprint: SHA-256 of the lines, in hexadecimal.
+    notes: sentences about what was changed while reading, and about what looks odd.
   """
 
   def __init__(self, path: str, records: Path):
-    """Looks at all of the file, unless it is large and a record of that is there.
+    """Surveys the file, or reads the record of an earlier survey if the file is large.
 
     Args:
       path: the file.
-      records: the folder where such a record is kept; it need not be there.
+      records: the folder for the records of surveys; created if necessary.
 
     Raises:
       UserError: the file is missing, unreadable or not UTF-8.
@@ -106,10 +104,10 @@ class TextFile:
     return self._survey.lines
 
   def read(self, start: int, stop: int) -> list[str]:
-    """Lines `start` to `stop`, which lie in [0, len]; safe to call from many threads.
+    """Returns lines `start` to `stop`, both in [0, len]; safe to call from many threads.
 
     Raises:
-      UserError: the file is not as it was when it was opened.
+      UserError: the file has changed since it was opened.
     """
     with _opened(self.name) as file:
       self._check_unchanged(file)
@@ -122,16 +120,15 @@ class TextFile:
 
 @dataclasses.dataclass(frozen=True)
 class _Survey:
-  """What a look at all of a file tells.
+  """What one pass over a file finds.
 
   Attributes:
-    fingerprint: SHA-256, in hexadecimal, of the lines, each with its line feed.
-    lines: how many there are.
-    ends: how many of them end, as all do but the last, which may not.
-    carriage_ends: how many end in CRLF.
-    marked: whether a byte order mark precedes the first.
-    starts: the offset of every `_EVERY`-th line, from the first on, and the
-      file's size.
+    fingerprint: SHA-256 of the lines, each with its line feed, in hexadecimal.
+    lines: the number of lines.
+    ends: the number of line ends; the last line may have none.
+    carriage_ends: the number of lines that end in CRLF.
+    marked: whether the file begins with a byte order mark.
+    starts: the offset of every `_EVERY`-th line from the first on, and the file's size.
   """
 
   fingerprint: str
@@ -143,12 +140,12 @@ class _Survey:
 
   @property
   def all_crlf(self) -> bool:
-    # Only a file that does so throughout was written with such line ends; in any
-    # other the carriage return may be part of the text.
+    # A file that was written with CRLF line ends has them in all lines. Otherwise a carriage
+    # return may be a part of the text.
     return 0 < self.ends == self.carriage_ends
 
   def notes(self, name: str) -> tuple[str, ...]:
-    """What was changed or looked odd, a sentence each."""
+    """Returns sentences about what was changed while reading, and about what looks odd."""
     notes = []
     if self.marked:
       notes.append(f'{name}: it began with a byte order mark; the mark was removed')
@@ -160,7 +157,7 @@ class _Survey:
     return tuple(notes)
 
   def read(self, file: BinaryIO, start: int, stop: int) -> list[str]:
-    """Lines `start` to `stop` of the file that this is of."""
+    """Returns lines `start` to `stop` of the file."""
     first, last = start // _EVERY, -(-stop // _EVERY)
     file.seek(self.starts[first])
     data = file.read(self.starts[last] - self.starts[first])
@@ -170,15 +167,15 @@ class _Survey:
 
 
 def _survey(file: BinaryIO, name: str) -> _Survey:
-  """Looks at all of a file, a chunk at a time.
+  """Surveys a file, a chunk at a time.
 
   Raises:
-    UserError: it is not UTF-8.
+    UserError: the file is not UTF-8.
   """
   as_it_is, without_carriages = hashlib.sha256(), hashlib.sha256()
   lines = ends = carriage_ends = offset = 0
   marked, starts = False, []
-  # Cut at line ends, which are never inside a character, nor after the CR of a CRLF.
+  # Chunks end at line ends, which are never inside a character or a CRLF.
   while chunk := file.read(_CHUNK) + file.readline():
     if not offset and chunk.startswith(_BYTE_ORDER_MARK):
       marked, offset = True, len(_BYTE_ORDER_MARK)
@@ -195,7 +192,7 @@ def _survey(file: BinaryIO, name: str) -> _Survey:
     lines, ends = lines + len(begin), ends + len(found)
     offset += len(chunk)
     carriage_ends += chunk.count(b'\r\n')
-    # For the last line, which may not end.
+    # Completes the last line if it has no line end.
     feed = b'' if len(begin) == len(found) else b'\n'
     as_it_is.update(chunk + feed)
     if ends == carriage_ends:
@@ -210,44 +207,37 @@ def _not_utf8(name: str, line: int, byte: int) -> str:
 
 
 def _remembered(record: Path, file: BinaryIO, name: str) -> _Survey:
-  """Does what `_survey` does, but only once for each state that a file is in.
+  """Returns the recorded survey of a file; surveys a new or changed file, and records it.
 
-  Several processes may do so at once: each writes the same, and the last stays.
-  A record that is damaged is as if it were not there.
+  Several processes may write the same record at once. A damaged record is replaced.
   """
   state = _state(file)
-  with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-    written = json.loads(record.read_text(encoding='utf-8'))
-    if (written['crc32'] == _checksum(written['survey']) and written['file'] == state
-        and written['format'] == [_FORMAT, _EVERY]):
+  with contextlib.suppress(UserError):
+    written = files.read_sealed(record, f'the lines of {name}')
+    if (written['format'], written['file']) == ([_FORMAT, _EVERY], state):
       fields = written['survey']
       return _Survey(**{**fields, 'starts': np.array(fields['starts'], np.int64)})
-  logging.info('reading all of %s, once', name)
+  logging.info('reading all of %s to find its lines; later starts use a record of them', name)
   survey = _survey(file, name)
   if _state(file) == state:
     fields = {**dataclasses.asdict(survey), 'starts': survey.starts.tolist()}
     try:
-      files.write(record, json.dumps({'format': [_FORMAT, _EVERY], 'file': state,
-                                      'crc32': _checksum(fields), 'survey': fields}).encode())
+      files.write_sealed(record, {'format': [_FORMAT, _EVERY], 'file': state, 'survey': fields})
     except UserError as error:
       logging.warning('%s is read whole at every start: %s', name, error)
   return survey
 
 
-def _checksum(fields) -> int:
-  return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
-
-
 def _state(file: BinaryIO) -> dict[str, int]:
-  """What changes when a file does."""
+  """Returns the size, modification time and inode of a file; one of them differs after a change."""
   found = os.fstat(file.fileno())
   return {'bytes': found.st_size, 'mtime_ns': found.st_mtime_ns, 'inode': found.st_ino}
 
 
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
-  """Opens a file to read it; says in one line why that cannot be done."""
-  path = Path(os.path.expanduser(path))  # Which leaves the name of no user as it is.
+  """Opens a file for reading, or raises a `UserError` that says why not."""
+  path = Path(os.path.expanduser(path))  # An unknown user's `~NAME` stays as it is.
   try:
     with path.open('rb') as file:
       yield file
@@ -258,7 +248,7 @@ def _opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
 
 def _what_is_there(path: Path) -> str:
-  """Says what lies where `path` was looked for, the likeliest names first."""
+  """Describes the content of the folder of `path`, similar names first."""
   folder = path.parent
   if not folder.is_dir():
     return f'there is no folder {folder}'

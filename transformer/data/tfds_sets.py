@@ -16,29 +16,30 @@ from typing import Any
 import tensorflow_datasets as tfds
 import tensorflow_datasets.translate  # It registers the translation sets.
 
-# `tfds.builder` looks for a set that it does not know in a bucket, and dies for
-# want of TensorFlow; these two steps of it stay on this machine.
+# `tfds.builder` looks for an unknown set in a cloud bucket, and fails without TensorFlow. `naming`
+# and `read_only_builder` are steps of `tfds.builder` that stay on this machine.
 from tensorflow_datasets.core import naming, read_only_builder
 from tensorflow_datasets.core.download import downloader
 
+from transformer.data.corpus import check_index, check_slice
 from transformer.data.phrasebook.builder import Phrasebook
-from transformer.data.sources import check_index, check_slice
 from transformer.errors import UserError
 
-# Sets that need no download, and so are prepared when they are first opened.
+# Sets that need no download; they are prepared when they are first opened.
 _BUILT_IN = {Phrasebook.name: Phrasebook}
 _NAMES_SHOWN = 5
 _FLAG = '--config.data.name'
-# Each waits twice as long as the one before: 6 seconds in all, where TFDS's 10 take 3.5 minutes.
+# Each retry waits twice as long as the one before. These 5 take 6 seconds; TFDS's own
+# 10 take 3.5 minutes.
 _RETRIES = 5
 _RANDOM_ACCESS = ('array_record', 'parquet')
-# What a lack of network, disk, permission or manual download shows itself as.
+# Errors for a lack of network, disk space, permission or a manual download.
 _PREPARATION_ERRORS = (OSError, AssertionError, tfds.download.DownloadError,
                        tfds.download.download_manager.NonMatchingChecksumError)
 
 
 class TfdsCorpus:
-  """One split of a prepared set; see `transformer.data.sources.Corpus`."""
+  """One split of a prepared set, as a `transformer.data.corpus.Corpus`."""
 
   def __init__(self, name: str, fingerprint: str, folder: Path,
                examples: Sequence[dict[str, Any]], source_language: str, target_language: str):
@@ -73,21 +74,21 @@ class TfdsCorpus:
 
 def open_set(name: str, split: str, source_language: str, target_language: str,
              data_dir: str = '') -> TfdsCorpus:
-  """Opens a split of a translation set; a built-in set is prepared first if need be.
+  """Opens a split of a translation set; prepares a built-in set first if necessary.
 
-  The fingerprint covers what TFDS records of a set (version, splits, number of
-  examples and bytes a shard), not the text itself.
+  The fingerprint covers what TFDS records about a set (version, splits, number of examples
+  and bytes of each shard) and not the text itself.
 
   Args:
     name: TFDS name, such as `wmt14_translate/de-en` or `…/de-en:1.0.0`.
     split: TFDS split, such as `train` or `train[:10%]`.
-    source_language: language translated from; either order of a pair will do.
-    target_language: language translated into.
-    data_dir: where prepared sets lie; empty means TFDS's default.
+    source_language: the language to translate from; any of the set's languages.
+    target_language: the language to translate into.
+    data_dir: the folder of prepared sets; empty means TFDS's default.
 
   Raises:
-    UserError: there is no such set, split or language, or the set is not
-      prepared, incomplete, empty, or stored so that it can only be streamed.
+    UserError: the set, split or language does not exist; or the set is not prepared, is
+      incomplete or empty, or is in a format without random access.
   """
   builder = _find_builder(name, data_dir, _FLAG)
   present = _languages(builder, name)
@@ -115,19 +116,18 @@ def open_set(name: str, split: str, source_language: str, target_language: str,
 
 
 def prepare(name: str, data_dir: str = '', flag: str = '--name') -> tfds.core.DatasetBuilder:
-  """Downloads a set and writes it for random access, unless that is done already.
+  """Downloads a set and writes it for random access, unless it is prepared already.
 
-  TFDS writes to a folder of another name and moves it into place at the end, so
-  a preparation that was interrupted is as if it had never begun.
+  TFDS gives the folder its name at the end, so an interrupted preparation leaves no
+  incomplete set.
 
   Args:
     name: TFDS name.
-    data_dir: where prepared sets lie; empty means TFDS's default.
-    flag: what an error calls the name.
+    data_dir: the folder of prepared sets; empty means TFDS's default.
+    flag: the flag for the name, for error messages.
 
   Raises:
-    UserError: there is no such translation set, or it cannot be downloaded or
-      written.
+    UserError: there is no such translation set, or it cannot be downloaded or written.
   """
   builder = _find_builder(name, data_dir, flag)
   _languages(builder, name)
@@ -140,20 +140,20 @@ def prepare(name: str, data_dir: str = '', flag: str = '--name') -> tfds.core.Da
   if not sys.stderr.isatty():
     tfds.disable_progress_bar()
   try:
-    # TFDS prints what it does, and standard output may be meant for translations.
+    # TFDS prints its progress, and standard output may be for translations.
     with contextlib.redirect_stdout(sys.stderr), _few_retries():
       builder.download_and_prepare(
           file_format='array_record',
           download_config=tfds.download.DownloadConfig(try_download_gcs=False))
   except ImportError as error:
-    raise UserError(f'preparing {name} needs the package {error.name}, which reading it does '
-                    f'not; run: pip install {error.name}') from error
+    raise UserError(f'preparing {name} needs the package {error.name}, which cannot be imported; '
+                    f'run: pip install {error.name}') from error
   except downloader.requests.ConnectionError as error:
     raise UserError(f'{name} cannot be downloaded: {error.request.url} cannot be reached '
-                    f'({type(error).__name__}); see to the network, and run: '
+                    f'({type(error).__name__}); check the network, and run: '
                     f'{_prepare_command(name, data_dir)}') from error
   except _PREPARATION_ERRORS as error:
-    # Another process that prepares the same set may have been the first to finish.
+    # Another process may have finished the same set in the meantime.
     builder = _find_builder(name, data_dir, flag)
     if not _is_prepared(builder):
       raise UserError(f'{name} could not be prepared in {builder.data_dir_root}: '
@@ -167,7 +167,7 @@ def prepare(name: str, data_dir: str = '', flag: str = '--name') -> tfds.core.Da
 
 @contextlib.contextmanager
 def _few_retries():
-  """Keeps TFDS from trying for minutes, and from a warning each time, where there is no network."""
+  """Limits TFDS's retries without a network to seconds, and silences their warnings."""
   log = logging.getLogger('urllib3')
   retries, level = downloader.MAX_RETRIES, log.level
   downloader.MAX_RETRIES = _RETRIES
@@ -180,9 +180,9 @@ def _few_retries():
 
 
 def _find_builder(name: str, data_dir: str, flag: str) -> tfds.core.DatasetBuilder:
-  """Returns the builder of a set, prepared or not: from TFDS's code, else from the files.
+  """Returns the builder of a set, prepared or not: from TFDS's code, or from prepared files.
 
-  The files serve sets whose code is elsewhere, and older versions.
+  Older versions, and sets whose code is not in TFDS, are found only as prepared files.
   """
   try:
     parsed, options = naming.parse_builder_name_kwargs(name)
@@ -207,14 +207,14 @@ def _find_builder(name: str, data_dir: str, flag: str) -> tfds.core.DatasetBuild
 
 @contextlib.contextmanager
 def _own_features_only():
-  """Keeps TFDS from importing, and so running, any module that a set's files name."""
+  """Refuses a set whose files name a class outside TFDS, which TFDS would import and so run."""
   connector = tfds.features.FeatureConnector
   find = connector.__dict__['cls_from_name']
 
   def find_own(name: str):
     if not name.startswith('tensorflow_datasets.'):
-      raise UserError(f'the set asks for {name!r} to be run, which is no part of TFDS; prepare it '
-                      f'with features of TFDS alone')
+      raise UserError(f'the set asks for {name!r} to be run, which is not part of TFDS; prepare '
+                      f'the set with features of TFDS only')
     return find.__get__(None, connector)(name)
 
   connector.cls_from_name = staticmethod(find_own)
@@ -255,7 +255,7 @@ def _languages(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
 
 
 def _is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
-  # TFDS warns of a folder that is not there.
+  # TFDS would warn about a missing folder.
   return builder.data_path.exists() and builder.is_prepared()
 
 
@@ -283,7 +283,7 @@ def _require_split(builder: tfds.core.DatasetBuilder, name: str, split: str):
 
 
 def _prepare_command(name: str, data_dir: str) -> str:
-  command = ['python', '-m', 'transformer.data.prepare', f'--name={name}']
+  command = ['python', '-m', 'transformer.commands.prepare', f'--name={name}']
   return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)
 
 

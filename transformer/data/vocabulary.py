@@ -1,8 +1,8 @@
-"""Text to token ids and back, without losing a character.
+"""Text to token ids and back, without the loss of a character.
 
-One SentencePiece BPE model serves both languages. It normalises nothing, keeps
-white space, and spells what it has no piece for in bytes, so any line of text
-survives `encode` and then `decode` exactly.
+One SentencePiece BPE model serves both languages. It normalises nothing, keeps white space,
+and spells unknown characters in bytes. So `decode` returns exactly the line that `encode`
+was given.
 """
 
 import hashlib
@@ -22,35 +22,33 @@ from transformer.errors import UserError
 
 BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
 
-# SentencePiece writes a space as U+2581 and drops training lines that hold
-# U+2585, so neither may reach it. Each becomes an escape character, from a
-# private plane that real text hardly uses, and a digit. The escape character
-# is itself escaped.
+# SentencePiece writes a space as U+2581, and drops training lines that contain U+2585. So
+# `_escape` replaces both characters, and the escape character itself. It writes the escape
+# character, which is from a private plane, and then a digit.
+SPACE = '\u2581'
 _ESCAPE = '\U000f2581'
-_ESCAPED = {_ESCAPE: _ESCAPE + '0', '\u2581': _ESCAPE + '1', '\u2585': _ESCAPE + '2'}
-_UNESCAPED = {escaped: character for character, escaped in _ESCAPED.items()}
-_RESERVED = re.compile('|'.join(_ESCAPED))
+ESCAPED = {_ESCAPE: _ESCAPE + '0', SPACE: _ESCAPE + '1', '\u2585': _ESCAPE + '2'}
+_UNESCAPED = {escaped: character for character, escaped in ESCAPED.items()}
+_RESERVED = re.compile('|'.join(ESCAPED))
 _SEQUENCE = re.compile('|'.join(_UNESCAPED))
 
-# Of the training text's characters, this share gets pieces; the rarest, such as
-# a name in another script, are spelt in bytes rather than each costing a row of
-# the embedding.
+# The share of the training text whose characters get pieces. The rarest characters, such as
+# those of a name in another script, are spelt in bytes. Each of them saves a row of the embedding.
 _CHARACTER_COVERAGE = 0.99999
-# SentencePiece leaves out longer training lines; the most that it can be told.
+# SentencePiece skips longer training lines. This is the largest value that it accepts.
 _LONGEST_LINE = 2**30
 _ERRORS_ONLY = 2
-# Each part fails to come back if the model lacks bytes, trims or joins spaces,
-# normalises, or was cut short in a way that still parses.
+# A model changes a part of this text if it lacks bytes, trims or joins spaces, normalises, or
+# is truncated in a way that can still be parsed.
 _PROBE = '  \x00 ﬁ \u2581\u2028 '
 
 
 class Vocabulary:
   """A joint byte-pair encoding of both languages.
 
-  Ids 0 to 3 are padding, begin, end and unknown, and the next 256 the bytes.
-  Text never encodes to the first four, whatever it says: a literal `</s>` is
-  four characters. Instances are immutable, and can be pickled and shared
-  between threads.
+  Ids 0 to 3 are padding, begin, end and unknown; the next 256 are the bytes. No text
+  encodes to the first four ids: a literal `</s>` is four characters. Instances are
+  immutable, and can be pickled and shared between threads.
 
   Attributes:
     model_bytes: the SentencePiece model, a serialised protocol buffer.
@@ -67,17 +65,16 @@ class Vocabulary:
 
   @classmethod
   def train(cls, sentences: Iterable[str], size: int) -> 'Vocabulary':
-    """Learns a vocabulary; the same sentences in the same order give the same bytes.
+    """Trains a vocabulary; the same sentences in the same order give the same bytes.
 
-    Every sentence is used and held in memory once, so hand in a sample of a
-    corpus that is too large for that.
+    Uses every sentence, and holds all of them in memory. Give a sample of a larger corpus.
 
     Args:
       sentences: the training text of both languages, read once.
       size: number of pieces, control symbols and bytes included.
 
     Raises:
-      UserError: there is no text, or `size` is too large or too small for it.
+      UserError: there is no text, or `size` is too large or too small for the text.
     """
     model = io.BytesIO()
     failures = []
@@ -89,21 +86,21 @@ class Vocabulary:
           pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID, pad_piece='<pad>',
           max_sentence_length=_LONGEST_LINE, minloglevel=_ERRORS_ONLY)
     except RuntimeError as error:
-      if failures:  # SentencePiece keeps only the text of what `sentences` raised.
+      if failures:  # SentencePiece keeps only the message of an exception.
         raise failures[0] from None
       raise _size_error(size, str(error)) from error
     return cls.from_bytes(model.getvalue())
 
   @classmethod
   def from_bytes(cls, model_bytes: bytes, name: str = 'the vocabulary') -> 'Vocabulary':
-    """Loads what `model_bytes` of another vocabulary held.
+    """Loads a vocabulary from its `model_bytes`.
 
     Args:
       model_bytes: a serialised SentencePiece model.
-      name: what an error calls it.
+      name: the name for error messages.
 
     Raises:
-      UserError: it is damaged, or not a vocabulary that `train` made.
+      UserError: the model is damaged, or `train` did not make it.
     """
     processor = sentencepiece.SentencePieceProcessor()
     try:
@@ -121,15 +118,15 @@ class Vocabulary:
 
   @classmethod
   def load(cls, path: str | os.PathLike, fingerprint: str | None = None) -> 'Vocabulary':
-    """Reads what `save` wrote.
+    """Reads a file that `save` wrote.
 
     Args:
       path: the file.
-      fingerprint: that of the vocabulary that it should hold, if it is known.
+      fingerprint: the expected fingerprint, if it is known.
 
     Raises:
-      UserError: the file is missing, damaged, or not a vocabulary of `train`, or
-        holds another.
+      UserError: the file is missing or damaged, or `train` did not make it, or it has
+        another fingerprint.
     """
     try:
       model_bytes = Path(path).read_bytes()
@@ -141,26 +138,25 @@ class Vocabulary:
     return cls.from_bytes(model_bytes, f'the vocabulary {path}')
 
   def save(self, path: str | os.PathLike):
-    """Writes the model to `path`, which holds all of it or is left as it was."""
+    """Writes the model atomically."""
     files.write(path, self.model_bytes)
 
   def encode(self, sentence: str) -> list[int]:
-    """Returns the ids of a sentence, with neither begin nor end."""
+    """Returns the ids of a sentence, without begin and end tokens."""
     return self._processor.encode(_escape(sentence))
 
   def encode_batch(self, sentences: Sequence[str],
                    num_threads: int | None = None) -> list[list[int]]:
-    """Returns `encode` of each sentence, computed on `num_threads` threads or on all cores."""
+    """Returns `encode` of each sentence, computed by `num_threads` threads or on all cores."""
     return self._processor.encode([_escape(sentence) for sentence in sentences],
                                   num_threads=num_threads)
 
   def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-    """Returns the text of `ids`: a single line, up to the first end token.
+    """Returns the text of `ids` up to the first end token, as a single line.
 
-    Padding and begin tokens are left out. What a model may emit but `encode`
-    never does is written so that the result stays valid text on one line: an
-    unknown token as ` ⁇ `, bytes that are not UTF-8 as U+FFFD, a line end as a
-    space.
+    Omits padding and begin tokens. A model may emit ids that `encode` never returns. An
+    unknown token becomes ` ⁇ `, bytes that are not UTF-8 become U+FFFD, and a line end
+    becomes a space.
 
     Args:
       ids: `[length]`, integers in [0, size); a list, or an array of NumPy or JAX.
@@ -175,7 +171,7 @@ class Vocabulary:
     return _SEQUENCE.sub(lambda match: _UNESCAPED[match[0]], text) if _ESCAPE in text else text
 
   def piece(self, token: int) -> str:
-    """Returns a piece as the model stores it: `▁the` after a space, `<0x0A>` for a byte."""
+    """Returns a piece as the model stores it, such as `▁the` after a space, or `<0x0A>`."""
     return self._processor.id_to_piece(int(token))
 
   def __reduce__(self):
@@ -183,7 +179,7 @@ class Vocabulary:
 
 
 def _escape(sentence: str) -> str:
-  return _RESERVED.sub(lambda match: _ESCAPED[match[0]], sentence)
+  return _RESERVED.sub(lambda match: ESCAPED[match[0]], sentence)
 
 
 def _training_lines(sentences: Iterable[str], failures: list[BaseException]) -> Iterator[str]:
@@ -196,7 +192,7 @@ def _training_lines(sentences: Iterable[str], failures: list[BaseException]) -> 
 
 
 def _size_error(size: int, message: str) -> Exception:
-  """Turns what SentencePiece says of a vocabulary's size into what to set it to."""
+  """Returns an error that says what to set, given SentencePiece's message about the size."""
   if '!sentences_.empty()' in message:
     return UserError('a vocabulary needs text to be trained on; the training corpora hold none')
   if largest := re.search(r'size too high .*<= (\d+)', message):

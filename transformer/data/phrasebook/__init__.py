@@ -1,6 +1,6 @@
-"""A small English-French corpus from a grammar of our own, for runs that need no download.
+"""A small English-French corpus from a grammar, for runs without a download.
 
-Reading order: `lexicon` (words), `grammar` (phrases and agreement), `sentences` (patterns),
-`corpus` (splits and the held-out rule), `builder` (the TFDS builder, the one file of the
-package that imports TFDS).
+Reading order: `lexicon` and `verbs` (words), `grammar` (agreement), `clauses`, `statements`
+and `sentences` (patterns), `corpus` (splits and the held-out rule), and `builder`, the only
+file of the package that imports TFDS.
 """

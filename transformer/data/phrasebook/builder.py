@@ -4,7 +4,7 @@
     builder.download_and_prepare()
     pairs = builder.as_data_source(split='train')
 
-`array_record` is what TFDS reads at random access without TensorFlow; `pairs[i]` is
+TFDS reads `array_record` at random access without TensorFlow. `pairs[i]` is
 `{'en': bytes, 'fr': bytes}` in UTF-8.
 """
 

@@ -1,8 +1,7 @@
-"""Random subjects, objects, places and clauses, for `sentences` to assemble.
+"""Draws random subjects, objects, places and clauses, which the patterns combine.
 
-Everything here draws from the `random.Random` that it is handed and from nothing else. What is
-said of a noun is limited by its kinds; every adjective and verb that meets a noun is recorded
-in the phrase's `pairs`.
+All draws come from the given `random.Random`. The kinds of a noun limit its adjectives and
+verbs. Each combination of an adjective or a verb with a noun is recorded in `Phrase.pairs`.
 """
 
 import dataclasses
@@ -43,25 +42,25 @@ NEAR = (('in front of', 'devant'), ('behind', 'derrière'), ('near', 'près de')
         ('next to', 'à côté de'))
 STATES = ('tired', 'happy', 'sad', 'ill', 'rich', 'young', 'old', 'intelligent', 'quiet',
           'small')
-# What nothing is going to be.
+# Adjectives without a future: nothing is going to be young.
 _LASTING = ('young', 'old', 'small', 'intelligent', 'strange')
 
 
 def nouns_of(kinds: frozenset[str] | str) -> list[Noun]:
-  """Nouns of any of these kinds, in the lexicon's order."""
+  """Returns the nouns of any of these kinds, in the lexicon's order."""
   wanted = frozenset(kinds.split()) if isinstance(kinds, str) else kinds
   return [noun for noun in NOUNS if noun.kinds & wanted]
 
 
 def adjectives_for(noun: Noun | None) -> list[Adjective]:
-  """Adjectives that suit a noun; for a name or a pronoun, states of a person."""
+  """Returns the adjectives for a noun, or for a person if there is no noun."""
   if noun is None:
     return [a for a in ADJECTIVES if a.en in STATES]
   return [a for a in ADJECTIVES if a.kinds & noun.kinds]
 
 
 def some_adjectives(rng: Random, noun: Noun, chance: float) -> list[Adjective]:
-  """None, one, or a first and a last one (small white, old English), in English order."""
+  """Draws up to two adjectives in English order; the second is a colour or origin (small white)."""
   if rng.random() >= chance:
     return []
   choice = rng.choice(adjectives_for(noun))
@@ -73,9 +72,9 @@ def some_adjectives(rng: Random, noun: Noun, chance: float) -> list[Adjective]:
 
 def some_person(rng: Random, noun: Noun | None = None, *, definite: bool = False,
                 chance: float = 0.3) -> Nominal:
-  """People: the old woman, my brothers, two young doctors, a child.
+  """Draws people: the old woman, my brothers, two young doctors, a child.
 
-  Only relatives, friends and neighbours are anyone's: `ma fille` would be a daughter.
+  Only relatives, friends and neighbours have possessives: `ma fille` would be a daughter.
   """
   noun = noun or rng.choice(nouns_of('person'))
   plural = rng.random() < 0.3
@@ -91,7 +90,7 @@ def some_person(rng: Random, noun: Noun | None = None, *, definite: bool = False
 
 
 def some_subject(rng: Random, *, agreeing: bool = False) -> Nominal:
-  """A pronoun, a name or people; `agreeing` leaves out I, you and we."""
+  """Draws a pronoun, a name or people; `agreeing` excludes I, you and we."""
   kind = rng.random()
   if kind < 0.5:
     return rng.choice([p for p in PRONOUNS if not agreeing or p.person in (1, 4)])
@@ -100,7 +99,7 @@ def some_subject(rng: Random, *, agreeing: bool = False) -> Nominal:
 
 def some_thing(rng: Random, noun: Noun, *, negated: bool = False, definite: bool = False,
                chance: float = 0.45) -> Nominal:
-  """A noun phrase on a given noun: some fresh bread, Paul's car, these two red hats."""
+  """Draws a phrase around a noun: some fresh bread, Paul's car, two red hats."""
   if 'person' in noun.kinds:
     return some_person(rng, noun, definite=definite or negated)
   plural = not noun.mass and rng.random() < 0.35
@@ -123,14 +122,14 @@ def some_thing(rng: Random, noun: Noun, *, negated: bool = False, definite: bool
 
 
 def some_owner(rng: Random) -> Nominal:
-  """A name or one person, so that English takes a plain 's."""
+  """Draws a name or a singular noun, so that English adds 's."""
   if rng.random() < 0.5:
     return rng.choice(NAMES)
   return noun_phrase(rng.choice(nouns_of('worker')), 'the')
 
 
 def some_place(rng: Random, preposition: str) -> Phrase:
-  """A preposition and a place: to the market, behind his house, in the old church."""
+  """Draws a place after a preposition: to the market, behind his house, in the old church."""
   if preposition == 'near':
     en, fr, kinds = (*rng.choice(NEAR), 'building')
   else:
@@ -146,47 +145,47 @@ def some_place(rng: Random, preposition: str) -> Phrase:
 
 
 def some_time(rng: Random, tense: str) -> Phrase:
-  """A time that suits a tense: yesterday, every day."""
+  """Draws a time for a tense: yesterday, every day."""
   return words(*rng.choice(TIMES[tense]))
 
 
 def with_time(rng: Random, clause: Phrase, tense: str) -> Phrase:
-  """Puts a time after a clause or, if it is positive, now and then before it and a comma."""
+  """Adds a time after a clause, or sometimes before a positive clause, with a comma."""
   if rng.random() < 0.3 and 'not' not in clause.en:
     return some_time(rng, tense) + words(',', ',') + clause
   return clause + some_time(rng, tense)
 
 
 def some_tense(rng: Random) -> str:
-  """A tense for an action; the present comes up most."""
+  """Draws a tense for an action, most often the present."""
   return rng.choice(('present', 'present', 'present', 'present', 'past', 'past', 'habit', 'habit',
                      'future', 'want', 'can', 'must'))
 
 
 def some_negation(rng: Random, chance: float = 0.25) -> str:
-  """`not` with a chance, else ''."""
+  """Draws `not` or ''."""
   return 'not' if rng.random() < chance else ''
 
 
 def paired(verb: Verb, noun: Noun) -> Phrase:
-  """No words: the record that a verb has met its object."""
+  """Returns a phrase without words, which records a verb and its object."""
   return Phrase(pairs=frozenset({(verb.en, noun.en)}))
 
 
 def some_transitive(rng: Random) -> tuple[Verb, Noun]:
-  """An action, or seeing, and something to do it to."""
+  """Draws a transitive verb and a noun for its object."""
   verb = rng.choice((*TRANSITIVES, STATIVES[0]))
   return verb, rng.choice(nouns_of(verb.kinds))
 
 
 def some_object(rng: Random, verb: Verb, noun: Noun, *, negated: bool = False) -> Phrase:
-  """The object of a verb, with the pair recorded."""
+  """Draws a phrase for the object of a verb, and records the pair."""
   return paired(verb, noun) + some_thing(rng, noun, negated=negated)
 
 
 def be(subject: Nominal, adjective: Adjective, tense: str = 'present', *, negation: str = '',
        question: bool = False, degree: Phrase | None = None) -> Phrase:
-  """Subject, to be, adjective; present, past (était) or future (va être)."""
+  """Returns a subject, a form of "to be" and an adjective, in the present, past or future."""
   copula = be_at(subject, tense, negation=negation, question=question)
   pairs = frozenset({(adjective.en, subject.head.en)} if subject.head else ())
   return copula + (degree or Phrase()) + Phrase(
@@ -195,7 +194,7 @@ def be(subject: Nominal, adjective: Adjective, tense: str = 'present', *, negati
 
 def be_at(subject: Nominal, tense: str = 'present', *, negation: str = '',
           question: bool = False) -> Phrase:
-  """Subject and to be, for a place or an adjective to follow."""
+  """Returns a subject and a form of "to be"; a place or an adjective follows."""
   person = subject.person
   present = 'am' if person == 0 else 'is' if person == 1 else 'are'
   finite = ('was' if person < 2 else 'were') if tense == 'past' else present
@@ -210,7 +209,7 @@ def be_at(subject: Nominal, tense: str = 'present', *, negation: str = '',
 
 
 def some_degree(rng: Random, adjective: Adjective, chance: float = 0.35) -> Phrase:
-  """Very, too or nothing; colours, origins and `empty` have none."""
+  """Draws very, too or nothing; always nothing for colours, origins and `empty`."""
   if adjective.last or adjective.en == 'empty' or rng.random() >= chance:
     return Phrase()
   return words(*rng.choice((('very', 'très'), ('too', 'trop'))))
@@ -218,8 +217,8 @@ def some_degree(rng: Random, adjective: Adjective, chance: float = 0.35) -> Phra
 
 def some_predicate(rng: Random, subject: Nominal, tense: str = 'present', negation: str = '',
                    question: bool = False) -> Phrase:
-  """To be and an adjective that suits the subject."""
-  # After to be, `new` would be neuf for a thing that nobody has used: left out.
+  """Draws an adjective for a subject, and joins them by a form of "to be"."""
+  # After "to be", `new` could mean nouveau or neuf.
   adjective = rng.choice([a for a in adjectives_for(subject.head) if a.en != 'new'
                           and (tense != 'future' or a.en not in _LASTING)])
   return be(subject, adjective, tense, negation=negation, question=question,
@@ -227,12 +226,12 @@ def some_predicate(rng: Random, subject: Nominal, tense: str = 'present', negati
 
 
 def resumed(nominal: Nominal) -> Nominal:
-  """The same subject without its words or pairs, for a verb that continues it."""
+  """Returns a subject without words and pairs, for a second verb of the same subject."""
   return dataclasses.replace(nominal, en=(), fr=(), pairs=frozenset())
 
 
 def pronoun_for(nominal: Nominal) -> Nominal:
-  """The pronoun that refers back to a nominal: he, she, it, they."""
+  """Returns the pronoun for a nominal: he, she, it or they."""
   feminine = nominal.gender == 'f'
   if nominal.plural:
     en, fr = 'they', 'elles' if feminine else 'ils'
@@ -244,7 +243,7 @@ def pronoun_for(nominal: Nominal) -> Nominal:
 
 def some_act(rng: Random, subject: Nominal, tense: str, *, negation: str = '',
              question: bool = False) -> Phrase:
-  """Subject, transitive verb and object."""
+  """Draws a transitive verb and its object for a subject."""
   verb, noun = some_transitive(rng)
   return verb_group(subject, verb, tense, negation=negation, question=question) + some_object(
     rng, verb, noun, negated=bool(negation))

@@ -1,11 +1,10 @@
-"""The corpus: which sentences are generated, and which split each belongs to.
+"""Generates the sentences of the corpus, and assigns each to a split.
 
-The held-out rule. Every sentence records the pairs that it combines: (adjective, noun), whether
-beside it or after to be, and (verb, direct object), by their English lemmas, so all inflections
-of a pair go together. About a ninth of all possible pairs are held out, by their checksum alone.
-A sentence without a held-out pair may be in train; a sentence with one may only be in validation
-or test. So every evaluated sentence holds a combination that no training sentence shows, made of
-words that the training sentences show many times.
+The held-out rule: each sentence records the word pairs that it combines, as English lemmas.
+A pair is (adjective, noun), side by side or with "to be" between them, or (verb, direct
+object). A checksum holds out about a ninth of all possible pairs. Sentences with a held-out
+pair are only in validation and test, sentences without one only in train. So each evaluated
+sentence has a combination that training never shows, of words that training shows often.
 """
 
 import dataclasses
@@ -18,15 +17,14 @@ from transformer.data.phrasebook.sentences import some_sentence
 
 SIZES = {'train': 20_000, 'validation': 500, 'test': 500}
 SEED = 'phrasebook/en-fr'
-# In English words.
-_LONGEST = 16
-# An evaluated sentence uses only words that train shows at least so often.
+_LONGEST = 16  # English words
+# The fewest occurrences in train of each word of an evaluated sentence.
 LEAST_COUNT = 30
 
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-  """A sentence in both languages, and the held-out combinations in it."""
+  """A sentence in both languages, its word pairs, and the held-out pairs among them."""
 
   en: str
   fr: str
@@ -35,20 +33,20 @@ class Pair:
 
 
 def held_out(pair: tuple[str, str]) -> bool:
-  """Whether an (adjective, noun) or (verb, noun) pair of English lemmas is kept from train."""
+  """Returns whether an (adjective, noun) or (verb, noun) pair of lemmas is held out."""
   return zlib.crc32(' '.join(pair).encode()) % 9 == 0
 
 
 def tokens(sentence: str) -> list[str]:
-  """Words in lower case: apart at spaces, and at what French elides or ends a sentence with."""
+  """Returns the words in lower case, split at spaces, apostrophes, commas and the end mark."""
   return sentence.lower().replace("'", "' ").replace(',', ' ,').rstrip('.?!').split()
 
 
 def generate() -> dict[str, list[Pair]]:
-  """The three splits: no English and no French sentence occurs twice in all of them.
+  """Returns the three splits. No English or French sentence occurs twice in them.
 
-  Train is drawn in full first, so that evaluated sentences can be limited to words that it
-  shows `LEAST_COUNT` times; these then alternate between validation and test.
+  Draws train first, because evaluated sentences are limited to words that train shows
+  `LEAST_COUNT` times. Evaluated sentences alternate between validation and test.
   """
   rng = Random(SEED)
   seen: tuple[set[str], set[str]] = (set(), set())

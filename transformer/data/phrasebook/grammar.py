@@ -1,13 +1,12 @@
-"""How words become phrases: agreement, determiners, verb groups, elision, contraction.
+"""Builds phrases from words: agreement, determiners, verb groups, elision, contraction.
 
-A `Phrase` holds the same meaning in both languages as two lists of tokens, and the
-(word, noun) pairs that it combines, by which `corpus` decides what to hold out. Tokens stay
-uncontracted (`à le église`) until `spell` writes the sentence, so that elision and contraction
-are decided once, in one place, by the words that really meet.
+A `Phrase` holds the same meaning in both languages. It also records the (word, noun) pairs
+that it combines, because `corpus` holds out sentences by these pairs. Tokens stay uncontracted
+(`à le église`) until `spell` writes the sentence and knows which words meet.
 
-Rules that make French a function of English: `you` is always vous; a bare `they` or `them` is
-masculine; I, you and we never meet a participle or adjective that would agree with them; `it`
-always follows its noun in the same sentence.
+Four rules make French a function of English: `you` is always vous; `they` or `them` without
+a noun is masculine; no participle or adjective agrees with I, you or we; `it` always follows
+its noun in the same sentence.
 """
 
 import dataclasses
@@ -32,7 +31,7 @@ TENSES = ('present', 'habit', 'past', 'future', 'want', 'can', 'must')
 
 @dataclasses.dataclass(frozen=True)
 class Phrase:
-  """Tokens of the same meaning in both languages, and the (word, noun) pairs they combine."""
+  """Tokens of the same meaning in both languages, and the (word, noun) pairs in them."""
 
   en: tuple[str, ...] = ()
   fr: tuple[str, ...] = ()
@@ -44,13 +43,13 @@ class Phrase:
 
 @dataclasses.dataclass(frozen=True)
 class Nominal(Phrase):
-  """A phrase that can be subject or object: a noun phrase, a name or a pronoun.
+  """A subject or object: a noun phrase, a name or a pronoun.
 
   Attributes:
     person: index into a verb's present: 0 je, 1 il, 2 nous, 3 vous, 4 ils.
     gender: `m` or `f`.
-    head: its noun, or None for names and pronouns.
-    animate: whether English refers back to it with he or she rather than it.
+    head: the noun, or None for names and pronouns.
+    animate: whether its English pronoun is he or she, not it.
   """
 
   person: int = 1
@@ -60,21 +59,22 @@ class Nominal(Phrase):
 
   @property
   def plural(self) -> bool:
-    """Whether it takes plural agreement."""
+    """Returns whether it needs plural agreement."""
     return self.person in (2, 4)
 
 
 def words(en: str, fr: str) -> Phrase:
-  """A fixed phrase, such as a preposition or an adverb."""
+  """Returns a fixed phrase, such as a preposition or an adverb."""
   return Phrase(tuple(en.split()), tuple(fr.split()))
 
 
 def noun_phrase(noun: Noun, determiner: str = 'the', *, plural: bool = False,
                 adjectives: Sequence[Adjective] = (), negated: bool = False) -> Nominal:
-  """Determiner, adjectives and noun; French adjectives on their own side of it.
+  """Returns a determiner, adjectives and a noun.
 
   `determiner` is a key of `DETERMINERS` or `NUMBERS`, `many`, or `generic` (apples, les
-  pommes). `a` of a plural or a mass is `some`; under negation it is `any` and pas de.
+  pommes). `a` becomes `some` before a plural or mass noun, or `any` if `negated`. A negated
+  `a` is de in French (pas de pain). French puts some adjectives after the noun.
   """
   before = [a.form(noun.gender, plural) for a in adjectives if a.before]
   after = [a.form(noun.gender, plural) for a in adjectives if not a.before]
@@ -116,23 +116,23 @@ def _article(determiner: str, noun: Noun, plural: bool, following: str) -> str:
 
 
 def owned(thing: Nominal, owner: Nominal) -> Nominal:
-  """The king's castle, le château du roi; `thing` carries the article `the`."""
+  """Returns a thing and its owner (the king's castle); `thing` begins with `the`."""
   en = (*owner.en[:-1], owner.en[-1] + "'s", *thing.en[1:])
   return dataclasses.replace(thing, en=en, fr=(*thing.fr, 'de', *owner.fr),
                              pairs=thing.pairs | owner.pairs)
 
 
 def agree(participle: str, gender: str, plural: bool) -> str:
-  """A participle that agrees: allé, allée, allés, allées."""
+  """Returns the form of a participle: allé, allée, allés or allées."""
   form = participle + 'e' if gender == 'f' else participle
   return plural_of(form) if plural else form
 
 
 def _english_verb(subject: Nominal, verb: Verb, tense: str, inverted: bool
                   ) -> tuple[str, list[str]]:
-  """The auxiliary, or '' where none is needed, and the words after it.
+  """Returns the auxiliary, or '' if none is necessary, and the words after it.
 
-  `inverted` asks for an auxiliary even where a plain statement has none: did she go.
+  `inverted` requires an auxiliary even if a plain statement has none: did she go.
   """
   third = subject.person == 1
   if tense in ('can', 'must'):
@@ -149,29 +149,34 @@ def _english_verb(subject: Nominal, verb: Verb, tense: str, inverted: bool
 
 
 def verb_group(subject: Nominal, verb: Verb, tense: str, *, negation: str = '',
-               question: bool = False, adverb: Phrase | None = None,
-               clitics: Sequence[str] = (), agreement: tuple[str, bool] | None = None) -> Phrase:
-  """Subject and verb in a tense of `TENSES`; the object, if any, is the caller's to add.
+               question: bool = False, clitics: Sequence[str] = (),
+               agreement: tuple[str, bool] | None = None) -> Phrase:
+  """Returns a subject and its verb; the caller adds the object.
 
-  `negation` is '', `not` or `never`. `clitics` are the French object pronouns, in order; English
-  ones follow the verb and so belong to the caller. `agreement` is the gender and number of a
-  direct object that comes before its participle (la pomme que j'ai mangée). `question` inverts
-  English and leaves French as it follows est-ce que. Raises ValueError where French would not
-  be determined: a participle that agrees with I, you or we.
+  Args:
+    subject: a noun phrase, a name or a pronoun.
+    verb: a verb of the lexicon.
+    tense: one of `TENSES`.
+    negation: '', `not` or `never`.
+    question: inverts English; French keeps the order of a statement, as after est-ce que.
+    clitics: French object pronouns, in order; the caller adds the English ones.
+    agreement: the gender of a direct object before its participle, and whether the object
+      is plural (la pomme que j'ai mangée).
+
+  Raises:
+    ValueError: the participle would agree with I, you or we, so English does not determine it.
   """
-  adverb = adverb or Phrase()
   auxiliary, tail = _english_verb(subject, verb, tense, question or negation == 'not')
   lead = (*subject.en, auxiliary) if auxiliary else subject.en
   if question:
     lead = (auxiliary, *subject.en)
-  negative = (negation,) if negation else ()
-  en = (*lead, *negative, *adverb.en, *tail)
+  en = (*lead, *([negation] if negation else []), *tail)
 
   person = subject.person
   pas = {'': (), 'not': ('pas',), 'never': ('jamais',)}[negation]
   ne = ('ne',) if negation else ()
   if tense in ('present', 'habit'):
-    fr = (*ne, *clitics, verb.present[person], *pas, *adverb.fr)
+    fr = (*ne, *clitics, verb.present[person], *pas)
   elif tense == 'past':
     if verb.etre and person in (0, 2, 3):
       raise ValueError(f'a participle must not agree with I, you or we; got {verb.en!r} '
@@ -180,15 +185,15 @@ def verb_group(subject: Nominal, verb: Verb, tense: str, *, negation: str = '',
     if verb.etre:
       agreement = (subject.gender, subject.plural)
     participle = agree(verb.participle, *agreement) if agreement else verb.participle
-    fr = (*ne, *clitics, finite, *pas, *adverb.fr, participle)
+    fr = (*ne, *clitics, finite, *pas, participle)
   else:
     modal = {'future': GO, 'want': WANT, 'can': CAN, 'must': MUST}[tense]
-    fr = (*ne, modal.present[person], *pas, *adverb.fr, *clitics, verb.infinitive)
+    fr = (*ne, modal.present[person], *pas, *clitics, verb.infinitive)
   return Phrase(en, (*subject.fr, *fr), subject.pairs)
 
 
 def spell(phrase: Phrase, mark: str) -> tuple[str, str]:
-  """Writes a phrase as an English and a French sentence that end in `mark` (. ? or !)."""
+  """Returns a phrase as an English and a French sentence that end in `mark` (. ? or !)."""
   en = list(phrase.en)
   for i, word in enumerate(en[:-1]):
     if word in ('a', 'what a') and en[i + 1][0] in 'aeiouAEIOU':

@@ -1,9 +1,8 @@
 """The words of the phrasebook: nouns, adjectives and verbs, with their forms in both languages.
 
-Nouns carry `kinds`; adjectives and verbs list the kinds that they go with, so that doors are
-opened and soup is hot, never the reverse. Two words never share an English form that the two
-languages would tell apart, which keeps French a function of English. There is no aspirated h:
-every h elides.
+Nouns have `kinds`; adjectives and verbs list the kinds that they combine with. So a door is
+opened and soup is hot, never the reverse. No English form has two French translations, so
+French is a function of English. There is no aspirated h: every h elides.
 """
 
 import dataclasses
@@ -12,18 +11,18 @@ VOWELS = 'aeiouyhàâéèêîôœ'
 
 
 def elides(word: str) -> bool:
-  """Whether a word makes the one before it elide (l', d', cet, mon): vowel or mute h."""
+  """Returns whether `word` begins with a vowel or a mute h, so that it follows l', d' or cet."""
   return word[0].lower() in VOWELS
 
 
 def plural_of(word: str, ending: str = 's') -> str:
-  """French plural of a noun, adjective or participle; s and x take no further ending."""
+  """Returns the French plural of a word; words that end in s or x do not change."""
   return word if word[-1] in 'sx' else word + ending
 
 
 @dataclasses.dataclass(frozen=True)
 class Noun:
-  """A noun: both numbers in both languages, French gender (`m`, `f`), and what kinds it is."""
+  """A noun: singular and plural in both languages, French gender (`m`, `f`), and kinds."""
 
   en: str
   en_plural: str
@@ -34,16 +33,17 @@ class Noun:
 
   @property
   def mass(self) -> bool:
-    """Whether it is uncountable: some bread, du pain."""
+    """Returns whether the noun is uncountable: some bread, du pain."""
     return 'mass' in self.kinds
 
 
 @dataclasses.dataclass(frozen=True)
 class Adjective:
-  """An adjective: its four French forms, `liaison` before a masculine vowel, and its place.
+  """An adjective: its French forms, the kinds of nouns that it suits, and its place.
 
-  `before` puts it before the French noun; `last` marks colours and origins, which may
-  follow another adjective in English (a beautiful red dress).
+  `liaison` is the form before a masculine noun with a vowel. `before` puts the adjective
+  before the French noun. `last` marks colours and origins, which may follow another
+  adjective in English (a beautiful red dress).
   """
 
   en: str
@@ -56,7 +56,7 @@ class Adjective:
   last: bool = False
 
   def form(self, gender: str, plural: bool) -> str:
-    """The French form that agrees with a gender and a number."""
+    """Returns the French form that agrees with a gender and a number."""
     if gender == 'f':
       return plural_of(self.feminine) if plural else self.feminine
     return self.masculine_plural if plural else self.masculine
@@ -64,10 +64,11 @@ class Adjective:
 
 @dataclasses.dataclass(frozen=True)
 class Verb:
-  """A verb: English forms, the French present for je, il, nous, vous, ils, and its objects.
+  """A verb: English and French forms, and the kinds of its objects.
 
-  `stative` verbs take the simple present in English where others take the progressive;
-  `etre` verbs form the passé composé with être and agree with their subject.
+  `present` is the French present for je, il, nous, vous and ils. `stative` verbs have the
+  simple present in English, and others the progressive. `etre` verbs form the passé composé
+  with être and agree with their subject.
   """
 
   en: str
@@ -88,23 +89,34 @@ def _noun(en: str, fr: str, gender: str, kinds: str, *, en_plural: str = '',
               frozenset(kinds.split()))
 
 
-def _adjective(en: str, masculine: str, kinds: str, *, feminine: str = '', plural: str = '',
-               liaison: str = '', before: bool = False, last: bool = False) -> Adjective:
-  feminine = feminine or masculine + ('' if masculine.endswith('e') else 'e')
-  return Adjective(en, masculine, feminine, plural or plural_of(masculine),
-                   liaison or masculine, frozenset(kinds.split()), before, last)
+def _adjective(en: str, french: str, kinds: str, *, before: bool = False,
+               last: bool = False) -> Adjective:
+  """Builds an adjective.
+
+  `french` lists its masculine, feminine, masculine plural and liaison; regular forms at the
+  end of the list may be left out.
+  """
+  masculine, *irregular = french.split()
+  regular = (masculine + 'e' * (not masculine.endswith('e')), plural_of(masculine), masculine)
+  return Adjective(en, masculine, *irregular, *regular[len(irregular):], frozenset(kinds.split()),
+                   before, last)
 
 
-def make_verb(english: str, infinitive: str, present: str = '', participle: str = '', *,
-              kinds: str = '', particle: str = '', strong: str = '', stative: bool = False,
-              etre: bool = False) -> Verb:
-  """Builds a verb; without `present` it is an -er verb, `strong` its stem in je, il and ils."""
-  stem = infinitive[:-2]
-  strong = strong or stem
-  soft = stem + 'e' if stem.endswith('g') else stem
-  forms = present.split() or [strong + 'e', strong + 'e', soft + 'ons', stem + 'ez', strong + 'ent']
+def make_verb(english: str, french: str, *, kinds: str = '', particle: str = '',
+              stative: bool = False, etre: bool = False) -> Verb:
+  """Builds a verb.
+
+  `english` lists the base form, the third person, the -ing form and the past. `french` lists
+  the infinitive, the present for je, il, nous, vous and ils, and the participle; a regular
+  -er verb needs only its infinitive.
+  """
   base, third, ing, past = (f'{form} {particle}'.strip() for form in english.split())
-  return Verb(base, third, ing, past, infinitive, tuple(forms), participle or stem + 'é',
+  infinitive, *forms = french.split()
+  stem = infinitive[:-2]
+  *present, participle = forms or (
+    f'{stem}e', f'{stem}e', f'{stem}{"e" * stem.endswith("g")}ons', f'{stem}ez', f'{stem}ent',
+    f'{stem}é')
+  return Verb(base, third, ing, past, infinitive, tuple(present), participle,
               frozenset(kinds.split()), stative, etre)
 
 
@@ -117,7 +129,7 @@ NOUNS = (
   _noun('teacher', 'professeur', 'm', 'person worker'),
   _noun('doctor', 'médecin', 'm', 'person worker'),
   _noun('baker', 'boulanger', 'm', 'person worker'),
-  _noun('nurse', 'infirmière', 'f', 'person worker', en_plural='nurses'),
+  _noun('nurse', 'infirmière', 'f', 'person worker'),
   _noun('actress', 'actrice', 'f', 'person worker', en_plural='actresses'),
   _noun('student', 'étudiant', 'm', 'person worker'),
   _noun('neighbour', 'voisin', 'm', 'person worker'),
@@ -193,18 +205,18 @@ _DYED = f'{_OBJECTS} opening'
 ADJECTIVES = (
   _adjective('small', 'petit', f'{_DYED} person animal food place plant', before=True),
   _adjective('big', 'grand', f'{_DYED} animal place', before=True),
-  _adjective('beautiful', 'beau', 'animal clothing furniture machine place plant', before=True,
-             feminine='belle', plural='beaux', liaison='bel'),
+  _adjective('beautiful', 'beau belle beaux bel', 'animal clothing furniture machine place plant',
+             before=True),
   _adjective('pretty', 'joli', 'clothing furniture place plant', before=True),
-  _adjective('old', 'vieux', f'{_DYED} adult worker relative animal place reading', before=True,
-             feminine='vieille', liaison='vieil'),
-  _adjective('new', 'nouveau', f'{_OBJECTS} worker building reading', before=True,
-             feminine='nouvelle', plural='nouveaux', liaison='nouvel'),
+  _adjective('old', 'vieux vieille vieux vieil',
+             f'{_DYED} adult worker relative animal place reading', before=True),
+  _adjective('new', 'nouveau nouvelle nouveaux nouvel', f'{_OBJECTS} worker building reading',
+             before=True),
   _adjective('young', 'jeune', 'person', before=True),
-  _adjective('good', 'bon', 'food mass worker reading', before=True, feminine='bonne'),
+  _adjective('good', 'bon bonne', 'food mass worker reading', before=True),
   _adjective('bad', 'mauvais', 'food mass reading', before=True),
-  _adjective('long', 'long', 'reading', before=True, feminine='longue'),
-  _adjective('white', 'blanc', f'{_DYED} animal', feminine='blanche', last=True),
+  _adjective('long', 'long longue', 'reading', before=True),
+  _adjective('white', 'blanc blanche', f'{_DYED} animal', last=True),
   _adjective('black', 'noir', f'{_DYED} animal', last=True),
   _adjective('grey', 'gris', f'{_DYED} animal', last=True),
   _adjective('red', 'rouge', _DYED, last=True),
@@ -213,20 +225,20 @@ ADJECTIVES = (
   _adjective('yellow', 'jaune', _DYED, last=True),
   _adjective('French', 'français', 'worker reading', last=True),
   _adjective('English', 'anglais', 'worker reading', last=True),
-  _adjective('Italian', 'italien', 'worker reading', feminine='italienne', last=True),
-  _adjective('expensive', 'cher', f'{_GOODS} mass building', feminine='chère'),
+  _adjective('Italian', 'italien italienne', 'worker reading', last=True),
+  _adjective('expensive', 'cher chère', f'{_GOODS} mass building'),
   _adjective('dirty', 'sale', f'{_DYED} animal'),
   _adjective('clean', 'propre', _DYED),
   _adjective('empty', 'vide', 'container building'),
-  _adjective('fresh', 'frais', 'food', feminine='fraîche'),
+  _adjective('fresh', 'frais fraîche', 'food'),
   _adjective('hot', 'chaud', 'mass'),
   _adjective('cold', 'froid', 'mass'),
   _adjective('interesting', 'intéressant', 'reading'),
   _adjective('strange', 'étrange', 'reading place person'),
   _adjective('quiet', 'calme', 'place person'),
-  _adjective('dangerous', 'dangereux', 'animal', feminine='dangereuse'),
+  _adjective('dangerous', 'dangereux dangereuse', 'animal'),
   _adjective('tired', 'fatigué', 'person animal'),
-  _adjective('happy', 'heureux', 'person animal', feminine='heureuse'),
+  _adjective('happy', 'heureux heureuse', 'person animal'),
   _adjective('sad', 'triste', 'person'),
   _adjective('ill', 'malade', 'person animal'),
   _adjective('rich', 'riche', 'person'),

@@ -1,7 +1,8 @@
-"""The sentence patterns: each draws one sentence, and `some_sentence` draws a pattern.
+"""Patterns of other sentences, and `some_sentence`, which draws a pattern.
 
-A pattern returns a phrase and its final mark, or None where the draw would be odd or unclear
-(we see us, an `it` with two antecedents); `some_sentence` then draws again.
+The docstring of a pattern is an example. A pattern returns a phrase and its final mark, or
+None if the draw would be odd or unclear (we see us, an `it` with two antecedents).
+`some_sentence` then draws again.
 """
 
 import dataclasses
@@ -101,7 +102,7 @@ def chain(rng: Random) -> Draw:
     after += words(f'to {dative}', '')
   second = verb_group(resumed(subject), then, tense, clitics=clitics,
                       agreement=(thing.gender, thing.plural))
-  # The infinitive shares its modal: is going to buy it and eat it.
+  # Both infinitives share a modal: is going to buy it and eat it.
   if tense in ('future', 'want'):
     second = Phrase((then.en,), (*clitics, then.infinitive))
   clause = verb_group(subject, first, tense) + paired(first, noun) + thing
@@ -124,7 +125,7 @@ def that_clause(rng: Random) -> Draw:
     return None
   liked = rng.random() < 0.35 and bool(LIKE.kinds & noun.kinds)
   plural = not noun.mass and rng.random() < 0.5
-  # What is to be called red is not called blue first.
+  # Before a predicate there is no adjective, so that no blue dress is called red.
   thing = noun_phrase(noun, plural=plural,
                       adjectives=some_adjectives(rng, noun, 0.4 if liked else 0.0))
   clause = thing + words('that', 'que') + verb_group(
@@ -153,7 +154,7 @@ def reason(rng: Random) -> Draw:
     return None
   thing = some_thing(rng, noun, definite=True, chance=0.0)
   act = verb_group(subject, verb, tense, negation=negation) + paired(verb, noun) + thing
-  # What `they` or `it` means must be plain: the subject is a person, the object is one thing.
+  # The meaning of `they` or `it` must be clear: the subject is a person, the object one thing.
   if thing.plural or thing.en[0] in ('a', 'some'):
     return None
   because = words('because', 'parce que')
@@ -217,7 +218,7 @@ PATTERNS: tuple[tuple[Callable[[Random], Draw], int], ...] = (
 
 
 def some_sentence(rng: Random) -> tuple[Phrase, str]:
-  """Draws a pattern, then a sentence: a phrase and its mark, for `grammar.spell`."""
+  """Draws a pattern, then a sentence: a phrase and its mark for `grammar.spell`."""
   patterns, weights = zip(*PATTERNS, strict=True)
   while True:
     draw = rng.choices(patterns, weights)[0](rng)

@@ -1,6 +1,6 @@
-"""The simple statements and their patterns, one clause each.
+"""Patterns of statements with one clause; the docstring of a pattern is an example.
 
-A pattern returns a phrase and its final mark, or None where the draw would be odd; `sentences`
+A pattern returns a phrase and its final mark, or None if the draw would be odd. `sentences`
 then draws again.
 """
 
@@ -46,7 +46,7 @@ from transformer.data.phrasebook.verbs import (
 )
 
 Draw = tuple[Phrase, str] | None
-# English object, French accusative and dative, person, and gender and number to agree with.
+# English object, French accusative and dative, person, and gender and number for agreement.
 PRONOUN_OBJECTS = (('me', 'me', 'me', 0, None), ('him', 'le', 'lui', 1, ('m', False)),
                    ('her', 'la', 'lui', 1, ('f', False)), ('us', 'nous', 'nous', 2, None),
                    ('you', 'vous', 'vous', 3, None), ('them', 'les', 'leur', 4, ('m', True)))
@@ -54,7 +54,7 @@ _MEET = tuple(verb for verb in TRANSITIVES if 'person' in verb.kinds)
 
 
 def asked(clause: Phrase) -> Draw:
-  """A yes-or-no question of a clause whose English is inverted."""
+  """Returns a yes-or-no question from a clause with inverted English."""
   return Phrase((), ('est-ce', 'que')) + clause, '?'
 
 
@@ -62,15 +62,15 @@ def action(rng: Random) -> Draw:
   """Marie did not buy any bread yesterday."""
   tense, subject = some_tense(rng), some_subject(rng)
   verb, noun = some_transitive(rng)
-  negation, adverb = some_negation(rng), None
+  negation, adverb = some_negation(rng), Phrase()
   if tense == 'habit':
     negation = rng.choice(('never', negation))
-    adverb = words(*rng.choice(FREQUENCIES)) if not negation else None
-  clause = verb_group(subject, verb, tense, negation=negation, adverb=adverb)
+    if not negation:  # English puts the adverb before the verb, French after it.
+      adverb = words(*rng.choice(FREQUENCIES))
+      subject = dataclasses.replace(subject, en=(*subject.en, *adverb.en))
+  clause = verb_group(subject, verb, tense, negation=negation) + Phrase((), adverb.fr)
   clause += some_object(rng, verb, noun, negated=bool(negation))
-  if tense == 'habit' and (negation or adverb):
-    return clause, '.'
-  if (tense == 'habit' or rng.random() < 0.35) and not verb.stative:
+  if tense != 'habit' and rng.random() < 0.35 and not verb.stative:
     clause = with_time(rng, clause, tense)
   return clause, '.'
 
@@ -105,7 +105,7 @@ def possession(rng: Random) -> Draw:
 
 
 def some_topic(rng: Random) -> Nominal:
-  """Something definite to say something of: a thing, an animal, a place, or people."""
+  """Draws a definite thing, animal or place, or people."""
   if rng.random() < 0.35:
     return some_subject(rng, agreeing=True)
   kinds = 'animal food mass clothing reading container furniture machine opening place plant'
@@ -141,7 +141,11 @@ def dwelling(rng: Random) -> Draw:
 
 
 def _somewhere(rng: Random, thing: Nominal) -> Phrase:
-  """A place to be: on furniture only what fits there, under it only pets and bags."""
+  """Draws a place for a thing.
+
+  Food, paper and clothing are on furniture. Pets and containers are on or under furniture, or
+  near a building. All other things are near a building.
+  """
   kinds = thing.head.kinds
   if kinds & {'food', 'paper', 'clothing'}:
     return some_place(rng, 'on')

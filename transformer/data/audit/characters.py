@@ -1,7 +1,7 @@
-"""What the characters of a text are: letters of which script, or none that a sentence needs.
+"""Counts the letters of a text by script, and control, invisible and broken characters.
 
-Python knows the names of characters and not their scripts; a letter's name begins
-with its script's, once variants such as `ｆｕｌｌ ｗｉｄｔｈ` are resolved.
+Python knows the names of characters but not their scripts. The name of a letter begins with
+the name of its script, after variants such as `ｆｕｌｌ ｗｉｄｔｈ` are resolved.
 """
 
 import functools
@@ -23,7 +23,7 @@ _LANGUAGES = {
     'SINHALA': 'si', 'THAI': 'th', 'LAO': 'lo', 'MYANMAR': 'my', 'KHMER': 'km',
     'TIBETAN': 'bo', 'ETHIOPIC': 'am ti', 'CJK': 'ja ko zh jpn kor zho', 'HIRAGANA': 'ja jpn',
     'KATAKANA': 'ja jpn', 'HANGUL': 'ko kor'}
-# Names of letters that belong to any script, such as ʼ, or to none.
+# First words of letters' names that are no scripts: the name of ʼ is MODIFIER LETTER APOSTROPHE.
 _COMMON = ('MODIFIER', 'CARON', 'COMBINING', 'IDEOGRAPHIC', 'MASU', 'ROMAN', 'SPACE', 'TURNED',
            'VERTICAL')
 _SHOWN = 5
@@ -33,15 +33,15 @@ _KINDS = {'Cc': _CONTROL, 'Zl': _CONTROL, 'Zp': _CONTROL, 'Cf': _INVISIBLE, 'Co'
 
 
 class Counts(NamedTuple):
-  """The characters of some lines; every array is int64 [lines].
+  """Numbers of characters in some lines; every array is int64 [lines].
 
   Attributes:
     control: line and paragraph separators, NUL, tab and other control characters.
     invisible: marks of direction, joiners, soft hyphens, byte order marks and the like.
-    broken: U+FFFD, which stands for what could not be decoded, and private characters.
-    letters: of any script.
+    broken: U+FFFD, which replaces undecodable bytes, and private characters.
+    letters: letters of any script.
     unexpected: letters of a script that the language is not written in.
-    scripts: how many letters of all lines each script has, by name, the commonest first.
+    scripts: letters of all lines by script, the commonest script first.
   """
 
   control: np.ndarray
@@ -53,25 +53,17 @@ class Counts(NamedTuple):
 
 
 def scripts_of(language: str) -> frozenset[str]:
-  """The scripts that a language is written in; none if it is not known here.
-
-  Args:
-    language: a code such as `en`, `zh-CN` or `pt_BR`.
-  """
+  """Returns the scripts of a language, such as `en`, `zh-CN` or `pt_BR`; none if unknown."""
   code = language.lower().replace('_', '-').split('-')[0]
   return frozenset(name for name, codes in _LANGUAGES.items() if code in codes.split())
 
 
 def count(lines: Sequence[str], expected: frozenset[str]) -> Counts:
-  """Counts the characters of lines by what they are.
+  """Counts the characters of lines by kind.
 
   Args:
     lines: text.
-    expected: scripts, as `scripts_of` names them; if there are none, the commonest
-      of these lines is expected.
-
-  Returns:
-    `Counts`.
+    expected: scripts from `scripts_of`; if empty, the commonest script of the lines.
   """
   names, kinds = _table()
   codes = np.frombuffer(''.join(lines).encode('utf-32-le', 'surrogatepass'), np.uint32)
@@ -91,7 +83,7 @@ def count(lines: Sequence[str], expected: frozenset[str]) -> Counts:
 
 
 def shown(text: str, width: int) -> str:
-  """Text that can be printed in a line of a terminal: cut, and what cannot be seen escaped."""
+  """Returns text that fits on a line of a terminal: cut, with invisible characters escaped."""
   cut = text[:width]
   visible = ''.join(character if character.isprintable() else f'\\u{ord(character):04x}'
                     for character in cut)
@@ -99,7 +91,7 @@ def shown(text: str, width: int) -> str:
 
 
 def odd(text: str) -> str:
-  """The codes of the characters of a text that are not letters, signs or spaces, a few of them."""
+  """Returns the codes of a few control, invisible or broken characters of a text."""
   codes = sorted({ord(character) for character in text
                   if character == '\ufffd' or unicodedata.category(character) in _KINDS})
   return ' '.join(f'U+{code:04X}' for code in codes[:_SHOWN]) + ' …' * (len(codes) > _SHOWN)
@@ -107,7 +99,7 @@ def odd(text: str) -> str:
 
 @functools.cache
 def _table() -> tuple[list[str], np.ndarray]:
-  """The names of all scripts, and the kind of every character by its code."""
+  """Returns the names of all scripts, and the kind of every character by its code."""
   kinds = np.zeros(sys.maxunicode + 1, np.uint16)
   numbers: dict[str, int] = {}
   for code in range(sys.maxunicode + 1):

@@ -1,36 +1,29 @@
-"""The report of an audit as a table for people."""
+"""Lays out the report of an audit for people."""
 
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from transformer.data.characters import shown
+from transformer.data.audit.characters import shown
 
 _WIDTH = 44  # characters of a sentence that an example shows
 _COLUMNS = 100
-_INDENT = 23  # where the name of a finding begins
-_EXAMPLE = 8  # where an example of it does
+_INDENT = 23  # column of the name of a finding
+_EXAMPLE = 8  # column of an example
 _HEADER = ('  language  tokens of a sentence: median   99 %    most   tokens that are bytes   '
            'letters')
-# What becomes of such pairs, by how the name of the finding begins; in training, and in scoring.
+# What training and scoring do with the pairs of a finding, by the start of its name.
 _IN_TRAINING = (
     ('a side is empty', 'training drops the empty ones'),
     ('a side has more than data.max_length', 'training drops them'),
     ('a side has more than', 'data.max_length_ratio drops them'),
     ('source equals target', 'data.drop_identical drops them'),
-    ('a pair is there already', 'data.drop_duplicates drops them, within a corpus'))
+    ('a pair repeats an earlier one', 'data.drop_duplicates drops them, within a corpus'))
 _IN_SCORING = (('a side has more than data.max_length', 'such sources are cut'),)
 
 
 def as_table(report: Mapping[str, Any]) -> str:
-  """Lays a report of `audit` out in lines.
-
-  Args:
-    report: JSON data.
-
-  Returns:
-    Text that ends with a line end; what cannot be seen of an example is escaped.
-  """
+  """Returns a report of `look_over` as lines of text; escapes invisible characters."""
   lines = []
   for name, about in report['corpora'].items():
     lines += [*_corpus(name, about), '']
@@ -48,11 +41,7 @@ def as_table(report: Mapping[str, Any]) -> str:
 
 
 def in_brief(report: Mapping[str, Any]) -> list[str]:
-  """What a report found, a line for each corpus, without what it did not find or could not read.
-
-  Args:
-    report: as for `as_table`.
-  """
+  """Returns the findings of a report in a line for each corpus with findings."""
   parts = [*((name, about['findings'], about['pairs'])
              for name, about in report['corpora'].items() if 'error' not in about),
            ('all training text', report['training']['findings'], report['training']['pairs']),
@@ -68,7 +57,7 @@ def in_brief(report: Mapping[str, Any]) -> list[str]:
 
 
 def _corpus(name, about):
-  """One corpus: its files, its two sides and its findings."""
+  """Returns the lines about one corpus: its files, its two sides and its findings."""
   if 'error' in about:
     return [f'{name}: cannot be used: {about["error"]}']
   source, target = (side['language'] for side in about['sides'])
@@ -76,7 +65,7 @@ def _corpus(name, about):
   if not about['aligned']:
     counts = '{:,} and {:,}'.format(*about['lines'])
     lines.append(f'  NOT ALIGNED: {counts} lines of {source} and {target}; train.py refuses such '
-                 f'files; what follows is of the first {about["pairs"]:,} lines of both')
+                 f'files; the rest is about the first {about["pairs"]:,} lines of both')
   lines += [f'  {note}' for note in about['notes']]
   if about['pairs']:
     lines.append(_HEADER)
@@ -95,7 +84,7 @@ def _side(side):
 
 
 def _findings(findings, pairs, fates=()):
-  """What was found, with examples, and in one line what was not."""
+  """Returns lines about each finding and its examples, then about findings without a pair."""
   lines = []
   for finding in findings:
     if not finding['count']:
@@ -115,7 +104,7 @@ def _findings(findings, pairs, fates=()):
 
 
 def _share(part, whole) -> str:
-  """A share in per cent; what is not nothing does not look like it, nor what is not all."""
+  """Returns a share in per cent; only nothing is 0 %, and only everything is 100 %."""
   if not part or not whole:
     return '0 %'
   share = 100 * part / whole

@@ -1,27 +1,27 @@
-"""Where the two sides of a corpus have slipped, told from the lengths of their lines."""
+"""Finds lines whose translation is some lines away, by the lengths of lines."""
 
 import numpy as np
 
 WINDOW = 500  # lines whose lengths are compared
-_FEWEST = 50  # lines that a shift can be seen in
-_FARTHEST = 5  # lines that a shift is looked for
-# How much better another line must fit than the own one, in standard deviations, and at least.
+_FEWEST = 50  # lines in the smallest window that is tested
+_FARTHEST = 5  # lines of the largest shift that is tested
+# The least advantage of a shift over no shift, in standard deviations, and its least correlation.
 _SURE, _LEAST_CORRELATION = 6.0, 0.3
 
 
 def shifts(source: np.ndarray, target: np.ndarray) -> list[tuple[int, int]]:
-  """Finds windows of lines in which the lengths of other lines fit better than the own.
+  """Finds windows of lines where lengths correlate better after a shift.
 
-  Long sentences have long translations, so lengths correlate; where a line is missing
-  on one side, they do so with a line before or after.
+  Long sentences have long translations, so the lengths of the two sides correlate. If a line
+  is missing on one side, they correlate with the lines before or after.
 
   Args:
     source: characters of each line, int [lines].
-    target: likewise.
+    target: characters of each line, int [lines].
 
   Returns:
-    The first line of each such window, from 0, and the shift that fits best: by how
-    many lines the translation comes later.
+    The first line of each such window, from 0, and the best shift: how many lines the
+    translation comes later.
   """
   found = []
   for first in range(0, len(source), WINDOW):
@@ -41,7 +41,7 @@ def shifts(source: np.ndarray, target: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _correlation(one, other) -> float:
-  """Pearson's, a little short of ±1; 0 where either is constant."""
+  """Returns Pearson's correlation, times 0.9999 for a finite arctanh; 0 if a side is constant."""
   one, other = one - one.mean(), other - other.mean()
   norm = np.sqrt((one @ one) * (other @ other))
   return float(0.9999 * (one @ other) / norm) if norm > 0 else 0.0

@@ -1,4 +1,4 @@
-"""One look at a corpus: what about its pairs is odd, how often, and where for example."""
+"""Reads a corpus once, and counts what is odd about its pairs, with examples."""
 
 import dataclasses
 import time
@@ -8,22 +8,22 @@ from collections.abc import Callable
 import numpy as np
 from absl import logging
 
-from transformer.data import characters
+from transformer.data.audit import characters
+from transformer.data.audit.shifts import WINDOW, shifts
 from transformer.data.encoding import Sentences, differ_in_length
 from transformer.data.repeats import keys_of, keys_of_pairs
-from transformer.data.shifts import WINDOW, shifts
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
 
-_CHUNK = 40 * WINDOW  # pairs looked at together
+_CHUNK = 40 * WINDOW  # pairs read together
 _SECONDS_BETWEEN_LOGS = 20
-_LONGEST = 1 << 16  # tokens from which lengths are not told apart, but for the longest
+_LONGEST = 1 << 16  # the last bin of the histogram of lengths, in tokens
 _CUT = 200  # characters of a sentence that an example keeps
-RATIO = 3.0  # of lengths, from which a pair is reported if the config has no limit
+RATIO = 3.0  # larger ratios of lengths are reported if the config has no limit
 
 
 @dataclasses.dataclass
 class Example:
-  """A pair that shows something: the number of its line, from 1, and its text, cut."""
+  """An odd pair: the number of its line, from 1; a note; and the beginning of its text."""
 
   line: int
   note: str
@@ -33,7 +33,7 @@ class Example:
 
 @dataclasses.dataclass
 class Finding:
-  """What is odd, in how many pairs, and the worst or the first of them."""
+  """A kind of odd pair: what is odd, the number of pairs, and examples, the worst first."""
 
   what: str
   count: int
@@ -45,12 +45,12 @@ class Side:
   """One language of a corpus.
 
   Attributes:
-    letters: how many there are.
-    unexpected_letters: how many are of a script that the language is not written in.
-    scripts: how many letters each script has, by name, the commonest first.
-    tokens: how many there are, end tokens included; 0 without a vocabulary.
-    byte_tokens: how many spell a byte of a character that the vocabulary has not.
-    lengths: the median, the 99th hundredth and the most of the tokens of a sentence.
+    letters: number of letters.
+    unexpected_letters: letters of a script that the language is not written in.
+    scripts: numbers of letters by script, the commonest script first.
+    tokens: number of tokens, with end tokens; 0 without a vocabulary.
+    byte_tokens: tokens that spell a byte of a character that the vocabulary lacks.
+    lengths: the median, the 99th percentile and the maximum of the tokens of a sentence.
   """
 
   language: str
@@ -64,7 +64,7 @@ class Side:
 
 @dataclasses.dataclass
 class Keys:
-  """A 64-bit key of every source, target and pair of a corpus; see `repeats`."""
+  """The 64-bit keys, as in `repeats`, of every source, target and pair of a corpus."""
 
   source: np.ndarray
   target: np.ndarray
@@ -73,7 +73,7 @@ class Keys:
 
 @dataclasses.dataclass
 class Look:
-  """What a look at a corpus found."""
+  """What is found in a corpus."""
 
   pairs: int
   sides: tuple[Side, Side]
@@ -83,18 +83,18 @@ class Look:
 
 def look(corpus, languages: tuple[str, str], vocabulary: Vocabulary | None, max_length: int,
          max_length_ratio: float, examples: int) -> Look:
-  """Reads a corpus once, a chunk at a time, and keeps 24 bytes a pair.
+  """Reads a corpus once, a chunk at a time, and keeps 24 bytes for each pair.
 
   Args:
-    corpus: (source, target) sentences, which it gives by slices.
-    languages: the codes of the two.
-    vocabulary: cuts sentences into tokens; without one nothing is said of these.
+    corpus: (source, target) pairs; a slice of it is a list of pairs.
+    languages: the codes of the two languages.
+    vocabulary: cuts sentences into tokens; None skips the findings about tokens.
     max_length: as in `keep_for_training`.
-    max_length_ratio: likewise, but 0 is `RATIO`.
-    examples: how many of each finding are kept.
+    max_length_ratio: as in `keep_for_training`, but 0 means `RATIO`.
+    examples: how many examples of each finding are kept.
 
   Returns:
-    `Look`; every finding is there, also those of nothing.
+    All findings, with a count of 0 where nothing is odd.
   """
   keys = Keys(*(np.zeros(len(corpus), np.uint64) for _ in range(3)))
   sides = Side(languages[0]), Side(languages[1])
@@ -124,7 +124,7 @@ def look(corpus, languages: tuple[str, str], vocabulary: Vocabulary | None, max_
 
 
 class _Characters:
-  """What the characters of both sides are."""
+  """Counts the characters of both sides."""
 
   def __init__(self, sides: tuple[Side, Side]):
     self._sides = sides
@@ -136,7 +136,7 @@ class _Characters:
     counts = [characters.count(lines, expected)
               for lines, expected in zip(texts, self._expected, strict=True)]
     for number, (side, count) in enumerate(zip(self._sides, counts, strict=True)):
-      # A language that is not known is written in what it begins with.
+      # An unknown language is expected in the commonest script of its first chunk.
       self._expected[number] = self._expected[number] or frozenset(list(count.scripts)[:1])
       side.letters += int(count.letters.sum())
       side.unexpected_letters += int(count.unexpected.sum())
@@ -154,13 +154,13 @@ class _Characters:
       finder.see(what, sum(numbers) > 0, sum(numbers), odd)
 
   def sum_up(self):
-    """Tells the sides which scripts they have."""
+    """Writes the scripts into the sides."""
     for side, scripts in zip(self._sides, self._scripts, strict=True):
       side.scripts = dict(scripts.most_common())
 
 
 class _Tokens:
-  """How long both sides are, and how well a vocabulary knows them."""
+  """Counts the tokens of both sides, and the bytes among them."""
 
   def __init__(self, sides: tuple[Side, Side], vocabulary: Vocabulary, max_length: int,
                ratio: float):
@@ -170,7 +170,7 @@ class _Tokens:
     self._longest = np.zeros(2, np.int64)
 
   def look(self, texts, filled, finder):
-    """Counts a chunk; `filled` are the pairs without a blank side."""
+    """Counts a chunk; `filled` is True for pairs without a blank side."""
     lengths, spelt = np.zeros((2, 2, len(filled)), np.int64)
     for number, side in enumerate(self._sides):
       encoded = Sentences.join(self._vocabulary.encode_batch(texts[number]))
@@ -196,7 +196,7 @@ class _Tokens:
                spelt.sum(axis=0), lambda i: f'{spelt[0, i]:,} and {spelt[1, i]:,} bytes')
 
   def sum_up(self):
-    """Tells the sides how long their sentences are."""
+    """Writes the lengths of sentences into the sides."""
     for side, histogram, longest in zip(self._sides, self._histograms, self._longest, strict=True):
       below = np.cumsum(histogram)
       if below[-1]:
@@ -205,25 +205,25 @@ class _Tokens:
 
 
 class _Finder:
-  """Counts findings through the chunks of a corpus, and keeps the worst pairs of each."""
+  """Counts findings chunk by chunk, and keeps the worst pairs of each."""
 
   def __init__(self, corpus, examples: int):
     self._corpus, self._examples = corpus, examples
     self._first = 0
-    # By what was found: how often, and (−badness, index, note) of the worst.
+    # By finding: the number of pairs, and (−badness, index, note) of the worst pairs.
     self._counts: Counter[str] = Counter()
     self._worst: dict[str, list[tuple[float, int, str]]] = {}
-    self._shifted = (0, 0, 0)  # The last lines that look shifted: from, to, and by how many.
+    self._shifted = (0, 0, 0)  # The last shifted lines: first, one after the last, and shift.
 
   def read(self, first: int) -> list[list[str]]:
-    """The sources and targets of the next chunk, which the following findings are of."""
+    """Returns the sources and targets of a chunk; `see` then refers to this chunk."""
     pairs = self._corpus[first:first + _CHUNK]
     self._first = first
     return [list(side) for side in zip(*pairs, strict=True)]
 
   def see(self, what: str, which: np.ndarray, badness: np.ndarray | None = None,
           note: Callable[[int], str] = lambda _: ''):
-    """Notes which pairs of the chunk show something, and how badly; of equals the first count."""
+    """Counts the chunk's pairs with a finding, and keeps the worst; among equals, the first."""
     places = np.flatnonzero(which)
     self._counts[what] += len(places)
     bad = np.zeros(len(places)) if badness is None else -badness[places]
@@ -232,7 +232,7 @@ class _Finder:
                       for i in chosen])
 
   def see_shifts(self, texts, what='the two sides look shifted'):
-    """Notes the windows of lines that fit better when shifted, those in a row as one."""
+    """Counts the windows of lines that look shifted; adjacent windows make one example."""
     self.see(what, np.zeros(0, bool))
     source, target = (np.fromiter(map(len, side), np.int64, len(side)) for side in texts)
     for start, shift in shifts(source, target):
@@ -248,13 +248,10 @@ class _Finder:
                          f'{"late" if shift > 0 else "early"}')])
 
   def findings(self) -> list[Finding]:
-    """All that was looked for, what was found first."""
-    found = []
-    for what, count in self._counts.items():
-      examples = [Example(index + 1, note, *(side[:_CUT] for side in self._corpus[index]))
-                  for _, index, note in self._worst[what]]
-      found.append(Finding(what, count, examples))
-    return found
+    """Returns all findings."""
+    return [Finding(what, count, [
+        Example(index + 1, note, *(side[:_CUT] for side in self._corpus[index]))
+        for _, index, note in self._worst[what]]) for what, count in self._counts.items()]
 
   def _keep(self, what, more):
     self._worst[what] = sorted(self._worst.get(what, []) + more)[:self._examples]

@@ -1,4 +1,4 @@
-"""What is odd about the text of a run: one look at all of it."""
+"""Audits all the text of a config into a report."""
 
 import dataclasses
 import resource
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from transformer.data.checks import Example, Finding, Look, look
+from transformer.data.audit.findings import Example, Finding, Look, look
 from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
 from transformer.data.repeats import first_places, groups, repeats
@@ -21,18 +21,21 @@ _LINES_SHOWN = 4
 
 def look_over(config: DataConfig, vocabulary: Vocabulary | None = None, *, origin: str = '',
               examples: int = 3) -> dict[str, Any]:
-  """Reads all the text that a config names once, and says what is odd about it.
+  """Reads all the text of a config once, and reports what is odd about it.
 
   Args:
-    config: names the text, and the limits to hold it against.
-    vocabulary: cuts the text; None learns one from the training text.
-    origin: where the vocabulary is from, for the report.
-    examples: how many of each finding are kept.
+    config: names the text, and the limits for it.
+    vocabulary: cuts the text; None learns a vocabulary from the training text.
+    origin: the origin of the vocabulary, for the report.
+    examples: how many examples of each finding are kept.
 
   Returns:
-    JSON data: `data`, the settings; `vocabulary`; `corpora`, by name, each with the
-    lines of its files, its two sides and its findings, or an error; `training`,
-    findings through all training text; `overlap`, findings of validation and test.
+    JSON data:
+      `data`: the settings.
+      `vocabulary`: its size and origin, or an error.
+      `corpora`: by name, the lines of the files, the two sides and the findings, or an error.
+      `training`: findings about all training text.
+      `overlap`: findings about validation and test text that is in training too.
   """
   started = time.monotonic()
   splits = {**{f'train/{name}': name for name in config.train}, 'valid': config.valid,
@@ -55,7 +58,7 @@ def look_over(config: DataConfig, vocabulary: Vocabulary | None = None, *, origi
     try:
       found = look(corpus, (config.source_language, config.target_language), vocabulary,
                    config.max_length, config.max_length_ratio, examples)
-    except UserError as error:  # A set may turn out only now to hold what is no text.
+    except UserError as error:  # The text of a set may turn out not to be UTF-8.
       about[name] = {'error': str(error)}
       continue
     looks[name] = found
@@ -80,7 +83,7 @@ def look_over(config: DataConfig, vocabulary: Vocabulary | None = None, *, origi
 
 
 def _learn(config: DataConfig, train):
-  """A vocabulary, if there can be one, and where it comes from."""
+  """Returns a vocabulary or None, and its size and origin or an error."""
   pairs = min(config.vocabulary_pairs, sum(map(len, train.values())))
   logging.info('learning a vocabulary of %s pieces from %s pairs', f'{config.vocabulary_size:,}',
                f'{pairs:,}')
@@ -93,7 +96,7 @@ def _learn(config: DataConfig, train):
 
 
 class _Through:
-  """All training text, the corpora one after the other."""
+  """All training text; pairs are numbered through all corpora."""
 
   def __init__(self, train, looks: dict[str, Look], examples: int):
     self._train, self._examples = train, examples
@@ -103,12 +106,12 @@ class _Through:
                   for side in ('source', 'target', 'pair')}
 
   def repeated(self) -> list[Finding]:
-    """Pairs that come twice, and sources that have several targets."""
+    """Returns findings about repeated pairs, and sources with several targets."""
     pair, source = self._keys['pair'], self._keys['source']
     again = repeats(pair)
     worst = again[:self._examples]
     firsts = first_places(pair[worst], pair)
-    found = [Finding('a pair is there already', len(again), [
+    found = [Finding('a pair repeats an earlier one', len(again), [
         self._example(place, f'as {self._line(first)}')
         for place, first in zip(worst, firsts, strict=True)])]
     new = np.ones(len(pair), bool)
@@ -125,7 +128,7 @@ class _Through:
     return found
 
   def overlap(self, corpus, found: Look) -> list[Finding]:
-    """What of another split is in training too."""
+    """Returns findings about the text of another split that is in training too."""
     findings = []
     for what, side in (('pair', 'pair'), ('source', 'source'), ('target', 'target')):
       places = first_places(getattr(found.keys, side), self._keys[side])
@@ -151,5 +154,5 @@ class _Through:
 
 
 def _end_to_end(arrays: list[np.ndarray]) -> np.ndarray:
-  """Arrays as one, without a copy if there is but one."""
+  """Joins arrays; a lone array is not copied."""
   return arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, np.uint64), *arrays])

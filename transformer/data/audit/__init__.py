@@ -1,0 +1,1 @@
+"""Audits a corpus: findings, report and table."""
