@@ -1,0 +1,123 @@
+"""Trees as sequences that a model can write, and trees of any sequence that it has written."""
+
+import collections
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from transformer.data.treebank import TAG, Builder, Tree, escaped, walk
+
+_STEP = re.compile(r'([()])([^()]+)')
+
+
+class Mended(NamedTuple):
+  """The tree that a sequence gives after its mistakes are mended.
+
+  | kind of mistake | meaning |
+  | --- | --- |
+  | `no tree` | there is no constituent |
+  | `several roots` | no constituent holds all words |
+  | `empty` | a constituent has no word |
+  | `unopened`, `unclosed` | one of a pair of brackets is missing |
+  | `mislabelled` | a closing bracket has a label that no open constituent has |
+  | `missing`, `surplus` | there are too few words, or too many |
+  | `changed` | a word is not the word of the source in its place |
+  | `unknown` | a token is neither a bracket nor a word |
+
+  Attributes:
+    tree: the tree; it has the words of the source.
+    mends: number of mistakes by kind; empty if the sequence was a tree.
+  """
+
+  tree: Tree
+  mends: Mapping[str, int]
+
+
+def linearise(tree: Tree, with_words: bool = False) -> str:
+  """Writes a tree as a sequence, as in Vinyals et al., 2015, "Grammar as a Foreign Language".
+
+  A closing bracket has its label too; `XX` stands for each word: `(S (NP XX )NP (VP XX )VP )S`.
+
+  Args:
+    tree: the tree.
+    with_words: writes the words instead of `XX`.
+  """
+  leaves = [escaped(word) if with_words else TAG for word in tree.words]
+  return ' '.join(step + label if word is None else leaves[word]
+                  for step, label, word in walk(tree))
+
+
+def is_linearised(text: str) -> bool:
+  """Returns whether the brackets of a text are those of `linearise`; they need not make a tree."""
+  steps = [token for token in text.split() if re.search('[()]', token)]
+  return bool(steps) and all(map(_STEP.fullmatch, steps))
+
+
+def delinearise(text: str, words: Sequence[str]) -> Mended:
+  """Reads a tree as `linearise` writes it; makes a tree from any other text too.
+
+  A closing bracket closes the nearest open constituent with its label, and all inside it. If
+  no open constituent has its label, it closes the innermost one. Several roots, or none, come
+  under `TOP`. If the sequence has words, they are aligned to those of the source, and a missing
+  one comes after the word before it. Otherwise `XX` stands for words, and missing ones are added
+  at the end of the root.
+
+  Args:
+    text: the sequence.
+    words: the words of the source, such as those of `split_words`.
+  """
+  builder, mends = Builder(), collections.Counter()
+  for token in _without_words(text.split(), words, mends):
+    step = _STEP.fullmatch(token)
+    if token == TAG and len(builder.words) < len(words):
+      builder.add(words[len(builder.words)], TAG)
+    elif token == TAG or not step:
+      mends['surplus' if token == TAG else 'unknown'] += 1
+    elif step[1] == '(':
+      builder.begin(step[2])
+    elif not builder.depth:
+      mends['unopened'] += 1
+    else:
+      height = builder.height(step[2])
+      mends['mislabelled'] += height is None
+      mends['unclosed'] += height or 0
+      mends['empty'] += sum(not builder.end() for _ in range((height or 0) + 1))
+  mends['unclosed'] += builder.depth
+  mends['empty'] += sum(not builder.end() for _ in range(builder.depth))
+
+  present = len(builder.words)
+  roots, covered = 0, 0
+  for bracket in builder.brackets:
+    if bracket.stop > covered:
+      roots, covered = roots + 1, bracket.stop
+  mends['missing'] += len(words) - present
+  mends['no tree'] += not roots and bool(words)
+  mends['several roots'] += roots > 1 or (roots == 1 and builder.brackets[0][1:] != (0, present))
+  if present and roots and builder.brackets[0][1:] == (0, present):
+    builder.brackets[0] = builder.brackets[0]._replace(stop=len(words))
+  for word in words[present:]:
+    builder.add(word, TAG)
+  return Mended(builder.tree(), {kind: count for kind, count in sorted(mends.items()) if count})
+
+
+def _without_words(tokens: list[str], words: Sequence[str], mends: collections.Counter
+                   ) -> list[str]:
+  """Returns the tokens with `XX` in place of words, and counts what differs from the source."""
+  leaves = [place for place, token in enumerate(tokens) if not re.search('[()]', token)]
+  wanted = list(map(escaped, words))
+  if not {tokens[place] for place in leaves} & (set(wanted) - {TAG}):
+    return tokens
+  here = collections.Counter()  # The number of source words at each leaf.
+  for kind, first, last, start, stop in difflib.SequenceMatcher(
+      None, [tokens[place] for place in leaves], wanted, autojunk=False).get_opcodes():
+    paired = min(last - first, stop - start)
+    here.update(leaves[first:first + paired])
+    missing = stop - start - paired
+    here[leaves[max(first + paired - 1, 0)]] += missing
+    mends['missing'] += missing
+    mends['surplus'] += last - first - paired
+    mends['changed'] += paired if kind == 'replace' else 0
+  found = set(leaves)
+  return [each for place, token in enumerate(tokens)
+          for each in ([TAG] * here[place] if place in found else [token])]

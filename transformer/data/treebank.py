@@ -1,0 +1,213 @@
+"""Constituency trees in Penn Treebank brackets.
+
+No function here is recursive, so a tree may be of any depth.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from transformer.data.text_files import STANDARD_INPUT, read_lines
+from transformer.errors import UserError
+
+TAG = 'XX'  # Replaces every part-of-speech tag.
+TOP = 'TOP'  # Labels a root that only holds its children together.
+_ROOTS = ('', 'ROOT', 'S1', TOP)
+_TRACE = '-NONE-'
+_TOKEN = re.compile(r'[()]|[^ \t\r\f\v()]+')
+_WORD = re.compile(r'[^ \t\r\n\f\v]+')
+
+
+class Bracket(NamedTuple):
+  """A constituent: its label, and its words as the half-open span [start, stop)."""
+
+  label: str
+  start: int
+  stop: int
+
+
+class Tree(NamedTuple):
+  """A sentence with its constituents.
+
+  Attributes:
+    words: the words of the sentence.
+    tags: the part-of-speech tag of each word.
+    brackets: the constituents, none of them empty. Each stands before those inside it and
+      before those to its right. The first holds all words.
+  """
+
+  words: tuple[str, ...]
+  tags: tuple[str, ...]
+  brackets: tuple[Bracket, ...]
+
+
+class Builder:
+  """Collects the words and the constituents of one tree from left to right."""
+
+  def __init__(self):
+    self.words, self.tags, self.brackets = [], [], []
+    self._open = []  # The places of open constituents in `brackets`, outermost first.
+
+  @property
+  def depth(self) -> int:
+    """The number of open constituents."""
+    return len(self._open)
+
+  def height(self, label: str) -> int | None:
+    """Returns how many open constituents are inside the nearest `label`; None if there is none."""
+    return next((height for height, place in enumerate(reversed(self._open))
+                 if self.brackets[place].label == label), None)
+
+  def begin(self, label: str):
+    self._open.append(len(self.brackets))
+    self.brackets.append(Bracket(label, len(self.words), -1))
+
+  def add(self, word: str, tag: str):
+    self.words.append(word)
+    self.tags.append(tag)
+
+  def end(self) -> bool:
+    """Closes the innermost constituent; drops it, and returns False, if it has no word."""
+    place = self._open.pop()
+    label, start, _ = self.brackets[place]
+    if start == len(self.words):
+      self.brackets.pop()
+      return False
+    self.brackets[place] = Bracket(label, start, len(self.words))
+    return True
+
+  def tree(self) -> Tree:
+    """Returns the tree under one root: its own, or `TOP` if there are several or none."""
+    brackets, whole = self.brackets, (0, len(self.words))
+    while len(brackets) > 1 and brackets[0].label in _ROOTS and brackets[1][1:] == whole:
+      brackets = brackets[1:]
+    if self.words and (not brackets or brackets[0][1:] != whole):
+      brackets = [Bracket(TOP, *whole), *brackets]
+    elif brackets and brackets[0].label in _ROOTS:
+      brackets = [Bracket(TOP, *whole), *brackets[1:]]
+    return Tree(tuple(self.words), tuple(self.tags), tuple(brackets))
+
+
+def read_trees(path: str | os.PathLike) -> list[Tree]:
+  """Reads a file of trees; leaves out those that hold only traces.
+
+  Args:
+    path: the file, or `-` for standard input.
+
+  Raises:
+    UserError: the file cannot be read, or `parse_trees` finds a mistake in it.
+  """
+  name = 'standard input' if path == STANDARD_INPUT else os.fspath(path)
+  return [tree for tree in parse_trees(read_lines(path), name) if tree.words]
+
+
+def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
+  """Yields trees in Penn Treebank brackets, without traces and function labels.
+
+  A tree takes one line or several. Its root may be a bracket without label, `ROOT`, `S1` or
+  `TOP`. Such a root is left out if it has a single constituent. Traces (`-NONE-`) are removed.
+  So are constituents that hold only traces. A tree that holds only traces becomes a tree
+  without words. The label of `NP-SBJ` and of `NP=2` is `NP`. Part-of-speech tags stay whole.
+
+  Args:
+    lines: the text.
+    name: the name of the text in errors.
+
+  Raises:
+    UserError: names the line where brackets are not balanced, a bracket has no label or
+      nothing in it, or a word is out of place.
+  """
+  builder, depth, began, number = Builder(), 0, 0, 0
+  fresh = False  # Whether the last token opened a bracket, whose label comes next.
+  # The label and word of the innermost bracket. A bracket inside it makes it a constituent, which
+  # `builder` holds; both are then None.
+  label = word = None
+
+  def error(mistake: str) -> UserError:
+    tree = f', in the tree that begins in line {began},' if depth and began != number else ''
+    return UserError(f'{name} must hold trees in Penn Treebank brackets; line {number}{tree} '
+                     f'{mistake}')
+
+  for number, line in enumerate(lines, 1):
+    for token in _TOKEN.findall(line):
+      if token == '(':
+        if word is not None or (fresh and depth > 1):
+          raise error('has a bracket without a label, or the tree before it is not closed'
+                      if word is None else f'has a bracket beside the word {word!r}')
+        if fresh or label is not None:
+          builder.begin(_plain(label or ''))
+        began = began if depth else number
+        depth, fresh, label = depth + 1, True, None
+      elif token == ')':
+        if not depth:
+          raise error('has a closing bracket that was not opened')
+        if fresh or (label is not None and word is None):
+          raise error('has a bracket without a label' if fresh else f'has nothing in ({label})')
+        if word is None:
+          builder.end()
+        elif label != _TRACE:
+          builder.add(word, label)
+        depth, label, word = depth - 1, None, None
+        if not depth:
+          yield builder.tree()
+          builder = Builder()
+      elif fresh:
+        fresh, label = False, token
+      elif label is not None and word is None:
+        word = token
+      else:
+        raise error(f'has the word {token!r} without a bracket of its own')
+  if depth:
+    number = began
+    raise error('begins a tree whose brackets are not all closed')
+
+
+def parse_tree(line: str) -> Tree:
+  """Returns the tree that `bracketed` wrote on a line."""
+  tree, = parse_trees([line], 'a tree')
+  return tree
+
+
+def escaped(word: str) -> str:
+  """Returns a word without parentheses, as the Penn Treebank writes them."""
+  return word.replace('(', '-LRB-').replace(')', '-RRB-')
+
+
+def bracketed(tree: Tree) -> str:
+  """Writes a tree with its words and tags on one line, in Penn Treebank brackets."""
+  parts = []
+  for step, label, word in walk(tree):
+    if word is not None:
+      parts.append(f' ({tree.tags[word]} {escaped(tree.words[word])})')
+    else:
+      parts.append(f' ({label}' if step == '(' else ')')
+  return ''.join(parts).strip()
+
+
+def split_words(sentence: str) -> list[str]:
+  """Returns the words of a sentence, split at ASCII white space only."""
+  return _WORD.findall(sentence)
+
+
+def walk(tree: Tree) -> Iterator[tuple[str, str, int | None]]:
+  """Yields the steps of a tree from left to right.
+
+  Yields:
+    `(` or `)` with the label of a constituent and None; for a word: two empty strings and
+    the index of the word.
+  """
+  inside, place = [], 0
+  for index in range(len(tree.words)):
+    while place < len(tree.brackets) and tree.brackets[place].start == index:
+      inside.append(tree.brackets[place])
+      yield '(', inside[-1].label, None
+      place += 1
+    yield '', '', index
+    while inside and inside[-1].stop == index + 1:
+      yield ')', inside.pop().label, None
+
+
+def _plain(label: str) -> str:
+  """Removes what follows a `-` or `=`: functions and indices; `-LRB-` stays."""
+  return label if label.startswith('-') else re.split('[-=]', label)[0]
