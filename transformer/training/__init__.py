@@ -1,1 +1,1 @@
-"""Optimizer, step, mesh, checkpoints, loop, reporting and tracing."""
+"""One update: mesh, optimizer and step, compiled for the devices and their memory."""

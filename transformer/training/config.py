@@ -1,4 +1,4 @@
-"""What `config.optimizer`, `config.train` and `config.mesh` hold."""
+"""The settings of `config.optimizer`, `config.train` and `config.mesh`."""
 
 import dataclasses
 
@@ -10,30 +10,28 @@ SCHEDULES = ('paper', 'inverse_sqrt', 'cosine', 'constant')
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-  """An optimizer and its learning rate; the defaults are the paper's (section 5.3).
+  """The optimizer and its learning rate; the defaults are the paper's (section 5.3).
 
   Attributes:
-    algorithm: `adam`; or `muon` (Jordan et al., 2024), for the matrices of attention and
-      feed-forward layers: an update in which all directions of a gradient's average have
-      about the same size, as large as Adam's would be (Liu et al., 2025, "Muon is
-      Scalable for LLM Training"), so that both have one learning rate. Embeddings,
-      biases and norms then have Adam with Nesterov's momentum (Dozat, 2016).
-    schedule: `paper`, equation 3; `inverse_sqrt`, the same curve given by its
-      peak; `cosine`, from the peak to zero at `train.steps`; `constant`. All
-      but the first rise linearly to the peak over `warmup_steps`.
-    scale: factor on the paper's schedule; the others do not read it.
-    peak_learning_rate: highest rate of the other schedules.
-    warmup_steps: updates until the rate peaks.
-    b1: decay of Adam's mean, β₁.
+    algorithm: `adam`, or `muon` (Jordan et al., 2024) for the matrices of attention and
+      feed-forward layers, with Adam and Nesterov momentum (Dozat, 2016) for embeddings,
+      biases and norms. Muon's updates are scaled to the size of Adam's (Liu et al., 2025,
+      "Muon is Scalable for LLM Training"), so both take the same learning rate.
+    schedule: `paper` is equation 3, `inverse_sqrt` the same curve with a given peak. `cosine`
+      falls from the peak to zero at `train.steps`, `constant` stays at the peak. All rise
+      linearly to the peak over `warmup_steps`.
+    scale: factor on the paper's schedule; other schedules ignore it.
+    peak_learning_rate: highest learning rate of all schedules but the paper's.
+    warmup_steps: updates until the learning rate is at its peak.
+    b1: decay of Adam's first moment, β₁.
     b2: decay of Adam's second moment, β₂.
     eps: Adam's ε.
-    weight_decay: those matrices lose this, times the learning rate, of themselves in
-      every update (Loshchilov and Hutter, 2019, "Decoupled Weight Decay
+    weight_decay: weight decay of the same matrices. Each update subtracts this share of a
+      matrix, times the learning rate (Loshchilov and Hutter, 2019, "Decoupled Weight Decay
       Regularization").
     clip_norm: largest global norm of a gradient; 0 does not clip.
-    accumulate: how many parts a batch is cut into, one forward and backward
-      pass each, to fit into memory. The update is the same but for rounding and for
-      dropout, which draws other bits.
+    accumulate: number of parts that a batch is cut into to fit into memory, with a forward
+      and a backward pass each. The update is the same but for rounding and dropout bits.
   """
 
   algorithm: str = 'adam'
@@ -73,41 +71,39 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-  """How long, on how much at a time, and what is done along the way.
+  """The length of a run, its batches and loss, and its evaluations and checkpoints.
 
   Attributes:
-    steps: updates in the run.
+    steps: number of updates in the run.
     tokens_per_batch: target positions in a batch, over all devices.
     label_smoothing: ε of section 5.4.
     r_drop: α of R-Drop (Liang et al., 2021, "R-Drop: Regularized Dropout for Neural
-      Networks", which takes 5 for translation): every sentence goes through the
-      model twice, with dropouts of their own, and what the passes predict is drawn
-      together. An update takes about twice the time. 0 is without.
+      Networks", which uses 5 for translation); 0 is without. Each sentence takes two passes
+      with different dropout, and the loss penalises differences between their predictions.
+      An update takes about twice the time.
     ema_decay: decay of an exponential moving average of the parameters (Polyak and
-      Juditsky, 1992), which is then what is evaluated and translated with, such as
-      0.999; 0 keeps none.
+      Juditsky, 1992), such as 0.999; 0 keeps none. Evaluation and translation use the
+      average.
     log_every: updates between two lines of metrics.
     eval_every: updates between two evaluations on the validation split.
-    checkpoint_every: updates between two checkpoints; an evaluation that is
-      better than all before it saves one as well.
-    keep: how many of the latest checkpoints are kept, beside the best.
-    patience: evaluations in a row that are no better than the best before them,
-      after which the run stops; 0 never stops early. The better evaluation has the
-      higher validation BLEU or, where BLEU is equal or below 1, the lower validation
-      loss.
-    init_from: directory of a run whose best weights, and vocabulary, this run
-      starts from; empty starts from random weights. Both have the same config.model, but
-      for `dropout`, `attention`, `dtype` and `remat`.
-    skip_nonfinite: how many updates in a row may be skipped because their loss or
-      gradient is no finite number: they change neither parameters nor optimizer, and
-      are counted. One more stops the run; 0 stops it at the first.
-    fit_memory: where `tokens_per_batch` does not fit into the memory of the devices,
-      take the largest that does, which the run then keeps, also where there is more.
-    grace_seconds: the time from a signal that asks the run to stop to when its
-      process has ended, saved or not; a little less than whoever sends the signal
-      waits before it kills.
-    reproducible: on a GPU, keep to kernels that give the same bits every time,
-      which are slower; on a CPU all of them do, for the same number of cores.
+    checkpoint_every: updates between two checkpoints. An evaluation that is the best so far
+      saves one too.
+    keep: number of latest checkpoints that are kept, beside the best.
+    patience: the run stops after this many evaluations in a row without a new best; 0 never
+      stops early. The best has the highest validation BLEU or, where BLEU is equal or below
+      1, the lowest validation loss.
+    init_from: directory of a run whose best weights and vocabulary this run starts from;
+      empty starts from random weights. Both runs need the same config.model, except
+      `dropout`, `attention`, `dtype` and `remat`.
+    skip_nonfinite: number of updates in a row that may be skipped because their loss or
+      gradient is not finite; one more stops the run. Skipped updates are counted, and change
+      neither parameters nor optimizer.
+    fit_memory: if `tokens_per_batch` does not fit into the devices' memory, use the largest
+      number that does. The run keeps that number, even on devices with more memory.
+    grace_seconds: seconds from a signal to stop until the process ends. Set it a little
+      below the time after which the sender of the signal kills the process.
+    reproducible: on a GPU, use only kernels that give the same bits every time; they are
+      slower. On a CPU, all kernels give the same bits for the same number of cores.
   """
 
   steps: int = 100_000
@@ -148,12 +144,14 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-  """How many ways arrays are split over the devices; −1 takes the devices that are left.
+  """The sizes of the mesh axes; −1 takes all devices that are left.
 
   Attributes:
-    data: ways to split the rows of a batch.
-    fsdp: ways to split the rows, and each parameter along one of its axes too.
-    tensor: ways to split heads, the feed-forward's inner width and the vocabulary.
+    data: number of parts that the rows of a batch are split into.
+    fsdp: number of parts that each of these parts is split into, and one axis of each
+      parameter too.
+    tensor: number of parts that heads, the feed-forward's inner width and the vocabulary are
+      split into.
   """
 
   data: int = -1

@@ -1,4 +1,4 @@
-"""How much memory a device has."""
+"""The memory of a device."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,15 +7,14 @@ import jax
 
 
 def capacity(root: Path = Path('/')) -> int | None:
-  """Bytes that a device has for what is still to come; None if it does not say.
+  """Returns the bytes that a device has free for this process; None if it cannot be known.
 
-  Of an accelerator that is the share that JAX may use. A CPU has the machine's
-  memory, or what the control groups of this process allow; its virtual devices
-  share it. What this process holds already is taken off, and what others hold is
-  not, since that comes and goes.
+  For an accelerator, this is the share that JAX may use. For a CPU, it is the machine's memory or
+  the limit of this process's control groups, divided among JAX's virtual devices. Memory that this
+  process already uses is subtracted. Memory of other processes is not, because it varies.
 
   Args:
-    root: where the system's own files are found.
+    root: root of the file system with /proc and /sys.
   """
   device = jax.local_devices()[0]
   stats = device.memory_stats()
@@ -26,15 +25,15 @@ def capacity(root: Path = Path('/')) -> int | None:
   limits = list(_host_limits(root))
   if not limits:
     return None
-  return max(min(limits) - _held(root), 0) // jax.local_device_count()
+  return max(min(limits) - _used(root), 0) // jax.local_device_count()
 
 
 def _host_limits(root: Path) -> Iterator[int]:
-  """The machine's memory, and the limits of the control groups that this process is in."""
+  """Yields the machine's memory and the limits of this process's control groups, in bytes."""
   yield from _kilobytes(root / 'proc/meminfo', 'MemTotal:')
   for line in _lines(root / 'proc/self/cgroup'):
     _, controllers, group = line.split(':', 2)
-    # Version 2 has one tree and names no controller; in a container its own group is the root.
+    # Version 2 has a single tree and names no controller. A container's root is its own group.
     if not controllers:
       top, name = root / 'sys/fs/cgroup', 'memory.max'
     elif 'memory' in controllers.split(','):
@@ -46,18 +45,18 @@ def _host_limits(root: Path) -> Iterator[int]:
       yield from (int(text) for text in _lines(top / folder / name) if text.strip().isdecimal())
 
 
-def _held(root: Path) -> int:
-  """Bytes that this process holds and that cannot be read again from a file."""
+def _used(root: Path) -> int:
+  """Returns the bytes that this process uses, without pages that are backed by files."""
   return sum(_kilobytes(root / 'proc/self/status', 'RssAnon:'))
 
 
 def _kilobytes(path: Path, name: str) -> Iterator[int]:
-  """Bytes, from a line such as `MemTotal: 12 kB`."""
+  """Yields the bytes of each line such as `MemTotal: 12 kB`."""
   yield from (1024 * int(line.split()[1]) for line in _lines(path) if line.startswith(name))
 
 
 def _lines(path: Path) -> list[str]:
-  """A file's lines; none where there is no such file."""
+  """Returns the lines of a file; none if it cannot be read."""
   try:
     return path.read_text(encoding='utf-8').splitlines()
   except OSError:

@@ -1,4 +1,4 @@
-"""Which device holds which part of an array: the mesh, and the rules, in one place."""
+"""The mesh of devices, and the rules that split arrays over it."""
 
 import math
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from transformer.errors import UserError
 from transformer.training.config import MeshConfig
 
-# By the last names on a parameter's path: what splits each of its axes. An
-# optimizer's moments end on the names of their parameters, and follow them.
+# For each parameter, by the last names on its path: the mesh axes that split its axes. The paths of
+# an optimizer's moments end with the same names, so these rules hold for them too.
 _SPLITS = {
     ('query', 'kernel'): ('fsdp', 'tensor', None),
     ('key', 'kernel'): ('fsdp', 'tensor', None),
@@ -32,19 +32,19 @@ _SPLITS = {
 
 
 def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) -> Mesh:
-  """Arranges devices as configured.
+  """Arranges devices in a mesh.
 
   Args:
-    config: how many ways to split; −1 takes what is left.
-    rows: rows that go through the model at a time, which `data` and `fsdp` split.
-    devices: what to arrange; None is all that JAX has.
+    config: the size of each mesh axis.
+    rows: number of rows that go through the model at a time; `data` and `fsdp` split them.
+    devices: the devices to arrange; None is all devices of JAX.
 
   Returns:
     A mesh with axes `data`, `fsdp` and `tensor`.
 
   Raises:
-    UserError: the sizes do not multiply to the number of devices, or do not
-      divide the rows.
+    UserError: the product of the sizes is not the number of devices, or data × fsdp does
+      not divide the rows.
   """
   sizes = [config.data, config.fsdp, config.tensor]
   devices = jax.devices() if devices is None else devices
@@ -60,49 +60,48 @@ def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) ->
     raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
                     f'through the model at a time, train.tokens_per_batch / data.max_length / '
                     f'optimizer.accumulate = {rows}')
-  # A TPU's links form a block, whose sides need not be the mesh's; `jax.make_mesh` would refuse.
+  # `jax.make_mesh` refuses a mesh whose sides differ from those of the TPU's network.
   arranged = create_device_mesh(tuple(sizes), devices, allow_split_physical_axes=True)
   return Mesh(arranged, ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-  """Splits the rows of a batch, or anything else with one leading axis, over the mesh."""
+  """Returns the sharding that splits a leading axis, such as a batch's rows, over the mesh."""
   return NamedSharding(mesh, PartitionSpec(('data', 'fsdp')))
 
 
 def sentence_sharding(mesh: Mesh, sentences: int) -> NamedSharding | None:
-  """Splits the sentences that are translated together; None where a mesh cannot, evenly."""
+  """Returns the sharding that splits a batch of sentences; None if it would not split evenly."""
   ways = row_devices(mesh)
   return batch_sharding(mesh) if mesh.size > 1 and sentences % ways == 0 else None
 
 
 def sentence_mesh(sentences: int) -> Mesh:
-  """As many of this process's devices as can share sentences evenly; each has all parameters."""
+  """Returns a mesh of the most devices of this process that can split the sentences evenly."""
   ways = math.gcd(sentences, jax.local_device_count())
   return make_mesh(MeshConfig(data=ways), sentences, jax.local_devices()[:ways])
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-  """The same on every device."""
+  """Returns the sharding that copies an array to all devices."""
   return NamedSharding(mesh, PartitionSpec())
 
 
 def row_devices(mesh: Mesh | None) -> int:
-  """How many devices the rows of a batch are split over; without a mesh, one."""
+  """Returns the number of parts that a batch's rows are split into; 1 without a mesh."""
   return 1 if mesh is None else mesh.shape['data'] * mesh.shape['fsdp']
 
 
 def state_shardings(mesh: Mesh, state, axes: tuple[str, ...] = ('fsdp', 'tensor')):
-  """Applies the rules of this file to parameters, or to a whole training state.
+  """Returns the shardings of parameters, or of a whole training state, by this file's rules.
 
   Args:
     mesh: from `make_mesh`.
     state: a pytree of arrays or of their shapes.
-    axes: of the mesh, those that split anything.
+    axes: the mesh axes to use; arrays stay whole along the others.
 
   Returns:
-    The same pytree of shardings. An axis that its mesh axis does not divide is
-    not split.
+    A pytree of shardings. An array axis also stays whole if its mesh axis does not divide it.
   """
   def sharding(path, leaf):
     names = tuple(str(getattr(key, 'key', getattr(key, 'name', key))) for key in path[-2:])
@@ -115,14 +114,14 @@ def state_shardings(mesh: Mesh, state, axes: tuple[str, ...] = ('fsdp', 'tensor'
 
 
 def gathered(mesh: Mesh | None, params):
-  """Brings together what `fsdp` splits: parameters, or gradients, as the model works with them.
+  """Gathers parameters or gradients that `fsdp` splits.
 
-  Left to itself, XLA follows the parameters instead of the rows, and splits the width of
-  every activation, of which each device then has all rows.
+  Without this constraint, XLA splits the width of all activations like that of the parameters, and
+  each device computes all rows.
 
   Args:
     mesh: from `make_mesh`; None is a single device.
-    params: parameters or their gradients, in a function that is being compiled.
+    params: parameters or their gradients, inside a function that JAX compiles.
   """
   if mesh is None or mesh.shape['fsdp'] == 1:
     return params

@@ -1,4 +1,4 @@
-"""Learning-rate schedules and Adam (section 5.3), or Muon in its place."""
+"""Learning-rate schedules, Adam (section 5.3) and Muon."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,8 @@ import optax.contrib
 
 from transformer.training.config import OptimizerConfig
 
-# Of Jordan et al., 2024; and what makes Muon's updates about as large as Adam's (Liu et al., 2025).
+# Momentum of Jordan et al., 2024. Root mean square of an update, as large as Adam's, of Liu et al.,
+# 2025.
 _MUON_MOMENTUM = 0.95
 _MUON_RMS = 0.2
 
@@ -21,14 +22,13 @@ def paper_schedule(model_dim: int, warmup_steps: int, scale: float = 1.0) -> opt
     scale: factor on the whole curve.
 
   Returns:
-    A function of the number of updates already made, so that the first update
-    is the paper's step 1.
+    A function of the number of updates already made; the paper's step 1 is number 0.
   """
   return inverse_sqrt_schedule(scale * (model_dim * warmup_steps) ** -0.5, warmup_steps)
 
 
 def inverse_sqrt_schedule(peak: float, warmup_steps: int) -> optax.Schedule:
-  """Linear to `peak` over the warm-up, then falling with the root of the step."""
+  """Returns a schedule that rises linearly to `peak` in the warm-up and then falls with step^−½."""
   def schedule(count):
     step = jnp.asarray(count, jnp.float32) + 1.0
     return peak * jnp.minimum(step / warmup_steps, jnp.sqrt(warmup_steps / step))
@@ -36,13 +36,13 @@ def inverse_sqrt_schedule(peak: float, warmup_steps: int) -> optax.Schedule:
 
 
 def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.Schedule:
-  """The configured learning rate as a function of the number of updates already made.
+  """Returns the configured learning rate as a function of the number of updates already made.
 
   Args:
     config: the optimizer's settings.
     model_dim: width of the model; the paper's schedule depends on it.
-    steps: updates in the run; only `cosine` depends on it. Where the warm-up is as long
-      or longer, the rate rises to the end, as it does with every schedule.
+    steps: number of updates in the run; only `cosine` depends on it. With a longer warm-up,
+      the rate rises until the end of the run.
 
   Returns:
     An optax schedule.
@@ -61,14 +61,14 @@ def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.
 
 def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule
                    ) -> optax.GradientTransformation:
-  """Adam or Muon with the given schedule, after clipping by global norm where configured.
+  """Returns Adam or Muon with the given schedule, after clipping by global norm if configured.
 
   Args:
     config: the optimizer's settings.
-    schedule: the learning rate as a function of the number of updates already made.
+    schedule: from `make_schedule`.
 
   Returns:
-    An optax transformation, which takes the parameters too.
+    An optax transformation whose `update` takes the parameters too.
   """
   clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
   algorithm = {'adam': _adam, 'muon': _muon}[config.algorithm]
@@ -86,22 +86,22 @@ def _muon(config, schedule):
   return (optax.contrib.muon(
       schedule, beta=_MUON_MOMENTUM, eps=config.eps, weight_decay=config.weight_decay,
       adam_b1=config.b1, adam_b2=config.b2, consistent_rms=_MUON_RMS,
-      muon_weight_dimension_numbers=_matrices),)
+      muon_weight_dimension_numbers=_matrix_axes),)
 
 
-def _matrices(params):
-  """How each kernel is a matrix, from what goes in to what comes out; None for all else."""
+def _matrix_axes(params):
+  """Returns the input and output axes of each kernel; None for all other parameters."""
   def matrix(path, leaf):
     if not _is_matrix(path):
       return None
-    # What joins the heads has two axes of inputs, and what splits into them two of outputs.
+    # The output projection has two axes of inputs; other kernels have one.
     inputs = leaf.ndim - 1 if path[-2].key == 'output' else 1
     return optax.contrib.MuonDimensionNumbers(tuple(range(inputs)), tuple(range(inputs, leaf.ndim)))
   return jax.tree_util.tree_map_with_path(matrix, params)
 
 
 def _are_matrices(params):
-  """Which parameters are kernels."""
+  """Returns, for each parameter, whether it is a kernel."""
   return jax.tree_util.tree_map_with_path(lambda path, _: _is_matrix(path), params)
 
 

@@ -1,4 +1,4 @@
-"""One update, and one evaluation, as pure functions; callers jit, shard and donate."""
+"""One update and one evaluation, as pure functions; callers jit, shard and donate."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,15 +11,16 @@ from jax.sharding import Mesh
 from transformer.data.batch import BOS_ID, Batch
 from transformer.model.transformer import Transformer
 from transformer.ops.losses import smoothed_cross_entropy
+from transformer.training.config import TrainConfig
 from transformer.training.mesh import gathered, row_devices
 
 
 class Skips(NamedTuple):
-  """Updates that were skipped because their loss or gradient was no finite number.
+  """Numbers of updates that were skipped because their loss or gradient was not finite.
 
   Attributes:
-    total: int32 scalar, since the run began.
-    in_a_row: int32 scalar, up to the latest step.
+    total: int32 scalar, skipped updates since the start of the run.
+    in_a_row: int32 scalar, skipped updates since the latest update that was not skipped.
   """
 
   total: jax.Array
@@ -27,14 +28,14 @@ class Skips(NamedTuple):
 
 
 class TrainState(NamedTuple):
-  """All that an update changes; arrays only.
+  """The arrays that an update changes.
 
   Attributes:
-    step: int32 scalar, updates made, and skipped.
+    step: int32 scalar, number of updates, skipped ones included.
     params: the model's parameters, float32.
     optimizer: optax's state.
-    average: an exponential moving average of the parameters; None is none.
-    skips: what was skipped; None skips nothing.
+    average: exponential moving average of the parameters, or None.
+    skips: numbers of skipped updates; None if updates are never skipped.
   """
 
   step: jax.Array
@@ -45,46 +46,46 @@ class TrainState(NamedTuple):
 
   @property
   def best_params(self):
-    """What is evaluated: the average, if there is one."""
+    """The parameters for evaluation: the average if there is one."""
     return self.params if self.average is None else self.average
 
 
 def random_key(seed: int):
-  """The root of a run's randomness; `ops.dropout` counts on this generator."""
+  """Returns the root key of a run, with the generator that `ops.dropout` needs."""
   return jax.random.key(seed, impl='threefry2x32')
 
 
 def init_params(model: Transformer, seed: int):
-  """Random parameters, a function of the model and the seed alone."""
+  """Returns random parameters, a function of the model and the seed alone."""
   side = jnp.zeros((1, 2), jnp.int32)
   return model.init(random_key(seed), side, side, side, side, side, side)['params']
 
 
 def init_state(params, optimizer: optax.GradientTransformation, averaged: bool = False,
                skipping: bool = False) -> TrainState:
-  """The state before the first update.
+  """Returns the state before the first update.
 
   Args:
-    params: where training starts.
+    params: the initial parameters.
     optimizer: from `make_optimizer`.
-    averaged: keep a moving average of the parameters.
-    skipping: skip updates whose loss or gradient is no finite number.
+    averaged: whether to keep a moving average of the parameters.
+    skipping: whether to skip updates whose loss or gradient is not finite.
   """
-  # A copy, because the state's arrays are given away one by one.
+  # A copy, because an update donates every array of the state, and none can be donated twice.
   average = jax.tree.map(jnp.copy, params) if averaged else None
   skips = Skips(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)) if skipping else None
   return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, skips)
 
 
 def shift_right(tokens_BT, positions_BT):
-  """The decoder's inputs: every target one place later, a begin token before each.
+  """Returns the decoder's inputs: each target shifted right by one, after a begin token.
 
   Args:
     tokens_BT: int32 packed targets.
-    positions_BT: int32, a token's place in its own target.
+    positions_BT: int32, the token's position in its own target.
 
   Returns:
-    [B, T] int32: `BOS_ID` at position 0 of every target, elsewhere the token before.
+    int32 [B, T]: `BOS_ID` at position 0 of every target, elsewhere the token before.
   """
   before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
   return jnp.where(positions_BT == 0, BOS_ID, before_BT)
@@ -92,24 +93,23 @@ def shift_right(tokens_BT, positions_BT):
 
 def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float, dropout_key=None,
                r_drop: float = 0.0, devices: int = 1):
-  """Sums of the loss over a batch's real target tokens.
+  """Returns the sums of the loss over the target tokens of a batch, without padding.
 
   Args:
     model: the Transformer.
     params: its parameters.
     batch: packed rows.
     label_smoothing: ε.
-    dropout_key: turns dropout on.
-    r_drop: α; above 0, each row goes through the model twice, and each pass counts
-      half.
-    devices: that the rows are split over.
+    dropout_key: the random key of dropout; None turns dropout off.
+    r_drop: α of R-Drop. Above 0, each row takes two passes, each with half the weight.
+    devices: number of devices that the rows are split over.
 
   Returns:
     The dict of `ops.losses.smoothed_cross_entropy`.
   """
   weights_BT = (batch.target_segments > 0).astype(jnp.float32)
   if r_drop:
-    # Twins are neighbours, so that a device that holds one holds the other.
+    # Twins are neighbours, so that both are on the same device.
     batch, weights_BT = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), (batch, weights_BT / 2))
   x_BTD, output_ND = model.apply(
       {'params': params},
@@ -122,37 +122,38 @@ def batch_loss(model: Transformer, params, batch: Batch, label_smoothing: float,
                                 label_smoothing, r_drop, devices)
 
 
-def make_train_step(model: Transformer, optimizer: optax.GradientTransformation, *,
-                    label_smoothing: float, seed: int, accumulate: int = 1, r_drop: float = 0.0,
-                    ema_decay: float = 0.0, mesh: Mesh | None = None) -> Callable:
-  """Builds the update.
+def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
+                    config: TrainConfig, *, seed: int, accumulate: int = 1,
+                    mesh: Mesh | None = None) -> Callable:
+  """Builds the function that makes one update.
 
   Args:
     model: the Transformer.
     optimizer: from `make_optimizer`.
-    label_smoothing: ε.
-    seed: root of all dropout; the bits of a step are a function of (seed, step), and
-      of the part where a batch is cut into several.
-    accumulate: number of parts that a batch's rows are cut into, one forward and
-      backward pass each. Sums are divided once, so the update is that of the
-      whole batch, with other dropout bits.
-    r_drop: α of R-Drop (Liang et al., 2021); 0 is without.
-    ema_decay: decay of the moving average of the parameters, for a state that has
-      one; min(decay, (1 + n) / (10 + n)) after n updates, so that it soon forgets
-      where it began.
-    mesh: the devices that the step is compiled for, where they are several.
+    config: only `label_smoothing`, `r_drop` and `ema_decay` are used. After n updates, the
+      decay of the moving average is min(ema_decay, (1 + n) / (10 + n)), so that the average
+      soon forgets the initial parameters.
+    seed: root of the dropout bits, which depend on the seed, the step and the part of the
+      batch.
+    accumulate: number of parts that a batch's rows are cut into. Each part takes a forward
+      and a backward pass. Sums over all parts are divided once, so the update equals that
+      of the whole batch, except for dropout bits.
+    mesh: the devices that the step is compiled for; None is one device.
 
   Returns:
-    A pure function (state, batch) -> (state, metrics). The metrics are float32
-    scalars: sums `loss`, `nll`, `weight` (real target tokens) and
-    `source_tokens`, and `gradient_norm`, before clipping; beside them an array
-    `layer_gradient_norms`, the same of each layer, in the order of `layers_of`; and `skips`,
-    where the state counts them. A step that is skipped changes that count and its own
-    number.
+    A pure function (state, batch) -> (state, metrics). A skipped update changes only `step`
+    and `skips` of the state. The metrics are
+
+    - `loss`, `nll`: sums over target tokens in nats, float32 scalars,
+    - `weight`, `source_tokens`: numbers of target and source tokens without padding,
+    - `gradient_norm`: global norm before clipping,
+    - `layer_gradient_norms`: the norm for each layer, in the order of `layers_of`,
+    - `skips`: the new `Skips`, if the state has them.
   """
 
   def sums(params, batch, key):
-    totals = batch_loss(model, params, batch, label_smoothing, key, r_drop, row_devices(mesh))
+    totals = batch_loss(model, params, batch, config.label_smoothing, key, config.r_drop,
+                        row_devices(mesh))
     return totals['loss'], totals
 
   gradient_of = jax.grad(sums, has_aux=True)
@@ -163,8 +164,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     if accumulate == 1:
       gradients, totals = gradient_of(whole, batch, key)
     else:
-      # Part k has every row whose number is k modulo the parts, so that the devices
-      # that hold the rows share the work of each part.
+      # Part k takes rows k, k + accumulate, …, so that all devices share the work of each part.
       parts = jax.tree.map(
           lambda x: jnp.moveaxis(x.reshape(-1, accumulate, *x.shape[1:]), 1, 0), batch)
 
@@ -176,7 +176,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
       shapes = jax.eval_shape(gradient_of, whole, jax.tree.map(lambda x: x[0], parts), key)
       zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
       (gradients, totals), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
-    # Without this, how the state lies would reach back into the backward pass.
+    # Without this, XLA would shard the backward pass as the state is sharded.
     gradients = gathered(mesh, gradients)
     gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
@@ -188,7 +188,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     average = state.average
     if average is not None:
       n = state.step.astype(jnp.float32)
-      decay = jnp.minimum(ema_decay, (1.0 + n) / (10.0 + n))
+      decay = jnp.minimum(config.ema_decay, (1.0 + n) / (10.0 + n))
       average = jax.tree.map(lambda old, new: old + (1.0 - decay) * (new - old), average, params)
     skips = state.skips
     if skips is not None:
@@ -204,20 +204,20 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
 
 
 def layers_of(params) -> list[str]:
-  """The names of a model's layers, and of what else has parameters, in a fixed order."""
+  """Returns the sorted names of the model's layers and of its other modules with parameters."""
   return sorted(params)
 
 
 def make_eval_step(model: Transformer, mesh: Mesh | None = None) -> Callable:
-  """Builds the evaluation of a batch.
+  """Builds the function that evaluates a batch.
 
   Args:
     model: the Transformer.
-    mesh: the devices that it is compiled for, where they are several.
+    mesh: the devices that the evaluation is compiled for; None is one device.
 
   Returns:
-    A pure function (params, batch) -> sums `loss` (which is `nll`), `nll` and
-    `weight`, without smoothing or dropout.
+    A pure function (params, batch) -> dict of sums `loss`, `nll` and `weight`, without
+    smoothing or dropout, so that `loss` equals `nll`.
   """
   def eval_step(params, batch: Batch):
     return batch_loss(model, gathered(mesh, params), batch, 0.0, devices=row_devices(mesh))
