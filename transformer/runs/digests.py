@@ -1,0 +1,120 @@
+"""Digests of a checkpoint's files, which reveal every later change to them."""
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from absl import logging
+
+from transformer import files
+from transformer.errors import UserError
+
+DIGESTS = 'digests.json'
+# Errors of reading a file that say nothing about its content.
+_NO_DAMAGE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def seal(folder: str | os.PathLike, step: int):
+  """Flushes a complete checkpoint to the disk, and records the size and digest of every file.
+
+  Args:
+    folder: the checkpoint's; nothing in it may change afterwards.
+    step: the checkpoint's step, which is recorded too, so that a renamed folder is noticed.
+  """
+  folder = Path(folder)
+  paths, folders = {}, [folder]
+  for path in _walk(folder):
+    if path.is_dir():
+      folders.append(path)
+    else:
+      paths[path.relative_to(folder).as_posix()] = path
+  with ThreadPoolExecutor() as pool:
+    about = dict(zip(paths, pool.map(lambda path: _describe(path, flush=True), paths.values()),
+                     strict=True))
+  for each in reversed(folders):
+    files.flush_folder(each)
+  files.write_sealed(folder / DIGESTS, {'step': step, 'files': about})
+
+
+def find_damage(folder: str | os.PathLike, step: int) -> str | None:
+  """Compares every byte of a checkpoint with its digests.
+
+  Returns:
+    The first difference in words; None if the checkpoint is undamaged.
+
+  Raises:
+    OSError: a file cannot be read for a reason other than damage, such as missing permission.
+  """
+  folder = Path(folder)
+  if not (folder / DIGESTS).exists():
+    return (f'{DIGESTS} is missing, so nothing shows whether the checkpoint is whole (resume a run '
+            f'from before there were digests with the commit that it began with)')
+  try:
+    about = files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
+    wanted = about['files']
+    if about['step'] != step:
+      return f'it is the checkpoint of step {about["step"]}'
+    found = {path.relative_to(folder).as_posix(): path for path in _walk(folder)
+             if path.is_symlink() or not path.is_dir()}
+    del found[DIGESTS]
+    if differing := sorted(wanted.keys() ^ found.keys()):
+      name = differing[0]
+      return f'{_shown(name)} {"is missing" if name in wanted else "does not belong to it"}'
+    if unusual := [name for name, path in found.items()
+                   if path.is_symlink() or not path.is_file()]:
+      return f'{_shown(unusual[0])} is not a file'
+    with ThreadPoolExecutor() as pool:
+      for name, each in zip(found, pool.map(_describe, found.values()), strict=True):
+        if each != wanted[name]:
+          return f'{name} should have {wanted[name]}; it has {each}'
+  except UserError as error:
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_DAMAGE:
+      raise error.__cause__ from None
+    return str(error)
+  except OSError as error:
+    if error.errno in _NO_DAMAGE:
+      raise
+    return f'{error.filename} cannot be read ({error.strerror})'
+  except (AttributeError, KeyError, TypeError) as error:
+    return f'{DIGESTS} cannot be understood ({error!r})'
+  return None
+
+
+def move_aside(folder: Path, damage: str, step: int):
+  """Renames a damaged folder, and warns that the run goes on from `step`."""
+  aside, number = folder.with_name(f'{folder.name}.damaged'), 1
+  while aside.exists():
+    number += 1
+    aside = folder.with_name(f'{folder.name}.damaged.{number}')
+  os.rename(folder, aside)
+  files.flush_folder(folder.parent)
+  logging.warning('%s is damaged: %s; it is moved to %s, which may be removed, and the run '
+                  'goes on from step %d', folder, damage, aside.name, step)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+  """Yields everything below a folder, without following links."""
+  for parent, folders, names in os.walk(folder, onerror=_raise):
+    for name in (*folders, *names):
+      yield Path(parent, name)
+
+
+def _raise(error: OSError):
+  raise error
+
+
+def _shown(name: str) -> str:
+  """Returns a name that stays on one line: as it is, or escaped as Python does."""
+  return name if name.isprintable() else ascii(name)
+
+
+def _describe(path: Path, flush: bool = False) -> dict[str, int | str]:
+  """Returns the size and SHA-256 of a file; `flush` makes the file survive a loss of power."""
+  with path.open('rb') as file:
+    digest = hashlib.file_digest(file, 'sha256').hexdigest()
+    if flush:
+      os.fsync(file.fileno())
+    return {'bytes': file.tell(), 'sha256': digest}

@@ -1,0 +1,161 @@
+"""Loads a trained run from disk, and saves one made of weights alone."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+
+from transformer import files
+from transformer.config import Config
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.model.transformer import Transformer
+from transformer.runs import run_directory
+from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
+from transformer.system.known_faults import check_backend
+from transformer.training.mesh import replicated, sentence_mesh
+from transformer.training.step import TrainState, init_params
+
+
+class Run(NamedTuple):
+  """A trained model, with its config and vocabulary.
+
+  Attributes:
+    workdir: its directory.
+    config: the settings that it was trained with.
+    vocabulary: its vocabulary.
+    model: the Flax module.
+    params: its parameters, or their moving average if the run keeps one.
+    steps: the checkpoints that the parameters come from, ascending; several if the
+      parameters are the mean of several checkpoints.
+    mesh: the devices; each holds all parameters.
+  """
+
+  workdir: Path
+  config: Config
+  vocabulary: Vocabulary
+  model: Transformer
+  params: Any
+  steps: list[int]
+  mesh: jax.sharding.Mesh
+
+
+def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int = 1,
+             batch_size: int | None = None) -> Run:
+  """Loads a run; reads nothing outside its directory.
+
+  Args:
+    workdir: the run's directory.
+    checkpoint: `best`, for the best evaluation; `latest`; or a step.
+    average: number of checkpoints to average: the chosen one and the latest before it.
+    batch_size: sentences to translate together, instead of `decode.batch_size`.
+
+  Returns:
+    The run.
+
+  Raises:
+    UserError: the directory holds no run or lacks the checkpoints, their parameters are
+      not finite, or the installed JAX computes wrong numbers.
+  """
+  check_backend()
+  workdir = Path(workdir).expanduser()
+  settings = run_directory.read_config(workdir)
+  if settings is None:
+    raise UserError(f'{workdir} holds no run: there is no {run_directory.CONFIG} in it')
+  config = Config.from_saved(settings)
+  if batch_size is not None:
+    config = dataclasses.replace(
+        config, decode=dataclasses.replace(config.decode, batch_size=batch_size))
+  with _open_checkpoints(workdir) as checkpoints:
+    vocabulary = Vocabulary.load(workdir / run_directory.VOCABULARY,
+                                 run_directory.read_fingerprints(workdir)['vocabulary'])
+    model_config = config.model
+    if model_config.attention == 'cudnn' and jax.default_backend() != 'gpu':
+      logging.info('there is no GPU: attention uses the reference implementation')
+      model_config = dataclasses.replace(model_config, attention='reference')
+    model = Transformer(model_config, vocabulary.size)
+    chosen = checkpoints.resolve(checkpoint)
+    steps = [step for step in checkpoints.steps() if step <= chosen][-average:]
+    if len(steps) < average:
+      raise UserError(f'there are {len(steps)} checkpoints up to step {chosen}, fewer than the '
+                      f'{average} to average; lower --average, or train with a larger train.keep')
+    mesh = sentence_mesh(config.decode.batch_size)
+    like = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated(mesh)),
+        jax.eval_shape(lambda: init_params(model, config.seed)))
+    params = checkpoints.average_params(steps, like, AVERAGE if config.train.ema_decay else PARAMS)
+  run = Run(workdir, config, vocabulary, model, params, steps, mesh)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+    if not np.isfinite(leaf).all():
+      name = jax.tree_util.keystr(path, simple=True, separator='.')
+      raise diverged([run], f'the parameter {name} is not finite')
+  return run
+
+
+def diverged(runs: Sequence[Run], fact: str) -> UserError:
+  """Returns the error that names diverged runs and says what to do."""
+  named = ' or '.join(f'{run.workdir}, step {", ".join(map(str, run.steps))},' for run in runs)
+  return UserError(f'{named} has diverged: {fact}; choose an earlier --checkpoint, or train again '
+                   f'with a lower learning rate')
+
+
+def save_run(workdir: str | os.PathLike, config: Config, vocabulary: Vocabulary, params: Any,
+             steps: list[int]):
+  """Saves weights as a run that `load_run` can read and that training cannot resume.
+
+  Args:
+    workdir: an empty directory.
+    config: the settings that the weights were trained with.
+    vocabulary: the vocabulary that they were trained with.
+    params: nested dicts of arrays.
+    steps: the checkpoints that the weights come from; the new checkpoint gets the last step.
+
+  Raises:
+    UserError: the parameters do not fit the config, or the run cannot be written.
+  """
+  wanted = jax.eval_shape(lambda: init_params(Transformer(config.model, vocabulary.size), 0))
+  wanted, found = ({jax.tree_util.keystr(path, simple=True, separator='.'): (leaf.shape, leaf.dtype)
+                    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+                   for tree in (wanted, params))
+  for name in sorted(wanted.keys() | found.keys()):
+    if wanted.get(name) != found.get(name):
+      shapes = [f'{list(each[0])} of {each[1]}' if each else 'none'
+                for each in (wanted.get(name), found.get(name))]
+      raise UserError(f'the parameter {name} should be {shapes[0]}, as the config says; it is '
+                      f'{shapes[1]}')
+  workdir = Path(workdir)
+  params = jax.tree.map(jnp.asarray, params)
+  state = TrainState(jnp.int32(steps[-1]), params, optimizer={},
+                     average=params if config.train.ema_decay else None)
+  with contextlib.closing(Checkpoints(workdir / run_directory.CHECKPOINTS)) as checkpoints:
+    checkpoints.save(state, {'evaluations': []})
+  vocabulary.save(workdir / run_directory.VOCABULARY)
+  files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
+  files.write_sealed(workdir / run_directory.RUN, run_directory.describe_weights(
+      vocabulary.fingerprint, sum(leaf.size for leaf in jax.tree.leaves(params)),
+      config.train.reproducible, steps))
+
+
+def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
+  """Returns the steps of a run's checkpoints, ascending, as text for `load_run`.
+
+  Raises:
+    UserError: there are no checkpoints, or the latest is damaged.
+  """
+  with _open_checkpoints(Path(workdir).expanduser()) as checkpoints:
+    checkpoints.resolve('latest')
+    return [str(step) for step in checkpoints.steps()]
+
+
+def _open_checkpoints(workdir: Path) -> contextlib.closing[Checkpoints]:
+  folder = workdir / run_directory.CHECKPOINTS
+  if not folder.is_dir():
+    raise UserError(f'{folder} does not exist, so there is no checkpoint; train the run first')
+  return contextlib.closing(Checkpoints(folder, read_only=True))

@@ -1,0 +1,120 @@
+"""Checks that a run is resumed with the settings, data and parameters that it began with.
+
+Imports no JAX, so that a mistake is reported at once.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+from transformer import files
+from transformer.config import Config, flatten
+from transformer.errors import UserError
+from transformer.runs.run_directory import (
+  RUN,
+  WEIGHTS_ALONE,
+  holds_nothing,
+  read_config,
+  read_fingerprints,
+)
+
+# Settings that may differ when a run is resumed. They change how long the run goes on, what it
+# reports and where it runs, but no update.
+_MAY_DIFFER = ('data.dir', 'model.remat', 'train.steps', 'train.log_every', 'train.eval_every',
+               'train.checkpoint_every', 'train.keep', 'train.patience', 'train.skip_nonfinite',
+               'train.fit_memory', 'train.grace_seconds', 'decode.beam_size', 'decode.alpha',
+               'decode.batch_size', 'decode.sample', 'decode.temperature', 'decode.top_k',
+               'decode.top_p', 'mesh.data', 'mesh.fsdp', 'mesh.tensor')
+
+
+def check_workdir(workdir: Path, config: Config) -> Config:
+  """Refuses a directory that holds a run with other settings, or files that belong to no run.
+
+  Returns:
+    The config. If `train.fit_memory` made the run's batches smaller, their size replaces
+    `train.tokens_per_batch`.
+  """
+  old = read_config(workdir)
+  if old is None:
+    if workdir.exists() and not holds_nothing(workdir):
+      raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
+    return config
+  old = Config.from_saved(old).train
+  asked, found = config.train.tokens_per_batch, old.tokens_per_batch
+  if old.fit_memory and config.train.fit_memory and asked != found:
+    logging.info('the run keeps train.tokens_per_batch=%d, which it found to fit; asked for were '
+                 '%d', found, asked)
+    config = dataclasses.replace(
+        config, train=dataclasses.replace(config.train, tokens_per_batch=found))
+  changed_settings(workdir, config)
+  return config
+
+
+def changed_settings(workdir: str | os.PathLike, config: Config) -> dict[str, dict[str, Any]]:
+  """Returns what `check_same_settings` does for the run in a directory; empty if there is none."""
+  old = read_config(workdir)
+  if old is None:
+    return {}
+  return check_same_settings(workdir, flatten(Config.from_saved(old).to_dict()),
+                             flatten(config.to_dict()))
+
+
+def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
+                        new: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+  """Refuses to resume a run with settings that would change its updates.
+
+  Args:
+    workdir: the run's directory.
+    old: the settings that the run began with, by dotted name.
+    new: the settings to resume with, by dotted name.
+
+  Returns:
+    The settings that differ and may: by dotted name, `from` and `to`.
+
+  Raises:
+    UserError: names every setting that differs but may not.
+  """
+  may_differ = set(_MAY_DIFFER)
+  if new.get('optimizer.schedule') == 'cosine':
+    may_differ.discard('train.steps')
+  if not new.get('train.skip_nonfinite'):
+    may_differ.discard('train.skip_nonfinite')  # The skipped updates must still be counted.
+  changes = {name: {'from': old.get(name), 'to': new.get(name)} for name in sorted({*old, *new})
+             if old.get(name) != new.get(name)}
+  differences = [f'{name} was {change["from"]!r}, is {change["to"]!r}'
+                 for name, change in changes.items() if name not in may_differ]
+  if differences:
+    raise UserError(f'{workdir} belongs to a run with another configuration: '
+                    f'{"; ".join(differences)}; choose another --workdir, or the same settings')
+  return changes
+
+
+def check_resumable(workdir: str | os.PathLike):
+  """Refuses to resume a run of weights alone, which has no optimizer state."""
+  if WEIGHTS_ALONE in files.read_sealed(Path(workdir) / RUN, 'the run\'s data fingerprints'):
+    raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
+                    f'from them: --workdir=NEW --config.train.init_from={workdir}')
+
+
+def check_same_data(workdir: str | os.PathLike, fingerprints: Mapping[str, str]):
+  """Refuses to resume a run on data with other fingerprints; names the data that changed."""
+  before = read_fingerprints(workdir)
+  changed = [name for name in {*before, *fingerprints}
+             if before.get(name) != fingerprints.get(name)]
+  if changed:
+    raise UserError(f'{workdir} was trained on other data: {", ".join(sorted(changed))} changed '
+                    f'since; choose another --workdir, or restore the data')
+
+
+def check_same_origin(workdir: str | os.PathLike, origin: Mapping[str, Any]):
+  """Refuses to start a run again from parameters other than those that it began from."""
+  began = files.read_sealed(Path(workdir) / RUN, 'the record of the run').get('origin')
+  if began != origin:
+    steps = began['steps'] if isinstance(began, dict) and 'steps' in began else 'unknown'
+    raise UserError(f'{workdir} began from step {steps} of train.init_from, whose best step is now '
+                    f'{origin["steps"]}, or which is now another run; choose another --workdir to '
+                    f'start from the present parameters')

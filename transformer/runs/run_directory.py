@@ -1,0 +1,182 @@
+"""The files in a run's directory: their names, their content, and which of them are there."""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+from transformer import files
+from transformer.errors import UserError
+from transformer.runs.lock import LOCK
+from transformer.system.cpu_devices import usable_cores
+
+CONFIG, RUN, VOCABULARY, AUDIT, METRICS, CURVES, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (
+    'config.json', 'run.json', 'vocabulary.model', 'audit.json', 'metrics.jsonl', 'curves.svg',
+    'checkpoints', 'interrupted', 'eval')
+_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy', 'sentencepiece',
+             'sacrebleu', 'tensorflow-datasets')
+# The key in `run.json` of a run that consists of weights alone.
+WEIGHTS_ALONE = 'weights_of_steps'
+
+
+def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
+  """Reads a run's `config.json` as nested dicts; returns None if the directory holds no run.
+
+  Raises:
+    UserError: the file is damaged, or was edited.
+  """
+  path = Path(workdir) / CONFIG
+  return files.read_sealed(path, 'the run\'s config') if path.exists() else None
+
+
+def record_files(workdir: str | os.PathLike) -> list[Path]:
+  """Returns the paths of the files that every run has."""
+  return [Path(workdir, name) for name in (CONFIG, RUN, VOCABULARY)]
+
+
+def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
+  """Reads the SHA-256 of the vocabulary and of every corpus, by name, from `run.json`.
+
+  Raises:
+    UserError: the file is missing or damaged.
+  """
+  path = Path(workdir) / RUN
+  found = files.read_sealed(path, 'the run\'s data fingerprints').get('data')
+  if not isinstance(found, dict) or not isinstance(found.get('vocabulary'), str):
+    raise UserError(f'{path} should hold the run\'s data fingerprints; it has none; restore it '
+                    f'from a copy')
+  return found
+
+
+def has_begun(workdir: str | os.PathLike) -> bool:
+  """Returns whether a run has begun in the directory; its `run.json` is written last.
+
+  Raises:
+    UserError: `run.json` is missing, though there are checkpoints.
+  """
+  workdir = Path(workdir)
+  begun = (workdir / RUN).exists()
+  if not begun and (workdir / CHECKPOINTS).exists():
+    raise UserError(f'{workdir / RUN} is missing, though the run has checkpoints; restore it from '
+                    f'a copy')
+  return begun
+
+
+def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, int]],
+             parameters: int, flops_per_update: float, reproducible: bool,
+             origin: Mapping[str, Any] | None) -> dict[str, Any]:
+  """Returns the content of `run.json`: what produced the run's numbers.
+
+  Args:
+    fingerprints: SHA-256 of the vocabulary and of every corpus, by name.
+    counts: numbers of pairs that encoding kept, dropped and cut, by corpus.
+    parameters: number of parameters.
+    flops_per_update: floating-point operations of an update.
+    reproducible: `train.reproducible`.
+    origin: identifies the parameters that the run starts from; None if they are random.
+
+  Returns:
+    JSON data: that of `_session` for this process, and the arguments. `add_session` fills
+    `resumed` when other processes resume the run.
+  """
+  return {
+      **_session(reproducible),
+      'parameters': parameters,
+      'flops_per_update': flops_per_update,
+      'data': dict(fingerprints),
+      'counts': {name: dict(each) for name, each in counts.items()},
+      'origin': origin and dict(origin),
+      'resumed': [],
+  }
+
+
+def describe_weights(vocabulary: str, parameters: int, reproducible: bool,
+                     steps: list[int]) -> dict[str, Any]:
+  """Returns the content of `run.json` for a run that consists of weights alone.
+
+  Args:
+    vocabulary: SHA-256 of the vocabulary.
+    parameters: as for `describe`.
+    reproducible: as for `describe`.
+    steps: the checkpoints that the weights come from.
+  """
+  about = describe({'vocabulary': vocabulary}, {}, parameters, 0.0, reproducible, None)
+  about.pop('flops_per_update')
+  return {**about, WEIGHTS_ALONE: steps}
+
+
+def add_session(workdir: str | os.PathLike, reproducible: bool,
+                changes: Mapping[str, Mapping[str, Any]]):
+  """Records in `run.json` that this process resumes the run, and which settings changed.
+
+  Warns if the process before had another number of CPU cores.
+  """
+  path = Path(workdir) / RUN
+  about = files.read_sealed(path, 'the record of the run')
+  session = _session(reproducible)
+  before, now = (each['devices'] for each in ([about, *about['resumed']][-1], session))
+  if now['platform'] == 'cpu' and before['cpu_cores'] != now['cpu_cores']:
+    logging.warning('the run goes on with %d CPU cores, and had %d before: the order of additions '
+                    'changes, so numbers differ by rounding from an uninterrupted run',
+                    now['cpu_cores'], before['cpu_cores'])
+  about['resumed'].append({**session, 'changed': dict(changes)})
+  files.write_sealed(path, about)
+
+
+def add_cost(workdir: str | os.PathLike, cost: Mapping[str, Any]):
+  """Records in `run.json` what the run has cost; replaces what it recorded before."""
+  path = Path(workdir) / RUN
+  files.write_sealed(path, files.read_sealed(path, 'the record of the run') | {'cost': dict(cost)})
+
+
+def _session(reproducible: bool) -> dict[str, Any]:
+  """Returns the time, command, commit, packages and devices of this process."""
+  import jax  # Imported here so that commands can read a directory without a device.
+
+  devices = jax.devices()
+  return {
+      'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
+      'command': [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+      'commit': commit(),
+      'python': platform.python_version(),
+      'packages': _versions(),
+      'devices': {'platform': devices[0].platform, 'kind': devices[0].device_kind,
+                  'count': len(devices), 'processes': jax.process_count(),
+                  'cpu_cores': usable_cores(), 'machine': platform.machine()},
+      'reproducible': reproducible,
+      'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
+  }
+
+
+def _versions() -> dict[str, str]:
+  """Returns the versions of the packages that are installed; text files need no TFDS."""
+  versions = {}
+  for name in _PACKAGES:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+      versions[name] = importlib.metadata.version(name)
+  return versions
+
+
+def holds_nothing(workdir: str | os.PathLike) -> bool:
+  """Returns whether a directory holds nothing but files of a process killed during start-up."""
+  return all(path.name in (LOCK, AUDIT) or files.is_unfinished(path)
+             for path in Path(workdir).iterdir())
+
+
+def commit() -> str:
+  """Returns the commit of this code, with `+` if files differ; `unknown` outside a checkout."""
+  def git(*arguments: str) -> str:
+    return subprocess.run(['git', '-C', str(Path(__file__).parent), *arguments],
+                          capture_output=True, text=True, check=True).stdout.strip()
+  try:
+    return git('rev-parse', 'HEAD') + '+' * bool(git('status', '--porcelain', '-uno'))
+  except (OSError, subprocess.CalledProcessError):
+    return 'unknown'
