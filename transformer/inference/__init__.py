@@ -1,1 +1,1 @@
-"""Translation and its scores."""
+"""From token ids to translations."""

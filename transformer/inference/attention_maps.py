@@ -1,4 +1,4 @@
-"""What a model looks at while it translates: the weights of every head, with their tokens."""
+"""Attention maps: the weights of every head for a sentence and its translation, with the tokens."""
 
 import itertools
 import unicodedata
@@ -9,16 +9,18 @@ import jax
 import numpy as np
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.inference.translate import padded_length
+from transformer.inference.translator import padded_length
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.model.transformer import Transformer
 
-# Of a picture, in pixels: a weight and a map at most, what lies between maps, and its shade.
-_SQUARE, _MAP, _GAP, _BETWEEN = 8, 256, 4, 160
+# A picture's measures in pixels: the largest side of a weight's square, the largest side of a map,
+# and the gap between maps.
+_SQUARE, _MAP, _GAP = 8, 256, 4
+_GREY = 160  # The shade of the gap.
 
 
 class Word(NamedTuple):
-  """Pieces that belong together: those from `start` to before `stop`."""
+  """A word: the pieces from `start` up to, not including, `stop`."""
 
   text: str
   start: int
@@ -26,18 +28,18 @@ class Word(NamedTuple):
 
 
 class AttentionMap(NamedTuple):
-  """A sentence, its translation, and what attended to what.
+  """A sentence, its translation, and the attention weights between them.
 
   Attributes:
-    source: S pieces, the end token last; what the encoder reads.
-    target: T pieces, the end token last; what the decoder writes. Its own input,
-      which its self-attention looks at, is the begin token and all of them but the last.
-    source_words: the pieces of the source as words; the end token is one.
-    target_words: those of the target.
-    weights: float32 arrays [L, H, S, S], [L, H, T, T] and [L, H, T, S]; the query of
-      row t is the position that writes target token t.
-    source_cut: the source was longer than allowed and lost its end.
-    target_cut: the translation was.
+    source: S pieces, the end token last: the encoder's input.
+    target: T pieces, the end token last: the decoder's output. The decoder's input,
+      to which its self-attention attends, is the begin token and all pieces but the last.
+    source_words: the words of the source; the end token is a word.
+    target_words: the words of the target.
+    weights: float32 arrays [L, H, S, S], [L, H, T, T] and [L, H, T, S], L as in
+      `AttentionWeights`; row t is the query that predicts target token t.
+    source_cut: whether the source was too long and lost its end.
+    target_cut: whether the translation was too long and lost its end.
   """
 
   source: list[str]
@@ -50,16 +52,16 @@ class AttentionMap(NamedTuple):
 
 
 class Attender:
-  """A model and its vocabulary, compiled once for each length."""
+  """Computes attention maps with a model, compiled once for each padded length."""
 
   def __init__(self, model: Transformer, vocabulary, max_source: int, max_target: int):
-    """Prepares to look.
+    """Builds the function that computes the weights.
 
     Args:
       model: the Transformer.
-      vocabulary: cuts text into pieces.
-      max_source: the most tokens of a source, end token included; longer ones are cut.
-      max_target: the same of a translation.
+      vocabulary: splits text into pieces.
+      max_source: the most tokens of a source, end token included; longer sources are cut.
+      max_target: the most tokens of a translation, likewise.
     """
     self._vocabulary = vocabulary
     self._max_source, self._max_target = max_source, max_target
@@ -68,16 +70,16 @@ class Attender:
 
   def __call__(self, params, sources: Sequence[str],
                translations: Sequence[str]) -> list[AttentionMap]:
-    """Reads each source and writes its translation, and keeps what attended to what.
+    """Returns the attention map of each source and its translation, by teacher forcing.
 
-    A translation is cut into pieces as the vocabulary cuts any text, which may not
-    be the pieces that a search made it of.
+    The vocabulary splits a translation into pieces anew; a search may have written the same
+    text with other pieces.
     """
-    return [self._look(params, *pair) for pair in zip(
+    return [self._attention_map(params, *pair) for pair in zip(
         self._vocabulary.encode_batch(list(sources)),
         self._vocabulary.encode_batch(list(translations)), strict=True)]
 
-  def _look(self, params, source, target) -> AttentionMap:
+  def _attention_map(self, params, source, target) -> AttentionMap:
     source_ids = [*source[:self._max_source - 1], EOS_ID]
     target_ids = [*target[:self._max_target - 1], EOS_ID]
     lengths = len(source_ids), len(target_ids)
@@ -93,7 +95,7 @@ class Attender:
                         len(source) >= self._max_source, len(target) >= self._max_target)
 
   def _words(self, ids) -> list[Word]:
-    """Joins pieces to words, which begin after a space; what ends a clause is one, too."""
+    """Joins pieces into words at spaces; punctuation at the end of a word is a word too."""
     pieces = [self._vocabulary.piece(token) for token in ids]
     starts = [len(ids)]
     for place in reversed(range(len(ids))):
@@ -112,13 +114,13 @@ def picture(weights: np.ndarray) -> np.ndarray:
     weights: float32 [L, H, T, S].
 
   Returns:
-    uint8 [height, width]: a square for each weight, black where it is one; queries go
-    down, keys to the right.
+    uint8 [height, width]: a square for each weight, white at 0 and black at 1; queries
+    from top to bottom, keys from left to right.
   """
   layers, heads, queries, keys = weights.shape
   side = max(1, min(_SQUARE, _MAP // max(queries, keys)))
   tall, wide = queries * side, keys * side
-  drawn = np.full((layers * (tall + _GAP) - _GAP, heads * (wide + _GAP) - _GAP), _BETWEEN, np.uint8)
+  drawn = np.full((layers * (tall + _GAP) - _GAP, heads * (wide + _GAP) - _GAP), _GREY, np.uint8)
   for layer, head in itertools.product(range(layers), range(heads)):
     top, left = layer * (tall + _GAP), head * (wide + _GAP)
     shade = np.round(255 * (1 - np.clip(weights[layer, head], 0, 1))).astype(np.uint8)
@@ -131,7 +133,7 @@ def _is_punctuation(piece) -> bool:
 
 
 def _row(ids, length) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """One sentence as a batch of a row: tokens, segments and positions, each [1, length]."""
+  """Returns a sentence as a batch of one row: tokens, segments, positions; each [1, length]."""
   row = np.full((1, length), PAD_ID, np.int32)
   row[0, :len(ids)] = ids
   places = np.arange(length, dtype=np.int32)[None]

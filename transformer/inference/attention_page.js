@@ -1,11 +1,9 @@
-'use strict';
-
 const data = JSON.parse(document.getElementById('data').textContent);
 const by = (id) => document.getElementById(id);
 const KINDS = {
   cross: {
     name: 'Cross-attention', queries: 'To write', keys: 'it looks at the source',
-    note: 'To write each token of the translation, the decoder looks at the source.',
+    note: `To write each token of the ${data.output}, the decoder looks at the source.`,
   },
   encoder: {
     name: 'Encoder self-attention', queries: 'To encode', keys: 'it looks at the source',
@@ -17,12 +15,12 @@ const KINDS = {
         'written before.',
   },
 };
-const TICKS = [0, 5, 25, 50, 100];
 const WIDEST = 1040, TALLEST = 760, LARGEST_CELL = 30, SMALLEST_LABEL = 8;
 
 // What is chosen; the part of the address after # has the same names.
 const state = {
   sentence: 0, kind: 'cross', layer: data.layers - 1, head: 0, query: 0, word: 'target0',
+  heads: 'all', token: 'all',  // Whose lines are drawn: heads, such as '0 2', and one query.
 };
 let weights, offsets, ramp;
 
@@ -33,6 +31,7 @@ function element(tag, text, classes = '') {
   return made;
 }
 
+const depth = (kind) => kind === 'encoder' ? data.encoderLayers : data.layers;
 const percent = (weight) => `${(100 * weight).toFixed(1)}\u00a0%`;
 
 // Rows are queries, columns are keys; the decoder's keys are what it has read when it writes.
@@ -58,9 +57,10 @@ function attention(kind, layer, head) {
 
 // The mean over heads of what the pieces of a target word give to those of a source word.
 function wordWeight(target, source) {
+  const layer = Math.min(state.layer, data.layers - 1);
   let sum = 0;
   for (let head = 0; head < data.heads; head++) {
-    const {at} = attention('cross', state.layer, head);
+    const {at} = attention('cross', layer, head);
     for (let row = target[1]; row < target[2]; row++) {
       for (let column = source[1]; column < source[2]; column++) sum += at(row, column);
     }
@@ -73,75 +73,6 @@ async function decode(sentence) {
   const bytes = Uint8Array.from(atob(sentence.weights), (each) => each.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'));
   return new Uint16Array(await new Response(stream).arrayBuffer());
-}
-
-function readRamp() {
-  const probe = document.body.appendChild(document.createElement('i'));
-  const [low, high] = ['low', 'high'].map((name) => {
-    probe.style.color = `var(--${name})`;
-    return getComputedStyle(probe).color.match(/\d+/g).slice(0, 3).map(Number);
-  });
-  probe.remove();
-  // Small weights would hardly be seen but for the root; the legend has it too.
-  ramp = (weight) => low.map((each, i) => Math.round(each + (high[i] - each) * Math.sqrt(weight)));
-}
-
-function shade(button, weight) {
-  const colour = ramp(weight);
-  const [red, green, blue] = colour.map((each) => (each / 255) ** 2.2);
-  button.style.background = `rgb(${colour})`;
-  button.style.color = .2126 * red + .7152 * green + .0722 * blue > .18 ? '#000' : '#fff';
-}
-
-function paint(canvas, {rows, columns, cells}) {
-  canvas.width = columns.length;
-  canvas.height = rows.length;
-  const image = new ImageData(columns.length, rows.length);
-  cells.forEach((cell, i) => image.data.set([...ramp(cell / data.precision), 255], 4 * i));
-  canvas.getContext('2d').putImageData(image, 0, 0);
-}
-
-function drawLegend() {
-  const context = by('ramp').getContext('2d');
-  for (let x = 0; x < 256; x++) {
-    context.fillStyle = `rgb(${ramp((x / 255) ** 2)})`;
-    context.fillRect(x, 0, 1, 1);
-  }
-  by('ticks').replaceChildren(...TICKS.map((tick) => {
-    const label = element('span', tick === 100 ? '100 %' : tick);
-    label.style.left = `${Math.sqrt(tick / 100) * 100}%`;
-    return label;
-  }));
-}
-
-// Chips that can be chosen are one stop of the tab key; the arrows go from one to the next.
-function chips(box, texts, choose) {
-  box.replaceChildren(...texts.map((text, i) => {
-    const button = element(choose ? 'button' : 'span', text);
-    button.append(element('span', '', 'weight'));
-    if (!choose) return button;
-    button.type = 'button';
-    for (const event of ['pointerenter', 'focus', 'click']) {
-      button.addEventListener(event, () => choose(i));
-    }
-    button.addEventListener('keydown', ({key}) => {
-      const next = {ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: texts.length - 1}[key];
-      box.children[next]?.focus();
-    });
-    return button;
-  }));
-}
-
-// Marks the chosen chip, or shades the chips by weight.
-function mark(box, chosen, weightOf) {
-  [...box.children].forEach((button, i) => {
-    const pressed = i === chosen;
-    button.setAttribute('aria-pressed', pressed);
-    button.tabIndex = pressed || (chosen === null && i === 0) ? 0 : -1;
-    const weight = weightOf?.(i);
-    if (weight === undefined) button.removeAttribute('style'); else shade(button, weight);
-    button.lastChild.textContent = weight === undefined ? '' : percent(weight);
-  });
 }
 
 function drawWords() {
@@ -166,7 +97,8 @@ function drawGrid() {
   grid.style.gridTemplateColumns = `max-content repeat(${data.heads}, ${width}px)`;
   grid.replaceChildren(element('span', ''));
   for (let head = 0; head < data.heads; head++) grid.append(element('span', `head ${head}`));
-  for (let layer = 0; layer < data.layers; layer++) {
+  fill(by('layer'), numbers(depth(state.kind)));
+  for (let layer = 0; layer < depth(state.kind); layer++) {
     grid.append(element('span', `layer ${layer}`));
     for (let head = 0; head < data.heads; head++) {
       const button = element('button', '');
@@ -237,9 +169,13 @@ function clamp() {
   };
   if (!Object.hasOwn(KINDS, state.kind)) state.kind = 'cross';
   below('sentence', data.sentences.length);
-  below('layer', data.layers);
+  below('layer', depth(state.kind));
   below('head', data.heads);
   below('query', tokens(state.kind).rows.length);
+  const heads = headsOfLines();
+  state.heads = heads.length === data.heads ? 'all' : heads.join(' ');
+  const token = Number.parseInt(state.token, 10);
+  state.token = token in tokens(state.kind).rows ? token : 'all';
 }
 
 // Takes changes of the state, and draws what they change; all of it without any.
@@ -254,20 +190,23 @@ async function show(changes) {
     if (state.sentence !== wanted) return;  // Another was chosen meanwhile.
     weights = found;
     const {source, target, cut, sourceWords, targetWords} = data.sentences[wanted];
-    const heads = data.layers * data.heads;
-    const decoder = heads * source.length ** 2;
-    offsets = {encoder: 0, decoder, cross: decoder + heads * target.length ** 2};
-    by('cut').textContent = ['The source', 'The translation'].filter((_, i) => cut[i]).map(
+    const decoder = data.encoderLayers * data.heads * source.length ** 2;
+    const cross = decoder + data.layers * data.heads * target.length ** 2;
+    offsets = {encoder: 0, decoder, cross};
+    by('cut').textContent = ['The source', `The ${data.output}`].filter((_, i) => cut[i]).map(
         (each) => `${each} was longer than the model takes, and lost its end.`).join(' ');
     for (const [side, words] of [['source', sourceWords], ['target', targetWords]]) {
       chips(by(`${side}-words`), words.map(([text]) => text),
           (i) => show({word: `${side}${i}`}));
     }
+    [...by('trees').children].forEach((tree, i) => { tree.hidden = i !== wanted; });
   }
   if (changed('sentence', 'kind')) drawGrid();
   if (changed('sentence', 'kind', 'layer', 'head')) drawMap();
   if (changed('sentence', 'layer', 'word')) drawWords();
   if (changed('sentence', 'kind', 'layer', 'head', 'query')) drawQuery();
+  if (changed('sentence', 'kind', 'layer', 'heads')) drawLines();
+  if (changed('sentence', 'kind', 'layer', 'heads', 'token')) drawLinesOf();
   for (const name of ['sentence', 'kind', 'layer', 'head']) by(name).value = state[name];
   history.replaceState(null, '', `#${new URLSearchParams(state)}`);
 }
@@ -284,21 +223,33 @@ function drawAll() {
 }
 
 function start() {
-  const numbers = (count) => [...Array(count).keys()].map((each) => [each, each]);
   const options = {
     sentence: data.sentences.map(({number, sourceWords}, i) => [
       i, `${number}: ${sourceWords.slice(0, -1).map(([text]) => text).join(' ')}`]),
     kind: Object.entries(KINDS).map(([kind, {name}]) => [kind, name]),
-    layer: numbers(data.layers), head: numbers(data.heads),
+    layer: [], head: numbers(data.heads),
   };
   for (const [name, choices] of Object.entries(options)) {
-    by(name).append(...choices.map(([value, text]) => {
-      const option = element('option', text);
-      option.value = value;
-      return option;
-    }));
+    fill(by(name), choices);
     by(name).addEventListener('change', ({target}) => show({[name]: target.value}));
   }
+  by('heads').prepend(...numbers(data.heads).map(([head]) => {
+    const label = element('label', '');
+    const box = label.appendChild(document.createElement('input'));
+    box.type = 'checkbox';
+    box.addEventListener('change', () => show({heads: headsOfLines().filter(
+        (each) => each !== head).concat(box.checked ? head : []).join(' ')}));
+    const sample = drawing('svg');
+    sample.append(lineOfHead(head, {x1: 0, y1: '50%', x2: '100%', y2: '50%', 'stroke-width': 4}));
+    label.append(sample, `head ${head}`);
+    return label;
+  }));
+  by('all-heads').addEventListener('click', () => show({heads: 'all'}));
+  by('no-heads').addEventListener('click', () => show({heads: ''}));
+  for (const event of ['pointerleave', 'focusout']) {
+    by('lines-queries').addEventListener(event, () => drawLinesOf());
+  }
+  by('parse').hidden = data.output !== 'parse';
   by('chooser').hidden = data.sentences.length === 1;
   by('choices').addEventListener('submit', (event) => event.preventDefault());
   by('about').textContent = data.about;

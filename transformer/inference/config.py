@@ -1,4 +1,4 @@
-"""What `config.decode` holds."""
+"""The settings of `config.decode`."""
 
 import dataclasses
 
@@ -12,21 +12,20 @@ class DecodeConfig:
   """How a run translates, and how its translations are scored.
 
   Attributes:
-    beam_size: hypotheses kept at each position; 1 is greedy search. With `sample`,
-      translations drawn of each sentence, of which the one with the best score
-      stays; 1 is plain sampling.
+    beam_size: hypotheses kept at each position; 1 is greedy search. With `sample`, the
+      number of translations drawn for each sentence; the one with the best score is given.
     alpha: exponent of the length penalty ((5 + n) / 6)^α.
     max_extra_length: a translation has at most as many tokens as its source plus
       this many (section 6.1).
     batch_size: sentences translated together.
-    sample: draw translations rather than search for the likeliest. The next three
-      are read only then.
+    sample: draw translations instead of searching for the likeliest. Only then are
+      `temperature`, `top_k` and `top_p` read.
     temperature: divides log-probabilities before a token is drawn.
     top_k: draw from the k likeliest tokens; 0 is all.
-    top_p: draw from the fewest tokens whose probabilities reach this together
+    top_p: draw from the fewest tokens whose probabilities sum to at least this
       (Holtzman et al., 2020); 1 is all.
     bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenised text, `none` for
-      text that comes tokenised.
+      tokenised text.
   """
 
   beam_size: int = 4

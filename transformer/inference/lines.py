@@ -1,10 +1,14 @@
-"""Translations as the lines that they are written as."""
+"""Formats translations and their scores as lines of text, and writes the lines."""
 
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from transformer.inference.translate import Translation
+from transformer.data.config import DataConfig
+from transformer.data.linearisation import delinearise
+from transformer.data.treebank import bracketed, split_words
+from transformer.inference.given_translations import Likelihood
+from transformer.inference.translator import Translation
 
 
 def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list[str]:
@@ -12,13 +16,40 @@ def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list
 
   Args:
     answers: the translations.
-    nbest: how many were asked for; of several each stands as number ||| text ||| score.
-    first: the number of the first.
+    nbest: the number of translations for each sentence; above 1, a line is
+      number ||| text ||| score.
+    first: the number of the first sentence.
   """
   if nbest == 1:
     return [answer.text for answer in answers]
   return [f'{number} ||| {text} ||| {score:.6f}' for number, answer in enumerate(answers, first)
           for text, score in answer.nbest]
+
+
+def readable(data: DataConfig, sources: Sequence[str],
+             answers: Sequence[Translation]) -> list[Translation]:
+  """Returns translations for people to read: a linearised tree becomes brackets and words.
+
+  Args:
+    data: says whether the translations are trees.
+    sources: the sentence of each translation.
+    answers: the translations.
+  """
+  if data.source != 'trees':
+    return list(answers)
+
+  def tree(text: str, source: str) -> str:
+    return bracketed(delinearise(text, split_words(source)).tree)
+
+  return [answer._replace(text=tree(answer.text, source), nbest=tuple(
+      (tree(text, source), score) for text, score in answer.nbest))
+          for source, answer in zip(sources, answers, strict=True)]
+
+
+def score_lines(found: Sequence[Likelihood]) -> list[str]:
+  """Returns a line for each likelihood: log-probability, tab, tokens; `nan` for a pair too long."""
+  return [('nan' if each.log_prob is None else f'{each.log_prob:.6f}') + f'\t{each.tokens}'
+          for each in found]
 
 
 def write_lines(lines: Iterable[str], output: str):

@@ -1,85 +1,83 @@
-"""Translating lines as they come: typed at a prompt, or out of a pipe."""
+"""A prompt: translates each typed line, and obeys commands, which begin with a colon.
+
+The standard library's `cmd` is not used, since it takes the first word of any line for a command.
+It could not translate a sentence that begins with "help" or "?".
+"""
 
 import dataclasses
-import queue
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+import os
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+from transformer import files
+from transformer.data.linearisation import linearise
+from transformer.data.treebank import parse_tree
 from transformer.errors import UserError
+from transformer.inference.attention_page import page_of_run
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translate import Translation
+from transformer.inference.ensemble import make_translator, translate_with
+from transformer.inference.lines import readable
+from transformer.inference.translator import Translation
+from transformer.runs.loading import Run
 
-HELP = """A line is translated. What begins with a colon is not:
-  :beam 8     search with so many beams
-  :alpha 1    with this length penalty
-  :nbest 3    give so many translations, with their scores
-  :attend     open a page of what the model attended to in the last sentence
+HELP = """A line is translated, unless it is a command:
+  :beam 8     search with 8 beams
+  :alpha 1    use length penalty 1
+  :nbest 3    give 3 translations with their scores
+  :attend     open a page that shows the attention in the last sentence
   :quit       end, as Ctrl-D does"""
 
-# Gives the translator of a way to decode, for lists of so many: (lines, number of the first) ->
-# translations.
+# Builds a translator from the settings of a search and the number of translations for each line.
+# The translator is a function (lines, number of the first line) -> translations.
 MakeTranslator = Callable[[DecodeConfig, int], Callable[[Sequence[str], int], list[Translation]]]
 
 
-def stream(lines: Iterable[str], translate: Callable[[Sequence[str], int], list[Translation]],
-           write: Callable[[int, list[Translation]], None], most: int):
-  """Translates lines as they come, and writes them in their order.
-
-  What has come by the time that the last ones are written is translated together.
+def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int, folder: Path):
+  """Runs a prompt in this terminal.
 
   Args:
-    lines: may have to be waited for.
-    translate: takes lines and the number of the first.
-    write: takes that number, and their translations.
-    most: lines that are translated together.
-
-  Raises:
-    UserError: a line cannot be read; those before it are written.
+    members: the run, or the ensemble, that translates.
+    decode: how to search at first.
+    seed: the root of the random keys for samples.
+    nbest: the number of translations for each line at first.
+    folder: the folder for the page of attention.
   """
-  waiting: queue.Queue = queue.Queue(most)
-  threading.Thread(target=_fill, args=(lines, waiting), daemon=True).start()
-  number, end = 0, None
-  while end is None:
-    come = [waiting.get()]
-    while len(come) < most and isinstance(come[-1], str) and not waiting.empty():
-      come.append(waiting.get())
-    if not isinstance(come[-1], str):
-      end = come.pop()
-    if come:
-      write(number, translate(come, number))
-      number += len(come)
-  if end.error is not None:
-    raise end.error
+  import readline  # noqa: F401  Lines can then be edited, and recalled with the arrow keys.
+  run, path = members[0], folder / 'attention.html'
 
+  def translator(decode, nbest):
+    translate = make_translator(members, decode, seed, nbest)
+    return lambda lines, first: readable(
+        run.config.data, lines, translate_with(members, translate, lines, first))
 
-@dataclasses.dataclass(frozen=True)
-class _End:
-  """After the last line; why it is the last, if that is a fault."""
+  def attend(source, translation):
+    if run.config.data.source == 'trees':
+      translation = linearise(parse_tree(translation), run.config.data.tree_words)
+    files.write(path, page_of_run(run, [source], [translation], [1])[0])
+    # Without a screen, the browser would open in this very terminal.
+    if sys.platform == 'darwin' or os.environ.keys() & {'DISPLAY', 'WAYLAND_DISPLAY'}:
+      webbrowser.open(path.resolve().as_uri())
+    return f'open {path} in a browser'
 
-  error: Exception | None
-
-
-def _fill(lines: Iterable[str], waiting: queue.Queue):
-  try:
-    for line in lines:
-      waiting.put(line)
-  except Exception as error:  # It is for whoever takes the lines.
-    waiting.put(_End(error))
-  else:
-    waiting.put(_End(None))
+  sys.stdout.reconfigure(encoding='utf-8', newline='\n')
+  print(f'{run.workdir}, step {run.steps[-1]}: type a line to translate it, or :help')
+  converse(functools.partial(input, '> '), print, translator, decode, nbest, attend)
 
 
 def converse(read: Callable[[], str], say: Callable[[str], None], make_translator: MakeTranslator,
              decode: DecodeConfig, nbest: int, attend: Callable[[str, str], str]):
-  """Translates what is typed, until the end of the input.
+  """Translates typed lines and obeys commands, until the end of the input.
 
   Args:
-    read: gives a line; raises EOFError where there is none.
-    say: prints one, or several.
-    make_translator: of these settings; raises `UserError` if they do not fit.
-    decode: how to search at first; each line is searched for by itself.
-    nbest: how many translations to give at first.
-    attend: makes a page for a source and its translation, and says where it is.
+    read: returns a line; raises EOFError at the end.
+    say: prints text.
+    make_translator: builds a translator; raises `UserError` if the settings do not fit.
+    decode: how to search at first; lines are translated one at a time, in batches of 1.
+    nbest: the number of translations for each line at first.
+    attend: writes the attention page of a source and its translation; returns a line to print.
   """
   settings = dataclasses.replace(decode, batch_size=1), nbest
   translate = make_translator(*settings)
@@ -101,7 +99,7 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
         say(HELP)
       elif name == ':attend':
         if last is None:
-          raise UserError(':attend is about the last sentence; type one first')
+          raise UserError(':attend shows the last sentence; type a sentence first')
         say(attend(*last))
       else:
         asked = _changed(*settings, name, value)
@@ -111,7 +109,7 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
 
 
 def _typed(read: Callable[[], str]) -> Iterator[str]:
-  """Lines in which there is something."""
+  """Yields the typed lines that are not blank, until the end of the input."""
   while True:
     try:
       line = read().strip()
@@ -122,14 +120,14 @@ def _typed(read: Callable[[], str]) -> Iterator[str]:
 
 
 def _changed(decode: DecodeConfig, nbest: int, name: str, value: str) -> tuple[DecodeConfig, int]:
-  """The settings after a command.
+  """Returns the settings after a command.
 
   Raises:
-    UserError: there is no such command, or its value cannot be.
+    UserError: there is no such command, or its value is not allowed.
   """
   kinds = {':beam': int, ':alpha': float, ':nbest': int}
   if name not in kinds:
-    raise UserError(f'there is no {name}; :help tells what there is')
+    raise UserError(f'there is no command {name}; :help lists the commands')
   try:
     number = kinds[name](value)
   except ValueError as error:

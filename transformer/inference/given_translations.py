@@ -1,4 +1,4 @@
-"""How likely a model finds translations that it is given."""
+"""Scores of given translations: their log-probabilities by a model (forced decoding)."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -10,19 +10,19 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.inference.translate import mean_probability, padded_length
+from transformer.inference.translator import mean_probability, padded_length
 from transformer.model.transformer import Transformer
 
 _LINES_SHOWN = 5
 
 
 class Likelihood(NamedTuple):
-  """How likely a translation is.
+  """The likelihood of a translation.
 
   Attributes:
-    log_prob: natural logarithm, summed over its tokens, the end token included; None
-      where it was not scored.
-    tokens: how many these are.
+    log_prob: natural logarithm, summed over the tokens, the end token included; None if
+      the pair was too long.
+    tokens: the number of tokens, the end token included.
   """
 
   log_prob: float | None
@@ -33,12 +33,12 @@ def make_scorer(models: Sequence[Transformer]) -> Callable[..., jax.Array]:
   """Builds the scorer of a batch, a pure function on arrays.
 
   Args:
-    models: their probabilities of each token are averaged.
+    models: the models, whose probabilities of each token are averaged.
 
   Returns:
-    A function (params of each, source_BS, target_BT) -> float32 [B]: padded ids with
-    their end tokens in, log-probabilities of the targets out. Everything is computed
-    at once, by teacher forcing.
+    A function (params of each model, source_BS, target_BT) -> float32 [B]. It takes
+    padded ids with their end tokens, and returns the log-probabilities of the targets.
+    All positions are computed at once, by teacher forcing.
   """
 
   def score(params, source_BS, target_BT):
@@ -68,17 +68,17 @@ def score_pairs(models: Sequence[Transformer], params: Sequence, vocabulary,
 
   Args:
     models: as in `make_scorer`.
-    params: of each.
+    params: the parameters of each model.
     vocabulary: encodes text.
     sources: lines of text.
-    targets: a line for each.
-    most: the most tokens of a source and of a target, end token included; the first is
-      not above the second.
-    batch_size: pairs that are scored together.
+    targets: a translation of each source.
+    most: the most tokens of a source and of a target, end token included; the first
+      number is not above the second.
+    batch_size: the number of pairs that are scored together.
 
   Returns:
-    One for each pair. A pair with a longer side is not scored, and a warning names its
-    line.
+    The likelihood of each target. A pair with a longer side is not scored; a warning
+    names its line.
   """
   encoded = [[[*ids, EOS_ID] for ids in vocabulary.encode_batch(list(side))]
              for side in (sources, targets)]
@@ -106,7 +106,7 @@ def score_pairs(models: Sequence[Transformer], params: Sequence, vocabulary,
 
 
 def _warn_of_longer(name: str, limit: int, longer: dict[int, int]):
-  """Names lines that are not scored, with their tokens."""
+  """Warns of lines that are too long; `longer` has the number of tokens by index of line."""
   if longer:
     shown = ', '.join(f'line {number + 1} ({tokens} tokens)'
                       for number, tokens in itertools.islice(longer.items(), _LINES_SHOWN))

@@ -1,0 +1,118 @@
+"""Translation and scoring by a run, or by an ensemble of runs with averaged probabilities."""
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+
+import jax
+
+from transformer.errors import UserError
+from transformer.inference.config import DecodeConfig
+from transformer.inference.given_translations import Likelihood, score_pairs
+from transformer.inference.translator import Translation, Translator
+from transformer.runs.loading import Run, diverged, load_run
+from transformer.training.mesh import sentence_sharding
+
+
+def load_ensemble(run: Run, others: Sequence[str | os.PathLike]) -> list[Run]:
+  """Loads the best checkpoints of other runs, which must have the vocabulary of the first.
+
+  Args:
+    run: the first run; its config says how text is read and translated.
+    others: directories of the other runs.
+
+  Returns:
+    All runs, `run` first.
+
+  Raises:
+    UserError: a directory holds no run, or one with another vocabulary.
+  """
+  members = [run]
+  for workdir in others:
+    member = load_run(workdir, batch_size=run.config.decode.batch_size)
+    if member.vocabulary.model_bytes != run.vocabulary.model_bytes:
+      raise UserError(f'the runs of an ensemble must have the same vocabulary, and {workdir} has '
+                      f'another one; train that run on the same text with the same config.data, '
+                      f'or leave it out')
+    members.append(member)
+  return members
+
+
+def make_translator(members: Sequence[Run], decode: DecodeConfig, seed: int,
+                    nbest: int = 1) -> Translator:
+  """Builds the translator of a run, or of an ensemble, on the devices of the first run.
+
+  On a CPU each device takes whole batches; accelerators share each batch.
+
+  Args:
+    members: the runs; the first one's config and vocabulary are used.
+    decode: how to search or sample.
+    seed: the root of the random keys for samples.
+    nbest: the number of translations for each sentence.
+
+  Raises:
+    UserError: the beam size or `nbest` is out of range, see `Translator`.
+  """
+  run, models = members[0], [member.model for member in members]
+  devices = jax.local_devices()
+  if jax.default_backend() != 'cpu':
+    devices = sentence_sharding(run.mesh, decode.batch_size)
+  return Translator(models if len(models) > 1 else run.model, run.vocabulary, decode,
+                    run.config.data.max_length, seed, devices, nbest)
+
+
+def translate_with(members: Sequence[Run], translate: Translator, lines: Sequence[str],
+                   first: int = 0) -> list[Translation]:
+  """Translates lines with a run, or an ensemble of several.
+
+  Args:
+    members: the runs.
+    translate: a translator; it may have been built for other runs with the same config.
+    lines: text.
+    first: the number of lines before these.
+
+  Raises:
+    UserError: a log-probability is not finite.
+  """
+  params = [member.params for member in members]
+  answers = translate(params if len(params) > 1 else params[0], lines, first)
+  check_finite(members, (answer.score for answer in answers), first)
+  return answers
+
+
+def score_with(members: Sequence[Run], sources: Sequence[str],
+               targets: Sequence[str]) -> list[Likelihood]:
+  """Returns the likelihood of each target by a run, or by an ensemble of several.
+
+  Args:
+    members: the runs.
+    sources: lines of text.
+    targets: a translation of each line.
+
+  Raises:
+    UserError: a log-probability is not finite.
+  """
+  run = members[0]
+  longest = run.config.data.max_length
+  found = score_pairs([each.model for each in members], [each.params for each in members],
+                      run.vocabulary, sources, targets,
+                      (longest, longest + run.config.decode.max_extra_length),
+                      run.config.decode.batch_size)
+  check_finite(members, (each.log_prob or 0.0 for each in found))
+  return found
+
+
+def check_finite(runs: Sequence[Run], scores: Iterable[float], first: int = 0):
+  """Refuses log-probabilities that are not finite: the model has diverged.
+
+  Args:
+    runs: the run, or the ensemble, that gave the scores.
+    scores: one for each line.
+    first: the number of lines before these.
+
+  Raises:
+    UserError: a score is not finite; names its line and the runs.
+  """
+  for number, score in enumerate(scores, first + 1):
+    if not math.isfinite(score):
+      raise diverged(runs, f'the log-probabilities for line {number} are not finite')
