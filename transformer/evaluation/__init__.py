@@ -1,0 +1,1 @@
+"""Scores of translations: metrics, files of results, comparison of systems."""

@@ -1,0 +1,154 @@
+"""Labelled bracketing precision, recall and F1 of trees, as EVALB with COLLINS.prm."""
+
+import collections
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer.data.linearisation import Mended
+from transformer.data.treebank import Tree
+
+SIGNATURE = 'evalb|prm:COLLINS|deleted:by the tags of the reference'
+SHORT = 40  # Words; results for sentences of at most so many are usual too.
+_DELETED = frozenset(['TOP', '-NONE-', ',', ':', '``', "''", '.'])
+_SAME_LABELS = {'PRT': 'ADVP'}
+_RESAMPLES, _TRIALS, _SEED = 1000, 10_000, 12345  # As in sacreBLEU.
+_NAMES = ('F1', 'precision', 'recall')
+
+
+class Counts(NamedTuple):
+  """The brackets of a sentence that count.
+
+  Attributes:
+    matched: how many are in both trees.
+    wanted: how many the reference has.
+    found: how many the other tree has.
+  """
+
+  matched: int
+  wanted: int
+  found: int
+
+  @property
+  def exact(self) -> bool:
+    """Whether both trees have the same brackets."""
+    return self.matched == self.wanted == self.found
+
+
+class Figures(NamedTuple):
+  """Scores of sentences together, in percent.
+
+  Attributes:
+    f1: harmonic mean of both.
+    precision: share of the found brackets that are matched.
+    recall: share of the wanted brackets that are matched.
+  """
+
+  f1: float
+  precision: float
+  recall: float
+
+
+def count(reference: Tree, found: Tree) -> Counts:
+  """Counts the brackets of one sentence, as EVALB does.
+
+  Words whose tag in the reference is punctuation are removed from both trees, since found trees
+  have no tags, and then constituents without words. `TOP` is not counted. `PRT` is `ADVP`.
+  Of a bracket that a tree has several times, as many are matched as both trees have.
+
+  Args:
+    reference: the tree with tags.
+    found: a tree of the same words.
+  """
+  if reference.words != found.words:
+    raise ValueError(f'trees must have the same words; got {reference.words}, {found.words}')
+  kept = np.concatenate([[0], np.cumsum([tag not in _DELETED for tag in reference.tags])]).tolist()
+  wanted, given = (collections.Counter(
+      (_SAME_LABELS.get(label, label), kept[start], kept[stop])
+      for label, start, stop in tree.brackets
+      if label not in _DELETED and kept[start] < kept[stop]) for tree in (reference, found))
+  return Counts((wanted & given).total(), wanted.total(), given.total())
+
+
+def figures(counts: Sequence[Counts]) -> Figures:
+  """Returns the scores of sentences together; 100 where no tree has a bracket."""
+  return Figures(*map(float, _figures(np.sum([(0, 0, 0), *counts], axis=0))))
+
+
+def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, Any]:
+  """Scores trees against references.
+
+  Args:
+    references: trees with tags.
+    answers: a tree of the same words for each, and how it was mended.
+
+  Returns:
+    JSON data. `metrics`: F1, precision and recall in percent, with the 95 % interval of bootstrap
+    resampling over sentences. `short`: the same scores for sentences of at most 40 words, and how
+    many there are. `exact`: percent of sentences with all brackets right and none more, of those
+    that are not all punctuation. `mended`: percent of outputs that were no tree as they stood,
+    and `mends`: in how many outputs each kind of mistake is.
+  """
+  counts = [count(reference, answer.tree)
+            for reference, answer in zip(references, answers, strict=True)]
+  intervals = np.percentile(_figures((_resamples(len(counts)) @ np.array(counts)).T),
+                            [2.5, 97.5], axis=1).T.tolist()
+  short = [each for reference, each in zip(references, counts, strict=True)
+           if len(reference.words) <= SHORT]
+  exact = [each.exact for reference, each in zip(references, counts, strict=True)
+           if not _DELETED.issuperset(reference.tags)]
+  mends = collections.Counter(kind for answer in answers for kind in answer.mends)
+  return {
+      'metrics': [{'name': name, 'score': value, 'interval_95': interval, 'signature': SIGNATURE}
+                  for name, value, interval in zip(
+                      _NAMES, figures(counts), intervals, strict=True)],
+      'short': {'words': SHORT, 'sentences': len(short), **figures(short)._asdict()},
+      'exact': _percent(sum(exact), len(exact)),
+      'mended': _percent(sum(bool(answer.mends) for answer in answers), len(answers)),
+      'mends': dict(mends.most_common())}
+
+
+def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[dict[str, Any]]:
+  """Tests whether two systems differ on the same sentences, with sacreBLEU's two paired tests.
+
+  Returns:
+    For F1, precision and recall: `metric`; the scores of `baseline` and of `system`, in percent;
+    p of paired `bootstrap` resampling (Koehn, 2004) and of approximate `randomisation` (Riezler
+    and Maxwell, 2005).
+  """
+  sides = [np.array(each, np.int64) for each in (baseline, system)]
+  totals = [each.sum(axis=0) for each in sides]
+  scores = [_figures(each) for each in totals]
+  one, two = (_figures((_resamples(len(baseline)) @ each).T) for each in sides)
+  resampled = (two - one) - (two - one).mean(axis=1, keepdims=True)
+  rng = np.random.default_rng(_SEED)
+  # In each trial, each sentence changes sides or not.
+  moved = np.array([(sides[1] - sides[0])[rng.random(len(baseline)) < 0.5].sum(axis=0)
+                    for _ in range(_TRIALS)])
+  swapped = _figures((totals[1] - moved).T) - _figures((totals[0] + moved).T)
+  gap = np.abs(scores[1] - scores[0])[:, None] - 1e-9  # Equal but for rounding is as large.
+  tests = [(1 + np.sum(np.abs(found) >= gap, axis=1)) / (1 + found.shape[1])
+           for found in (resampled, swapped)]
+  return [{'metric': name, 'baseline': ours, 'system': theirs, 'bootstrap': p, 'randomisation': q}
+          for name, ours, theirs, p, q in zip(
+              _NAMES, *(each.tolist() for each in (*scores, *tests)), strict=True)]
+
+
+def _resamples(sentences: int) -> np.ndarray:
+  """Returns how often each bootstrap sample has each sentence, [samples, sentences]."""
+  return np.random.default_rng(_SEED).multinomial(
+      sentences, [1 / sentences] * sentences, size=_RESAMPLES)
+
+
+def _figures(sums: np.ndarray) -> np.ndarray:
+  """Computes [3, ...] F1, precision and recall from [3, ...] sums of `Counts`, in percent."""
+  matched, wanted, found = sums
+  of_nothing = np.where(wanted + found, 0.0, 100.0)  # EVALB gives 0 where only one has brackets.
+  return np.stack([np.where(whole, 100 * part / np.maximum(whole, 1), of_nothing)
+                   for part, whole in ((2 * matched, wanted + found), (matched, found),
+                                       (matched, wanted))])
+
+
+def _percent(part: int, whole: int) -> float:
+  return 100 * part / whole if whole else 100.0

@@ -1,0 +1,176 @@
+"""Comparison of systems by their scores on one text."""
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer.errors import UserError
+from transformer.evaluation import bracketing, results
+from transformer.runs import run_directory
+
+
+class ScoredRun(NamedTuple):
+  """The result of one run, with its sentences.
+
+  Attributes:
+    result: the scores of the text.
+    sentences: the source, references, translation and scores of each sentence.
+  """
+
+  result: results.Result
+  sentences: list[dict[str, Any]]
+
+
+def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, list[ScoredRun]]:
+  """Reads the result of each run for one text.
+
+  Args:
+    systems: each system as one or more runs, with commas between them; a run is its directory,
+      or `RUN:PART` with a part of the name of the result.
+    text: the name of the text in the names of the results.
+    decoding: a part of the name of the result, for runs without their own.
+
+  Returns:
+    For each system the results of its runs.
+
+  Raises:
+    UserError: a run has no such result, or several, or a result cannot be read.
+  """
+  chosen = iter(results.choose([_results_of(run, text, decoding)
+                                for name in systems for run in name.split(',')]))
+  return {name: [ScoredRun(result, results.read_sentences(result))
+                 for result in itertools.islice(chosen, 1 + name.count(','))] for name in systems}
+
+
+def _results_of(name: str, text: str, decoding: str) -> list[results.Result]:
+  """Returns the results of a run, given as RUN or RUN:PART, that fit the text and the part."""
+  run, colon, part = name.rpartition(':')
+  if not colon or Path(name).expanduser().is_dir():
+    run, part = name, ''
+  workdir = Path(run).expanduser()
+  folder = workdir / run_directory.EVALUATIONS
+  if not folder.is_dir() and any(workdir.glob('*.step*.json')):
+    folder = workdir  # A folder of eval.py's --results.
+  part = part or decoding
+  found = results.matching(results.read_all(folder, run, text), part)
+  if not found:
+    others = ', '.join(sorted(path.stem for path in folder.glob('*.step*.json'))) or 'nothing'
+    raise UserError(f'{folder} should hold a result for {text!r}{f" of {part!r}" if part else ""}; '
+                    f'it holds {others}; score the run with eval.py, or name another by --text and '
+                    f'--decoding')
+  return found
+
+
+def compare(systems: dict[str, Sequence[ScoredRun]],
+            allow_unequal_decoding: bool = False) -> dict[str, Any]:
+  """Compares each system with the first by all metrics.
+
+  Args:
+    systems: the results of each system, one for each seed; the first system is the baseline.
+    allow_unequal_decoding: whether systems may differ in their decoding.
+
+  Returns:
+    JSON data with these keys:
+      text, sentences: the name of the text and the number of its sentences.
+      signatures: the signature of each metric, sacreBLEU's for translations.
+      systems: for each system and metric the scores of its seeds, their mean and their
+        standard deviation, all in percent.
+      results: for each system and seed the run, the checkpoints and the decoding.
+      differences: for each system but the first the fields of `metrics.Difference` by metric.
+
+  Raises:
+    UserError: systems differ in the number of seeds, the text, the tokenizer of BLEU or the
+      decoding.
+  """
+  baseline, *others = systems
+  first = systems[baseline][0]
+  for name, seeds in systems.items():
+    if len(seeds) != len(systems[baseline]):
+      raise UserError(f'systems must have as many seeds as each other; {baseline} has '
+                      f'{len(systems[baseline])}, {name} has {len(seeds)}')
+    for scored in seeds:
+      _check_same_text(first, scored)
+  if not allow_unequal_decoding:
+    results.check_decoded_alike([each.result for seeds in systems.values() for each in seeds])
+  content = first.result.content
+  return {
+      'text': content['text'], 'sentences': len(first.sentences),
+      'signatures': {each['name']: each['signature'] for each in content['metrics']},
+      'systems': {name: {metric: _statistics([_scores(scored)[metric] for scored in seeds])
+                         for metric in _scores(first)} for name, seeds in systems.items()},
+      'results': {name: [{'run': each.result.run, 'name': each.result.name,
+                          'steps': each.result.content['steps'],
+                          'seed': each.result.content['seed'], 'decoding': each.result.decoding}
+                         for each in seeds] for name, seeds in systems.items()},
+      'differences': {name: _differences(systems[baseline], systems[name]) for name in others}}
+
+
+def _differences(baseline: Sequence[ScoredRun],
+                 system: Sequence[ScoredRun]) -> list[dict[str, Any]]:
+  """Tests a system against the baseline by each metric, all seeds together."""
+  if is_of_trees(baseline[0]):
+    return bracketing.differences(*([bracketing.Counts(*each['brackets']) for scored in seeds
+                                     for each in scored.sentences] for seeds in (baseline, system)))
+  from transformer.evaluation.metrics import differences  # Imported here: errors come sooner.
+  ours, theirs = ([[each['translation'] for each in scored.sentences] for scored in seeds]
+                  for seeds in (baseline, system))
+  references = list(zip(*(each['references'] for each in baseline[0].sentences), strict=True))
+  return [each._asdict() for each in differences(
+      ours, theirs, references, baseline[0].result.content['decode']['bleu_tokenize'])]
+
+
+def is_of_trees(scored: ScoredRun) -> bool:
+  """Returns whether a result is of parses, which have F1, and not of translations."""
+  return 'mends' in scored.result.content
+
+
+def as_table(found: dict[str, Any]) -> list[str]:
+  """Returns the lines of a table: systems, their scores, and the p of each difference."""
+  lines = [f'{found["text"]}, {found["sentences"]} sentences']
+  lines += [f'{name}  {signature}' for name, signature in found['signatures'].items()]
+  tests = {'bootstrap': '  p, bootstrap', 'randomisation': '  p, randomisation'}
+  width = max(map(len, [*found['systems'], *tests.values()]))
+  lines.append(f'\n{"":{width}}  ' + ''.join(f'{name:>16}' for name in found['signatures']))
+  for name, scores in found['systems'].items():
+    lines.append(f'{name:{width}}  '
+                 + ''.join(f'{_with_spread(each):>16}' for each in scores.values()))
+    taken = found['results'][name]
+    lines += [f'  {each["name"]}' + f'   [{each["run"]}]' * (len(taken) > 1) for each in taken]
+    for kind, label in tests.items() if name in found['differences'] else ():
+      lines.append(f'{label:{width}}  ' + ''.join(
+          f'{each[kind]:16.4f}' for each in found['differences'][name]))
+  return lines
+
+
+def _with_spread(scores: dict[str, Any]) -> str:
+  spread = f' ± {scores["deviation"]:.2f}' if len(scores['seeds']) > 1 else ''
+  return f'{scores["mean"]:.2f}{spread}'
+
+
+def _scores(scored: ScoredRun) -> dict[str, float]:
+  return {each['name']: each['score'] for each in scored.result.content['metrics']}
+
+
+def _statistics(scores: list[float]) -> dict[str, Any]:
+  """Returns scores of seeds with their mean and the standard deviation of a sample."""
+  return {'seeds': scores, 'mean': statistics.fmean(scores),
+          'deviation': statistics.stdev(scores) if len(scores) > 1 else None}
+
+
+def _check_same_text(first: ScoredRun, other: ScoredRun):
+  """Checks that two results have the same sources, references and tokenizer of BLEU."""
+  runs = first.result.run, other.result.run
+  counts = len(first.sentences), len(other.sentences)
+  if counts[0] != counts[1]:
+    raise UserError(f'systems must be scored on one text; {runs[0]} has {counts[0]} sentences, '
+                    f'{runs[1]} has {counts[1]}')
+  for number, (one, two) in enumerate(zip(first.sentences, other.sentences, strict=True), 1):
+    if (one['source'], one['references']) != (two['source'], two['references']):
+      raise UserError(f'systems must be scored on one text; sentence {number} of {runs[0]} and of '
+                      f'{runs[1]} differ in source or reference')
+  wanted, found = (each.result.content['decode']['bleu_tokenize'] for each in (first, other))
+  if wanted != found:
+    raise UserError(f'systems must be scored alike; {runs[0]} has bleu_tokenize={wanted}, '
+                    f'{runs[1]} has {found}')

@@ -1,0 +1,224 @@
+"""The files of scores: names, writing, reading, and the choice of results for a comparison."""
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer import files
+from transformer.errors import UserError
+from transformer.inference.config import DecodeConfig
+
+SENTENCES = '.sentences.jsonl'
+_RESULT = 'a result as eval.py writes it'
+_SEARCH = ('beam_size', 'alpha', 'max_extra_length', 'sample')
+_SAMPLING = ('temperature', 'top_k', 'top_p')
+
+
+class Result(NamedTuple):
+  """The scores of one text that one run translated, as eval.py wrote them.
+
+  Attributes:
+    run: the run, as the user names it.
+    name: the name of the file without the text's name, such as `step600.beam4.alpha0.6`.
+    path: the JSON file.
+    content: the JSON object.
+  """
+
+  run: str
+  name: str
+  path: Path
+  content: dict[str, Any]
+
+  @property
+  def files(self) -> tuple[Path, Path]:
+    """The file of the scores, and the file of the sentences."""
+    return self.path, self.path.with_name(self.path.stem + SENTENCES)
+
+  @property
+  def decoding(self) -> dict[str, Any]:
+    """The settings that must be equal in a comparison; steps and seeds may differ."""
+    decode = self.content['decode']
+    return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
+            **{key: decode[key] for key in _SEARCH + _SAMPLING * decode['sample']}}
+
+
+class Decoding(NamedTuple):
+  """The settings of a translation.
+
+  Attributes:
+    config: the search.
+    seed: the seed of sampling.
+    ensemble: the directories of the other runs of an ensemble.
+  """
+
+  config: DecodeConfig
+  seed: int
+  ensemble: list[str]
+
+
+class Place(NamedTuple):
+  """The place of a result on disk.
+
+  Attributes:
+    folder: the folder; None if the result is not kept.
+    text: the name of the text.
+    how: the checkpoint and the search, from `describe`.
+  """
+
+  folder: Path | None
+  text: str
+  how: dict[str, str | int]
+
+  @property
+  def stem(self) -> str:
+    """The beginning of the file names `STEM.json` and `STEM.sentences.jsonl`."""
+    return '.'.join([self.text, *(f'{key}{value}' for key, value in self.how.items())])
+
+  def check_own(self, workdir: str):
+    """Checks that the place does not hold the result of another run.
+
+    Raises:
+      UserError: it does.
+    """
+    path = self.folder / f'{self.stem}.json'
+    try:
+      other = _parse(path, _RESULT, lambda content: json.loads(content)['workdir'])
+    except UserError:  # No file, or a damaged one: either may be written.
+      return
+    if other != workdir:
+      raise UserError(f'{path} is the result of another run, {other}; give each run a folder of '
+                      f'its own by --results')
+
+
+def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str | int]:
+  """Returns the names and values that distinguish the results of one text.
+
+  Args:
+    steps: the steps of the checkpoints whose parameters were averaged; often one.
+    decoding: the settings of the translation.
+  """
+  config, ensemble = decoding.config, decoding.ensemble
+  how = {'step': str(steps[-1]) + f'.average{len(steps)}' * (len(steps) > 1)}
+  if ensemble:  # A digest distinguishes ensembles of the same size.
+    which = hashlib.sha256('\0'.join(ensemble).encode(errors='surrogateescape')).hexdigest()
+    how['ensemble'] = f'{1 + len(ensemble)}.{which[:4]}'
+  how |= {'samples' if config.sample else 'beam': config.beam_size, 'alpha': f'{config.alpha:g}'}
+  if config.sample:
+    how |= {'temperature': f'{config.temperature:g}', 'top_k': config.top_k,
+            'top_p': f'{config.top_p:g}', 'seed': decoding.seed}
+  return how
+
+
+def write(folder: Path, stem: str, result: dict[str, Any], sentences: Sequence[dict[str, Any]]):
+  """Writes the sentences, then the result; so a result on disk always has its sentences.
+
+  Raises:
+    UserError: a file cannot be written.
+  """
+  lines = (json.dumps(each, ensure_ascii=False) + '\n' for each in sentences)
+  files.write(folder / f'{stem}{SENTENCES}', ''.join(lines).encode())
+  files.write_json(folder / f'{stem}.json', result)
+
+
+def read_all(folder: Path, run: str, text: str) -> list[Result]:
+  """Reads all results of a text, in the order of their names.
+
+  Args:
+    folder: the folder of the results; it may be missing.
+    run: the run, as the user names it.
+    text: the name of the text in the names of the files.
+
+  Raises:
+    UserError: a file cannot be read, or is not one that eval.py wrote.
+  """
+  return [_parse(path, _RESULT, functools.partial(_result, path, run, text))
+          for path in sorted(folder.glob('*.json')) if path.name.startswith(f'{text}.step')]
+
+
+def read_sentences(result: Result) -> list[dict[str, Any]]:
+  """Reads the sentences of a result.
+
+  Raises:
+    UserError: the file cannot be read, or is not one that eval.py wrote.
+  """
+  return _parse(result.files[1], 'sentences as eval.py writes them', _sentences)
+
+
+def _result(path: Path, run: str, text: str, content: bytes) -> Result:
+  found = Result(run, path.stem.removeprefix(f'{text}.'), path, json.loads(content))
+  found.decoding, found.content['seed'], found.content['decode']['bleu_tokenize']  # Must exist.
+  return found
+
+
+def _sentences(content: bytes) -> list[dict[str, Any]]:
+  found = [json.loads(line) for line in content.splitlines()]
+  [(each['source'], each['translation'], *each['references']) for each in found]  # Must exist.
+  return found
+
+
+def _parse(path: Path, holds: str, parse: Callable[[bytes], Any]):
+  """Returns `parse` of a file's content; `holds` names the content in errors."""
+  try:
+    return parse(path.read_bytes())
+  except OSError as error:
+    raise UserError(f'{path} cannot be read: {error.strerror}; score the run again with '
+                    f'eval.py') from error
+  except (ValueError, KeyError, TypeError, RecursionError) as error:
+    raise UserError(f'{path} should hold {holds}; it cannot be understood ({error!r}); score the '
+                    f'run again') from error
+
+
+def matching(results: Sequence[Result], part: str) -> list[Result]:
+  """Returns the results whose name has a part: at its end, else between dots, else anywhere."""
+  for fits in (lambda name: f'.{name}'.endswith(f'.{part}'),
+               lambda name: f'.{part}.' in f'.{name}.', lambda name: part in name):
+    if found := [each for each in results if fits(each.name)]:
+      return found
+  return []
+
+
+def choose(found: Sequence[Sequence[Result]]) -> list[Result]:
+  """Chooses one result of each run.
+
+  If all runs share exactly one decoding, only the results of that decoding count.
+
+  Args:
+    found: the results of each run for one text, at least one each.
+
+  Raises:
+    UserError: several results of a run are left.
+  """
+  decodings = [[each.decoding for each in results] for results in found]
+  common = [each for number, each in enumerate(decodings[0])
+            if each not in decodings[0][:number] and all(each in other for other in decodings)]
+  chosen = []
+  for results in found:
+    left = [each for each in results if len(common) != 1 or each.decoding == common[0]]
+    if len(left) > 1:
+      run, name = left[-1].run, left[-1].name
+      raise UserError(f'{run} has several results: {", ".join(each.name for each in left)}; choose '
+                      f'one for all runs, such as --decoding={name.partition(".")[2]}, or one of '
+                      f'this run, as {run}:{name}')
+    chosen += left
+  return chosen
+
+
+def check_decoded_alike(results: Sequence[Result]):
+  """Checks that all results come from the same decoding.
+
+  Raises:
+    UserError: they do not; the message names the settings that differ.
+  """
+  first = results[0]
+  for other in results[1:]:
+    ours, theirs = first.decoding, other.decoding
+    if ours != theirs:
+      keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+      facts = [', '.join(f'{key}={each[key]}' for key in keys if key in each)
+               for each in (ours, theirs)]
+      raise UserError(f'systems must be decoded alike; {first.run} has {facts[0]}, {other.run} has '
+                      f'{facts[1]}; score one again, or choose another result by --decoding=PART '
+                      f'or RUN:PART, or allow it by --allow_unequal_decoding')

@@ -1,0 +1,167 @@
+"""The texts that a run translates or scores: a split of its data, or files."""
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from absl import logging
+
+from transformer.data.config import DataConfig
+from transformer.data.linearisation import is_linearised, linearise
+from transformer.data.sources import open_corpus
+from transformer.data.text_files import STANDARD_INPUT, read_lines
+from transformer.data.treebank import bracketed, parse_trees, read_trees, split_words
+from transformer.errors import UserError
+
+
+class Text(NamedTuple):
+  """Sentences and their references.
+
+  Attributes:
+    name: the text's name in results.
+    sources: the sentences.
+    references: one sequence for each reference translation; none if the text is only translated.
+      For trees: with words and tags, in brackets on one line.
+  """
+
+  name: str
+  sources: list[str]
+  references: list[list[str]]
+
+
+def read_parallel(source: str, others: Sequence[str], kind: str) -> tuple[
+    list[str], list[list[str]]]:
+  """Reads a file, and files that must have a line for each of its lines.
+
+  Args:
+    source: the first file, or `-` for standard input.
+    others: the other files.
+    kind: the word for the other files in errors.
+
+  Raises:
+    UserError: a file cannot be read, or the numbers of lines differ.
+  """
+  read = [read_lines(path) for path in others]
+  sources = read_lines(source)
+  for path, lines in zip(others, read, strict=True):
+    if len(lines) != len(sources):
+      raise UserError(f'source and {kind} must have a line for each other; {source} has '
+                      f'{len(sources)} lines, {path} has {len(lines)}')
+  return sources, read
+
+
+def read_files(source: str, references: Sequence[str]) -> Text:
+  """Reads a text from files; its name ends in a digest, which tells files of one name apart.
+
+  Args:
+    source: a file, or `-` for standard input.
+    references: files of reference translations; may be empty.
+
+  Raises:
+    UserError: as `read_parallel`, or there are references and the source is empty.
+  """
+  sources, translations = read_parallel(source, references, 'reference')
+  return _named_text(source, sources, translations)
+
+
+def read_treebank(source: str, references: Sequence[str]) -> Text:
+  """Reads sentences, and the trees of them; otherwise as `read_files`.
+
+  Args:
+    source: a file with the words of a sentence on each line, or `-` for standard input.
+    references: nothing, or a file of trees.
+
+  Raises:
+    UserError: a file cannot be read, there are several files of trees, or they are of other
+      sentences.
+  """
+  if len(references) > 1:
+    raise UserError(f'trees are scored against one reference; got {", ".join(references)}')
+  trees = [read_trees(path) for path in references]
+  sources = read_lines(source)
+  for path, found in zip(references, trees, strict=True):
+    if len(found) != len(sources):
+      raise UserError(f'source and reference must have a sentence for each other; {source} has '
+                      f'{len(sources)} lines, {path} has {len(found)} trees')
+    for number, (line, tree) in enumerate(zip(sources, found, strict=True), 1):
+      if split_words(line) != list(tree.words):
+        raise UserError(f'line {number} of {source} must have the words of tree {number} of '
+                        f'{path}, {" ".join(tree.words)!r}; got {line!r}')
+  return _named_text(source, sources, [list(map(bracketed, each)) for each in trees])
+
+
+def linearised_trees(lines: Sequence[str], name: str, sentences: Sequence[str],
+                     with_words: bool) -> list[str]:
+  """Returns the linearised tree of each sentence, from either form of trees.
+
+  Args:
+    lines: trees in Penn Treebank brackets, on one line each or on several; or linearised trees on
+      one line each, which are returned as they are, even where they must be mended.
+    name: the name of the lines in errors.
+    sentences: the sentences of the trees.
+    with_words: as in `linearise`.
+
+  Raises:
+    UserError: the lines have neither form, or are not the trees of the sentences.
+  """
+  found = [line for line in lines if line.strip()]
+  if not found or not all(map(is_linearised, found)):
+    try:
+      trees = [tree for tree in parse_trees(lines, name) if tree.words]
+    except UserError as error:
+      raise UserError(f'{error}; linearised trees, such as (S (NP XX )NP )S, are read too, on a '
+                      f'line each') from error
+    for number, (sentence, tree) in enumerate(zip(sentences, trees, strict=False), 1):
+      if split_words(sentence) != list(tree.words):
+        raise UserError(f'tree {number} of {name} must have the words of its sentence, '
+                        f'{sentence!r}; got {" ".join(tree.words)!r}')
+    found = [linearise(tree, with_words) for tree in trees]
+  if len(found) != len(sentences):
+    raise UserError(f'{name} must have a tree for each sentence; there are {len(sentences)} '
+                    f'sentences and {len(found)} trees')
+  return found
+
+
+def _named_text(source: str, sources: list[str], translations: list[list[str]]) -> Text:
+  if translations and not sources:
+    raise UserError(f'there is nothing to score; {source} is empty')
+  name = 'stdin' if source == STANDARD_INPUT else Path(source).name
+  digest = hashlib.sha256('\n'.join(itertools.chain(sources, *translations)).encode()).hexdigest()
+  return Text(f'{name}.{digest[:8]}', sources, translations)
+
+
+def split_name(data: DataConfig, asked: str) -> str:
+  """Returns the name that the data has for `test`, `valid` or `train`; other names stay."""
+  return {'test': data.test, 'valid': data.valid, 'train': data.train[0]}.get(asked, asked)
+
+
+def split_files(data: DataConfig, split: str) -> list[Path]:
+  """Returns the files of a split; none for a TFDS set."""
+  if data.source == 'trees':
+    return [Path(data.dir, f'{split}.mrg')]
+  if data.source != 'text':
+    return []
+  return [Path(data.dir, f'{split}.{language}')
+          for language in (data.source_language, data.target_language)]
+
+
+def read_split(data: DataConfig, split: str, dir_flag: str) -> Text:
+  """Reads a split of the data with its references.
+
+  Args:
+    data: where the corpora lie.
+    split: a split or prefix by its own name.
+    dir_flag: the flag that moves `data.dir`, for errors.
+
+  Raises:
+    UserError: there is no such split, or it cannot be read.
+  """
+  corpus = open_corpus(data, split, dir_flag=dir_flag)
+  for note in corpus.notes:
+    logging.warning('%s', note)
+  sources, references = (list(side) for side in zip(*corpus[:], strict=True))
+  if data.source == 'trees':
+    references = corpus.trees
+  return Text(split.replace('/', '_'), sources, [references])
