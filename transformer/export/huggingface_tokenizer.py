@@ -1,0 +1,83 @@
+"""Writes a vocabulary as `tokenizer.json`, the format of Hugging Face's `tokenizers`.
+
+It cuts a line into the same pieces as the vocabulary's SentencePiece model does, and gives every
+line back as it was. MarianMT's own tokenizer would not: it takes `>>…<<` at the start of a line
+for a language code, strips white space, and turns U+2581 into a space.
+"""
+
+from typing import Any
+
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.vocabulary import BYTE_IDS, ESCAPED, SPACE, Vocabulary
+
+
+def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+  """Returns the content of `tokenizer.json`."""
+  pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
+  end = pieces[EOS_ID]
+  return {
+      'version': '1.0', 'truncation': None, 'padding': None,
+      'added_tokens': [
+          {'id': token, 'content': pieces[token], 'single_word': False, 'lstrip': False,
+           'rstrip': False, 'normalized': False, 'special': True}
+          for token in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)],
+      'normalizer': _sequence('normalizers', [
+          *(_replace(character, escaped) for character, escaped in ESCAPED.items()),
+          _replace(' ', SPACE), {'type': 'Prepend', 'prepend': SPACE}]),
+      'pre_tokenizer': None,
+      'post_processor': {
+          'type': 'TemplateProcessing',
+          'single': [_sentence('A'), _special(end)],
+          'pair': [_sentence('A'), _sentence('B'), _special(end)],
+          'special_tokens': {end: {'id': end, 'ids': [EOS_ID], 'tokens': [end]}}},
+      # The escape of the escape character comes last, so that no escape is made of its digit.
+      'decoder': _sequence('decoders', [
+          _replace(SPACE, ' '), {'type': 'ByteFallback'}, {'type': 'Fuse'},
+          {'type': 'Strip', 'content': ' ', 'start': 1, 'stop': 0},
+          *(_replace(escaped, character) for character, escaped in reversed(ESCAPED.items()))]),
+      'model': {
+          'type': 'BPE', 'dropout': None, 'unk_token': pieces[UNK_ID],
+          'continuing_subword_prefix': None, 'end_of_word_suffix': None, 'fuse_unk': False,
+          'byte_fallback': True, 'ignore_merges': False,
+          'vocab': {piece: token for token, piece in enumerate(pieces)},
+          'merges': _merges(pieces[BYTE_IDS.stop:])}}
+
+
+def tokenizer_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
+  """Returns the content of `tokenizer_config.json`.
+
+  Args:
+    vocabulary: the vocabulary.
+    max_length: the length of the longest source, in tokens, with the end token.
+  """
+  return {
+      'tokenizer_class': 'PreTrainedTokenizerFast',
+      'model_max_length': max_length,
+      'model_input_names': ['input_ids', 'attention_mask'],
+      'pad_token': vocabulary.piece(PAD_ID), 'bos_token': vocabulary.piece(BOS_ID),
+      'eos_token': vocabulary.piece(EOS_ID), 'unk_token': vocabulary.piece(UNK_ID),
+      'clean_up_tokenization_spaces': False,
+      'split_special_tokens': True}  # A literal `</s>` is four characters.
+
+
+def _merges(pieces: list[str]) -> list[tuple[str, str]]:
+  """Returns the pairs that each piece can be merged from; those of the lowest id come first."""
+  known = set(pieces)
+  return [(piece[:cut], piece[cut:]) for piece in pieces for cut in range(1, len(piece))
+          if piece[:cut] in known and piece[cut:] in known]
+
+
+def _replace(old: str, new: str) -> dict[str, Any]:
+  return {'type': 'Replace', 'pattern': {'String': old}, 'content': new}
+
+
+def _sequence(kind: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
+  return {'type': 'Sequence', kind: parts}
+
+
+def _sentence(name: str) -> dict[str, Any]:
+  return {'Sequence': {'id': name, 'type_id': 0}}
+
+
+def _special(token: str) -> dict[str, Any]:
+  return {'SpecialToken': {'id': token, 'type_id': 0}}
