@@ -1,0 +1,167 @@
+"""Checks of updates and evaluations for numbers that are not finite, and for spikes."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.data.batch import Batch
+from transformer.errors import UserError
+from transformer.training.step import TrainState
+
+BAD_BATCHES = 'bad_batches'
+_WRITTEN = 10  # No more skipped batches are written, so that the disk does not fill up.
+# A spike exceeds the mean of the latest losses by this many standard deviations, and also by this
+# share of the mean, so that a flat loss has no tiny spikes.
+_DEVIATIONS, _SHARE = 6.0, 0.05
+_UPDATES = 50  # The approximate number of the latest losses.
+_FIRST = 100  # The updates at the start of a run, where the loss falls fast, are no spikes.
+
+
+def divergence(state: TrainState, evaluation: Mapping[str, float]) -> str | None:
+  """Returns a line on the signs of divergence and what to do, or None if there are none.
+
+  The signs are a skipped latest update, and a validation loss or a parameter that is not
+  finite.
+
+  Args:
+    state: the training state.
+    evaluation: the metrics of its evaluation, with `valid/loss`.
+  """
+  found = []
+  skips = jax.device_get(state.skips)
+  if skips is not None and skips.in_a_row:
+    found.append(f'the last {skips.in_a_row} updates were skipped, {skips.total} of '
+                 f'{int(state.step)} in all')
+  if not math.isfinite(evaluation['valid/loss']):
+    found.append(f'the validation loss is {evaluation["valid/loss"]}')
+  if not _are_finite(state.params):
+    found.append('there are parameters that are NaN or infinite')
+  if not found:
+    return None
+  return (f'the run seems to have diverged: {", and ".join(found)}; its translations will be of no '
+          f'use; train anew in another --workdir with a lower learning rate, a longer warm-up or '
+          f'optimizer.clip_norm')
+
+
+@jax.jit
+def _are_finite(params):
+  """Returns whether all parameters are finite."""
+  return jax.tree.reduce(jnp.logical_and, jax.tree.map(lambda leaf: jnp.isfinite(leaf).all(),
+                                                       params))
+
+
+class DivergenceGuard:
+  """Stops a run at a loss or gradient that is not finite, and logs skips and spikes.
+
+  Attributes:
+    window: mean and variance of the loss per token over the latest updates. A checkpoint keeps
+      it, so that a resumed run finds the same spikes.
+  """
+
+  def __init__(self, window: dict[str, float], allowed: int, workdir: str | os.PathLike,
+               say: Callable[[str], None], decode: Callable[[Sequence[int]], str] | None = None,
+               writes: bool = True):
+    """Starts from the window of an earlier process.
+
+    Args:
+      window: the window of an earlier `DivergenceGuard`, or empty.
+      allowed: how many updates in a row may be skipped.
+      workdir: the run's directory, where bad batches are written.
+      say: logs a line.
+      decode: (token ids) -> text, to write with a bad batch; None writes only ids.
+      writes: whether this process writes bad batches.
+    """
+    self.window = {'updates': 0, 'mean': 0.0, 'variance': 0.0, 'spiking': False, **window}
+    self._allowed = allowed
+    self._folder = Path(workdir) / BAD_BATCHES
+    self._say = say
+    self._decode = decode
+    self._writes = writes
+
+  def check_update(self, step: int, batch: Batch, metrics: dict[str, Any]) -> bool:
+    """Returns True if the update was made and False if it was skipped; writes a skipped batch.
+
+    Args:
+      step: the number of the update.
+      batch: its batch.
+      metrics: its metrics.
+
+    Raises:
+      UserError: the loss or gradient is not finite, and the step skips no updates, or has
+        skipped too many in a row.
+    """
+    if math.isfinite(metrics['loss']) and math.isfinite(metrics['gradient_norm']):
+      return True
+    found = (f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '
+             f'{metrics["gradient_norm"]}')
+    skips = metrics.get('skips')
+    if skips is None or skips.in_a_row > self._allowed:
+      many = ('' if skips is None else
+              f'; {skips.in_a_row} in a row are more than train.skip_nonfinite={self._allowed}')
+      where = self._write(step, batch, metrics)
+      raise UserError(f'{found}{many}; nothing of it was saved; {where}; lower the learning rate, '
+                      f'lengthen the warm-up, or set optimizer.clip_norm')
+    where = f'; {self._write(step, batch, metrics)}' if skips.total <= _WRITTEN else ''
+    self._say(f'{found}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}')
+    return False
+
+  def is_spike(self, step: int, metrics: dict[str, Any]) -> bool:
+    """Returns whether the loss of an update is a spike; logs the first of several in a row.
+
+    The window decays exponentially. A spike enters it as the limit itself, so that it does
+    not hide the next spike. If the loss stays high, the window soon follows.
+    """
+    loss, window = float(metrics['loss']) / max(float(metrics['weight']), 1.0), self.window
+    mean, deviation = window['mean'], math.sqrt(window['variance'])
+    limit = mean + max(_DEVIATIONS * deviation, _SHARE * abs(mean))
+    spike = window['updates'] >= _FIRST and loss > limit
+    if spike and not window['spiking']:
+      self._say(f'step {step}: the loss jumped to {loss:.3f} a token, from {mean:.3f} ± '
+                f'{deviation:.3f} over the {_UPDATES} updates before; the norm of its gradient is '
+                f'{float(metrics["gradient_norm"]):.3f}')
+    part = max(1.0 / _UPDATES, 1.0 / (window['updates'] + 1))
+    change = (limit if spike else loss) - mean
+    self.window = {
+        'updates': window['updates'] + 1, 'mean': mean + part * change,
+        'variance': (1.0 - part) * (window['variance'] + part * change * change),
+        'spiking': spike}
+    return spike
+
+  def _write(self, step: int, batch: Batch, metrics: dict[str, Any]) -> str:
+    """Writes a batch as arrays and as text; returns a phrase that says where."""
+    if not self._writes:
+      return 'the first process has its batch'
+    arrays, text = self._folder / f'{step}.npz', self._folder / f'{step}.json'
+    try:
+      self._folder.mkdir(parents=True, exist_ok=True)
+      np.savez(arrays, **batch._asdict())
+      if self._decode is None:
+        return f'its batch is in {arrays}'
+      numbers = {name: str(metrics[name]) for name in ('loss', 'gradient_norm')}  # JSON has no NaN.
+      text.write_text(json.dumps({'step': step, **numbers, 'pairs': list(self._pairs(batch))},
+                                 indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
+    except OSError as error:
+      return f'its batch cannot be written to {self._folder}: {error.strerror}'
+    return f'its batch is in {arrays}, and its sentences in {text}'
+
+  def _pairs(self, batch: Batch):
+    """Yields the sentence pairs of a batch, by row and by segment."""
+    for row, (source, target) in enumerate(zip(batch.source_segments, batch.target_segments,
+                                               strict=True)):
+      for segment in range(1, int(max(source.max(), target.max())) + 1):
+        yield {'row': row, 'segment': segment,
+               'source': self._text(batch.source_tokens[row][source == segment]),
+               'target': self._text(batch.target_tokens[row][target == segment])}
+
+  def _text(self, ids) -> str:
+    try:
+      return self._decode(ids)
+    except IndexError:
+      return f'not all of these are in the vocabulary: {ids.tolist()}'

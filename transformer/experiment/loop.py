@@ -1,0 +1,261 @@
+"""The training loop: updates, evaluations and checkpoints, from the first step to the last."""
+
+import operator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from transformer.data.batch import Batch
+from transformer.errors import Preempted, UserError
+from transformer.experiment.divergence import DivergenceGuard, divergence
+from transformer.experiment.meter import Meter, utilisation
+from transformer.experiment.recorder import Recorder
+from transformer.experiment.reporting import TENSORBOARD, NoReporter, Reporter
+from transformer.experiment.starting_point import starting_point
+from transformer.experiment.tracing import Tracer
+from transformer.experiment.validation import Validation, evaluate
+from transformer.model.transformer import Transformer
+from transformer.runs.checkpoints import Checkpoints
+from transformer.runs.patience import best_evaluation, headline, is_out_of_patience
+from transformer.runs.run_directory import CHECKPOINTS, INTERRUPTED
+from transformer.runs.signal_checkpoint import SignalCheckpoint
+from transformer.system import processes
+from transformer.system.signals import Signals
+from transformer.training.compilation import Programs, Setup, compile_programs
+from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+from transformer.training.mesh import batch_sharding
+from transformer.training.step import layers_of
+
+
+class Settings(Protocol):
+  """The groups of a config that training reads."""
+
+  optimizer: OptimizerConfig
+  train: TrainConfig
+  mesh: MeshConfig
+  seed: int
+
+
+class NumberedBatches(Protocol):
+  """The batches of a run, by number."""
+
+  def iterate(self, start: int, stop: int) -> Iterator[Batch]:
+    """Yields batches `start` … `stop − 1`."""
+
+
+class Task(NamedTuple):
+  """A model, its data and its evaluation.
+
+  Attributes:
+    model: the model.
+    batches: the batch of every step.
+    valid_batches: the validation split, packed.
+    validate: (params) -> the translations of the validation split, with their BLEU.
+    initial_params: () -> the parameters of a run without a checkpoint; None draws them from
+      the seed.
+    decode: (token ids) -> text, for batches that are written to disk; None writes only ids.
+  """
+
+  model: Transformer
+  batches: NumberedBatches
+  valid_batches: Sequence[Batch]
+  validate: Callable[[Any], Validation]
+  initial_params: Callable[[], Any] | None = None
+  decode: Callable[[Sequence[int]], str] | None = None
+
+
+class Outcome(NamedTuple):
+  """How training ended.
+
+  Attributes:
+    step: the number of updates.
+    resumed_from: the step of the checkpoint that was resumed, or None.
+    best_step: the step of the best evaluation, or None.
+    best: that evaluation, or None.
+    out_of_patience: whether `train.patience` ended training before `train.steps`.
+  """
+
+  step: int
+  resumed_from: int | None
+  best_step: int | None
+  best: Mapping[str, float] | None
+  out_of_patience: bool
+
+
+def train(settings: Settings, task: Task, setup: Setup, workdir: str | os.PathLike,
+          programs: Programs | None = None, profile: tuple[int, int] | None = None,
+          signals: Signals | None = None) -> Outcome:
+  """Trains until `train.steps`, or until patience runs out, from the last checkpoint if any.
+
+  Args:
+    settings: the groups of the config that training reads.
+    task: the model and its data.
+    setup: from `make_setup`.
+    workdir: the run's directory, for checkpoints, metrics and TensorBoard.
+    programs: the update and the evaluation; None compiles them if there is work for them.
+    profile: the first and the last step to trace, or None.
+    signals: the signals that stop the run; None ignores them.
+
+  Raises:
+    UserError: the loss is not finite for more updates in a row than may be skipped, or a
+      checkpoint cannot be written.
+    Preempted: a signal stopped the run; its last step is saved.
+  """
+  loop = _Loop(settings, task, setup, Path(workdir), signals or Signals())
+  if programs is None and (loop.owes_evaluation or not loop.is_done):
+    rows, length = task.valid_batches[0].target_tokens.shape
+    programs = compile_programs(settings, task.model, setup,
+                                (rows, task.valid_batches[0].source_tokens.shape[1], length))
+  return loop.run(programs, profile)
+
+
+class _Loop:
+  """A run in training: its state, and the objects that save and report it.
+
+  Attributes:
+    step: the number of updates so far.
+    owes_evaluation: whether the restored step must still be evaluated, since a signal came first.
+  """
+
+  def __init__(self, settings: Settings, task: Task, setup: Setup, workdir: Path,
+               signals: Signals):
+    self._settings, self._task, self._mesh = settings, task, setup.mesh
+    self._workdir, self._signals, config = workdir, signals, settings.train
+    self._checkpoints = Checkpoints(workdir / CHECKPOINTS, keep=config.keep)
+    self._interrupted = SignalCheckpoint(workdir / INTERRUPTED)
+    self._state, self._history, self._resumed_from = starting_point(
+        settings, task.model, setup, self._checkpoints, self._interrupted, task.initial_params)
+    self.step = int(self._state.step)
+    self._out_of_patience = is_out_of_patience(self._history['evaluations'], config.patience)
+    self.owes_evaluation = self._interrupted.step == self.step and self._is_due(
+        config.eval_every) and all(each['step'] != self.step
+                                   for each in self._history['evaluations'])
+    rows, length = task.valid_batches[0].target_tokens.shape
+    log = self._history.pop('log', {})
+    self._writes = processes.is_first()
+    self._reporter = (Reporter(workdir, self.step, config.steps, log) if self._writes
+                      else NoReporter())
+    self._meter = Meter(self._history['meter'], rows * length, utilisation(
+        task.model, self._mesh.size, passes=2 if config.r_drop else 1))
+    self._guard = DivergenceGuard(
+        self._history.get('window', {}), config.skip_nonfinite, workdir, self._reporter.say,
+        task.decode, self._writes)
+    self._recorder = Recorder(self._meter, self._guard, self._reporter, setup.schedule,
+                              layers_of(self._state.params))
+    self._agreement, self._by_rows = processes.StopAgreement(self._mesh), batch_sharding(self._mesh)
+    self._valid_batches = [processes.place(each, self._by_rows) for each in task.valid_batches]
+    self._reporter.say(
+        f'step {self.step} of {config.steps}: {self._mesh.size} {jax.devices()[0].device_kind} '
+        f'device(s), {sum(leaf.size for leaf in jax.tree.leaves(self._state.params)):,} '
+        f'parameters, {rows} rows of {length} target positions a batch')
+
+  @property
+  def is_done(self) -> bool:
+    """Whether there is no update left to make."""
+    return self._out_of_patience or self.step >= self._settings.train.steps
+
+  def run(self, programs: Programs | None, profile: tuple[int, int] | None) -> Outcome:
+    """Trains to the last step; `programs` may be None if there is nothing left to do."""
+    tracer = Tracer(self._workdir / TENSORBOARD, profile if self._writes else None,
+                    self._reporter.say)
+    try:
+      self._signals.hold()
+      if self.owes_evaluation:
+        self._finish_step(programs)
+      if not self.is_done:
+        batches = self._task.batches.iterate(self.step, self._settings.train.steps)
+        for batch in self._meter.watch(batches):
+          self._state, metrics = tracer.run(self.step + 1, programs.train_step, self._state,
+                                            processes.place(batch, self._by_rows))
+          self.step += 1
+          self._recorder.add(self.step, batch, metrics,
+                             log=self._is_due(self._settings.train.log_every))
+          self._finish_step(programs)
+          if self.is_done:
+            break
+    finally:
+      try:
+        self._checkpoints.close()
+      finally:
+        tracer.close()
+        self._reporter.close()
+    best = best_evaluation(self._history['evaluations'])
+    return Outcome(self.step, self._resumed_from, best and best['step'], best,
+                   self._out_of_patience)
+
+  def _finish_step(self, programs: Programs):
+    """Evaluates, saves and stops after a step, if that is due."""
+    config = self._settings.train
+    evaluate_now, save = self._is_due(config.eval_every), self._is_due(config.checkpoint_every)
+    stopping = self._agreement.should_stop(bool(self._signals.requested))
+    if not self._agreement.alone:
+      try:
+        self._checkpoints.check()
+      except UserError as error:
+        processes.fail(error)
+    if not (evaluate_now or save or stopping):
+      return
+    self._recorder.settle()
+    if evaluate_now:
+      if stopping and not self._agreement.alone:  # Several processes cannot interrupt it.
+        self._stop()
+      save = self._evaluate(programs) or save
+    if save:
+      self._checkpoints.save(self._state, self._extras())
+      if self._interrupted.step is not None:
+        self._checkpoints.wait()
+        self._interrupted.remove()
+    if not self.is_done and (stopping or (self._agreement.alone and self._signals.requested)):
+      self._stop(saved=save)
+    self._meter.restart_clock()
+
+  def _evaluate(self, programs: Programs) -> bool:
+    """Evaluates and reports; returns whether the parameters must be saved."""
+    config, evaluations = self._settings.train, self._history['evaluations']
+    try:
+      call = self._signals.interruptible if self._agreement.alone else operator.call
+      values, validation = call(evaluate, programs.eval_step, self._task.validate,
+                                self._state.best_params, self._valid_batches)
+    except Preempted:
+      self._stop()
+    evaluations.append({'step': self.step, **values})
+    best = best_evaluation(evaluations)
+    improved = best is evaluations[-1]
+    self._out_of_patience = is_out_of_patience(evaluations, config.patience)
+    name, score = headline(values)
+    self._reporter.write(self.step, values, {name: f'{score:.2f}'},
+                         f'valid loss {values["valid/loss"]:.3f}  valid {name} {score:.2f}'
+                         + '  the best so far' * improved)
+    if doubt := divergence(self._state, values):
+      self._reporter.warn(f'step {self.step}: {doubt}')
+    if validation.samples:
+      self._reporter.write_samples(self.step, validation.samples)
+    if validation.pictures:
+      self._reporter.write_pictures(self.step, validation.pictures)
+    if self._out_of_patience:
+      self._reporter.say(
+          f'out of patience at step {self.step}: none of the last {config.patience} evaluations '
+          f'(train.patience) was better than that of step {best["step"]}, with validation {name} '
+          f'{headline(best)[1]:.2f} and loss {best["valid/loss"]:.3f}')
+    return improved or self._out_of_patience
+
+  def _stop(self, saved: bool = False):
+    """Saves the state, unless it is saved, and raises `Preempted`."""
+    # First the regular checkpoint, which may be the best: a resumed run would not save it again.
+    self._checkpoints.wait()
+    if not saved and self._interrupted.step != self.step:
+      self._interrupted.save(self._state, self._extras())
+    who = self._signals.requested or 'another process'
+    raise Preempted(f'stopped by {who} after step {self.step}, which is saved; the same command '
+                    f'goes on from there')
+
+  def _extras(self) -> dict[str, Any]:
+    """Returns the JSON data that a checkpoint holds in addition to the state."""
+    return {**self._history, 'meter': self._meter.sums, 'window': self._guard.window,
+            'log': self._reporter.written()}
+
+  def _is_due(self, every: int) -> bool:
+    return self.step == self._settings.train.steps or self.step % every == 0

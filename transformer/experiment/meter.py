@@ -1,0 +1,136 @@
+"""Sums of the metrics of all updates between two lines of `metrics.jsonl`."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+
+from transformer.model.flops import peak_flops, train_flops
+from transformer.model.transformer import Transformer
+
+# Metrics from a clock, which differ between runs that are otherwise equal bit for bit.
+WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
+
+
+class Meter:
+  """Sums the metrics of steps since the last line of metrics.
+
+  A checkpoint keeps the sums, so that a resumed run writes the lines of an uninterrupted one.
+  Times are not kept: each process measures them anew, without its first step. The norms of
+  the layers' gradients are neither summed nor kept.
+  """
+
+  def __init__(self, sums: dict[str, float], positions: int,
+               utilisation: Callable[[float, float], float] | None = None):
+    """Starts from saved sums.
+
+    Args:
+      sums: from an earlier `Meter`, or empty.
+      positions: target positions in a batch.
+      utilisation: source and target tokens per second -> share of the devices' peak FLOPs;
+        None if the peak is unknown.
+    """
+    self.sums = dict(sums)
+    self._layers: list[Any] = []
+    self._positions = positions
+    self._utilisation = utilisation
+    self._clock: float | None = None
+    self._waiting = 0.0
+    self._forget_times()
+
+  def watch(self, batches: Iterable) -> Iterator:
+    """Yields batches, and measures the time spent waiting for each."""
+    before = time.perf_counter()
+    for batch in batches:
+      self._waiting += time.perf_counter() - before
+      yield batch
+      before = time.perf_counter()
+
+  def add(self, metrics: dict[str, Any], skipped: bool = False):
+    """Adds the metrics and the time of one step; for a skipped step only the time."""
+    now = time.perf_counter()
+    if self._clock is not None:
+      self._seconds += now - self._clock
+      self._waited += self._waiting
+      self._timed_source += float(metrics['source_tokens'])
+      self._timed_target += float(metrics['weight'])
+    self._clock = now
+    self._waiting = 0.0
+    if skipped:
+      return
+    for name, value in {**metrics, 'steps': 1}.items():
+      if name == 'layer_gradient_norms':
+        self._layers.append(value)
+      else:
+        self.sums[name] = self.sums.get(name, 0.0) + float(value)
+
+  def restart_clock(self):
+    """Excludes the time since the last step, which was spent on something else."""
+    self._clock = time.perf_counter()
+
+  @property
+  def tokens_per_second(self) -> float | None:
+    """Target tokens per second since the last line of metrics; None if no step was timed."""
+    return self._timed_target / self._seconds if self._seconds else None
+
+  def take(self, learning_rate: float) -> dict[str, float]:
+    """Returns the metrics of the steps since the last call, and starts anew.
+
+    Leaves out `WALL_CLOCK` if no step was timed.
+    """
+    # If every step was skipped, there is no loss.
+    sums = {**dict.fromkeys(('loss', 'nll', 'gradient_norm'), math.nan),
+            **dict.fromkeys(('weight', 'steps', 'spikes'), 0.0), **self.sums}
+    tokens, steps = max(sums['weight'], 1.0), max(sums['steps'], 1.0)
+    values = {
+        'train/loss': sums['loss'] / tokens,
+        'train/perplexity': perplexity(sums['nll'] / tokens),
+        'train/gradient_norm': sums['gradient_norm'] / steps,
+        'train/learning_rate': learning_rate,
+        'train/spikes': sums['spikes'],
+        'train/fill': sums['weight'] / (steps * self._positions),
+    }
+    if self._seconds:
+      values |= {'train/data_wait': self._waited / self._seconds,
+                 'tokens_per_second': self.tokens_per_second}
+      if self._utilisation is not None:
+        values['flops_utilisation'] = self._utilisation(self._timed_source / self._seconds,
+                                                        self.tokens_per_second)
+    self.sums = {}
+    self._forget_times()
+    return values
+
+  def take_layers(self) -> list[Any]:
+    """Returns the norms of the layers' gradients, an array for each step since the last call."""
+    layers, self._layers = self._layers, []
+    return layers
+
+  def _forget_times(self):
+    self._seconds = self._waited = self._timed_source = self._timed_target = 0.0
+
+
+def perplexity(loss: float) -> float:
+  """Returns exp of a loss in nats per token, or infinity where it overflows."""
+  return math.exp(loss) if not loss >= 700 else math.inf
+
+
+def utilisation(model: Transformer, devices: int,
+                passes: int) -> Callable[[float, float], float] | None:
+  """Returns the function that computes FLOPs utilisation from tokens per second.
+
+  Args:
+    model: the model.
+    devices: the number of devices.
+    passes: how often each token goes through the model in an update.
+
+  Returns:
+    A function of the source and the target tokens per second; None if the peak is unknown.
+  """
+  peak = peak_flops(jax.devices()[0].device_kind)
+  if peak is None:
+    return None
+  source, target = train_flops(model.config, model.vocabulary_size)
+  return lambda source_speed, target_speed: (
+      passes * (source * source_speed + target * target_speed) / (peak * devices))

@@ -1,0 +1,269 @@
+"""Wires a training run: text, vocabulary, model, directory and the loop."""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import logging
+
+from transformer import files
+from transformer.config import Config
+from transformer.data.audit.report import look_over
+from transformer.data.audit.table import in_brief
+from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.experiment.loop import Outcome, Task, train
+from transformer.experiment.validation import make_validation
+from transformer.inference.attention_maps import Attender
+from transformer.inference.translator import Translator
+from transformer.model.config import ModelConfig
+from transformer.model.flops import update_flops
+from transformer.model.transformer import Transformer
+from transformer.runs import resuming, run_directory
+from transformer.runs.checkpoints import Checkpoints
+from transformer.runs.cost import training_cost
+from transformer.runs.curves import draw_for_run
+from transformer.runs.loading import Run, load_run
+from transformer.runs.lock import RunLock
+from transformer.runs.patience import headline, is_out_of_patience
+from transformer.system import processes
+from transformer.system.known_faults import check_backend
+from transformer.system.signals import Signals
+from transformer.training.compilation import make_setup
+from transformer.training.memory_check import compile_within_memory
+from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
+
+_AUDITED_PAIRS = 200_000  # A run audits no larger training text: this many pairs take 10 s.
+# Settings of a model that do not change what its parameters mean.
+_FREE_SETTINGS = ('dropout', 'attention_dropout', 'activation_dropout', 'layer_drop',
+                  'word_dropout', 'attention', 'dtype', 'remat')
+
+
+def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
+              signals: Signals | None = None):
+  """Trains a run from its config, or resumes it.
+
+  Args:
+    config: the run's settings.
+    workdir: the run's directory; empty, or holds this run.
+    profile: the first and the last step to trace, or None.
+    signals: the signals that stop the run; None ignores them.
+
+  Raises:
+    UserError: the config does not fit the devices, the text or the run in `workdir`;
+      another process trains there; or the installed JAX computes wrong numbers.
+    Preempted: a signal stopped the run.
+  """
+  # The devices are checked before anything is read or written.
+  check_backend()
+  processes.from_first(lambda: _check_devices(config))
+  with contextlib.ExitStack() as stack:
+    def lock():
+      stack.enter_context(RunLock(workdir))
+    processes.from_first(lock)
+    _train(config, workdir, profile, signals)
+
+
+def _check_devices(config: Config):
+  """Refuses a config that does not fit the devices here."""
+  if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
+    raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '
+                    f'{jax.default_backend()} here; set --config.model.attention=reference')
+  ways = row_devices(_make_mesh(config))
+  if config.decode.batch_size % ways and jax.process_count() > 1:
+    raise UserError(f'mesh.data × mesh.fsdp = {ways} must divide decode.batch_size, since several '
+                    f'processes share the search; got {config.decode.batch_size}')
+
+
+def _make_mesh(config: Config) -> jax.sharding.Mesh:
+  rows = config.train.tokens_per_batch // config.data.max_length
+  return make_mesh(config.mesh, rows // config.optimizer.accumulate)
+
+
+def _train(config: Config, workdir: Path, profile, signals):
+  """Does the work of `train_run` in a locked directory."""
+  if run_directory.has_begun(workdir):
+    resuming.check_resumable(workdir)
+  corpora = open_corpora(config.data)
+  # Loaded only if the run still lacks its vocabulary or its first parameters.
+  origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from
+            else None)
+  vocabulary = _vocabulary(workdir, config, corpora, origin)
+  encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
+                           config.seed)
+  model = Transformer(config.model, vocabulary.size)
+  setup = make_setup(config, model, _make_mesh(config))
+  sources, references = (list(side) for side in zip(*corpora.valid[:], strict=True))
+  # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
+  greedy = dataclasses.replace(config.decode, beam_size=1, sample=False)
+  translate = Translator(model, vocabulary, greedy, config.data.max_length,
+                         devices=sentence_sharding(setup.mesh, greedy.batch_size))
+
+  def compile_search(params):
+    length, program = translate.compile_longest(params, sources)
+    return f'search, {greedy.batch_size} sentences of {length} tokens', program
+
+  programs = None
+  # All processes must read a checkpoint together, as Orbax demands. The first one decides.
+  ended, begun = _has_ended(workdir, config), (workdir / run_directory.CONFIG).exists()
+  ended, begun = processes.from_first(lambda: [ended, begun])
+  if not ended:
+    programs, tokens = compile_within_memory(config, model, setup, encoded.batches.shape,
+                                             compile_search, begun)
+    if tokens != config.train.tokens_per_batch:
+      config = dataclasses.replace(config, train=dataclasses.replace(config.train,
+                                                                     tokens_per_batch=tokens))
+      encoded = encoded.resized(tokens)
+
+  def record():
+    # train.py has compared the settings, but another run may have begun before the lock was taken.
+    changes = resuming.changed_settings(workdir, config)
+    fingerprints = {'vocabulary': vocabulary.fingerprint, **corpora.fingerprints()}
+    resumed = run_directory.has_begun(workdir)
+    if resumed:
+      resuming.check_same_data(workdir, fingerprints)
+      # Before the config, so that no change of a setting goes unrecorded.
+      run_directory.add_session(workdir, config.train.reproducible, changes)
+    else:
+      _audit(workdir, config, corpora, vocabulary)
+    files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
+    vocabulary.save(workdir / run_directory.VOCABULARY)
+    if not resumed:
+      files.write_sealed(workdir / run_directory.RUN, run_directory.describe(
+          fingerprints, encoded.counts,
+          sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)),
+          update_flops(config.model, vocabulary.size, encoded.batches.shape,
+                       passes=2 if config.train.r_drop else 1),
+          config.train.reproducible, origin and _identity(origin())))
+
+  processes.from_first(record)
+
+  def initial_params():
+    identity = _identity(origin())
+    # Only the first process surely sees the file that it has just written.
+    processes.from_first(lambda: resuming.check_same_origin(workdir, identity))
+    return origin().params
+
+  attend = None
+  if jax.process_count() == 1:  # An `Attender` works in one process.
+    attend = Attender(model, vocabulary, config.data.max_length, config.data.max_length)
+  validate = make_validation(translate, sources, references, config.decode.bleu_tokenize, attend,
+                             corpora.valid.trees if config.data.source == 'trees' else None)
+  task = Task(model, encoded.batches, encoded.valid_batches, validate,
+              initial_params if origin else None, vocabulary.decode)
+  _report_outcome(workdir, config, train(config, task, setup, workdir, programs, profile, signals))
+
+
+def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
+  """Draws the curves of a run that has ended, and logs its best step and the next command."""
+  finished_before = outcome.resumed_from == outcome.step
+  if processes.is_first() and not (finished_before and (workdir / run_directory.CURVES).exists()):
+    draw_for_run(workdir, logging.warning)
+  if processes.is_first() and not finished_before:
+    _record_cost(workdir, outcome.step)
+  if finished_before:
+    logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
+                 ', out of patience' if outcome.out_of_patience else '')
+  if outcome.best_step is not None:
+    logging.info('the best step on the validation split is %d, with %s %.2f', outcome.best_step,
+                 *headline(outcome.best))
+  logging.info('score it with: python eval.py --workdir=%s', workdir)
+
+
+def _record_cost(workdir: Path, step: int):
+  """Logs what the run has cost, and writes it to `run.json` if there is room on the disk."""
+  cost = training_cost(workdir, step)
+  if cost is None:
+    return
+  logging.info('%s', cost)
+  try:
+    run_directory.add_cost(workdir, cost._asdict())
+  except OSError as error:
+    logging.warning('the cost is not in %s: %s', workdir / run_directory.RUN, error.strerror)
+
+
+def _audit(workdir: Path, config: Config, corpora, vocabulary: Vocabulary):
+  """Audits the text if it is short, logs a summary, and writes the report."""
+  pairs = sum(map(len, corpora.train.values()))
+  if pairs > _AUDITED_PAIRS:
+    logging.info('%s training pairs are too many to audit at the start of a run; to audit them: '
+                 'python -m transformer.commands.audit, with the same --config flags',
+                 f'{pairs:,}')
+    return
+  report = look_over(config.data, vocabulary, origin='this run')
+  for line in in_brief(report):
+    logging.info('%s', line)
+  files.write_json(workdir / run_directory.AUDIT, report)
+
+
+def _has_ended(workdir: Path, config: Config) -> bool:
+  """Returns whether the run has made its last step, so that it needs no compiled programs."""
+  folder = workdir / run_directory.CHECKPOINTS
+  if not folder.is_dir():
+    return False
+  with contextlib.closing(Checkpoints(folder, read_only=True)) as checkpoints:
+    last = max(checkpoints.steps(), default=None)
+    if last is None:
+      return False
+    try:
+      evaluations = checkpoints.history(last)['evaluations']
+    except UserError:
+      return False  # It is damaged, so the run goes on from the checkpoint before.
+  return last >= config.train.steps or is_out_of_patience(evaluations, config.train.patience)
+
+
+def _vocabulary(workdir: Path, config: Config, corpora,
+                origin: Callable[[], Run] | None) -> Vocabulary:
+  """Returns the run's own vocabulary, that of `train.init_from`, or a new one."""
+  path = workdir / run_directory.VOCABULARY
+  # Only a run that has begun has a fingerprint to compare the file with.
+  if processes.from_first(lambda: run_directory.has_begun(workdir) and path.exists()):
+    return Vocabulary.load(path, run_directory.read_fingerprints(workdir)['vocabulary'])
+  if origin is None:
+    pairs = sum(map(len, corpora.train.values()))
+    logging.info('training a vocabulary of %d pieces on %d of %d pairs',
+                 config.data.vocabulary_size, min(pairs, config.data.vocabulary_pairs), pairs)
+    return Vocabulary.from_bytes(bytes.fromhex(processes.from_first(
+        lambda: Vocabulary.train(corpora.training_text(config.data.vocabulary_pairs),
+                                 config.data.vocabulary_size).model_bytes.hex())))
+  origin = origin()
+  if origin.vocabulary.size != config.data.vocabulary_size:
+    raise UserError(f'a run takes its vocabulary from train.init_from; set '
+                    f'--config.data.vocabulary_size={origin.vocabulary.size}; '
+                    f'got {config.data.vocabulary_size}')
+  _check_same_model(origin.config.model, config.model)
+  return origin.vocabulary
+
+
+def _check_same_model(origin: ModelConfig, model: ModelConfig):
+  """Refuses a model in which the parameters of `train.init_from` would mean something else."""
+  def meaning(config: ModelConfig) -> dict[str, Any]:
+    settings = dataclasses.asdict(config) | {
+        'key_dim': config.head_key_dim, 'value_dim': config.head_value_dim,
+        'encoder_layers': config.encoder_depth, 'decoder_layers': config.decoder_depth}
+    settings.pop('num_layers')
+    if config.positions != 'learned':
+      settings.pop('max_positions')
+    return {name: value for name, value in settings.items() if name not in _FREE_SETTINGS}
+
+  there, here = meaning(origin), meaning(model)
+  different = [f'model.{name} is {there.get(name)} there, and {here.get(name)} here'
+               for name in there | here if there.get(name) != here.get(name)]
+  if different:
+    raise UserError(f'a run starts from train.init_from with the same model, but for '
+                    f'{", ".join(_FREE_SETTINGS)}: {"; ".join(different)}; set what is there, or '
+                    f'start from another run')
+
+
+def _identity(run: Run) -> dict[str, Any]:
+  """Returns the steps and the digest that identify the parameters of a run."""
+  digest = hashlib.sha256()
+  for leaf in jax.tree.leaves(jax.device_get(run.params)):
+    digest.update(leaf.tobytes())
+  return {'steps': run.steps, 'sha256': digest.hexdigest()}
