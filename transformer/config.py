@@ -1,7 +1,7 @@
-"""The door: every setting of a run, checked once and frozen.
+"""All settings of a run, checked once and frozen.
 
-Configs reach it as nested dicts (an `ml_collections.ConfigDict`, or a run's
-`config.json`). Past it there are only the dataclasses of the rooms.
+`Config.from_dict` takes nested dicts, from an `ml_collections.ConfigDict` or a run's
+`config.json`. All other code sees only the frozen dataclasses.
 """
 
 import dataclasses
@@ -19,17 +19,31 @@ from transformer.inference.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 
-# More than any setting has a use for, and little enough to be added up in 32 bits.
+# Larger than any useful setting, and small enough that sums fit into 32 bits.
 _LARGEST, _LARGEST_SEED = 10**9, 2**32
-# What would break a line, or tear a name: controls, and halves of characters.
-_NO_TEXT = {'Cc', 'Cs', 'Zl', 'Zp'}
-_BRIEF = reprlib.Repr()
-_BRIEF.maxstring = _BRIEF.maxother = 100
+# Unicode categories that break a line or a file name: controls, separators, surrogates.
+_FORBIDDEN = {'Cc', 'Cs', 'Zl', 'Zp'}
+_brief = reprlib.Repr()
+_brief.maxstring = _brief.maxother = 100
+
+
+# How runs behaved before there was a key for it, where that is not the key's default.
+_BEFORE = {'model': {'attention_bias': 'all'}}
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """A run's settings by group; the defaults are the paper's base model."""
+  """All settings of a run, by group; the defaults are the paper's base model.
+
+  Attributes:
+    data: the text, its vocabulary and its lengths.
+    model: the shape of the Transformer.
+    optimizer: the optimizer and its learning rate.
+    train: the length of the run, its batches, evaluations and checkpoints.
+    decode: how translations are searched for and scored.
+    mesh: how arrays are split over devices.
+    seed: root of all random numbers: parameters, order of the data, dropout and sampling.
+  """
 
   data: DataConfig = dataclasses.field(default_factory=DataConfig)
   model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
@@ -56,27 +70,40 @@ class Config:
 
   @classmethod
   def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':
-    """Checks names and types, and freezes.
+    """Checks names, types and values, and returns the frozen settings.
 
     Args:
-      tree: groups of keys; what it leaves out takes its default.
-
-    Returns:
-      The frozen settings.
+      tree: nested dicts by group; missing keys take their defaults.
 
     Raises:
-      UserError: a name that does not exist, a value of another type, or one that
-        its group refuses.
+      UserError: a name does not exist, or a value has another type or is out of range.
     """
     return _freeze(cls, tree, '')
 
+  @classmethod
+  def from_saved(cls, tree: Mapping[str, Any]) -> 'Config':
+    """Returns the settings that a run was saved with, by this or an earlier version.
+
+    Args:
+      tree: nested dicts by group. A key that came later takes the value that earlier versions
+        behaved by, which may not be its default.
+
+    Raises:
+      UserError: as `from_dict`.
+    """
+    tree = dict(tree)
+    for group, values in _BEFORE.items():
+      if isinstance(tree.get(group, {}), Mapping):
+        tree[group] = values | dict(tree.get(group, {}))
+    return cls.from_dict(tree)
+
   def to_dict(self) -> dict[str, Any]:
-    """Nested plain dicts, what `from_dict` takes."""
+    """Returns nested dicts, which `from_dict` reads."""
     return dataclasses.asdict(self)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-  """Nested dicts as one dict of dotted names, such as `train.steps`."""
+  """Returns nested dicts as one dict with dotted names, such as `train.steps`."""
   flat = {}
   for name, value in tree.items():
     if isinstance(value, Mapping):
@@ -87,23 +114,23 @@ def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
 
 
 def check_name(name: str):
-  """Refuses a dotted name, such as `train.step`, that is no key and no group.
+  """Checks that a dotted name, such as `train.steps`, is a key or a group.
 
   Raises:
-    UserError: names the nearest that is one.
+    UserError: it is neither; the message suggests the nearest name.
   """
   _kind_of(name)
 
 
 def check_value(name: str, value: Any):
-  """Refuses a value that cannot be that of a key by its type, whatever the other keys are.
+  """Checks the type of one key's value, without the rules of its group.
 
   Args:
-    name: dotted, such as `train.steps`.
-    value: what it is to be.
+    name: dotted name of the key, such as `train.steps`.
+    value: its value.
 
   Raises:
-    UserError: there is no such key, or the value is of another type.
+    UserError: there is no such key, or the value has another type.
   """
   kind = _kind_of(name)
   if dataclasses.is_dataclass(kind):
@@ -113,7 +140,7 @@ def check_value(name: str, value: Any):
 
 
 def _kind_of(name: str):
-  """What a key, or group, is annotated with."""
+  """Returns the type annotation of a key or a group."""
   kind, prefix = Config, ''
   for part in name.split('.'):
     kinds = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
@@ -126,7 +153,7 @@ def _kind_of(name: str):
 
 
 def _freeze(cls, tree, prefix):
-  """Builds the dataclass `cls` from a mapping whose names begin with `prefix`."""
+  """Builds the dataclass `cls` from a mapping; `prefix` is its dotted name for errors."""
   if not isinstance(tree, Mapping):
     raise UserError(f'config.{prefix.rstrip(".")} must be a group of keys; '
                     f'got {_shown(tree)}')
@@ -147,6 +174,7 @@ def _freeze(cls, tree, prefix):
 
 
 def _unknown(name, known, prefix):
+  """Returns the message for a key that does not exist."""
   nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
   hint = (f'did you mean config.{prefix}{nearest[0]}?' if nearest
           else f'the keys there are {", ".join(known)}')
@@ -155,7 +183,7 @@ def _unknown(name, known, prefix):
 
 
 def _convert(kind, value, name):
-  """`value` as the annotated type; only what loses nothing is converted."""
+  """Returns `value` as the annotated type; only lossless conversions are made."""
   origin = typing.get_origin(kind)
   if origin is tuple:
     if not isinstance(value, (tuple, list)):
@@ -174,14 +202,14 @@ def _convert(kind, value, name):
     return float(value)
   if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
     raise UserError(f'{name} must be of type {kind.__name__}; got {_shown(value)}')
-  if kind is str and not _NO_TEXT.isdisjoint(map(unicodedata.category, value)):
+  if kind is str and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
     raise UserError(f'{name} must be text on one line; got {_shown(value)}')
   return value
 
 
 def _shown(value) -> str:
-  """A value, whatever it is, in a line that can be read."""
+  """Returns any value as one short line of text."""
   try:
-    return ' '.join(_BRIEF.repr(value).splitlines())
-  except ValueError:  # Python does not write out integers of thousands of digits.
+    return ' '.join(_brief.repr(value).splitlines())
+  except ValueError:  # Python refuses to print integers of thousands of digits.
     return f'one of type {type(value).__name__} that is too long to show'

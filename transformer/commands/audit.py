@@ -1,0 +1,70 @@
+r"""Reports faults in the text of a config, before a run trains on it.
+
+  python -m transformer.commands.audit --config=configs/text.py --config.data.dir=DIR
+  python -m transformer.commands.audit --config=configs/text.py --config.data.dir=DIR --json=FILE
+
+The audit reads every pair of the training, validation and test text once, and changes nothing. It
+reports:
+
+- pairs whose sides do not belong together;
+- empty, very long, repeated and garbled sentences, and those in another script;
+- characters that the vocabulary has no piece for;
+- validation and test text that is also in the training text.
+
+The vocabulary is --vocabulary=RUN/vocabulary.model; without that flag the audit learns one as
+train.py does. Memory: at most 61 bytes a pair.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from transformer.commands import shared_flags
+from transformer.config import Config
+from transformer.data.audit.report import look_over
+from transformer.data.audit.table import as_table
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.evaluation.texts import split_files
+from transformer.system import command_line, outputs
+
+_CONFIG = shared_flags.define_config()
+_VOCABULARY = flags.DEFINE_string('vocabulary', None, 'A vocabulary.model; default: learn one.')
+_JSON = flags.DEFINE_string('json', None, 'Also write the report to this file; - writes it to '
+                            'standard output instead of the table.')
+_EXAMPLES = flags.DEFINE_integer('examples', 3, 'Examples of each finding.')
+
+
+def main(_):
+  """Runs the audit that the flags describe, and prints the report."""
+  if _CONFIG.value is None:
+    raise UserError('--config=configs/NAME.py is needed; it says where the text is')
+  shared_flags.check_at_least(0, _EXAMPLES)
+  config = Config.from_dict(_CONFIG.value.to_dict())
+  if config.train.init_from and not _VOCABULARY.value:
+    raise UserError(f'a run takes its vocabulary from train.init_from; give '
+                    f'--vocabulary={config.train.init_from}/vocabulary.model')
+  shared_flags.check_named(_JSON)
+  model = Path(_VOCABULARY.value).expanduser() if _VOCABULARY.value else None
+  path = Path(_JSON.value).expanduser() if _JSON.value not in (None, '-') else None
+  if path:
+    data = config.data
+    outputs.check_file('json', path)
+    splits = filter(None, (*data.train, data.valid, data.test))
+    outputs.check_not_read('json', path, [each for split in splits for each in split_files(
+        data, split)] + ([model] if model else []))
+  vocabulary = Vocabulary.load(model) if model else None
+  report = look_over(config.data, vocabulary, origin=_VOCABULARY.value or '',
+                     examples=_EXAMPLES.value)
+  text = json.dumps(report, indent=2, ensure_ascii=False) + '\n'
+  if path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding='utf-8', errors='backslashreplace')
+  sys.stdout.reconfigure(encoding='utf-8', errors='backslashreplace')
+  print(text if _JSON.value == '-' else as_table(report), end='')
+
+
+if __name__ == '__main__':
+  command_line.run(main)

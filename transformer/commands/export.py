@@ -1,0 +1,162 @@
+"""Exports a trained model to other formats, and makes a run of an exported file.
+
+  python -m transformer.commands.export --workdir=RUN --format=ctranslate2 --output=DIR
+  python -m transformer.commands.export --workdir=RUN --format=ctranslate2 --output=DIR \\
+      --quantization=int8 --average=10
+  python -m transformer.commands.export --workdir=RUN --format=huggingface --output=DIR
+  python -m transformer.commands.export --workdir=RUN --format=safetensors --output=FILE
+  python -m transformer.commands.export --weights=FILE --format=run --output=DIR
+
+  --format=     output
+  ctranslate2   a folder for `ctranslate2.Translator`, with the SentencePiece model; its search
+                differs, see transformer/export/ctranslate2_format.py
+  huggingface   a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer` of Hugging Face's
+                transformers, a MarianMT; its search differs, see
+                transformer/export/huggingface_format.py
+  safetensors   one file with weights, config and vocabulary; its tensors are listed in
+                transformer/export/safetensors_format.py
+  run           a run's directory of such a file, for eval.py and --config.train.init_from
+
+transformer/export/requirements.txt has the packages.
+"""
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from absl import flags, logging
+
+from transformer import files
+from transformer.commands import shared_flags
+from transformer.config import Config
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+from transformer.runs import run_directory
+from transformer.system import command_line, outputs
+
+_FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run')
+_WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
+_WEIGHTS = flags.DEFINE_string('weights', None, 'A file of --format=safetensors, for --format=run.')
+_FORMAT = flags.DEFINE_string('format', None, f'One of {", ".join(_FORMATS)}.')
+_OUTPUT = flags.DEFINE_string('output', None, 'A new or empty folder to write, or a new file.')
+_QUANTIZATION = flags.DEFINE_string('quantization', None, 'The type in which CTranslate2 stores '
+                                    'matrices, such as int8; default: float32.')
+_CHECKPOINT, _AVERAGE = shared_flags.define_checkpoint()
+
+
+def main(_):
+  """Writes the format that the flags ask for."""
+  if _FORMAT.value not in _FORMATS:
+    raise UserError(f'--format must be one of {", ".join(_FORMATS)}; got {_FORMAT.value!r}')
+  source = _WEIGHTS if _FORMAT.value == 'run' else _WORKDIR
+  other = _WORKDIR if _FORMAT.value == 'run' else _WEIGHTS
+  if not source.value or other.value is not None:
+    raise UserError(f'--format={_FORMAT.value} needs --{source.name}, and takes no --{other.name}')
+  if not _OUTPUT.value:
+    raise UserError('--output is needed, the folder or file to write')
+  if _QUANTIZATION.value is not None and _FORMAT.value != 'ctranslate2':
+    raise UserError(f'--quantization is for --format=ctranslate2; --format={_FORMAT.value} keeps '
+                    f'float32')
+  shared_flags.check_at_least(1, _AVERAGE)
+  output = Path(_OUTPUT.value).expanduser()
+  _check_free(output)
+  write = {'ctranslate2': _to_ctranslate2, 'huggingface': _to_huggingface,
+           'safetensors': _to_safetensors, 'run': _to_run}
+  try:
+    print(f'{output}: {write[_FORMAT.value](output)}')
+  except ModuleNotFoundError as missing:
+    package = missing.name.partition('.')[0]
+    if package not in ('ctranslate2', 'safetensors'):
+      raise
+    raise UserError(f'--format={_FORMAT.value} needs {package}, which is not installed; install it '
+                    f'with: {shlex.quote(sys.executable)} -m pip install -r '
+                    f'transformer/export/requirements.txt') from missing
+
+
+def _check_free(output: Path):
+  """Checks that the output replaces nothing and can be written."""
+  if output.is_dir() and _FORMAT.value != 'safetensors':
+    if any(output.iterdir()):
+      raise UserError(f'--output must name a new or empty folder; {output} holds something; choose '
+                      f'another')
+  elif output.exists():
+    raise UserError(f'--output must not exist yet; {output} does; choose another, or remove it')
+  outputs.check_folder('output', output.parent)
+
+
+def _load():
+  from transformer.runs.loading import load_run  # Imports JAX, so only after the flags' checks.
+  return load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
+
+
+def _load_checked(check_model: Callable[[ModelConfig], None]):
+  """Loads the run after a check of its model, which comes before the parameters are read."""
+  settings = run_directory.read_config(Path(_WORKDIR.value).expanduser())
+  if settings is not None:
+    check_model(Config.from_saved(settings).model)
+  return _load()
+
+
+def _to_ctranslate2(output: Path) -> str:
+  from transformer.export import ctranslate2_format
+  quantization = _QUANTIZATION.value or 'float32'
+  ctranslate2_format.check_quantization(quantization)
+  run = _load_checked(ctranslate2_format.check_model)
+  vocabulary, config = run.vocabulary, run.config
+  with files.new_folder(output) as folder:
+    ctranslate2_format.write_model(
+        folder, config.model, run.params, [vocabulary.piece(i) for i in range(vocabulary.size)],
+        config.data.max_length + config.decode.max_extra_length, quantization)
+    (folder / run_directory.VOCABULARY).write_bytes(vocabulary.model_bytes)
+    size = _size(folder)
+  if config.model.dtype != 'float32':
+    logging.info('activations were %s in training; CTranslate2 computes in the type of its '
+                 'compute_type', config.model.dtype)
+  return f'a CTranslate2 model, {quantization}, {_origin(run.steps)}, {size}'
+
+
+def _to_huggingface(output: Path) -> str:
+  from transformer.export import huggingface_format
+  run = _load_checked(huggingface_format.check_model)
+  with files.new_folder(output) as folder:
+    huggingface_format.write_model(folder, run.config, run.params, run.vocabulary)
+    (folder / run_directory.VOCABULARY).write_bytes(run.vocabulary.model_bytes)
+    size = _size(folder)
+  return f'a MarianMT model for transformers, {_origin(run.steps)}, {size}'
+
+
+def _to_safetensors(output: Path) -> str:
+  from transformer.export import safetensors_format
+  run = _load()
+  safetensors_format.write(output, safetensors_format.Weights(
+      run.config.to_dict(), run.vocabulary.model_bytes, run.steps, run.params))
+  return f'a safetensors file, {_origin(run.steps)}, {output.stat().st_size / 1e6:.1f} MB'
+
+
+def _to_run(output: Path) -> str:
+  from transformer.export import safetensors_format
+  path = Path(_WEIGHTS.value).expanduser()
+  weights = safetensors_format.read(path)
+  from transformer.runs.loading import save_run
+  config = Config.from_saved(weights.config)
+  vocabulary = Vocabulary.from_bytes(weights.vocabulary, f'the vocabulary in {path}')
+  with files.new_folder(output) as folder:
+    save_run(folder, config, vocabulary, weights.params, weights.steps)
+  return f'a run of weights alone, {_origin(weights.steps)}; python eval.py --workdir={output}'
+
+
+def _size(folder: Path) -> str:
+  """Returns the size of a folder's files in words."""
+  return f'{sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.1f} MB'
+
+
+def _origin(steps: list[int]) -> str:
+  """Returns the steps of the averaged checkpoints in words."""
+  several = f'the average of {len(steps)} checkpoints, the last of ' * (len(steps) > 1)
+  return f'{several}step {steps[-1]}'
+
+
+if __name__ == '__main__':
+  command_line.run(main)
