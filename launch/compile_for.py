@@ -1,4 +1,4 @@
-r"""Says what an update costs on a slice of TPUs, by compiling it for them on any machine.
+r"""Estimates the cost of an update on a slice of TPUs, by compiling it on any machine.
 
   pip install "jax[tpu]"
   python launch/compile_for.py --config=configs/wmt14.py:big --topology=v5e:16x16 \
@@ -6,17 +6,19 @@ r"""Says what an update costs on a slice of TPUs, by compiling it for them on an
   python launch/compile_for.py --config=configs/wmt14.py --topology=v5e:4x4 --mesh=best \
       --config.model.dtype=bfloat16 --config.train.tokens_per_batch=65536 --json=costs.json
 
-It is the update of train.py, compiled by the TPU's own compiler; no data is read, and the
-vocabulary is as large as the config wants it. The mesh is config.mesh, or with --mesh=best
-the quickest that fits of the few that are worth a try. A compilation takes minutes.
+The TPUs' own compiler compiles the update of train.py, which takes minutes. No data is read; the
+vocabulary has the size that the config asks for. The mesh is config.mesh. With --mesh=best, several
+promising meshes are compiled, and the fastest that fits into memory is named.
 
-Everything is told of one chip and one update. Memory is what the compiler laid out. Bytes of
-collectives are those of the whole array each time: what an all-reduce, an all-gather, an
-all-to-all or a collective-permute leaves on a chip, and what a reduce-scatter takes from it;
-in loops, times their turns. The time is an estimate, and nothing has been timed: the cycles
-that the compiler expects of its fusions, and what the collectives send at the full rate of all
-links, one after the other. What is no fusion, and the way of a message, come on top.
-Utilisation is the FLOPs of the model in that time, as a share of the chip's peak.
+All figures are for one chip and one update:
+
+  memory        the memory that the compiler reserves
+  collectives   their number and bytes. A collective in a loop counts once for each turn. The bytes
+                are the whole array: the input of a reduce-scatter, the output of any other kind
+  time          an estimate, never measured: the cycles that the compiler expects of its fusions,
+                plus the time to send the bytes of all collectives at the full rate of all links.
+                Operations outside fusions, the latency of messages and overlap are left out
+  utilisation   the model's FLOPs in that time, as a share of the chip's peak
 """
 
 import dataclasses
@@ -29,15 +31,17 @@ from absl import flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from transformer import command_line, files
+from transformer import files
+from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
+from transformer.system import command_line, outputs
 
-_CONFIG = command_line.define_config()
+_CONFIG = shared_flags.define_config()
 _TOPOLOGY = flags.DEFINE_string('topology', None, 'The slice, such as v5e:4x4 or v5p:4x4x4.')
-_MESH = flags.DEFINE_enum('mesh', 'config', ['config', 'best'], 'The mesh of the config, or the '
-                          'quickest that fits of those that are worth a try.')
-_JSON = flags.DEFINE_string('json', None, 'A file for what was found.')
+_MESH = flags.DEFINE_enum('mesh', 'config', ['config', 'best'], 'config: the mesh of the config; '
+                          'best: the fastest of several that fit into memory.')
+_JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 
 def main(_):
@@ -50,16 +54,16 @@ def main(_):
     raise UserError('model.attention=cudnn needs an NVIDIA GPU; set '
                     '--config.model.attention=reference')
   if _JSON.value is not None:
-    command_line.check_folder('json', Path(_JSON.value).expanduser().parent)
-  # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.training import ahead
-  devices = ahead.devices_of(_TOPOLOGY.value)
+    outputs.check_folder('json', Path(_JSON.value).expanduser().parent)
+  # JAX is imported late, so that --help and mistakes are answered at once.
+  from launch.tpu_costs import estimate
+  devices = estimate.devices_of(_TOPOLOGY.value)
   results = list(estimates(settings, devices, _MESH.value == 'best'))
   title = f'{_TOPOLOGY.value}, {len(devices)} chips'
   print('\n'.join(table(title, results)))
-  best = ahead.best(results)
+  best = estimate.best(results)
   if best is None:
-    print('no such mesh fits into the memory of a chip; lower train.tokens_per_batch, or set '
+    print('no mesh above fits into the memory of a chip; lower train.tokens_per_batch, or set '
           '--config.model.remat=True')
   elif len(results) > 1:
     print('best: ' + ' '.join(f'--config.mesh.{axis}={n}' for axis, n in best['mesh'].items()))
@@ -70,38 +74,38 @@ def main(_):
 
 def estimates(settings: Config, devices: Sequence[Any], try_meshes: bool
               ) -> Iterator[dict[str, Any]]:
-  """What `ahead.estimate` says of the config's mesh, or of those that are worth a try.
+  """Yields the results of `estimate.update_cost` for the config's mesh or the candidates.
 
   Raises:
     UserError: no mesh splits the rows over the devices.
   """
-  from transformer.training import ahead
+  from launch.tpu_costs import estimate
   if not try_meshes:
-    yield ahead.estimate(settings, devices)
+    yield estimate.update_cost(settings, devices)
     return
   rows = (settings.train.tokens_per_batch // settings.data.max_length
           // settings.optimizer.accumulate)
-  meshes = list(ahead.meshes(len(devices), rows, settings.model.num_heads))
+  meshes = list(estimate.candidate_meshes(len(devices), rows, settings.model.num_heads))
   if not meshes:
     raise UserError(f'{len(devices)} chips, or a half, a quarter or an eighth of them, must divide '
-                    f'the rows that go through the model at a time, train.tokens_per_batch / '
-                    f'data.max_length / optimizer.accumulate = {rows}; lower data.max_length, '
-                    f'raise train.tokens_per_batch, or take fewer chips')
+                    f'the rows that go through the model at a time; got '
+                    f'train.tokens_per_batch / data.max_length / optimizer.accumulate = {rows}; '
+                    f'lower data.max_length, raise train.tokens_per_batch, or take fewer chips')
   for mesh in meshes:
-    yield ahead.estimate(dataclasses.replace(settings, mesh=mesh), devices)
+    yield estimate.update_cost(dataclasses.replace(settings, mesh=mesh), devices)
 
 
 def table(title: str, results: Sequence[dict[str, Any]]) -> list[str]:
-  """Lines of text: a quantity each, of one chip and one update, with a column for each mesh."""
-  from transformer.training import ahead, hlo
+  """Returns the lines of a table: a row for each figure, and a column for each mesh."""
+  from launch.tpu_costs import estimate, hlo
   columns = [('mesh', [' × '.join(f'{axis} {size}' for axis, size in each['mesh'].items()
                                   if size > 1) or 'one chip' for each in results])]
 
   def add(name, value):
     columns.append((name, ['' if each['memory'] is None else value(each) for each in results]))
 
-  columns.append((f'memory, of {ahead.CHIPS[results[0]["device_kind"]].memory / 1e9:.0f} GB',
-                  [_memory(each, ahead.fits(each)) for each in results]))
+  columns.append((f'memory, of {estimate.CHIPS[results[0]["device_kind"]].memory / 1e9:.0f} GB',
+                  [_memory(each, estimate.fits(each)) for each in results]))
   for kind in hlo.KINDS:
     add(kind, lambda each, kind=kind: f'{each["collectives"][kind]["bytes"] / 1e6:,.1f} MB'
         f' in {each["collectives"][kind]["count"]:,}')

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of a machine, seen without JAX, which takes seconds to start."""
+"""The NVIDIA GPUs of a machine, found without JAX, which takes seconds to start."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ _GPUS = Path('/proc/driver/nvidia/gpus')
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-  """Those that a process with this environment may use, as CUDA_VISIBLE_DEVICES names them."""
+  """Returns the GPUs for a process with this environment, by their CUDA_VISIBLE_DEVICES names."""
   if environment.get('JAX_PLATFORMS') == 'cpu':
     return []
   if 'CUDA_VISIBLE_DEVICES' in environment:

@@ -3,10 +3,10 @@
   python launch/local.py --processes=2 -- --config=configs/NAME.py --workdir=DIR [--config.…]
   python launch/local.py --processes=4 --devices=2 -- --config=… --workdir=…
 
-What stands after `--` goes to train.py. On a CPU each process has --devices virtual devices; the
-GPUs of a machine are dealt out evenly. The first process writes the run's directory and tells how
-it goes. If one ends with an error, or is killed, the others are ended within a minute, and the
-reason is told; the same command goes on from the last checkpoint. Signals are passed on to all.
+The arguments after `--` go to train.py. On a CPU, each process has --devices virtual devices; GPUs
+are split evenly. The first process writes the run's directory and prints the progress. If a
+process fails or is killed, the others end within a minute, and the reason is printed. The same
+command then goes on from the last checkpoint. Signals are passed on to all processes.
 """
 
 import contextlib
@@ -25,39 +25,40 @@ from absl import flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from launch import training
 from launch.gpus import visible_gpus
-from launch.training import ROOT, checked
-from transformer import child_process, command_line
+from launch.train_arguments import ROOT, checked, run_launcher
+from transformer.commands import shared_flags
 from transformer.errors import UserError
-from transformer.training.preemption import EXIT_STATUS
+from transformer.system import child_process
+from transformer.system.signals import EXIT_STATUS
 
-_PROCESSES = flags.DEFINE_integer('processes', 2, 'How many processes.')
-_DEVICES = flags.DEFINE_integer('devices', 1, 'On a CPU, how many virtual devices each has.')
+_PROCESSES = flags.DEFINE_integer('processes', 2, 'The number of processes.')
+_DEVICES = flags.DEFINE_integer('devices', 1, 'The number of virtual devices of each process, '
+                                'on a CPU.')
 
-_PATIENCE_SECONDS = 20  # for the others, once one has failed
+_PATIENCE_SECONDS = 20  # How long the other processes may take to end after one has failed.
 _LOOK_SECONDS = 0.1
-_LINES = 20  # of what a process has said that has failed
+_LINES = 20  # How many of a failed process's last lines are printed.
 _LOG = re.compile(r'[IW]\d{4} ')
 
 
 def main(arguments: Sequence[str]):
   """Wires flags to the processes."""
-  command_line.check_at_least(1, _PROCESSES, _DEVICES)
+  shared_flags.check_at_least(1, _PROCESSES, _DEVICES)
   variables = environments(_PROCESSES.value, _DEVICES.value, visible_gpus(os.environ))
   run([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])], variables)
 
 
 def environments(processes: int, devices: int, found: Sequence[str]) -> list[dict[str, str]]:
-  """The variables that tell each process of the others, and which devices are its own.
+  """Returns the environment variables that tell each process its devices and the other processes.
 
   Args:
-    processes: how many there are.
-    devices: on a CPU, how many each has.
-    found: GPUs to deal out, if there are any.
+    processes: the number of processes.
+    devices: on a CPU, the number of devices of each.
+    found: the GPUs of this machine, if any.
 
   Raises:
-    UserError: the GPUs cannot be dealt out evenly.
+    UserError: the GPUs cannot be split evenly.
   """
   if len(found) % processes:
     raise UserError(f'--processes must divide the {len(found)} GPUs; got {processes}; set '
@@ -73,23 +74,23 @@ def environments(processes: int, devices: int, found: Sequence[str]) -> list[dic
 
 
 def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
-  """Runs a command in several processes, until all have ended.
+  """Runs a command in several processes until all have ended.
 
   Args:
-    command: what each of them runs.
-    variables: added to the environment of each.
+    command: the command of each process.
+    variables: more environment variables for each process.
 
   Raises:
-    UserError: one of them failed; says which, and how.
-    SystemExit: they failed over what the first has told already.
-    Preempted: they were asked to stop.
+    UserError: a process failed; says which, and how.
+    SystemExit: the processes failed, and the first one has printed the reason.
+    Preempted: the processes were asked to stop.
   """
   children: list[subprocess.Popen] = []
   with child_process.passing_on_signals(children) as asked, contextlib.ExitStack() as stack:
     said = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in variables[1:])]
     try:
       for each, file in zip(variables, said, strict=True):
-        # Gloo greets on standard output, where train.py says nothing.
+        # Standard output is dropped: train.py prints nothing there, but Gloo prints a greeting.
         child_process.add(children, asked, child_process.leashed(command),
                           stdout=subprocess.DEVNULL, stderr=file, env={**os.environ, **each})
       first = _first_to_fail(children)
@@ -104,7 +105,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
       said[first].seek(0)
       lines = said[first].read().decode(errors='replace').splitlines()[-_LINES:]
       lines = [line for line in lines if not _LOG.match(line)]
-  # What a signal had come to may be aborted by those that it has not.
+  # A slow process that was asked to stop may be aborted, since the others have left.
   if status == EXIT_STATUS or (asked and status != 1):
     raise child_process.preempted(asked)
   if status == 1 and not lines:
@@ -117,7 +118,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
 
 
 def _first_to_fail(children: Sequence[subprocess.Popen]) -> int | None:
-  """Waits until all have ended well, or one has not; returns its number."""
+  """Waits until all have succeeded or one has failed; returns the number of the failed one."""
   while True:
     statuses = [child.poll() for child in children]
     for number, status in enumerate(statuses):
@@ -129,7 +130,7 @@ def _first_to_fail(children: Sequence[subprocess.Popen]) -> int | None:
 
 
 def _end_all(children: Sequence[subprocess.Popen]):
-  """Gives those that are left a while to end by themselves, and then ends them."""
+  """Waits a while for the other processes, and then kills them."""
   deadline = time.monotonic() + _PATIENCE_SECONDS
   for child in children:
     try:
@@ -140,4 +141,4 @@ def _end_all(children: Sequence[subprocess.Popen]):
 
 
 if __name__ == '__main__':
-  training.run(main)
+  run_launcher(main)

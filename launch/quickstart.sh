@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains a small English-French model on the built-in phrasebook, scores it, and
-# shows what it does. Run again, it resumes, or says that training is done.
+# Trains a small English-French model on the built-in phrasebook, scores it, and prints some of its
+# translations. Started again, it resumes training if that has not finished.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup requirements.txt
 workdir="${1:-runs/quickstart}"

@@ -1,18 +1,21 @@
-"""Jobs of Slurm that are asked to stop before their time is up, and queue themselves again."""
+"""Slurm jobs that stop before their time limit and queue themselves again."""
 
 import shlex
 import subprocess
 from collections.abc import Sequence
 
 from transformer.errors import UserError
-from transformer.training.preemption import EXIT_STATUS
-from transformer.training.run_directory import CHECKPOINTS, INTERRUPTED
+from transformer.runs.run_directory import CHECKPOINTS, INTERRUPTED
+from transformer.system.signals import EXIT_STATUS
 
-WARNING_SECONDS = 120  # before the time limit; Slurm may be a minute early
-# The warning comes to the job's steps. A job that has to give way gets SIGTERM, its steps and this
-# shell, which has to outlive them. Who cancels a job wants no more of it, and it is not RUNNING.
-# What was asked to stop may be aborted by what has stopped before it. Slurm may be too busy to
-# answer.
+WARNING_SECONDS = 120  # Before the time limit; Slurm may send the signal a minute earlier.
+# The shell script of a job. It queues the job again if the command was stopped:
+# - Before the time limit, Slurm sends SIGUSR1 to the job's steps, but not to this shell.
+# - When Slurm preempts a job, it sends SIGTERM to the steps and to this shell, which traps it.
+# - When a user cancels a job, its state is not RUNNING, and it must not be queued again.
+# - A slow task may be aborted because the other tasks have left. The status is then above 128. This
+#   counts as stopped if the shell got SIGTERM or the time limit is near.
+# - squeue and scontrol may fail when Slurm is busy, so both are tried again.
 _SCRIPT = """#!/bin/bash
 asked= late= state= left=
 trap asked=yes TERM
@@ -38,43 +41,47 @@ for try in {{1..6}}; do
 done
 exit $status
 """
-_NO_PROGRESS = ('error: in all of its time the job came to no checkpoint, so it is not queued '
+_NO_PROGRESS = ('error: the job saved no checkpoint before its time limit, so it is not queued '
                 'again; submit it with a longer --time')
-_STARTS = 3  # that a job may need before what it encodes and compiles, and keeps, is all there
+# After this many restarts, each start must save a checkpoint before its time limit. Earlier starts
+# need not: the data and programs that they prepare are kept.
+_STARTS = 3
 JOB, PART_OF_ARRAY = '$SLURM_JOB_ID', '${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID'
-# srun does not take the number of CPUs from sbatch by itself. Tasks are to leave on their own.
+# Each task ends by itself, even if another one fails. srun does not inherit --cpus-per-task from
+# sbatch.
 _STEP = 'srun --kill-on-bad-exit=0 ${SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}'
 GRACE = f'--config.train.grace_seconds={WARNING_SECONDS - 20}'
 
 
-def submission(name: str, told: str, *options: str) -> list[str]:
-  """The command line that hands in a script from its standard input.
+def submission(name: str, user_options: str, *options: str) -> list[str]:
+  """Returns the command line of sbatch, which reads the script from its standard input.
 
   Args:
-    name: the job's.
-    told: what the user has for sbatch, as one text, which comes last and so wins.
-    *options: of the job.
+    name: the name of the job.
+    user_options: the user's options for sbatch, as one text; they override the others.
+    *options: more options for sbatch.
 
   Raises:
-    UserError: the text is not one that a shell would understand.
+    UserError: a shell could not split the user's options into words.
   """
   try:
-    more = shlex.split(told)
+    more = shlex.split(user_options)
   except ValueError as error:
-    raise UserError(f'--sbatch={told} cannot be taken apart into words: {error}') from error
+    raise UserError(f'--sbatch={user_options} cannot be split into words: {error}') from error
   return ['sbatch', f'--job-name={name}', '--requeue', f'--signal=USR1@{WARNING_SECONDS}',
           '--open-mode=append', *options, *more]
 
 
 def script(command: str, runs: str, job: str = JOB) -> str:
-  """What a job runs.
+  """Returns the shell script of a job.
 
   Args:
-    command: a command line for the shell, which is run on every task.
-    runs: the directory of a run, or a pattern of several, for the shell; a job that leaves no
-      checkpoint in them does not get on.
-    job: how the shell names the job: `JOB` or `PART_OF_ARRAY`. Slurm lets jobs that are submitted
-      by a part of an array inherit that part's name, and the number of one part is that of all.
+    command: the command of every task, quoted for the shell.
+    runs: the directory of a run, or a shell pattern for several. A job that adds no checkpoint
+      there makes no progress.
+    job: the job's id, as a shell expression: `JOB`, or `PART_OF_ARRAY` for a job array, where
+      `JOB` may name the whole array. The environment does not show which one is right: a job
+      that is submitted from within an array inherits the array's variables.
   """
   return _SCRIPT.format(command=f'{_STEP} {command}', stopped=EXIT_STATUS, job=job, runs=runs,
                         checkpoints=CHECKPOINTS, interrupted=INTERRUPTED, starts=_STARTS,
@@ -82,27 +89,28 @@ def script(command: str, runs: str, job: str = JOB) -> str:
 
 
 def with_grace(command: Sequence[str]) -> list[str]:
-  """A command line that trains, and may take most of the warning to stop unless it says."""
-  told = any(each.startswith(GRACE.partition('=')[0]) for each in command)
-  return [*command, *([] if told else [GRACE])]
+  """Adds a `train.grace_seconds` that fits the warning, unless the command line sets it."""
+  is_set = any(each.startswith(GRACE.partition('=')[0]) for each in command)
+  return [*command] if is_set else [*command, GRACE]
 
 
 def as_shell(command: Sequence[str], text: str) -> str:
-  """What a person would type to submit the same."""
+  """Returns the submission as a person would type it."""
   return f"{shlex.join(command)} <<'END'\n{text}END"
 
 
 def submit(command: Sequence[str], text: str) -> str:
-  """Hands a script to Slurm, and returns what that says.
+  """Submits a script and returns the answer of sbatch.
 
   Raises:
-    UserError: there is no Slurm, or it refuses.
+    UserError: there is no sbatch, or it refuses the job.
   """
   try:
     done = subprocess.run(command, input=text, text=True, check=False, capture_output=True)
   except FileNotFoundError as error:
-    raise UserError('the command sbatch is not here; start this where Slurm is') from error
+    raise UserError('there is no command sbatch here; start this on a machine with '
+                    'Slurm') from error
   if done.returncode:
-    raise UserError(f'sbatch refused the job: {" ".join(done.stderr.split())}; what it is told is '
-                    f'{shlex.join(command[1:])}; see --sbatch')
+    raise UserError(f'sbatch refused the job: {" ".join(done.stderr.split())}; its options are '
+                    f'{shlex.join(command[1:])}; change them with --sbatch')
   return done.stdout.strip()

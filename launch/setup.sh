@@ -1,9 +1,9 @@
-# Makes a virtual environment and installs what the given requirements files list; sourced by the
-# other scripts of this folder, which then run "$python". Does nothing when the same files were
-# installed before. Three variables of the environment say otherwise:
-#   PYTHON      the Python that makes the virtual environment (python3)
-#   VENV        its folder (.venv)
-#   RESOLUTION  `lowest` installs the oldest versions that the files allow, by uv
+# Creates a virtual environment and installs the packages of the given requirements files. The other
+# scripts of this folder source it, call `setup FILE …` and then run "$python". If the same files were
+# installed before, `setup` does nothing. Environment variables and their defaults:
+#   PYTHON      the Python that creates the virtual environment (python3)
+#   VENV        the folder of the virtual environment (.venv)
+#   RESOLUTION  `lowest` makes uv install the oldest versions that the files allow (unset: the newest)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv="${VENV:-.venv}"

@@ -6,16 +6,15 @@ r"""Trains the rows of the paper's table 3 on any corpus, and puts the figures b
   python launch/table3.py --config=configs/text.py --workdir=runs/small --scale=4 --layers=3 \
       --dry_run
 
-One row after the other is trained by train.py in WORKDIR/ROW, and scored by eval.py on the
-validation split; the last checkpoint is taken, without an average (section 6.2). The model's
-shape, dropout, smoothing and positions are the row's, from configs/table3.py, and all else is
-what --config says; `big` takes three times its train.steps, as in the paper. For a smaller
-machine, --scale=2 halves every width, and --layers=3 the 6 layers of the base row; the rows that
-have more or fewer keep their proportion to it. The fused attention of an NVIDIA GPU takes heads of
-neither A1 nor (B); --config.model.attention=reference takes all.
+train.py trains one row after another in WORKDIR/ROW. eval.py scores the last checkpoint on the
+validation split, without an average (section 6.2). configs/table3.py sets the model's shape,
+dropout, smoothing and positions of each row, and --config sets the rest. `big` is trained for three
+times as many steps, as in the paper. For a smaller machine, --scale=2 halves every width, and
+--layers=3 halves the layers of all rows. The fused attention of an NVIDIA GPU cannot take the heads
+of rows A1 and B; --config.model.attention=reference takes all.
 
-After each row the table is written to WORKDIR/table3.md and WORKDIR/table3.json, with the data
-that it comes from. Started again, it leaves out what is done, and a run that was stopped goes on.
+After each row, the table is written to WORKDIR/table3.md and WORKDIR/table3.json, with the names of
+its data. Started again, the command skips rows that are done and resumes a run that was stopped.
 """
 
 import dataclasses
@@ -33,13 +32,15 @@ from ml_collections import ConfigDict, config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from transformer import child_process, command_line, files
+from transformer import files
+from transformer.commands import shared_flags
 from transformer.config import Config, flatten
 from transformer.errors import UserError
-from transformer.training import run_directory
+from transformer.runs import run_directory
+from transformer.system import child_process, command_line, outputs
 
 _BASE_LAYERS = 6
-_CONFIG = command_line.define_config()
+_CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the table and of its runs.')
 _ROWS = flags.DEFINE_list('rows', None, 'The rows to train, such as base,A1,E; default: all.')
 _SCALE = flags.DEFINE_integer('scale', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.')
@@ -47,7 +48,7 @@ _LAYERS = flags.DEFINE_integer('layers', _BASE_LAYERS, 'The layers of the base r
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and start none of them.')
 
 ROOT = Path(__file__).resolve().parents[1]
-# Perplexity a word piece and BLEU on newstest2013, and millions of parameters where given.
+# The paper's perplexity per word piece and BLEU on newstest2013; millions of parameters, if given.
 PAPER = {
     'base': (4.92, 25.8, 65), 'A1': (5.29, 24.9, None), 'A2': (5.00, 25.5, None),
     'A3': (4.91, 25.8, None), 'A4': (5.01, 25.4, None), 'B1': (5.16, 25.1, 58),
@@ -59,12 +60,12 @@ PAPER = {
 _JSON, _MARKDOWN = 'table3.json', 'table3.md'
 _PREFACE = """# Table 3 of the paper, row by row
 
-Perplexity is that of a word piece, without smoothing. BLEU is sacreBLEU's, of the last checkpoint
-on the validation split. The paper's columns are of newstest2013, after 100,000 updates on WMT 2014
-English to German (`big`: 300,000). Where a row was trained on other data, or at another scale, its
-figures are no measure of the paper's; how the rows compare with each other is. A scale of 1/4 means
-that model_dim, ff_dim, key_dim and value_dim are a quarter of the paper's. Where the base row has
-fewer layers than the paper's 6, rows C1 to C3 have fewer in proportion.
+Perplexity is per word piece, without smoothing. BLEU is computed by sacreBLEU for the last
+checkpoint on the validation split. The paper's columns are for newstest2013, after 100,000 updates
+(`big`: 300,000) on WMT 2014 English to German. With other data or another scale, compare a row with
+the other rows, and not with the paper's figures. A scale of 1/4 means that model_dim, ff_dim,
+key_dim and value_dim are a quarter of the paper's. If the base row has fewer layers than the
+paper's 6, rows C1 to C3 have fewer in proportion.
 
 """
 _COLUMNS = ('row', 'differs from base by', 'scale', 'steps', 'PPL', 'paper', 'BLEU', 'paper',
@@ -75,11 +76,11 @@ class Row(NamedTuple):
   """A row to train.
 
   Attributes:
-    name: as the paper groups them, such as `A1`.
-    differs: what differs from the base row, by dotted name.
-    scale: what the paper's widths are divided by.
-    changes: every key that is set over the config file, by dotted name.
-    settings: what the run is trained with.
+    name: the group and the place in it, such as `A1`.
+    differs: the settings that differ from the base row, by dotted name.
+    scale: the divisor of the paper's widths.
+    changes: all settings that override the config file, by dotted name.
+    settings: all settings of the run.
   """
 
   name: str
@@ -90,7 +91,7 @@ class Row(NamedTuple):
 
 
 def main(_):
-  """Wires flags to the sweep."""
+  """Wires flags to the rows."""
   if _CONFIG.value is None or not _WORKDIR.value:
     raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
   names = list(PAPER) if _ROWS.value is None else _ROWS.value
@@ -98,9 +99,9 @@ def main(_):
   if unknown or not names:
     raise UserError(f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
                     f'got {",".join(unknown or names)!r}')
-  command_line.check_at_least(1, _SCALE, _LAYERS)
+  shared_flags.check_at_least(1, _SCALE, _LAYERS)
   workdir = Path(_WORKDIR.value).expanduser()
-  command_line.check_folder('workdir', workdir)
+  outputs.check_folder('workdir', workdir)
   config_flag = flags.FLAGS['config']
   rows = plan(names, _CONFIG.value, config_flags.get_override_values(config_flag), _SCALE.value,
               _LAYERS.value)
@@ -115,17 +116,18 @@ def main(_):
 
 def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
          scale: int, layers: int) -> list[Row]:
-  """What to train for each row; all is checked before anything is started.
+  """Returns the rows to train, all checked.
 
   Args:
     names: keys of `PAPER`.
-    config: the config file's settings, with the overrides.
-    overrides: what was set on the command line over the config file.
-    scale: what every width is divided by.
-    layers: of the base row.
+    config: the settings of the config file and the command line.
+    overrides: the settings of the command line.
+    scale: the divisor of every width.
+    layers: the layers of the base row.
 
   Raises:
-    UserError: a row cannot be had so, or the command line sets what the rows do.
+    UserError: the config, the scale or the layers do not fit a row, or the command line sets a
+      key that the rows set.
   """
   overrides = flatten({name: value.to_dict() if isinstance(value, ConfigDict) else value
                        for name, value in overrides.items()})
@@ -133,7 +135,7 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
   taken = sorted(base.keys() & overrides.keys())
   if taken:
     raise UserError(f'the rows of table 3 set config.{taken[0]} themselves; leave '
-                    f'--config.{taken[0]} out; --scale and --layers make all of them smaller')
+                    f'--config.{taken[0]} out; use --scale and --layers for smaller rows')
   rows = []
   for name in names:
     shape, steps = _of_the_paper(name, scale, layers)
@@ -152,8 +154,8 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
 
 
 def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], int]:
-  """What a row sets, by dotted name, made smaller, and its steps in the paper."""
-  # A config is loaded as a file, here as in train.py.
+  """Returns the settings of a row by dotted name, scaled, and the paper's steps."""
+  # A config is not imported but loaded as a file, as in train.py.
   get_config = runpy.run_path(str(ROOT / 'configs' / 'table3.py'))['get_config']
   settings = Config.from_dict(get_config(name).to_dict())
   model = settings.model
@@ -166,9 +168,9 @@ def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], i
   num_layers, left = divmod(model.num_layers * layers, _BASE_LAYERS)
   if left:
     multiple = _BASE_LAYERS // math.gcd(model.num_layers, _BASE_LAYERS)
-    raise UserError(f'--layers must keep the proportions of the rows; row {name} has '
-                    f'{model.num_layers} where base has {_BASE_LAYERS}, got --layers={layers}; '
-                    f'take a multiple of {multiple}, or leave the row out with --rows')
+    raise UserError(f'--layers must be a multiple of {multiple} for row {name}, which has '
+                    f'{model.num_layers} layers where base has {_BASE_LAYERS}; got '
+                    f'--layers={layers}; change it, or leave the row out with --rows')
   return {'model.num_layers': num_layers, 'model.num_heads': model.num_heads,
           **{f'model.{key}': width // scale for key, width in widths.items()},
           'model.dropout': model.dropout, 'model.positions': model.positions,
@@ -176,7 +178,7 @@ def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], i
 
 
 def commands(row: Row, filename: str, workdir: Path) -> tuple[list[str], list[str]]:
-  """The command lines that train and score a row of the config file `filename`."""
+  """Returns the commands that train and score a row with the config file `filename`."""
   run = f'--workdir={workdir / row.name}'
   changes = [f'--config.{name}={value}' for name, value in row.changes.items()]
   return ([sys.executable, str(ROOT / 'train.py'), f'--config={filename}', *changes, run],
@@ -185,17 +187,17 @@ def commands(row: Row, filename: str, workdir: Path) -> tuple[list[str], list[st
 
 def sweep(rows: Sequence[Row], filename: str, workdir: Path,
           start: Callable[[Sequence[str]], int]):
-  """Trains and scores what is not done yet, and writes the table after each row.
+  """Trains and scores the rows that are not done yet, and writes the table after each.
 
   Args:
     rows: from `plan`.
     filename: the config file.
-    workdir: the directory of the table; a run lies in WORKDIR/ROW.
-    start: runs a command line to its end, and returns its status.
+    workdir: the directory of the table; the run of a row is in WORKDIR/ROW.
+    start: runs a command to its end, and returns its status.
 
   Raises:
     UserError: a command failed.
-    Preempted: one was asked to stop.
+    Preempted: a command was asked to stop.
   """
   for row in rows:
     settings = json.loads(json.dumps(flatten(row.settings.to_dict())))
@@ -206,9 +208,9 @@ def sweep(rows: Sequence[Row], filename: str, workdir: Path,
     for command in commands(row, filename, workdir):
       if status := start(command):
         raise UserError(f'row {row.name}: {Path(command[1]).name} ended with status {status}, for '
-                        f'the reason above; start this again to go on, with --rows to leave a '
-                        f'row out')
-    # Read anew, since another process may have written other rows in the meantime.
+                        f'the reason above; start this again to go on, or leave the row out with '
+                        f'--rows')
+    # Read again, since another process may have added rows in the meantime.
     results = {**_read(workdir), row.name: {**_result(row, workdir / row.name),
                                             'settings': settings}}
     results = {name: results[name] for name in PAPER if name in results}
@@ -218,17 +220,17 @@ def sweep(rows: Sequence[Row], filename: str, workdir: Path,
 
 
 def _read(workdir: Path) -> dict[str, Any]:
-  """The rows that are done, by name."""
+  """Returns the results of the rows that are done, by name."""
   path = workdir / _JSON
   try:
     return json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
   except ValueError as error:
     raise UserError(f'{path} should hold the rows that are done, and is damaged; remove it to '
-                    f'have them scored again') from error
+                    f'score the rows again') from error
 
 
 def _result(row: Row, run: Path) -> dict[str, Any]:
-  """What a row's directory says of it, once it is trained and scored."""
+  """Returns the results of a row, from the directory of its run."""
   about = files.read_sealed(run / run_directory.RUN, 'what is known of the run')
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
   last = [each for each in map(json.loads, lines) if 'valid/perplexity' in each][-1]
@@ -252,7 +254,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
 
 
 def _markdown(results: Mapping[str, Any]) -> str:
-  """The table."""
+  """Returns the table."""
   lines = [_COLUMNS, ('---',) * len(_COLUMNS)]
   for name, row in results.items():
     settings, paper, data = row['settings'], row['paper'], row['data']
@@ -260,11 +262,13 @@ def _markdown(results: Mapping[str, Any]) -> str:
                  f'schedule {settings["optimizer.schedule"]}, '
                  f'{settings["train.tokens_per_batch"]:,} tokens a batch, vocabulary '
                  f'{settings["data.vocabulary_size"]:,}')
+    # JSON has no infinity, which a perplexity may be.
+    perplexity = 'infinite' if row['perplexity'] is None else f'{row["perplexity"]:.2f}'
     prints = ', '.join(f'{what} {digest[:8]}' for what, digest in data['fingerprints'].items()
                        if what != 'vocabulary')
     lines.append((
         name, _differences(row['differs']), '1' if row['scale'] == 1 else f'1/{row["scale"]}',
-        f'{row["steps"]:,}', _number(row['perplexity']), f'{paper["perplexity"]:.2f}',
+        f'{row["steps"]:,}', perplexity, f'{paper["perplexity"]:.2f}',
         f'{row["bleu"]:.2f}', f'{paper["bleu"]:.1f}', f'{row["parameters"]:,}',
         str(paper['millions'] or ''), otherwise,
         f'{data["name"]}, {" to ".join(data["languages"])}, {prints}', row['commit'][:7]))
@@ -272,13 +276,8 @@ def _markdown(results: Mapping[str, Any]) -> str:
 
 
 def _differences(differs: Mapping[str, Any]) -> str:
-  """Keys and values, the keys without their groups."""
+  """Returns settings as text, their names without the groups."""
   return ', '.join(f'{name.partition(".")[2]} {value}' for name, value in differs.items())
-
-
-def _number(perplexity: float | None) -> str:
-  """JSON has no infinity, which a perplexity may be."""
-  return 'infinite' if perplexity is None else f'{perplexity:.2f}'
 
 
 if __name__ == '__main__':

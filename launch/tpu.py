@@ -6,14 +6,17 @@ r"""Starts one training run on a slice of Google's TPUs, by gcloud or, in a GKE 
   python launch/tpu.py --name=NAME --accelerator=v5litepod-16 --zone=us-west4-a --cluster=CLUSTER \
       -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big
 
-What stands after `--` goes to train.py on every host; the config is checked here first. Without
---cluster, a slice of that name is asked for unless there is one, the commit that is checked out
-is copied to its hosts and installed, and training runs until it ends; the same command goes on
-with it, also after the slice was taken away. With --cluster, xpk hands the folder as it is to
-the cluster, which starts it again when it was stopped or a node is gone. The run's directory, and
-the data, must lie on a disk that every host has mounted, such as Filestore; --setup is a command
-that each runs before, or the cluster's storage is attached by xpk. --dry_run prints the commands,
-and runs none of them.
+The arguments after `--` go to train.py on every host; the config is checked here first.
+
+Without --cluster, gcloud creates a slice of that name unless there is one. The commit that is
+checked out is copied to the slice's hosts and installed, and training runs until it ends. The same
+command resumes it, also after the slice was taken away. With --cluster, xpk sends this folder to
+the cluster, uncommitted changes included. The cluster restarts training that was stopped or whose
+node is gone.
+
+The run's directory and the data must be on a disk that every host has mounted, such as Filestore.
+--setup is a command that each host runs first, such as one that mounts the disk. The storage
+of a cluster is attached by xpk. --dry_run prints the commands, and runs none of them.
 """
 
 import shlex
@@ -28,30 +31,29 @@ from absl import flags, logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from launch import training
-from launch.training import ROOT, checked, workdir
-from transformer import command_line
+from launch.train_arguments import ROOT, checked, run_launcher, workdir
+from transformer.commands import shared_flags
 from transformer.errors import Preempted, UserError
-from transformer.training.preemption import EXIT_STATUS
+from transformer.system.signals import EXIT_STATUS
 
 _NAME = flags.DEFINE_string('name', None, 'The name of the slice, or of the workload.')
 _ACCELERATOR = flags.DEFINE_string('accelerator', None, 'The type and size, such as v5litepod-16.')
-_ZONE = flags.DEFINE_string('zone', None, 'Where it is.')
-_PROJECT = flags.DEFINE_string('project', None, 'Whose it is; default: what gcloud is set to.')
-_SPOT = flags.DEFINE_bool('spot', False, 'Take a slice that may be taken away at any time.')
-_SETUP = flags.DEFINE_string('setup', None, 'A shell command that each host runs before.')
+_ZONE = flags.DEFINE_string('zone', None, 'The zone of the slice or cluster.')
+_PROJECT = flags.DEFINE_string('project', None, 'The project; default: that of gcloud.')
+_SPOT = flags.DEFINE_bool('spot', False, 'Use a spot slice; Google may take it away at any time.')
+_SETUP = flags.DEFINE_string('setup', None, 'A shell command that each host runs first.')
 _CLUSTER = flags.DEFINE_string('cluster', None, 'The GKE cluster, made by xpk.')
-_RESTARTS = flags.DEFINE_integer('restarts', 50, 'How often a cluster starts it again.')
+_RESTARTS = flags.DEFINE_integer('restarts', 50, 'How many times a cluster may restart training.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and run none of them.')
 
-# The system that Google has for each kind of TPU; the last is for all older ones.
+# Google's system image for each kind of TPU; the last one is for all older kinds.
 _SYSTEMS = (('v6e', 'v2-alpha-tpuv6e'), ('v5litepod', 'v2-alpha-tpuv5-lite'),
             ('v5p', 'v2-alpha-tpuv5'), ('v', 'tpu-ubuntu2204-base'))
 _INSTALL = '{pip} install -r requirements.txt "jax[tpu]"'
-# The shell that looks has the same words behind others of its own.
+# `^[^ ]*python` leaves out the shell that runs pgrep, whose command line has the same words.
 _BUSY = ('if pgrep -f "^[^ ]*python train.py --distributed" > /dev/null; '
-         'then echo "error: training goes on here already" >&2; exit 1; fi')
-# Google's image has an older Python than this project needs.
+         'then echo "error: training already runs here" >&2; exit 1; fi')
+# The Python of Google's image is too old for this project.
 _PREPARE = (f'{_BUSY} && rm -rf transformer-jax && '
             'git clone --quiet code.bundle transformer-jax && '
             'cd transformer-jax && python3 -m pip install --quiet --user uv && '
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str]):
   for flag in (_NAME, _ACCELERATOR, _ZONE):
     if not flag.value:
       raise UserError(f'--{flag.name} is needed')
-  command_line.check_at_least(0, _RESTARTS)
+  shared_flags.check_at_least(0, _RESTARTS)
   system = next((system for start, system in _SYSTEMS if _ACCELERATOR.value.startswith(start)),
                 None)
   if system is None or '-' not in _ACCELERATOR.value:
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str]):
   if arguments[1:] and workdir(arguments) is None:
     raise UserError('--workdir=DIR is needed after --, on a disk that every host has mounted')
   if _CLUSTER.value and _SPOT.value:
-    raise UserError('--spot is for a slice; what --cluster has was settled when that was made')
+    raise UserError('--spot is for a slice; leave it out with --cluster, which has nodes already')
   with tempfile.TemporaryDirectory() as folder:  # The run's directory is not on this machine.
     train = shlex.join(checked(arguments[1:], f'--workdir={folder}/run'))
     if _CLUSTER.value:
@@ -84,52 +86,47 @@ def main(arguments: Sequence[str]):
 
 
 def workload(train: str) -> list[str]:
-  """The command that hands training to a cluster."""
-  steps = (_INSTALL.format(pip='pip'), _setup(), f'exec python train.py {train}')
+  """Returns the command that starts training on a cluster."""
   return ['xpk', 'workload', 'create', f'--cluster={_CLUSTER.value}', f'--workload={_NAME.value}',
           f'--tpu-type={_ACCELERATOR.value}', '--num-slices=1', *_place(),
-          # Of other statuses xpk takes those of signals and aborts for a reason to start again.
+          # xpk restarts by itself after signals and aborts; this adds the status of a stopped run.
           f'--max-restarts={_RESTARTS.value}', f'--restart-on-exit-codes={EXIT_STATUS}',
           '--base-docker-image=python:3.12',
-          f'--script-dir={ROOT}', '--command=' + ' && '.join(step for step in steps if step)]
+          f'--script-dir={ROOT}',
+          _steps(_INSTALL.format(pip='pip'), f'exec python train.py {train}')]
 
 
 def _train_on_slice(system: str, bundle: Path, train: str):
-  """Brings up a slice, unless it is up, and trains on it."""
+  """Creates a slice unless there is one, and trains on it."""
   if _DRY_RUN.value or _state() is None:
     _run(_resource('create', f'--node-id={_NAME.value}',
                    f'--accelerator-type={_ACCELERATOR.value}', f'--runtime-version={system}',
                    *(['--spot'] if _SPOT.value else [])))
   while not _DRY_RUN.value and (state := _state()) != 'ACTIVE':
     if state not in _COMING:
-      raise UserError(f'the slice {_NAME.value} is {state or "gone"}; delete it, and start this '
-                      f'again: {shlex.join(_deletion())}')
+      raise UserError(f'the slice {_NAME.value} is {state or "gone"}; delete it and start this '
+                      f'again; to delete it: {shlex.join(_deletion())}')
     logging.info('the slice is %s; looking again every %d seconds', state, _LOOK_SECONDS)
     time.sleep(_LOOK_SECONDS)
-  if _changed():
-    logging.warning('the commit that is checked out goes to the slice, without what has changed '
-                    'since')
+  if subprocess.run(['git', '-C', str(ROOT), 'status', '--porcelain'], check=False,
+                    capture_output=True).stdout:
+    logging.warning('the slice gets the commit that is checked out, without uncommitted changes')
   _run(['git', '-C', str(ROOT), 'bundle', 'create', '--quiet', str(bundle), 'HEAD'])
   _run(_machine('scp', str(bundle), f'{_NAME.value}:code.bundle'))
   _run(_machine('ssh', _NAME.value, f'--command={_PREPARE}'))
-  # Where a connection breaks, training goes on, and gcloud gives the same command again.
-  steps = (_BUSY, 'cd transformer-jax', _setup(), f'.venv/bin/python train.py {train}')
-  status = _run(_machine('ssh', _NAME.value,
-                         '--command=' + ' && '.join(step for step in steps if step)),
-                allowed=(0, EXIT_STATUS))
+  # If the connection breaks, training goes on. gcloud repeats the command; _BUSY ends the repeat.
+  steps = _steps(_BUSY, 'cd transformer-jax', f'.venv/bin/python train.py {train}')
+  status = _run(_machine('ssh', _NAME.value, steps), allowed=(0, EXIT_STATUS))
   if status:
-    raise Preempted('what runs on the slice was stopped; the same command goes on from there')
-  print(f'# The slice goes on costing until: {shlex.join(_deletion())}')
+    raise Preempted('training on the slice was stopped; the same command goes on from there')
+  print(f'# The slice costs money until it is deleted: {shlex.join(_deletion())}')
 
 
-def _setup() -> str | None:
-  """As one step of several, whatever it is made of."""
-  return _SETUP.value and f'{{ {_SETUP.value}; }}'
-
-
-def _changed() -> bool:
-  return bool(subprocess.run(['git', '-C', str(ROOT), 'status', '--porcelain'], check=False,
-                             capture_output=True).stdout)
+def _steps(*steps: str) -> str:
+  """Returns the flag that runs shell commands one after another, and --setup before the last."""
+  # Braces keep --setup together, whatever operators are in it.
+  setup = [f'{{ {_SETUP.value}; }}'] if _SETUP.value else []
+  return '--command=' + ' && '.join([*steps[:-1], *setup, steps[-1]])
 
 
 def _place() -> list[str]:
@@ -150,19 +147,19 @@ def _machine(action: str, *arguments: str) -> list[str]:
 
 
 def _state() -> str | None:
-  """What becomes of the slice, in Google's words; None if there is none of that name."""
+  """Returns the slice's state by Google's names; None if there is no slice."""
   try:
     done = subprocess.run(_resource('describe', '--format=value(state.state)'), check=False,
                           capture_output=True, text=True)
   except FileNotFoundError as error:
     raise _missing('gcloud') from error
   if done.returncode and 'NOT_FOUND' not in done.stderr:
-    raise UserError(f'gcloud does not tell of the slice: {" ".join(done.stderr.split())}')
+    raise UserError(f'gcloud cannot describe the slice: {" ".join(done.stderr.split())}')
   return None if done.returncode else done.stdout.strip()
 
 
 def _run(command: list[str], allowed: Sequence[int] = (0,)) -> int:
-  """Prints a command and, unless that is all that is wanted, runs it."""
+  """Prints a command and, without --dry_run, runs it."""
   print(shlex.join(command), flush=True)
   if _DRY_RUN.value:
     return 0
@@ -171,16 +168,16 @@ def _run(command: list[str], allowed: Sequence[int] = (0,)) -> int:
   except FileNotFoundError as error:
     raise _missing(command[0]) from error
   if status not in allowed:
-    raise UserError(f'{shlex.join(command[:5])} … ended with status {status}; what went wrong '
-                    f'stands above; the same command goes on from there')
+    raise UserError(f'{shlex.join(command[:5])} … ended with status {status}, for the '
+                    f'reason above; the same command goes on from there')
   return status
 
 
 def _missing(program: str) -> UserError:
   where = {'gcloud': 'https://cloud.google.com/sdk', 'xpk': 'pip install xpk'}
-  return UserError(f'the command {program} is not here; install it ({where.get(program)}), or see '
+  return UserError(f'there is no command {program} here; install it ({where.get(program)}), or see '
                    f'the commands with --dry_run')
 
 
 if __name__ == '__main__':
-  training.run(main)
+  run_launcher(main)

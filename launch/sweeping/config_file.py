@@ -1,4 +1,4 @@
-"""A config with some settings changed, and as a file that train.py can be given."""
+"""Changes settings of a config, and writes a config as a file for train.py."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -8,10 +8,10 @@ from transformer.config import Config, flatten
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
-  """A config with other values for some keys, by dotted name.
+  """Returns a config with other values for some keys, by dotted name.
 
   Raises:
-    UserError: they do not go together.
+    UserError: the settings do not go together.
   """
   tree = config.to_dict()
   for name, value in settings.items():
@@ -21,15 +21,12 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def config_file(docstring: str, config: Config, searched: Collection[str]) -> bytes:
-  """Python that builds a config: what was searched first, then all else that is not a default.
+  """Returns the content of a config file, whose `get_config` returns a config.
 
   Args:
-    docstring: what it is.
-    config: all settings.
-    searched: dotted names of those that come first.
-
-  Returns:
-    A file as those of configs/, with a `get_config`.
+    docstring: the file's docstring.
+    config: all settings; the file leaves out a setting that has its default value.
+    searched: dotted names of the settings that come first and are never left out.
   """
   settings, defaults = flatten(config.to_dict()), flatten(Config().to_dict())
   others = [name for name, value in settings.items()
@@ -37,7 +34,7 @@ def config_file(docstring: str, config: Config, searched: Collection[str]) -> by
   escaped = docstring.replace('\\', '\\\\').replace('"', '\\"')
   lines = [f'"""{escaped}"""', '', 'from configs import base', '', '', 'def get_config():',
            '  """The settings."""', '  config = base.get_config()']
-  for title, names in (('What was searched.', searched), ('All else.', others)):
+  for title, names in (('The searched settings.', searched), ('All other settings.', others)):
     if names:
       lines += ['', f'  # {title}']
       lines += [f'  config.{name} = {_literal(settings[name])}' for name in names]
@@ -45,8 +42,8 @@ def config_file(docstring: str, config: Config, searched: Collection[str]) -> by
 
 
 def _literal(value: Any) -> str:
-  """A value as Python writes it."""
+  """Returns a value as Python code."""
   if isinstance(value, float):
-    value = float(value)  # A subclass, as NumPy has, is written in another way.
+    value = float(value)  # NumPy's subclass has another repr.
     return repr(value) if math.isfinite(value) else f'float({str(value)!r})'
   return repr(value)

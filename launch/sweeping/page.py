@@ -1,4 +1,4 @@
-"""A sweep as one HTML page, which needs no other file and no network."""
+"""Shows a sweep as one HTML page that needs no other file and no network."""
 
 import html
 from collections.abc import Callable, Mapping, Sequence
@@ -22,25 +22,23 @@ tr.failed { color: #b00020; }
 tr.pruned, tr.waiting { color: #666; }
 pre { background: #f5f5f5; overflow-x: auto; padding: 1em; }
 """
-# Without a link to plotly's site, and without the button that sends the data there.
+# No link to plotly's site, and no button that sends the data there.
 _CONFIG = {'displaylogo': False, 'showSendToCloud': False, 'plotlyServerURL': '',
            'responsive': True}
 
 
 def page(study: optuna.Study, objective: str, header: Sequence[str],
          rows: Sequence[Sequence[str]], summary: str, texts: Mapping[str, str]) -> bytes:
-  """The table and Optuna's plots.
+  """Returns a page with the table, Optuna's plots and plotly's JavaScript.
 
   Args:
-    study: an open one.
-    objective: what its values are called.
-    header: the table's titles, of which the second is that of a trial's state.
-    rows: a cell for each title; that of the best trial begins with one that ends in a star.
-    summary: what stands above the table.
-    texts: what stands below the plots, by title.
-
-  Returns:
-    The page, with plotly's JavaScript in it.
+    study: an open study.
+    objective: the name of the trials' values.
+    header: the titles of the table.
+    rows: the table's rows. The second cell is the trial's state. The first cell of the best trial
+      ends in a star.
+    summary: the text above the table.
+    texts: the texts below the plots, by title.
   """
   parts = [f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
            f'<title>Sweep</title>\n<style>{_STYLE}</style>\n'
@@ -68,7 +66,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _figures(study: optuna.Study,
              objective: str) -> dict[str, plotly.graph_objects.Figure | str]:
-  """Optuna's plots by title, or in a paragraph why there is none."""
+  """Returns Optuna's plots by title, or a paragraph that says why there is none."""
   trials = study.get_trials(deepcopy=False)
   complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
   searched = any(trial.params for trial in complete)
@@ -83,11 +81,12 @@ def _figures(study: optuna.Study,
           visualization.plot_optimization_history, 'No trial is complete.', bool(complete),
           target_name=objective),
       'Parameter importances': figure(
-          visualization.plot_param_importances, 'They take two complete trials with parameters.',
-          searched and len(complete) > 1, target_name=objective),
+          visualization.plot_param_importances,
+          'This plot needs two complete trials with parameters.', searched and len(complete) > 1,
+          target_name=objective),
       'Intermediate values': figure(
-          visualization.plot_intermediate_values, 'There are none yet.',
+          visualization.plot_intermediate_values, 'No trial has an intermediate value yet.',
           any(trial.intermediate_values for trial in trials)),
       'Parallel coordinates': figure(
-          visualization.plot_parallel_coordinate, 'They take a complete trial with parameters.',
-          searched, target_name=objective)}
+          visualization.plot_parallel_coordinate,
+          'This plot needs a complete trial with parameters.', searched, target_name=objective)}

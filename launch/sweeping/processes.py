@@ -1,43 +1,45 @@
-"""Processes of a sweep: how they stop, end with their parent, and share a machine."""
+"""The processes of a sweep: how signals stop them, and which part of a machine each may use."""
 
+import contextlib
 import os
 import signal
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from launch.gpus import visible_gpus
-from transformer.training.preemption import EXIT_STATUS, SIGNALS
+from transformer.system.signals import EXIT_STATUS, handling
 
-_MEMORY = 0.9  # of a GPU, for all that share it
+_MEMORY = 0.9  # The part of a GPU's memory that all its workers use together.
 
 
-class Stop:
-  """From when it is made, the first signal is kept, and the second ends the process at once."""
+@contextlib.contextmanager
+def stop_requests() -> Iterator[list[str]]:
+  """Yields a list that receives the first signal's name; a second signal ends the process at once.
 
-  def __init__(self):
-    self.requested: str | None = None
-    for number in SIGNALS:
-      signal.signal(number, self._handle)
+  On Linux, the child processes are then asked to stop too.
+  """
+  requests: list[str] = []
 
-  def _handle(self, number, frame):
+  def request(number, frame):
     del frame
-    if self.requested:
-      os._exit(EXIT_STATUS)  # On Linux the processes that it started are then asked to stop.
-    self.requested = signal.Signals(number).name
+    if requests:
+      os._exit(EXIT_STATUS)
+    requests.append(signal.Signals(number).name)
+
+  with handling(request):
+    yield requests
 
 
 def share(worker: int, workers: int, cores: Collection[int],
           environment: Mapping[str, str]) -> tuple[set[int], dict[str, str]]:
-  """What of a machine is for one of several workers.
+  """Returns the cores of one worker, and the variables that give it its part of the GPUs.
+
+  A worker gets one or several GPUs, or a part of one GPU's memory.
 
   Args:
     worker: its number, from 0.
-    workers: how many there are.
-    cores: the cores that they may use.
-    environment: what they are started with.
-
-  Returns:
-    Its cores, and what else its environment is to hold: with NVIDIA GPUs, its part of them, or
-    its part of the memory of one.
+    workers: the number of workers.
+    cores: the cores for all workers.
+    environment: the environment of all workers.
   """
   changes = {}
   gpus = visible_gpus(environment)
@@ -50,8 +52,7 @@ def share(worker: int, workers: int, cores: Collection[int],
 
 
 def _part(worker: int, workers: int, things: Sequence) -> Sequence:
-  """A worker's own part of things, or one that it shares where there are more workers."""
+  """Returns a worker's part of things; with more workers than things, workers share a thing."""
   if workers > len(things):
     return [things[worker % len(things)]]
   return things[worker * len(things) // workers:(worker + 1) * len(things) // workers]
-

@@ -1,4 +1,4 @@
-"""What came of a sweep: a table, the best config as a file, and a page."""
+"""The results of a sweep: a table, the best config as a file, and a page."""
 
 import datetime
 import shlex
@@ -8,10 +8,10 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from launch.sweeping.config_file import changed, config_file
-from launch.sweeping.journal import TRIALS, Sweep
 from launch.sweeping.page import page
+from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
-from transformer.training import run_directory
+from transformer.runs import run_directory
 
 BEST, PAGE = 'best.py', 'sweep.html'
 _STATES = {TrialState.WAITING: 'waiting', TrialState.RUNNING: 'running',
@@ -21,11 +21,11 @@ _STATES = {TrialState.WAITING: 'waiting', TrialState.RUNNING: 'running',
 def write(sweep: Sweep, command: str):
   """Writes `best.py`, if a trial is complete, and `sweep.html`.
 
-  Where several processes do so at once, the last to be done has seen all that the others have.
+  If several processes write at the same time, the last file shows all finished trials.
 
   Args:
-    sweep: an open one.
-    command: how it was started, for people.
+    sweep: an open sweep.
+    command: the command that started it, as a person types it.
   """
   before = None
   while before != (before := _finished(sweep)):
@@ -39,7 +39,7 @@ def write(sweep: Sweep, command: str):
 
 
 def table(sweep: Sweep) -> list[list[str]]:
-  """A header, and a row for each trial, in order; the best one has a star."""
+  """Returns a header, and a row for each trial in order; the best one has a star."""
   trials, best = sweep.all(), sweep.best()
   names = list(dict.fromkeys(
       name for trial in trials for name in trial.user_attrs.get('settings', {})))
@@ -62,7 +62,7 @@ def table(sweep: Sweep) -> list[list[str]]:
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> str:
-  """A table as text, all columns but the last two spaces apart and to the right."""
+  """Returns a table as text; all columns but the last are aligned to the right."""
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   lines = []
   for *cells, last in rows:
@@ -72,15 +72,15 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def summary(sweep: Sweep) -> str:
-  """How many trials are in which state, and which is the best, in a line."""
+  """Returns a line: how many trials are in each state, and which is the best."""
   states = [trial.state for trial in sweep.all()]
   counts = ', '.join(f'{states.count(state)} {name}' for state, name in _STATES.items()
                      if state in states)
   best = sweep.best()
-  told = 'none is complete' if best is None else (
+  outcome = 'none is complete' if best is None else (
       f'the best is trial {best.number}, with {sweep.space.objective} {_shown(best.value)} at step '
       f'{best.user_attrs["step"]}')
-  return f'{len(states)} trials: {counts}; {told}'
+  return f'{len(states)} trials: {counts}; {outcome}'
 
 
 def _finished(sweep: Sweep) -> list[int]:
@@ -88,25 +88,27 @@ def _finished(sweep: Sweep) -> list[int]:
 
 
 def _best_config(sweep: Sweep, best: FrozenTrial) -> bytes:
-  """The config of the best trial, with a docstring that says where it comes from."""
+  """Returns the config of the best trial, with a docstring that says where it comes from."""
   run = sweep.folder / TRIALS / str(best.number)
-  commit = files.read_sealed(run / run_directory.RUN, 'what is known of the run')['commit']
+  # In sweeps of older versions, only the run's directory has the commit.
+  commit = best.user_attrs.get('commit') or files.read_sealed(
+      run / run_directory.RUN, 'what is known of the run')['commit']
   completed = sum(trial.state == TrialState.COMPLETE for trial in sweep.all())
   path, objective = shlex.quote(str(sweep.folder / BEST)), sweep.space.objective
-  docstring = f"""Trial {best.number} of a sweep, the best of {completed} that came to their end.
+  docstring = f"""Trial {best.number} of a sweep, the best of {completed} that are complete.
 
   python train.py --config={path} --workdir=runs/best
 
 {objective} {best.value:.6g} at step {best.user_attrs['step']}, on the validation split. The search
-space was {sweep.space.filename}; the trial's run is {run}, trained at
-commit {commit}.
+space was {sweep.space.filename}; the trial's run is {run} on host
+{best.user_attrs['host']}, trained at commit {commit}.
 """
   settings = best.user_attrs['settings']
   return config_file(docstring, changed(sweep.config, settings), settings)
 
 
 def _shown(value: Any) -> str:
-  """A value in a cell."""
+  """Returns a value as a cell of the table."""
   if value is None:
     return ''
   return f'{value:.4g}' if isinstance(value, float) else str(value)

@@ -1,14 +1,13 @@
-"""A search space: a small Python file that says what a trial may be, and what it is measured by.
+"""Loads and checks a search space: a small Python file that says how trials differ.
 
-It defines
+It defines these names. All others must be imported or begin with an underscore.
 
-  suggest(trial)  returns a dict of what a trial sets, such as {'model.dropout': 0.1}; the values
-                  are drawn by trial.suggest_float, .suggest_int and .suggest_categorical
-  objective       'valid/bleu', unless told, or 'valid/loss'; the best of a run's evaluations counts
-  pruner()        returns one of optuna.pruners, which ends trials early; MedianPruner() unless told
-  sampler(seed)   returns one of optuna.samplers, which draws; TPESampler(seed=seed) unless told
-
-and nothing else but what it imports and what begins with an underscore.
+  suggest(trial)  Returns the settings of a trial as a dict, such as {'model.dropout': 0.1}, with
+                  values drawn by trial.suggest_float, .suggest_int and .suggest_categorical.
+  objective       'valid/bleu' (the default), 'valid/f1' or 'valid/loss'; a run's best evaluation
+                  counts. Runs on trees have 'valid/f1' in place of 'valid/bleu'.
+  pruner()        Returns one of optuna.pruners, which ends trials early; default: MedianPruner().
+  sampler(seed)   Returns one of optuna.samplers, which draws; default: TPESampler(seed=seed).
 """
 
 import difflib
@@ -24,12 +23,12 @@ from launch.sweeping.config_file import changed
 from transformer.config import Config, check_value
 from transformer.errors import UserError
 
-# What a trial is measured by, and what is better.
-OBJECTIVES = {'valid/bleu': 'maximize', 'valid/loss': 'minimize'}
-# Keys that change what is measured, and not how well a run does.
+# The measures by which trials may be compared, each with the direction that is better.
+OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/loss': 'minimize'}
+# Keys that change how a run is measured, not how good it is.
 _MEASURE = ('data.source', 'data.name', 'data.dir', 'data.valid', 'data.source_language',
             'data.target_language', 'decode.bleu_tokenize')
-# Keys that change what a token is, or which of them are counted.
+# Keys that change what a token is, or which tokens are counted.
 _TOKENS = ('data.vocabulary_size', 'data.vocabulary_pairs', 'data.train', 'data.max_length',
            'train.init_from')
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
@@ -40,12 +39,12 @@ class Space(NamedTuple):
   """A search space.
 
   Attributes:
-    filename: where it comes from.
-    text: what the file says.
-    suggest: gives the settings of a trial, by dotted name; called by `draw`.
+    filename: the file.
+    text: its content.
+    suggest: returns the settings of a trial, by dotted name; called by `draw`.
     objective: a key of `OBJECTIVES`.
-    pruner: gives what ends trials early.
-    sampler: gives, by a seed, what draws.
+    pruner: returns the pruner.
+    sampler: returns the sampler for a seed.
   """
 
   filename: str
@@ -65,7 +64,7 @@ def load(filename: str) -> Space:
   """Runs the file of a search space.
 
   Raises:
-    UserError: there is none, or what it defines is not what it should.
+    UserError: there is no such file, or it defines something wrong.
   """
   try:
     text = Path(filename).read_text(encoding='utf-8')
@@ -73,8 +72,8 @@ def load(filename: str) -> Space:
   except OSError as error:
     raise UserError(f'--sweep must be the file of a search space, such as '
                     f'configs/sweeps/quickstart.py; {filename}: {error.strerror}') from error
-  except (Exception, SystemExit) as error:  # It is a program, and may go wrong in any way.
-    raise UserError(f'{filename} cannot be loaded: {_told(error)}') from error
+  except (Exception, SystemExit) as error:  # A program may raise anything.
+    raise UserError(f'{filename} cannot be loaded: {_in_one_line(error)}') from error
   _check_names(filename, found)
   objective = found.get('objective', 'valid/bleu')
   if objective not in OBJECTIVES:
@@ -89,7 +88,7 @@ def load(filename: str) -> Space:
       made = getattr(space, name)(*arguments)
     except Exception as error:
       raise UserError(f'{filename}: {name}({"seed" if arguments else ""}) failed: '
-                      f'{_told(error)}') from error
+                      f'{_in_one_line(error)}') from error
     if not isinstance(made, kind):
       raise UserError(f'{filename}: {name}({"seed" if arguments else ""}) must return one of '
                       f'optuna.{name}s; got {made!r}')
@@ -97,17 +96,23 @@ def load(filename: str) -> Space:
 
 
 def check(space: Space, config: Config, taken: Collection[str]):
-  """Draws a few trials, so that a mistake shows before any is trained.
+  """Draws a few trials, so that a mistake is reported before any is trained.
 
   Args:
     space: from `load`.
-    config: what trials change.
-    taken: dotted names of what the command line sets.
+    config: the settings that trials change.
+    taken: the dotted names that the command line sets.
 
   Raises:
-    UserError: says what is wrong with what `suggest` returns; where some of it does not go with
-      the config, those trials will say so.
+    UserError: the config's runs are not measured by the objective, `suggest` returns something
+      wrong, or the config refuses every trial. If the config refuses only some trials, these will
+      fail later.
   """
+  source = config.data.source
+  score, other = ('valid/f1', 'valid/bleu') if source == 'trees' else ('valid/bleu', 'valid/f1')
+  if space.objective == other:
+    raise UserError(f'{space.filename}: objective must be {score!r} or \'valid/loss\' with '
+                    f'config.data.source={source}; got {space.objective!r}')
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
   refused = []
   for _ in range(_DRAWS):
@@ -120,19 +125,20 @@ def check(space: Space, config: Config, taken: Collection[str]):
     except UserError as error:
       refused.append(error)
   if len(refused) == _DRAWS:
-    raise UserError(f'{space.filename}: the config takes none of {_DRAWS} trials: {refused[0]}')
+    raise UserError(f'{space.filename}: the config refuses all {_DRAWS} trials that were drawn '
+                    f'to check it; the first one: {refused[0]}')
 
 
 def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
-  """What a trial sets, by dotted name; each is a key of a config, with a value of its type.
+  """Draws the settings of a trial, by dotted name, and checks their names and types.
 
   Raises:
-    UserError: `suggest` fails, or does not return that.
+    UserError: `suggest` fails, or returns something wrong.
   """
   try:
     settings = space.suggest(trial)
   except Exception as error:
-    raise UserError(f'{space.filename}: suggest(trial) failed: {_told(error)}') from error
+    raise UserError(f'{space.filename}: suggest(trial) failed: {_in_one_line(error)}') from error
   wanted = f'{space.filename}: suggest(trial) must return a dict such as {{\'model.dropout\': 0.1}}'
   if not isinstance(settings, dict) or not settings:
     raise UserError(f'{wanted}; got {settings!r}')
@@ -147,15 +153,16 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
       raise UserError(f'{space.filename}: trials must be measured alike, so {name} must be the '
                       f'same for all; set it with --config.{name}')
     if name in _TOKENS and space.objective == 'valid/loss':
-      raise UserError(f'{space.filename}: valid/loss is that of a token, which {name} changes, so '
-                      f'trials cannot be compared by it; search with objective = \'valid/bleu\'')
+      raise UserError(f'{space.filename}: valid/loss is the loss of a token, and {name} changes '
+                      f'the tokens, so valid/loss cannot compare trials; set objective = '
+                      f'\'valid/bleu\', or \'valid/f1\' for trees')
   return settings
 
 
 def _check_names(filename: str, found: dict[str, Any]):
-  """Refuses a file without `suggest`, or with a name that means nothing, as a mistyped one does."""
+  """Refuses a file without `suggest`, or with an unknown name, which may be mistyped."""
   for name, value in found.items():
-    # What is imported is a module, or knows another module that it is of.
+    # An imported name is a module, or an object whose `__module__` is another module.
     ours = getattr(value, '__module__', found['__name__']) == found['__name__']
     if ours and not (name in _NAMES or name.startswith('_') or isinstance(value, types.ModuleType)):
       nearest = difflib.get_close_matches(name.lower(), _NAMES, n=1)
@@ -170,6 +177,6 @@ def _check_names(filename: str, found: dict[str, Any]):
                     f'{{\'model.dropout\': trial.suggest_float(\'dropout\', 0.0, 0.5)}}')
 
 
-def _told(error: BaseException) -> str:
-  """An error in a line."""
+def _in_one_line(error: BaseException) -> str:
+  """Returns the type and message of an error in one line."""
   return ' '.join(f'{type(error).__name__}: {error}'.split())

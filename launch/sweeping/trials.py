@@ -1,4 +1,4 @@
-"""One trial: train.py in a directory of its own, followed by its metrics and perhaps pruned."""
+"""Runs one trial: train.py in a directory of its own, whose evaluations the pruner sees."""
 
 import json
 import math
@@ -7,148 +7,135 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import optuna
 from absl import logging
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 
 from launch.sweeping import space
 from launch.sweeping.config_file import changed, config_file
-from launch.sweeping.journal import TRIALS, Sweep
-from launch.sweeping.processes import Stop
+from launch.sweeping.study import TRIALS, Sweep, number_of
 from transformer import files
-from transformer.child_process import leashed, start
-from transformer.config import Config
 from transformer.errors import UserError
-from transformer.training.lock import RunLock
-from transformer.training.patience import best_evaluation
-from transformer.training.preemption import EXIT_STATUS
-from transformer.training.run_directory import METRICS
+from transformer.runs.lock import RunLock
+from transformer.runs.patience import best_evaluation
+from transformer.runs.run_directory import METRICS, RUN
+from transformer.system.child_process import leashed, start
+from transformer.system.signals import EXIT_STATUS
 
 ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.2
 _LOG_TAIL = 1 << 16
 
 
-class _Followed(NamedTuple):
-  """How a process ended: its exit status, and the step at which it was pruned, if it was."""
+def run_trial(sweep: Sweep, trial: optuna.trial.Trial, stop: list[str]):
+  """Trains a trial to its end and stores its result, or puts it back when asked to stop.
 
-  status: int
-  pruned: int | None
-
-
-def run_trial(sweep: Sweep, trial: optuna.trial.Trial, stop: Stop):
-  """Trains a trial to its end, and notes what came of it; or puts it back when asked to stop.
-
-  The trial's value is the best of its evaluations. What it is like, and how it went, are
-  kept with it in the journal, as `settings`, `step`, `seconds` and `reason`.
+  The trial's value is its best evaluation. Its attributes are `settings`, `step`, `seconds`,
+  `commit` and, where it failed, `reason`.
 
   Args:
-    sweep: which it is of.
+    sweep: the sweep of the trial.
     trial: from `Sweep.claim`.
-    stop: looked at while it trains.
+    stop: from `stop_requests`; a request may come while the trial trains.
   """
-  number = trial.number
   try:
-    config = _config(sweep, trial)
+    _run(sweep, trial, stop)
+  except UpdateFinishedTrialError:
+    logging.warning('trial %d: another worker has it, since this one was silent for too long',
+                    number_of(trial))
+
+
+def _run(sweep: Sweep, trial: optuna.trial.Trial, stop: list[str]):
+  number = number_of(trial)
+  try:
+    settings = trial.user_attrs.get('settings') or space.draw(sweep.space, trial)
+    trial.set_user_attr('settings', settings)
+    config = changed(sweep.config, settings)
   except UserError as error:
     _fail(sweep, trial, str(error))
     return
   run = sweep.folder / TRIALS / str(number)
-  settings = trial.user_attrs['settings']
   docstring = f'Trial {number} of a sweep with {sweep.space.filename}.'
   files.write(run.with_name(f'{number}.py'), config_file(docstring, config, settings))
   logging.info('trial %d: %s', number, ', '.join(
       f'{name} {value}' for name, value in settings.items()))
   while _is_free(run, stop):
-    ended = _follow(sweep, trial, config.train.steps, run, stop)
-    if ended.pruned is not None:
-      trial.set_user_attr('step', ended.pruned)
+    status, pruned_at = _train(sweep, trial, config.train.steps, run, stop)
+    if pruned_at is not None:
+      trial.set_user_attr('step', pruned_at)
       sweep.finish(trial, TrialState.PRUNED)
-      logging.info('trial %d: pruned at step %d', number, ended.pruned)
+      logging.info('trial %d: pruned at step %d', number, pruned_at)
       return
-    if ended.status == 0:
+    if status == 0:
+      about = files.read_sealed(run / RUN, 'what is known of the run')
+      trial.set_user_attr('commit', about['commit'])
       _complete(sweep, trial, rows_with(run, sweep.space.objective))
       return
-    if stop.requested:
+    if stop:
       break
-    if ended.status != EXIT_STATUS:  # Else someone else has asked it to stop, and it is not done.
-      _fail(sweep, trial, _reason(ended.status, run.with_name(f'{run.name}.log')))
+    if status != EXIT_STATUS:  # Otherwise another process has stopped it, and it is started again.
+      _fail(sweep, trial, _reason(status, run.with_name(f'{number}.log')))
       return
   sweep.put_back(trial)
 
 
 def rows_with(run: Path, objective: str) -> list[dict[str, float]]:
-  """The evaluations that a run has written so far; NaN for what was no finite number."""
+  """Returns the evaluations that a run has written so far, with NaN where a value is not finite."""
   try:
-    lines = (run / METRICS).read_bytes().split(b'\n')[:-1]  # The last may not be whole yet.
+    lines = (run / METRICS).read_bytes().split(b'\n')[:-1]  # The last line may be incomplete.
   except FileNotFoundError:
     return []
   return [{name: math.nan if value is None else value for name, value in json.loads(line).items()}
           for line in lines if objective.encode() in line]
 
 
-def _config(sweep: Sweep, trial: optuna.trial.Trial) -> Config:
-  """What the trial is trained with.
+def _is_free(run: Path, stop: list[str]) -> bool:
+  """Waits until no process trains in the directory, or until asked to stop.
 
-  Raises:
-    UserError: a config refuses what was drawn, or it cannot be drawn.
+  After a worker was killed, its train.py may need a while to save.
   """
-  settings = trial.user_attrs.get('settings') or space.draw(sweep.space, trial)
-  trial.set_user_attr('settings', settings)
-  return changed(sweep.config, settings)
-
-
-def _is_free(run: Path, stop: Stop) -> bool:
-  """Waits for a process that still trains there, as one may whose worker was killed."""
-  told = False
-  while not stop.requested:
+  logged = False
+  while not stop:
     try:
       with RunLock(run):
         return True
     except UserError as error:
-      if not told:
-        logging.info('waiting for the run to be left: %s', error)
-      told = True
+      if not logged:
+        logging.info('waiting for another process to leave the run: %s', error)
+      logged = True
       time.sleep(_POLL_SECONDS)
   return False
 
 
-def _follow(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
-            stop: Stop) -> _Followed:
-  """Trains in one process until it ends, on its own or because it is asked to.
+def _train(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
+           stop: list[str]) -> tuple[int, int | None]:
+  """Runs train.py until it ends, is pruned or is asked to stop.
 
-  Every evaluation before the last step is put to the pruner, in order and once a process,
-  so that what it says depends on them alone and not on when they are seen here.
+  The pruner sees all evaluations but that of the last step, each once and in order. So its decision
+  does not depend on when this process reads the evaluations.
+
+  Returns:
+    The exit status, and the step at which the trial was pruned or None.
   """
-  reported = dict(sweep.all()[trial.number].intermediate_values)
+  reported = set(sweep.all()[number_of(trial)].intermediate_values)
   if reported and max(reported) < steps and trial.should_prune():
-    return _Followed(EXIT_STATUS, max(reported))
+    return EXIT_STATUS, max(reported)
   began, before = time.monotonic(), trial.user_attrs.get('seconds', 0.0)
-  pruned, asked, seen = None, False, None
   command = [sys.executable, str(ROOT / 'train.py'), f'--config={run}.py', f'--workdir={run}']
   with run.with_name(f'{run.name}.log').open('ab') as log:
-    # In a session of its own, lest a signal that Slurm sends to this process and to its group
-    # reach it twice, and the second time ends it at once.
+    # In its own session: Slurm sends a signal to this process and to its group, and a second
+    # signal would end the training at once.
     process = start(leashed(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-  ended = False
+  pruned_at, asked, ended = None, False, False
   try:
     while not ended:
-      ended = process.poll() is not None  # Asked first, lest the last evaluation be missed.
-      now = _changed_at(run / METRICS)
-      if now != seen and pruned is None:
-        seen = now
-        for row in rows_with(run, sweep.space.objective):
-          step, value = row['step'], row[sweep.space.objective]
-          if step in reported:
-            continue
-          reported[step] = value
-          trial.report(value, step)
-          if step < steps and trial.should_prune():
-            pruned = step
-            break
-      if (stop.requested or pruned is not None) and not asked:
+      ended = process.poll() is not None  # Before reading the metrics, so that none is missed.
+      if pruned_at is None:
+        pruned_at = _report(trial, rows_with(run, sweep.space.objective), sweep.space.objective,
+                            steps, reported)
+      if (stop or pruned_at is not None) and not asked:
         process.terminate()
         asked = True
       if not ended:
@@ -157,45 +144,50 @@ def _follow(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
     if not ended:
       process.terminate()
   trial.set_user_attr('seconds', before + time.monotonic() - began)
-  return _Followed(process.returncode, pruned)
+  return process.returncode, pruned_at
 
 
-def _changed_at(path: Path):
-  try:
-    about = path.stat()
-  except FileNotFoundError:
-    return None
-  return about.st_mtime_ns, about.st_size
+def _report(trial: optuna.trial.Trial, rows: list[dict[str, float]], objective: str, steps: int,
+            reported: set[int]) -> int | None:
+  """Reports new evaluations, and returns the step at which the pruner ends the trial, or None."""
+  for row in rows:
+    step = row['step']
+    if step not in reported:
+      reported.add(step)
+      trial.report(row[objective], step)
+      if step < steps and trial.should_prune():
+        return step
+  return None
 
 
 def _complete(sweep: Sweep, trial: optuna.trial.Trial, rows: list[dict[str, float]]):
-  """Notes the best of a run's evaluations: by BLEU, the one that the run itself calls the best."""
+  """Stores the best evaluation of a run; for BLEU and F1, the one that the run calls best."""
   objective = sweep.space.objective
   finite = [row for row in rows if not math.isnan(row[objective])]
-  best = (best_evaluation(finite) if objective == 'valid/bleu'
+  best = (best_evaluation(finite) if sweep.space.direction == 'maximize'
           else min(finite, key=lambda row: row[objective], default=None))
   if best is None:
     _fail(sweep, trial, f'{objective} was never a finite number')
     return
   trial.set_user_attr('step', best['step'])
   sweep.finish(trial, TrialState.COMPLETE, best[objective])
-  logging.info('trial %d: complete, %s %.4g at step %d', trial.number, objective, best[objective],
-               best['step'])
+  logging.info('trial %d: complete, %s %.4g at step %d', number_of(trial), objective,
+               best[objective], best['step'])
 
 
 def _fail(sweep: Sweep, trial: optuna.trial.Trial, reason: str):
   trial.set_user_attr('reason', reason)
   sweep.finish(trial, TrialState.FAIL)
-  logging.warning('trial %d: failed: %s', trial.number, reason)
+  logging.warning('trial %d: failed: %s', number_of(trial), reason)
 
 
 def _reason(status: int, log: Path) -> str:
-  """Why train.py ended: the error that it told last, or its last line."""
+  """Returns why train.py ended: the signal, its last error or its last line."""
   if status < 0:
     name = signal.Signals(-status).name
-    return f'train.py was ended by {name}' + ', as where memory runs out' * (name == 'SIGKILL')
+    return f'train.py was ended by {name}' + ', perhaps out of memory' * (name == 'SIGKILL')
   with log.open('rb') as file:
     file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
     lines = [line for line in file.read().decode(errors='replace').splitlines() if line.strip()]
   errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
-  return (errors or lines or ['it said nothing'])[-1]
+  return (errors or lines or ['train.py printed nothing'])[-1]

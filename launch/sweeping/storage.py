@@ -1,0 +1,125 @@
+"""The storages of a sweep: Optuna's journal in a folder, or a database by its URL.
+
+Both are Optuna's own; only the journal's lock is changed.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
+from optuna.storages import (
+    JournalStorage,
+    RDBStorage,
+    RetryHeartbeatStaleTrialCallback,
+    _CachedStorage,
+)
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+from transformer.errors import UserError
+
+JOURNAL = 'journal.log'
+# Writing a line is quick, so a process that holds the lock for longer must have been killed.
+_KILLED_SECONDS = 30
+_HEARTBEAT_SECONDS = 15
+_STALE_SECONDS = 120
+
+
+class _Lock(JournalFileOpenLock):
+  """Optuna's lock of a journal; it also removes an incomplete line, which a full disk may leave.
+
+  Optuna's other lock is a symbolic link. If its path is relative, a dead process keeps it for good.
+  """
+
+  def __init__(self, path: Path):
+    super().__init__(str(path), _KILLED_SECONDS)
+    self._path = path
+
+  def acquire(self) -> bool:
+    taken = super().acquire()
+    with self._path.open('rb+') as file:
+      size = file.seek(0, os.SEEK_END)
+      file.seek(max(0, size - 1))
+      if file.read() not in (b'', b'\n'):
+        file.seek(0)
+        file.truncate(file.read().rfind(b'\n') + 1)
+    return taken
+
+
+def open_journal(path: Path) -> JournalStorage:
+  """Opens a journal, and creates it if there is none.
+
+  Raises:
+    UserError: the journal is damaged.
+  """
+  try:
+    return JournalStorage(JournalFileBackend(str(path), _Lock(path)))
+  except (ValueError, KeyError, TypeError, AssertionError) as error:
+    raise UserError(f'{path} should hold the sweep\'s trials, and is damaged: {error}; restore it '
+                    f'from a copy, or choose another --workdir') from error
+
+
+def open_database(url: str) -> _CachedStorage:
+  """Opens a database, and creates Optuna's tables if there are none.
+
+  A trial that sends no heartbeat for `_STALE_SECONDS` is run again.
+
+  Raises:
+    UserError: the URL is wrong, its driver is missing, or the database cannot be reached.
+  """
+  with database_errors(url), without_experimental_warnings():
+    try:
+      return _CachedStorage(RDBStorage(
+          url, {'pool_pre_ping': True}, heartbeat_interval=_HEARTBEAT_SECONDS,
+          grace_period=_STALE_SECONDS, heartbeat_stale_trial_callback=
+          RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)))
+    except ImportError as error:
+      missing = getattr(error.__cause__, 'name', None) or 'a driver'
+      raise UserError(f'--storage={without_password(url)} needs {missing}, which is not installed; '
+                      f'install it, or use another driver, such as that of postgresql+psycopg://: '
+                      f'pip install "psycopg[binary]"') from error
+    except (sqlalchemy.exc.ArgumentError, ValueError) as error:
+      raise UserError(f'--storage must be the URL of a database, such as '
+                      f'postgresql+psycopg://USER@HOST/NAME; got {without_password(url)}: '
+                      f'{_line(error)}') from error
+
+
+@contextmanager
+def database_errors(url: str | None) -> Iterator[None]:
+  """Turns the errors of a database into one line.
+
+  Raises:
+    UserError: the database could not be used.
+  """
+  try:
+    yield
+  except sqlalchemy.exc.ArgumentError:
+    raise  # The URL is at fault, and not the database.
+  except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError) as error:
+    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    raise UserError(f'the database {without_password(url or "")} cannot be used: '
+                    f'{_line(getattr(cause, "orig", None) or error)}; once the database '
+                    f'works, the same command goes on') from error
+
+
+@contextmanager
+def without_experimental_warnings() -> Iterator[None]:
+  """Hides Optuna's warnings that heartbeats are experimental."""
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore', ExperimentalWarning)
+    yield
+
+
+def without_password(url: str) -> str:
+  """Returns a URL with stars in place of its password."""
+  try:
+    return sqlalchemy.make_url(url).render_as_string(hide_password=True)
+  except (sqlalchemy.exc.ArgumentError, ValueError):
+    return url
+
+
+def _line(error: BaseException) -> str:
+  return ' '.join(str(error).split())

@@ -1,0 +1,46 @@
+"""Checks the arguments of train.py that a launcher gets after `--`."""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from transformer.errors import UserError
+from transformer.system import command_line
+
+ROOT = Path(__file__).resolve().parents[1]
+_HINT = ('the arguments of train.py must stand after --, such as '
+         '-- --config=configs/base.py --workdir=DIR')
+
+
+def run_launcher(main: Callable[[Sequence[str]], None]):
+  """Runs the `main` of a launcher that takes arguments after `--`; see `command_line.run`."""
+  command_line.run(main, takes_arguments=True, hint=_HINT)
+
+
+def checked(arguments: Sequence[str], *more: str) -> list[str]:
+  """Lets train.py check its arguments, and returns the arguments for each process.
+
+  Args:
+    arguments: the arguments of train.py.
+    *more: arguments for the check only.
+
+  Raises:
+    UserError: there are no arguments.
+    SystemExit: train.py refuses them, and has printed why.
+  """
+  if not arguments:
+    raise UserError(_HINT)
+  command = [sys.executable, str(ROOT / 'train.py'), *arguments, *more, '--check']
+  if subprocess.run(command, check=False).returncode:
+    raise SystemExit(1)
+  return ['--distributed', *arguments]
+
+
+def workdir(arguments: Sequence[str]) -> str | None:
+  """Returns the run's directory, if the arguments of train.py name one."""
+  parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+  parser.add_argument('--workdir', '-workdir', nargs='?', type=os.path.expanduser)
+  return parser.parse_known_args(arguments)[0].workdir
