@@ -1,7 +1,7 @@
 """Every setting with its default: the paper's base model, on no particular data.
 
-Not a run by itself; the other configs start from it. What each key means, and
-what it may be, stands in the docstrings of transformer/*/config.py.
+The other configs start from it; it cannot be trained by itself. The docstrings of
+transformer/*/config.py, and docs/configuration.md, explain each key.
 """
 
 import dataclasses
@@ -14,14 +14,14 @@ from transformer.config import Config
 
 
 def get_config() -> ml_collections.ConfigDict:
-  """All groups and keys of `transformer.config.Config`."""
+  """Returns all groups and keys of `transformer.config.Config`."""
   defaults = Config()
   config = ml_collections.ConfigDict(defaults.to_dict())
   for group in dataclasses.fields(Config):
     if not dataclasses.is_dataclass(group.type):
       continue
     for key, kind in typing.get_type_hints(group.type).items():
-      # A key that is None by default must know its type before it can be overridden.
+      # A key with the default None needs a type before a flag can override it.
       if isinstance(kind, types.UnionType):
         config[group.name][key] = ml_collections.config_dict.placeholder(
             next(each for each in typing.get_args(kind) if each is not type(None)))

@@ -11,7 +11,7 @@ from configs import base
 
 
 def get_config():
-  """The settings."""
+  """Returns the settings."""
   config = base.get_config()
   config.data.source = 'tfds'
   config.data.name = 'phrasebook/en-fr'
@@ -25,6 +25,7 @@ def get_config():
   config.model.model_dim = 128
   config.model.ff_dim = 512
   config.model.num_heads = 4
+  config.model.attention_bias = 'all'
   config.model.norm = 'pre'
 
   config.optimizer.schedule = 'cosine'

@@ -1,20 +1,20 @@
 r"""The rows of the paper's table 3: variations on the base model, English to German.
 
-  python -m transformer.data.prepare --name=wmt14_translate/de-en --data_dir=data
+  python -m transformer.commands.prepare --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/table3.py:A1 --workdir=runs/A1
   python eval.py --workdir=runs/A1 --split=valid --checkpoint=latest
 
-A row is named by its group and its place in it, A1 to A4, B1, B2, C1 to C7, D1 to D4 and E;
-base and big are those of configs/wmt14.py. They are scored on newstest2013, without averaged
-checkpoints (section 6.2). The paper's figures stand in launch/table3.py, which trains the rows
-on any corpus and writes what comes out beside them; here none has been trained on WMT 2014.
+The rows are base, A1 to A4, B1, B2, C1 to C7, D1 to D4, E and big. base and big are those of
+configs/wmt14.py. They are scored on newstest2013, without averaged checkpoints (section 6.2).
+launch/table3.py has the paper's figures; it trains the rows on any corpus and puts the results
+beside them. No row has been trained on WMT 2014 here.
 """
 
 from configs import wmt14
 from transformer.errors import UserError
 
-# What differs from the base model: 6 layers of width 512, 2048 in the feed-forward, 8 heads of
-# 64 + 64, dropout 0.1, smoothing 0.1, sinusoids.
+# The settings that differ from the base model: 6 layers of width 512, feed-forward width 2048, 8
+# heads of 64 + 64, dropout 0.1, smoothing 0.1, sinusoidal positions.
 _ROWS = {
     'base': {},
     'A1': {'model.num_heads': 1, 'model.key_dim': 512, 'model.value_dim': 512},
@@ -35,12 +35,12 @@ _ROWS = {
     'D3': {'train.label_smoothing': 0.0},
     'D4': {'train.label_smoothing': 0.2},
     'E': {'model.positions': 'learned'},
-    'big': {},  # All of it is in configs/wmt14.py.
+    'big': {},  # configs/wmt14.py sets everything.
 }
 
 
 def get_config(row: str = 'base'):
-  """The settings of a row.
+  """Returns the settings of a row.
 
   Raises:
     UserError: there is no such row.

@@ -1,36 +1,42 @@
 r"""WMT 2014 English to German or French as in the paper: section 5, and tables 2 and 3.
 
-  python -m transformer.data.prepare --name=wmt14_translate/de-en --data_dir=data
+  python -m transformer.commands.prepare --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/wmt14.py --workdir=runs/wmt14
   python eval.py --workdir=runs/wmt14 --checkpoint=latest --average=5
 
-That is the base model, English to German. The size and the direction follow a colon,
+This is the base model, English to German. The size and the direction follow a colon:
 
   python train.py --config=configs/wmt14.py:big,en-fr --workdir=runs/big-fr
   python eval.py --workdir=runs/big-fr --checkpoint=latest --average=20
 
-where a size is base or big, and a direction en-de, de-en, en-fr or fr-en; French lies in
-wmt14_translate/fr-en. Adam, the learning rate and its warm-up of 4,000 updates, smoothing,
-25,600 + 25,600 tokens a batch, beam 4, alpha 0.6 and source length + 50 are those of
-configs/base.py. Checkpoints lie ten minutes of the paper's machine apart, which are 1,500
-updates of the base model and 600 of the big one; the last 5 and 20 are kept, and averaged.
-Those 20 take some 51 GB of disk.
+A size is base or big. A direction is en-de, de-en, en-fr or fr-en; French is in
+wmt14_translate/fr-en. configs/base.py sets Adam, the learning rate with its warm-up of 4,000
+updates, smoothing, 25,600 + 25,600 tokens a batch, beam 4, alpha 0.6 and the longest output, source
+length + 50. Checkpoints are as far apart as ten minutes on the paper's machine: 1,500 updates of
+the base model and 600 of the big one. The last 5 and 20 are kept and averaged; those 20 take about
+51 GB.
 
-The paper's BLEU on newstest2014, of tokenised text: 27.3 (base) and 28.4 (big) for en-de,
-38.1 and 41.8 for en-fr. This has not been run to its end, so it claims none.
+The paper's BLEU on newstest2014, of tokenised text:
+
+| size | en-de | en-fr |
+| --- | --- | --- |
+| base | 27.3 | 38.1 |
+| big | 28.4 | 41.8 |
+
+This config has not been run to its end, so it has no BLEU of its own.
 """
 
 from configs import base
 from transformer.errors import UserError
 
 _SIZES = ('base', 'big')
-# Of a direction: the TFDS config, and the pieces of the joint vocabulary (section 5.1).
+# For each direction: the TFDS config, and the size of the joint vocabulary (section 5.1).
 _DIRECTIONS = {'en-de': ('de-en', 37_000), 'de-en': ('de-en', 37_000),
                'en-fr': ('fr-en', 32_000), 'fr-en': ('fr-en', 32_000)}
 
 
 def get_config(which: str = 'base,en-de'):
-  """The settings of a size and a direction, either of which may be left out.
+  """Returns the settings of a size and a direction; either may be left out.
 
   Raises:
     UserError: there is no such size or direction.

@@ -1,19 +1,19 @@
-r"""Multi30k: which regularisation, and how fast; half of the updates of the forward teacher.
+r"""Regularisation and learning rate on Multi30k, in half the updates of the forward teacher.
 
   python launch/sweep.py --config=configs/multi30k.py:forward \
       --sweep=configs/sweeps/multi30k.py --workdir=runs/multi30k_sweep --trials=40 \
       --config.data.dir=DIR --config.train.steps=2000 --config.train.eval_every=250 \
       --config.train.keep=1
 
-Not run yet: by the time that configs/multi30k.py takes on two CPU cores, a trial that is not
-pruned is half an hour, and an hour with R-Drop.
+Not run yet. By the time of configs/multi30k.py on two CPU cores, a trial that is not pruned takes
+half an hour, and with R-Drop an hour.
 """
 
 import optuna
 
 
 def suggest(trial):
-  """The settings of a trial."""
+  """Returns the settings of a trial."""
   return {
       'model.dropout': trial.suggest_float('dropout', 0.1, 0.5, step=0.05),
       'data.bpe_dropout': trial.suggest_categorical('bpe_dropout', [0.0, 0.05, 0.1]),
@@ -25,5 +25,5 @@ def suggest(trial):
 
 
 def pruner():
-  """Ends a trial below the median of five or more, once the slowest warm-up is over."""
+  """Returns a pruner of trials below the median of five or more, after the slowest warm-up."""
   return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1000)
