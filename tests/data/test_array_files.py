@@ -1,4 +1,4 @@
-"""What is appended piece by piece is an ordinary `.npy` file, and is read piece by piece."""
+"""A file that is written in pieces is an ordinary `.npy` file, and is read in pieces."""
 
 import numpy as np
 import pytest

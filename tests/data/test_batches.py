@@ -1,4 +1,4 @@
-"""The batch of step n is a function of (data, seed, n), and an epoch holds every pair."""
+"""The batch of step n is a function of (data, seed, n), and an epoch has every pair."""
 
 import collections
 import itertools
@@ -19,7 +19,7 @@ SHAPE = Shape(rows=3, source_length=29, target_length=23)
 
 
 def make_pairs(count, first=0, longest=SHAPE.target_length, seed=0) -> EncodedPairs:
-  """Pairs of random lengths, each with a word of its own on both sides."""
+  """Returns pairs of random lengths, each with its own word on both sides."""
   rng = np.random.default_rng(seed)
 
   def side(word):
@@ -31,13 +31,13 @@ def make_pairs(count, first=0, longest=SHAPE.target_length, seed=0) -> EncodedPa
 
 
 def pairs_in(corpus: EncodedPairs):
-  """Every pair as two tuples of ids, with how often it comes."""
+  """Returns the pairs of a corpus as two tuples of ids, with counts."""
   return collections.Counter((tuple(corpus.source[i].tolist()), tuple(corpus.target[i].tolist()))
                              for i in range(len(corpus)))
 
 
 def sentences_in(tokens, segments, positions):
-  """The sentences of one side of a row, having checked segments and positions."""
+  """Returns the sentences of one side of a row; checks segments and positions."""
   sizes = np.bincount(segments)[1:] if segments.any() else np.zeros(0, int)
   real = sizes.sum()
   assert (sizes > 0).all()
@@ -50,7 +50,7 @@ def sentences_in(tokens, segments, positions):
 
 
 def recover(batches):
-  """The pairs that lie in batches, with how often each comes."""
+  """Returns the pairs of batches, with counts."""
   found = collections.Counter()
   for batch in batches:
     for row in zip(*batch, strict=True):
@@ -145,14 +145,14 @@ def test_an_epoch_holds_every_pair_as_often_as_it_should(lengths, cut, rows, wei
       wanted += pairs_in(corpus)
   for number in (0, 3):
     dealt = epoch(batches, number)
-    # What is recovered from arrays of the shape has kept the capacities.
+    # Arrays of this shape cannot exceed the capacities.
     assert all(batch.source_tokens.shape == (rows, SHAPE.source_length)
                and batch.target_tokens.shape == (rows, SHAPE.target_length) for batch in dealt)
     assert recover(dealt) == wanted
 
 
 def test_an_epoch_deals_rows_evenly():
-  # Ten pairs that fill a row each: four batches, none of which has one row alone.
+  # Ten pairs that fill a row each make four batches, none with a single row.
   full = Sentences.join([[9] * (SHAPE.target_length - 1) + [EOS_ID]] * 10)
   assert rows_used(epoch(training([EncodedPairs(full, full, {})]), 0)) == [3, 3, 2, 2]
   used = rows_used(epoch(training([make_pairs(67)]), 0))
@@ -218,8 +218,8 @@ def test_no_pair_to_train_on_is_an_error(corpora, weights):
 @pytest.mark.parametrize('weights', [[0.028], [1.0, 0.04], [2.0, 0.04], [0.0000001]])
 def test_a_weight_that_takes_no_row_is_an_error(weights):
   assert (rows_of(CORPUS), rows_of(OTHER)) == (35, 23)
-  wanted = (r'data\.train_weights must take at least one row of each corpus; [0-9e.-]+ of '
-            r'(35 rows, 61|23 rows, 41) pairs, is none')
+  wanted = (r'data\.train_weights must take at least one row of each corpus; a weight of '
+            r'[0-9e.-]+ takes none of (35 rows \(61|23 rows \(41) pairs\)')
   with pytest.raises(UserError, match=wanted):
     TrainingBatches([CORPUS, OTHER][:len(weights)], weights, SHAPE, 0)
 
@@ -251,7 +251,7 @@ def sized(source_tokens, target_tokens) -> EncodedPairs:
 @pytest.mark.parametrize(('corpora', 'source_length'), [
     ([sized(10, 10)], 64),
     ([sized(10, 30)], 64),
-    ([sized(11, 10)], 72),  # 64 · 1.1 = 70.4, up to a multiple of 8
+    ([sized(11, 10)], 72),  # 64 · 1.1 = 70.4, rounded up to a multiple of 8
     ([sized(20, 10)], 128),
     ([sized(30, 10), sized(10, 30)], 64),
     ([sized(30, 10), sized(10, 10)], 128),

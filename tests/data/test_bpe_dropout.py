@@ -1,4 +1,4 @@
-"""BPE-dropout: other pieces of the same text, as a function of (seed, round, pair)."""
+"""BPE-dropout cuts the same text into pieces that are a function of (seed, round, pair)."""
 
 import collections
 import hashlib
@@ -17,7 +17,7 @@ from transformer.data.vocabulary import Vocabulary
 
 
 def some_pairs(count):
-  """Different sentences of words that come again."""
+  """Returns different sentences of a few words."""
   rng = np.random.default_rng(0)
   words = [''.join(rng.choice(list('abdeiklmnorst'), rng.integers(2, 9))) for _ in range(97)]
   return [tuple(f'{" ".join(rng.choice(words, rng.integers(2, 9)))} {number}' for _ in range(2))
@@ -46,7 +46,7 @@ def batches(plan, vocabulary) -> DropoutBatches:
 
 
 def segmentations(batches, steps):
-  """The pairs of ids in some batches, with how often each comes."""
+  """Returns the pairs of ids in some batches, with counts."""
   found = collections.Counter()
   for step in steps:
     batch = batches[step]
@@ -59,7 +59,7 @@ def segmentations(batches, steps):
 
 
 def texts(found, vocabulary):
-  """The same by what they say."""
+  """Returns the pairs of texts in some batches, with counts."""
   said = collections.Counter()
   for (source, target), times in found.items():
     assert source[-1] == target[-1] == EOS_ID
@@ -68,7 +68,7 @@ def texts(found, vocabulary):
 
 
 def epoch(batches, number):
-  """The steps of an epoch, which is one window where windows are not made small."""
+  """Returns the steps of an epoch, which is one window unless a test makes windows small."""
   size = batches.real if isinstance(batches, DropoutBatches) else batches.batches_in_epoch
   return range(number * size, (number + 1) * size)
 
@@ -102,7 +102,7 @@ def test_seeds_decide(plan, vocabulary, batches):
 def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
   monkeypatch.setattr(bpe_dropout, '_WINDOW_PAIRS', 60)
   batches = DropoutBatches(plan, vocabulary, 0.3, seed=7)
-  # Windows go on over the end of an epoch; as many epochs as make whole windows hold all.
+  # Windows cross the ends of epochs, so this takes the epochs that fill whole windows.
   epochs = next(n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0)
   windows = epochs * plan.batches_in_epoch // batches.planned
   found = segmentations(batches, range(windows * batches.real))
@@ -133,7 +133,7 @@ def test_what_would_no_longer_fit_stays_whole(vocabulary):
 
 
 def test_batches_are_the_same_in_every_process(batches):
-  """The first of an epoch, and one of the third, are what another process made before."""
+  """The first batch, and one of the third epoch, are those of an earlier process."""
   made = [batches[step] for step in (0, 1, 2 * batches.real + 1)]
   digests = [hashlib.sha256(np.concatenate(batch, None).tobytes()).hexdigest()[:16]
              for batch in made]

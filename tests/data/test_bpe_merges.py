@@ -1,4 +1,4 @@
-"""Merges as SentencePiece makes them; left out at random as a function of a key."""
+"""Merges are those of SentencePiece, and a key decides which of them are left out."""
 
 import collections
 
@@ -54,7 +54,7 @@ def lists(sentences):
 
 
 def check_whole(vocabulary, merges, texts):
-  """Asserts that what leaves out nothing is SentencePiece's encoding."""
+  """Asserts that a cut without dropout is SentencePiece's encoding."""
   plain = encoded(vocabulary, texts)
   assert lists(merges.cut(plain, keys_for(len(texts)), 0.0)) == lists(plain)
 
@@ -67,7 +67,7 @@ def test_with_every_merge_it_is_what_sentencepiece_encodes(size):
   check_whole(vocabulary, merges, [])
 
 
-# Letters of few words make many merges that overlap; the rest, what has no piece.
+# Letters of few words make many overlapping merges; the other characters have no piece.
 @given(st.lists(st.text(st.sampled_from('aaabnmnsi rdteh\u2581我们在é')) | st.text(), max_size=5))
 @settings(max_examples=100, deadline=None)
 def test_with_every_merge_any_text_is_what_sentencepiece_encodes(vocabulary, merges, texts):
@@ -89,7 +89,7 @@ def test_every_cut_says_the_same(vocabulary, merges, rate):
 @pytest.mark.parametrize('text', ['bananas', 'aaaaaa'])
 @pytest.mark.parametrize('rate', [0.1, 0.5])
 def test_cuts_are_as_frequent_as_those_of_sentencepiece(vocabulary, merges, text, rate):
-  """Each segmentation of a text, within six standard deviations."""
+  """Each segmentation of a text is as frequent in both, within six standard deviations."""
   draws = 3_000
   plain = encoded(vocabulary, [text])
   many = Sentences(plain.tokens, plain.starts.repeat(draws), plain.lengths.repeat(draws))
@@ -112,7 +112,7 @@ def test_company_and_order_decide_nothing(vocabulary, merges, monkeypatch):
     alone = encoded(vocabulary, [texts[i]])
     assert lists(merges.cut(alone, keys[i:i + 1], 0.3)) == [together[i]]
   order = np.random.default_rng(1).permutation(len(texts))
-  monkeypatch.setattr(bpe_merges, '_CHUNK', 50)  # tokens; each chunk holds few sentences
+  monkeypatch.setattr(bpe_merges, '_CHUNK', 50)  # Few sentences a chunk.
   moved = Sentences(plain.tokens, plain.starts[order], plain.lengths[order])
   assert lists(merges.cut(moved, keys[order], 0.3)) == [together[i] for i in order]
 
@@ -125,7 +125,7 @@ def test_keys_decide(vocabulary, merges):
 
 
 def test_cuts_are_the_same_in_every_process():
-  """They are what another process cut before."""
+  """The pieces are those of an earlier process."""
   vocabulary = Vocabulary.train(SENTENCES, 400)
   plain = encoded(vocabulary, SENTENCES[:2])
   cut = Merges(vocabulary).cut(plain, np.array([5, 2**64 - 5], np.uint64), 0.3)

@@ -1,4 +1,4 @@
-"""Every setting of `config.data` that makes no sense is refused in a line that names it."""
+"""Every invalid setting of `config.data` is refused in a line that names it."""
 
 import dataclasses
 import re
@@ -12,9 +12,10 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
 
 
 @pytest.mark.parametrize(('changes', 'message'), [
-    ({'source': 'csv'}, "data.source must be one of tfds, text; got 'csv'"),
+    ({'source': 'csv'}, "data.source must be one of tfds, text, trees; got 'csv'"),
     ({'name': ''}, 'data.name must name a TFDS translation set'),
     ({'source': 'text'}, 'data.dir must name the folder of the text files; set --config.data.dir'),
+    ({'source': 'trees'}, 'data.dir must name the folder of the trees files; set --config.data.'),
     ({'source_language': ''}, 'data.source_language and data.target_language must both be set'),
     ({'target_language': ''}, 'data.source_language and data.target_language must both be set'),
     ({'target_language': 'en'}, "must differ; both are 'en'"),
@@ -30,7 +31,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     ({'vocabulary_size': SMALLEST_VOCABULARY - 1}, 'at least 264 (256 bytes and the control '
                                                    'symbols); got 263'),
     ({'vocabulary_pairs': 0}, 'data.vocabulary_pairs must be at least 1; got 0'),
-    *(({'max_length_ratio': ratio}, 'data.max_length_ratio must be 0, for any, or at least 1 and '
+    *(({'max_length_ratio': ratio}, 'data.max_length_ratio must be 0 (no limit), or at least 1 and '
                                     f'finite; got {ratio}')
       for ratio in (-1.0, 0.99, float('inf'), float('nan'))),
     ({'max_length': 1}, 'data.max_length must be at least 2, a token and the end token; got 1'),
@@ -42,7 +43,8 @@ def test_what_makes_no_sense_is_refused(changes, message):
 
 
 @pytest.mark.parametrize('changes', [
-    TEXT, {**TEXT, 'name': ''}, {'dir': 'elsewhere'}, {'max_length': 2},
+    TEXT, {**TEXT, 'name': ''}, {**TEXT, 'source': 'trees'}, {'dir': 'elsewhere'},
+    {'max_length': 2},
     {'vocabulary_size': SMALLEST_VOCABULARY}, {'train_weights': (0.5,)},
     {'vocabulary_pairs': 1}, {'max_length_ratio': 1.0}, {'max_length_ratio': 0.0},
     {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},

@@ -1,4 +1,4 @@
-"""A run's corpora: what is opened, encoded, counted and fingerprinted under which names."""
+"""A run's corpora are opened, encoded, counted and fingerprinted under their names."""
 
 import chex
 import numpy as np
@@ -85,7 +85,7 @@ def test_the_vocabulary_sees_every_training_sentence_and_no_other(folder, monkey
 
 
 class Numbers:
-  """A corpus whose pairs say which they are, and which counts how often it is read."""
+  """A corpus of numbered pairs that counts its reads."""
 
   def __init__(self, name, length):
     self.name, self.length, self.reads = name, length, 0
@@ -111,7 +111,7 @@ def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(monkeypatch, pl
   assert targets == [f'{source} too' for source in sources]
   found = [numbers[source] for source in sources]
   assert len(found) == at_most and found == sorted(set(found))
-  # However many pairs come before a place, so many of the sample do, to within a run.
+  # The sample has its share of the pairs before any place, to within a run.
   run = 1 + at_most // min(places, at_most)
   for index, number in enumerate(found):
     assert abs(index - number * at_most / 1013) <= run
@@ -157,11 +157,11 @@ def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabul
   assert counts['dropped: source equals target'] == counts['dropped: repeated pair'] == 1
   assert counts['dropped: length ratio'] > 0 and sum(counts.values()) == 21
   assert pairs_in(epoch(encoded.batches)) == counts['kept']
-  # What scores a run stays whole.
+  # Validation keeps all pairs.
   assert pairs_in(encoded.valid_batches) == encoded.counts['valid']['kept'] == 3
   share = 100 * (21 - counts['kept']) / 21
   assert said == [f'{share:.1f} % of the training pairs are dropped; python -m '
-                  'transformer.data.audit, with the same --config flags, shows which']
+                  'transformer.commands.audit, with the same --config flags, shows which']
 
 
 def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
@@ -176,6 +176,22 @@ def test_batches_have_the_shape_that_is_configured(folder, vocabulary):
     chex.assert_shape([batch.target_tokens, batch.target_segments], (5, MAX_LENGTH))
     chex.assert_equal_shape([batch.source_tokens, encoded.batches[3].source_tokens])
     assert batch.source_tokens.shape[1] >= MAX_LENGTH
+
+
+@pytest.mark.parametrize('bpe_dropout', [0.0, 0.1])
+def test_batches_of_another_size_need_no_second_encoding(folder, vocabulary, monkeypatch,
+                                                         bpe_dropout):
+  config = config_of(folder, bpe_dropout=bpe_dropout)
+  encoded = encode(config, vocabulary)
+  wanted = encode_corpora(config, open_corpora(config), vocabulary, 3 * MAX_LENGTH, 0)
+  for name in ('load_or_encode', 'encode_for_scoring'):
+    monkeypatch.setattr(corpora_module, name, None)
+  for found in (encoded.resized(3 * MAX_LENGTH),
+                encoded.resized(MAX_LENGTH).resized(3 * MAX_LENGTH)):
+    assert found.counts == wanted.counts and found.batches.shape == wanted.batches.shape
+    chex.assert_trees_all_equal(found.valid_batches, wanted.valid_batches)
+    for step in (0, 1009):
+      chex.assert_trees_all_equal(found.batches[step], wanted.batches[step])
 
 
 def test_the_seed_decides_training_batches_and_not_scoring_ones(folder, vocabulary):

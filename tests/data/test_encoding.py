@@ -1,4 +1,4 @@
-"""What encoding leaves out is counted; what it keeps ends with the end token, in order."""
+"""Encoding counts the pairs that it drops, and keeps the others in order, with end tokens."""
 
 import collections
 import dataclasses
@@ -30,7 +30,7 @@ def sentence(length, first=11):
 
 
 def pairs_of(*lengths):
-  """Pairs of the given lengths, no two with the same ids."""
+  """Returns pairs of the given lengths, no two with the same ids."""
   return [(sentence(source, 1000 * (i + 1)), sentence(target, 1000 * (i + 1) + 500))
           for i, (source, target) in enumerate(lengths)]
 
@@ -133,7 +133,7 @@ def test_limits_do_not_depend_on_how_tokens_are_read(monkeypatch, chunk):
   monkeypatch.setattr(encoding, '_CHUNK', chunk)
   found = encode_for_training(corpus, Spelling(), MAX_LENGTH, drop_identical=True,
                               drop_duplicates=True)
-  # The two tokens the other way round, and the two sides the other way round, are other pairs.
+  # Pairs with two tokens swapped, or with their sides swapped, are other pairs.
   assert [found.source[i].tolist()[:-1] for i in range(len(found))] == [[8, 7], [7, 8], [9]]
   assert (found.counts['dropped: source equals target'], found.counts['dropped: repeated pair']
           ) == (2, 2)

@@ -1,4 +1,4 @@
-"""Every pair lies in one row, rows are full, and the key decides only who sits where."""
+"""Every pair is in one row, rows are full, and the key only shuffles."""
 
 import itertools
 
@@ -16,7 +16,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, SOURCE_CAPACITY), st.integers(1, TAR
 
 
 def like_multi30k(pairs, seed=0):
-  """Lengths of two correlated sides: about 15 tokens on average, 50 at most."""
+  """Returns lengths of two correlated sides: about 15 tokens on average, 50 at most."""
   rng = np.random.default_rng(seed)
   source = rng.lognormal(2.63, 0.38, pairs)
   target = source * rng.lognormal(0.02, 0.2, pairs)
@@ -81,25 +81,25 @@ def test_the_key_decides_who_shares_a_row():
   packings = [pack_with(lengths, seed, (64, 64)) for seed in range(7)]
   members = [frozenset(map(frozenset, rows_of(packing))) for packing in packings]
   assert len(set(members)) == len(packings)
-  # Few rows come again: those of lengths that only one pair has.
+  # Few rows are the same: those with lengths of only one pair.
   again = [len(first & second) / len(first)
            for first, second in itertools.pairwise(members)]
   assert max(again) < 0.35
 
 
 def test_pairs_of_one_length_meet_others_of_another_with_every_key():
-  pairs = 97  # Of each length; every row holds one of both.
+  pairs = 97  # Of each length; every row has one of both.
   lengths = np.repeat([[10, 13], [10, 7]], pairs, axis=1)
   one, other = ({frozenset(row) for row in rows_of(pack_with(lengths, seed))} for seed in (1, 2))
   assert len(one) == len(other) == pairs
-  assert len(one & other) < 10  # One is to be expected.
+  assert len(one & other) < 10  # One is expected.
 
 
 def test_the_key_decides_the_order_of_rows():
   lengths = like_multi30k(997)
   orders = {tuple(sums(pack_with(lengths, seed, (64, 64)), lengths[1])) for seed in range(5)}
   assert len(orders) == 5
-  # Neither end of an epoch is where the short rows go, which a greedy search makes last.
+  # The short rows, which a greedy search makes last, are at neither end of an epoch.
   first = [rows_of(pack_with(lengths, seed, (64, 64)))[0] for seed in range(29)]
   last = [rows_of(pack_with(lengths, seed, (64, 64)))[-1] for seed in range(29)]
   for ends in (first, last):

@@ -1,4 +1,4 @@
-"""The phrasebook: correct French, a function of the English, and splits that share no leak."""
+"""The French is correct and a function of the English, and the splits do not leak."""
 
 import collections
 import json
@@ -61,6 +61,7 @@ def test_splits_have_their_sizes(corpus):
   assert {name: len(pairs) for name, pairs in corpus.items()} == SIZES
 
 
+@pytest.mark.long
 def test_generation_does_not_depend_on_the_hash_seed(corpus):
   program = ('import json; from transformer.data.phrasebook.corpus import generate; '
              'print(json.dumps({n: [(p.en, p.fr) for p in s] for n, s in generate().items()}))')
@@ -72,7 +73,7 @@ def test_generation_does_not_depend_on_the_hash_seed(corpus):
 
 
 def test_french_is_a_function_of_english():
-  # Of the grammar, not of the corpus, where no English sentence comes twice.
+  # Draws from the grammar, because no English sentence of the corpus occurs twice.
   rng, french = Random('many'), {}
   for _ in range(30_000):
     en, fr = spell(*some_sentence(rng))
@@ -95,7 +96,7 @@ def test_every_evaluated_sentence_has_a_pairing_that_train_never_shows(corpus):
 
 
 def pairings_in_text(english):
-  """The pairings that adjacent words show, read without the grammar: verb, the, adjective, noun."""
+  """Yields the pairs in adjacent words (verb, the, adjective, noun), without the grammar."""
   verb_forms = {form: verb.en for verb in (*VERB.values(), verbs.HAVE)
                 for form in (verb.en, verb.third, verb.ing, verb.past)}
   noun_forms = {form: noun.en for noun in NOUNS for form in (noun.en, noun.en_plural)}

@@ -1,4 +1,4 @@
-"""What is equal is found by keys as it would be by looking at every two things."""
+"""Keys find the same repeats as a comparison of every two things."""
 
 import collections
 
@@ -49,7 +49,7 @@ def test_equal_lines_have_equal_keys_and_others_have_others():
   lines = ['', ' ', 'a', 'b', 'ab', 'ba', 'a ', 'á', 'a\u0301', '\ud800', '\x00', 'a' * 999]
   assert len(set(keys_of(lines).tolist())) == len(lines)
   np.testing.assert_array_equal(keys_of(lines[::-1]), keys_of(lines)[::-1])
-  assert keys_of(['a']).tolist() == [0x2f42665b399ef840]  # On every machine.
+  assert keys_of(['a']).tolist() == [0x2f42665b399ef840]  # The same on every machine.
   assert keys_of([]).shape == (0,)
 
 

@@ -1,4 +1,4 @@
-"""A permutation that is never written down is one, and a fair one."""
+"""A permutation without a table is a permutation, and a fair one."""
 
 import collections
 import itertools
@@ -31,6 +31,7 @@ def test_elements_of_many_permutations_at_once_are_those_of_each_alone(each):
                                for index, size, key in zip(indices, sizes, keys, strict=True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('size', [2, 3, 4])
 def test_every_order_is_as_likely_as_every_other(size):
   found = collections.Counter(tuple(permute(np.arange(size), size, key).tolist()) for key in KEYS)
@@ -40,6 +41,7 @@ def test_every_order_is_as_likely_as_every_other(size):
   assert max(abs(number - expected) for number in found.values()) < 4 * expected**0.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('size', [7, 101])
 def test_every_element_is_as_likely_to_come_to_every_place(size):
   places = np.stack([permute(np.arange(size), size, key) for key in KEYS[:3000]])
@@ -54,7 +56,7 @@ def test_neighbours_part_and_keys_that_differ_in_a_bit_share_nothing():
   size = 1_000_003
   one, other = (permute(np.arange(20_000), size, key) for key in (8, 9))
   for steps in (np.diff(one), one - other):
-    # Of two places drawn at random, one is the higher half the time, by a third of all.
+    # The distance of two random places is a third of the size on average.
     assert abs(np.mean(steps > 0) - 0.5) < 0.02
     assert abs(np.mean(np.abs(steps)) / size - 1 / 3) < 0.01
   assert (one == other).sum() < 5

@@ -1,4 +1,4 @@
-"""Text stays on disk, and a large file is looked at once for each state that it is in."""
+"""Text stays on disk, and a large file is read whole once for each of its states."""
 
 import errno
 import io
@@ -22,7 +22,7 @@ TARGET = ''.join(f'{i} words\n' for i in range(31)).encode()
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-  """Has every file count as large, and its lines lie in many groups."""
+  """Makes every file count as large, and its lines lie in many groups."""
   monkeypatch.setattr(text_files, '_REMEMBERED', 0)
   monkeypatch.setattr(text_files, '_EVERY', 3)
   monkeypatch.setattr(text_files, '_CHUNK', 37)
@@ -42,7 +42,7 @@ def records(folder) -> list[Path]:
 
 
 def looks(monkeypatch) -> list[str]:
-  """The names of the files that are looked at as a whole from now on."""
+  """Returns a list that gets the names of the files that are read whole from now on."""
   seen, survey = [], text_files._survey
 
   def counted(file, name):
@@ -82,7 +82,7 @@ def test_opening_a_corpus_does_not_hold_its_text(tmp_path, monkeypatch):
   monkeypatch.undo()
   monkeypatch.setattr(text_files, '_CHUNK', 1 << 16)
   line = b'a line of about forty bytes, and no more\n'
-  write(tmp_path, line * 200_000, line * 200_000)  # 8 MB a side.
+  write(tmp_path, line * 200_000, line * 200_000)  # 8 MB each.
   tracemalloc.start()
   try:
     corpus = corpus_in(tmp_path)
@@ -244,7 +244,7 @@ def test_text_that_changes_while_it_is_opened_is_refused_and_not_remembered(
     (b'a\r\nb\nc\r\r\n', ['a', 'b', 'c\r'])])
 def test_lines_that_come_one_by_one_are_those_of_a_file(content, lines, tmp_path):
   assert list(iterate_lines(io.BytesIO(content), 'it')) == lines
-  if b'b\nc' not in content:  # Where not all lines end alike, a file's first one says nothing.
+  if b'b\nc' not in content:  # The first line's end is not the end of all lines.
     (tmp_path / 'file').write_bytes(content)
     assert read_lines(tmp_path / 'file') == lines
 

@@ -1,4 +1,4 @@
-"""TFDS sets give the pairs that were written, or say in a line what is wrong."""
+"""TFDS sets return the pairs that were written, or an error of one line."""
 
 import json
 import pickle
@@ -7,7 +7,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import grain
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
@@ -97,17 +96,14 @@ def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
   assert len({plain, *others}) == 6
 
 
-def test_a_corpus_is_picklable_and_read_by_threads_and_by_grain(prepared):
+def test_a_corpus_is_picklable_and_read_by_threads(prepared):
   corpus = open_corpus(config(prepared), 'train')
   expected = list(corpus)
   assert sorted(expected) == sorted(TRAIN.items())
   assert list(pickle.loads(pickle.dumps(corpus))) == expected
   with ThreadPoolExecutor(8) as pool:
-    fresh = open_corpus(config(prepared), 'train')  # Its files are opened at the first read.
+    fresh = open_corpus(config(prepared), 'train')  # The first read opens its files.
     assert list(pool.map(fresh.__getitem__, range(len(fresh)))) == expected
-  read = grain.MapDataset.source(corpus)
-  assert [read[i] for i in range(len(read))] == expected
-  assert list(read.to_iter_dataset()) == expected
 
 
 def test_the_home_folder_is_expanded(prepared, monkeypatch):
@@ -143,7 +139,7 @@ def test_a_set_that_is_not_prepared_says_what_to_run(tmp_path):
   folder = tmp_path / 'with space'
   with pytest.raises(UserError) as caught:
     open_corpus(config(folder), 'train')
-  assert (f"run: python -m transformer.data.prepare --name={NAME} '--data_dir={folder}';"
+  assert (f"run: python -m transformer.commands.prepare --name={NAME} '--data_dir={folder}';"
           in str(caught.value))
   assert not folder.exists()
 
@@ -214,7 +210,7 @@ def test_the_phrasebook_is_prepared_when_it_is_not_there(small_phrasebook, tmp_p
   pairs = list(open_corpus(phrasebook(tmp_path), 'train'))
   assert sorted(pairs) == [(str(i), f'le {i}') for i in range(7)]
   assert capfd.readouterr().out == ''
-  with pytest.MonkeyPatch.context() as patch:  # The second time it is only read.
+  with pytest.MonkeyPatch.context() as patch:  # The second time, the set is only read.
     patch.setattr(tfds_sets.Phrasebook, '_generate_examples', None)
     assert list(open_corpus(phrasebook(tmp_path), 'train')) == pairs
 
@@ -280,7 +276,7 @@ def test_a_missing_importlib_resources_is_named(tmp_path, monkeypatch):
 
 
 def test_a_wrong_name_is_of_the_flag_that_gives_it(tmp_path):
-  """Before anything is fetched: TFDS's own list of sets is asked."""
+  """The name is looked up in TFDS's own list before any download."""
   for name, message in (('wmt14_tranlate/de-en', "there is no 'wmt14_tranlate'"),
                         ('a b/c', 'must look like'),
                         ('wmt14_translate/xx-en', "has no config 'xx-en'")):
@@ -298,7 +294,7 @@ def test_without_a_network_a_preparation_ends_within_seconds(tmp_path, monkeypat
   waits = []
   monkeypatch.setattr('time.sleep', waits.append)
   with pytest.raises(UserError, match=r'wmt14_translate/de-en cannot be downloaded: http\S+ cannot '
-                                      r'be reached .*run: python -m transformer.data.prepare'):
+                                      r'be reached .*run: python -m transformer.commands.prepare'):
     tfds_sets.prepare(NAME, str(tmp_path))
   assert 0 < sum(wait for wait in waits if wait > 0.1) < 60
   assert 'Retrying' not in caplog.text
@@ -306,8 +302,8 @@ def test_without_a_network_a_preparation_ends_within_seconds(tmp_path, monkeypat
 
 def test_the_command_prepares_a_set_and_ends_in_a_line(copied):
   def run(*args):
-    return subprocess.run([sys.executable, '-W', 'error', '-m', 'transformer.data.prepare', *args],
-                          capture_output=True, text=True)
+    return subprocess.run([sys.executable, '-W', 'error', '-m', 'transformer.commands.prepare',
+                           *args], capture_output=True, text=True)
 
   done = run(f'--name={NAME}', f'--data_dir={copied}')
   assert done.returncode == 0, done.stderr
@@ -363,7 +359,7 @@ def test_an_encoding_lies_in_its_set_and_goes_with_it(copied):
 def test_a_set_from_a_stranger_runs_nothing(copied, tmp_path, monkeypatch):
   (tmp_path / 'planted.py').write_text(f'import os\nos.mkdir({str(tmp_path / "mark")!r})\n')
   monkeypatch.syspath_prepend(tmp_path)
-  (copied / 'wmt14_translate').rename(copied / 'stranger')  # TFDS has no code for it.
+  (copied / 'wmt14_translate').rename(copied / 'stranger')  # TFDS has no code for this name.
   for path in copied.rglob('dataset_info.json'):
     path.write_text(path.read_text('utf-8').replace('"wmt14_translate"', '"stranger"'), 'utf-8')
   for path in copied.rglob('*.array_record-*'):

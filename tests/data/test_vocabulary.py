@@ -1,4 +1,4 @@
-"""A vocabulary gives every line of text back as it was."""
+"""A vocabulary returns every line of text unchanged."""
 
 import pickle
 

@@ -23,16 +23,19 @@ def normal(*shape, seed=0):
 
 
 def randomised(variables):
-  """Biases and scales too, so that none can be left out unseen."""
+  """Returns random values for all parameters, so that a missing one changes the output."""
   rng = np.random.default_rng(1)
   return jax.tree.map(lambda x: x + jnp.asarray(rng.normal(size=x.shape) * 0.3, x.dtype), variables)
 
 
 class Tiny(NamedTuple):
-  """A model, parameters of which none is zero, and two compiled functions.
+  """A tiny model with two compiled functions.
 
-  `forward` is (params, *batch) -> decoder output, logits; `encode` is
-  (params, *source) -> encoder output.
+  Attributes:
+    model: the model.
+    params: its parameters, none of them zero.
+    forward: (params, *batch) -> (decoder output, logits).
+    encode: (params, *source) -> encoder output.
   """
 
   model: Transformer
@@ -67,7 +70,7 @@ def _build(**overrides) -> Tiny:
 
 
 def _pack(rows, source_length=S, target_length=T):
-  """Rows of (source, target) token pairs to the six arrays that a Transformer is called with."""
+  """Packs rows of (source, target) token pairs into the six arrays that a Transformer takes."""
   shape = {'source': (len(rows), source_length), 'target': (len(rows), target_length)}
   sides = {side: [np.full(shape[side], PAD_ID, np.int32), np.zeros(shape[side], np.int32),
                   np.zeros(shape[side], np.int32)] for side in shape}
@@ -83,7 +86,7 @@ def _pack(rows, source_length=S, target_length=T):
 
 
 def _pair(source_length, target_length, seed):
-  """A random sentence pair."""
+  """Returns a random sentence pair."""
   rng = np.random.default_rng(seed)
   return rng.integers(4, N, source_length), rng.integers(4, N, target_length)
 

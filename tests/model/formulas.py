@@ -1,4 +1,4 @@
-"""The model's formulas, in float64: a sentence pair alone, so that nothing needs a segment."""
+"""The model's formulas in float64, for a single sentence pair without segments."""
 
 import math
 
@@ -9,7 +9,7 @@ from transformer.ops.positions import relative_buckets, sinusoidal_positions
 
 
 def layer_norm(x, p):
-  """Layer norm with these parameters, or RMS norm where there is no bias among them."""
+  """Returns layer norm with parameters p, or RMS norm if they have no bias."""
   x = np.asarray(x, np.float64)
   if 'bias' in p:
     x = x - x.mean(-1, keepdims=True)
@@ -18,22 +18,22 @@ def layer_norm(x, p):
 
 
 def heads_of(p, name, x):
-  """Queries, keys or values of every head, [..., H, K]."""
-  kernel, bias = (np.asarray(p[name][each], np.float64) for each in ('kernel', 'bias'))
+  """Returns the queries, keys or values of every head, [..., H, K]."""
+  kernel, bias = (np.asarray(p[name].get(each, 0.0), np.float64) for each in ('kernel', 'bias'))
   return np.einsum('...D,DHK->...HK', np.asarray(x, np.float64), kernel) + bias
 
 
-def attended(q, k, v, p, bias=0.0):
-  """The rest of attention, from heads on; a bias of −∞ is a mask."""
+def join_heads(q, k, v, p, bias=0.0):
+  """Returns attention with its output projection; a bias of −∞ is a mask."""
   scores = np.einsum('...THK,...SHK->...HTS', q, k) / np.sqrt(q.shape[-1]) + bias
   weights = np.exp(scores - scores.max(-1, keepdims=True))
   heads = np.einsum('...HTS,...SHV->...THV', weights / weights.sum(-1, keepdims=True), v)
-  kernel, bias = (np.asarray(p['output'][each], np.float64) for each in ('kernel', 'bias'))
+  kernel, bias = (np.asarray(p['output'].get(each, 0.0), np.float64) for each in ('kernel', 'bias'))
   return np.einsum('...THV,HVD->...TD', heads, kernel) + bias
 
 
-def turned(x):
-  """Rotary positions 0, 1, … of [T, H, K]: pairs of dims as complex numbers."""
+def rotate(x):
+  """Rotates [T, H, K] by positions 0, 1, …, with pairs of dims as complex numbers."""
   length, _, dim = x.shape
   angles = np.arange(length)[:, None, None] / 10_000 ** (np.arange(0, dim, 2) / dim)
   pairs = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * angles)
@@ -41,13 +41,13 @@ def turned(x):
 
 
 def attention(config, p, x, y, bias=0.0, *, own):
-  """x attends to y; `own` is self-attention, which is told of positions."""
+  """Returns attention from x to y; rotary positions are for self-attention, `own`, alone."""
   q, k, v = heads_of(p, 'query', x), heads_of(p, 'key', y), heads_of(p, 'value', y)
   if config.query_key_norm:
     q, k = layer_norm(q, p['query_norm']), layer_norm(k, p['key_norm'])
   if own and config.positions == 'rotary':
-    q, k = turned(q), turned(k)
-  return attended(q, k, v, p, bias)
+    q, k = rotate(q), rotate(k)
+  return join_heads(q, k, v, p, bias)
 
 
 def feed_forward(config, p, x):
@@ -63,7 +63,7 @@ def feed_forward(config, p, x):
 
 
 def block(config, p, x, memory=None, bias=0.0, memory_bias=0.0):
-  """A layer of the encoder, or with the encoded source one of the decoder."""
+  """Applies an encoder layer, or a decoder layer if `memory` is the encoded source."""
   sublayers = {
       'self_attention': lambda h: attention(config, p['self_attention'], h, h, bias, own=True),
       'cross_attention': lambda h: attention(config, p['cross_attention'], h, memory, memory_bias,
@@ -82,7 +82,7 @@ def block(config, p, x, memory=None, bias=0.0, memory_bias=0.0):
 
 
 def stack(config, params, name, x, *memory):
-  """The encoder or the decoder: layers over embedded tokens [T, D]."""
+  """Applies the encoder or the decoder, by name, to embedded tokens [T, D]."""
   length = len(x)
   bias = np.zeros((length, length))
   if config.positions == 'relative':
@@ -96,8 +96,8 @@ def stack(config, params, name, x, *memory):
   return layer_norm(x, params[f'{name}_norm']) if config.norm == 'pre' else x
 
 
-def embedded(config, params, side, tokens):
-  """The tokens of a source or target times √d, and their positions from 0."""
+def embed(config, params, side, tokens):
+  """Returns the embeddings of a source or target times √d, plus positions."""
   table = params['target_embedding' if config.share_embeddings else f'{side}_embedding']['table']
   x = np.asarray(table, np.float64)[tokens] * np.sqrt(config.model_dim)
   if config.positions == 'sinusoidal':
@@ -108,8 +108,8 @@ def embedded(config, params, side, tokens):
 
 
 def transformer(config, params, source, inputs):
-  """Figure 1 for a sentence pair: tokens [S] and shifted targets [T] to logits [T, N]."""
-  memory = stack(config, params, 'encoder', embedded(config, params, 'source', source))
-  x = stack(config, params, 'decoder', embedded(config, params, 'target', inputs), memory)
+  """Maps source tokens [S] and shifted target tokens [T] to logits [T, N]: figure 1."""
+  memory = stack(config, params, 'encoder', embed(config, params, 'source', source))
+  x = stack(config, params, 'decoder', embed(config, params, 'target', inputs), memory)
   table = params['target_embedding']['table'] if config.tie_output else params['output']
   return x @ np.asarray(table, np.float64).T

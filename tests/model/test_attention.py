@@ -10,24 +10,26 @@ import numpy as np
 import pytest
 
 from tests.model.conftest import normal, randomised
-from tests.model.formulas import attended, heads_of, layer_norm
+from tests.model.formulas import heads_of, join_heads, layer_norm
 from transformer.model.attention import (
   WEIGHTS,
-  Cache,
   MultiHeadAttention,
   Placement,
   RelativeBias,
 )
+from transformer.model.cache import Cache, KeysValues
 from transformer.model.config import ModelConfig
 from transformer.ops.masks import causal_mask, lineage_mask
 from transformer.ops.positions import relative_buckets, rotate
+from transformer.ops.textbook_attention import HeadWeights, wide_multi_head_attention
 
 B, H, W, K, V, D, S, T = 2, 3, 5, 7, 11, 13, 19, 23
-CONFIG = ModelConfig(num_layers=2, model_dim=D, num_heads=H, key_dim=K, value_dim=V)
+CONFIG = ModelConfig(num_layers=2, model_dim=D, num_heads=H, key_dim=K, value_dim=V,
+                     attention_bias='all')
 
 
 class Attend(nn.Module):
-  """Attention as the encoder and decoder use it: project keys and values, then attend."""
+  """Attention as the encoder and decoder use it: projects keys and values, then attends."""
 
   config: ModelConfig
 
@@ -51,15 +53,19 @@ def attend():
   return module, variables
 
 
-def test_multi_head_attention_is_its_formula(attend):
-  module, variables = attend
+@pytest.mark.parametrize('biases', ['none', 'output', 'all'])
+def test_multi_head_attention_is_its_formula(biases):
+  module = Attend(dataclasses.replace(CONFIG, attention_bias=biases))
   x, y = normal(B, T, D), normal(B, S, D, seed=1)
+  variables = randomised(jax.jit(module.init)(jax.random.key(0), x, y))
   mask = np.random.default_rng(2).random((B, T, S)) < 0.5
   mask[..., 0] = True
   p = jax.tree.map(lambda x: np.asarray(x, np.float64), variables['params']['attention'])
-  wanted = np.tile(p['output']['bias'], (B, T, 1))
+  assert {name for name in p if 'bias' in p[name]} == {
+      'none': set(), 'output': {'output'}, 'all': {'query', 'key', 'value', 'output'}}[biases]
+  wanted = np.tile(p['output'].get('bias', np.zeros(D)), (B, T, 1))
   for h in range(H):
-    q, k, v = (np.asarray(z) @ p[name]['kernel'][:, h] + p[name]['bias'][h]
+    q, k, v = (np.asarray(z) @ p[name]['kernel'][:, h] + p[name].get('bias', np.zeros(H))[h]
                for name, z in (('query', x), ('key', y), ('value', y)))
     scores = np.where(mask, q @ k.swapaxes(-1, -2) / np.sqrt(K), -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
@@ -94,7 +100,7 @@ def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
   module, variables = attend
   x = normal(B, W, T, D)
   wanted = jax.jit(module.apply)(variables, x, x, causal_mask(T))
-  # What lies ahead in a cache is not read.
+  # Slots after `index` are not read.
   cache = Cache(jnp.full((B, H, K, T * W), 9.0), jnp.full((B, H, T * W, V), 9.0))
   extend = jax.jit(lambda *given: module.apply(variables, *given, method='extend'))
   lineage = jnp.broadcast_to(jnp.arange(W)[:, None], (B, W, T))
@@ -108,9 +114,9 @@ def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
                                     np.compress(untouched, old, axis))
 
 
-def test_more_room_keeps_what_a_cache_holds():
+def test_padding_a_cache_keeps_its_content():
   cache = Cache(normal(B, H, K, 4), normal(B, H, 4, V))
-  larger = cache.with_room(7)
+  larger = cache.padded_to(7)
   chex.assert_shape((larger.keys, larger.values), [(B, H, K, 7), (B, H, 7, V)])
   chex.assert_trees_all_equal((larger.keys[..., :4], larger.values[:, :, :4]), tuple(cache))
   assert not np.any(larger.keys[..., 4:]) and not np.any(larger.values[:, :, 4:])
@@ -124,9 +130,9 @@ def test_the_config_chooses_the_kernel(monkeypatch):
   plain = jax.nn.dot_product_attention
   calls = []
 
-  def kernel(*given, bias, mask, implementation):
+  def kernel(*given, bias, mask, scale, implementation):
     calls.append(implementation)
-    return plain(*given, bias=bias, mask=mask, implementation='xla')
+    return plain(*given, bias=bias, mask=mask, scale=scale, implementation='xla')
 
   monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel)
   fused = Attend(dataclasses.replace(same, attention='cudnn')).apply(variables, x, y)
@@ -136,13 +142,13 @@ def test_the_config_chooses_the_kernel(monkeypatch):
 
 
 def applied(changed, x, placement=None):
-  """A configured self-attention with random parameters: what it gives, and the parameters."""
+  """Returns the output of a configured self-attention, and its random parameters."""
   module = Attend(dataclasses.replace(CONFIG, **changed))
   variables = randomised(module.init(jax.random.key(0), x, x))
   return module.apply(variables, x, x, None, placement), variables['params']['attention']
 
 
-def test_query_key_norm_is_of_each_head_before_they_meet():
+def test_query_key_norm_is_of_each_head_before_the_dot_product():
   x = normal(B, T, D)
   found, p = applied({'query_key_norm': True}, x)
 
@@ -151,19 +157,19 @@ def test_query_key_norm_is_of_each_head_before_they_meet():
   for name in ('query_norm', 'key_norm'):
     chex.assert_tree_shape_prefix(p[name], (K,))
     assert set(p[name]) == {'scale'}
-  chex.assert_trees_all_close(found, np.float32(attended(q, k, v, p)), rtol=1e-4, atol=1e-5)
+  chex.assert_trees_all_close(found, np.float32(join_heads(q, k, v, p)), rtol=1e-4, atol=1e-5)
 
 
-def test_rotary_positions_turn_queries_and_keys_and_a_shift_of_all_changes_nothing():
+def test_rotary_positions_rotate_queries_and_keys_and_a_shift_of_all_changes_nothing():
   x, places = normal(B, T, D), jnp.asarray(np.random.default_rng(3).permutation(T))
   changed = {'positions': 'rotary', 'key_dim': 8}
   found, p = applied(changed, x, Placement(places, None))
   q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
   q, k = (np.asarray(rotate(jnp.asarray(each, jnp.float32), places), np.float64) for each in (q, k))
-  chex.assert_trees_all_close(found, np.float32(attended(q, k, v, p)), rtol=1e-3, atol=1e-4)
+  chex.assert_trees_all_close(found, np.float32(join_heads(q, k, v, p)), rtol=1e-3, atol=1e-4)
   shifted, _ = applied(changed, x, Placement(places + 101, None))
   chex.assert_trees_all_close(shifted, found, rtol=1e-3, atol=1e-4)
-  # Attention to a source, and that of other kinds of positions, is not told.
+  # Without a placement or with other kinds of positions, nothing is rotated.
   still, _ = applied(changed, x)
   assert np.max(np.abs(still - found)) > 0.01
   plain, wanted = (applied({'key_dim': 8}, x, each)[0] for each in (Placement(places, None), None))
@@ -182,14 +188,14 @@ def test_relative_bias_is_added_to_the_scores_of_each_head(bidirectional):
   for t, s in ((0, 0), (7, 3), (3, 19), (22, 0)):
     bucket = int(relative_buckets(jnp.asarray(s + 2 - t), bidirectional=bidirectional))
     np.testing.assert_array_equal(bias_HTS[:, t, s], table[bucket])
-  x, bias_HTT = normal(B, T, D), 3.0 * normal(H, T, T, seed=5)
-  found, p = applied({'positions': 'relative'}, x, Placement(places, bias_HTT))
+  x, bias_HTS = normal(B, T, D), 3.0 * normal(H, T, T, seed=5)
+  found, p = applied({'positions': 'relative'}, x, Placement(places, bias_HTS))
   q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
-  chex.assert_trees_all_close(found, np.float32(attended(q, k, v, p, np.asarray(bias_HTT))),
+  chex.assert_trees_all_close(found, np.float32(join_heads(q, k, v, p, np.asarray(bias_HTS))),
                               rtol=1e-3, atol=1e-4)
 
 
-def test_weights_are_kept_where_they_are_asked_for(attend):
+def test_weights_are_stored_if_their_collection_is_mutable(attend):
   module, variables = attend
   x, y = normal(B, T, D), normal(B, S, D, seed=1)
   mask = np.random.default_rng(2).random((B, T, S)) < 0.5
@@ -199,3 +205,37 @@ def test_weights_are_kept_where_they_are_asked_for(attend):
   chex.assert_shape(weights, (B, H, T, S))
   assert not np.any(np.asarray(weights)[~np.broadcast_to(mask[:, None], weights.shape)])
   chex.assert_trees_all_close(out, module.apply(variables, x, y, jnp.asarray(mask)), rtol=1e-6)
+
+
+def test_wide_heads_are_the_notes_module_exactly():
+  """`key_dim = value_dim = model_dim` with the output's bias alone is wide self-attention."""
+  module = Attend(dataclasses.replace(CONFIG, key_dim=D, value_dim=D, attention_bias='output'))
+  x, mask = normal(B, T, D), jnp.tril(jnp.ones((T, T), bool))
+  variables = randomised(module.init(jax.random.key(0), x, x))
+  p = variables['params']['attention']
+  assert jax.tree.map(jnp.shape, p) == {
+      **{name: {'kernel': (D, H, D)} for name in ('query', 'key', 'value')},
+      'output': {'kernel': (H, D, D), 'bias': (D,)}}
+  weights = HeadWeights(*(p[name]['kernel'] for name in ('query', 'key', 'value', 'output')),
+                        p['output']['bias'])
+  chex.assert_trees_all_close(module.apply(variables, x, x, mask),
+                              wide_multi_head_attention(x, weights, mask), rtol=1e-5, atol=1e-6)
+
+
+def test_attention_dropout_is_of_the_weights_and_only_in_training():
+  module = MultiHeadAttention(dataclasses.replace(CONFIG, attention_dropout=0.5))
+  x = normal(B, T, D)
+
+  def run(variables, deterministic, key=0):
+    return module.apply(variables, x, module.apply(variables, x, method='keys_values'),
+                        deterministic=deterministic, rngs={'dropout': jax.random.key(key)})
+
+  plain = MultiHeadAttention(CONFIG)
+  keys_values = KeysValues(normal(B, T, H, K), normal(B, T, H, V))
+  variables = randomised(plain.init(jax.random.key(0), x, keys_values, method=lambda self, x, kv: (
+      self.keys_values(x), self(x, kv))))
+  wanted = plain.apply(variables, x, plain.apply(variables, x, method='keys_values'))
+  chex.assert_trees_all_equal(run(variables, True), wanted)
+  dropped = run(variables, False)
+  chex.assert_trees_all_equal(run(variables, False), dropped)
+  assert np.all(np.any(dropped != wanted, -1)) and np.any(run(variables, False, 1) != dropped)

@@ -16,7 +16,7 @@ def found(build, batch):
   return tiny, jax.jit(lambda params: attention_weights(tiny.model, params, *batch))(tiny.params)
 
 
-def test_every_query_spreads_one_over_what_it_may_see_and_nothing_elsewhere(found, batch):
+def test_the_weights_of_a_query_sum_to_one_over_the_allowed_keys(found, batch):
   _, weights = found
   chex.assert_shape(list(weights), [(2, B, H, S, S), (2, B, H, T, T), (2, B, H, T, S)])
   source, target = batch[1], batch[4]
@@ -31,7 +31,7 @@ def test_every_query_spreads_one_over_what_it_may_see_and_nothing_elsewhere(foun
       np.testing.assert_allclose(np.sum(layer, -1), np.any(may, -1), atol=1e-5)
 
 
-def test_a_chosen_layer_and_head_are_of_them_all(found, batch):
+def test_a_chosen_layer_and_head_are_a_part_of_all_weights(found, batch):
   tiny, weights = found
   for layer, head in ((1, 2), (0, None), (None, 1)):
     chosen = attention_weights(tiny.model, tiny.params, *batch, layer=layer, head=head)
@@ -47,7 +47,7 @@ def test_a_chosen_layer_and_head_are_of_them_all(found, batch):
 @pytest.mark.parametrize(('chosen', 'message'), [
     ({'layer': 2}, 'layer must be at least 0 and below 2; got 2'),
     ({'head': -1}, 'head must be at least 0 and below 3; got -1')])
-def test_what_there_is_not_is_refused(build, batch, chosen, message):
+def test_an_unknown_layer_or_head_is_refused(build, batch, chosen, message):
   tiny = build(norm='pre')
   with pytest.raises(ValueError, match=message):
     attention_weights(tiny.model, tiny.params, *batch, **chosen)

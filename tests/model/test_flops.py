@@ -1,11 +1,11 @@
-"""Arithmetic is counted from the weights that a token meets."""
+"""The FLOPs of a token follow from the number of weights that it is multiplied with."""
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from transformer.model.config import ModelConfig
-from transformer.model.flops import peak_flops, train_flops
+from transformer.model.flops import peak_flops, train_flops, update_flops
 from transformer.model.transformer import Transformer
 
 N = 37
@@ -13,7 +13,7 @@ N = 37
 
 @pytest.mark.parametrize('changed', [{}, {'norm': 'pre', 'num_layers': 3}, {'tie_output': False},
                                      {'activation': 'swiglu'}])
-def test_every_weight_matrix_is_counted_for_the_tokens_that_meet_it(changed):
+def test_every_weight_matrix_is_counted_for_the_tokens_that_it_multiplies(changed):
   config = ModelConfig(**{'num_layers': 2, 'model_dim': 13, 'ff_dim': 17, 'num_heads': 3,
                           'key_dim': 7, 'value_dim': 11} | changed)
   side = jnp.zeros((1, 2), jnp.int32)
@@ -25,7 +25,7 @@ def test_every_weight_matrix_is_counted_for_the_tokens_that_meet_it(changed):
       from_source = names[0].startswith('encoder') or (
           names[1] == 'cross_attention' and names[2] in ('key', 'value'))
       source, target = source + leaf.size * from_source, target + leaf.size * (not from_source)
-  # The output projection, tied or not; looking an embedding up multiplies nothing.
+  # The output projection, tied or not; an embedding look-up has no FLOPs.
   assert train_flops(config, N) == (6 * source, 6 * (target + 13 * N))
 
 
@@ -33,6 +33,32 @@ def test_the_base_model_at_the_papers_vocabulary():
   source, target = train_flops(ModelConfig(), 37_000)
   assert source == 6 * (6 * (4 * 512 ** 2 + 2 * 512 * 2048) + 6 * 2 * 512 ** 2)
   assert target == 6 * (6 * (6 * 512 ** 2 + 2 * 512 * 2048) + 512 * 37_000)
+
+
+@pytest.mark.long(but=('changed1',))
+@pytest.mark.parametrize('changed', [{}, {'encoder_layers': 3, 'decoder_layers': 1},
+                                     {'activation': 'swiglu', 'key_dim': 16}])
+def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_passes(changed):
+  config = ModelConfig(**{'num_layers': 2, 'model_dim': 64, 'ff_dim': 128, 'num_heads': 2,
+                          'dropout': 0.0} | changed)
+  rows, source_length, target_length, vocabulary = 2, 96, 64, 300
+  model = Transformer(config, vocabulary)
+  source, target = (jnp.zeros((rows, length), jnp.int32)
+                    for length in (source_length, target_length))
+  batch = (source, source + 1, source, target, target + 1, target)
+  params = jax.eval_shape(model.init, jax.random.key(0), *batch)['params']
+
+  def loss(params):
+    x_BTD, output_ND = model.apply({'params': params}, *batch)
+    return jnp.sum(jnp.sin(x_BTD @ output_ND.T))
+
+  counted = jax.jit(jax.grad(loss)).lower(params).compile().cost_analysis()['flops']
+  formula = update_flops(config, vocabulary, (rows, source_length, target_length))
+  assert 0.95 * formula < counted < 1.3 * formula  # XLA also counts the norms and the softmax.
+  without_attention = rows * sum(each * length for each, length in zip(
+      train_flops(config, vocabulary), (source_length, target_length), strict=True))
+  assert counted - formula < 0.8 * (formula - without_attention)
+  assert update_flops(config, vocabulary, (rows, source_length, target_length), 2) == 2 * formula
 
 
 def test_only_the_peaks_of_known_devices_are_known():

@@ -1,4 +1,4 @@
-"""Each layer is its formula in section 3, and caches change nothing."""
+"""Each layer equals its formula in section 3."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ from transformer.ops.positions import sinusoidal_positions
 
 B, H, W, K, V, D, F, S, T, N = 2, 3, 5, 7, 11, 13, 17, 19, 23, 37
 CONFIG = ModelConfig(num_layers=2, model_dim=D, ff_dim=F, num_heads=H, key_dim=K, value_dim=V,
-                     max_positions=31, dropout=0.3)
+                     max_positions=31, dropout=0.3, attention_bias='all')
 
 
 def config(**changed):
@@ -35,9 +35,9 @@ def config(**changed):
 
 
 @pytest.mark.parametrize('activation', ['gelu', 'swiglu'])
-def test_later_activations_are_their_formulas(activation):
+def test_gelu_and_swiglu_are_their_formulas(activation):
   module, x = FeedForward(config(activation=activation)), normal(B, T, D)
-  variables = randomised(module.init(jax.random.key(0), x))
+  variables = randomised(module.init(jax.random.key(0), x, deterministic=True))
   p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables['params'])
   x64 = np.asarray(x, np.float64)
   if activation == 'gelu':
@@ -49,24 +49,26 @@ def test_later_activations_are_their_formulas(activation):
     assert all(set(each) == {'kernel'} for each in p.values())
     inner = x64 @ p['inner']['kernel']
     wanted = (inner / (1 + np.exp(-inner)) * (x64 @ p['gate']['kernel'])) @ p['outer']['kernel']
-  chex.assert_trees_all_close(module.apply(variables, x), np.float32(wanted), rtol=1e-4, atol=1e-5)
+  found = module.apply(variables, x, deterministic=True)
+  chex.assert_trees_all_close(found, np.float32(wanted), rtol=1e-4, atol=1e-5)
 
 
 def test_feed_forward_is_its_formula_at_every_position_alike():
   module, x = FeedForward(CONFIG), normal(B, T, D)
-  variables = randomised(module.init(jax.random.key(0), x))
+  variables = randomised(module.init(jax.random.key(0), x, deterministic=True))
   p = variables['params']
   chex.assert_shape(p['inner']['kernel'], (D, F))
   inner = np.maximum(x @ p['inner']['kernel'] + p['inner']['bias'].reshape(1, 1, F), 0.0)
   wanted = inner @ p['outer']['kernel'] + p['outer']['bias'].reshape(1, 1, D)
-  chex.assert_trees_all_close(module.apply(variables, x), wanted, rtol=1e-5, atol=1e-5)
+  found = module.apply(variables, x, deterministic=True)
+  chex.assert_trees_all_close(found, wanted, rtol=1e-5, atol=1e-5)
   order = np.random.default_rng(0).permutation(T)
-  chex.assert_trees_all_close(module.apply(variables, x[:, order]), wanted[:, order], rtol=1e-5,
-                              atol=1e-5)
+  found = module.apply(variables, x[:, order], deterministic=True)
+  chex.assert_trees_all_close(found, wanted[:, order], rtol=1e-5, atol=1e-5)
 
 
 class Join(nn.Module):
-  """x joined with a sublayer that doubles what enters it."""
+  """A residual connection around a sublayer that doubles its input."""
 
   config: ModelConfig
 
@@ -76,7 +78,7 @@ class Join(nn.Module):
 
 
 @pytest.mark.parametrize('norm', ['post', 'pre'])
-def test_the_norm_is_after_the_sum_or_on_the_way_into_the_sublayer(norm):
+def test_the_norm_is_after_the_sum_or_before_the_sublayer(norm):
   module, x = Join(config(norm=norm)), normal(B, T, D)
   variables = randomised(module.init(jax.random.key(0), x))
   p = variables['params']['Residual_0']['layer_norm']
@@ -87,7 +89,7 @@ def test_the_norm_is_after_the_sum_or_on_the_way_into_the_sublayer(norm):
 
 
 def some_of(*shape):
-  """A random mask that lets every query attend to something."""
+  """Returns a random mask in which every query may attend to at least one key."""
   return (np.random.default_rng(2).random(shape) < 0.5) | (np.arange(shape[-1]) == 0)
 
 
@@ -96,7 +98,7 @@ def minus_infinity_off(mask_BTS):
 
 
 def initialised_and_applied(module, call, *given):
-  """Random variables, and what a call of the module gives with them."""
+  """Returns random variables of a module, and its output with them."""
   init = jax.jit(lambda *given: module.init(jax.random.key(0), *given, method=call))
   variables = randomised(init(*given))
   return variables, jax.jit(lambda *given: module.apply(variables, *given, method=call))(*given)
@@ -148,7 +150,7 @@ def test_rms_norm_divides_by_the_root_mean_square_and_subtracts_nothing():
 
 
 @pytest.mark.parametrize('norm', ['post', 'pre'])
-def test_only_a_post_norm_layer_gives_a_normalised_stream(norm):
+def test_only_a_post_norm_layer_has_a_normalised_output(norm):
   module, x = EncoderLayer(config(norm=norm)), 3.0 + 5.0 * normal(B, S, D)
   mask, placement = jnp.ones((S, S), bool), Placement(jnp.arange(S), None)
   variables = jax.jit(module.init, static_argnames='deterministic')(
@@ -186,7 +188,7 @@ def test_dropout_is_on_the_sum_of_embeddings_and_positions(monkeypatch):
 
 
 @pytest.mark.parametrize('kind', ['rotary', 'relative'])
-def test_positions_that_attention_is_told_of_are_not_added_to_embeddings(kind):
+def test_rotary_and_relative_positions_are_not_added_to_embeddings(kind):
   changed = config(positions=kind, key_dim=8)
   assert Positions(changed).apply({}, jnp.arange(5), 5) is None
   module, tokens = Embedding(changed, N), jnp.asarray([3, 5])
@@ -206,10 +208,29 @@ def test_positions_are_rows_of_their_table(kind):
   chex.assert_trees_all_equal(module.apply(variables, positions, 5), table[positions])
 
 
-def test_dropout_is_off_without_a_key_and_the_op_with_one(monkeypatch):
+def test_dropout_is_off_if_deterministic_and_else_the_op(monkeypatch):
   x = normal(B, T, D)
   assert Dropout(0.3).apply({}, x, deterministic=True) is x
   assert Dropout(0.0).apply({}, x, deterministic=False) is x
   monkeypatch.setattr(layers, 'dropout', lambda key, x, rate: (x, rate))
   assert Dropout(0.3).apply({}, x, deterministic=False,
                             rngs={'dropout': jax.random.key(0)}) == (x, 0.3)
+
+
+@pytest.mark.parametrize('name', ['feed forward', 'embedding', 'encoder layer'])
+def test_eager_jit_vmap_and_pmap_agree_on_a_layer(name):
+  x, tokens = normal(B, T, D), jnp.arange(B * T).reshape(B, T) % N
+  module, given, more = {
+      'feed forward': (FeedForward(CONFIG), x, ()),
+      'embedding': (Embedding(CONFIG, N), tokens, (normal(T, D),)),
+      'encoder layer': (EncoderLayer(CONFIG), x, (None, Placement(jnp.arange(T), None)))}[name]
+  variables = randomised(module.init(jax.random.key(0), given[0], *more, deterministic=True))
+
+  def apply(each):
+    return module.apply(variables, each, *more, deterministic=True)
+
+  eager = jnp.stack([apply(each) for each in given])
+  chex.assert_shape(eager, (B, T, D))
+  chex.assert_trees_all_close(jax.jit(apply)(given[0]), eager[0], rtol=1e-4, atol=1e-5)
+  for lift in (jax.vmap, jax.pmap):
+    chex.assert_trees_all_close(lift(apply)(given), eager, rtol=1e-4, atol=1e-5)

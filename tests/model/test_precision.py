@@ -1,8 +1,9 @@
-"""Activations are 16-bit where that is configured, and all else is float32."""
+"""Activations are 16-bit if so configured, and all else is float32."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.model.test_transformer import B, T, W, all_variants, variants
 from transformer.model.attention import MultiHeadAttention
@@ -10,6 +11,7 @@ from transformer.model.layers import Embedding, FeedForward
 from transformer.model.transformer import DecoderLayer, EncoderLayer
 
 
+@pytest.mark.long(but=('post',))
 @variants
 def test_activations_are_16_bit_and_all_else_is_float32(build, batch, variant):
   tiny = build(**variant, dtype='bfloat16')
@@ -25,7 +27,7 @@ def test_activations_are_16_bit_and_all_else_is_float32(build, batch, variant):
 
 
 @all_variants
-def test_no_layer_goes_on_in_float32(build, batch, variant):
+def test_every_layer_has_16_bit_activations(build, batch, variant):
   tiny = build(**variant, dtype='bfloat16')
   kinds = (Embedding, MultiHeadAttention, FeedForward, EncoderLayer, DecoderLayer)
 

@@ -1,4 +1,4 @@
-"""The Transformer: nothing but a sentence pair's own past and source can reach its outputs."""
+"""The outputs of a sentence pair depend on its own source and past targets alone."""
 
 import collections
 import itertools
@@ -12,6 +12,7 @@ import pytest
 from tests.model import formulas
 from transformer.data.batch import BOS_ID
 from transformer.model import layers
+from transformer.ops import attention
 
 B, H, W, V, D, S, T, N = 2, 3, 5, 11, 13, 19, 23, 37
 VARIANTS = [{'norm': 'post'}, {'norm': 'pre', 'positions': 'learned'}]
@@ -24,6 +25,7 @@ all_variants = pytest.mark.parametrize('variant', [*VARIANTS, MODERN, RELATIVE],
                                        ids=['post', 'pre_learned', 'modern', 'relative'])
 
 
+@pytest.mark.long(but=('post',))
 @all_variants
 def test_every_sentence_pair_gets_the_logits_of_figure_1(build, batch, variant):
   tiny = build(**variant)
@@ -36,7 +38,8 @@ def test_every_sentence_pair_gets_the_logits_of_figure_1(build, batch, variant):
     chex.assert_trees_all_close(logits[row, mine_T], np.float32(wanted), rtol=1e-4, atol=1e-4)
 
 
-@variants
+@pytest.mark.long(but=('post',))
+@all_variants
 def test_eager_jit_vmap_and_pmap_agree(build, batch, variant):
   tiny = build(**variant, num_layers=1)
 
@@ -49,6 +52,7 @@ def test_eager_jit_vmap_and_pmap_agree(build, batch, variant):
     chex.assert_trees_all_close(lifted(*batch), jitted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long(but=('post',))
 @all_variants
 def test_packing_and_the_amount_of_padding_change_nothing(build, pack, pair, variant):
   tiny = build(**variant)
@@ -80,10 +84,11 @@ def test_other_segments_padding_and_neighbours_change_not_a_bit(build, batch, va
         assert np.all(np.any(old[others] != new[others], axis=-1))
 
 
+@pytest.mark.long(but=('post', 'relative'))
 @all_variants
 def test_future_targets_cannot_change_past_outputs(build, pack, variant):
   tiny = build(**variant, **UNTIED, num_layers=1)
-  inputs = np.arange(5, 5 + T)  # every input is another token, so a row of the table is a place
+  inputs = np.arange(5, 5 + T)  # Distinct tokens, so a row of the table belongs to one position.
   given = pack([[(np.arange(4, 4 + S), [*inputs[1:], 4])]])
   places = given[3][0]
   assert len(set(places)) == T
@@ -113,8 +118,9 @@ def test_permuting_the_source_with_its_positions_permutes_its_encoding(build, va
   assert np.max(np.abs(in_place - encoded[:, order])) > 0.1
 
 
+@pytest.mark.long(but=('post',))
 @all_variants
-def test_cached_decoding_is_teacher_forcing_however_hypotheses_descend(build, pack, pair, variant):
+def test_cached_decoding_is_teacher_forcing_for_any_lineage(build, pack, pair, variant):
   tiny = build(**variant)
   sources = [pair(length, 1, length)[0] for length in (5, 17)]
   rng = np.random.default_rng(0)
@@ -123,7 +129,7 @@ def test_cached_decoding_is_teacher_forcing_however_hypotheses_descend(build, pa
     return tiny.model.apply({'params': tiny.params}, *given, method=method)
 
   def teacher_forced(inputs_BWT):
-    """Logits after every input, the sources being packed beside them."""
+    """Returns the logits after every input, and the packed sources."""
     given = pack([[(sources[b], np.zeros(T, np.int32))] for b in range(B) for _ in range(W)])
     given = (*given[:3], inputs_BWT.reshape(B * W, T), *given[4:])
     return tiny.forward(tiny.params, *given)[1].reshape(B, W, T, N), [x[::W] for x in given[:3]]
@@ -139,7 +145,7 @@ def test_cached_decoding_is_teacher_forcing_however_hypotheses_descend(build, pa
   lineage_BWT = jnp.zeros((B, W, T), jnp.int32)
   step = jax.jit(lambda *given: apply(*given, method='step'))
   for index in range(T):
-    # As a search does: some hypotheses go, others are continued more than once.
+    # Like a search, this drops some hypotheses and continues others more than once.
     origin_BW1 = rng.integers(0, W, (B, W, 1))
     inputs_BWT = np.take_along_axis(inputs_BWT, origin_BW1, axis=1)
     lineage_BWT = jnp.take_along_axis(lineage_BWT, jnp.asarray(origin_BW1), axis=1)
@@ -152,18 +158,19 @@ def test_cached_decoding_is_teacher_forcing_however_hypotheses_descend(build, pa
 
 
 @pytest.mark.parametrize('positions', ['rotary', 'relative'])
-def test_attention_that_is_told_of_positions_knows_their_order(build, batch, positions):
+def test_rotary_and_relative_attention_depends_on_the_order(build, batch, positions):
   tiny = build(positions=positions, key_dim=8)
   tokens, segments, places = batch[:3]
   swapped = tokens.copy()
   swapped[0, [1, 3]] = tokens[0, [3, 1]]
   assert tokens[0, 1] != tokens[0, 3]
   one, other = (tiny.encode(tiny.params, each, segments, places) for each in (tokens, swapped))
-  # Without positions, the other tokens of the sentence would not notice.
+  # Without positions, the encodings of the other tokens would not change.
   assert np.max(np.abs(one[0, [0, 2, 4]] - other[0, [0, 2, 4]])) > 0.01
 
 
-def test_learned_positions_bound_a_sentence_and_not_the_row_that_it_is_packed_in(
+@pytest.mark.long
+def test_learned_positions_limit_the_length_of_a_sentence_and_not_of_its_row(
     build, pack, pair):
   tiny = build(positions='learned')
   chex.assert_shape(tiny.params['target_position']['table'], (31, D))
@@ -206,7 +213,8 @@ def test_dropout_depends_on_its_key_alone_and_only_when_asked_for(build, batch):
 
 def test_dropout_is_on_every_sublayer_and_embedding_each_with_a_key_of_its_own(
     build, batch, monkeypatch):
-  tiny = build()
+  rest = {'attention_dropout': 0.1, 'activation_dropout': 0.2, 'word_dropout': 0.4}
+  tiny = build(**rest)
   keys, rates = [], collections.Counter()
 
   def record(key, x, rate):
@@ -215,9 +223,11 @@ def test_dropout_is_on_every_sublayer_and_embedding_each_with_a_key_of_its_own(
     return x
 
   monkeypatch.setattr(layers, 'dropout', record)
+  monkeypatch.setattr(attention, 'drop', record)
   tiny.model.apply({'params': tiny.params}, *batch, deterministic=False,
                    rngs={'dropout': jax.random.key(0)})
-  assert rates == {0.3: 2 + 2 * 2 + 2 * 3}
+  # Two layers in each stack; the decoder's have two attentions.
+  assert rates == {0.3: 2 + 2 * 2 + 2 * 3, 0.1: 2 * 1 + 2 * 2, 0.2: 2 + 2, 0.4: 2}
   assert len({tuple(key) for key in keys}) == len(keys)
 
 
@@ -238,6 +248,7 @@ def test_both_stacks_end_on_a_layer_norm(build, batch, variant):
                                 atol=1e-4)
 
 
+@pytest.mark.long(but=('True-True',))
 @pytest.mark.parametrize('share', [True, False])
 @pytest.mark.parametrize('tie', [True, False])
 def test_tables_are_shared_exactly_where_the_config_says(build, batch, share, tie):
@@ -268,6 +279,7 @@ def test_tables_are_shared_exactly_where_the_config_says(build, batch, share, ti
   chex.assert_trees_all_close(logits, decoded @ table.T, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.long(but=('float32',))
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
 def test_a_row_of_padding_has_finite_outputs_and_gradients(build, pack, pair, dtype):
   tiny = build(dtype=dtype, num_layers=1)

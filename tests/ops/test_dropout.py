@@ -1,4 +1,4 @@
-"""Dropout is JAX's own random bits, on any layout, and unbiased."""
+"""Dropout draws JAX's own random bits, with any sharding, and keeps the mean."""
 
 import math
 
@@ -117,7 +117,8 @@ def test_elements_are_numbered_by_64_bits(shape):
   wanted = np.zeros(100, object)
   for place, size in zip(places, shape, strict=True):
     wanted = wanted * size + place
-  high, low = dropout_module._numbers([jnp.asarray(each, jnp.uint32) for each in places], shape)
+  high, low = dropout_module._element_numbers(
+      [jnp.asarray(each, jnp.uint32) for each in places], shape)
   found = np.asarray(high, object) * 2 ** 32 + np.asarray(low, object)
   assert found.tolist() == wanted.tolist()
   assert found[-1] == math.prod(shape) - 1
@@ -126,6 +127,6 @@ def test_elements_are_numbered_by_64_bits(shape):
 def test_the_bits_of_high_numbers_are_those_of_threefry():
   numbers = np.array([0, 5, 2 ** 31, 2 ** 32 - 1, 2 ** 32, 2 ** 32 + 5, 2 ** 40 + 77], np.uint64)
   high, low = (jnp.asarray(each, jnp.uint32) for each in (numbers >> 32, numbers % 2 ** 32))
-  # Its words go through side by side, first all high ones.
+  # JAX takes all high words first, and then all low words.
   words = threefry_2x32(jax.random.key_data(KEY), jnp.concatenate([high, low]))
   chex.assert_trees_all_equal(dropout_module._threefry(KEY, high, low), words[:7] ^ words[7:])

@@ -16,11 +16,11 @@ from transformer.ops.losses import smoothed_cross_entropy
 
 # B and T divide into devices and chunks, so they are not primes; all sizes differ.
 B, T, N, D = 4, 6, 11, 5
-CHUNKS = [1, 2, 3, 6]  # positions at a time
+CHUNKS = [1, 2, 3, 6]  # Positions of a row in a chunk.
 
 
 def arrays(dtype=jnp.float32):
-  """A decoder's output, a projection, targets, and weights with some zeros."""
+  """Returns a decoder's output, a projection, targets, and weights with some zeros."""
   rng = np.random.default_rng(0)
   x = jnp.asarray(rng.normal(size=(B, T, D)), dtype)
   output = jnp.asarray(rng.normal(size=(N, D)), jnp.float32)
@@ -32,7 +32,7 @@ def arrays(dtype=jnp.float32):
 
 
 def naive_loss(x, output, targets, weights, smoothing):
-  """All logits at once, into optax."""
+  """Computes optax's loss from all logits at once."""
   logits = jnp.einsum('...D,ND->...N', x.astype(jnp.float32), output)
   labels = optax.smooth_labels(jax.nn.one_hot(targets, N), smoothing)
   return jnp.sum(optax.softmax_cross_entropy(logits, labels) * weights)
@@ -106,7 +106,7 @@ def test_all_logits_never_exist_at_once(monkeypatch):
   assert largest(chunked_loss) < B * T * N
 
 
-def test_positions_at_a_time_are_those_of_the_platform_and_of_each_device(monkeypatch):
+def test_the_chunk_size_depends_on_the_platform_and_the_number_of_devices(monkeypatch):
   monkeypatch.setattr(losses, '_CHUNK_POSITIONS', 2 * B)
   monkeypatch.setattr(losses, '_ACCELERATOR_CHUNK_POSITIONS', 3 * B)
   given = arrays()
@@ -119,7 +119,7 @@ def test_positions_at_a_time_are_those_of_the_platform_and_of_each_device(monkey
       assert (f'tensor<{B}x{each}x{N}xf32>' in text) == (each == size)
 
 
-def test_a_position_of_no_weight_gets_no_gradient_and_does_not_count():
+def test_a_position_of_weight_zero_gets_no_gradient_and_does_not_count():
   x, output, targets, weights = arrays()
   run = gradients(chunked_loss, 0.1)
   loss, (gradient_x, gradient_output) = run(x, output, targets, weights)
@@ -185,14 +185,14 @@ def test_16_bit_activations_get_16_bit_gradients_and_float32_sums(output_dtype):
 
 def test_the_gradient_of_the_projection_is_summed_in_float32():
   x, _, targets, _ = arrays(jnp.bfloat16)
-  # All tokens are as likely as each other, so that every error is a number of 16 bits.
+  # All tokens are equally likely, so that every error is exact in 16 bits.
   gradient = jax.grad(lambda output: chunked_loss(x, output, targets, jnp.ones((B, T))))(
       jnp.zeros((16, D)))
   wanted = np.einsum('BTN,BTD->ND', 1 / 16 - np.eye(16)[targets], np.asarray(x, np.float64))
   chex.assert_trees_all_close(gradient, np.float32(wanted), rtol=1e-6, atol=1e-6)
 
 
-def test_the_gradient_scales_with_what_is_made_of_the_loss():
+def test_the_gradient_scales_with_the_loss():
   given = arrays()
   _, once = gradients(chunked_loss, 0.1)(*given)
   _, thrice = gradients(chunked_loss, 0.1, scale=3.0)(*given)
@@ -236,7 +236,7 @@ def test_smoothing_out_of_range_is_refused(smoothing):
 
 
 def naive_r_drop(x, output, targets, weights, smoothing, alpha):
-  """Liang et al., 2021, equations 2 to 4, for twins and halved: both passes, all at once."""
+  """Computes half of the loss of Liang et al., 2021, equations 2 to 4, from all logits at once."""
   log_p, log_q = (jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output))
                   for rows in (x[::2], x[1::2]))
   divergence = (jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
@@ -246,7 +246,7 @@ def naive_r_drop(x, output, targets, weights, smoothing, alpha):
 
 
 def twins():
-  """Rows two by two: the same targets and weights from other outputs of the decoder."""
+  """Returns rows in pairs, with equal targets and weights and different decoder outputs."""
   x, output, targets, weights = arrays()
   return x, output, jnp.repeat(targets[::2], 2, axis=0), jnp.repeat(weights[::2], 2, axis=0)
 
@@ -275,7 +275,7 @@ def test_twins_that_agree_cost_nothing():
 
 @pytest.mark.parametrize(('rows', 'alpha', 'message'), [
     (3, 1.0, 'every row needs a twin; got 3 rows'), (4, -1.0, 'consistency must be at least 0')])
-def test_twins_must_be_twins(rows, alpha, message):
+def test_a_row_without_a_twin_and_a_negative_alpha_are_refused(rows, alpha, message):
   x, output, targets, weights = arrays()
   with pytest.raises(ValueError, match=message):
     smoothed_cross_entropy(x[:rows], output, targets[:rows], weights[:rows], 0.1, alpha)

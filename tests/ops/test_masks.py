@@ -1,4 +1,4 @@
-"""Masks let through exactly what section 3.2.3 and packing allow."""
+"""Masks are True exactly where section 3.2.3 and packing allow attention."""
 
 import chex
 import jax
@@ -13,7 +13,7 @@ T, S, B = 7, 11, 3
 
 
 def segments(length, seed):
-  """Rows of segments, numbered from 1, that end in padding."""
+  """Returns rows of segments, numbered from 1, with padding at the end."""
   rng = np.random.default_rng(seed)
   rows = np.sort(rng.integers(1, 4, (B, length)), axis=-1)
   rows[:, -2:] = 0
@@ -39,7 +39,7 @@ def test_attention_stays_inside_a_segment_and_off_padding():
 
 
 def rows_of(least, most, *shape):
-  """Integers of a shape, any of them."""
+  """Returns a strategy for integer arrays of a shape."""
   size = int(np.prod(shape))
   return st.lists(st.integers(least, most), min_size=size, max_size=size).map(
       lambda numbers: np.array(numbers, np.int32).reshape(shape))
@@ -51,7 +51,7 @@ def test_segments_in_any_order_attend_to_themselves_alone(queries, keys):
   mask = np.asarray(segment_mask(jnp.asarray(queries), jnp.asarray(keys)))
   wanted = [[[q == k and k != 0 for k in row] for q in queries[b]] for b, row in enumerate(keys)]
   np.testing.assert_array_equal(mask, wanted)
-  # Nothing but company changes with a neighbour: a row alone has the mask that it has here.
+  # A row has the same mask alone and in a batch.
   chex.assert_trees_all_equal(np.asarray(segment_mask(queries[1], keys[1])), mask[1])
 
 
@@ -103,7 +103,7 @@ def test_a_hypothesis_sees_one_slot_of_every_position_of_its_past():
     np.testing.assert_array_equal(np.reshape(mask, (B, beams, T, beams)), wanted)
 
 
-def test_combined_masks_let_through_what_each_lets_through():
+def test_combined_masks_are_true_where_each_mask_is():
   rng = np.random.default_rng(2)
   full, shared, row = (rng.random(shape) < 0.7 for shape in ((B, T, S), (T, S), (B, 1, S)))
   combined = combine_masks(jnp.asarray(shared), None, jnp.asarray(full), jnp.asarray(row))
@@ -112,7 +112,7 @@ def test_combined_masks_let_through_what_each_lets_through():
     assert combined[b, t, s] == (full[b, t, s] and shared[t, s] and row[b, 0, s])
 
 
-def test_no_mask_lets_all_through_and_is_left_out():
+def test_masks_of_none_are_left_out():
   assert combine_masks() is None
   assert combine_masks(None, None) is None
   chex.assert_trees_all_equal(combine_masks(None, causal_mask(T)), causal_mask(T))

@@ -1,5 +1,6 @@
-"""Positions are what their papers say: sinusoidal entry by entry, rotary, and T5's buckets."""
+"""Sinusoidal positions, rotary positions and T5's buckets follow their papers."""
 
+import functools
 import math
 
 import chex
@@ -11,6 +12,7 @@ import pytest
 from transformer.ops.positions import (
   relative_buckets,
   rotate,
+  sinusoidal_encoding,
   sinusoidal_positions,
   sinusoidal_shift,
 )
@@ -27,6 +29,31 @@ def test_every_entry_is_the_published_formula(length, dim):
     angle = p / 10_000 ** (2 * (d // 2) / dim)
     wanted = math.cos(angle) if d % 2 else math.sin(angle)
     assert table[p, d] == pytest.approx(wanted, abs=1e-7), (p, d)
+
+
+@pytest.mark.parametrize('dim', [EVEN, ODD, 1])
+def test_an_encoding_of_any_positions_is_the_published_formula(dim):
+  positions = np.array([[0, 3, 1], [2, 7, 28]])
+  table = sinusoidal_positions(LENGTH, dim)
+  chex.assert_trees_all_equal(sinusoidal_encoding(positions, dim), table[positions])
+  encode = functools.partial(sinusoidal_encoding, dim=dim)
+  for lifted in (encode, jax.jit(encode), jax.vmap(encode), jax.vmap(jax.vmap(encode)),
+                 jax.pmap(encode)):
+    found = lifted(jnp.asarray(positions))
+    chex.assert_type(found, jnp.float32)
+    chex.assert_trees_all_close(found, table[positions], atol=2e-6)
+
+
+def test_an_encoding_of_a_fraction_lies_on_the_same_curve():
+  half = sinusoidal_encoding(2.5, EVEN)
+  chex.assert_trees_all_close(half, sinusoidal_shift(0.5, EVEN) @ sinusoidal_positions(3, EVEN)[2],
+                              atol=1e-6)
+  chex.assert_trees_all_close(sinusoidal_encoding(jnp.float32(2.5), EVEN), half, atol=1e-6)
+
+
+def test_positions_may_begin_at_one():
+  chex.assert_trees_all_equal(sinusoidal_positions(5, EVEN, first=1),
+                              sinusoidal_positions(6, EVEN)[1:])
 
 
 def test_far_positions_are_as_exact_as_near_ones():
@@ -70,7 +97,7 @@ def heads(seed):
   return jnp.asarray(np.random.default_rng(seed).normal(size=(2, T, H, K)), jnp.float32)
 
 
-def test_rotary_turns_pairs_of_dims_by_the_published_angles():
+def test_rotary_positions_rotate_pairs_of_dims_by_the_published_angles():
   x, places = heads(0), jnp.asarray([[0, 1, 2, 3, 0, 1, 2], [5, 5, 40, 3, 1, 0, 2]])
   found = rotate(x, places)
   for b, t, h, i in np.ndindex(2, T, H, K // 2):
@@ -80,7 +107,7 @@ def test_rotary_turns_pairs_of_dims_by_the_published_angles():
         wanted, abs=1e-5)
   chex.assert_trees_all_equal(rotate(x, jnp.zeros(T)), x)
   chex.assert_trees_all_close(jax.vmap(rotate)(x, places), found, atol=1e-6)
-  # Positions beyond 256 are not all numbers of 16 bits.
+  # bfloat16 cannot hold all positions beyond 256.
   short = x.astype(jnp.bfloat16)
   exact = rotate(short.astype(jnp.float32), places + 257)
   chex.assert_trees_all_equal(rotate(short, places + 257), exact.astype(jnp.bfloat16))
@@ -98,7 +125,7 @@ def test_rotary_products_depend_on_distances_alone():
 
 
 def published_bucket(distance, bidirectional):
-  """T5's appendix in plain Python: 32 buckets, distances up to 128."""
+  """Computes T5's bucket in plain Python, for 32 buckets and distances up to 128."""
   size, first = 32, 0
   if bidirectional:
     size = 16
@@ -124,7 +151,7 @@ def test_distances_fall_into_t5s_buckets(bidirectional):
 
 @pytest.mark.parametrize(('buckets', 'furthest', 'bidirectional'),
                          [(1, 128, False), (3, 128, True), (32, 16, False), (32, 8, True)])
-def test_buckets_that_cannot_be_are_refused(buckets, furthest, bidirectional):
+def test_too_few_buckets_and_too_small_a_distance_are_refused(buckets, furthest, bidirectional):
   with pytest.raises(ValueError, match=f'; got {buckets} and {furthest}$'):
     relative_buckets(jnp.arange(3), buckets, furthest, bidirectional=bidirectional)
 
@@ -136,7 +163,7 @@ def test_every_distance_has_a_bucket(buckets, furthest, bidirectional):
   assert found.min() == 0 and found.max() < buckets
 
 
-def test_dims_without_a_partner_are_refused():
+def test_odd_widths_are_refused():
   with pytest.raises(ValueError, match=f'pairs of dims; got heads of {ODD}$'):
     rotate(jnp.zeros((T, H, ODD)), jnp.arange(T))
   with pytest.raises(ValueError, match=f'got a width of {ODD}$'):

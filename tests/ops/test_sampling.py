@@ -1,4 +1,4 @@
-"""Samples come from the distribution asked for, and depend on their own key alone."""
+"""Samples follow the requested distribution, and depend on their own key alone."""
 
 import collections
 import functools
@@ -14,9 +14,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.ops.toy_language import (
   BEGIN,
   END,
+  GROWN,
   LIMITS,
   MAX_LENGTH,
-  ROOMS,
   B,
   N,
   forced,
@@ -24,8 +24,8 @@ from tests.ops.toy_language import (
   toy,
 )
 from transformer.ops import search as search_module
-from transformer.ops.sampling import sample_search, truncated
-from transformer.ops.search import PAD, Cache, greedy_search
+from transformer.ops.sampling import SamplingOptions, sample_search, truncate
+from transformer.ops.search import PAD, Cache, SearchOptions, greedy_search
 
 W = 11
 KEYS = jax.random.split(jax.random.key(0, impl='threefry2x32'), B)
@@ -34,12 +34,13 @@ NARROWER = {'temperature': 1.3, 'top_k': 4, 'top_p': 0.9}
 
 @functools.cache
 def searcher(samples, alpha=0.6, grows=False, **options):
-  """A compiled (tables, limits, keys) -> `Hypotheses`; 0 samples are greedy search."""
+  """Returns a compiled (tables, limits, keys) -> `Hypotheses`; greedy search for 0 samples."""
   def search(table_BXN, limits_B, keys_B):
     step, cache, same = toy(table_BXN, limits_B.shape[0], samples or 1, alpha=alpha, grows=grows)
     if not samples:
-      return greedy_search(step, cache, limits_B, **same)
-    return sample_search(step, cache, limits_B, keys_B, samples=samples, **options, **same)
+      return greedy_search(step, cache, limits_B, same)
+    return sample_search(step, cache, limits_B, keys_B, same, samples=samples,
+                         sampling=SamplingOptions(**options))
 
   return jax.jit(search)
 
@@ -50,14 +51,14 @@ def find(samples, table, limits=LIMITS, keys=KEYS, **options):
 
 
 def drawn(found, b):
-  """What was drawn for an input, with its log-probabilities, as a multiset."""
+  """Returns the draws of an input with their log-probabilities, as a multiset."""
   return collections.Counter(
       (tuple(tokens), float(log_prob))
       for tokens, log_prob in zip(found.tokens[b].tolist(), found.log_probs[b], strict=True))
 
 
 def slow_truncated(log_probs_N, temperature, top_k, top_p):
-  """What `truncated` promises where no two tokens are as likely, sorted, in float64."""
+  """Does the work of `truncate` by sorting, in float64; no two tokens may be equally likely."""
   scaled_N = np.asarray(log_probs_N, np.float64) / temperature
   order = np.argsort(-scaled_N)[:top_k or None]
   probs = np.exp(scaled_N[order] - scaled_N[order[0]])
@@ -71,11 +72,11 @@ def slow_truncated(log_probs_N, temperature, top_k, top_p):
 @pytest.mark.parametrize(('temperature', 'top_k', 'top_p'), [
     (1.0, 0, 1.0), (0.3, 0, 1.0), (2.5, 7, 1.0), (1.0, 1000, 1.0), (1.0, 0, 0.5), (2.5, 0, 0.93),
     (0.3, 83, 0.93), (2.5, 7, 0.5), (1.0, 0, 1e-6), (1.0, 1, 0.93)])
-def test_the_distribution_is_what_sorting_says(temperature, top_k, top_p):
+def test_truncation_equals_sorting(temperature, top_k, top_p):
   logits = np.random.default_rng(3).normal(size=(2, 3, 211)) * 2.0
   log_probs = jax.nn.log_softmax(jnp.asarray(logits, jnp.float32))
   options = {'temperature': temperature, 'top_k': top_k, 'top_p': top_p}
-  found = truncated(log_probs, **options)
+  found = truncate(log_probs, SamplingOptions(**options))
   chex.assert_shape(found, log_probs.shape)
   for place in np.ndindex(2, 3):
     np.testing.assert_allclose(found[place], slow_truncated(log_probs[place], **options),
@@ -83,17 +84,17 @@ def test_the_distribution_is_what_sorting_says(temperature, top_k, top_p):
 
 
 def kept(probs, **options):
-  found = np.exp(truncated(jnp.log(jnp.asarray(probs, jnp.float32)), **options))
+  found = np.exp(truncate(jnp.log(jnp.asarray(probs, jnp.float32)), SamplingOptions(**options)))
   assert found.sum() == pytest.approx(1.0, rel=1e-5)
   return np.flatnonzero(found).tolist()
 
 
-def test_of_equals_top_k_keeps_all_and_top_p_no_more_than_it_needs():
+def test_top_k_keeps_all_ties_and_top_p_only_those_that_it_needs():
   assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_k=2) == [0, 1, 2, 4]
   assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_k=1) == [1]
   assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_p=0.7) == [0, 1, 2]
   assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_p=0.71) == [0, 1, 2, 4]
-  for count in (1, 9, 49, 93):  # Though a hundredth is none to a float.
+  for count in (1, 9, 49, 93):  # A float cannot hold 0.01 exactly.
     assert kept([0.01] * 100, top_p=count / 100) == list(range(count))
 
 
@@ -102,18 +103,18 @@ def test_a_nucleus_reaches_p_and_is_no_larger():
   for top_p, wanted in ((1e-50, [1]), (1e-9, [1]), (0.5, [1]), (0.501, [1, 2]), (0.8, [1, 2]),
                         (0.801, [0, 1, 2]), (1.0, [0, 1, 2])):
     assert kept(probs, top_p=top_p) == wanted
-  # Of what top_k leaves, 0.5 is five eighths.
+  # After top_k, the likeliest token has the probability 0.5 / 0.8.
   assert kept(probs, top_k=2, top_p=0.62) == [1]
   assert kept(probs, top_k=2, top_p=0.63) == [1, 2]
 
 
 @pytest.mark.parametrize('options', [
     {}, {'temperature': 0.1}, {'temperature': 10.0}, {'top_k': 4}, {'top_p': 0.9999}, NARROWER])
-def test_the_impossible_stays_so(options):
+def test_impossible_tokens_stay_impossible(options):
   never = -np.inf
   log_probs = jnp.asarray([[never, -0.7, -0.7, never, never], [0.0, never, never, never, never],
                            [never] * N], jnp.float32)
-  found = np.asarray(truncated(log_probs, **options))
+  found = np.asarray(truncate(log_probs, SamplingOptions(**options)))
   wanted = np.array([[never, np.log(0.5), np.log(0.5), never, never],
                      [0.0, never, never, never, never], [never] * N])
   np.testing.assert_allclose(found, wanted, atol=1e-6)
@@ -125,16 +126,16 @@ def test_the_impossible_stays_so(options):
     ({'top_k': -1}, 'top_k must be at least 0; got -1'),
     *(({'top_p': bad}, f'top_p must be above 0 and at most 1; got {bad}')
       for bad in (0.0, -0.1, 1.1, float('nan')))])
-def test_what_is_out_of_range_is_refused(options, message):
+def test_options_out_of_range_are_refused(options, message):
   with pytest.raises(ValueError, match=message):
-    truncated(jnp.zeros(N), **options)
+    truncate(jnp.zeros(N), SamplingOptions(**options))
   with pytest.raises(ValueError, match=message):
     find(2, tables(), **options)
 
 
 @pytest.mark.parametrize('options', [
     {'temperature': 1e-4}, {'temperature': 1e-50}, {'top_k': 1}, {'top_p': 1e-6}])
-def test_no_room_for_chance_is_greedy_search(options):
+def test_sampling_from_a_single_token_is_greedy_search(options):
   for seed in range(3):
     greedy = find(0, tables(seed))
     found = find(2, tables(seed), **options)
@@ -142,9 +143,10 @@ def test_no_room_for_chance_is_greedy_search(options):
       chex.assert_trees_all_equal(jax.tree.map(lambda x, w=w: x[:, w:w + 1], found), greedy)
 
 
+@pytest.mark.long(but=('options0', 'options4'))
 @pytest.mark.parametrize('options', [
     {}, {'temperature': 0.6}, {'temperature': 2.0}, {'top_k': 2}, {'top_p': 0.75}, NARROWER])
-def test_frequencies_are_the_probabilities_and_places_are_independent(options):
+def test_frequencies_are_the_probabilities_and_positions_are_independent(options):
   draws = 2003
   places = np.log(np.array([[0.4, 0.1, 0.0, 0.2, 0.3], [0.1, 0.4, 0.25, 0.2, 0.05]], np.float32)
                   + np.float32(1e-30))
@@ -154,8 +156,8 @@ def test_frequencies_are_the_probabilities_and_places_are_independent(options):
     return jnp.broadcast_to(row, (*tokens_BW.shape, N)), Cache((), cache.common + 1)
 
   found = jax.device_get(jax.jit(functools.partial(
-      sample_search, step, Cache((), jnp.int32(0)), samples=draws, max_length=2, begin_id=BEGIN,
-      end_id=END, **options))(jnp.full(B, 2, jnp.int32), KEYS))
+      sample_search, step, Cache((), jnp.int32(0)), options=SearchOptions(2, BEGIN, END),
+      samples=draws, sampling=SamplingOptions(**options)))(jnp.full(B, 2, jnp.int32), KEYS))
   options = {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0, **options}
   first, second = (np.exp(slow_truncated(row, **options)) for row in places)
   for b in range(B):
@@ -171,7 +173,7 @@ def test_frequencies_are_the_probabilities_and_places_are_independent(options):
   assert len({str(drawn(found, b)) for b in range(B)}) == B
 
 
-def test_a_key_gives_the_same_again_and_another_gives_others():
+def test_the_same_keys_give_the_same_draws_and_other_keys_give_others():
   found = find(W, tables())
   chex.assert_trees_all_equal(find(W, tables()), found)
   others = find(W, tables(), keys=jax.random.split(jax.random.key(1, impl='threefry2x32'), B))
@@ -185,7 +187,7 @@ def test_a_key_gives_the_same_again_and_another_gives_others():
 
 
 @pytest.mark.parametrize('options', [{}, NARROWER], ids=['whole', 'narrower'])
-def test_a_draw_does_not_notice_how_many_are_drawn(options):
+def test_a_draw_does_not_depend_on_the_number_of_draws(options):
   many = find(W, tables(), **options)
   few = find(2, tables(), **options)
   for b in range(B):
@@ -193,7 +195,7 @@ def test_a_draw_does_not_notice_how_many_are_drawn(options):
 
 
 @pytest.mark.parametrize('options', [{}, NARROWER], ids=['whole', 'narrower'])
-def test_an_input_does_not_notice_its_neighbours_nor_its_row(options):
+def test_an_input_does_not_depend_on_its_neighbours_or_its_row(options):
   table = tables(1)
   together = find(W, table, **options)
   for b in range(B):
@@ -205,7 +207,7 @@ def test_an_input_does_not_notice_its_neighbours_nor_its_row(options):
   chex.assert_trees_all_equal(permuted, jax.tree.map(lambda x: x[order], together))
 
 
-def test_log_probabilities_are_the_steps_own_whatever_was_drawn_from():
+def test_log_probabilities_are_those_of_the_step_function():
   for options in ({}, NARROWER):
     found = find(W, tables(), **options)
     for b, w in np.ndindex(B, W):
@@ -230,13 +232,14 @@ def test_samples_are_sorted_within_the_limit_and_padded_after_their_end():
 
 
 def test_a_cache_that_grows_changes_nothing(monkeypatch):
-  monkeypatch.setattr(search_module, '_FIRST_ROOM', 2)
-  ROOMS.clear()
+  monkeypatch.setattr(search_module, '_FIRST_LENGTH', 2)
+  GROWN.clear()
   for seed in range(3):
     chex.assert_trees_all_equal(find(W, tables(seed), grows=True), find(W, tables(seed)))
-  assert ROOMS == [2, 7]
+  assert GROWN == [2, 7]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('options', [{}, NARROWER], ids=['whole', 'narrower'])
 def test_eager_jit_vmap_and_pmap_agree(options):
   table, limits = jnp.asarray(tables(2)), jnp.asarray(LIMITS, jnp.int32)

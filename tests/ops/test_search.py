@@ -1,4 +1,4 @@
-"""Search finds what brute force finds, and an input never notices its neighbours."""
+"""Search finds what brute force finds, and an input does not depend on its neighbours."""
 
 import functools
 import itertools
@@ -14,21 +14,22 @@ from hypothesis import strategies as st
 from tests.ops.toy_language import (
   BEGIN,
   END,
+  GROWN,
   LIMITS,
   MAX_LENGTH,
-  ROOMS,
   STATES,
   B,
   N,
   forced,
   tables,
   toy,
+  words,
 )
 from transformer.ops import search as search_module
 from transformer.ops.search import (
   PAD,
-  Cache,
   Hypotheses,
+  SearchOptions,
   beam_search,
   greedy_search,
   length_penalty,
@@ -39,13 +40,13 @@ ALPHAS = [0.0, 0.6, 1.5]
 
 @functools.cache
 def searcher(beam_size, alpha, max_length=MAX_LENGTH, grows=False, nbest=1):
-  """A compiled (tables, limits) -> `Hypotheses`; a beam size of 0 is greedy search."""
+  """Returns a compiled (tables, limits) -> `Hypotheses`; greedy search for a beam size of 0."""
   def search(table_BXN, limits_B):
     step, cache, options = toy(table_BXN, limits_B.shape[0], beam_size or 1,
                                max_length=max_length, alpha=alpha, grows=grows)
     if beam_size:
-      return beam_search(step, cache, limits_B, beam_size=beam_size, nbest=nbest, **options)
-    return greedy_search(step, cache, limits_B, **options)
+      return beam_search(step, cache, limits_B, options, beam_size=beam_size, nbest=nbest)
+    return greedy_search(step, cache, limits_B, options)
 
   return jax.jit(search)
 
@@ -59,18 +60,8 @@ def penalised(log_prob, length, alpha):
   return log_prob / ((5 + length) / 6) ** alpha
 
 
-def scripted(probabilities, beam_size, limits, alpha):
-  """Searches where the next token depends on its place alone; a row of numbers a place."""
-  def step(tokens_BW, cache):
-    row = jnp.log(jnp.asarray(probabilities, jnp.float32))[cache.common]
-    return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), Cache((), cache.common + 1)
-  return jax.device_get(beam_search(
-      step, Cache((), jnp.int32(0)), jnp.asarray(limits, jnp.int32), beam_size=beam_size,
-      alpha=alpha, max_length=len(probabilities), begin_id=BEGIN, end_id=END))
-
-
 def slow_beam(table_XN, limit, width, alpha, stop_early):
-  """Beam search on lists, with or without the rule that ends it before W have ended."""
+  """Does beam search on Python lists, with or without the early end of the search."""
   live, ended = [(0.0, ())], []
   for t in range(1, limit + 1):
     extended = sorted(((forced(table_XN, (*prefix, token)), (*prefix, token))
@@ -85,10 +76,6 @@ def slow_beam(table_XN, limit, width, alpha, stop_early):
   return sorted(answer, reverse=True)[:width]
 
 
-def words(found, b, w):
-  return tuple(found.tokens[b, w, :found.lengths[b, w]].tolist())
-
-
 @pytest.mark.parametrize('alpha', ALPHAS)
 def test_a_beam_of_one_is_greedy_search(alpha):
   for seed in range(5):
@@ -99,7 +86,8 @@ def test_a_beam_of_one_is_greedy_search(alpha):
       assert words(greedy, b, 0) == tokens
 
 
-# Wide enough to hold every extension of every prefix: W = (N − 1)^(T − 1) · N, and some more.
+# W is at least (N − 1)^(T − 1) · N, the number of extensions of all prefixes.
+@pytest.mark.long(but=('1-5-3-83-0.0', '1-3-5-53-0.6'))
 @pytest.mark.parametrize('alpha', ALPHAS)
 @pytest.mark.parametrize('vocabulary, length, width', [(5, 3, 83), (3, 5, 53)])
 @pytest.mark.parametrize('nbest', [1, 7])
@@ -124,11 +112,11 @@ def test_a_wide_beam_finds_what_brute_force_finds(alpha, vocabulary, length, wid
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([0.0, 0.3, 0.8]),
        st.tuples(*[st.integers(0, 4)] * B), st.sampled_from(ALPHAS))
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_a_wide_beam_is_brute_force_with_ties_and_what_cannot_be(seed, values, missing, limits,
-                                                                 alpha):
+def test_a_wide_beam_is_brute_force_with_ties_and_impossible_tokens(seed, values, missing, limits,
+                                                                    alpha):
   vocabulary, width = 3, 24
   rng = np.random.default_rng(seed)
-  # Few values make ties; where a token is missing it is impossible, but not all of them are.
+  # Few values make ties. Some tokens are impossible, but never all.
   logits = rng.integers(0, values, (B, STATES, vocabulary)).astype(np.float32)
   always = np.arange(vocabulary) == rng.integers(vocabulary)
   logits[(rng.random(logits.shape) < missing) & ~always] = -np.inf
@@ -137,7 +125,7 @@ def test_a_wide_beam_is_brute_force_with_ties_and_what_cannot_be(seed, values, m
   for b, limit in enumerate(limits):
     ends = [tokens for n in range(limit) for prefix in itertools.product([0, 1], repeat=n)
             for tokens in [(*prefix, END)]]
-    # Where nothing can end in time, what is alive is the answer.
+    # Where no hypothesis can end in time, the live ones are the result.
     for answers in (ends, list(itertools.product([0, 1], repeat=limit)) if limit else []):
       scores = [penalised(forced(table[b], tokens), len(tokens), alpha) for tokens in answers]
       if np.isfinite(scores).any():
@@ -151,6 +139,7 @@ def test_a_wide_beam_is_brute_force_with_ties_and_what_cannot_be(seed, values, m
                                                                  abs=1e-6)
 
 
+@pytest.mark.long(but=('3-0.6',))
 @pytest.mark.parametrize('alpha', ALPHAS)
 @pytest.mark.parametrize('width', [2, 3])
 def test_stopping_early_never_changes_the_best(alpha, width):
@@ -197,26 +186,26 @@ def test_hypotheses_are_sorted_distinct_within_the_limit_and_padded_after_their_
 
 @pytest.mark.parametrize('width', [0, 3])
 def test_a_cache_that_grows_changes_nothing(monkeypatch, width):
-  monkeypatch.setattr(search_module, '_FIRST_ROOM', 2)
-  assert list(search_module._stages(MAX_LENGTH)) == [2, 7]
-  assert list(search_module._stages(31)) == [2, 4, 8, 31]
-  assert list(search_module._stages(1)) == [1]
+  monkeypatch.setattr(search_module, '_FIRST_LENGTH', 2)
+  for length, wanted in ((MAX_LENGTH, [2, 7]), (31, [2, 4, 8, 31]), (1, [1])):
+    options = SearchOptions(length, BEGIN, END, grow=lambda cache, length: cache)
+    assert list(search_module._cache_lengths(options)) == wanted
   limits = jnp.asarray(LIMITS, jnp.int32)
-  ROOMS.clear()
+  GROWN.clear()
   for seed in range(3):
     chex.assert_trees_all_equal(
         searcher(width, 0.6, grows=True)(tables(seed), limits),
         searcher(width, 0.6)(tables(seed), limits))
-  assert ROOMS == [2, 7]
+  assert GROWN == [2, 7]
 
 
 @pytest.mark.parametrize('width', [1, 7, 64, 127, 1000, 1024, 2003, 30_000])
 @pytest.mark.parametrize('count', [1, 2, 10])
-def test_the_largest_are_found_block_by_block_ties_and_all(width, count):
+def test_the_largest_numbers_are_found_block_by_block_with_their_ties(width, count):
   if count > width:
     return
   rng = np.random.default_rng(width)
-  # Few values, so that there are ties everywhere, and rows with few or no possible ones.
+  # Few values make ties. Some rows have many or only impossible entries.
   x = rng.integers(0, 50, (5, width)).astype(np.float32)
   x[1] = rng.normal(size=width)
   x[2, :max(width // 2, 1)] = -np.inf
@@ -227,7 +216,7 @@ def test_the_largest_are_found_block_by_block_ties_and_all(width, count):
 
 
 @pytest.mark.parametrize('width', [0, 3])
-def test_an_input_does_not_notice_its_neighbours(width):
+def test_an_input_does_not_depend_on_its_neighbours(width):
   table = tables(1)
   together = find(width, 0.6, table)
   for b in range(B):
@@ -239,6 +228,7 @@ def test_an_input_does_not_notice_its_neighbours(width):
   chex.assert_trees_all_equal(permuted, jax.tree.map(lambda x: x[order], together))
 
 
+@pytest.mark.long(but=('3',))
 @pytest.mark.parametrize('width', [0, 3])
 def test_eager_jit_vmap_and_pmap_agree(width):
   table, limits = jnp.asarray(tables(2)), jnp.asarray(LIMITS, jnp.int32)
@@ -261,7 +251,7 @@ def test_a_limit_of_zero_gives_nothing(width):
 
 
 @pytest.mark.parametrize('width', [0, 1, 2])
-def test_what_is_alive_at_the_limit_is_returned_where_nothing_ended(width):
+def test_live_hypotheses_are_the_result_if_none_has_ended(width):
   table = np.where(np.arange(N) == END, np.float32(-100), tables())
   found = find(width, 0.6, table)
   assert END not in found.tokens
@@ -269,54 +259,6 @@ def test_what_is_alive_at_the_limit_is_returned_where_nothing_ended(width):
   for b, limit in enumerate(LIMITS):
     wanted = slow_beam(table[b], limit, width or 1, 0.6, False)
     assert [words(found, b, w) for w in range(width or 1)] == [tokens for _, tokens in wanted]
-
-
-# Columns: pad, begin, end, and two words, 3 and 4.
-def test_a_hypothesis_ends_only_where_its_end_is_among_the_best_w():
-  places = [[0.0, 0.0, 0.2, 0.5, 0.3], [0.0, 0.0, 0.3, 0.36, 0.34]]
-  third = scripted(places, 2, [2], alpha=0.0)
-  assert [words(third, 0, w) for w in range(2)] == [(3, 3), (3, 4)]
-  among = scripted(places, 3, [2], alpha=0.0)
-  assert words(among, 0, 0) == (END,)
-  assert among.log_probs[0, 0] == pytest.approx(np.log(0.2))
-
-
-def test_a_live_hypothesis_may_overtake_an_ended_one_if_its_limit_lets_it():
-  sure = [0.0, 0.0, 0.005, 0.99, 0.005]
-  places = [[0.0, 0.0, 0.5, 0.4, 0.1], *[sure] * 5, [0.0, 0.0, 0.99, 0.005, 0.005]]
-  long = (3,) * 6 + (END,)
-  log_prob = np.log(0.4) + 6 * np.log(0.99)
-  found = scripted(places, 2, [7, 2], alpha=1.0)
-  # At once (end) leads and one of two has ended: ln 0.5 > ln 0.4, but ln 0.4 / 2 > ln 0.5.
-  assert words(found, 0, 0) == long
-  assert found.scores[0, 0] == pytest.approx(log_prob / 2, rel=1e-5)
-  assert words(found, 0, 1) == (END,)
-  # Two tokens divide by no more than 7 / 6, and without a penalty nothing is divided.
-  assert words(found, 1, 0) == (END,)
-  assert found.lengths[1].tolist() == [1, 0]
-  assert scripted(places, 2, [7, 2], alpha=0.0).lengths.tolist() == [[1, 0], [1, 0]]
-
-
-def test_a_live_hypothesis_that_can_only_draw_level_does_not_keep_the_search_going():
-  level = [[0.0, 0.0, 0.4, 0.4, 0.2], [0.0, 0.0, 1.0, 0.0, 0.0]]
-  assert scripted(level, 2, [2], alpha=0.0).lengths.tolist() == [[1, 0]]
-
-
-def test_search_ends_once_w_have_ended_though_more_could_come():
-  places = [[0.0, 0.0, 0.3, 0.6, 0.1], [0.0, 0.0, 0.4, 0.59, 0.01], *[[0, 0, 0.001, 0.999, 0]] * 4,
-            [0.0, 0.0, 1.0, 0.0, 0.0]]
-  found = scripted(places, 2, [7], alpha=1.5)
-  # Another end, at ln 0.35 / 2^1.5, would have been the best.
-  assert sorted(words(found, 0, w) for w in range(2)) == [(END,), (3, END)]
-
-
-def test_impossible_tokens_make_no_hypotheses():
-  only = [[0.0, 0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]]
-  found = scripted(only, 3, [3], alpha=0.6)
-  assert found.lengths.tolist() == [[2, 0, 0]]
-  assert words(found, 0, 0) == (3, END)
-  assert not np.any(found.tokens[0, 1:])
-  assert np.all(np.isneginf(found.log_probs[0, 1:]))
 
 
 def test_the_length_penalty_is_that_of_wu_et_al():

@@ -1,4 +1,4 @@
-"""A language of five tokens for searches: small enough to enumerate, with a long memory."""
+"""A toy language of five tokens for searches; each token depends on all earlier ones."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,35 +8,35 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.ops.search import Cache
+from transformer.ops.search import Cache, SearchOptions
 
 BEGIN, END = 1, 2
 B, N, MAX_LENGTH, STATES = 3, 5, 7, 97
 LIMITS = (7, 3, 5)
-ROOMS = []  # What lengths caches were asked to grow to.
+GROWN = []  # The lengths that caches grew to.
 
 
 class Toy(NamedTuple):
-  """What a search over the language is given: its step function, and the rest of its arguments."""
+  """The arguments of a search over the language."""
 
   step: Callable
   cache: Cache
-  options: dict
+  options: SearchOptions
 
 
 def next_state(state, token, earlier, index):
-  """A hash of the whole history, order included: few prefixes share one."""
+  """Returns a hash of all earlier tokens and their order, which few prefixes share."""
   return (state * 5 + token * 3 + earlier * 7 + index + 1) % STATES
 
 
 def tables(seed=0, vocabulary=N):
-  """Random log-probabilities of the next token, for each input and state: [B, STATES, N]."""
+  """Returns random log-probabilities of the next token, [B, STATES, N]."""
   logits = np.random.default_rng(seed).normal(size=(B, STATES, vocabulary)) * 1.5
   return np.asarray(jax.nn.log_softmax(jnp.asarray(logits, jnp.float32)))
 
 
 def forced(table_XN, tokens):
-  """The log-probability of a sequence, token by token, in float64."""
+  """Returns the log-probability of a sequence, summed in float64."""
   state, total, history = 0, 0.0, (BEGIN, *tokens)
   for index, token in enumerate(tokens):
     state = next_state(state, history[index], history[index // 2], index)
@@ -45,10 +45,10 @@ def forced(table_XN, tokens):
 
 
 def toy(table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=False) -> Toy:
-  """A search's arguments, for so many inputs and hypotheses.
+  """Returns the arguments of a search with `batch` inputs and `width` hypotheses of each.
 
-  The cache is the state of each hypothesis and its tokens, and a common scalar; if
-  it grows, there is room for no token at first.
+  The cache holds the state and the tokens of each hypothesis, and a common scalar. A cache that
+  grows starts without room for any token.
   """
   def step(tokens_BW, cache):
     index, (state_BW, history_BWT) = cache.common, cache.own
@@ -58,13 +58,17 @@ def toy(table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=Fals
     log_probs = jnp.take_along_axis(table_BXN, state_BW[:, :, None], axis=1)
     return log_probs, Cache((state_BW, history_BWT), index + 1)
 
-  def room(cache, length):
+  def grow(cache, length):
     state_BW, history_BWT = cache.own
     more = length - history_BWT.shape[-1]
-    ROOMS.append(length)
+    GROWN.append(length)
     return cache._replace(own=(state_BW, jnp.pad(history_BWT, ((0, 0), (0, 0), (0, more)))))
 
   cache = Cache((jnp.zeros((batch, width), jnp.int32),
                  jnp.zeros((batch, width, 0 if grows else max_length), jnp.int32)), jnp.int32(0))
-  return Toy(step, cache, {'max_length': max_length, 'begin_id': BEGIN, 'end_id': END,
-                           'alpha': alpha, 'room': room if grows else None})
+  return Toy(step, cache, SearchOptions(max_length, BEGIN, END, alpha, grow if grows else None))
+
+
+def words(found, b, w):
+  """Returns the tokens of hypothesis `w` of input `b`, as a tuple."""
+  return tuple(found.tokens[b, w, :found.lengths[b, w]].tolist())

@@ -1,4 +1,4 @@
-"""The data doctor finds what was planted, by number and line, and nothing in sound text."""
+"""The audit finds planted faults, with their number and lines, and none in good text."""
 
 import json
 import tracemalloc
@@ -6,18 +6,19 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from transformer.data import checks, text_report
-from transformer.data.audit_table import as_table, in_brief
+from transformer.data.audit import findings
+from transformer.data.audit import report as audit_report
+from transformer.data.audit.report import look_over
+from transformer.data.audit.table import as_table, in_brief
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
-from transformer.data.text_report import look_over
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 ENGLISH = ['man', 'dog', 'red', 'shirt', 'runs', 'over', 'grass', 'the', 'bench', 'women']
 GERMAN = ['mann', 'hund', 'rot', 'hemd', 'läuft', 'über', 'gras', 'die', 'bank', 'frauen']
 MAX_LENGTH = 83
-# What is planted from line 1,001 on: source, target, and how its finding begins.
+# The faults from line 1,001 on: source, target, and the start of the finding's name.
 PLANTED = [
     ('', 'nichts', 'a side is empty or blank'),
     ('blank', ' \t', 'a side is empty or blank'),
@@ -37,7 +38,7 @@ PLANTED = [
 
 
 def sentences(words, lines, seed=0):
-  """Random sentences; those of both languages have as many words, and no two are the same."""
+  """Returns random sentences, all different, with equally many words in both languages."""
   rng = np.random.default_rng(seed)
   numbers = [rng.integers(0, 10, rng.integers(4, 20)) for _ in range(lines)]
   return [' '.join(words[i] for i in each) for each in numbers]
@@ -68,7 +69,7 @@ def vocabulary():
 
 
 def found_in(findings):
-  """How often each finding was made, and in which lines, of those that were."""
+  """Returns the count of each finding that was made, and the lines of its examples."""
   return {finding['what']: (finding['count'], sorted(each['line'] for each in finding['examples']))
           for finding in findings if finding['count']}
 
@@ -91,13 +92,13 @@ def test_sound_text_has_no_finding(tmp_path, vocabulary):
 @pytest.mark.parametrize('chunk', [7, 500, 20_000])
 def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch, chunk):
   write_all(tmp_path, PLANTED)
-  monkeypatch.setattr(checks, '_CHUNK', chunk)
+  monkeypatch.setattr(findings, '_CHUNK', chunk)
   report = look_over(config_of(tmp_path), vocabulary, examples=9)
   found = found_in(report['corpora']['train/train']['findings'])
   for number, (*_, what) in enumerate(PLANTED):
     name, = (name for name in found if name.startswith(what))
     assert 1001 + number in found[name][1], what
-  # Each is found there and nowhere else, but for what is spelt in bytes, and the tab of 1,002.
+  # Each fault is found only there, except for spelling in bytes, and for the tab of 1,002.
   for what, (count, lines) in found.items():
     planted = [1001 + number for number, each in enumerate(PLANTED) if what.startswith(each[2])]
     if 'bytes' not in what:
@@ -121,7 +122,7 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
         [german[0], 'rot', german[450], 'gras'])
   report = look_over(config_of(tmp_path, train=('one', 'two')), vocabulary)
   assert found_in(report['training']['findings']) == {
-      'a pair is there already': (2, [401, 402]), 'a source has several targets': (3, [8])}
+      'a pair repeats an earlier one': (2, [401, 402]), 'a source has several targets': (3, [8])}
   again, several = report['training']['findings']
   assert again['examples'][0]['note'] == 'of train/one, as train/one line 6'
   assert several['examples'][0]['note'] == (
@@ -133,8 +134,8 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
   assert note == 'as train/two line 51'
   assert found_in(report['overlap']['test']) == {}
   assert in_brief(report)[-2:] == [
-      'all training text: a pair is there already: 2 (0.20 %); a source has several targets: 3 '
-      '(0.30 %)',
+      'all training text: a pair repeats an earlier one: 2 (0.20 %); a source has several targets: '
+      '3 (0.30 %)',
       'valid, overlap with training: the pair is in training too: 1 (25.00 %); the source is in '
       'training too: 2 (50.00 %); the target is in training too: 2 (50.00 %)']
 
@@ -153,8 +154,8 @@ def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):
   uneven = set(lines['a side has more than 2.5 times the tokens of the other']) - set(long)
   assert counts['dropped: length ratio'] == len(uneven) > 1
   assert counts['dropped: source equals target'] == len(lines['source equals target']) == 2
-  again = found_in(report['training']['findings'])['a pair is there already'][1]
-  # Each pair is dropped for one reason, and the others come first.
+  again = found_in(report['training']['findings'])['a pair repeats an earlier one'][1]
+  # Each pair is counted for one reason, and the other reasons come first.
   others = {*long, *uneven, *lines['source equals target']}
   assert counts['dropped: repeated pair'] == len({*again} - others) == 1 < len(again) == 3
 
@@ -172,12 +173,12 @@ def test_files_of_unequal_length_are_reported_with_the_place_of_the_slip(tmp_pat
   assert example['line'] == 501
   assert example['note'] == 'to line 1599: the target seems to come 1 line too early'
   assert 'NOT ALIGNED: 1,600 and 1,599 lines of en and de' in as_table(report)
-  with pytest.raises(UserError, match='must have a line for each other'):
+  with pytest.raises(UserError, match='must have the same number of lines'):
     open_corpora(config_of(tmp_path))
 
 
 def test_slips_that_follow_each_other_through_chunks_are_one(tmp_path, vocabulary, monkeypatch):
-  monkeypatch.setattr(checks, '_CHUNK', 1000)
+  monkeypatch.setattr(findings, '_CHUNK', 1000)
   write_all(tmp_path)
   english, german = (sentences(words, 3100, 3) for words in (ENGLISH, GERMAN))
   write(tmp_path, 'train', english[:500] + english[502:2500] + ['dog', 'man'] + english[2500:],
@@ -204,7 +205,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_looked_at(tmp_path):
 
 def test_a_set_that_turns_out_to_be_no_text_is_named_and_left_out(tmp_path, monkeypatch):
   write_all(tmp_path)
-  read = text_report.open_corpus
+  read = audit_report.open_corpus
 
   class Torn(list):
     name, notes = 'torn', ()
@@ -212,7 +213,7 @@ def test_a_set_that_turns_out_to_be_no_text_is_named_and_left_out(tmp_path, monk
     def __getitem__(self, index):
       raise UserError('torn must be UTF-8; example 3 is not')
 
-  monkeypatch.setattr(text_report, 'open_corpus', lambda config, split, **options: (
+  monkeypatch.setattr(audit_report, 'open_corpus', lambda config, split, **options: (
       Torn([1] * 5) if split == 'torn' else read(config, split, **options)))
   report = look_over(config_of(tmp_path, train=('torn', 'train'), test='torn'))
   assert 'example 3 is not' in report['vocabulary']['error']
@@ -230,6 +231,7 @@ def test_text_without_a_vocabulary_is_looked_at_without(tmp_path):
   assert 'vocabulary: none, vocabulary_size=320 is' in as_table(report)
 
 
+@pytest.mark.long
 def test_text_is_not_held(monkeypatch):
   class Lines:
     def __len__(self):
@@ -240,11 +242,11 @@ def test_text_is_not_held(monkeypatch):
         return 'x', 'y'
       return [(f'{i} dog ' * 30, f'{i} hund ' * 30) for i in range(40_000)[index]]
 
-  monkeypatch.setattr(checks, '_CHUNK', 500)
-  checks.look(Lines(), ('en', 'de'), None, 9, 0.0, 3)  # Tables are made once.
+  monkeypatch.setattr(findings, '_CHUNK', 500)
+  findings.look(Lines(), ('en', 'de'), None, 9, 0.0, 3)  # Fills the caches.
   tracemalloc.start()
   try:
-    checks.look(Lines(), ('en', 'de'), None, 9, 0.0, 3)
+    findings.look(Lines(), ('en', 'de'), None, 9, 0.0, 3)
     _, most = tracemalloc.get_traced_memory()
   finally:
     tracemalloc.stop()

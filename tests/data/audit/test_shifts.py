@@ -1,13 +1,13 @@
-"""A line that is missing on one side is noticed by the lengths that follow it, and nothing else."""
+"""A missing line on one side is found by the lengths after it; nothing else is found."""
 
 import numpy as np
 import pytest
 
-from transformer.data.shifts import WINDOW, shifts
+from transformer.data.audit.shifts import WINDOW, shifts
 
 
 def lengths(lines, seed=0):
-  """Lengths of sentences and of their translations."""
+  """Returns lengths of sentences and of their translations."""
   rng = np.random.default_rng(seed)
   source = rng.lognormal(4, 0.5, lines)
   return source.astype(int), (source * rng.lognormal(0, 0.15, lines)).astype(int)
@@ -17,7 +17,7 @@ def lengths(lines, seed=0):
 def test_what_belongs_together_is_left_alone(seed):
   source, target = lengths(3 * WINDOW, seed)
   assert shifts(source, target) == []
-  assert shifts(np.sort(source), np.sort(target)) == []  # Neighbours fit as well as the own line.
+  assert shifts(np.sort(source), np.sort(target)) == []  # Neighbours fit equally well.
   assert shifts(source, np.random.default_rng(9).permutation(target)) == []
   assert shifts(source, np.full_like(target, 7)) == shifts(np.zeros_like(source), target) == []
   assert shifts(source[:0], target[:0]) == []
@@ -26,7 +26,7 @@ def test_what_belongs_together_is_left_alone(seed):
 @pytest.mark.parametrize('missing', [1, 2, 5])
 def test_missing_lines_are_told_with_their_side_and_number(missing):
   source, target = lengths(3 * WINDOW + 100)
-  place = WINDOW  # From here on lines are missing.
+  place = WINDOW  # Lines are missing from here on.
   shorter = np.delete(source, np.arange(place, place + missing))
   found = shifts(shorter, target[:len(shorter)])
   assert found == [(first, missing) for first in (WINDOW, 2 * WINDOW, 3 * WINDOW)]

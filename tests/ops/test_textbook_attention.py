@@ -1,4 +1,4 @@
-"""Self-attention step by step: each piece is its formula, and knows nothing of order."""
+"""Each form of self-attention equals its formula, and permutes with its input."""
 
 import chex
 import jax
@@ -6,10 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.ops.attention import dot_product_attention
+from transformer.ops.attention import attention_with_weights
 from transformer.ops.masks import causal_mask
-from transformer.ops.self_attention import (
+from transformer.ops.textbook_attention import (
+  AdditiveWeights,
   HeadWeights,
+  additive_attention,
   basic_self_attention,
   multi_head_attention,
   self_attention_over_others,
@@ -54,7 +56,7 @@ def test_basic_self_attention_is_its_formula():
                               atol=1e-5)
 
 
-def test_attention_to_others_leaves_a_vector_out_of_its_own_average():
+def test_attention_to_others_excludes_a_vector_from_its_own_average():
   x = normal(B, T, D)
   out, weights = self_attention_over_others(x, return_weights=True)
   for b, i in np.ndindex(B, T):
@@ -74,9 +76,9 @@ def test_one_product_and_a_split_are_separate_heads():
   mask = jnp.asarray(np.random.default_rng(8).random((B, T, S)) < 0.6).at[..., 0].set(True)
   w = head_weights()
   heads, weights = zip(*(
-      dot_product_attention(
+      attention_with_weights(
           (queries @ w.query[:, h])[..., None, :], (keys @ w.key[:, h])[..., None, :],
-          (values @ w.value[:, h])[..., None, :], mask, return_weights=True) for h in range(H)),
+          (values @ w.value[:, h])[..., None, :], mask) for h in range(H)),
                        strict=True)
   side_by_side = jnp.concatenate([head[..., 0, :] for head in heads], axis=-1)
   out, found = multi_head_attention(queries, keys, values, w, mask, return_weights=True)
@@ -98,10 +100,10 @@ def test_wide_heads_keep_the_width_and_share_the_root_between_queries_and_keys()
   out, found = wide(x, return_weights=True)
   chex.assert_trees_all_close(found, np.float32(weights), rtol=1e-3, atol=1e-4)
   chex.assert_trees_all_close(out, np.float32(wanted), rtol=1e-3, atol=1e-2)
-  # The same as dividing the scores by the root of the width once.
+  # Dividing the scores once by the root of the width gives the same.
   chex.assert_trees_all_close(out, multi_head_attention(x, x, x, w), rtol=1e-3, atol=1e-2)
-  past = wide(x, mask_BTT=causal_mask(T))
-  later = wide(x.at[:, 3:].add(1.0), mask_BTT=causal_mask(T))
+  past = wide(x, mask_BTS=causal_mask(T))
+  later = wide(x.at[:, 3:].add(1.0), mask_BTS=causal_mask(T))
   chex.assert_trees_all_close(past[:, :3], later[:, :3], rtol=1e-6)
   assert np.max(np.abs(past[:, 3:] - later[:, 3:])) > 0.1
 
@@ -115,6 +117,7 @@ def test_permuting_the_input_permutes_the_output(piece):
   chex.assert_trees_all_close(moved_weights, weights[:, :, order][..., order], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long(but=('basic', 'others'))
 @pieces
 def test_eager_jit_vmap_and_pmap_agree(piece):
   x = normal(B, T, D)
@@ -126,19 +129,19 @@ def test_eager_jit_vmap_and_pmap_agree(piece):
 
 @pytest.mark.parametrize('dtype', ['bfloat16', 'float16'])
 @pytest.mark.parametrize('piece', [basic_self_attention, self_attention_over_others])
-def test_the_likeness_of_16_bit_vectors_is_float32(piece, dtype):
-  # Alike but for a little, so that what a 16-bit product rounds away decides.
+def test_scores_of_16_bit_vectors_are_float32(piece, dtype):
+  # Nearly equal vectors, so that the rounding of a 16-bit product would show.
   x = (normal(1, D) * 8 + normal(T, D, seed=1) / 4).astype(dtype)
   _, wanted = piece(x.astype(jnp.float32), return_weights=True)
   for lifted in (piece, jax.jit(piece, static_argnames='return_weights')):
     out, weights = lifted(x, return_weights=True)
     assert out.dtype == dtype
     chex.assert_trees_all_close(weights, wanted, atol=1e-3)
-  large = jnp.full((2, 4), 200, jnp.float16)  # The product is more than the type can hold.
+  large = jnp.full((2, 4), 200, jnp.float16)  # float16 cannot hold the product.
   chex.assert_trees_all_equal(piece(large), large)
 
 
-def test_no_vectors_attend_to_nothing():
+def test_an_empty_sequence_gives_an_empty_result():
   for piece in (basic_self_attention, self_attention_over_others):
     out, weights = piece(jnp.zeros((0, D)), return_weights=True)
     assert (out.shape, weights.shape) == ((0, D), (1, 0, 0))
@@ -149,7 +152,7 @@ def test_no_vectors_attend_to_nothing():
     (jnp.zeros(D), rf'must be rows, \[..., T, D\]; got \({D},\)'),
     (jnp.eye(2, dtype=int), 'the vectors must be floats; got int32'),
 ])
-def test_what_is_no_rows_of_floats_is_refused(piece, x, message):
+def test_vectors_must_be_rows_of_floats(piece, x, message):
   with pytest.raises(ValueError, match=message):
     piece(x)
 
@@ -181,3 +184,61 @@ def test_heads_that_are_not_wide_are_refused(changed, message):
   weights = head_weights(D, D, D, D, D, D)._replace(**changed)
   with pytest.raises(ValueError, match=message):
     wide_multi_head_attention(normal(B, T, D), weights)
+
+
+def additive_arguments(leading=(B,)):
+  weights = AdditiveWeights(normal(Q, D, seed=6), normal(C, D, seed=7), normal(D, seed=8))
+  mask = np.random.default_rng(9).random((*leading, T, S)) < 0.5
+  mask[..., 0], mask[..., 2, :] = True, False
+  return (normal(*leading, T, Q), normal(*leading, S, C, seed=1), normal(*leading, S, V, seed=2),
+          weights, jnp.asarray(mask))
+
+
+def test_additive_attention_is_its_formula():
+  q, k, v, weights, mask = additive_arguments()
+  out, found = additive_attention(q, k, v, weights, mask, return_weights=True)
+  chex.assert_shape((out, found), ((B, T, V), (B, 1, T, S)))
+  w_query, w_key, score = (np.asarray(each, np.float64) for each in weights)
+  for b, t in np.ndindex(B, T):
+    row = np.asarray(mask[b, t])
+    if row.any():
+      scores = np.array([score @ np.tanh(q[b, t] @ w_query + k[b, s] @ w_key) for s in range(S)])
+      wanted = np.where(row, np.exp(scores - scores.max()), 0)
+      wanted /= wanted.sum()
+    else:
+      wanted = np.zeros(S)
+    np.testing.assert_allclose(found[b, 0, t], wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(out[b, t], wanted @ v[b], rtol=1e-4, atol=1e-5)
+
+
+def test_additive_attention_is_the_same_under_jit_vmap_and_pmap():
+  q, k, v, weights, mask = additive_arguments()
+  eager = additive_attention(q, k, v, weights, mask)
+  axes = (0, 0, 0, None, 0)
+  for lifted in (jax.jit(additive_attention), jax.vmap(additive_attention, axes),
+                 jax.pmap(additive_attention, in_axes=axes)):
+    chex.assert_trees_all_close(lifted(q, k, v, weights, mask), eager, rtol=1e-5, atol=1e-6)
+  chex.assert_trees_all_close(additive_attention(q, k, v, weights, mask[0])[0], eager[0], rtol=1e-5)
+  gradients = jax.grad(lambda *given: jnp.sum(additive_attention(*given, mask)), (0, 1, 2, 3))(
+      q, k, v, weights)
+  chex.assert_tree_all_finite(gradients)
+  assert not np.any(gradients[0][:, 2]) and np.all(np.any(gradients[0][:, 0], -1))
+
+
+@pytest.mark.parametrize(('change', 'match'), [
+    ({'query': (Q, V)}, rf'query must be \({Q}, {D}\) to fit the others'),
+    ({'key': (Q, D)}, rf'key must be \({C}, {D}\)'), ({'score': (D, 1)}, r'query must be')])
+def test_additive_attention_refuses_what_does_not_fit(change, match):
+  q, k, v, weights, mask = additive_arguments()
+  weights = weights._replace(**{name: normal(*shape) for name, shape in change.items()})
+  with pytest.raises(ValueError, match=match):
+    additive_attention(q, k, v, weights, mask)
+
+
+@pytest.mark.parametrize('piece', [narrow, wide])
+def test_without_a_scale_the_products_are_as_large_as_the_width_makes_them(piece):
+  x, width = normal(B, T, D), K if piece is narrow else D
+  chex.assert_trees_all_close(piece(x, scale=width ** -0.5), piece(x), rtol=1e-6)
+  _, sharp = piece(x, scale=1.0, return_weights=True)
+  _, usual = piece(x, return_weights=True)
+  assert float(jnp.max(sharp, -1).mean()) > float(jnp.max(usual, -1).mean())

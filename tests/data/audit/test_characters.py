@@ -1,8 +1,8 @@
-"""Letters are told by script, and what a sentence does not need by kind."""
+"""Letters are counted by script, and unnecessary characters by kind."""
 
 import pytest
 
-from transformer.data.characters import count, odd, scripts_of, shown
+from transformer.data.audit.characters import count, odd, scripts_of, shown
 
 
 @pytest.mark.parametrize(('text', 'scripts'), [
@@ -32,7 +32,7 @@ def test_a_language_says_which_scripts_to_expect():
   assert scripts_of('sr') == {'LATIN', 'CYRILLIC'} and scripts_of('uk') == {'CYRILLIC'}
   assert scripts_of('ja') == {'CJK', 'HIRAGANA', 'KATAKANA'}
   assert scripts_of('xx') == frozenset()
-  # Then it is what most letters are.
+  # The script of most letters is expected then.
   assert count(['мир', 'мир', 'abc'], frozenset()).unexpected.tolist() == [0, 0, 3]
 
 

@@ -1,0 +1,69 @@
+"""A treebank is a corpus of words and linearised trees, with a fingerprint of its lines."""
+
+import pickle
+
+import pytest
+
+from transformer.data.config import DataConfig
+from transformer.data.sources import open_corpus
+from transformer.data.treebank import bracketed, parse_tree
+from transformer.errors import UserError
+
+TREES = """\
+( (S (NP-SBJ (DT The) (NN cat))
+     (VP (VBZ sleeps)) (. .)) )
+( (S (-NONE- *)) )
+(ROOT (NP (NN Introduction)))
+"""
+
+
+def corpus(folder, text=TREES):
+  (folder / 'train.mrg').write_text(text, 'utf-8')
+  return open_corpus(DataConfig(source='trees', dir=str(folder)), 'train')
+
+
+def test_pairs_are_words_and_linearised_trees(tmp_path):
+  found = corpus(tmp_path)
+  pairs = [('The cat sleeps .', '(S (NP XX XX )NP (VP XX )VP XX )S'),
+           ('Introduction', '(NP XX )NP')]
+  assert list(found) == found[:] == pairs and found[1:] == pairs[1:] and len(found) == 2
+  assert found.trees == ['(S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))',
+                         '(NP (NN Introduction))']
+  assert [bracketed(parse_tree(line)) for line in found.trees] == found.trees
+  assert found.name == f'{tmp_path}/train.mrg' and found.folder == tmp_path
+  assert found.notes == (f'{tmp_path}/train.mrg: trees that hold only traces were left out: 1',)
+  assert pickle.loads(pickle.dumps(found))[:] == pairs
+  for outside in (-1, 2):
+    with pytest.raises(IndexError, match=r'\[0, 2\)'):
+      found[outside]
+
+
+def test_targets_may_have_the_words(tmp_path):
+  without = corpus(tmp_path)
+  found = open_corpus(DataConfig(source='trees', dir=str(tmp_path), tree_words=True), 'train')
+  assert found[:] == [('The cat sleeps .', '(S (NP The cat )NP (VP sleeps )VP . )S'),
+                      ('Introduction', '(NP Introduction )NP')]
+  assert found.trees == without.trees and found.fingerprint != without.fingerprint
+
+
+def test_the_fingerprint_is_of_the_file(tmp_path):
+  prints = [corpus(tmp_path, text).fingerprint
+            for text in (TREES, TREES, TREES.replace('\n', '\r\n'), TREES.replace('DT', 'NN'))]
+  assert prints[0] == prints[1] == prints[2] != prints[3]
+
+
+@pytest.mark.parametrize(('text', 'fact'), [
+    ('', 'must hold at least one tree with words'),
+    ('( (S (-NONE- *)) )', 'must hold at least one tree with words'),
+    ('(S (NN a)', 'line 1 begins a tree whose brackets are not all closed'),
+])
+def test_a_file_without_trees_is_refused(tmp_path, text, fact):
+  with pytest.raises(UserError, match=fact) as caught:
+    corpus(tmp_path, text)
+  assert f'{tmp_path}/train.mrg' in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+  with pytest.raises(UserError, match=r'wanted the file .*train\.mrg; there is no folder .* '
+                                      r'if the data lies elsewhere, give --config.data.dir=DIR'):
+    open_corpus(DataConfig(source='trees', dir=f'{tmp_path}/x'), 'train')

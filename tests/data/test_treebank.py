@@ -1,0 +1,226 @@
+"""Trees survive reading, writing and linearisation; other text becomes a tree, and says how."""
+
+import random
+
+import pytest
+
+from tests.data.random_trees import deep_tree, random_text, random_tree
+from transformer.data.linearisation import delinearise, is_linearised, linearise
+from transformer.data.treebank import (
+  TAG,
+  Bracket,
+  Tree,
+  bracketed,
+  parse_trees,
+  read_trees,
+  split_words,
+)
+from transformer.errors import UserError
+
+TREEBANK = """\
+( (S
+    (NP-SBJ-1 (DT The) (NN cat) )
+    (VP (VBD was)
+      (VP (VBN seen)
+        (NP (-NONE- *-1) )
+        (PP-LOC=2 (-LRB- -LRB-) (IN at) (NP (NN home) )(-RRB- -RRB-))
+        (SBAR (-NONE- 0) (S (-NONE- *T*-1) ))))
+    (. .) ))
+
+(ROOT (NP=2 (NN Introduction))) (TOP (S1 (VP (VB Go)))) (ROOT (UH Yes))
+( (S (-NONE- *)))
+((NP (NN a)) (, ,) (VP|S (VB b)) (-LRB- (NN c)))
+"""
+CAT = ('(S (NP (DT The) (NN cat)) (VP (VBD was) (VP (VBN seen) (PP (-LRB- -LRB-) (IN at) '
+       '(NP (NN home)) (-RRB- -RRB-)))) (. .))')
+
+
+def parse(text):
+  return list(parse_trees(text.split('\n'), 'trees'))
+
+
+def without_tags(tree):
+  return tree._replace(tags=(TAG,) * len(tree.words))
+
+
+def check(tree):
+  """Every constituent has words and lies in the one around it; the first holds all."""
+  inside = []
+  for index, (label, start, stop) in enumerate(tree.brackets):
+    assert label and 0 <= start < stop <= len(tree.words)
+    assert index or (start, stop) == (0, len(tree.words))
+    while inside and inside[-1] <= start:
+      inside.pop()
+    assert not inside or stop <= inside[-1]
+    inside.append(stop)
+  assert [each.start for each in tree.brackets] == sorted(each.start for each in tree.brackets)
+  assert bool(tree.brackets) == bool(tree.words)
+
+
+def test_a_treebank_file_is_read_without_traces_functions_and_outer_brackets(tmp_path):
+  (tmp_path / 'a.mrg').write_text(TREEBANK, 'utf-8')
+  trees = read_trees(tmp_path / 'a.mrg')
+  assert [bracketed(tree) for tree in trees] == [
+      CAT, '(NP (NN Introduction))', '(VP (VB Go))', '(TOP (UH Yes))',
+      '(TOP (NP (NN a)) (, ,) (VP|S (VB b)) (-LRB- (NN c)))']
+  assert linearise(trees[0]) == (
+      '(S (NP XX XX )NP (VP XX (VP XX (PP XX XX (NP XX )NP XX )PP )VP )VP XX )S')
+  assert trees[0].words == ('The', 'cat', 'was', 'seen', '-LRB-', 'at', 'home', '-RRB-', '.')
+  assert trees[0].brackets[:2] == (Bracket('S', 0, 9), Bracket('NP', 0, 2))
+
+
+def test_the_published_example():
+  tree, = parse('(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))')
+  assert linearise(tree) == '(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S'
+
+
+def test_lines_and_spaces_do_not_matter():
+  drawn = random.Random(0)
+  trees = [random_tree(drawn) for _ in range(50)]
+  text = '\n'.join(map(bracketed, trees))
+  assert parse(text) == trees
+  assert parse(text.replace(' ', '\n  ')) == parse(text.replace('\n', '  ')) == trees
+  assert parse(text.replace('(', '\t( ').replace(')', ' )\r')) == trees
+
+
+def test_only_ascii_spaces_part_words():
+  tree, = parse('(NP (CD 1\u00a0000) (NN km\u2028h))')
+  assert tree.words == ('1\u00a0000', 'km\u2028h')
+  assert split_words(' 1\u00a0000  km\u2028h\r') == list(tree.words)
+
+
+@pytest.mark.parametrize(('text', 'message'), [
+    ('(S (NN a))\n(S (NN a)))', 'line 2 has a closing bracket that was not opened'),
+    ('(S (NN a))\n\n(S (NN a)\n(S (NN b))\n', 'line 3 begins a tree whose brackets are not all'),
+    ('(S (NN a)\n( (S (NN b)))', 'line 2, in the tree that begins in line 1, has a bracket '
+     'without a label, or the tree before it is not closed'),
+    ('(S ())', 'line 1 has a bracket without a label'),
+    ('(S (NP))', r'line 1 has nothing in \(NP\)'),
+    ('(S (NN a b))', "line 1 has the word 'b' without a bracket of its own"),
+    ('(S (NN a) b)', "line 1 has the word 'b' without a bracket of its own"),
+    ('(S (NN a (NN b)))', "line 1 has a bracket beside the word 'a'"),
+    ('A sentence.', "line 1 has the word 'A' without a bracket of its own"),
+])
+def test_what_is_no_tree_is_refused_by_its_line(tmp_path, text, message):
+  path = tmp_path / 'a.mrg'
+  path.write_text(text, 'utf-8')
+  with pytest.raises(UserError, match=message) as caught:
+    read_trees(path)
+  assert str(caught.value).startswith(f'{path} must hold trees') and '\n' not in str(caught.value)
+
+
+def test_sequences_give_trees_back():
+  drawn = random.Random(1)
+  for _ in range(300):
+    tree = random_tree(drawn)
+    check(tree)
+    for with_words in (False, True):
+      found, mends = delinearise(linearise(tree, with_words), tree.words)
+      assert found == without_tags(tree) and not mends
+
+
+def test_the_two_forms_of_trees_are_told_apart():
+  drawn = random.Random(6)
+  for _ in range(100):
+    tree = random_tree(drawn)
+    assert all(is_linearised(linearise(tree, with_words)) for with_words in (False, True))
+    assert not is_linearised(bracketed(tree))
+  assert is_linearised('(NP XX )VP )S XX') and not is_linearised('(NP XX ) )NP')
+  assert not any(map(is_linearised, ('', ' \n', 'ein hund', 'XX')))
+
+
+def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
+  drawn = random.Random(2)
+  mended = 0
+  for _ in range(3000):
+    text, words = random_text(drawn), tuple('abcdefg')[:drawn.randint(0, 7)]
+    tree, mends = delinearise(text, words)
+    check(tree)
+    assert tree.words == words and tree.tags == (TAG,) * len(words)
+    assert all(count > 0 for count in mends.values())
+    # It was mended if and only if it was not what the tree is written as.
+    assert bool(mends) == (linearise(tree) != text)
+    assert not words or delinearise(linearise(tree), words) == (tree, {})
+    mended += bool(mends)
+  assert mended > 2900
+
+
+def test_words_keep_their_constituents_when_others_are_lost_or_new():
+  drawn = random.Random(3)
+  for _ in range(300):
+    tree = random_tree(drawn)
+    tokens = linearise(tree, with_words=True).split()
+    places = [place for place, token in enumerate(tokens) if token in tree.words]
+    new = drawn.randint(0, len(tokens))
+    found, mends = delinearise(' '.join([*tokens[:new], 'new', *tokens[new:]]), tree.words)
+    assert found == without_tags(tree) and mends == {'surplus': 1}
+    # A lost word comes after the word before it, so only the spans that end there can differ.
+    lost = drawn.choice(places)
+    word = tree.words.index(tokens[lost])
+    found, mends = delinearise(' '.join(tokens[:lost] + tokens[lost + 1:]), tree.words)
+    if word and len(tree.words) > 1:
+      assert mends['missing'] == 1 and 'surplus' not in mends
+      stays = {each for each in tree.brackets if word not in (each.start, each.stop - 1)
+               and word - 1 != each.stop - 1}
+      assert stays <= set(found.brackets)
+
+
+@pytest.mark.parametrize(('text', 'wanted', 'mends'), [
+    ('(S (NP the cat )NP sat )S', '(S (NP XX XX )NP XX )S', {}),
+    ('(S (NP the dog )NP sat )S', '(S (NP XX XX )NP XX )S', {'changed': 1}),
+    ('(S (NP the )NP sat )S', '(S (NP XX XX )NP XX )S', {'missing': 1}),
+    ('(S (NP cat )NP sat )S', '(S (NP XX XX )NP XX )S', {'missing': 1}),
+    ('(S (NP the big cat )NP sat down )S', '(S (NP XX XX )NP XX )S', {'surplus': 2}),
+    ('(S (NP the cat )NP (VP down )VP sat )S', '(S (NP XX XX )NP XX )S',
+     {'empty': 1, 'surplus': 1}),
+    ('(S (NP the cat )NP (PP ( on )PP sat )S', '(S (NP XX XX )NP XX )S',
+     {'empty': 1, 'surplus': 1, 'unknown': 1}),
+])
+def test_how_words_are_aligned_to_those_of_the_source(text, wanted, mends):
+  tree, found = delinearise(text, ('the', 'cat', 'sat'))
+  assert linearise(tree) == wanted
+  assert found == mends
+
+
+def test_words_that_are_brackets_or_xx_are_told_apart():
+  words = ('(', 'XX', 'a)', 'XX')
+  tree = Tree(words, (TAG,) * 4, (Bracket('NP', 0, 4), Bracket('X', 1, 3)))
+  assert linearise(tree, with_words=True) == '(NP -LRB- (X XX a-RRB- )X XX )NP'
+  for with_words in (False, True):
+    assert delinearise(linearise(tree, with_words), words) == (tree, {})
+
+
+@pytest.mark.parametrize(('text', 'wanted', 'mends'), [
+    ('(S (NP XX )NP XX )S', '(S (NP XX )NP XX )S', {}),
+    ('(S (NP XX )NP XX', '(S (NP XX )NP XX )S', {'unclosed': 1}),
+    ('(S (NP XX XX )S', '(S (NP XX XX )NP )S', {'unclosed': 1}),
+    ('(S (NP XX )VP XX )S', '(S (NP XX )NP XX )S', {'mislabelled': 1}),
+    ('(S (NP XX )NP XX )S )S', '(S (NP XX )NP XX )S', {'unopened': 1}),
+    ('(S (NP XX )NP )S', '(S (NP XX )NP XX )S', {'missing': 1}),
+    ('(S (NP XX )NP XX XX (VP XX )VP )S', '(S (NP XX )NP XX )S', {'empty': 1, 'surplus': 2}),
+    ('(S (NP (VP )VP XX )NP XX )S', '(S (NP XX )NP XX )S', {'empty': 1}),
+    ('(S (NP XX )NP and XX )S', '(S (NP XX )NP XX )S', {'unknown': 1}),
+    ('(NP XX )NP (VP XX )VP', '(TOP (NP XX )NP (VP XX )VP )TOP', {'several roots': 1}),
+    ('XX (VP XX )VP', '(TOP XX (VP XX )VP )TOP', {'several roots': 1}),
+    ('XX XX', '(TOP XX XX )TOP', {'no tree': 1}),
+    ('', '(TOP XX XX )TOP', {'missing': 2, 'no tree': 1}),
+    ('(S', '(TOP XX XX )TOP', {'empty': 1, 'missing': 2, 'no tree': 1, 'unclosed': 1}),
+])
+def test_how_each_mistake_is_mended(text, wanted, mends):
+  tree, found = delinearise(text, ('a', 'b'))
+  assert linearise(tree) == wanted
+  assert found == mends
+
+
+def test_words_that_are_brackets_stay_readable():
+  tree = Tree(('(', 'a)'), ('NN', 'NN'), (Bracket('NP', 0, 2),))
+  assert bracketed(tree) == '(NP (NN -LRB-) (NN a-RRB-))'
+
+
+def test_a_tree_of_any_depth_is_read_and_written():
+  tree = deep_tree(5000)
+  assert parse(bracketed(tree)) == [tree]
+  assert delinearise(linearise(tree), tree.words) == (without_tags(tree), {})
+  unclosed, mends = delinearise('(S ' * 5000 + 'XX', ('w0',))
+  assert len(unclosed.brackets) == 5000 and mends == {'unclosed': 5000}
+  assert parse('(S ' * 5000 + '(NN a)' + ')' * 5000)[0].brackets == unclosed.brackets

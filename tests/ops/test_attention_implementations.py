@@ -1,0 +1,211 @@
+"""Attention in parts, from a cache or by the fused kernel equals the reference."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.ops.attention_arrays import EMPTY, LEADING, H, K, S, T, V, arrays
+from transformer.ops import attention
+from transformer.ops.attention import (
+  WeightDropout,
+  attention_with_weights,
+  cached_attention,
+  dot_product_attention,
+  fused_attention,
+)
+
+
+@pytest.mark.long(but=('2-leading1',))
+@pytest.mark.parametrize('leading', LEADING)
+@pytest.mark.parametrize('at_once', [1, 2, 3, 4])
+def test_taking_the_queries_in_parts_changes_nothing(monkeypatch, leading, at_once):
+  *given, mask = arrays(leading)
+  for each in (mask, None):
+    def run(q, k, v, each=each):
+      return jax.value_and_grad(
+          lambda *qkv: jnp.sum(jnp.sin(dot_product_attention(*qkv, each))), (0, 1, 2))(q, k, v)
+
+    monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', T)
+    wanted = dot_product_attention(*given, each), jax.jit(run)(*given)
+    monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', at_once)
+    got = dot_product_attention(*given, each), jax.jit(lambda *qkv, run=run: run(*qkv))(*given)
+    chex.assert_trees_all_close(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_memory_of_the_gradient_is_linear_in_the_length():
+  def kept(length):
+    x = jnp.zeros((length, 2, 8))
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(dot_product_attention(x, x, x) ** 2)))
+    return gradient.lower(x).compile().memory_analysis().temp_size_in_bytes
+
+  assert kept(4096) < 3 * kept(2048)
+  # All weights at once would take heads · T² · 4 bytes.
+  assert kept(4096) < 0.5 * 2 * 4096 ** 2 * 4
+
+
+plain_attention = jax.nn.dot_product_attention
+
+
+def kernel_on_a_cpu(q, k, v, *, bias, mask, scale, implementation):
+  """Computes what the fused kernel does: a query without a key gets the mean of all values."""
+  assert implementation == 'cudnn'
+  chex.assert_rank([q, k, v], 4)
+  return plain_attention(q, k, v, bias=bias, mask=mask, scale=scale, implementation='xla')
+
+
+@pytest.mark.parametrize('implementation', ['reference', 'by parts', 'cudnn', 'cached'])
+def test_a_bias_is_added_to_the_scores(monkeypatch, implementation):
+  monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel_on_a_cpu)
+  q, k, v, mask = arrays(value_dim=K)
+  bias = 3.0 * jnp.asarray(np.random.default_rng(9).normal(size=(H, T, S)), jnp.float32)
+  # The same scores without a bias: extra dims of queries and keys add it to their products.
+  picks = jnp.broadcast_to(jnp.eye(T)[:, None], (3, T, H, T))
+  told = jnp.broadcast_to(jnp.moveaxis(bias, 2, 0), (3, S, H, T))
+  scale = (K + T) ** 0.5
+  wanted = dot_product_attention(
+      jnp.concatenate([q * (scale / K ** 0.5), picks * scale], -1), jnp.concatenate([k, told], -1),
+      v, mask)
+  found = attend_by(implementation, monkeypatch)(q, k, v, mask, bias)
+  chex.assert_trees_all_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def attend_by(implementation, monkeypatch):
+  """Returns attention by one of the implementations, all with the same arguments."""
+  if implementation == 'by parts':
+    monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', 2)
+
+  def attend(q, k, v, mask, bias=None, scale=None):
+    if implementation == 'cached':
+      mask = jnp.ones((*q.shape[:-3], T, S), bool) if mask is None else mask
+      return cached_attention(q, jnp.moveaxis(k, -3, -1), jnp.swapaxes(v, -3, -2), mask, bias,
+                              scale=scale)
+    whole = fused_attention if implementation == 'cudnn' else dot_product_attention
+    return whole(q, k, v, mask, bias, scale=scale)
+
+  return attend
+
+
+implementations = pytest.mark.parametrize('implementation',
+                                          ['reference', 'by parts', 'cudnn', 'cached'])
+
+
+@implementations
+def test_the_scale_multiplies_the_dot_products(monkeypatch, implementation):
+  monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel_on_a_cpu)
+  q, k, v, mask = arrays(value_dim=K)
+  attend = attend_by(implementation, monkeypatch)
+  usual = attend(q, k, v, mask)
+  chex.assert_trees_all_close(attend(q, k, v, mask, scale=K ** -0.5), usual, rtol=1e-6)
+  chex.assert_trees_all_close(attend(q / K ** 0.5, k, v, mask, scale=1.0), usual, rtol=1e-4,
+                              atol=1e-6)
+  chex.assert_trees_all_close(jax.jit(attend)(q / 3, k, v, mask, None, 3 * K ** -0.5), usual,
+                              rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.long(but=('(3, 1, 5, 7)-reference', '(3, 1, 5, 7)-cudnn', '(5, 1)-by parts',
+                       '(2, 1, 1, 5, 1)-by parts', '(3, 1, 1)-cached'))
+@implementations
+@pytest.mark.parametrize('shape', [(), (S,), (T, S), (T, 1), (1, S), (H, 1, 1), (H, T, S),
+                                   (3, 1, T, S), (2, 1, 1, T, 1), (2, 3, H, T, S)], ids=str)
+def test_a_bias_broadcasts_against_the_scores(monkeypatch, implementation, shape):
+  monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel_on_a_cpu)
+  q, k, v, mask = arrays((2, 3), value_dim=K)
+  bias = jnp.asarray(np.random.default_rng(9).normal(size=shape), jnp.float32)
+  attend = attend_by(implementation, monkeypatch)
+  chex.assert_trees_all_close(attend(q, k, v, mask, bias),
+                              attend(q, k, v, mask, jnp.broadcast_to(bias, (2, 3, H, T, S))),
+                              rtol=1e-5, atol=1e-6)
+
+
+@implementations
+@pytest.mark.parametrize('also_masked', [True, False])
+def test_an_additive_mask_is_the_boolean_one(monkeypatch, implementation, also_masked):
+  """M of section 3.2.3: −∞ where a key is hidden; query `EMPTY` sees nothing."""
+  monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel_on_a_cpu)
+  q, k, v, mask = arrays(value_dim=K)
+  attend = attend_by(implementation, monkeypatch)
+  additive = jnp.where(mask, 0.0, -jnp.inf)[:, None]
+  other = jnp.ones_like(mask) if also_masked else None
+
+  def total(q, k, v, mask, bias):
+    out = attend(q, k, v, mask, bias)
+    return jnp.sum((out + 1.0) ** 2), out
+
+  found, wanted = (jax.grad(total, (0, 1, 2), has_aux=True)(q, k, v, *each)
+                   for each in ((other, additive), (mask, None)))
+  chex.assert_tree_all_finite(found)
+  chex.assert_trees_all_close(found, wanted, rtol=1e-4, atol=1e-5)
+  assert not np.any(found[1][:, EMPTY])
+  through_bias = jax.grad(lambda bias: total(q, k, v, other, bias)[0])(additive)
+  chex.assert_tree_all_finite(through_bias)
+
+
+@pytest.mark.long(but=('full-leading1', 'shared-leading1'))
+@pytest.mark.parametrize('leading', LEADING)
+@pytest.mark.parametrize('mask_kind', ['full', 'shared', 'none'])
+def test_the_fused_kernel_keeps_the_reference_contract(monkeypatch, leading, mask_kind):
+  monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel_on_a_cpu)
+  q, k, v, mask = arrays(leading, value_dim=K)
+  mask = {'full': mask, 'shared': mask.reshape(-1, T, S)[0], 'none': None}[mask_kind]
+
+  def run(attend):
+    def total(q, k, v):
+      out = attend(q, k, v, mask)
+      return jnp.sum((out + 1.0) ** 2), out
+    return jax.jit(jax.grad(total, (0, 1, 2), has_aux=True))(q, k, v)
+
+  gradients, out = run(fused_attention)
+  chex.assert_trees_all_close((gradients, out), run(dot_product_attention), rtol=1e-4, atol=1e-5)
+  if mask is not None:
+    assert not np.any(out[..., EMPTY, :, :])
+    assert not np.any(gradients[0][..., EMPTY, :, :])
+
+
+def test_the_fused_kernel_refuses_values_of_another_width_than_keys():
+  with pytest.raises(ValueError, match=f'cudnn.*key dim.*value dim.*got {K} and {V}'):
+    fused_attention(*arrays(dtype=jnp.bfloat16))
+
+
+@pytest.mark.skipif(jax.default_backend() != 'gpu', reason='cuDNN needs an NVIDIA GPU')
+@pytest.mark.parametrize('leading', LEADING)
+def test_the_real_fused_kernel_keeps_the_reference_contract(leading):
+  rng = np.random.default_rng(0)
+  q, k, v = (jnp.asarray(rng.normal(size=(*leading, length, H, 64)), jnp.bfloat16)
+             for length in (T, S, S))
+  mask = rng.random((*leading, T, S)) < 0.5
+  mask[..., 0] = True
+  mask[..., EMPTY, :] = False
+
+  def run(attend):
+    def total(q, k, v):
+      out = attend(q, k, v, jnp.asarray(mask))
+      return jnp.sum((out.astype(jnp.float32) + 1.0) ** 2), out
+    gradients, out = jax.jit(jax.grad(total, (0, 1, 2), has_aux=True))(q, k, v)
+    return jax.tree.map(lambda x: x.astype(jnp.float32), (gradients, out))
+
+  gradients, out = run(fused_attention)
+  chex.assert_trees_all_close((gradients, out), run(dot_product_attention), rtol=0.05, atol=0.05)
+  assert not np.any(out[..., EMPTY, :, :]) and not np.any(gradients[0][..., EMPTY, :, :])
+
+
+def test_weight_dropout_drops_weights_and_scales_the_others(monkeypatch):
+  q, k, v, mask = arrays()
+  # Values that are the identity give the weights.
+  own = jnp.broadcast_to(jnp.eye(S)[:, None], (3, S, H, S))
+  _, weights = attention_with_weights(q, k, own, mask)
+  drop = WeightDropout(jax.random.key(0), 0.25)
+  dropped = jnp.moveaxis(dot_product_attention(q, k, own, mask, dropout=drop), -2, 1)
+  kept = dropped != 0
+  assert 0.6 < float(kept.sum() / (weights != 0).sum()) < 0.9
+  chex.assert_trees_all_close(dropped, jnp.where(kept, weights / 0.75, 0), rtol=1e-5)
+  chex.assert_trees_all_equal(
+      dot_product_attention(q, k, v, mask, dropout=drop._replace(rate=0.0)),
+      dot_product_attention(q, k, v, mask))
+
+  monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', 2)
+  apart = jnp.moveaxis(dot_product_attention(q, k, own, mask, dropout=drop), -2, 1)
+  chex.assert_trees_all_close(apart, jnp.where(apart != 0, weights / 0.75, 0), rtol=1e-5)
+  everywhere = jnp.moveaxis(dot_product_attention(0 * q, k, own, dropout=drop), -2, 1) != 0
+  assert np.any(everywhere[..., :2, :] != everywhere[..., 2:4, :])  # No two parts drop alike.

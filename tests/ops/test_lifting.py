@@ -1,0 +1,60 @@
+"""Each pure function gives the same under jit, vmap and pmap as when it is called eagerly."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
+from transformer.ops.positions import relative_buckets
+from transformer.ops.residual import residual
+
+B, T, W, D = 3, 5, 2, 7
+
+
+def numbers(*shape, below=4, seed=0):
+  return jnp.asarray(np.random.default_rng(seed).integers(0, below, shape), jnp.int32)
+
+
+def normal(*shape, seed=0):
+  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def hidden_by_causal_mask(scores_TS):
+  return jnp.where(causal_mask(T), scores_TS, 0.0)
+
+
+def root_mean_square_norm(x_TD):
+  return x_TD / jnp.sqrt(jnp.mean(x_TD ** 2, -1, keepdims=True))
+
+
+# Functions of one example, and the examples in a batch.
+FUNCTIONS = {
+    'causal_mask': (hidden_by_causal_mask, (normal(B, T, T),)),
+    'combine_masks': (lambda *masks: combine_masks(*masks, None),
+                      tuple(normal(B, T, T, seed=each) < 0.5 for each in range(3))),
+    'segment_mask': (segment_mask, (numbers(B, T), numbers(B, T, seed=1))),
+    'lineage_mask': (functools.partial(lineage_mask, index=2), (numbers(B, W, T, below=W),)),
+    'relative_buckets': (functools.partial(relative_buckets, bidirectional=True),
+                         (numbers(B, T, T, below=400) - 200,)),
+    'residual, post': (lambda x: residual(x, jnp.tanh, root_mean_square_norm, 'post'),
+                       (normal(B, T, D),)),
+    'residual, pre': (lambda x: residual(x, jnp.tanh, root_mean_square_norm, 'pre'),
+                      (normal(B, T, D),)),
+}
+
+
+@pytest.mark.parametrize('name', FUNCTIONS)
+def test_lifted_functions_agree_with_eager_ones(name):
+  function, batch = FUNCTIONS[name]
+  eager = jnp.stack([function(*example) for example in zip(*batch, strict=True)])
+  first = tuple(each[0] for each in batch)
+  chex.assert_trees_all_close(jax.jit(function)(*first), eager[0], rtol=1e-6)
+  for lift in (jax.vmap, jax.pmap, lambda function: jax.jit(jax.vmap(function))):
+    found = lift(function)(*batch)
+    assert found.dtype == eager.dtype
+    chex.assert_trees_all_close(found, eager, rtol=1e-6)
+  assert len({np.asarray(each).tobytes() for each in eager}) > 1 or name == 'lineage_mask'
