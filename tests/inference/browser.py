@@ -108,3 +108,8 @@ def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, width=12
   with Image.open(picture) as image:
     pixels = np.asarray(image.convert('RGB'))
   return Seen(document, pixels, json.loads(document.by_id('probed').text) if probe else None)
+
+
+def percents(row):
+  """Returns thousandths as the page prints them."""
+  return [f'{each / 10:.1f}\xa0%' for each in row]

@@ -6,59 +6,15 @@ import numpy as np
 import pytest
 
 from tests.inference import browser
-from transformer.inference.attention_maps import AttentionMap, Word
+from tests.inference.conftest import made_up
+from transformer.inference.attention_maps import Word
 from transformer.inference.attention_page import attention_page, thousandths
-from transformer.model.attention_weights import AttentionWeights
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium')]
 
-L, H = 2, 3
 KINDS = ('encoder', 'decoder', 'cross')
-
-
-def made_up(source, target, seed=0):
-  """A map with random weights; of every query, one key has much more than the others."""
-  rng = np.random.default_rng(seed)
-
-  def weights(rows, columns, causal=False):
-    found = rng.random((L, H, rows, columns)) ** 3 * 0.1 + 1e-4
-    keys = rng.integers(0, columns, found.shape[:3])
-    if causal:
-      keys = np.minimum(keys, np.arange(rows))
-    np.put_along_axis(found, keys[..., None], rng.random(keys.shape)[..., None] + 1, axis=-1)
-    if causal:
-      found = np.tril(found)
-    return (found / found.sum(-1, keepdims=True)).astype(np.float32)
-
-  def words(pieces):
-    return [Word(piece.strip('▁'), i, i + 1) for i, piece in enumerate(pieces)]
-
-  s, t = len(source), len(target)
-  return AttentionMap(source, target, words(source), words(target), AttentionWeights(
-      weights(s, s), weights(t, t, causal=True), weights(t, s)), False, False)
-
-
-@pytest.fixture(scope='module')
-def small():
-  """A sentence in which pieces 1 and 2 of the source, and of the target 0 and 1, are a word."""
-  found = made_up(['▁the', '▁ze', 'bra', '▁eats', '</s>'],
-                  ['▁Ze', 'bras', '▁essen', '▁hier', '▁</b>', '▁viel', '</s>'])
-  source, target = found.source_words, found.target_words
-  return found._replace(
-      source_words=[source[0], Word('zebra', 1, 3), *source[3:]],
-      target_words=[Word('Zebras', 0, 2), *target[2:]])
-
-
-@pytest.fixture(scope='module')
-def long():
-  return made_up([f'▁source{i}' for i in range(59)] + ['</s>'],
-                 [f'▁übersetzt{i}' for i in range(60)] + ['</s>'], seed=1)
-
-
-def percents(row):
-  return [f'{each / 10:.1f}\xa0%' for each in row]
 
 
 def chips(document, name):
@@ -69,7 +25,7 @@ def chips(document, name):
 
 
 @pytest.mark.parametrize(('kind', 'layer', 'head', 'query'), [
-    ('encoder', 1, 0, 2), ('decoder', 0, 2, 5), ('cross', 1, 1, 4)])
+    ('encoder', 1, 0, 2), ('encoder', 2, 1, 3), ('decoder', 0, 2, 5), ('cross', 1, 1, 4)])
 def test_an_address_chooses_and_the_weights_printed_are_the_models(
     small, tmp_path, kind, layer, head, query):
   other = made_up(['▁a', '</s>'], ['▁b', '▁c', '</s>'])
@@ -81,10 +37,10 @@ def test_an_address_chooses_and_the_weights_printed_are_the_models(
   keys = ['<s>', *small.target[:-1]] if kind == 'decoder' else small.source
   found, marked = chips(document, 'queries')
   assert ([text for text, _ in found], marked) == (queries, [query])
-  assert chips(document, 'keys')[0] == list(zip(keys, percents(row), strict=True))
+  assert chips(document, 'keys')[0] == list(zip(keys, browser.percents(row), strict=True))
   strongest = int(np.argmax(row))
   assert document.by_id('readout').text.startswith(
-      f'{queries[query]} → {keys[strongest]} {percents(row)[strongest]}')
+      f'{queries[query]} → {keys[strongest]} {browser.percents(row)[strongest]}')
   shaded = [dict(re.findall(r'([\w-]+): ([^;]+)', chip.attributes['style']))['background']
             for chip in document.by_id('keys').elements]
   darkness = [-sum(map(int, re.findall(r'\d+', colour))) for colour in shaded]
@@ -92,6 +48,13 @@ def test_an_address_chooses_and_the_weights_printed_are_the_models(
   assert 'a run' in document.by_id('about').text
   titles = [document.by_id(name).text for name in ('tokens-title', 'map-title')]
   assert all(f'layer {layer}, head {head}' in title for title in titles)
+
+
+def test_a_layer_that_only_the_encoder_has_becomes_the_last_of_the_decoder(small, tmp_path):
+  look = browser.look(attention_page([small], ''), tmp_path, 'kind=cross&layer=2&head=0').document
+  assert 'layer 1, head 0' in look.by_id('map-title').text
+  look = browser.look(attention_page([small], ''), tmp_path, 'kind=encoder&layer=2').document
+  assert [each.text for each in look.by_id('layer').elements] == ['0', '1', '2']
 
 
 @pytest.mark.parametrize(('word', 'side'), [('target0', 'source'), ('source1', 'target')])
@@ -257,6 +220,7 @@ def test_a_script_that_is_not_the_pages_own_does_not_run(small, tmp_path):
 
 
 @pytest.mark.parametrize('fragment', [
+    'heads=99+x+1.5&token=length', 'heads=all+0&token=-1',
     'kind=none&layer=99&head=-3&query=1e9&word=x&sentence=nan', '%%%', 'word=target999&query=<b>',
     'constructor=1&__proto__=2&kind=toString'])
 def test_an_address_that_makes_no_sense_shows_something_that_does(small, tmp_path, fragment):

@@ -82,6 +82,7 @@ def attend(model, vocabulary, params):
   return lambda *pairs: attender(params, *zip(*pairs, strict=True))
 
 
+@pytest.mark.long
 def test_the_page_has_the_models_weights_in_rows_that_sum_to_one(attend, vocabulary, model, params):
   pairs = [('the small cat sees', 'dog eats under the green'), ('cat', 'the ' * 20)]
   sentences = data_of(attention_page(attend(*pairs), 'about'))['sentences']

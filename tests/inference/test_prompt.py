@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from transformer.errors import UserError
-from transformer.inference import prompt
+from transformer.inference import prompt, stream
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translate import Translation
+from transformer.inference.translator import Translation
 
 
 def answer(text, nbest=1):
@@ -22,7 +22,7 @@ class Streamed:
 
   def __init__(self, lines, most=4):
     self.together, self.written = [], []
-    prompt.stream(lines, self._translate, self._write, most)
+    stream.stream(lines, self._translate, self._write, most)
 
   def _translate(self, lines, first):
     self.together.append(list(lines))
@@ -48,7 +48,7 @@ def test_a_stream_answers_a_line_before_the_next_one_comes():
     while (line := given.get()) is not None:
       yield line
 
-  thread = threading.Thread(target=prompt.stream, args=(
+  thread = threading.Thread(target=stream.stream, args=(
       lines(), lambda lines, first: [answer(line) for line in lines],
       lambda first, answers: answered.put((first, [each.text for each in answers])), 4))
   thread.start()
@@ -68,7 +68,7 @@ def test_what_comes_before_a_fault_is_answered():
 
   written = []
   with pytest.raises(UserError, match='line 3 is no text'):
-    prompt.stream(lines(), lambda lines, first: [answer(line) for line in lines],
+    stream.stream(lines(), lambda lines, first: [answer(line) for line in lines],
                   lambda first, answers: written.extend(each.text for each in answers), 9)
   assert written == ['ONE', 'TWO']
 
@@ -109,11 +109,11 @@ def test_settings_hold_from_then_on():
 
 def test_a_page_is_of_the_last_sentence():
   said, _ = talk(':attend', 'a', 'b', ':attend')
-  assert 'type one first' in said[0] and said[1:] == ['0 A', '1 B', 'page of b, 1 B']
+  assert 'type a sentence first' in said[0] and said[1:] == ['0 A', '1 B', 'page of b, 1 B']
 
 
 @pytest.mark.parametrize(('typed', 'fact'), [
-    (':what', 'there is no :what; :help'), (':beam', ":beam needs a number; got ''"),
+    (':what', 'there is no command :what; :help'), (':beam', ":beam needs a number; got ''"),
     (':beam x', "got 'x'"), (':beam 0', 'decode.beam_size must be at least 1; got 0'),
     (':alpha nan', 'decode.alpha must be at least 0'), (':nbest 5', '5 is more than 4')])
 def test_a_mistake_is_one_line_and_changes_nothing(typed, fact):

@@ -1,8 +1,8 @@
-"""What a model does and holds on every mesh of eight devices; prints it as JSON.
+"""Measures a model on every mesh of eight devices, and prints the results as JSON.
 
   python -m tests.training.eight_devices
 
-A process of its own, since the tests' own have fewer devices.
+It runs in a process of its own, since the processes of the tests have fewer devices.
 """
 
 import contextlib
@@ -15,23 +15,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.training.conftest import VOCABULARY, NumberedBatches, Settings, make_batch
+from launch.tpu_costs import hlo
+from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batch, make_task
 from transformer.data.batch import PAD_ID
+from transformer.experiment import loop
+from transformer.experiment.meter import WALL_CLOCK
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translate import make_search
+from transformer.inference.translator import make_search
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
-from transformer.training import hlo, loop
-from transformer.training.config import MeshConfig
-from transformer.training.mesh import make_mesh, sentence_sharding
-from transformer.training.meter import WALL_CLOCK
-from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.programs import (
+from transformer.training.compilation import (
   compile_programs,
   first_state,
   lower_train_step,
-  state_like,
+  make_setup,
 )
+from transformer.training.config import MeshConfig
+from transformer.training.mesh import make_mesh, sentence_sharding
+from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_params
 
 DEVICES = 8
@@ -47,7 +48,7 @@ DECODE = DecodeConfig(beam_size=3, max_extra_length=5, batch_size=ROWS)
 
 
 def main():
-  """Prints what is found for each mesh, and for one device under `1,1,1`."""
+  """Prints the results of each mesh, and of one device as `1,1,1`."""
   found = {','.join(map(str, sizes)): on_mesh(sizes) for sizes in [(1, 1, 1), *MESHES]}
   with tempfile.TemporaryDirectory() as folder:
     found['elastic'] = elastic(Path(folder))
@@ -55,24 +56,24 @@ def main():
 
 
 def on_mesh(sizes) -> dict:
-  """Losses, what is held and sent, and, on some, what an evaluation and a search find."""
+  """Returns losses, bytes held and sent and, for some meshes, an evaluation and translations."""
   mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
   settings, result = Settings(), {'losses': []}
-  like = state_like(settings, MODEL, mesh)
-  sharding = jax.tree.map(lambda leaf: leaf.sharding, like)
+  setup = make_setup(settings, MODEL, mesh)
+  sharding = jax.tree.map(lambda leaf: leaf.sharding, setup.state)
   state = jax.device_put(initial(), sharding)
   result['held'] = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
   result['split'] = [leaf.nbytes for leaf in jax.tree.leaves(state.params)
                      if 'fsdp' in leaf.sharding.spec]
   if sizes in EVALUATED:
-    programs = compile_programs(settings, MODEL, like, mesh, (ROWS, *LENGTHS))
+    programs = compile_programs(settings, MODEL, setup, (ROWS, *LENGTHS))
     step = programs.train_step
     sums = programs.eval_step(state.params, make_batch(100, ROWS))
     result['valid'] = float(sums['nll'] / sums['weight'])
     result['translations'] = translations(state.params, sharding.params,
                                           sentence_sharding(mesh, ROWS))
   else:
-    step = lower_train_step(settings, MODEL, like, mesh, (ROWS, *LENGTHS)).compile()
+    step = lower_train_step(settings, MODEL, setup, (ROWS, *LENGTHS)).compile()
   result['arguments'] = step.memory_analysis().argument_size_in_bytes
   result['sent'] = [(each.kind, each.count * each.size)
                     for each in hlo.read(step.as_text(), mesh.size).collectives]
@@ -84,7 +85,7 @@ def on_mesh(sizes) -> dict:
 
 @functools.cache
 def initial():
-  """The state before the first update, as NumPy arrays."""
+  """Returns the state before the first update, as NumPy arrays."""
   settings = Settings()
   schedule = make_schedule(settings.optimizer, MODEL.config.model_dim, STEPS)
   optimizer = make_optimizer(settings.optimizer, schedule)
@@ -93,9 +94,9 @@ def initial():
 
 
 def translations(params, held, rows) -> list:
-  """What a search finds for a sentence of each row."""
+  """Returns the translations of a sentence of each row."""
   search = jax.jit(lambda params, *batch: make_search(MODEL, DECODE)(
-      jax.tree.map(lambda leaf: 3 * leaf, params), *batch),  # so that it has opinions
+      jax.tree.map(lambda leaf: 3 * leaf, params), *batch),  # Sharper distributions.
       in_shardings=None if rows is None else (held, rows, rows))
   batch = make_batch(7, ROWS)
   source = np.where(batch.source_segments == 1, batch.source_tokens, PAD_ID)
@@ -103,16 +104,15 @@ def translations(params, held, rows) -> list:
 
 
 def elastic(folder: Path) -> dict[str, list]:
-  """The metrics of a run on one device, and of one that goes on with fewer each time it dies."""
+  """Returns the metrics of a run on one device, and of a run that loses devices at each resume."""
   settings = Settings()
 
   def run(name, sizes, fatal=None):
     workdir = folder / name
-    devices = jax.devices()[:int(np.prod(sizes))]
-    loop.make_mesh = lambda config, rows: make_mesh(config, rows, devices)
+    mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
+    task = make_task(MODEL, Batches(fatal), score)._replace(valid_batches=[make_batch(100, ROWS)])
     with contextlib.suppress(InterruptedError):
-      loop.train(settings._replace(mesh=MeshConfig(*sizes)), MODEL, Batches(fatal),
-                 [make_batch(100, ROWS)], score, workdir)
+      loop.train(settings, task, make_setup(settings, MODEL, mesh), workdir)
     lines = (workdir / 'metrics.jsonl').read_text().splitlines()
     return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
             for line in lines]
@@ -124,7 +124,7 @@ def elastic(folder: Path) -> dict[str, list]:
 
 
 class Batches(NumberedBatches):
-  """The rows of eight devices."""
+  """Batches with rows for eight devices."""
 
   def iterate(self, start, stop):
     for step, _ in enumerate(super().iterate(start, stop), start):
@@ -132,7 +132,7 @@ class Batches(NumberedBatches):
 
 
 def score(params) -> float:
-  """Depends on all parameters."""
+  """Returns a number that depends on all parameters."""
   return float(sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(jax.device_get(params))))
 
 

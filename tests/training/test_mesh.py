@@ -1,4 +1,4 @@
-"""Eight devices, in every arrangement, do what one does, and hold and send what they should."""
+"""Eight devices in every mesh make the updates of one; each holds and sends its share."""
 
 import json
 import os
@@ -17,7 +17,7 @@ ALONE = (1, 1, 1)
 
 @pytest.fixture(scope='module')
 def found():
-  """(data, fsdp, tensor) -> what `eight_devices` prints of it."""
+  """Returns the results of `eight_devices`, by (data, fsdp, tensor)."""
   done = subprocess.run(
       [sys.executable, '-m', 'tests.training.eight_devices'], cwd=Path(__file__).parents[2],
       env={**os.environ, 'JAX_PLATFORMS': 'cpu'}, capture_output=True, text=True, check=False)
@@ -35,7 +35,7 @@ def test_there_are_ten_meshes():
 
 
 @pytest.mark.parametrize('sizes', MESHES)
-def test_every_mesh_takes_the_steps_of_one_device_dropout_included(found, sizes):
+def test_every_mesh_makes_the_updates_of_one_device_dropout_included(found, sizes):
   np.testing.assert_allclose(found[sizes]['losses'], found[ALONE]['losses'], rtol=2e-6)
 
 
@@ -52,24 +52,24 @@ def test_each_device_holds_its_share_of_the_state(found, sizes):
   whole, mesh = found[ALONE]['held'], found[sizes]
   # Norms and some biases, a fortieth of the model, are on every device.
   assert whole / fsdp / tensor <= mesh['held'] <= whole / fsdp / tensor + whole / 40
-  # The compiled program takes that much, and its rows of a batch.
+  # The arguments of the compiled program are the state and a batch's rows.
   assert 0 <= mesh['arguments'] - mesh['held'] < 3000
 
 
 @pytest.mark.parametrize('sizes', MESHES)
-def test_devices_send_each_other_what_the_mesh_calls_for(found, sizes):
+def test_devices_send_each_other_parameters_and_gradients_alone(found, sizes):
   _, fsdp, tensor = sizes
   mesh = found[sizes]
   assert {kind for kind, _ in mesh['sent']} <= {'all-gather', 'all-reduce'}
-  # Parameters come together where fsdp splits them, one by one, once an update, and nowhere else.
+  # An update gathers each parameter that fsdp splits once, and nothing else.
   assert sorted(sent(mesh, 'all-gather')) == (
       sorted(size // tensor for size in mesh['split']) if fsdp > 1 else [])
   reduced, parameters = sum(sent(mesh, 'all-reduce')), found[ALONE]['held'] / 3
-  if tensor == 1:  # The gradients, and a little that is counted.
+  if tensor == 1:  # The gradients and a few sums.
     assert parameters <= reduced < 1.1 * parameters
 
 
-def test_a_run_goes_on_with_fewer_devices_each_time_on_the_same_batches(found):
+def test_a_run_that_resumes_on_fewer_devices_sees_the_same_batches(found):
   whole, parts = found['elastic']['whole'], found['elastic']['parts']
   assert [list(row) for row in parts] == [list(row) for row in whole] and len(whole) == 6
   for row, other in zip(parts, whole, strict=True):

@@ -1,4 +1,4 @@
-"""Learning rates by their formulas, Adam by optax's own, Muon by what it promises."""
+"""Learning rates follow their formulas, Adam equals optax's, and Muon has its properties."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ STEPS = np.array([1, 2, 17, 3999, 4000, 4001, 100_000])
 
 
 def rates(schedule):
-  """The rate of the paper's step n, which is made after n − 1 updates."""
+  """Returns the learning rate of the paper's step n, after n − 1 updates."""
   return np.array([schedule(step - 1) for step in STEPS])
 
 
@@ -47,7 +47,7 @@ def test_cosine_schedule_rises_to_its_peak_and_falls_to_zero():
 
 @pytest.mark.parametrize('schedule', ['inverse_sqrt', 'cosine', 'constant'])
 @pytest.mark.parametrize('steps', [3, 10])
-def test_a_warm_up_that_the_run_does_not_outlast_is_linear(schedule, steps):
+def test_a_warm_up_that_is_longer_than_the_run_is_linear(schedule, steps):
   config = OptimizerConfig(schedule=schedule, peak_learning_rate=0.01, warmup_steps=10)
   run = Config(optimizer=config, train=TrainConfig(steps=steps, tokens_per_batch=256))
   found = make_schedule(run.optimizer, 7, run.train.steps)
@@ -93,7 +93,7 @@ def params(model):
 
 @pytest.fixture(scope='module')
 def gradients(params):
-  """Three, of no particular kind."""
+  """Returns three random gradients."""
   rng = np.random.default_rng(0)
   return tuple(jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), params)
                for _ in range(3))
@@ -101,7 +101,7 @@ def gradients(params):
 
 @functools.partial(jax.jit, static_argnums=0)
 def three_updates(config, params, gradients):
-  """The third update of an optimizer, where the rate is at its peak."""
+  """Returns the third update of an optimizer, where the rate is at its peak."""
   optimizer = make_optimizer(config, make_schedule(config, 7, 1))
   state = optimizer.init(params)
   for each in gradients:
@@ -113,16 +113,17 @@ def is_kernel(path):
   return path[-1].key == 'kernel'
 
 
+@pytest.mark.long
 def test_muon_gives_all_directions_of_a_matrix_the_same_size(params, gradients):
   kernels = 0
   for path, update in jax.tree_util.tree_leaves_with_path(three_updates(MUON, params, gradients)):
     if not is_kernel(path):
       continue
     kernels += 1
-    dim = 10  # The model's: what joins the heads ends with it, all else begins with it.
+    dim = 10  # The model's width: the last axis of these two kernels, the first of all others.
     ends = path[-2].key in ('output', 'outer')
     matrix = np.reshape(update, (-1, dim) if ends else (dim, -1))
-    # Five iterations of Newton and Schulz bring them near to 1, not closer.
+    # Five Newton–Schulz iterations bring the singular values only near to 1.
     sizes = np.linalg.svd(matrix, compute_uv=False) / (RATE * 0.2 * max(matrix.shape) ** 0.5)
     assert sizes.min() > 0.5 and sizes.max() < 1.3, (path, sizes)
   assert kernels == 4 + 2 + 8 + 2
@@ -144,8 +145,9 @@ def test_muon_leaves_all_but_matrices_to_adam(params, gradients):
   assert compared
 
 
+@pytest.mark.long(but=('adam',))
 @pytest.mark.parametrize('algorithm', ['adam', 'muon'])
-def test_weights_of_matrices_decay_by_their_share(algorithm, params, gradients):
+def test_weight_decay_is_of_matrices_alone(algorithm, params, gradients):
   plain = dataclasses.replace(MUON, algorithm=algorithm)
   decaying = dataclasses.replace(plain, weight_decay=0.3)
   without, with_decay = (three_updates(each, params, gradients) for each in (plain, decaying))
@@ -155,6 +157,7 @@ def test_weights_of_matrices_decay_by_their_share(algorithm, params, gradients):
       params, without, with_decay)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('sizes', [(1, 2, 2), (2, 1, 2)])
 def test_muon_is_the_same_on_any_mesh(sizes, params, gradients):
   mesh = make_mesh(MeshConfig(*sizes), 4, jax.devices()[:4])

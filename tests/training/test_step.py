@@ -1,4 +1,4 @@
-"""An update, by what it must not depend on and what it must do."""
+"""An update is pure, and equals that of the whole batch on any devices."""
 
 import dataclasses
 import functools
@@ -10,13 +10,13 @@ import numpy as np
 import optax
 import pytest
 
-from tests.training.conftest import VOCABULARY, make_batch
+from tests.tiny_training import VOCABULARY, make_batch
 from transformer.data.batch import BOS_ID, Batch
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops import losses
-from transformer.training.config import MeshConfig, OptimizerConfig
+from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import (
@@ -47,12 +47,12 @@ def make(model, *, smoothing=0.1, seed=0, accumulate=1, config=CONSTANT, r_drop=
          ema_decay=0.0, mesh=None):
   optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
   state = init_state(initial(model), optimizer, averaged=ema_decay > 0)
-  step = make_train_step(model, optimizer, label_smoothing=smoothing, seed=seed,
-                         accumulate=accumulate, r_drop=r_drop, ema_decay=ema_decay, mesh=mesh)
+  train = TrainConfig(label_smoothing=smoothing, r_drop=r_drop, ema_decay=ema_decay)
+  step = make_train_step(model, optimizer, train, seed=seed, accumulate=accumulate, mesh=mesh)
   return step, state
 
 
-def test_inputs_are_targets_one_place_later():
+def test_inputs_are_targets_shifted_right():
   tokens = jnp.array([[5, 6, 2, 7, 2, 0, 0]])
   positions = jnp.array([[0, 1, 2, 0, 1, 0, 0]])
   np.testing.assert_array_equal(
@@ -99,29 +99,31 @@ def test_gradient_is_of_the_mean_over_real_tokens():
   np.testing.assert_allclose(
       metrics['layer_gradient_norms'],
       [optax.tree.norm(gradients[layer]) for layer in layers_of(state.params)], rtol=1e-4)
-  # Where there is no real token, there is no gradient.
+  # A batch of padding alone has no gradient.
   after, _ = step(state, batch._replace(target_segments=np.zeros_like(batch.target_segments)))
   chex.assert_trees_all_equal(after.params, state.params)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('parts', [2, 4])
 def test_accumulated_update_is_that_of_the_whole_batch(parts):
   model = without_dropout()
   batch = make_batch(0)
-  # Rows of unequal weight, so that a mean of means would be another number.
+  # Rows of unequal weight, so that a mean of means would differ.
   batch = batch._replace(target_segments=batch.target_segments * np.array([[1], [0], [1], [1]]))
   # Plain gradient descent: Adam would hide the gradient's scale.
   results = []
   for accumulate in (1, parts):
     optimizer = optax.sgd(1.0)
     state = init_state(initial(model), optimizer)
-    step = make_train_step(model, optimizer, label_smoothing=0.1, seed=0, accumulate=accumulate)
+    step = make_train_step(model, optimizer, TrainConfig(), seed=0, accumulate=accumulate)
     results.append(jax.jit(step)(state, batch))
   chex.assert_trees_all_close(results[0][0].params, results[1][0].params, rtol=1e-4, atol=1e-6)
   chex.assert_trees_all_close(results[0][1], results[1][1], rtol=1e-5)
 
 
-def test_every_part_has_dropout_of_its_own(model):
+@pytest.mark.long
+def test_every_part_has_its_own_dropout(model):
   row = jax.tree.map(lambda x: x[:1], make_batch(0))
   step, state = make(model, seed=5, accumulate=4)
   _, metrics = jax.jit(step)(state, jax.tree.map(lambda x: np.repeat(x, 4, axis=0), row))
@@ -132,6 +134,7 @@ def test_every_part_has_dropout_of_its_own(model):
   assert float(metrics['loss']) == pytest.approx(sum(losses), rel=1e-5)
 
 
+@pytest.mark.long
 def test_devices_share_the_work_of_every_part():
   model = without_dropout()
   step, state = make(model, accumulate=2)
@@ -141,11 +144,12 @@ def test_devices_share_the_work_of_every_part():
                      out_shardings=(sharding, sharding)).lower(state, make_batch(0, rows=16))
   text = compiled.compile().as_text()
   assert 'all-reduce(' in text
-  # Rows need never travel, so each device has two of a part's eight.
+  # Rows stay on their devices, so each device has two of a part's eight.
   assert 'all-gather(' not in text and 'all-to-all(' not in text
   assert 'f32[2,11,12]' in text and 'f32[8,11,12]' not in text
 
 
+@pytest.mark.long(but=('2',))
 @pytest.mark.parametrize('accumulate', [1, 2])
 def test_devices_that_share_the_parameters_share_the_rows_too(accumulate):
   mesh = make_mesh(MeshConfig(data=1, fsdp=4), rows=8)
@@ -154,8 +158,8 @@ def test_devices_that_share_the_parameters_share_the_rows_too(accumulate):
   batch = make_batch(0, rows=8 * accumulate)
   text = jax.jit(step, in_shardings=(shardings, batch_sharding(mesh)),
                  out_shardings=(shardings, None)).lower(state, batch).compile().as_text()
-  # Every device brings the parameters together, and has a quarter of the rows of a part,
-  # of no activation all rows of a quarter of its width.
+  # Every device gathers the parameters and computes a quarter of a part's rows. No device computes
+  # all rows of an activation with a quarter of its width.
   assert 'all-gather(' in text
   assert 'f32[2,11,12]' in text
   assert 'f32[8,11,12]' not in text and 'f32[8,11,3]' not in text
@@ -172,7 +176,7 @@ def test_each_device_takes_as_many_positions_of_the_loss_as_one_alone(monkeypatc
     assert (f'tensor<8x{each}x{VOCABULARY + 1}xf32>' in text) == (each == positions)
 
 
-def test_a_mesh_is_of_the_devices_that_it_is_given():
+def test_a_mesh_has_the_given_devices():
   mesh = make_mesh(MeshConfig(fsdp=2), rows=6, devices=jax.devices()[2:])
   assert mesh.shape == {'data': 1, 'fsdp': 2, 'tensor': 1}
   assert set(mesh.devices.flat) == set(jax.devices()[2:])
@@ -190,6 +194,7 @@ def test_mesh_that_does_not_fit_is_refused(config, message):
     make_mesh(config, rows=6)
 
 
+@pytest.mark.long
 def test_updates_learn_to_copy():
   model = without_dropout(model_dim=24, ff_dim=32)
   batch = make_batch(0)
@@ -201,6 +206,7 @@ def test_updates_learn_to_copy():
   assert float(metrics['nll'] / metrics['weight']) < 0.05
 
 
+@pytest.mark.long
 def test_r_drop_without_dropout_is_the_plain_update():
   model, batch = without_dropout(), make_batch(0)
   (plain, metrics), (twice, both) = (
@@ -210,7 +216,8 @@ def test_r_drop_without_dropout_is_the_plain_update():
   chex.assert_trees_all_close(twice.params, plain.params, rtol=1e-3, atol=1e-5)
 
 
-def test_r_drop_draws_the_passes_together(model):
+@pytest.mark.long
+def test_r_drop_brings_the_predictions_of_both_passes_together(model):
   batch = make_batch(0)
   losses = {}
   for alpha in (0.0, 5.0):
@@ -226,6 +233,7 @@ def test_r_drop_draws_the_passes_together(model):
   assert 0 < losses[5.0] < losses[0.0] / 2
 
 
+@pytest.mark.long
 def test_moving_average_follows_the_parameters(model):
   step, state = make(model, ema_decay=0.75)
   step = jax.jit(step)

@@ -1,11 +1,11 @@
-"""Several processes, by what each knows of the others; tests/commands has them run together."""
+"""The work of each of several processes; tests/commands runs several processes together."""
 
 import jax
 import numpy as np
 import pytest
 
 from transformer.errors import UserError
-from transformer.training import processes
+from transformer.system import processes
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import batch_sharding, make_mesh
 
@@ -14,26 +14,26 @@ from transformer.training.mesh import batch_sharding, make_mesh
     ({}, None),
     ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2(x3)'}, None),
     ({'CUDA_VISIBLE_DEVICES': '0,1'}, None),
-    # A node's GPUs that its tasks all see are dealt out.
+    # All tasks see all GPUs of the node, and divide them.
     ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2(x3)', 'SLURM_GPUS_ON_NODE': '4',
       'CUDA_VISIBLE_DEVICES': '4,5,6,7'}, [2, 3]),
     ({'SLURM_LOCALID': '0', 'SLURM_STEP_TASKS_PER_NODE': '1', 'SLURM_GPUS_ON_NODE': '3',
       'CUDA_VISIBLE_DEVICES': '0,1,2'}, [0, 1, 2]),
     ({'SLURM_LOCALID': '7', 'SLURM_STEP_TASKS_PER_NODE': '8', 'CUDA_VISIBLE_DEVICES':
       '0,1,2,3,4,5,6,7'}, [7]),
-    # launch/local.py in a job has shown a process its own.
+    # launch/local.py has divided the GPUs of a job.
     ({'SLURM_LOCALID': '0', 'JAX_NUM_PROCESSES': '2', 'CUDA_VISIBLE_DEVICES': '2,3'}, [0, 1]),
-    # Slurm has bound a task to its own, and shows it no others.
+    # Slurm shows each task only its own GPUs.
     ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2', 'SLURM_GPUS_ON_NODE': '4',
       'CUDA_VISIBLE_DEVICES': '0,1'}, [0, 1]),
     ({'SLURM_LOCALID': '3', 'SLURM_STEP_TASKS_PER_NODE': '4', 'SLURM_GPUS_ON_NODE': '4',
       'CUDA_VISIBLE_DEVICES': '0'}, [0])])
-def test_slurms_gpus_are_dealt_out_unless_slurm_has_done_so(variables, places):
+def test_tasks_divide_the_gpus_of_a_node_unless_slurm_has_divided_them(variables, places):
   assert processes.slurm_gpus(variables) == places
 
 
-def test_gpus_that_cannot_be_dealt_out_evenly_are_refused():
-  with pytest.raises(UserError, match='the 3 GPUs of a node must be dealt out evenly to 2 tasks'):
+def test_gpus_that_cannot_be_divided_evenly_are_refused():
+  with pytest.raises(UserError, match='the 3 GPUs of a node must be divided evenly among 2 tasks'):
     processes.slurm_gpus({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2',
                           'SLURM_GPUS_ON_NODE': '3', 'CUDA_VISIBLE_DEVICES': '0,1,2'})
 
@@ -46,17 +46,17 @@ def test_one_process_is_the_first_and_agrees_with_itself():
     processes.from_first(lambda: (_ for _ in ()).throw(UserError('why')))
 
 
-def test_processes_hear_of_a_wish_at_the_next_step(monkeypatch):
+def test_processes_learn_of_a_request_to_stop_at_the_next_step(monkeypatch):
   mesh = make_mesh(MeshConfig(), rows=4)
-  alone = processes.Wishes(mesh)
-  assert [alone.heard(wish) for wish in (False, True, False)] == [False, True, False]
+  alone = processes.StopAgreement(mesh)
+  assert [alone.should_stop(wish) for wish in (False, True, False)] == [False, True, False]
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
-  several = processes.Wishes(mesh)
-  assert [several.heard(wish) for wish in (False, True, False, False)] == [False, False, True,
+  several = processes.StopAgreement(mesh)
+  assert [several.should_stop(wish) for wish in (False, True, False, False)] == [False, False, True,
                                                                          False]
 
 
-def test_rows_that_all_processes_hold_are_placed_where_they_belong(monkeypatch):
+def test_whole_arrays_are_placed_by_their_sharding(monkeypatch):
   rows = {'a': np.arange(8 * 3).reshape(8, 3)}
   sharding = batch_sharding(make_mesh(MeshConfig(), rows=8))
   assert processes.place(rows, sharding) is rows

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.inference.test_translate import (  # noqa: F401
+from tests.inference.test_translator import (  # noqa: F401
   DECODE,
   MAX_LENGTH,
   model,
@@ -18,8 +18,8 @@ from tests.inference.test_translate import (  # noqa: F401
 )
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.errors import UserError
-from transformer.inference.forced import make_scorer, score_pairs
-from transformer.inference.translate import Translator, make_search
+from transformer.inference.given_translations import make_scorer, score_pairs
+from transformer.inference.translator import Translator, make_search
 from transformer.training.step import init_params
 
 
@@ -35,6 +35,7 @@ def translated(model, vocabulary, params, lines, **changes):  # noqa: F811
   return Translator(model, vocabulary, config, MAX_LENGTH, nbest=nbest)(params, lines)
 
 
+@pytest.mark.long
 def test_what_a_search_found_is_as_likely_as_it_says(model, params):  # noqa: F811
   rng = np.random.default_rng(0)
   lengths = np.array([3, 11, 7])
@@ -62,6 +63,7 @@ def test_a_pair_is_scored_without_regard_to_its_company(model, vocabulary, param
   assert all(each.log_prob < 0 for each in together)
 
 
+@pytest.mark.long
 def test_an_ensemble_of_one_model_twice_is_that_model(model, vocabulary, params):  # noqa: F811
   lines = sentences(5)
   once = translated(model, vocabulary, params, lines)
@@ -71,6 +73,7 @@ def test_an_ensemble_of_one_model_twice_is_that_model(model, vocabulary, params)
                              rtol=1e-5)
 
 
+@pytest.mark.long
 def test_an_ensemble_averages_probabilities(model, vocabulary, params, other):  # noqa: F811
   # Of one token they are those of each; longer ones multiply means, not their logarithms.
   sources, targets = sentences(3), ['', '', '']
@@ -88,6 +91,7 @@ def test_an_ensemble_averages_probabilities(model, vocabulary, params, other):  
   assert all([each.text for each in answers] != [each.text for each in one] for one in alone)
 
 
+@pytest.mark.long
 def test_n_best_are_distinct_and_in_order_and_the_best_comes_first(model, vocabulary, params):  # noqa: F811
   lines = sentences(4)
   best = translated(model, vocabulary, params, lines)

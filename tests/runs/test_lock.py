@@ -1,4 +1,4 @@
-"""One run at a time in a directory, whoever died in it before."""
+"""One run at a time in a directory, also after a process died there."""
 
 import json
 import os
@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from transformer.errors import UserError
-from transformer.training import lock
-from transformer.training.lock import LOCK, RunLock
+from transformer.runs import lock
+from transformer.runs.lock import LOCK, RunLock
 
 ROOT = Path(__file__).parents[2]
 
 
 def fast(workdir, **options):
-  """A lock whose beats and their end can be waited for."""
+  """Returns a lock with times so short that a test can wait for them."""
   return RunLock(workdir, **{'beat_seconds': 0.05, 'expires_seconds': 1.0, **options})
 
 
 def leave(workdir, **changes):
-  """Leaves the lock of this very process, but for some changes; returns its path."""
+  """Writes the lock of this process, with some changes, and returns its path."""
   with RunLock(workdir):
     holder = json.loads((workdir / LOCK).read_bytes())
   path = workdir / LOCK
@@ -44,7 +44,7 @@ def test_a_second_run_is_refused_with_host_and_process_and_the_first_goes_on(tmp
   assert os.listdir(tmp_path) == []
 
 
-def test_nothing_is_left_of_a_lock_but_what_others_have_put_there(tmp_path):
+def test_a_released_lock_leaves_only_the_files_of_others(tmp_path):
   with pytest.raises(ZeroDivisionError), RunLock(tmp_path / 'a' / 'b'):
     assert os.listdir(tmp_path / 'a' / 'b') == [LOCK]
     raise ZeroDivisionError
@@ -55,7 +55,7 @@ def test_nothing_is_left_of_a_lock_but_what_others_have_put_there(tmp_path):
 
 
 def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
-  code = ('import sys, time\nfrom transformer.training.lock import RunLock\n'
+  code = ('import sys, time\nfrom transformer.runs.lock import RunLock\n'
           'RunLock(sys.argv[1]).__enter__()\nprint(flush=True)\ntime.sleep(100)')
   with subprocess.Popen([sys.executable, '-c', code, tmp_path], cwd=ROOT,
                         stdout=subprocess.PIPE) as process:
@@ -63,7 +63,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
     with pytest.raises(UserError, match=f'in use by process {process.pid} on'), RunLock(tmp_path):
       pass
     process.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # A zombie has its number still.
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # It is a zombie.
     began = time.monotonic()
     with RunLock(tmp_path):
       assert json.loads((tmp_path / LOCK).read_bytes())['process'] == os.getpid()
@@ -71,7 +71,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-def test_another_process_with_the_number_of_the_dead_one_does_not_keep_its_lock(tmp_path):
+def test_a_later_process_with_the_same_number_does_not_hold_the_lock(tmp_path):
   path = leave(tmp_path, began=1)
   with RunLock(tmp_path):
     assert json.loads(path.read_bytes())['began'] != 1
@@ -81,7 +81,7 @@ def test_another_process_with_the_number_of_the_dead_one_does_not_keep_its_lock(
 
 
 @pytest.mark.parametrize('content', [None, b'', b'{"host": "el', b'[]', b'{"host": "else"}'])
-def test_a_lock_from_elsewhere_counts_until_its_heartbeat_has_expired(tmp_path, content):
+def test_a_lock_of_another_machine_holds_until_its_heartbeat_expires(tmp_path, content):
   path = leave(tmp_path, machine='another', host='elsewhere')
   if content is not None:
     path.write_bytes(content)
@@ -94,9 +94,9 @@ def test_a_lock_from_elsewhere_counts_until_its_heartbeat_has_expired(tmp_path, 
     assert time.monotonic() - began < 10
 
 
-def test_a_heartbeat_from_elsewhere_is_waited_for_and_refuses(tmp_path):
+def test_a_heartbeat_of_another_machine_refuses_a_second_run(tmp_path):
   path = leave(tmp_path, machine='another', host='elsewhere', process=17)
-  os.utime(path, (time.time() - 100,) * 2)  # The clock there may be far behind.
+  os.utime(path, (time.time() - 100,) * 2)  # The other machine's clock may be slow.
   beat = threading.Timer(0.3, lambda: os.utime(path))
   beat.start()
   with pytest.raises(UserError, match='in use by process 17 on host elsewhere'), fast(
@@ -105,7 +105,7 @@ def test_a_heartbeat_from_elsewhere_is_waited_for_and_refuses(tmp_path):
   beat.join()
 
 
-def test_a_holder_beats(tmp_path):
+def test_a_holder_renews_its_heartbeat(tmp_path):
   with fast(tmp_path):
     os.utime(tmp_path / LOCK, (1, 1))
     deadline = time.monotonic() + 10
@@ -114,7 +114,7 @@ def test_a_holder_beats(tmp_path):
       time.sleep(0.01)
 
 
-def test_a_lock_that_someone_removed_is_there_again(tmp_path):
+def test_a_deleted_lock_is_written_again(tmp_path):
   with fast(tmp_path):
     (tmp_path / LOCK).unlink()
     deadline = time.monotonic() + 10
@@ -124,7 +124,7 @@ def test_a_lock_that_someone_removed_is_there_again(tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-def test_whoever_has_lost_the_lock_is_told_and_leaves_it_to_the_other(tmp_path):
+def test_a_holder_that_has_lost_the_lock_is_told_and_does_not_remove_it(tmp_path):
   told = []
   with fast(tmp_path, lost=told.append):
     theirs = leave_over(tmp_path, process=17, host='elsewhere')
@@ -137,7 +137,7 @@ def test_whoever_has_lost_the_lock_is_told_and_leaves_it_to_the_other(tmp_path):
 
 
 def leave_over(workdir, **changes):
-  """Puts another's lock in the place of one that is held; returns what it holds."""
+  """Replaces a held lock by that of another process; returns its content."""
   holder = json.loads((workdir / LOCK).read_bytes())
   content = json.dumps({**holder, **changes}).encode()
   (workdir / 'theirs').write_bytes(content)
@@ -145,12 +145,12 @@ def leave_over(workdir, **changes):
   return content
 
 
-def test_of_many_that_find_a_dead_lock_one_gets_it(tmp_path, monkeypatch):
+def test_one_of_many_processes_takes_over_a_dead_lock(tmp_path, monkeypatch):
   began = lock._began
 
   def slow(process):
     found = began(process)
-    time.sleep(0.002 * (threading.get_ident() % 7))  # All have seen that it is dead.
+    time.sleep(0.002 * (threading.get_ident() % 7))  # All threads find the holder dead.
     return found
 
   monkeypatch.setattr(lock, '_began', slow)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from transformer.training.patience import best_evaluation, is_out_of_patience
+from transformer.runs.patience import best_evaluation, is_out_of_patience
 
 
 def evaluations(bleu, losses):
@@ -13,16 +13,23 @@ def evaluations(bleu, losses):
 
 
 @pytest.mark.parametrize(('bleu', 'losses', 'step'), [
-    ([5, 9, 7], [3.0, 2.0, 1.0], 40),  # BLEU decides, whatever the loss is,
-    ([5, 9, 9, 9], [3.0, 2.0, 1.5, 1.7], 60),  # the loss where BLEU is equal,
-    ([9, 9], [2.0, 2.0], 20),  # and the order where all is.
-    ([0.3, 0.0, 0.1, 0.2], [5.0, 4.0, 3.0, 3.5], 60),  # A BLEU below 1 is none.
+    ([5, 9, 7], [3.0, 2.0, 1.0], 40),  # BLEU decides first,
+    ([5, 9, 9, 9], [3.0, 2.0, 1.5, 1.7], 60),  # then the loss,
+    ([9, 9], [2.0, 2.0], 20),  # and then the order.
+    ([0.3, 0.0, 0.1, 0.2], [5.0, 4.0, 3.0, 3.5], 60),  # BLEU below 1 does not count.
     ([0.9, 1.0, 0.0], [2.0, 5.0, 1.0], 40),
     ([0.0, 0.0, 0.0], [math.nan, 4.0, math.inf], 40),
     ([0.0, math.nan, 0.0], [5.0, 4.0, 4.5], 40),
 ])
-def test_the_best_has_the_highest_bleu_and_of_equals_the_lowest_loss(bleu, losses, step):
+def test_the_best_has_the_highest_bleu_and_then_the_lowest_loss(bleu, losses, step):
   assert best_evaluation(evaluations(bleu, losses))['step'] == step
+
+
+def test_f1_of_trees_decides_before_bleu():
+  trees = [{**each, 'valid/f1': f1} for each, f1 in
+           zip(evaluations([9, 5, 7], [1.0, 3.0, 2.0]), (60.0, 80.0, 0.5), strict=True)]
+  assert best_evaluation(trees)['step'] == 40
+  assert is_out_of_patience(trees, 1) and not is_out_of_patience(trees[:2], 1)
 
 
 def test_the_best_of_no_evaluation_is_none():
@@ -36,7 +43,7 @@ def test_patience_lasts_while_bleu_is_near_0_and_the_loss_falls():
   stuck = evaluations([0.01] * 30, losses[:5] + [5.8] * 25)
   assert [is_out_of_patience(stuck[:count], 3) for count in range(5, 10)] == [
       False, False, False, True, True]
-  # From a BLEU of 1 on, a loss that falls is no longer enough.
+  # From a BLEU of 1 on, a falling loss is not enough.
   history = evaluations([0.01] * 5 + [8.0] + [7.0] * 24, losses)
   assert [is_out_of_patience(history[:count], 3) for count in (8, 9)] == [False, True]
 

@@ -1,4 +1,4 @@
-"""The curves of a run are its metrics, and no fault in drawing them ends it."""
+"""The curves of a run show its metrics, and a fault in drawing them does not end the run."""
 
 import json
 import math
@@ -9,11 +9,10 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from tests.training.conftest import NumberedBatches, Settings, make_batch
+from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
 from transformer.errors import UserError
-from transformer.training import curves
-from transformer.training.loop import train
-from transformer.training.meter import WALL_CLOCK
+from transformer.experiment.meter import WALL_CLOCK
+from transformer.runs import curves
 
 SVG = '{http://www.w3.org/2000/svg}'
 
@@ -22,7 +21,7 @@ def run(model, workdir, fatal=None, **changes):
   settings = Settings()
   settings = settings._replace(train=settings.train.__class__(
       **{**vars(settings.train), **changes}))
-  train(settings, model, NumberedBatches(fatal), [make_batch(100)], lambda params: 1.5, workdir)
+  train_tiny(settings, make_task(model, NumberedBatches(fatal), lambda params: 1.5), workdir)
 
 
 def write_lines(workdir, *rows):
@@ -32,7 +31,7 @@ def write_lines(workdir, *rows):
 
 
 def drawn(path):
-  """The lines of a picture: [point, x and y] by run's number and metric; in pixels, y downwards."""
+  """Returns the lines of a picture, [points, 2] in pixels with y downwards, by run and metric."""
   found = {}
   for group in ElementTree.parse(path).iter(f'{SVG}g'):
     number, _, metric = group.get('id', '').partition('/')
@@ -43,7 +42,7 @@ def drawn(path):
 
 
 def is_on_a_line(pixels, values):
-  """Whether pixels are a · value + b, to what an SVG keeps of them."""
+  """Returns whether pixels are a · value + b, within the precision of an SVG."""
   a, b = np.polyfit(values, pixels, 1)
   assert a
   return np.abs(a * np.asarray(values) + b - pixels).max() < 1e-3
@@ -54,7 +53,7 @@ def texts(path):
 
 
 def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
-  # Points on one straight line must stay points, however many they are.
+  # Points on a straight line must not be merged.
   rows = [{'step': 3 * n, 'train/loss': 9.0 - n / 32, 'train/learning_rate': math.sin(n),
            'tokens_per_second': 1e4 + n ** 2, 'train/fill': 0.5} for n in range(1, 211)]
   rows[100:100] = [{'step': 299, 'valid/loss': 3.25, 'valid/bleu': 7.0}]
@@ -72,7 +71,7 @@ def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
     for pixel, value in zip(pixels.T, zip(*points, strict=True), strict=True):
       assert is_on_a_line(pixel, value), metric
   assert np.polyfit([row['valid/bleu'] for row in rows if 'valid/bleu' in row],
-                    lines[0, 'valid/bleu'][:, 1], 1)[0] < 0  # What is better stands higher.
+                    lines[0, 'valid/bleu'][:, 1], 1)[0] < 0  # Better scores are higher up.
 
 
 def test_a_picture_is_a_function_of_the_metrics(tmp_path):
@@ -86,18 +85,19 @@ def test_a_picture_is_a_function_of_the_metrics(tmp_path):
 
 def test_nothing_looks_for_a_screen(tmp_path):
   write_lines(tmp_path, {'step': 1, 'train/loss': 2.0})
-  code = ('import sys; from transformer.training import curves; '
+  code = ('import sys; from transformer.runs import curves; '
           f'curves.draw([{str(tmp_path)!r}], {str(tmp_path / "curves.svg")!r}); '
           'print("matplotlib.pyplot" in sys.modules)')
   done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True)
   assert done.stdout == 'False\n', done.stderr
 
 
+@pytest.mark.long
 def test_a_resumed_runs_curves_are_the_uninterrupted_ones(model, tmp_path):
   run(model, tmp_path / 'whole')
   with pytest.raises(InterruptedError):
     run(model, tmp_path / 'parts', fatal=9)
-  # What was written after the checkpoint that it goes on from is there for a while.
+  # The metrics after the last checkpoint stay until the run is resumed.
   assert max(curves.read_points(tmp_path / 'parts')['train/loss'].steps) == 8
   run(model, tmp_path / 'parts')
   whole, parts = ({name: points for name, points in curves.read_points(tmp_path / each).items()
@@ -135,14 +135,14 @@ def test_a_line_breaks_where_a_number_is_none(tmp_path):
 
 @pytest.mark.parametrize('count', [2, 13])
 def test_several_runs_are_drawn_over_one_another_by_name(tmp_path, count):
-  # Names that a plotting library could take for something else, and a letter that it cannot draw.
+  # Names that matplotlib could misread, and a letter that its font lacks.
   names = ['_a', '$b$^', 'x&<y', '中', *(f'run{number}' for number in range(count))][:count]
   runs = [write_lines(tmp_path / name, {'step': 1, 'train/loss': 1.0 + number},
                       {'step': 2, 'train/loss': 2.0 + number}) for number, name in enumerate(names)]
   curves.draw(runs, tmp_path / 'all.svg')
   lines = drawn(tmp_path / 'all.svg')
   assert [number for number, _ in lines] == list(range(count))
-  # They share one axis, so that a line of higher numbers lies higher.
+  # The runs share one axis, so a line of higher numbers is higher up.
   heights = [pixels[0, 1] for pixels in lines.values()]
   assert heights == sorted(heights, reverse=True) and len(set(heights)) == count
   assert [str(each) for each in runs] == [each for each in texts(tmp_path / 'all.svg')

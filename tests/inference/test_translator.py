@@ -12,7 +12,7 @@ from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translate import Translator, make_search
+from transformer.inference.translator import Translator, make_search
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.step import init_params
@@ -57,6 +57,7 @@ def sentences(count, seed=1):
   return [' '.join(rng.choices(WORDS, k=rng.randint(1, 24))) for _ in range(count)]
 
 
+@pytest.mark.long(but=('beam',))
 def test_answers_come_in_the_order_and_number_of_the_lines(translator, params):
   lines = sentences(11)
   answers = translator(params, lines)
@@ -72,6 +73,25 @@ def test_translation_and_score_are_the_same_alone_and_in_company(translator, par
   assert [translator(params, [line])[0] for line in lines] == together
 
 
+def test_devices_that_take_whole_batches_find_what_one_device_finds(model, vocabulary, params):
+  lines = [*sentences(23), '', *sentences(4, seed=2)]
+  wanted = Translator(model, vocabulary, DECODE, MAX_LENGTH)(params, lines)
+  for count in (1, 3):
+    translate = Translator(model, vocabulary, DECODE, MAX_LENGTH, devices=jax.devices()[:count])
+    assert translate(params, lines) == wanted
+    assert translate(params, []) == []
+
+
+@pytest.mark.long
+def test_devices_that_take_whole_batches_draw_what_one_device_draws(model, vocabulary, params):
+  config = dataclasses.replace(DECODE, sample=True)
+  lines = sentences(23)
+  one, several = (Translator(model, vocabulary, config, MAX_LENGTH, 3, devices)
+                  for devices in (None, jax.devices()[:3]))
+  assert several(params, lines, 5) == one(params, lines, 5)
+
+
+@pytest.mark.long
 def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(model, vocabulary, params):
   lines = [*sentences(6), sentences(1)[0]]
   translate = sampler(model, vocabulary)
@@ -89,6 +109,7 @@ def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(model, voc
     assert translate(params, alone)[number] == answers[number]
 
 
+@pytest.mark.long
 def test_samples_without_chance_are_greedy(model, vocabulary, params):
   lines = [line[:17] for line in sentences(7)]
   greedy = Translator(model, vocabulary, dataclasses.replace(DECODE, beam_size=1), MAX_LENGTH)
@@ -100,6 +121,7 @@ def test_samples_without_chance_are_greedy(model, vocabulary, params):
                                rtol=1e-4)
 
 
+@pytest.mark.long
 def test_parameters_may_lie_on_several_devices(model, vocabulary, params):
   lines = sentences(7)
   wanted = Translator(model, vocabulary, DECODE, MAX_LENGTH)(params, lines)
@@ -118,6 +140,7 @@ def test_parameters_may_lie_on_several_devices(model, vocabulary, params):
     assert [answer.text for answer in answers] == [answer.text for answer in wanted]
 
 
+@pytest.mark.long
 def test_the_longest_is_compiled_ahead_for_the_parameters_shapes_and_used(
     model, vocabulary, params):
   mesh = jax.make_mesh((2,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
@@ -176,6 +199,7 @@ def forced_log_probs(model, params, source, target):
   return np.asarray(jax.nn.log_softmax(jnp.einsum('BTD,ND->BTN', x, output)))[0]
 
 
+@pytest.mark.long(but=('3-False',))
 @pytest.mark.parametrize(('beam_size', 'sample'), [(1, False), (3, False), (3, True)])
 def test_search_with_caches_finds_what_whole_forward_passes_say(model, params, vocabulary,
                                                                 beam_size, sample):

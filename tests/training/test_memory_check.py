@@ -1,4 +1,4 @@
-"""What programs need of memory, and what becomes of those that cannot have it."""
+"""The memory that programs need is known, and a run that does not fit is refused."""
 
 import dataclasses
 import math
@@ -8,50 +8,51 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.training.conftest import (
+from tests.tiny_training import (
   ROWS,
   SOURCE_LENGTH,
   TARGET_LENGTH,
-  NumberedBatches,
   Settings,
-  make_batch,
+  make_task,
 )
 from transformer.errors import UserError
-from transformer.training import device_memory, preflight
-from transformer.training.loop import train
+from transformer.experiment.loop import train
+from transformer.training import device_memory, memory_check
+from transformer.training.compilation import compile_programs, make_setup
 from transformer.training.mesh import make_mesh
-from transformer.training.programs import compile_programs, state_like
 
 LENGTHS = SOURCE_LENGTH, TARGET_LENGTH
 
 
 @pytest.fixture(scope='module')
-def programs(model):
-  settings = Settings()
-  mesh = make_mesh(settings.mesh, ROWS)
-  state = state_like(settings, model, mesh)
-  return compile_programs(settings, model, state, mesh, (ROWS, *LENGTHS))
+def setup(model):
+  return make_setup(Settings(), model, make_mesh(Settings().mesh, ROWS))
 
 
-def test_what_is_needed_is_the_state_once_the_batch_and_what_lies_between(programs):
-  state = programs.state
-  update, evaluation = preflight.needs_of(
+@pytest.fixture(scope='module')
+def programs(model, setup):
+  return compile_programs(Settings(), model, setup, (ROWS, *LENGTHS))
+
+
+def test_a_program_needs_the_state_once_the_batch_and_temporaries(setup, programs):
+  state = setup.state
+  update, evaluation = memory_check.needs_of(
       state, ('update', programs.train_step, state),
       ('evaluation', programs.eval_step, state.params))
-  batch = 3 * sum(LENGTHS) * 4 * ROWS // 4  # On each of four devices.
+  batch = 3 * sum(LENGTHS) * 4 * ROWS // 4  # On one of four devices.
   whole, params = (4 * sum(leaf.size for leaf in jax.tree.leaves(tree))
                    for tree in (state, state.params))
-  assert (update.arguments, update.beside) == (whole + batch, 0)
-  assert update.outputs < whole / 10  # The new state lies where the old one lay.
+  assert (update.arguments, update.rest_of_state) == (whole + batch, 0)
+  assert update.outputs < whole / 10  # The new state takes the memory of the old one.
   assert update.temporaries > params  # The gradient, at least.
-  assert evaluation.beside == whole - params
+  assert evaluation.rest_of_state == whole - params
   assert params <= evaluation.arguments <= params + batch
   assert update.total == sum(update[1:])
   silent = SimpleNamespace(memory_analysis=lambda: None)
-  assert preflight.needs_of(state, ('update', silent, state)) is None
+  assert memory_check.needs_of(state, ('update', silent, state)) is None
 
 
-def test_a_run_uses_the_programs_that_it_is_given(model, programs, tmp_path):
+def test_a_run_uses_the_programs_that_it_is_given(model, setup, programs, tmp_path):
   calls = {'train_step': 0, 'eval_step': 0}
 
   def counted(name):
@@ -60,26 +61,25 @@ def test_a_run_uses_the_programs_that_it_is_given(model, programs, tmp_path):
       return getattr(programs, name)(*arguments)
     return call
 
-  train(Settings(train=dataclasses.replace(Settings().train, steps=5)), model, NumberedBatches(),
-        [make_batch(100)], lambda params: 0.0, tmp_path,
-        programs=programs._replace(**{name: counted(name) for name in calls}))
+  train(Settings(train=dataclasses.replace(Settings().train, steps=5)), make_task(model), setup,
+        tmp_path, programs=programs._replace(**{name: counted(name) for name in calls}))
   assert calls == {'train_step': 5, 'eval_step': 1}
 
 
 class Fakes:
-  """Programs that need some kilobytes a row, on a device of so many, and a log of it all.
+  """Fake programs and a fake device, and a record of what is compiled and logged.
 
-  The state of the model is small beside them.
+  `need` is a function from rows to kilobytes. The real state of the model is small beside them.
   """
 
   def __init__(self, monkeypatch, need, has, search=0):
     self.compiled, self.said, self._need, self._search = [], [], need, search
     monkeypatch.setattr(device_memory, 'capacity', lambda: has and 1000 * has)
-    monkeypatch.setattr(preflight, 'compile_programs', self._compile)
-    monkeypatch.setattr(preflight.logging, 'info',
+    monkeypatch.setattr(memory_check, 'compile_programs', self._compile)
+    monkeypatch.setattr(memory_check.logging, 'info',
                         lambda text, *each: self.said.append(text % each))
 
-  def _compile(self, settings, model, state, mesh, shape):
+  def _compile(self, settings, model, setup, shape):
     assert shape[1:] == LENGTHS
     self.compiled.append(shape[0])
     need = self._need(shape[0])
@@ -98,11 +98,13 @@ class Fakes:
     base = Settings()
     settings = base._replace(train=dataclasses.replace(base.train, **changes),
                              optimizer=dataclasses.replace(base.optimizer, accumulate=accumulate))
-    return preflight.preflight(settings, model, (rows, *LENGTHS),
-                               lambda params: ('search', self._program(self._search)), begun)
+    setup = make_setup(settings, model, make_mesh(settings.mesh, rows // accumulate))
+    return memory_check.compile_within_memory(
+        settings, model, setup, (rows, *LENGTHS),
+        lambda params: ('search', self._program(self._search)), begun)
 
 
-def test_what_fits_is_told_and_compiled_once(model, monkeypatch):
+def test_a_batch_that_fits_is_compiled_once_and_logged(model, monkeypatch):
   fakes = Fakes(monkeypatch, lambda rows: 1000 * rows, has=10 ** 6)
   programs, tokens = fakes.run(model, 40, fit_memory=True)
   assert (programs.rows, tokens, fakes.compiled) == (40, 40 * TARGET_LENGTH, [40])
@@ -119,7 +121,7 @@ def test_what_fits_is_told_and_compiled_once(model, monkeypatch):
     (lambda rows: 50_000 + 500 * rows, 1, 100), (lambda rows: 700 * -(-rows // 32) * 32, 1, 128),
     (lambda rows: 20_000 + 4000 * math.sqrt(rows), 1, 400),
     (lambda rows: 1000 * rows if rows <= 300 else math.inf, 1, 100)])
-def test_what_does_not_fit_is_refused_with_the_largest_that_would(
+def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_fits(
     model, monkeypatch, need, accumulate, fits):
   def whole(rows):
     return need(rows) if need(rows) == math.inf else int(need(rows))
@@ -139,7 +141,7 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_would(
   fakes.compiled.clear()
   programs, tokens = fakes.run(model, 480, accumulate=accumulate, fit_memory=True)
   assert (programs.rows, tokens) == (fits, fits * TARGET_LENGTH)
-  assert len(set(fakes.compiled)) == len(fakes.compiled)  # Nothing twice.
+  assert len(set(fakes.compiled)) == len(fakes.compiled)  # No size is compiled twice.
   assert f'the run takes train.tokens_per_batch={tokens}' in '\n'.join(fakes.said)
 
 
@@ -156,7 +158,7 @@ def test_however_memory_grows_the_search_ends_with_something_that_fits(model, mo
     ({}, 0, [f'not even {4 * TARGET_LENGTH} fits']),
     ({'fit_memory': True}, 70_000, ['the search, needs 70.0 MB', 'lower decode.batch_size']),
 ])
-def test_what_no_smaller_batch_mends_is_refused(model, monkeypatch, options, search, facts):
+def test_a_run_that_no_smaller_batch_helps_is_refused(model, monkeypatch, options, search, facts):
   fakes = Fakes(monkeypatch, lambda rows: 60_000 + rows, has=60_002, search=search)
   with pytest.raises(UserError) as raised:
     fakes.run(model, 40, **options)
@@ -166,7 +168,7 @@ def test_what_no_smaller_batch_mends_is_refused(model, monkeypatch, options, sea
 
 
 @pytest.mark.parametrize(('need', 'has'), [(None, 1000), (5000, None)])
-def test_where_nothing_is_known_a_line_says_so(model, monkeypatch, need, has):
+def test_unknown_memory_is_logged_and_not_checked(model, monkeypatch, need, has):
   fakes = Fakes(monkeypatch, lambda rows: need, has)
   programs, tokens = fakes.run(model, 40)
   assert (programs.rows, tokens) == (40, 40 * TARGET_LENGTH)
@@ -174,11 +176,11 @@ def test_where_nothing_is_known_a_line_says_so(model, monkeypatch, need, has):
   assert 'not checked' in line
 
 
-def test_an_error_of_another_kind_is_not_taken_for_a_lack_of_memory(model, monkeypatch):
+def test_another_error_of_the_compiler_is_raised(model, monkeypatch):
   fakes = Fakes(monkeypatch, lambda rows: 10, 1000)
   def fail(*_):
     raise jax.errors.JaxRuntimeError('INTERNAL: something else')
-  monkeypatch.setattr(preflight, 'compile_programs', fail)
+  monkeypatch.setattr(memory_check, 'compile_programs', fail)
   with pytest.raises(jax.errors.JaxRuntimeError, match='something else'):
     fakes.run(model, 40)
 
@@ -210,13 +212,13 @@ MACHINE = {'proc/meminfo': 'MemTotal:  900 kB\nMemFree:  7 kB\n',
       'sys/fs/cgroup/memory/job/memory.limit_in_bytes': f'{700 * 1024}\n'}, 600),
     ({'proc/self/cgroup': '0::/\n', 'sys/fs/cgroup/memory.max': f'{50 * 1024}\n'}, 0),
 ])
-def test_a_cpu_has_what_the_machine_or_its_group_has(monkeypatch, tmp_path, files, kilobytes):
+def test_a_cpu_has_the_memory_of_the_machine_or_its_group(monkeypatch, tmp_path, files, kilobytes):
   fake_devices(monkeypatch, 'cpu', None)
   write(tmp_path, {**MACHINE, **files})
   assert device_memory.capacity(tmp_path) == kilobytes * 1024 // 2
 
 
-def test_an_accelerator_says_what_it_has(monkeypatch, tmp_path):
+def test_an_accelerator_reports_its_memory(monkeypatch, tmp_path):
   write(tmp_path, MACHINE)
   fake_devices(monkeypatch, 'gpu', {'bytes_limit': 1000, 'bytes_in_use': 30})
   assert device_memory.capacity(tmp_path) == 970
@@ -227,6 +229,6 @@ def test_an_accelerator_says_what_it_has(monkeypatch, tmp_path):
   assert device_memory.capacity(tmp_path / 'nowhere') is None
 
 
-def test_this_machine_has_some():
+def test_the_memory_of_this_machine_is_found():
   assert 10 ** 7 < device_memory.capacity() < 10 ** 14
   assert jnp.zeros(1).device.platform == 'cpu'

@@ -1,0 +1,50 @@
+"""Small checkpoints for the tests of this room."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.runs.checkpoints import Checkpoints
+from transformer.training.step import TrainState
+
+
+def state_of(step: int) -> TrainState:
+  """Returns a state of incompressible numbers, different for each step."""
+  rng = np.random.default_rng(step)
+  params = {'a': jnp.asarray(rng.normal(size=(7, 5)), jnp.float32),
+            'b': {'c': jnp.asarray(rng.normal(size=11), jnp.float32)}}
+  optimizer = (jax.tree.map(jnp.square, params), jnp.int32(step))
+  return TrainState(jnp.int32(step), params, optimizer)
+
+
+LIKE = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state_of(0))
+
+
+def history_of(bleu) -> dict:
+  return {'evaluations': [{'step': step, 'valid/bleu': float(each), 'valid/loss': 3.0}
+                          for step, each in enumerate(bleu, 1)], 'meter': {}}
+
+
+def save(directory, steps, bleu=(), keep=9):
+  checkpoints = Checkpoints(directory, keep=keep)
+  for step in steps:
+    checkpoints.save(state_of(step), history_of(bleu[:step]))
+  checkpoints.close()
+
+
+def looked_at(directory, action):
+  """Returns `action` of the checkpoints in a directory, opened read-only."""
+  checkpoints = Checkpoints(directory, read_only=True)
+  try:
+    return action(checkpoints)
+  finally:
+    checkpoints.close()
+
+
+def resumed(directory):
+  """Returns the state that training would resume from, and its history."""
+  checkpoints = Checkpoints(directory)
+  try:
+    return checkpoints.restore(checkpoints.fall_back(), LIKE)
+  finally:
+    checkpoints.close()

@@ -1,0 +1,49 @@
+"""The cost of a run follows from its updates and from the speeds that it logged."""
+
+import json
+
+import pytest
+
+from transformer import files
+from transformer.runs.cost import training_cost
+from transformer.runs.run_directory import add_cost
+
+DEVICES = {'count': 2, 'kind': 'H100'}
+
+
+@pytest.fixture
+def run(tmp_path):
+  """Writes a run of 300 updates that 8 devices began; its first line has no speed."""
+  files.write_sealed(tmp_path / 'run.json', {
+      'flops_per_update': 1e12, 'devices': {'count': 8, 'kind': 'TPU v4'},
+      'resumed': [{'devices': DEVICES}]})
+  files.write_sealed(tmp_path / 'config.json', {'train': {'tokens_per_batch': 1000}})
+  lines = [{'step': 50, 'train/fill': 0.9, 'train/loss': 5.0},
+           {'step': 100, 'train/fill': 0.8, 'tokens_per_second': 400.0},
+           {'step': 100, 'valid/bleu': 3.0},
+           {'step': 200, 'train/fill': 0.5, 'tokens_per_second': 500.0},
+           {'step': 300, 'train/fill': 0.5, 'tokens_per_second': 50.0}]
+  (tmp_path / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)) + '\n{"step": 3')
+  return tmp_path
+
+
+def test_hours_are_the_targets_by_their_speeds_and_flops_those_of_the_updates(run):
+  # 50 updates of 800 tokens at 400 a second, and 100 of 500 at 500: 150 updates in 200 s.
+  cost = training_cost(run, 200)
+  assert cost.flops == 200e12 and cost.devices == '2 H100'
+  assert cost.device_hours == pytest.approx(2 * 200 * (200 / 150) / 3600)
+  assert training_cost(run, 300).device_hours == pytest.approx(2 * 1200 * (300 / 250) / 3600)
+  assert str(cost) == 'trained with 2.00e+14 FLOPs in 0.148 device hours on 2 H100'
+
+
+def test_a_run_without_a_speed_has_no_hours_and_one_of_an_earlier_version_no_cost(run):
+  assert training_cost(run, 50).device_hours is None
+  (run / 'metrics.jsonl').unlink()
+  cost = training_cost(run, 10)
+  assert str(cost) == 'trained with 1.00e+13 FLOPs on 2 H100'
+  add_cost(run, cost._asdict())
+  about = files.read_sealed(run / 'run.json', 'the record')
+  assert about['cost'] == {'flops': 1e13, 'device_hours': None, 'devices': '2 H100'}
+  about.pop('flops_per_update')
+  files.write_sealed(run / 'run.json', about)
+  assert training_cost(run, 10) is None

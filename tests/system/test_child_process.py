@@ -1,0 +1,63 @@
+"""A child process gets each signal of its parent once, and the parent waits for its end."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer.errors import Preempted
+from transformer.system import child_process
+from transformer.system.signals import EXIT_STATUS, SIGNALS
+
+ROOT = Path(__file__).parents[2]
+# A child that ends a second after the first signal, and prints all signals that it got.
+CHILD = """
+import signal, sys, time
+got = []
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+  signal.signal(number, lambda number, frame: got.append(number))
+print('ready', flush=True)
+while not got:
+  time.sleep(0.01)
+time.sleep(1)
+print(*got, flush=True)
+sys.exit(75)
+"""
+PARENT = f"""
+import sys
+from transformer import errors
+from transformer.system import child_process
+try:
+  child_process.run([sys.executable, '-c', {CHILD!r}])
+except errors.Preempted as stop:
+  print(stop, flush=True)
+"""
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(number):
+  with subprocess.Popen([sys.executable, '-c', PARENT], cwd=ROOT, stdout=subprocess.PIPE,
+                        text=True, start_new_session=True) as parent:
+    try:
+      assert parent.stdout.readline() == 'ready\n'
+      # A terminal also sends Ctrl-C to the whole process group.
+      os.killpg(parent.pid, number)
+      out, _ = parent.communicate(timeout=30)
+    finally:
+      parent.kill()
+  assert out == (f'{number.value}\nstopped by {number.name}; the same command goes on from '
+                 f'there\n')
+
+
+def test_the_exit_status_is_returned_and_handlers_are_restored():
+  before = [signal.getsignal(number) for number in SIGNALS]
+  assert child_process.run([sys.executable, '-c', 'raise SystemExit(3)']) == 3
+  assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_child_that_was_stopped_stops_its_parent():
+  with pytest.raises(Preempted, match='that it ran was stopped; the same command goes on from'):
+    child_process.run([sys.executable, '-c', f'raise SystemExit({EXIT_STATUS})'])

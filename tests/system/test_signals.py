@@ -1,0 +1,72 @@
+"""Signals stop a process in time, even if its main thread is busy outside of Python."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from transformer.system.signals import EXIT_STATUS, SIGNALS, Signals
+
+ROOT = Path(__file__).parents[2]
+# Keeps the main thread busy for ever without an instruction of Python.
+BUSY = """
+import hashlib, sys, threading
+from transformer.system.signals import Signals
+with Signals(float(sys.argv[1])) as signals:
+  {before}
+  threading.Timer(0.2, print, kwargs={{'flush': True}}).start()
+  hashlib.pbkdf2_hmac('sha256', b'', b'', 2 ** 31 - 1)
+"""
+
+
+def test_former_handlers_are_restored():
+  before = [signal.getsignal(number) for number in SIGNALS]
+  with Signals():
+    assert [signal.getsignal(number) for number in SIGNALS] != before
+  assert [signal.getsignal(number) for number in SIGNALS] == before
+  assert signal.set_wakeup_fd(-1) == -1
+
+
+@pytest.mark.parametrize('number', [1, 2])
+def test_a_closed_standard_error_does_not_delay_the_end(number):
+  """As in `train.py 2>&1 | tee log`, where Ctrl-C ends `tee` too."""
+  with subprocess.Popen([sys.executable, '-c', BUSY.format(before='pass'), '1'], cwd=ROOT,
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    process.stdout.readline()
+    process.stderr.close()
+    for _ in range(number):
+      process.send_signal(signal.SIGINT)
+      time.sleep(0.1)
+    try:
+      assert process.wait(timeout=20) == EXIT_STATUS
+    finally:
+      process.kill()
+
+
+@pytest.mark.parametrize('before', ['pass', 'signals.hold()'])
+@pytest.mark.parametrize(('grace', 'signals', 'said'), [
+    (0.3, [signal.SIGTERM], 'took longer than train.grace_seconds=0.3; stopped before its end'),
+    (1000, [signal.SIGUSR1, signal.SIGINT], 'stopped at once by a second signal, SIGINT'),
+])
+def test_the_grace_period_and_a_second_signal_end_a_busy_process(
+    before, grace, signals, said):
+  with subprocess.Popen([sys.executable, '-c', BUSY.format(before=before), str(grace)], cwd=ROOT,
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    process.stdout.readline()
+    for number in signals:
+      process.send_signal(number)
+      time.sleep(0.1)
+    try:
+      _, err = process.communicate(timeout=20)
+    finally:
+      process.kill()
+  assert process.returncode == EXIT_STATUS == 75
+  first, last = err.splitlines()
+  does = 'stops' if before == 'pass' else 'saves where it is and stops'
+  assert first == (f'{signals[0].name}: the run {does}, within {grace:g} seconds; a second signal '
+                   f'stops it at once')
+  assert said in last
+

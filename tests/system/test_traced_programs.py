@@ -1,0 +1,128 @@
+"""Traced programs that are kept on disk."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+
+from transformer.system import traced_programs
+
+ROOMS = ('ops', 'model')
+X = jnp.arange(6.0).reshape(2, 3)
+WANTED = {'sum': jnp.sum(X), 'rows': (X * 2.0, X + 1.0)}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path):
+  before = jax.config.jax_compilation_cache_dir
+  jax.config.update('jax_compilation_cache_dir', str(tmp_path))
+  yield tmp_path
+  jax.config.update('jax_compilation_cache_dir', before)
+
+
+@pytest.fixture(name='traced')
+def fixture_traced():
+  """The arguments of each trace of `function`."""
+  return []
+
+
+@pytest.fixture(name='function')
+def fixture_function(traced):
+  def function(x, scale):
+    traced.append(x)
+    return {'sum': jnp.sum(x), 'rows': (x * scale['twice'], x + 1.0)}
+
+  return function
+
+
+def keep(function, about='a search', rooms=ROOMS, x=X):
+  """Returns the results of a program that is new to this process."""
+  arguments = x, {'twice': jnp.float32(2.0)}
+  # Another function object, since JAX remembers what it has traced.
+  return traced_programs.keep_traced(lambda *each: function(*each), about, rooms,
+                                     arguments)(*arguments)
+
+
+def kept(folder):
+  return sorted(folder.glob('traced-*'))
+
+
+def test_a_later_process_need_not_trace(function, traced, folder):
+  for _ in range(3):
+    chex.assert_trees_all_equal(keep(function), WANTED)
+    assert len(traced) == 1
+  assert len(kept(folder)) == 1
+
+
+@pytest.mark.parametrize('change', [
+    'about', 'shape', 'type', 'code', 'setting', 'version', 'flags'])
+def test_a_program_is_traced_again_once_anything_changes(function, traced, monkeypatch, change):
+  keep(function)
+  given = {}
+  if change == 'about':
+    given = {'about': 'another search'}
+  elif change == 'shape':
+    given = {'x': X[:1]}
+  elif change == 'type':
+    given = {'x': X.astype(jnp.int32)}
+  elif change == 'code':
+    given = {'rooms': ('ops', 'model', 'inference')}
+  elif change == 'version':
+    monkeypatch.setattr(traced_programs.metadata, 'version', lambda name: '0.99')
+  elif change == 'flags':
+    monkeypatch.setenv('XLA_FLAGS', '--xla_cpu_enable_fast_math=true')
+  if change == 'setting':
+    with jax.default_matmul_precision('float32'):
+      keep(function)
+  else:
+    keep(function, **given)
+  assert len(traced) == 2
+
+
+def test_the_code_of_a_room_is_part_of_the_key(monkeypatch, tmp_path):
+  monkeypatch.setattr(traced_programs, '_CODE', tmp_path)
+  (tmp_path / 'ops').mkdir()
+  digests = set()
+  for code in ('a = 1', 'a = 2', 'a = 1'):
+    (tmp_path / 'ops/one.py').write_text(code)
+    traced_programs._code_of.cache_clear()
+    digests.add(traced_programs._code_of('ops'))
+  traced_programs._code_of.cache_clear()
+  assert len(digests) == 2
+
+
+@pytest.mark.parametrize('damage', [lambda content: content[:-1], lambda content: b'',
+                                    lambda content: content[:40] + b'x' + content[41:]])
+def test_a_damaged_file_is_named_and_its_program_is_traced_again(function, traced, folder,
+                                                                 monkeypatch, damage):
+  keep(function)
+  path, = kept(folder)
+  whole = path.read_bytes()
+  path.write_bytes(damage(whole))
+  warnings = []
+  monkeypatch.setattr(traced_programs.logging, 'warning',
+                      lambda text, *each: warnings.append(text % each))
+  chex.assert_trees_all_equal(keep(function), WANTED)
+  assert len(traced) == 2
+  warning, = warnings
+  assert str(path) in warning and 'traced again' in warning
+  chex.assert_trees_all_equal(keep(function), WANTED)
+  assert len(traced) == 2
+
+
+def test_without_a_folder_nothing_is_kept(function, traced, folder):
+  jax.config.update('jax_compilation_cache_dir', None)
+  for count in (1, 2):
+    chex.assert_trees_all_equal(keep(function), WANTED)
+    assert len(traced) == count
+  assert not kept(folder)
+
+
+def test_a_program_that_cannot_be_kept_is_used_all_the_same(function, folder, monkeypatch):
+  (folder / 'file').write_text('mine')
+  jax.config.update('jax_compilation_cache_dir', str(folder / 'file/under'))
+  warnings = []
+  monkeypatch.setattr(traced_programs.logging, 'warning',
+                      lambda text, *each: warnings.append(text % each))
+  chex.assert_trees_all_equal(keep(function), WANTED)
+  assert 'not kept' in warnings[-1]
