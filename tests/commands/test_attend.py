@@ -16,7 +16,7 @@ from transformer.data.vocabulary import Vocabulary
 
 @pytest.fixture(scope='module')
 def attend(start_command):
-  yield from start_command('transformer.inference.attend')
+  yield from start_command('transformer.commands.attend')
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -124,7 +124,7 @@ def test_where_nothing_may_be_written_is_told_before_the_work(attend, trained, t
 @pytest.mark.parametrize(('flag', 'status'), [('--help', 0), ('--workdir=', 1)])
 def test_help_and_a_mistake_do_not_wait_for_jax(flag, status):
   done = subprocess.run(
-      [sys.executable, '-X', 'importtime', '-m', 'transformer.inference.attend', flag], cwd=ROOT,
+      [sys.executable, '-X', 'importtime', '-m', 'transformer.commands.attend', flag], cwd=ROOT,
       text=True, capture_output=True, stdin=subprocess.DEVNULL)
   assert done.returncode == status
   assert ('shows what every attention head looks at' in done.stdout) == (status == 0)

@@ -1,4 +1,4 @@
-"""The data doctor as a command: a report on standard output, and a mistake in one line."""
+"""The audit prints its report as a table or JSON, and a mistake in one line."""
 
 import json
 import os
@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from tests.commands.conftest import ROOT
+from tests.running_commands import ROOT
 
 
 @pytest.fixture(scope='module')
 def audit(start_command):
-  yield from start_command('transformer.data.audit')
+  yield from start_command('transformer.commands.audit')
 
 
 def test_the_report_is_a_table_and_json(audit, folder, tmp_path):
@@ -31,15 +31,16 @@ def test_the_report_is_a_table_and_json(audit, folder, tmp_path):
   assert findings and not any(each['examples'] for each in findings)
 
 
+@pytest.mark.long
 def test_installed_it_takes_the_configs_of_a_checkout(folder, tmp_path):
-  """A package has no configs: they are found by the path of the one that is named."""
+  """An installed package has no configs; the path of a config leads to the others."""
   (tmp_path / 'installed').mkdir()
   (tmp_path / 'installed' / 'transformer').symlink_to(ROOT / 'transformer')
   (tmp_path / 'mine.py').write_text('from configs.base import get_config\n')
 
   def run(config):
     return subprocess.run(
-        [sys.executable, '-m', 'transformer.data.audit', f'--config={config}',
+        [sys.executable, '-m', 'transformer.commands.audit', f'--config={config}',
          f'--config.data.dir={folder}', '--config.data.vocabulary_size=290'], cwd=tmp_path,
         env={**os.environ, 'PYTHONPATH': str(tmp_path / 'installed')}, text=True,
         capture_output=True)
@@ -47,7 +48,8 @@ def test_installed_it_takes_the_configs_of_a_checkout(folder, tmp_path):
   done = run(ROOT / 'configs' / 'text.py')
   assert done.returncode == 0 and 'vocabulary: 290 pieces' in done.stdout, done.stderr
   refused = run('mine.py')
-  assert refused.returncode == 1 and "'configs'; it is a folder of this project" in refused.stderr
+  assert refused.returncode == 1
+  assert "No module named 'configs'; configs is a folder of this project" in refused.stderr
 
 
 def test_a_runs_vocabulary_can_be_asked_about(audit, folder, trained):
@@ -76,16 +78,26 @@ def test_a_mistake_is_one_line(audit, folder, flags, facts):
     assert fact in message, message
 
 
+def test_what_is_read_is_not_replaced(audit, folder, trained):
+  vocabulary = trained / 'vocabulary.model'
+  for path in (folder / 'train.en', folder / 'test.de', vocabulary):
+    before = path.read_bytes()
+    message = audit.refuses(f'--config={folder}/tiny.py', f'--vocabulary={vocabulary}',
+                            f'--json={path}')
+    assert message.startswith(f'--json={path} would replace what is read'), message
+    assert path.read_bytes() == before
+
+
 def test_it_runs_as_a_module(folder):
   done = subprocess.run(
-      [sys.executable, '-m', 'transformer.data.audit', f'--config={folder}/tiny.py',
+      [sys.executable, '-m', 'transformer.commands.audit', f'--config={folder}/tiny.py',
        '--config.data.vocabulary_size=290'], cwd=ROOT, text=True, capture_output=True)
   assert done.returncode == 0, done.stderr
   assert done.stdout.startswith(f'train/train: {folder}/train, 12 pairs\n')
 
 
 def test_help_names_what_it_is_and_every_flag():
-  done = subprocess.run([sys.executable, '-m', 'transformer.data.audit', '--help'], cwd=ROOT,
+  done = subprocess.run([sys.executable, '-m', 'transformer.commands.audit', '--help'], cwd=ROOT,
                         text=True, capture_output=True)
   assert (done.returncode, done.stderr) == (0, '')
   for flag in ('--config', '--vocabulary', '--json', '--examples'):

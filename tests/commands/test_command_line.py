@@ -1,4 +1,4 @@
-"""A command checks its folders before the work, helps, and refuses what it does not know."""
+"""Commands check their folders before the work, print help, and end with the right status."""
 
 import importlib.util
 import os
@@ -9,19 +9,19 @@ import sys
 
 import pytest
 
-from transformer import command_line
 from transformer.errors import UserError
+from transformer.system import command_line, outputs
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_a_folder_that_may_not_be_written_to_is_refused_before_the_work(tmp_path, monkeypatch):
-  command_line.check_folder('workdir', tmp_path / 'a' / 'b')
+  outputs.check_folder('workdir', tmp_path / 'a' / 'b')
   assert not (tmp_path / 'a').exists()
   asked = []
   monkeypatch.setattr(command_line.os, 'access', lambda *each: asked.append(each))
   with pytest.raises(UserError, match=f'--workdir .* {tmp_path} may not be written to'):
-    command_line.check_folder('workdir', tmp_path / 'a' / 'b')
+    outputs.check_folder('workdir', tmp_path / 'a' / 'b')
   assert asked == [(tmp_path, os.W_OK)]
 
 
@@ -35,19 +35,19 @@ def test_a_file_that_is_read_is_refused_under_any_name(tmp_path, monkeypatch):
   for name in ('file', 'linked', 'hard', tmp_path / '..' / tmp_path.name / 'file'):
     for inputs in ([file], [other, 'file'], ['nowhere', 'hard']):
       with pytest.raises(UserError, match=r'--output=.* would replace what is read'):
-        command_line.check_not_read('output', pathlib.Path(name), inputs)
+        outputs.check_not_read('output', pathlib.Path(name), inputs)
   before = os.dup(0)
   try:
     with file.open() as read:
       os.dup2(read.fileno(), 0)
     with pytest.raises(UserError, match='it is standard input; name another'):
-      command_line.check_not_read('output', file, ['-'])
+      outputs.check_not_read('output', file, ['-'])
   finally:
     os.dup2(before, 0)
     os.close(before)
-  command_line.check_not_read('output', other, [file, 'nowhere', '-'])
-  command_line.check_not_read('output', tmp_path / 'new', [file])
-  command_line.check_not_read('output', pathlib.Path(os.devnull), [os.devnull])
+  outputs.check_not_read('output', other, [file, 'nowhere', '-'])
+  outputs.check_not_read('output', tmp_path / 'new', [file])
+  outputs.check_not_read('output', pathlib.Path(os.devnull), [os.devnull])
 
 
 @pytest.mark.parametrize('name', ['train', 'eval'])
@@ -81,8 +81,8 @@ def test_help_and_a_mistake_do_not_wait_for_jax(name, flag):
   assert done.returncode == (not flag.startswith(('--help', '-?')))
   imported = re.findall(r'^import time: .*\| +(\S+)$', done.stderr, re.MULTILINE)
   assert 'absl.flags' in imported
-  heavy = {'jax', 'flax', 'optax', 'orbax', 'grain', 'tensorflow_datasets', 'sentencepiece',
-           'sacrebleu', 'tensorboardX'}
+  heavy = {'jax', 'flax', 'optax', 'orbax', 'tensorflow_datasets', 'sentencepiece', 'sacrebleu',
+           'tensorboardX'}
   assert not heavy & {each.split('.')[0] for each in imported}
 
 
@@ -96,17 +96,17 @@ def test_help_and_a_mistake_do_not_wait_for_jax(name, flag):
      'error: the device is out of memory; in training, lower train.tokens_per_batch or raise '
      'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'),
 ])
-def test_what_is_no_fault_of_the_code_ends_without_a_traceback(raised, status, line):
-  code = ('from transformer import command_line\nfrom transformer.errors import UserError\n'
+def test_errors_that_are_not_bugs_end_without_a_traceback(raised, status, line):
+  code = ('from transformer.system import command_line\nfrom transformer.errors import UserError\n'
           f'def main(_):\n  raise {raised}\ncommand_line.run(main)')
   done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True)
   assert (done.returncode, done.stdout, done.stderr.strip()) == (status, '', line)
 
 
-def test_of_several_faults_at_a_time_one_line_tells():
+def test_several_errors_at_a_time_print_one_line():
   code = '''
 import asyncio
-from transformer import command_line
+from transformer.system import command_line
 from transformer.errors import UserError
 async def fails():
   raise OSError('File too large')
@@ -121,8 +121,8 @@ command_line.run(main)'''
   assert (done.returncode, done.stderr) == (1, 'error: no\n')
 
 
-def test_what_is_printed_last_arrives():
-  code = ('from transformer import command_line\ndef main(_):\n  print("here")\n'
+def test_the_last_printed_line_arrives():
+  code = ('from transformer.system import command_line\ndef main(_):\n  print("here")\n'
           'command_line.run(main)')
   buffered = {name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'}
   done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True,
@@ -131,8 +131,8 @@ def test_what_is_printed_last_arrives():
 
 
 @pytest.mark.parametrize('flags', [['--help'], ['--lines=1'], ['--lines=100000']])
-def test_a_pipe_that_nobody_reads_any_more_is_no_fault(flags):
-  code = ('from absl import flags\nfrom transformer import command_line\n'
+def test_a_closed_pipe_is_no_error(flags):
+  code = ('from absl import flags\nfrom transformer.system import command_line\n'
           'lines = flags.DEFINE_integer("lines", 0, "How many to print.")\n'
           'def main(_):\n  print(*range(lines.value), sep="\\n")\ncommand_line.run(main)')
   read, write = os.pipe()
@@ -143,8 +143,8 @@ def test_a_pipe_that_nobody_reads_any_more_is_no_fault(flags):
   assert (done.returncode, done.stderr) == (0, '')
 
 
-def test_a_fault_of_the_code_keeps_its_traceback():
-  code = ('from transformer import command_line\ndef main(_):\n  raise RuntimeError("why")\n'
+def test_a_bug_keeps_its_traceback():
+  code = ('from transformer.system import command_line\ndef main(_):\n  raise RuntimeError("why")\n'
           'command_line.run(main)')
   done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True)
   assert done.returncode == 1 and 'Traceback' in done.stderr and 'why' in done.stderr

@@ -1,15 +1,15 @@
-"""The command that compares systems, and a mistake in calling it."""
+"""The command prints the comparison and writes it as JSON, and a mistake is one line."""
 
 import json
 
 import pytest
 
-from tests.inference.test_compare import GOOD, POOR, compared, score  # noqa: F401
+from tests.evaluation.test_comparison import GOOD, POOR, compared, score  # noqa: F401
 
 
 @pytest.fixture(scope='module')
 def command(start_command):
-  yield from start_command('transformer.inference.compare', takes_arguments=True)
+  yield from start_command('transformer.commands.compare', takes_arguments=True)
 
 
 def test_the_command_prints_the_table_and_what_differs_most(command, score, tmp_path):  # noqa: F811
@@ -28,7 +28,7 @@ def test_the_command_prints_the_table_and_what_differs_most(command, score, tmp_
     (['{a}', '{e}', '--decoding=beam9'], "result for 'test' of 'beam9'; it holds test.step5.beam4"),
     (['{a}', '{b}'], 'should hold a result as eval.py writes it'),
     (['{a}', '{c}'], 'should hold sentences as eval.py writes them'),
-    (['{a}', '{d}'], 'is not there; score the run again'),
+    (['{a}', '{d}'], 'cannot be read: No such file or directory; score the run again'),
     (['{a}', '{f}'], 'systems must be decoded alike'),
     (['{a}', '{e}', '--output={a}/eval/link'], 'would replace what is read'),
     (['{a}', '{e}', '--examples=-1'], '--examples must be at least 0; got -1')])

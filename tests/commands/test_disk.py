@@ -1,4 +1,4 @@
-"""Disks that are full or not to be written to, and directories that are another's."""
+"""Full and read-only disks, files without permission, and locked directories."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.kill import differences
 from transformer import files
-from transformer.training.lock import LOCK, RunLock
+from transformer.runs.lock import LOCK, RunLock
 
 pytestmark = pytest.mark.long
 NOBODY = 65534
@@ -22,7 +22,7 @@ STEPS = ('--config.train.steps=6', '--config.train.eval_every=3')
 
 
 def intact(evaluate, workdir):
-  """Whether the best checkpoint translates."""
+  """Returns whether the best checkpoint translates."""
   status, out, err = evaluate(f'--workdir={workdir}', '--source=-', '--beam_size=1')
   assert status == 0 and out == '', err
   return True
@@ -30,7 +30,7 @@ def intact(evaluate, workdir):
 
 @pytest.fixture
 def small_disk(tmp_path):
-  """A disk of 8 MB of its own."""
+  """Yields a separate disk of 8 MB."""
   place = tmp_path / 'disk'
   place.mkdir()
   if os.getuid() or subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=8m', 'tmpfs', place],
@@ -41,14 +41,14 @@ def small_disk(tmp_path):
 
 
 def leave_free(disk, size):
-  """Fills a disk up to so many bytes."""
+  """Fills a disk, except for so many bytes."""
   with (disk / 'filler').open('wb', buffering=0) as file, contextlib.suppress(OSError):
     while file.write(bytes(4096)):
       pass
   os.truncate(disk / 'filler', max(0, (disk / 'filler').stat().st_size - size))
 
 
-def test_a_full_disk_ends_in_one_line_and_the_run_goes_on_when_there_is_room(
+def test_a_full_disk_is_reported_in_one_line_and_the_run_can_be_resumed(
     train, evaluate, folder, trained, small_disk, tmp_path):
   flags = f'--config={folder}/tiny.py', *STEPS
   shutil.copytree(trained, tmp_path / 'whole')
@@ -70,7 +70,7 @@ def test_a_full_disk_ends_in_one_line_and_the_run_goes_on_when_there_is_room(
   assert differences(tmp_path / 'whole', workdir) == []
 
 
-def test_a_disk_that_is_read_only_is_named_and_still_read(
+def test_a_run_on_a_read_only_disk_can_be_read(
     train, evaluate, folder, trained, small_disk):
   workdir = small_disk / 'run'
   shutil.copytree(trained, workdir)
@@ -84,13 +84,13 @@ def test_a_disk_that_is_read_only_is_named_and_still_read(
     ('.', 0o555, '--workdir needs a directory to write to; {path} may not be written to'),
     ('checkpoints', 0o555, 'the checkpoint of step 3 cannot be written to {path}: Permission den'),
     ('metrics.jsonl', 0o444, '{path} cannot be used: Permission denied'),
-    ('tensorboard', 0o555, None),  # Nothing but TensorBoard misses it.
+    ('tensorboard', 0o555, None),  # Only TensorBoard needs it.
 ])
-def test_what_may_not_be_written_is_named(
+def test_files_without_write_permission_are_named(
     train, evaluate, folder, trained, path, mode, fact):
   if os.getuid():
     pytest.skip('only root can become someone else')
-  with tempfile.TemporaryDirectory() as place:  # Pytest's own folder is closed to others.
+  with tempfile.TemporaryDirectory() as place:  # Other users cannot read pytest's folder.
     workdir = Path(place) / 'run'
     shutil.copytree(trained, workdir)
     for each in folder.iterdir():
@@ -115,7 +115,7 @@ def test_what_may_not_be_written_is_named(
     assert intact(evaluate, workdir)
 
 
-def test_a_second_run_is_refused_and_readers_are_not(train, evaluate, folder, trained, tmp_path):
+def test_a_locked_run_can_be_read_and_not_trained(train, evaluate, folder, trained, tmp_path):
   workdir = tmp_path / 'run'
   shutil.copytree(trained, workdir)
   before = {path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()}
@@ -125,14 +125,14 @@ def test_a_second_run_is_refused_and_readers_are_not(train, evaluate, folder, tr
   assert f'{workdir} is in use by process {os.getpid()} on host {socket.gethostname()}' in message
   assert {path: path.stat().st_mtime_ns
           for path in workdir.rglob('*') if path.is_file()} == before
-  with RunLock(tmp_path / 'new'):  # It has written nothing yet.
+  with RunLock(tmp_path / 'new'):  # The holder has written nothing yet.
     message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new')
     assert 'in use by process' in message
   assert threading.active_count() == 1 or not [
       each for each in threading.enumerate() if each.name == 'lock']
 
 
-def test_changes_that_are_allowed_are_noted(train, folder, trained, tmp_path):
+def test_allowed_changes_of_settings_are_recorded(train, folder, trained, tmp_path):
   workdir = tmp_path / 'run'
   shutil.copytree(trained, workdir)
   flags = f'--config={folder}/tiny.py', f'--workdir={workdir}'
@@ -150,7 +150,7 @@ def test_changes_that_are_allowed_are_noted(train, folder, trained, tmp_path):
   assert first['started'] <= second['started']
 
 
-def test_a_lock_that_a_killed_start_left_is_no_obstacle(train, folder, tmp_path):
+def test_the_lock_of_a_killed_start_is_taken_over(train, folder, tmp_path):
   workdir = tmp_path / 'run'
   with RunLock(workdir):
     holder = json.loads((workdir / LOCK).read_bytes())

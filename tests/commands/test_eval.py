@@ -1,27 +1,19 @@
 """A mistake in scoring ends in one line and status 1, with nothing half written."""
 
-import contextlib
 import json
 import os
-import pty
-import select
 import shutil
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import chex
 import jax
 import numpy as np
 import pytest
 
-from transformer.inference.translate import Translator
-from transformer.run import load_run
-from transformer.training.checkpoints import AVERAGE, PARAMS, Checkpoints
+from transformer import files
+from transformer.inference.translator import Translator
+from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
+from transformer.runs.loading import load_run
 from transformer.training.mesh import sentence_sharding
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(('flags', 'facts'), [
@@ -89,6 +81,16 @@ def test_a_run_without_a_checkpoint_cannot_be_scored(evaluate, trained, tmp_path
   assert 'no checkpoint; train the run first' in evaluate.refuses(f'--workdir={tmp_path}/run')
 
 
+def test_the_cost_of_training_is_recorded_and_printed_with_the_scores(evaluate, trained, tmp_path):
+  about = files.read_sealed(trained / 'run.json', 'the record')
+  assert about['cost']['flops'] == 2 * about['flops_per_update'] > 0
+  _, out, _ = evaluate(f'--workdir={trained}', '--checkpoint=1', f'--results={tmp_path}')
+  assert f'  trained with {about["flops_per_update"]:.2e} FLOPs' in out
+  result, = tmp_path.glob('*1.beam*.json')
+  cost = json.loads(result.read_text('utf-8'))['training_cost']
+  assert cost['flops'] == about['flops_per_update'] and cost['devices'].endswith('cpu')
+
+
 def test_what_is_asked_for_is_what_is_scored(evaluate, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--split=valid', '--checkpoint=1',
@@ -139,7 +141,7 @@ def test_other_protocols_stand_beside_the_headline(
     low, high = each['interval_95']
     assert line.split(maxsplit=5) == [each['name'], f'{each["score"]:.2f}', f'{low:.2f}', '…',
                                       f'{high:.2f}', each['signature']]
-  assert [line.split()[-2:] for line in lines[3:-1]] == [
+  assert [line.split()[-2:] for line in lines[3:-2]] == [
       [f'{each["bleu"]:.2f}', each['signature']] for each in result['protocols'][1:]]
 
 
@@ -178,6 +180,7 @@ def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_p
   assert [int(line[0]) for line in table[1:] if line[-1] == '*'] == [best]
 
 
+@pytest.mark.long
 def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, tmp_path):
   source = ['--source=' + str(folder / 'test.en')]
   _, plain, _ = evaluate(f'--workdir={trained}', *source)
@@ -201,47 +204,7 @@ def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, 
   assert status == 0 and out == plain, err
 
 
-def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
-    evaluate, folder, trained, tmp_path):
-  shutil.copytree(trained, tmp_path / 'run')
-  # What a shell runs in its background, such as all of the tests, is deaf to Ctrl-C.
-  hearing = ('import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); '
-             'os.execv(sys.executable, [sys.executable, *sys.argv[1:]])')
-  command = [sys.executable, '-c', hearing, 'eval.py', f'--workdir={tmp_path}/run', '--source=-']
-  environment = {**{name: value for name, value in os.environ.items() if 'DISPLAY' not in name},
-                 'JAX_PLATFORMS': 'cpu', 'TERM': 'dumb'}
-  _, whole, _ = evaluate(f'--workdir={trained}', f'--source={folder}/test.en')
-  lines = (folder / 'test.en').read_bytes().splitlines(keepends=True)
-  with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-    for line, wanted in zip(lines, whole.splitlines(), strict=True):
-      process.stdin.write(line)
-      process.stdin.flush()
-      assert process.stdout.readline().decode() == f'{wanted}\n'
-    process.send_signal(signal.SIGINT)  # While it waits for more.
-    out, err = process.communicate(timeout=100)
-    assert process.returncode == 130 and out == b'' and err.endswith(b'interrupted\n')
-
-  ours, theirs = pty.openpty()
-  with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs,
-                        stderr=subprocess.PIPE) as process:
-    os.close(theirs)
-    typed = iter((lines[0], b':nbest 2\n', lines[1], b':attend\n', b':beam 0\n', b'\x04'))
-    said = b''
-    with contextlib.suppress(OSError):  # What a terminal gives when the other side is gone.
-      while select.select([ours], [], [], 100)[0]:
-        said += os.read(ours, 4096)
-        if said.endswith(b'> '):
-          os.write(ours, next(typed))
-    assert process.wait(100) == 0, process.stderr.read()
-  os.close(ours)
-  said = said.decode()
-  assert all(each in said for each in whole.split('\n')) and ':help tells more' in said
-  assert 'error: decode.beam_size must be at least 1; got 0' in said
-  assert f'open {tmp_path}/run/eval/attention.html in a browser' in said
-  assert b'<html' in (tmp_path / 'run' / 'eval' / 'attention.html').read_bytes()
-
-
+@pytest.mark.long
 def test_a_run_with_a_moving_average_translates_with_it(train, folder, tmp_path):
   status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}',
                          '--config.train.ema_decay=0.9', '--config.data.bpe_dropout=0.1',
@@ -256,6 +219,7 @@ def test_a_run_with_a_moving_average_translates_with_it(train, folder, tmp_path)
                             live['target_embedding']['table'])
 
 
+@pytest.mark.long
 def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, folder):
   _, alone, _ = evaluate(f'--workdir={trained}', f'--source={folder}/train.en')
   run = load_run(trained)
@@ -263,7 +227,7 @@ def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, 
   assert all(len(leaf.addressable_shards) == 4 and leaf.is_fully_replicated
              for leaf in jax.tree.leaves(run.params))
   rows = sentence_sharding(run.mesh, 4)
-  translate = Translator(run.model, run.vocabulary, run.config.decode, 64, rows=rows)
+  translate = Translator(run.model, run.vocabulary, run.config.decode, 64, devices=rows)
   sources = (folder / 'train.en').read_text('utf-8').splitlines()
   assert [each.text for each in translate(run.params, sources)] == alone.splitlines()
   assert len(set(alone.splitlines())) > 1
@@ -271,6 +235,7 @@ def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, 
   assert load_run(trained, batch_size=6).mesh.size == 2
 
 
+@pytest.mark.long
 def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
   for flags, stem in (

@@ -1,4 +1,4 @@
-"""A run goes out to CTranslate2 and to safetensors, and comes back, from the command line."""
+"""The command exports a run to other formats, and makes a run of weights again."""
 
 import hashlib
 import os
@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from transformer.inference import safetensors_format
-from transformer.run import load_run
+from transformer.data.vocabulary import Vocabulary
+from transformer.export import safetensors_format
+from transformer.runs.loading import load_run
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope='module')
 def export(start_command):
-  yield from start_command('transformer.inference.export')
+  yield from start_command('transformer.commands.export')
 
 
 @pytest.fixture(scope='module')
@@ -35,7 +36,7 @@ def weights(export, trained, folder):
 
 @pytest.fixture(scope='module')
 def returned(export, weights, folder):
-  """The run that is made of the file."""
+  """The run that the command makes of the safetensors file."""
   workdir = folder / 'returned'
   status, out, err = export('--format=run', f'--weights={weights}', f'--output={workdir}')
   assert status == 0, err
@@ -76,6 +77,33 @@ def test_ctranslate2_loads_the_folder_as_it_is(export, evaluate, trained, folder
 
 
 @pytest.mark.long
+def test_hugging_face_loads_the_folder_as_it_is(export, evaluate, trained, folder):
+  output = folder / 'peers' / 'huggingface'
+  status, out, err = export('--format=huggingface', f'--workdir={trained}', f'--output={output}')
+  assert status == 0, err
+  assert out.startswith(f'{output}: a MarianMT model for transformers, step ')
+  assert names(output) == ['config.json', 'generation_config.json', 'model.safetensors',
+                           'tokenizer.json', 'tokenizer_config.json', 'vocabulary.model']
+  pytest.importorskip('torch', reason='tests/huggingface.txt has the packages')
+  transformers = pytest.importorskip('transformers',
+                                     reason='tests/huggingface.txt has the packages')
+  status, out, err = evaluate(f'--workdir={trained}', f'--source={folder}/test.en',
+                              '--beam_size=1')
+  assert status == 0, err
+  model = transformers.AutoModelForSeq2SeqLM.from_pretrained(output)
+  tokenizer = transformers.AutoTokenizer.from_pretrained(output)
+  vocabulary = Vocabulary.load(output / 'vocabulary.model')
+  found = []
+  for line in (folder / 'test.en').read_text('utf-8').splitlines():
+    source = tokenizer(line, return_tensors='pt')
+    result = model.generate(**source, num_beams=1, length_penalty=1.0, early_stopping=False,
+                            max_new_tokens=source['input_ids'].shape[1] + 3)
+    # A model of two steps spells bytes that are not UTF-8, which the library replaces otherwise.
+    found.append(vocabulary.decode(result[0].numpy()))
+  assert all(found) and found == out.split('\n')[:-1]
+
+
+@pytest.mark.long
 def test_a_run_comes_back_bit_for_bit(export, evaluate, trained, weights, returned, folder):
   old, new = load_run(trained), load_run(returned)
   assert (old.config, old.steps) == (new.config, new.steps)
@@ -91,7 +119,7 @@ def test_a_run_comes_back_bit_for_bit(export, evaluate, trained, weights, return
   assert again.read_bytes() == weights.read_bytes()
 
 
-def test_weights_of_a_run_with_a_moving_average_are_what_is_used(export, weights, folder):
+def test_a_run_with_a_moving_average_uses_the_weights_of_the_file(export, weights, folder):
   path, back = folder / 'weights' / 'ema.safetensors', folder / 'ema_back'
   given = safetensors_format.read(weights)
   given.config['train']['ema_decay'] = 0.5
@@ -118,7 +146,7 @@ def test_weights_of_another_config_are_refused(export, weights, folder, group, k
 
 
 @pytest.mark.long
-def test_training_starts_from_weights_and_does_not_go_on_with_them(train, returned, folder):
+def test_training_can_start_from_weights_but_not_resume_them(train, returned, folder):
   before = digest_of(returned)
   line = train.refuses(f'--config={folder}/tiny.py', f'--workdir={returned}')
   assert line == (f'{returned} holds weights alone, with which a run cannot go on; start another '
@@ -136,13 +164,15 @@ def digest_of(folder):
 
 
 @pytest.mark.parametrize(('flags', 'message'), [
-    ([], '--format must be one of ctranslate2, safetensors, run; got None'),
+    ([], '--format must be one of ctranslate2, huggingface, safetensors, run; got None'),
     (['--format=onnx'], "got 'onnx'"),
     (['--format=ctranslate2', '--output=OUT'], 'needs --workdir, and takes no --weights'),
     (['--format=run', '--workdir=RUN', '--output=OUT'], 'needs --weights, and takes no --workdir'),
     (['--format=run', '--weights=FILE', '--workdir=RUN', '--output=OUT'], 'takes no --workdir'),
     (['--format=safetensors', '--workdir=RUN'], '--output is needed'),
     (['--format=safetensors', '--workdir=RUN', '--output=OUT', '--quantization=int8'],
+     '--quantization is for --format=ctranslate2'),
+    (['--format=huggingface', '--workdir=RUN', '--output=OUT', '--quantization=int8'],
      '--quantization is for --format=ctranslate2'),
     (['--format=ctranslate2', '--workdir=RUN', '--output=OUT', '--quantization=int4'],
      "must be one of float32, float16, int16, int8, int8_float32, int8_float16; got 'int4'"),
@@ -151,8 +181,8 @@ def digest_of(folder):
      'checkpoint must be best, latest or one of the steps 1, 2'),
     (['--format=ctranslate2', '--workdir=GONE', '--output=OUT'], 'holds no run'),
     (['--format=ctranslate2', '--workdir=RUN', '--output=RUN'], 'holds something'),
-    (['--format=safetensors', '--workdir=RUN', '--output=FILE'], 'what is not there yet'),
-    (['--format=safetensors', '--workdir=RUN', '--output=RUN'], 'what is not there yet'),
+    (['--format=safetensors', '--workdir=RUN', '--output=FILE'], 'must not exist yet'),
+    (['--format=safetensors', '--workdir=RUN', '--output=RUN'], 'must not exist yet'),
     (['--format=ctranslate2', '--workdir=RUN', '--output=FILE/x'], 'needs a directory'),
     (['--format=run', '--weights=GONE', '--output=OUT'], 'cannot be read'),
     (['--format=run', '--weights=RUN/config.json', '--output=OUT'],
@@ -166,38 +196,43 @@ def test_mistakes_are_one_line_and_leave_nothing(export, trained, weights, folde
   assert names(folder) == before
 
 
-def test_a_model_that_ctranslate2_cannot_hold_is_named(export, trained, folder, change_settings):
-  workdir = folder / 'normalised'
+@pytest.mark.parametrize(('format', 'library'), [('ctranslate2', 'CTranslate2'),
+                                                 ('huggingface', 'MarianMT')])
+def test_a_model_that_a_library_cannot_hold_is_named(export, trained, folder, change_settings,
+                                                     format, library):
+  workdir = folder / f'normalised_{format}'
   workdir.mkdir()
   shutil.copy(trained / 'config.json', workdir)
   change_settings(workdir, model__query_key_norm=True)
-  line = export.refuses('--format=ctranslate2', f'--workdir={workdir}', f'--output={folder}/none')
-  assert 'CTranslate2 cannot hold model.query_key_norm=True' in line
+  line = export.refuses(f'--format={format}', f'--workdir={workdir}', f'--output={folder}/none')
+  assert f'{library} cannot hold model.query_key_norm=True' in line
 
 
-@pytest.mark.parametrize('package', ['ctranslate2', 'safetensors'])
-def test_a_missing_package_is_named(trained, folder, package, one_error):
-  code = (f"import sys; sys.modules['{package}'] = None; from transformer import command_line; "
-          f"from transformer.inference import export; command_line.run(export.main)")
+@pytest.mark.long(but=('ctranslate2-ctranslate2',))
+@pytest.mark.parametrize(('format', 'package'), [
+    ('ctranslate2', 'ctranslate2'), ('safetensors', 'safetensors'), ('huggingface', 'safetensors')])
+def test_a_missing_package_is_named(trained, folder, format, package, one_error):
+  code = (f"import sys; sys.modules['{package}'] = None; "
+          "from transformer.system import command_line; "
+          "from transformer.commands import export; command_line.run(export.main)")
   done = subprocess.run(
-      [sys.executable, '-c', code, f'--format={package}', f'--workdir={trained}',
+      [sys.executable, '-c', code, f'--format={format}', f'--workdir={trained}',
        f'--output={folder}/none'], cwd=ROOT, env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
       capture_output=True, text=True, check=False)
   assert done.returncode == 1
   line = one_error(done.stderr)
-  assert line.startswith(f'--format={package} needs {package}, which is not installed')
-  assert line.endswith('-m pip install -r transformer/inference/requirements.txt')
+  assert line.startswith(f'--format={format} needs {package}, which is not installed')
+  assert line.endswith('-m pip install -r transformer/export/requirements.txt')
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('format', ['ctranslate2', 'run'])
-def test_what_cannot_be_written_whole_is_not_there_at_all(trained, weights, folder, one_error,
-                                                           format):
+def test_a_failed_export_leaves_no_folder(trained, weights, folder, one_error, format):
   output, source = folder / 'full' / format, (
       f'--weights={weights}' if format == 'run' else f'--workdir={trained}')
   done = subprocess.run(
       ['bash', '-c', 'ulimit -f 4 && exec "$@"', 'bash', sys.executable, '-m',
-       'transformer.inference.export', f'--format={format}', source, f'--output={output}'],
+       'transformer.commands.export', f'--format={format}', source, f'--output={output}'],
       cwd=ROOT, env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_ENABLE_COMPILATION_CACHE': '0'},
       capture_output=True, text=True, check=False)
   assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""A run that takes batches that fit, records their size, and keeps it."""
+"""A run finds the size of batches that fit into memory, records it, and keeps it."""
 
 import dataclasses
 import importlib.util
@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from transformer import training_run
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.training import device_memory, preflight
-from transformer.training.preflight import Need
+from transformer.experiment import wiring
+from transformer.training import device_memory, memory_check
+from transformer.training.memory_check import Need
 
 pytestmark = pytest.mark.long
 
@@ -21,7 +21,7 @@ MAX_LENGTH, ASKED, FITS = 64, 8 * 64, 4 * 64
 
 @pytest.fixture(scope='module')
 def config(folder):
-  """Twice as much as fits: eight rows, on the four devices of these tests."""
+  """Returns a config with batches of eight rows, twice as many as will fit."""
   spec = importlib.util.spec_from_file_location('tiny', folder / 'tiny.py')
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
@@ -32,13 +32,13 @@ def config(folder):
 
 @pytest.fixture
 def device(monkeypatch):
-  """(rows) -> makes a device one that has room for so many."""
+  """Returns a function (rows) that sets the devices' memory to that of so many rows."""
   def has(rows):
     def needs_of(state, *programs):
       return [Need(name, 1000 * int((re.search(r'(\d+) rows', name) or [0, 0])[1]), 0, 0, 0)
               for name, _, _ in programs]
 
-    monkeypatch.setattr(preflight, 'needs_of', needs_of)
+    monkeypatch.setattr(memory_check, 'needs_of', needs_of)
     monkeypatch.setattr(device_memory, 'capacity', lambda: 1000 * rows)
   return has
 
@@ -53,17 +53,17 @@ def test_the_size_found_is_recorded_and_kept(config, device, train, folder, tmp_
   device(7)
   strict = dataclasses.replace(config, train=dataclasses.replace(config.train, fit_memory=False))
   with pytest.raises(UserError, match=f'largest found to fit is train.tokens_per_batch={FITS}'):
-    training_run.train_run(strict, workdir)
+    wiring.train_run(strict, workdir)
   assert not workdir.exists()
-  training_run.train_run(config, workdir)
+  wiring.train_run(config, workdir)
   assert recorded(workdir) == (FITS, True)
   kept = dataclasses.replace(config, train=dataclasses.replace(
       config.train, tokens_per_batch=FITS, steps=3))
   device(3)
   with pytest.raises(UserError, match=r'tokens_per_batch=256 needs .* the run was begun with it'):
-    training_run.train_run(kept, workdir)
+    wiring.train_run(kept, workdir)
 
-  # On a device that has more, by the same command.
+  # The same command on a device with more memory keeps the size.
   flags = (f'--config={folder}/tiny.py', f'--workdir={workdir}', '--config.train.steps=3',
            f'--config.train.tokens_per_batch={ASKED}')
   message = train.refuses(*flags)
@@ -75,7 +75,7 @@ def test_the_size_found_is_recorded_and_kept(config, device, train, folder, tmp_
   assert recorded(workdir) == (FITS, True)
   lines = (workdir / 'metrics.jsonl').read_text('utf-8').splitlines()
   assert [json.loads(line)['step'] for line in lines] == [2, 2, 3, 3]
-  # Or by a command that says the size.
+  # So does a command with the recorded size.
   status, _, err = train(*flags[:3], f'--config.train.tokens_per_batch={FITS}')
   assert status == 0 and 'the run is done: step 3 of 3' in err, err
-  assert 'preflight.py' not in err  # Nothing is compiled for a run that is done.
+  assert 'memory_check.py' not in err  # A run that has ended compiles nothing.

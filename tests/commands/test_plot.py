@@ -1,4 +1,4 @@
-"""`train.py` leaves curves, and a command draws those of several runs; a mistake is one line."""
+"""`train.py` plots the curves of its run, the command those of several; a mistake is one line."""
 
 import json
 import os
@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from tests.commands.conftest import ROOT
-from tests.training.test_curves import drawn
+from tests.running_commands import ROOT
+from tests.runs.test_curves import drawn
 
 
 @pytest.fixture(scope='module')
 def plot(start_command):
-  yield from start_command('transformer.training.plot', takes_arguments=True)
+  yield from start_command('transformer.commands.plot', takes_arguments=True)
 
 
 def test_a_run_that_is_done_has_its_curves(train, plot, trained, folder, tmp_path):
@@ -28,7 +28,7 @@ def test_a_run_that_is_done_has_its_curves(train, plot, trained, folder, tmp_pat
   status, out, err = plot(tmp_path / 'run')
   assert status == 0 and out.startswith(f'{tmp_path}/run/curves.svg has the curves of '), err
   assert drawn(tmp_path / 'run' / 'curves.svg').keys() == lines.keys()
-  # A finished run is left alone, unless they were lost.
+  # The curves of a finished run are drawn again only if they were lost.
   picture, times = tmp_path / 'run' / 'curves.svg', []
   for lost in (False, True):
     times.append(os.stat(picture).st_mtime_ns)
@@ -59,7 +59,7 @@ def test_several_runs_share_a_picture(plot, trained, tmp_path):
 
 
 @pytest.mark.parametrize(('arguments', 'facts'), [
-    ([], ['which runs?', 'python -m transformer.training.plot RUN']),
+    ([], ['which runs?', 'python -m transformer.commands.plot RUN']),
     (['{run}', '{run}/'], ['a run is given twice']),
     (['{run}', '{folder}'], ['--output=FILE is needed where runs are several; got 2']),
     (['{run}', '--output=x.gif'], ["--output must end in one of .svg, .png, .pdf; got 'x.gif'"]),
@@ -67,23 +67,27 @@ def test_several_runs_share_a_picture(plot, trained, tmp_path):
     (['{run}', '--output={folder}/tiny.py/x.svg'], ['--output needs a directory']),
     (['{run}', '--output={folder}/folder.svg'], ['--output must name a file', 'is a directory']),
     (['{folder}'], ['{folder}/metrics.jsonl cannot be read', 'has one as soon as it trains']),
+    (['{damaged}', '--output={damaged}/linked.svg'],
+     ['--output={damaged}/linked.svg would replace what is read', '{damaged}/metrics.jsonl']),
     (['{damaged}'], ['line 1 of {damaged}/metrics.jsonl should be a JSON object', 'is damaged']),
 ])
 def test_a_mistake_is_one_line(plot, folder, trained, tmp_path, arguments, facts):
   (folder / 'folder.svg').mkdir(exist_ok=True)
   (tmp_path / 'metrics.jsonl').write_text('not JSON\n')
+  os.link(tmp_path / 'metrics.jsonl', tmp_path / 'linked.svg')
   names = {'folder': folder, 'run': trained, 'damaged': tmp_path}
   message = plot.refuses(*(each.format(**names) for each in arguments))
   for fact in facts:
     assert fact.format(**names) in message, message
 
 
+@pytest.mark.long
 def test_it_runs_as_a_module_and_needs_no_device(trained, tmp_path):
   code = ('import sys; '
-          'import transformer.training.plot; print("jax" in sys.modules)')
+          'import transformer.commands.plot; print("jax" in sys.modules)')
   done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, text=True, capture_output=True)
   assert done.stdout == 'False\n', done.stderr
-  done = subprocess.run([sys.executable, '-m', 'transformer.training.plot', trained,
+  done = subprocess.run([sys.executable, '-m', 'transformer.commands.plot', trained,
                          f'--output={tmp_path}/curves.png'], cwd=ROOT, text=True,
                         capture_output=True)
   assert (done.returncode, done.stderr) == (0, '')

@@ -1,4 +1,4 @@
-"""Scores go where they are wanted, lines keep their places, and a diverged model is named."""
+"""Scores go to the chosen folder, lines keep their numbers, and a diverged run is named."""
 
 import dataclasses
 import json
@@ -10,14 +10,15 @@ import pytest
 
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.inference import compare
-from transformer.inference.translate import Translator
-from transformer.run import load_run, save_run, translate_with
+from transformer.evaluation import comparison
+from transformer.inference.ensemble import translate_with
+from transformer.inference.translator import Translator
+from transformer.runs.loading import load_run, save_run
 
 
 @pytest.fixture(scope='module')
 def change_params(trained, tmp_path_factory):
-  """(function of a parameter) -> a run of the trained one's parameters, changed, at step 7."""
+  """(function of a parameter) -> a run at step 7 with changed parameters of the trained run."""
   def change(function):
     workdir = tmp_path_factory.mktemp('changed')
     run = load_run(trained)
@@ -29,7 +30,7 @@ def change_params(trained, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def diverged(change_params):
-  """A run whose parameters are finite, and its log-probabilities are not."""
+  """A run with finite parameters, whose log-probabilities are not finite."""
   return change_params(lambda leaf: 1e30 * leaf)
 
 
@@ -40,6 +41,7 @@ def test_parameters_that_are_not_finite_are_refused(change_params):
     load_run(workdir)
 
 
+@pytest.mark.long(but=("{'beam_size': 4}",))
 @pytest.mark.parametrize('changes', [{'beam_size': 1}, {'beam_size': 4}, {'sample': True}], ids=str)
 def test_log_probabilities_that_are_not_finite_are_refused(diverged, changes):
   run = load_run(diverged)
@@ -78,7 +80,7 @@ def test_scores_that_cannot_be_kept_are_printed_and_those_of_a_folder_are_compar
     evaluate, trained, tmp_path):
   for name in 'ab':
     shutil.copytree(trained, tmp_path / name)
-  (tmp_path / 'a' / 'eval').write_text('mine')  # As well as root may write elsewhere.
+  (tmp_path / 'a' / 'eval').write_text('mine')  # Not even root can write into a file.
   flags = f'--workdir={tmp_path}/a', '--beam_size=1', '--batch_size=3'
   status, out, err = evaluate(*flags)
   assert status == 0 and 'test: BLEU' in out and 'also in' not in out, err
@@ -92,7 +94,7 @@ def test_scores_that_cannot_be_kept_are_printed_and_those_of_a_folder_are_compar
   assert status == 0 and f'also in {path}\n' in again and 'not kept' not in err, err
   assert again.splitlines()[0] == out.splitlines()[0]
   assert json.loads(path.read_text('utf-8'))['decode']['batch_size'] == 3
-  (found,), = compare.read([str(results)], 'test').values()
+  (found,), = comparison.read([str(results)], 'test').values()
   assert found.result.path == path and len(found.sentences) == 2
   message = evaluate.refuses(f'--workdir={tmp_path}/b', '--beam_size=1', f'--results={results}')
   assert f'{path} is the result of another run, {tmp_path}/a;' in message

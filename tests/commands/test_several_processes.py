@@ -1,6 +1,5 @@
-"""Several processes, over localhost or Slurm's, take the steps of one, and stop and go on."""
+"""Several processes, started by launch/local.py or Slurm, make the same run as one process."""
 
-import json
 import os
 import re
 import resource
@@ -15,12 +14,12 @@ import numpy as np
 import pytest
 
 from launch import sbatch
-from tests.commands import slurm_node
+from tests.experiment.tiny_runs import rows_of
+from tests.launch import slurm_node
 from transformer.errors import UserError
-from transformer.training.lock import RunLock
-from transformer.training.meter import WALL_CLOCK
-from transformer.training.patience import best_evaluation
-from transformer.training.preemption import EXIT_STATUS
+from transformer.runs.lock import RunLock
+from transformer.runs.patience import best_evaluation
+from transformer.system.signals import EXIT_STATUS
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
@@ -42,13 +41,8 @@ def start(command, log, devices=1):
         **os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)})
 
 
-def rows_of(workdir):
-  return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
-          for line in (workdir / 'metrics.jsonl').read_text('utf-8').splitlines()]
-
-
 def wait_for_step(workdir, step, process):
-  """Waits until a checkpoint after `step` is there; returns its step."""
+  """Waits for a checkpoint after `step`, and returns its step."""
   deadline = time.monotonic() + 240
   while time.monotonic() < deadline and process.poll() is None:
     folder = workdir / 'checkpoints'
@@ -66,7 +60,7 @@ def children_of(process):
 
 @pytest.fixture(scope='module')
 def whole(folder, tmp_path_factory):
-  """A run of one process with two devices."""
+  """Returns the directory of a run of one process with two devices."""
   workdir = tmp_path_factory.mktemp('whole') / 'run'
   log = workdir.with_name('log')
   assert start(['train.py', *flags(folder, workdir)], log, devices=2).wait(300) == 0, (
@@ -84,15 +78,15 @@ def assert_same_run(workdir, whole):
   assert not (workdir / 'interrupted').exists() and not (workdir / 'lock.json').exists()
 
 
-def test_processes_take_the_steps_of_one_and_stop_and_go_on_together(folder, whole, tmp_path):
-  """Asked to stop, the first killed, the other unable to write, and at last one alone."""
+def test_several_processes_make_the_run_of_one_and_stop_together(folder, whole, tmp_path):
+  """Stopped; then the first killed; then the other cannot write; then one process alone."""
   parts, log = tmp_path / 'parts', tmp_path / 'log'
   local = ['launch/local.py', '--processes=2', '--', *flags(folder, parts, fsdp=2, data=1)]
   process = start(local, log)
   wait_for_step(parts, 0, process)
   with pytest.raises(UserError, match=f'{parts} is in use by process'), RunLock(parts):
-    pass  # All of them hold the one lock.
-  os.kill(children_of(process)[1], signal.SIGTERM)  # The first hears of it from the other.
+    pass  # There is one lock for both processes.
+  os.kill(children_of(process)[1], signal.SIGTERM)  # The first process learns of it.
   assert process.wait(120) == EXIT_STATUS, log.read_text()
   said = log.read_text()
   stopped_at, = re.findall(r'stopped by another process after step (\d+), which is saved', said)
@@ -122,7 +116,7 @@ def test_processes_take_the_steps_of_one_and_stop_and_go_on_together(folder, who
   assert_same_run(parts, whole)
 
 
-def test_a_run_of_another_is_refused_in_one_line_by_all_together(folder, one_error, tmp_path):
+def test_processes_refuse_a_locked_run_in_one_line(folder, one_error, tmp_path):
   workdir = tmp_path / 'run'
   with RunLock(workdir):
     refused = subprocess.run(
@@ -132,7 +126,7 @@ def test_a_run_of_another_is_refused_in_one_line_by_all_together(folder, one_err
   assert f'{workdir} is in use by process {os.getpid()}' in one_error(refused.stderr)
 
 
-def test_processes_begin_from_another_runs_parameters(folder, whole, tmp_path):
+def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
   workdir, log = tmp_path / 'run', tmp_path / 'log'
   process = start(['launch/local.py', '--processes=2', '--', *flags(folder, workdir),
                    f'--config.train.init_from={whole}', '--config.train.steps=1',
@@ -151,16 +145,16 @@ def launch(start_command):
 @pytest.mark.parametrize(('arguments', 'fact'), [
     (['--processes=0', '--', '--workdir=x'], '--processes must be at least 1; got 0'),
     (['--devices=-1', '--', '--workdir=x'], '--devices must be at least 1; got -1'),
-    (['--processes=2'], 'what train.py is to be given must stand after --'),
+    (['--processes=2'], 'the arguments of train.py must stand after --'),
     (['--', '--config.train.step=3'], 'did you mean config.train.steps?')])
 def test_a_mistake_is_one_line(launch, arguments, fact):
   assert fact in launch.refuses(*arguments)
 
 
 @pytest.mark.skipif(not slurm_node.is_installed(), reason='needs root, slurm-wlm and munge')
-def test_slurm_runs_it_and_queues_it_again_when_its_time_is_up_or_it_gives_way(
+def test_slurm_queues_a_run_again_after_its_time_limit_and_after_preemption(
     folder, whole, tmp_path):
-  """A run gets the warning before its time limit; a smaller job gives way, and is cancelled."""
+  """A run gets the signal before its time limit; a simple job is preempted, then cancelled."""
   workdir = tmp_path / 'run'
   with tempfile.TemporaryDirectory() as name, slurm_node.slurm_node(Path(name)) as environment:
     def slurm(*command, script=None):
@@ -194,8 +188,8 @@ def test_slurm_runs_it_and_queues_it_again_when_its_time_is_up_or_it_gives_way(
     assert state() == 'COMPLETED' and 'Traceback' not in said, said
     assert 'stopped by SIGUSR1 after step' in said, said
     assert 'Restarts=1' in slurm('scontrol', 'show', 'job', str(job))
-    # A job that takes no time to start, and is told to stop as a run is. One that gives way to
-    # another is queued again; of one that is cancelled, no more is wanted.
+    # A job that starts at once, and gets the same signals as a run. A preempted job is queued
+    # again, and a cancelled job is not.
     script = sbatch.script('bash -c "trap \'exit 75\' TERM; echo up; sleep 60 & wait"', 'none')
     slurm('sbatch', '--requeue', '--output=out', '--open-mode=truncate', script=script)
     output.unlink()
@@ -211,8 +205,8 @@ def test_slurm_runs_it_and_queues_it_again_when_its_time_is_up_or_it_gives_way(
   assert_same_run(workdir, whole)
 
 
-def test_a_process_that_is_told_of_no_others_says_so(train, folder, tmp_path):
+def test_distributed_without_other_processes_is_refused(train, folder, tmp_path):
   message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
                           '--distributed')
-  assert '--distributed needs to be told which processes there are' in message
+  assert '--distributed found no description of the processes' in message
   assert 'launch/local.py' in message and not (tmp_path / 'run').exists()

@@ -1,4 +1,4 @@
-"""A run from a stranger can at worst fail: nothing in it is executed, and a fault is one line."""
+"""A run from a stranger is never executed; a malicious one is refused in one line."""
 
 import hashlib
 import os
@@ -10,12 +10,12 @@ import pytest
 from transformer.config import flatten
 from transformer.errors import UserError
 from transformer.files import read_sealed, write_sealed
-from transformer.run import load_run
-from transformer.training.run_directory import read_config
+from transformer.runs.loading import load_run
+from transformer.runs.run_directory import read_config
 
 
 class Mark:
-  """An object whose unpickling makes a folder."""
+  """An object whose unpickling creates a folder."""
 
   def __init__(self, path):
     self._path = path
@@ -32,11 +32,11 @@ def copied(trained, tmp_path):
 
 @pytest.fixture
 def planted(tmp_path):
-  """A pickle that leaves a mark, and the mark."""
+  """Returns a pickle that creates a folder, and the folder."""
   mark = tmp_path / 'mark'
   content = pickle.dumps(Mark(mark))
   pickle.loads(content)
-  mark.rmdir()  # It would have left one.
+  mark.rmdir()  # The pickle works.
   return content, mark
 
 
@@ -44,7 +44,7 @@ def planted(tmp_path):
 def test_a_pickle_in_a_run_is_not_loaded(train, evaluate, folder, copied, planted, name):
   content, mark = planted
   (copied / name).write_bytes(content)
-  if name == 'metrics.jsonl':  # Which scoring does not read, and training cuts.
+  if name == 'metrics.jsonl':  # Scoring does not read it, and training cuts it.
     load_run(copied)
     status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={copied}',
                            '--config.train.steps=3')
@@ -57,7 +57,7 @@ def test_a_pickle_in_a_run_is_not_loaded(train, evaluate, folder, copied, plante
   assert not mark.exists()
 
 
-def test_a_pickle_that_run_json_vouches_for_is_not_loaded(evaluate, copied, planted):
+def test_a_pickle_with_a_valid_digest_is_not_loaded(evaluate, copied, planted):
   content, mark = planted
   (copied / 'vocabulary.model').write_bytes(content)
   about = read_sealed(copied / 'run.json', 'it')
@@ -68,14 +68,14 @@ def test_a_pickle_that_run_json_vouches_for_is_not_loaded(evaluate, copied, plan
 
 
 @pytest.mark.parametrize('value', [10**9, 999])
-def test_a_model_that_cannot_be_is_refused(trained, copied, value):
+def test_an_impossible_model_is_refused(trained, copied, value):
   settings = read_config(trained)
   names = [name for name, old in flatten(settings['model']).items()
            if isinstance(old, int) and not isinstance(old, bool) and old != value]
   assert {'num_layers', 'model_dim', 'ff_dim', 'num_heads', 'max_positions'} == set(names)
   for name in (*names, 'key_dim', 'value_dim'):
     if (name, value) == ('num_layers', 999):
-      continue  # It is refused as well, after half a minute.
+      continue  # It is refused too, but takes half a minute.
     changed = {**settings, 'model': {**settings['model'], 'positions': 'learned', name: value}}
     write_sealed(copied / 'config.json', changed)
     with pytest.raises(UserError) as error:
@@ -109,7 +109,7 @@ def test_a_run_that_names_another_to_start_from_does_not_read_it(copied, change_
 
 
 @pytest.mark.parametrize('data', [None, 7, [], {}, {'vocabulary': {}}, {'vocabulary': None}])
-def test_fingerprints_that_are_none_are_refused(copied, data):
+def test_malformed_fingerprints_are_refused(copied, data):
   write_sealed(copied / 'run.json', {'data': data})
   with pytest.raises(UserError) as error:
     load_run(copied)

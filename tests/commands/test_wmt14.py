@@ -1,4 +1,4 @@
-"""The paper's config, from the set that it names to a score, with only its size made smaller."""
+"""The paper's config trains and scores WMT 2014, with smaller sizes."""
 
 import json
 
@@ -9,13 +9,13 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora import open_corpora
 from transformer.data.sources import open_corpus
 from transformer.data.vocabulary import Vocabulary
-from transformer.training import run_directory
+from transformer.runs import run_directory
 
 PAIRS = [(f'{zahl} kleine hunde laufen {wie} .', f'{number} small dogs run {how} .')
          for zahl, number in (('zwei', 'two'), ('drei', 'three'), ('sieben', 'seven'))
          for wie, how in (('schnell', 'fast'), ('fort', 'away'), ('herum', 'around'),
                           ('heim', 'home'), ('über das gras', 'over the grass'))]
-SMALLER = {  # A step of this size is that of the tiny run, so it is compiled once for both.
+SMALLER = {  # The sizes of the tiny run, so that the tests compile one step for both.
     'data.vocabulary_size': 300, 'data.vocabulary_pairs': 7, 'data.max_length': 64,
     'model.num_layers': 1, 'model.model_dim': 8, 'model.ff_dim': 11, 'model.num_heads': 2,
     'train.tokens_per_batch': 320, 'train.steps': 6, 'train.eval_every': 6,
@@ -30,7 +30,7 @@ def prepared(tmp_path_factory, write_wmt14):
 
 
 @pytest.mark.long
-def test_the_papers_config_trains_and_scores_the_set_that_it_names(
+def test_the_papers_config_trains_and_scores_its_data_set(
     train, evaluate, prepared, tmp_path):
   smaller = {**SMALLER, 'data.dir': str(prepared)}
   status, _, err = train(
@@ -64,16 +64,16 @@ def test_the_papers_config_trains_and_scores_the_set_that_it_names(
   assert (result['steps'], result['sentences']) == ([2, 3, 4, 5, 6], 2)
 
 
-def test_a_set_that_is_not_prepared_says_how_it_is(train, tmp_path):
+def test_an_unprepared_data_set_is_refused_with_the_command_that_prepares_it(train, tmp_path):
   for direction, name in (('en-de', 'de-en'), ('fr-en', 'fr-en')):
     message = train.refuses(
         f'--config=configs/wmt14.py:{direction}', f'--workdir={tmp_path}/run',
         f'--config.data.dir={tmp_path}/data')
     assert message == (
         f'wmt14_translate/{name} is not prepared in {tmp_path}/data; run: python -m '
-        f'transformer.data.prepare --name=wmt14_translate/{name} --data_dir={tmp_path}/data; if '
-        f'the data lies elsewhere, give --config.data.dir=DIR')
+        f'transformer.commands.prepare --name=wmt14_translate/{name} --data_dir={tmp_path}/data; '
+        f'if the data lies elsewhere, give --config.data.dir=DIR')
 
 
-def test_the_defaults_bound_what_a_vocabulary_holds_in_memory():
+def test_the_defaults_bound_the_memory_of_training_a_vocabulary():
   assert DataConfig().vocabulary_pairs == 1_000_000

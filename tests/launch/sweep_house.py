@@ -1,4 +1,4 @@
-"""A house with a train.py that only writes metrics, and a sweep in it as one process."""
+"""Makes a copy of the project whose train.py only writes metrics, and starts sweeps in it."""
 
 import html.parser
 import json
@@ -12,15 +12,21 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).parents[2]
-SECONDS = 300  # in which anything has happened
-# Its BLEU is optimizer.scale times the step. By `warmup_steps`, 13 fails, 17 waits until trial 5 is
-# run by someone else, and 19, when first started, waits after an evaluation until it is stopped.
-# It notes when it is asked to stop more than once, which a real one would take for a hurry.
+# The text of a search space.
+GOOD = '''
+def suggest(trial):
+  return {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}
+'''
+SECONDS = 300  # The longest wait for anything.
+# Its BLEU is optimizer.scale times the step. optimizer.warmup_steps chooses what else happens:
+# 13 fails; 17 waits until another worker runs trial 5; 19 waits after an evaluation until it is
+# stopped, when first started. It leaves a file if it is asked to stop more than once, since a real
+# train.py would then stop without saving.
 TRAIN = '''
 import json, os, pathlib, runpy, signal, sys, time
 from transformer import files
-from transformer.training.lock import RunLock
-from transformer.training.preemption import SIGNALS
+from transformer.runs.lock import RunLock
+from transformer.system.signals import SIGNALS
 
 flags = dict(each[2:].split('=', 1) for each in sys.argv[1:])
 config = runpy.run_path(flags['config'])['get_config']()
@@ -66,7 +72,7 @@ with RunLock(run):
         time.sleep(60)
         sys.exit('error: no one stopped it')
 '''
-SPACE = '''"""Trials of all kinds, by their number."""
+SPACE = '''"""A trial of each kind, by its number."""
 
 import optuna
 
@@ -87,7 +93,7 @@ def suggest(trial):
 def pruner():
   return optuna.pruners.ThresholdPruner(lower=1.0)
 '''
-SLOW = '''"""Trials of which two wait to be stopped."""
+SLOW = '''"""Trials; the first two wait to be stopped."""
 
 
 def suggest(trial):
@@ -95,14 +101,14 @@ def suggest(trial):
           'optimizer.warmup_steps': 19 if trial.number < 2 else 1,
           'train.grace_seconds': 0.1 if trial.number else 4.0}
 '''
-JOBS = '''"""Trials of which the first waits to be stopped."""
+JOBS = '''"""Trials; the first waits to be stopped."""
 
 
 def suggest(trial):
   return {'optimizer.scale': trial.suggest_float('scale', 1.0, 2.0),
           'optimizer.warmup_steps': 1 if trial.number else 19}
 '''
-SEARCH = '''"""What a real run takes."""
+SEARCH = '''"""The search space of a real run."""
 
 objective = 'valid/loss'
 
@@ -113,7 +119,7 @@ def suggest(trial):
 
 
 def build(house):
-  """Makes the house."""
+  """Makes the copy in a folder."""
   shutil.copytree(ROOT / 'launch', house / 'launch')
   for name in ('transformer', 'configs'):
     (house / name).symlink_to(ROOT / name)
@@ -125,7 +131,7 @@ def build(house):
 
 
 class Sweep:
-  """A sweep in one process after the other."""
+  """A sweep that is started several times."""
 
   def __init__(self, root, workdir, *flags):
     self.workdir = workdir
@@ -133,31 +139,31 @@ class Sweep:
     self._command = [sys.executable, root / 'launch' / 'sweep.py', f'--workdir={workdir}', *flags]
 
   def start(self):
-    """Starts it, or goes on with it."""
+    """Starts or continues the sweep."""
     with self._log.open('ab') as log:
       self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True,
                                       env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
 
   def end(self, status):
-    """Waits for its end, and returns its standard output."""
+    """Waits for the end of the sweep, and returns its standard output."""
     out, _ = self.process.communicate(timeout=SECONDS)
     assert self.process.returncode == status, self.log
     return out
 
   def kill(self, *folders):
-    """Kills the sweep, and all that hold locks in folders of it."""
+    """Kills the sweep, and the processes that hold locks in its folders."""
     for folder in folders:
       os.kill(self.holder_of(folder), signal.SIGKILL)
     self.end(-signal.SIGKILL)
 
   def holder_of(self, folder):
-    """The process that holds the lock in a folder of the sweep."""
+    """Returns the process that holds the lock in a folder of the sweep."""
     return json.loads((self.workdir / folder / 'lock.json').read_text('utf-8'))['process']
 
   def wait_for_report(self, number, step=5):
-    """Waits until the journal has an evaluation of a trial that is not over.
+    """Waits until the journal has an evaluation of a running trial, and no process writes to it.
 
-    And until no one writes to it: a kill then costs 30 seconds.
+    A kill while a process writes would cost 30 seconds.
     """
     journal = self.workdir / 'journal.log'
     text, lock = f'"trial_id":{number},"step":{step},', journal.with_name('journal.log.lock')
@@ -167,7 +173,7 @@ class Sweep:
       time.sleep(0.01)
 
   def close(self):
-    """Ends what a failed test has left."""
+    """Kills a process that a failed test has left."""
     if self.process.poll() is None:
       self.process.kill()
     self.process.communicate()
@@ -178,7 +184,7 @@ class Sweep:
 
 
 class Page(html.parser.HTMLParser):
-  """What a page loads, the cells of its table, and what stands in its `pre`."""
+  """The addresses that a page loads, the cells of its table, and its texts in `pre`."""
 
   def __init__(self):
     super().__init__()
@@ -202,7 +208,7 @@ class Page(html.parser.HTMLParser):
 
 
 def rows_of(table):
-  """Rows of the printed table by number, each a dict by title; the last column may have spaces."""
+  """Returns the titles of the printed table, and its rows by number."""
   header, *lines = table.splitlines()
   titles = header.split()
   rows = {}

@@ -1,6 +1,6 @@
-"""A sweep through its command: kills, failures, pruning, workers, and what it leaves behind.
+"""The command of a sweep: kills, failures, pruning, workers, and the files that it writes.
 
-All but one are run in a house with another train.py, which does nothing but write metrics.
+All tests but one use a copy of the project whose train.py only writes metrics.
 """
 
 import json
@@ -15,9 +15,9 @@ import time
 
 import pytest
 
-from tests.commands import slurm_node, sweep_house
-from tests.commands.sweep_house import ROOT, Page, Sweep, rows_of
 from tests.faults.kill import differences
+from tests.launch import slurm_node, sweep_house
+from tests.launch.sweep_house import ROOT, Page, Sweep, rows_of
 from transformer.config import flatten
 
 # ml_collections loads a config's file in a way that Python would have changed.
@@ -35,7 +35,7 @@ def house(tmp_path_factory):
 
 @pytest.fixture
 def sweep_of(folder, tmp_path):
-  """(root, file of a space, flags …) -> a `Sweep` in a directory of its own."""
+  """(root, file of a search space, flags …) -> a `Sweep` in a new directory."""
   made = []
 
   def make(root, searched, *flags):
@@ -55,7 +55,7 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
   sweep.start()
   titles, rows = rows_of(sweep.end(0))
 
-  # As many as were asked for, each started once, by two workers.
+  # Every trial is started once, by two workers.
   trials = sweep.workdir / 'trials'
   started = {number: (trials / str(number) / 'starts').read_text().split()
              for number in (0, 1, 3, 4, 5)}
@@ -63,11 +63,11 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
   assert all(len(each) == 1 for each in started.values())
   assert len({each[0] for each in started.values()}) == 2
 
-  # What failed says why, and stopped nothing else.
+  # Failed trials have a reason, and have stopped nothing else.
   assert titles[:5] == ['trial', 'state', 'valid/bleu', 'step', 'time']
   assert rows[1][1] == 'failed' and rows[1][-1] == 'it broke on purpose'
   assert rows[2][1] == 'failed' and rows[2][-1].startswith('num_heads must divide model_dim; got')
-  # What the pruner does not want was stopped before its end.
+  # The pruned trial was stopped before its end.
   assert rows[3][1:4] == ['pruned', '0.5', '5']
   assert len((trials / '3' / 'metrics.jsonl').read_text().splitlines()) == 1
   scales = {}
@@ -98,7 +98,7 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
     drawn = re.search(rf'Plotly.newPlot\(\s*"{plot}",\s*\[\{{.*', text)
     assert drawn and drawn[0].count('"showSendToCloud": false') == 1, plot
 
-  # Nothing is left to do, and nothing is done.
+  # The same command again does nothing.
   before = (sweep.workdir / 'journal.log').read_bytes()
   sweep.start()
   assert rows_of(sweep.end(0)) == (titles, rows)
@@ -109,9 +109,9 @@ def test_so_many_trials_over_kills_and_signals(house, sweep_of):
   sweep = sweep_of(house, house / 'slow.py', '--trials=3', '--config.train.steps=20')
   sweep.start()
   sweep.wait_for_report(0)
-  sweep.kill('.', 'claims/0')  # What trains is asked to stop, and takes its time.
+  sweep.kill('.', 'claims/0')  # train.py is then asked to stop, and takes its time.
   with (sweep.workdir / 'journal.log').open('ab') as journal:
-    journal.write(b'{"op_code":4,"wor')  # So a full disk leaves it.
+    journal.write(b'{"op_code":4,"wor')  # A full disk leaves such a line.
   sweep.start()
   sweep.wait_for_report(1)
   sweep.process.terminate()
@@ -145,7 +145,7 @@ def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
                    '--config.train.steps=10', '--config.train.grace_seconds=1.0')
   sweep.start()
   sweep.wait_for_report(0)
-  # As Slurm does before the time is over: to the worker and to all of its group.
+  # Before the time limit, Slurm sends the signal to the worker and to its whole group.
   os.killpg(sweep.holder_of('claims/0'), signal.SIGUSR1)
   assert sweep.end(0) == '' and (tmp_path / 'asked').read_text() == 'requeue 1_0\n'
   sweep.start()

@@ -1,4 +1,4 @@
-"""What a sweep refuses, in one line, and what it would start."""
+"""The mistakes that a sweep refuses in one line, and the commands that it would start."""
 
 import contextlib
 import os
@@ -10,21 +10,13 @@ import sys
 import optuna
 import pytest
 
-from launch.sweeping import journal, results, space, trials
+from launch.sweeping import results, space, study, trials
 from launch.sweeping.config_file import changed
+from tests.launch.sweep_house import GOOD
 from transformer.config import Config
 
 # ml_collections loads a config's file in a way that Python would have changed.
 pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
-GOOD = '''
-def suggest(trial):
-  return {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}
-'''
-
-
-@pytest.fixture(scope='module')
-def launch(start_command):
-  yield from start_command('launch.sweep')
 
 
 def returning(value):
@@ -35,7 +27,7 @@ def returning(value):
     (GOOD, ['--trials=0'], ['--trials must be at least 1; got 0']),
     (GOOD, ['--workers=0'], ['--workers must be at least 1; got 0']),
     (GOOD, ['--sbatch=--time=1'], ['--sbatch=--time=1 is for jobs; add --slurm']),
-    (GOOD, ['--slurm', "--sbatch=--comment='a"], ['taken apart into words: No closing quotation']),
+    (GOOD, ['--slurm', "--sbatch=--comment='a"], ['split into words: No closing quotation']),
     (GOOD, ['--sweep='], ['--sweep=configs/sweeps/NAME.py', 'all needed']),
     (GOOD, ['--sweep=/nowhere.py'], ['--sweep must be the file', '/nowhere.py: No such file']),
     (GOOD, ['--sweep=/'], ['--sweep must be the file', 'Is a directory']),
@@ -50,7 +42,11 @@ def returning(value):
     ('', [], ['space.py must define suggest(trial)']),
     ('suggest = 3', [], ['suggest must be a function; got 3']),
     (GOOD + 'objective = "valid/blue"', [],
-     ["objective must be one of valid/bleu, valid/loss; got 'valid/blue'"]),
+     ["objective must be one of valid/bleu, valid/f1, valid/loss; got 'valid/blue'"]),
+    (GOOD + 'objective = "valid/f1"', [],
+     ["must be 'valid/bleu' or 'valid/loss' with config.data.source=text; got 'valid/f1'"]),
+    (GOOD, ['--config.data.source=trees'],
+     ["must be 'valid/f1' or 'valid/loss' with config.data.source=trees; got 'valid/bleu'"]),
     (GOOD + 'obejctive = "valid/loss"', [], ['defines obejctive', 'did you mean objective?']),
     (GOOD + 'def helper(): pass', [], ['defines helper', 'begin with _']),
     (GOOD + 'import optuna\npruner = optuna.pruners.NopPruner()', [],
@@ -70,10 +66,10 @@ def returning(value):
     (returning({'model.dropout': '0.1'}), [], ['config.model.dropout must be of type float']),
     (returning({'model.num_layers': 1.0}), [], ['config.model.num_layers must be of type int']),
     (returning({'model.num_heads': 3}), [],
-     ['the config takes none of 20 trials: num_heads must divide model_dim; got num_heads=3']),
+     ['the config refuses all 20 trials', 'num_heads must divide model_dim; got num_heads=3']),
     (returning({'data.valid': 'test'}), [], ['must be measured alike, so data.valid']),
     (returning({'data.vocabulary_size': 300}) + 'objective = "valid/loss"', [],
-     ['valid/loss is that of a token, which data.vocabulary_size changes']),
+     ['valid/loss is the loss of a token, and data.vocabulary_size changes the tokens']),
 ])
 def test_a_mistake_is_one_line_before_anything_is_started(
     launch, folder, tmp_path, text, flags, facts):
@@ -87,12 +83,12 @@ def test_a_mistake_is_one_line_before_anything_is_started(
 
 @pytest.mark.parametrize(('state', 'told'), [
     (optuna.trial.TrialState.PRUNED, 'no trial is complete; all were pruned; '),
-    (optuna.trial.TrialState.FAIL, 'no trial is complete; the last that failed says: it broke')])
+    (optuna.trial.TrialState.FAIL, 'no trial is complete; the last failed trial says: it broke')])
 def test_a_sweep_without_a_result_says_why(launch, one_error, folder, tmp_path, state, told):
   (tmp_path / 'space.py').write_text(GOOD)
   config = runpy.run_path(str(folder / 'tiny.py'))['get_config']()
   (tmp_path / 'sweep').mkdir()
-  sweep = journal.Sweep(tmp_path / 'sweep', space.load(str(tmp_path / 'space.py')),
+  sweep = study.Sweep(tmp_path / 'sweep', space.load(str(tmp_path / 'space.py')),
                         Config.from_dict(config.to_dict()), 2)
   sweep.begin()
   for _ in range(2):
@@ -130,7 +126,7 @@ def test_the_spaces_that_come_with_the_code_draw_configs(launch, name, monkeypat
   assert words[:2] == ['python', 'launch/sweep.py'] and f'--sweep=configs/sweeps/{name}.py' in words
   status, out, err = launch(*words[2:], '--dry_run')
   assert status == 0 and out.endswith(' --worker=0\n'), err
-  # Nothing that may be drawn is refused.
+  # The config accepts everything that may be drawn.
   config = Config.from_dict(runpy.run_path(f'configs/{name}.py')['get_config']().to_dict())
   flags = (word[9:].split('=') for word in words if word.startswith('--config.'))
   config = changed(config, {key: int(value) for key, value in flags if value.isdecimal()})

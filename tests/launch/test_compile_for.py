@@ -1,4 +1,4 @@
-"""An update compiled for TPUs by the command, and the mistakes that it refuses in one line."""
+"""The command that compiles an update for TPUs, and the mistakes that it refuses in one line."""
 
 import importlib.util
 import json
@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from launch import compile_for
-from transformer.training import ahead, hlo
+from launch.tpu_costs import estimate, hlo
 
 TINY = ['--config=configs/wmt14.py', '--config.model.dtype=bfloat16', '--config.model.num_layers=1',
         '--config.model.model_dim=128', '--config.model.ff_dim=256', '--config.model.num_heads=2',
@@ -23,7 +23,7 @@ def compile_command(start_command):
 
 
 def result(mesh, total, milliseconds):
-  """What `ahead.estimate` says of a mesh of v5e chips."""
+  """Returns a result of `estimate.update_cost` for a mesh of v5e chips."""
   found = {'chips': 4, 'device_kind': 'TPU v5 lite', 'mesh': mesh, 'rows': 8, 'max_length': 32,
            'dtype': 'bfloat16', 'commit': 'c0ffee0123', 'compile_seconds': 61.2, 'memory': None}
   if total is None:
@@ -90,12 +90,12 @@ def test_more_chips_than_rows_is_one_line(compile_command, more, message):
 @needs_libtpu
 def test_chips_are_arranged_whatever_the_sides_of_their_block():
   code = """
-from transformer.training import ahead
+from launch.tpu_costs import estimate
 from transformer.training.mesh import make_mesh
-for topology, chips in ahead.TOPOLOGIES.items():
-  devices = ahead.devices_of(topology)
+for topology, chips in estimate.TOPOLOGIES.items():
+  devices = estimate.devices_of(topology)
   assert len(devices) == chips
-  for config in ahead.meshes(chips, 1024, 16):
+  for config in estimate.candidate_meshes(chips, 1024, 16):
     mesh = make_mesh(config, 1024, devices)
     assert set(mesh.devices.flat) == set(devices), (topology, config)
 print('done')
@@ -113,11 +113,11 @@ def test_an_update_is_compiled_for_a_tpu(compile_command, tmp_path):
   found = json.loads((tmp_path / 'x.json').read_text(encoding='utf-8'))
   each, = found['meshes']
   assert found['topology'] == 'v5e:2x2' and each['mesh'] == {'data': 4, 'fsdp': 1, 'tensor': 1}
-  assert each['device_kind'] == 'TPU v5 lite' and ahead.fits(each)
+  assert each['device_kind'] == 'TPU v5 lite' and estimate.fits(each)
   assert each['seconds']['arithmetic'] > 0 and 0 < each['utilisation'] < 1
   memory = each['memory']
   assert memory['code'] > 0
   assert memory['total'] == sum(size for name, size in memory.items() if name != 'total')
-  # 0.4 million parameters, of which the table is reduced twice in 32 bits.
+  # 0.4 million parameters; the embedding table is reduced twice, in 32 bits.
   assert 1e6 < each['collectives']['all-reduce']['bytes'] < 3e6
   assert each['collectives']['all-gather']['bytes'] == 0

@@ -1,7 +1,7 @@
-"""A Slurm of one node, this machine, brought up by hand; needs root, slurm-wlm and munge.
+"""Starts a Slurm with this machine as its node; needs root, slurm-wlm and munge.
 
   apt-get install --no-install-recommends slurm-wlm munge
-  python -m tests.commands.slurm_node   # Runs until Ctrl-C; prints what to export.
+  python -m tests.launch.slurm_node   # Runs until Ctrl-C; prints a variable to export.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROGRAMS = ('munged', 'slurmctld', 'slurmd', 'sbatch', 'srun')
-CPUS = 8  # that the node is said to have, so that several jobs fit
-# A job of `low` gives way to one of `high`: it is asked to end, and is queued again.
+CPUS = 8  # The CPUs that the node claims to have, so that several jobs fit.
+# A job in `high` preempts one in `low`, which is asked to stop and queued again.
 CONFIG = """
 ClusterName=test
 SlurmctldHost={host}
@@ -54,14 +54,14 @@ PartitionName=high Nodes={host} PriorityTier=9 PreemptMode=OFF State=UP
 
 
 def is_installed() -> bool:
-  """Whether a node can be brought up here."""
+  """Returns whether a node can be started here."""
   path = os.pathsep.join((os.environ.get('PATH', ''), '/usr/sbin', '/sbin'))
   return os.getuid() == 0 and all(shutil.which(each, path=path) for each in PROGRAMS)
 
 
 @contextlib.contextmanager
 def slurm_node(folder: Path) -> Iterator[dict[str, str]]:
-  """Brings a Slurm up, and yields the environment in which its commands find it."""
+  """Starts a Slurm, and yields the environment in which its commands find it."""
   ports = []
   with contextlib.ExitStack() as stack:
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The rows of table 3 as a sweep: what is started, what is left out, and what is written down."""
+"""The rows of table 3: which commands are started or skipped, and which results are written."""
 
 import json
 import pathlib
@@ -26,7 +26,7 @@ def launch(start_command):
 
 
 def settings_of(arguments):
-  """What train.py would make of a command line."""
+  """Returns the settings and the directory that train.py would read from a command line."""
   values = flags.FlagValues()
   config_flags.DEFINE_config_file('config', None, '', flag_values=values, sys_argv=arguments)
   flags.DEFINE_string('workdir', None, '', flag_values=values)
@@ -70,8 +70,8 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
     (['--rows='], ['--rows must name rows of table 3', "got ''"]),
     (['--scale=0'], ['--scale must be at least 1; got 0']),
     (['--layers=0'], ['--layers must be at least 1; got 0']),
-    (['--rows=base,C1', '--layers=2'], ['row C1 has 2 where base has 6', 'a multiple of 3']),
-    (['--rows=C3', '--layers=1'], ['row C3 has 8 where base has 6', '--rows']),
+    (['--rows=base,C1', '--layers=2'], ['a multiple of 3 for row C1, which has 2 layers']),
+    (['--rows=C3', '--layers=1'], ['row C3, which has 8 layers where base has 6', '--rows']),
     (['--scale=3'], ['--scale must divide', 'model_dim of row base is 512', '--scale=3']),
     (['--rows=A4', '--scale=32'], ['key_dim of row A4 is 16', '--scale=32']),
     (['--config.model.dropout=0.3'], ['rows of table 3 set config.model.dropout themselves']),
@@ -86,7 +86,7 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
 ])
 def test_a_mistake_is_one_line_before_anything_is_started(
     launch, folder, tmp_path, arguments, facts):
-  # Dry, so that twenty rows are not trained when a mistake is not seen.
+  # --dry_run, so that a mistake that is not noticed does not train twenty rows.
   message = launch.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/sweep',
                            '--dry_run', *arguments)
   for fact in facts:
@@ -105,7 +105,7 @@ def test_a_command_that_fails_ends_the_sweep(launch, tmp_path):
 
 @pytest.fixture
 def start(train, evaluate):
-  """Runs the command lines of a sweep, and keeps them."""
+  """Runs the commands of the rows, and keeps them in `seen`."""
   def run(command):
     run.seen.append(command)
     script = {'train.py': train, 'eval.py': evaluate}[pathlib.Path(command[1]).name]
@@ -118,7 +118,7 @@ def start(train, evaluate):
 
 
 def tiny_row(folder, name, **differs):
-  """A row whose shape is that of the tiny run."""
+  """Returns a row with the shape of the tiny run."""
   changes = [f'--config.{key}={value}' for key, value in differs.items()]
   settings, _ = settings_of(['', f'--config={folder}/tiny.py', '--workdir=x', *changes])
   return table3.Row(name, differs, 64, differs, settings)
@@ -161,7 +161,7 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
   assert ' log_every 7 ' in table[-1] and ' | 5.47 | ' in table[-1]
   assert results['D4']['paper'] == {'perplexity': 5.47, 'bleu': 25.7, 'millions': None}
 
-  # With more steps it goes on where it was.
+  # With more steps, the run is resumed.
   assert sweep(tiny_row(folder, 'D4', **{'train.log_every': 7, 'train.steps': 3})) == [
       'train.py', 'eval.py']
   results = json.loads((tmp_path / 'table3.json').read_text('utf-8'))

@@ -1,4 +1,4 @@
-"""What a sweep is made of: its journal, config files, the page, and what workers share."""
+"""The parts of a sweep: its journal, config files, the page, and workers that share a machine."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ import optuna
 import pytest
 
 from launch.gpus import visible_gpus
-from launch.sweeping import journal, page, processes, results, space, trials
+from launch.sweeping import page, processes, results, space, storage, study, trials
 from launch.sweeping.config_file import changed, config_file
 from transformer.config import Config
 from transformer.errors import UserError
@@ -36,7 +36,7 @@ def test_every_config_comes_back_from_its_file(tmp_path):
   assert found['__doc__'] == 'By """ and \\.\n\nEnds in "'
   assert Config.from_dict(found['get_config']().to_dict()) == config
   lines = (tmp_path / 'file.py').read_text().splitlines()
-  first = lines.index('  # What was searched.')
+  first = lines.index('  # The searched settings.')
   assert lines[first + 1:first + 3] == ['  config.seed = 3', '  config.model.num_layers = 6']
   assert sum('num_layers' in line for line in lines) == 1
 
@@ -62,11 +62,11 @@ def test_workers_share_a_machine(workers, cores, gpus, shares):
 
 @pytest.fixture
 def begin(tmp_path):
-  """(text of a space, trials, changes to the config) -> a sweep that is begun in one directory."""
+  """(text of a search space, trials, changes to the config) -> a sweep, always in one directory."""
   def begin(text=GOOD, number=3, **changes):
     (tmp_path / 'space.py').write_text(text)
     (tmp_path / 'sweep').mkdir(exist_ok=True)
-    sweep = journal.Sweep(tmp_path / 'sweep', space.load(str(tmp_path / 'space.py')),
+    sweep = study.Sweep(tmp_path / 'sweep', space.load(str(tmp_path / 'space.py')),
                           changed(Config(), changes), number)
     sweep.begin()
     return sweep
@@ -87,9 +87,9 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
   assert len(begin(number=2).all()) == 3 and len(begin(number=4).all()) == 4
   with pytest.raises(UserError, match=r'another sweep: train.steps was 100000, is 7; choose'):
     begin(**{'train.steps': 7})
-  with pytest.raises(UserError, match=r'another sweep: the search space was another; choose'):
+  with pytest.raises(UserError, match=r'another sweep: the search space has changed; choose'):
     begin(GOOD + '# Changed.\n')
-  path = tmp_path / 'sweep' / journal.JOURNAL
+  path = tmp_path / 'sweep' / storage.JOURNAL
   lines = path.read_bytes().splitlines(keepends=True)
   path.write_bytes(b''.join([lines[0], b'{]\n', *lines[1:]]))
   with pytest.raises(UserError, match=r'journal.log should hold .* is damaged: '):
@@ -100,12 +100,12 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
 
 
 def test_a_journal_whose_writer_was_killed_is_written_to_all_the_same(tmp_path, monkeypatch):
-  monkeypatch.setattr(journal, '_KILLED_SECONDS', 3)
+  monkeypatch.setattr(storage, '_KILLED_SECONDS', 3)
   monkeypatch.chdir(tmp_path)
   pathlib.Path('sweep').mkdir()
-  path = pathlib.Path('sweep', journal.JOURNAL)
-  assert journal._open(path)._backend._lock.acquire()  # And is never let go.
-  writes = threading.Thread(target=journal._open(path)._backend.append_logs, args=([{}],),
+  path = pathlib.Path('sweep', storage.JOURNAL)
+  assert storage.open_journal(path)._backend._lock.acquire()  # And never released.
+  writes = threading.Thread(target=storage.open_journal(path)._backend.append_logs, args=([{}],),
                             daemon=True)
   writes.start()
   writes.join(1.0)
@@ -116,8 +116,8 @@ def test_a_journal_whose_writer_was_killed_is_written_to_all_the_same(tmp_path, 
 
 @pytest.mark.parametrize('left', [b'{"op_code":4,"wor', b'{', b'\xff' * 5000])
 def test_half_a_line_in_a_journal_is_no_part_of_what_another_adds(tmp_path, left):
-  path = tmp_path / journal.JOURNAL
-  one, other = journal._open(path)._backend, journal._open(path)._backend
+  path = tmp_path / storage.JOURNAL
+  one, other = storage.open_journal(path)._backend, storage.open_journal(path)._backend
   one.append_logs([{'a': 1}, {'b': 2}])
   with path.open('ab') as file:
     file.write(left)  # By a machine that went down.
@@ -143,7 +143,7 @@ def test_what_someone_elsewhere_is_just_taking_is_left_to_him(begin, tmp_path):
 
 
 def run(sweep, end):
-  """Runs what can be claimed by `end`, without training; returns the parameters by number."""
+  """Ends all free trials by `end`, without training; returns their parameters by number."""
   drawn = {}
   while True:
     with contextlib.ExitStack() as stack:
@@ -166,7 +166,7 @@ def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
   (tmp_path / 'sweep').rename(tmp_path / 'whole')
 
   class Killed(Exception):
-    """As if a process were gone in the middle of a trial."""
+    """Stands for a kill in the middle of a trial."""
 
   def killed(sweep, trial):
     if trial.number == 12:
@@ -205,8 +205,8 @@ def test_a_grid_ends_when_all_of_it_was_tried(begin):
 
 @pytest.mark.parametrize(('log', 'status', 'reason'), [
     ('I1 a\nerror: the first\nerror: the last\nI2 b\n', 1, 'the last'),
-    ('Traceback\n  here\nValueError: x\n', 1, 'ValueError: x'), ('', 1, 'it said nothing'),
-    ('error: x\n', -9, 'train.py was ended by SIGKILL, as where memory runs out'),
+    ('Traceback\n  here\nValueError: x\n', 1, 'ValueError: x'), ('', 1, 'train.py printed nothing'),
+    ('error: x\n', -9, 'train.py was ended by SIGKILL, perhaps out of memory'),
     ('error: x\n', -11, 'train.py was ended by SIGSEGV')])
 def test_the_reason_of_a_failure(tmp_path, log, status, reason):
   (tmp_path / 'log').write_text(log)
@@ -225,18 +225,23 @@ def test_the_best_evaluation_counts_and_what_is_no_number_never_does(begin, tmp_
   found = trials.rows_with(tmp_path, 'valid/loss')
   assert all(math.isnan(found[0][name]) for name in ('valid/loss', 'valid/bleu'))
   assert found[1:] == rows[1:]
-  for objective, value, step in (('valid/loss', 2.0, 10), ('valid/bleu', 3.0, 20)):
+  trees = [{**row, 'valid/f1': f1}
+           for row, f1 in zip(found, (math.nan, 1.0, 3.0, 2.0), strict=True)]
+  for objective, rows, value, step in (
+      ('valid/loss', found, 2.0, 10), ('valid/bleu', found, 3.0, 20), ('valid/f1', trees, 3.0, 15)):
     sweep = begin(GOOD + f'objective = {objective!r}\n')
-    evaluations = [found, found[:1]]
+    # The second trial stops early, at a larger loss and a lower score than the first's best.
+    worse = [row for row in rows if row['step'] in (5, 15 if objective == 'valid/loss' else 10)]
 
-    def complete(sweep, trial, evaluations=evaluations):
-      trials._complete(sweep, trial, evaluations[min(trial.number, 1)])
+    def complete(sweep, trial, evaluations=(rows, worse, rows[:1])):
+      trials._complete(sweep, trial, evaluations[trial.number])
 
     run(sweep, complete)
-    best, *others = sweep.all()
+    best, second, failed = sweep.all()
     assert sweep.best().number == 0 and (best.value, best.user_attrs['step']) == (value, step)
-    assert [each.user_attrs['reason'] for each in others] == [
-        f'{objective} was never a finite number'] * 2
+    assert (second.value < value) == (objective != 'valid/loss')
+    assert sweep.study.best_trial.number == 0  # The plots of the page know the direction, too.
+    assert failed.user_attrs['reason'] == f'{objective} was never a finite number'
     (tmp_path / 'sweep').rename(tmp_path / objective.replace('/', '-'))
 
 

@@ -1,4 +1,4 @@
-"""What launch/slurm.py and launch/tpu.py hand to others, which stand-ins write down here."""
+"""The commands that launch/slurm.py and launch/tpu.py run, recorded by stand-ins."""
 
 import json
 import os
@@ -12,8 +12,8 @@ import pytest
 from launch import sbatch
 
 ROOT = Path(__file__).parents[2]
-# Writes down how it is called, and answers as a file next to it says: what each call whose
-# arguments hold a word is to print and to end with.
+# Records its arguments, and answers as a file next to it says. The file has output and a status for
+# calls with a certain argument.
 STAND_IN = f"""#!{sys.executable}
 import json, pathlib, sys
 here = pathlib.Path(__file__).parent
@@ -34,7 +34,7 @@ SLICE = ['--name=mine', '--accelerator=v5litepod-16', '--zone=us-west4-a']
 
 @pytest.fixture
 def launch(tmp_path):
-  """(script, arguments, answers=) -> status, output, error, and how others were called."""
+  """(script, arguments, answers=) -> status, output, error, and the calls of the stand-ins."""
   def run(script, *arguments, answers=(), programs=('sbatch', 'gcloud', 'xpk')):
     for name in programs:
       (tmp_path / name).write_text(STAND_IN)
@@ -68,7 +68,7 @@ def test_a_dry_run_prints_the_job_and_submits_nothing(launch, tmp_path):
 
 @pytest.fixture
 def job(tmp_path):
-  """(what a task does, what squeue does, starts before, name) -> what a job printed, its status."""
+  """(code of a task, of squeue, earlier restarts, name) -> a job's output, status and errors."""
   def run(step, squeue, restarts=0, name=sbatch.JOB):
     for program, line in (('srun', f'echo "${{@:2}}"; {step}'), ('squeue', squeue), ('sleep', ''),
                           ('scontrol', 'echo scontrol "$@"; [ -f asked ] || ! touch asked')):
@@ -79,7 +79,7 @@ def job(tmp_path):
         capture_output=True, timeout=60, env={
             'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'SLURM_JOB_ID': '7',
             'SLURM_RESTART_COUNT': str(restarts),
-            # As where it was submitted by a part of an array.
+            # A job that is submitted from a part of an array inherits these.
             'SLURM_ARRAY_JOB_ID': '5', 'SLURM_ARRAY_TASK_ID': '3'})
     return done.stdout.splitlines(), done.returncode, done.stderr
 
@@ -89,8 +89,8 @@ def job(tmp_path):
 @pytest.mark.parametrize(('step', 'state', 'again'), [
     ('exit 0', 'RUNNING 9:00', False), ('exit 1', 'RUNNING 9:00', False),
     ('exit 75', 'RUNNING UNLIMITED', True), ('exit 75', 'SIGNALING 1:00:00', True),
-    ('exit 75', 'COMPLETING 9:00', False),  # Who cancels a job wants no more of it.
-    # A task that was slow to leave was killed, or was aborted since others had left.
+    ('exit 75', 'COMPLETING 9:00', False),  # The user has cancelled the job.
+    # A slow task was killed, or was aborted because others had left.
     ('kill -TERM $PPID; exit 143', 'RUNNING 9:00', True), ('exit 134', 'RUNNING 1:58', True),
     ('exit 134', 'RUNNING 1:58:00', False), ('exit 1', 'RUNNING 1:58', False),
     ('kill -TERM $PPID; exit 1', 'RUNNING 9:00', False), ('exit 143', 'RUNNING 9:00', False)])
@@ -111,7 +111,7 @@ def test_a_job_that_does_not_get_on_is_not_run_again_for_ever(job):
   saves = 'mkdir -p run/checkpoints/$RANDOM; exit 75'
   assert job('exit 75', late, restarts=2)[1] == 0
   assert job(saves, late, restarts=3)[1] == 0
-  assert job('exit 75', 'echo RUNNING 5:00', restarts=3)[1] == 0  # It has to give way.
+  assert job('exit 75', 'echo RUNNING 5:00', restarts=3)[1] == 0  # It is preempted.
   said, status, error = job('exit 75', late, restarts=3)
   assert said == ['a b'] and status == 1 and 'submit it with a longer --time' in error
 
@@ -127,8 +127,8 @@ def test_slurm_is_handed_what_the_dry_run_prints(launch, tmp_path):
 @pytest.mark.parametrize(('arguments', 'programs', 'fact'), [
     (['--nodes=0'], (), '--nodes must be at least 1; got 0'),
     (['--tasks-per-node=0'], (), '--tasks-per-node must be at least 1; got 0'),
-    (['--sbatch=--comment="open'], (), '--sbatch=--comment="open cannot be taken apart into words'),
-    ([], (), 'the command sbatch is not here; start this where Slurm is'),
+    (['--sbatch=--comment="open'], (), '--sbatch=--comment="open cannot be split into words'),
+    ([], (), 'there is no command sbatch here; start this on a machine with Slurm'),
     ([], ('sbatch',), 'sbatch refused the job: no such partition')])
 def test_what_slurm_cannot_take_is_one_line(launch, one_error, tmp_path, arguments, programs, fact):
   status, out, err, _ = launch(
@@ -146,8 +146,8 @@ def test_a_mistake_in_what_is_to_be_run_is_told_before_anything_is_asked_for(
   assert 'did you mean config.train.steps?' in one_error(err)
   status, _, err, calls = launch(script, *place, *TRAIN)
   assert status == 1 and not calls
-  assert one_error(err).startswith("Unknown command line flag 'config'; what train.py is to be "
-                                   'given must stand after --, such as -- --config=')
+  assert one_error(err).startswith("Unknown command line flag 'config'; the arguments of train.py "
+                                   'must stand after --, such as -- --config=')
 
 
 def commands(out):
@@ -184,7 +184,7 @@ def test_a_slice_is_asked_for_prepared_trained_on_and_its_cost_told(launch):
 
 
 def test_a_command_that_gcloud_gives_again_leaves_what_trains_alone(launch, tmp_path):
-  """As it does after a broken connection, which what it runs outlives."""
+  """gcloud repeats a command after a broken connection, which the command itself survives."""
   _, out, err, _ = launch('tpu', '--dry_run', *SLICE, '--', *TRAIN)
   prepare, step = (command[6].removeprefix('--command=') for command in commands(out)[3:5])
   home = tmp_path / 'transformer-jax'
@@ -197,7 +197,7 @@ def test_a_command_that_gcloud_gives_again_leaves_what_trains_alone(launch, tmp_
     for command in (prepare, step):
       again = subprocess.run(['bash', '-c', command], cwd=tmp_path, capture_output=True, text=True,
                              check=False, timeout=60)
-      assert again.returncode == 1 and again.stderr == 'error: training goes on here already\n'
+      assert again.returncode == 1 and again.stderr == 'error: training already runs here\n'
     first.communicate('\n')
   assert first.returncode == 0
 
@@ -215,7 +215,7 @@ def test_a_slice_that_is_there_is_trained_on_and_a_run_that_was_stopped_is_not_a
     ([{'to': 'describe', 'out': 'PROVISIONING'},
       {'to': 'describe', 'err': 'NOT_FOUND', 'status': 1, 'times': 2}], ['the slice mine is gone']),
     ([{'to': 'describe', 'err': 'no permission\nat all', 'status': 1}],
-     ['gcloud does not tell of the slice: no permission at all']),
+     ['gcloud cannot describe the slice: no permission at all']),
     ([{'to': 'describe', 'out': 'ACTIVE', 'times': 2}, {'to': 'scp', 'status': 3}],
      ['gcloud compute tpus tpu-vm scp … ended with status 3'])])
 def test_a_slice_that_fails_is_one_line(launch, one_error, answers, facts):
@@ -245,8 +245,8 @@ def test_a_cluster_is_handed_the_folder(launch):
     ([*SLICE, '--restarts=-1'], '--restarts must be at least 0; got -1'),
     ([*SLICE, '--', TRAIN[0]], '--workdir=DIR is needed after --'),
     ([*SLICE, '--cluster=big', '--spot'], '--spot is for a slice'),
-    (SLICE, 'the command gcloud is not here'),
-    ([*SLICE, '--cluster=big'], 'the command xpk is not here')])
+    (SLICE, 'there is no command gcloud here'),
+    ([*SLICE, '--cluster=big'], 'there is no command xpk here')])
 def test_what_tpus_cannot_take_is_one_line(launch, one_error, arguments, fact):
   train = () if '--' in arguments else ('--', *TRAIN)
   status, _, err, _ = launch('tpu', *arguments, *train, programs=())

@@ -1,0 +1,132 @@
+"""`train.py` resumes a run, and refuses one that is damaged or that differs."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from tests.experiment.tiny_runs import rows_of
+from transformer.runs import run_directory
+from transformer.system.cpu_devices import usable_cores
+
+
+def test_another_config_for_a_run_is_refused_with_every_difference(train, folder, trained):
+  before = {path: path.stat().st_mtime_ns for path in trained.rglob('*') if path.is_file()}
+  flags = f'--config={folder}/tiny.py', f'--workdir={trained}'
+  message = train.refuses(*flags, '--config.model.ff_dim=13', '--config.seed=5',
+                          '--config.decode.bleu_tokenize=none', '--config.decode.beam_size=2',
+                          '--config.model.remat=True', '--config.decode.sample=True',
+                          '--config.decode.temperature=0.5', '--config.decode.top_k=3',
+                          '--config.decode.top_p=0.9')
+  assert 'belongs to a run with another configuration' in message
+  assert 'model.ff_dim was 11, is 13' in message and 'seed was 0, is 5' in message
+  assert "decode.bleu_tokenize was '13a', is 'none'" in message and 'beam_size' not in message
+  for name in ('remat', 'sample', 'temperature', 'top_k', 'top_p'):
+    assert name not in message
+  assert {path: path.stat().st_mtime_ns
+          for path in trained.rglob('*') if path.is_file()} == before
+
+
+def test_a_run_resumed_with_another_number_of_cores_warns(
+    trained, tmp_path, monkeypatch):
+  warnings = []
+  monkeypatch.setattr(run_directory.logging, 'warning', lambda text, *each:
+                      warnings.append(text % each))
+  shutil.copy(trained / 'run.json', tmp_path)
+  began = json.loads((trained / 'run.json').read_text('utf-8'))['devices']['cpu_cores']
+  assert began == len(os.sched_getaffinity(0)) == usable_cores()
+  for cores, told in ((began, 0), (began + 3, 1), (began + 3, 1), (began, 2)):
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda _, cores=cores: set(range(cores)))
+    run_directory.add_session(tmp_path, False, {})
+    assert len(warnings) == told
+  assert warnings[0].startswith(f'the run goes on with {began + 3} CPU cores, and had {began} ')
+  sessions = json.loads((tmp_path / 'run.json').read_text('utf-8'))['resumed']
+  assert [each['devices']['cpu_cores'] for each in sessions] == [
+      began, began + 3, began + 3, began]
+
+
+@pytest.mark.parametrize(('name', 'text', 'facts'), [
+    ('config.json', '{"seed": ', ['config.json should hold the run\'s config', 'is damaged']),
+    ('vocabulary.model', 'torn', ['vocabulary.model is damaged', 'SHA-256 should be']),
+    ('run.json', '{', ['run.json should hold the run\'s data fingerprints', 'is damaged']),
+])
+def test_a_damaged_run_is_not_resumed(train, folder, trained, tmp_path, name, text, facts):
+  shutil.copytree(trained, tmp_path / 'run')
+  (tmp_path / 'run' / name).write_text(text)
+  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  for fact in facts:
+    assert fact in message, message
+  assert (tmp_path / 'run' / name).read_text() == text
+
+
+@pytest.mark.parametrize(('name', 'fact'), [
+    ('run.json', 'run.json is missing, though the run has checkpoints; restore it'),
+    ('config.json', 'is not empty and holds no run')])
+def test_a_run_without_one_of_its_files_does_not_count_as_new(
+    train, folder, trained, tmp_path, name, fact):
+  shutil.copytree(trained, tmp_path / 'run')
+  (tmp_path / 'run' / name).unlink()
+  assert fact in train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  assert not (tmp_path / 'run' / name).exists()
+
+
+def test_a_missing_vocabulary_is_written_again(train, folder, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  (tmp_path / 'run' / 'vocabulary.model').unlink()
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  assert status == 0, err
+  assert ((tmp_path / 'run' / 'vocabulary.model').read_bytes()
+          == (trained / 'vocabulary.model').read_bytes())
+
+
+@pytest.mark.long
+def test_a_killed_start_can_be_repeated(train, folder, trained, tmp_path):
+  """Kills while config.json is written, or after vocabulary.model, which is damaged later."""
+  begun, nearly = tmp_path / 'begun', tmp_path / 'nearly'
+  begun.mkdir()
+  (begun / f'config.json.elsewhere.7.{"0" * 32}.tmp').write_text('{"se')
+  shutil.copytree(trained, nearly, ignore=shutil.ignore_patterns(
+      'checkpoints', 'run.json', 'metrics.jsonl', 'tensorboard'))
+  whole = (nearly / 'vocabulary.model').read_bytes()
+  (nearly / 'vocabulary.model').write_bytes(whole.replace(b'man', b'nan', 1))
+  for workdir in (begun, nearly):
+    status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}')
+    assert status == 0, err
+    assert (workdir / 'vocabulary.model').read_bytes() == whole
+    assert rows_of(workdir) == rows_of(trained)
+
+
+@pytest.mark.long
+def test_run_json_records_whether_the_run_is_reproducible(train, folder, trained, tmp_path):
+  about = json.loads((trained / 'run.json').read_text('utf-8'))
+  assert about['reproducible'] is False
+  assert not any('determin' in flag for flag in about['xla_flags'])
+  flags = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
+           '--config.train.reproducible=True')
+  status, _, err = train(*flags)
+  assert status == 0, err  # An unknown flag would end the process.
+  about = json.loads((tmp_path / 'run' / 'run.json').read_text('utf-8'))
+  assert about['reproducible'] is True
+  assert about['xla_flags'][-2:] == ['--xla_gpu_deterministic_ops=true',
+                                     '--xla_gpu_autotune_level=0']
+  # On a CPU it changes nothing.
+  with_flags, without = (rows_of(workdir) for workdir in (tmp_path / 'run', trained))
+  assert with_flags == without
+  status, _, err = train(*flags)
+  assert status == 0, err
+  session, = json.loads((tmp_path / 'run' / 'run.json').read_text('utf-8'))['resumed']
+  assert (session['reproducible'], session['xla_flags']) == (True, about['xla_flags'])
+  message = train.refuses(*flags[:2])
+  assert 'train.reproducible was True, is False' in message
+
+
+def test_a_run_is_not_resumed_on_other_data(train, folder, trained, tmp_path):
+  for path in folder.glob('[tv]*.??'):
+    shutil.copy(path, tmp_path)
+  german = (tmp_path / 'train.de').read_text(encoding='utf-8').splitlines(keepends=True)
+  (tmp_path / 'train.de').write_text(''.join(german[1:] + german[:1]), encoding='utf-8')
+  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={trained}',
+                          f'--config.data.dir={tmp_path}')
+  assert 'was trained on other data: train/train changed' in message
+

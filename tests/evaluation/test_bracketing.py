@@ -1,0 +1,157 @@
+"""Bracketing scores are EVALB's with COLLINS.prm, on cases that were counted by hand."""
+
+import random
+
+import pytest
+
+from tests.data.random_trees import deep_tree, random_text, random_tree
+from transformer.data.linearisation import delinearise, linearise
+from transformer.data.treebank import TAG, parse_trees
+from transformer.evaluation import bracketing
+from transformer.evaluation.bracketing import Counts
+
+
+def tree_of(text):
+  tree, = parse_trees([text], 'a')
+  return tree
+
+
+def answer(text, words):
+  """What a model wrote."""
+  return delinearise(text, words)
+
+
+# Reference, output, and matched, wanted and found brackets.
+CASES = [
+    # The same tree; TOP is no bracket that counts.
+    ('(TOP (S (NP (NN a)) (VP (VB b))))', '(S (NP XX )NP (VP XX )VP )S', (3, 3, 3)),
+    ('(TOP (NN a) (NN b))', '(TOP XX XX )TOP', (0, 0, 0)),
+    # Another label, another span.
+    ('(S (NP (NN a)) (VP (VB b)))', '(S (NP XX )NP (NP XX )NP )S', (2, 3, 3)),
+    ('(S (NP (NN a) (NN b)) (VP (VB c)))', '(S (NP XX )NP (VP XX XX )VP )S', (1, 3, 3)),
+    # ADVP is PRT, in both directions; nothing else is.
+    ('(S (ADVP (RB a)) (PRT (RP b)))', '(S (PRT XX )PRT (ADVP XX )ADVP )S', (3, 3, 3)),
+    ('(S (ADVP (RB a)) (PRT (RP b)))', '(S (ADJP XX )ADJP (PP XX )PP )S', (1, 3, 3)),
+    # Punctuation is no word: the spans around it are the same, inside it nothing is left.
+    ('(S (NP (NN a)) (, ,) (VP (VB b)) (. .))', '(S (NP XX XX )NP (VP XX XX )VP )S', (3, 3, 3)),
+    ('(S (NN a) (: :) (`` ``) (\'\' \'\'))', '(S XX (NP XX XX XX )NP )S', (1, 1, 1)),
+    ('(S (NP (NN a)) (PRN (-LRB- b)))', '(S (NP XX XX )NP )S', (1, 3, 2)),
+    # The same bracket several times: as many match as both have.
+    ('(NP (NP (NP (NN a) (NN b))))', '(NP XX XX )NP', (1, 3, 1)),
+    ('(NP (NN a) (NN b))', '(NP (NP (NP XX XX )NP )NP )NP', (1, 1, 3)),
+    ('(S (NP (S (NN a))))', '(NP (S (S XX )S )S )NP', (3, 3, 3)),  # In any order.
+    # No tree at all.
+    ('(S (NP (NN a)) (VP (VB b)))', '', (0, 3, 0)),
+]
+
+
+@pytest.mark.parametrize(('reference', 'output', 'wanted'), CASES)
+def test_brackets_are_counted_as_by_hand(reference, output, wanted):
+  reference = tree_of(reference)
+  assert bracketing.count(reference, answer(output, reference.words).tree) == wanted
+
+
+def test_scores_of_several_sentences_are_of_their_brackets_together():
+  references = [tree_of(text) for text, *_ in CASES]
+  answers = [answer(text, reference.words)
+             for (_, text, _), reference in zip(CASES, references, strict=True)]
+  found = bracketing.score(references, answers)
+  matched, wanted, given = (sum(each[2][place] for each in CASES) for place in range(3))
+  assert (matched, wanted, given) == (20, 32, 28)
+  scores = {each['name']: each['score'] for each in found['metrics']}
+  assert scores == pytest.approx({'F1': 100 * 40 / 60, 'precision': 100 * 20 / 28, 'recall': 62.5})
+  assert found['exact'] == pytest.approx(100 * 6 / 13)
+  assert found['mended'] == pytest.approx(100 / 13)
+  assert found['mends'] == {'missing': 1, 'no tree': 1}
+
+
+def test_a_tree_is_exactly_itself_and_tags_of_the_output_do_not_count():
+  drawn = random.Random(5)
+  trees = [random_tree(drawn) for _ in range(100)]
+  found = bracketing.score(trees, [answer(linearise(tree), tree.words) for tree in trees])
+  assert [each['score'] for each in found['metrics']] == [100.0] * 3
+  assert [each['interval_95'] for each in found['metrics']] == [[100.0, 100.0]] * 3
+  assert (found['exact'], found['mended'], found['mends']) == (100.0, 0.0, {})
+
+
+def test_precision_and_recall_change_places_with_the_trees():
+  drawn = random.Random(6)
+  for _ in range(200):
+    one = random_tree(drawn)
+    two = answer(random_text(drawn), one.words).tree._replace(tags=one.tags)
+    ahead, back = bracketing.count(one, two), bracketing.count(two, one)
+    assert ahead == (back.matched, back.found, back.wanted)
+    assert 0 <= ahead.matched <= min(ahead[1:])
+    tags = two._replace(tags=(TAG,) * len(two.words))
+    assert bracketing.count(one, tags) == ahead
+
+
+def test_other_words_are_refused():
+  with pytest.raises(ValueError, match='must have the same words'):
+    bracketing.count(tree_of('(S (NN a))'), tree_of('(S (NN b))'))
+
+
+def test_figures_where_one_tree_or_none_has_brackets():
+  assert bracketing.figures([Counts(0, 0, 0)]) == bracketing.figures([]) == (100, 100, 100)
+  assert bracketing.figures([Counts(0, 3, 0)]) == (0, 0, 0)
+  assert bracketing.figures([Counts(0, 0, 3)]) == (0, 0, 0)
+  assert bracketing.figures([Counts(1, 1, 3), Counts(0, 0, 0)]) == pytest.approx((50, 100 / 3, 100))
+
+
+def test_sentences_of_punctuation_alone_are_not_exact_nor_wrong():
+  references = [tree_of('(S (. .))'), tree_of('(S (NP (NN a)) (NN b))')]
+  answers = [answer('(NP XX )NP', ('.',)), answer('(S XX XX )S', ('a', 'b'))]
+  assert bracketing.score(references, answers)['exact'] == 0
+  assert bracketing.score(references[:1], answers[:1])['exact'] == 100
+
+
+def test_short_sentences_are_those_of_at_most_40_words_with_punctuation():
+  words = ' '.join(['(NN a)'] * 38 + ['(, ,)'])
+  references = [tree_of(f'(S (NP {words}) (. .))'), tree_of(f'(S (NP {words}) (NN b) (. .))')]
+  answers = [answer(linearise(references[0]), references[0].words), answer('', references[1].words)]
+  found = bracketing.score(references, answers)
+  assert found['short'] == {'words': 40, 'sentences': 1, 'f1': 100, 'precision': 100, 'recall': 100}
+  assert found['metrics'][2]['score'] == 50
+
+
+def test_the_interval_is_of_95_percent():
+  right, wrong = (answer(text, ('a',)) for text in ('(S XX )S', '(NP XX )NP'))
+  found = bracketing.score([tree_of('(S (NN a))')] * 400, [right, wrong] * 200)
+  low, high = found['metrics'][0]['interval_95']
+  assert (high - low) / 2 == pytest.approx(100 * 1.96 * (0.25 / 400)**0.5, abs=0.5)
+
+
+def test_the_interval_holds_the_score_is_the_same_again_and_shrinks_with_sentences():
+  drawn = random.Random(7)
+  trees = [random_tree(drawn) for _ in range(400)]
+  answers = [answer(random_text(drawn) if drawn.random() < 0.3 else linearise(tree), tree.words)
+             for tree in trees]
+  found = bracketing.score(trees, answers)
+  assert found == bracketing.score(trees, answers)
+  widths = []
+  for part in (slice(40), slice(400)):
+    for each in bracketing.score(trees[part], answers[part])['metrics']:
+      low, high = each['interval_95']
+      assert 0 <= low < each['score'] < high <= 100
+    widths.append(high - low)
+  assert 2 < widths[0] / widths[1] < 5  # About the root of ten.
+
+
+def test_systems_differ_by_chance_or_not():
+  drawn = random.Random(8)
+  one = [Counts(matched, matched + 3, matched + 2) for matched in drawn.choices(range(9), k=200)]
+  worse = [each._replace(matched=max(0, each.matched - 1)) for each in one]
+  shuffled = [each._replace(matched=max(0, each.matched - drawn.choice((-1, 1)))) for each in one]
+  for system, least, most in ((one, 1, 1), (worse, 0, 0.001), (shuffled, 0.02, 1)):
+    found = bracketing.differences(one, system)
+    assert [each['metric'] for each in found] == ['F1', 'precision', 'recall']
+    assert [each['baseline'] for each in found] == list(bracketing.figures(one))
+    assert [each['system'] for each in found] == list(bracketing.figures(system))
+    assert all(least <= each[test] <= most for each in found
+               for test in ('bootstrap', 'randomisation')), (system is one, found)
+    assert found == bracketing.differences(one, system)
+
+
+def test_a_tree_of_any_depth_is_scored():
+  tree = deep_tree(5000)
+  assert bracketing.count(tree, tree) == (5000, 5000, 5000)

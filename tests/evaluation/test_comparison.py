@@ -1,0 +1,148 @@
+"""Systems are compared only on the same text, with the deviation over their seeds."""
+
+import dataclasses
+
+import pytest
+
+from transformer.errors import UserError
+from transformer.evaluation import comparison, metrics, results, scores
+from transformer.inference.config import DecodeConfig
+from transformer.inference.translator import Translation
+
+SOURCES = ['Eine Katze.', 'Zwei Hunde laufen.', 'Drei Vögel singen heute.'] * 4
+REFERENCES = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing well today.'] * 4
+GOOD = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing today.'] * 4
+POOR = ['The cat.', 'Two dogs run.', 'Birds.'] * 4
+
+
+@pytest.fixture
+def score(tmp_path):
+  """(name, translations, …) -> a run's directory with the scores of these translations."""
+  def write(name, translations, references=REFERENCES, step=5, seed=0, average=1, folder='eval',
+            **decode):
+    answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
+    decoding = results.Decoding(DecodeConfig(**decode), seed, [])
+    steps = [*range(step - average + 1, step + 1)]
+    result, sentences = scores.evaluate(SOURCES[:len(translations)],
+                                        [references[:len(translations)]], answers, 1.0,
+                                        decoding.config.bleu_tokenize, 'en')
+    folder = tmp_path / name / folder
+    folder.mkdir(parents=True, exist_ok=True)
+    place = results.Place(folder, 'test', results.describe(steps, decoding))
+    results.write(folder, place.stem, {
+        **result, 'text': 'test', 'steps': steps, 'seed': seed, 'ensemble': [],
+        'decode': dataclasses.asdict(decoding.config)}, sentences)
+    return str(tmp_path / name)
+
+  return write
+
+
+@pytest.fixture
+def untested(monkeypatch):
+  """Replaces the significance tests, which take most of the time."""
+  monkeypatch.setattr(metrics, 'differences', lambda *_: [])
+
+
+def compared(*systems, decoding='', allow=False):
+  return comparison.compare(comparison.read(systems, 'test', decoding), allow)
+
+
+def taken(found):
+  return [each['name'] for seeds in found['results'].values() for each in seeds]
+
+
+def test_systems_are_compared_over_their_seeds(score):
+  poor, good = [score('a', POOR), score('b', GOOD)], [score('c', GOOD), score('d', GOOD)]
+  found = compared(','.join(poor), ','.join(good))
+  assert found['sentences'] == 12
+  scores = found['systems'][','.join(poor)]['BLEU']
+  assert scores['mean'] == pytest.approx(sum(scores['seeds']) / 2)
+  assert scores['deviation'] == pytest.approx(abs(scores['seeds'][0] - scores['seeds'][1]) / 2**.5)
+  assert found['systems'][','.join(good)]['BLEU']['deviation'] == 0
+  by_metric = {each['metric']: each for each in found['differences'][','.join(good)]}
+  assert by_metric['BLEU']['system'] > by_metric['BLEU']['baseline']
+  assert by_metric['TER']['system'] < by_metric['TER']['baseline']
+  text = '\n'.join(comparison.as_table(found))
+  assert f'{scores["mean"]:.2f} ± {scores["deviation"]:.2f}' in text
+  assert f'{by_metric["BLEU"]["bootstrap"]:.4f}' in text and 'tok:13a' in text
+
+
+def test_the_decoding_that_all_runs_have_is_chosen_and_shown(score, untested):
+  first, second = score('a', GOOD), score('b', POOR, step=9)
+  score('a', POOR, beam_size=1)  # The newest result of a.
+  found = compared(first, second)
+  assert taken(found) == ['step5.beam4.alpha0.6', 'step9.beam4.alpha0.6']
+  assert [each['steps'] for seeds in found['results'].values() for each in seeds] == [[5], [9]]
+  assert found['results'][first][0]['decoding']['beam_size'] == 4
+  lines = comparison.as_table(found)
+  for run, name in ((first, 'step5.beam4.alpha0.6'), (second, 'step9.beam4.alpha0.6')):
+    place, = (number for number, line in enumerate(lines) if line.startswith(run))
+    assert lines[place + 1] == f'  {name}'
+
+
+@pytest.mark.parametrize(('ours', 'theirs', 'facts'), [
+    ({}, {'beam_size': 1}, 'a has beam_size=4, .*b has beam_size=1;'),
+    ({'alpha': 1.0}, {'alpha': 0.6}, r'a has alpha=1.0, .*b has alpha=0.6;'),
+    ({}, {'max_extra_length': 3}, 'a has max_extra_length=50, .*b has max_extra_length=3;'),
+    ({}, {'average': 3}, 'a has average=1, .*b has average=3;'),
+    ({'sample': True}, {}, 'a has sample=True, temperature=.*b has sample=False;')])
+def test_systems_that_were_decoded_in_different_ways_are_refused(
+    score, untested, ours, theirs, facts):
+  systems = score('a', GOOD, **ours), score('b', POOR, **theirs)
+  with pytest.raises(UserError, match=f'decoded alike; .*{facts} .*--allow_unequal_decoding'):
+    compared(*systems)
+  with pytest.raises(UserError, match='decoded alike'):  # The seeds of one system, too.
+    compared(','.join(systems), ','.join(reversed(systems)))
+  assert taken(compared(*systems, allow=True))
+
+
+def test_steps_and_seeds_may_differ(score, untested):
+  found = compared(*(','.join(score(f'{name}{seed}', text, step=5 + seed, seed=seed, sample=True)
+                              for seed in range(2)) for name, text in (('a', GOOD), ('b', POOR))))
+  assert [name.partition('.')[0] for name in taken(found)] == ['step5', 'step6'] * 2
+  text = '\n'.join(comparison.as_table(found))
+  assert 'b1]' in text and 'step6.samples4.alpha0.6.temperature1.top_k0.top_p1.seed1   [' in text
+
+
+def test_one_of_several_results_is_chosen_by_name(score, untested):
+  first, second = score('a', POOR, step=50), score('b', POOR)
+  score('a', GOOD)
+  with pytest.raises(UserError, match=r'a has several results: step5\.beam4\.alpha0\.6, '
+                                      r'step50\.beam4\.alpha0\.6; choose .*--decoding=beam4'):
+    compared(first, second)
+  assert taken(compared(f'{first}:step5', second))[0] == 'step5.beam4.alpha0.6'
+  assert taken(compared(f'{first}:step50', second))[0] == 'step50.beam4.alpha0.6'
+  for run in (first, second):
+    score(run, GOOD, step=5, beam_size=1)
+  with pytest.raises(UserError, match='several results'):
+    compared(f'{first}:step5', second)
+  found = compared(f'{first}:step5', second, decoding='beam1')
+  assert taken(found)[1] == 'step5.beam1.alpha0.6'
+
+
+def test_beam_sizes_of_one_run_are_compared_on_request(score, untested):
+  score('a', POOR, beam_size=1)
+  run = score('a', GOOD)
+  found = compared(f'{run}:beam1', f'{run}:beam4', allow=True)
+  scores = [found['systems'][f'{run}:beam{size}']['BLEU']['mean'] for size in (1, 4)]
+  assert scores[0] < scores[1]
+
+
+def test_a_folder_of_results_stands_for_a_run(score, untested, tmp_path):
+  first, second = score('a', GOOD), score('b', POOR, folder='')
+  assert compared(first, second)['results'][second][0]['run'] == second == str(tmp_path / 'b')
+
+
+@pytest.mark.parametrize(('other', 'fact'), [
+    ({'references': GOOD}, 'sentence 3 of .*a and of .*b differ in source or reference'),
+    ({'translations': POOR[:5]}, 'a has 12 sentences, .*b has 5'),
+    ({'bleu_tokenize': 'none'}, 'a has bleu_tokenize=13a, .*b has none')])
+def test_unequal_texts_or_tokenizers_are_refused(score, other, fact):
+  with pytest.raises(UserError, match=fact):
+    compared(score('a', GOOD), score('b', **{'translations': GOOD, **other}))
+
+
+def test_unequal_numbers_of_seeds_are_refused(score):
+  first = score('a', GOOD)
+  with pytest.raises(UserError, match=r'as many seeds as each other; .*a has 1, .*c has 2'):
+    compared(first, f'{score("b", GOOD)},{score("c", GOOD)}')

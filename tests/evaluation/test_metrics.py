@@ -1,0 +1,195 @@
+"""Scores, intervals and signatures equal sacreBLEU's own; so does the paper's BLEU by hand."""
+
+import importlib.metadata
+
+import pytest
+import sacrebleu
+
+from transformer.errors import UserError
+from transformer.evaluation.metrics import (
+  bleu_by_protocol,
+  corpus_bleu,
+  corpus_scores,
+  differences,
+  sentence_scores,
+)
+
+TRANSLATIONS = ['The cat sat on the mat .', 'There is a dog here, is it not?', 'It works well now.']
+REFERENCES = ['The cat sat on a mat.', 'There is a dog here, isn\'t it?', 'It works very well now.']
+
+
+@pytest.mark.parametrize('tokenize', ['13a', 'none', 'intl'])
+def test_score_is_sacrebleus(tokenize):
+  found = corpus_bleu(TRANSLATIONS, [REFERENCES], tokenize)
+  wanted = sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES], tokenize=tokenize)
+  assert found.score == wanted.score
+  assert f'tok:{tokenize}|' in found.signature
+  assert 'nrefs:1|case:mixed|' in found.signature
+
+
+def test_tokenizer_matters():
+  assert corpus_bleu(TRANSLATIONS, [REFERENCES], '13a').score != (
+      corpus_bleu(TRANSLATIONS, [REFERENCES], 'none').score)
+
+
+def test_another_reference_helps():
+  one = corpus_bleu(TRANSLATIONS, [REFERENCES])
+  two = corpus_bleu(TRANSLATIONS, [REFERENCES, TRANSLATIONS])
+  assert one.score < 80 < 99 < two.score
+  assert 'nrefs:2|' in two.signature
+
+
+def test_case_counts():
+  assert corpus_bleu(TRANSLATIONS, [TRANSLATIONS]).score == pytest.approx(100)
+  assert corpus_bleu([line.lower() for line in TRANSLATIONS], [TRANSLATIONS]).score < 90
+
+
+def test_reference_of_another_length_is_refused():
+  with pytest.raises(UserError, match='reference 2 has 2 lines, there are 3 translations'):
+    corpus_bleu(TRANSLATIONS, [REFERENCES, REFERENCES[:2]])
+
+
+def by_name(translations, references, tokenize='13a', target_language='de'):
+  scores = bleu_by_protocol(translations, references, tokenize, target_language)
+  assert len({each.name for each in scores}) == len(scores)
+  return {each.name: each for each in scores}
+
+
+@pytest.mark.parametrize('tokenize', ['13a', 'intl', 'none', 'char'])
+def test_the_headline_comes_first_and_is_what_was_asked_for(tokenize):
+  headline, *others = bleu_by_protocol(TRANSLATIONS, [REFERENCES], tokenize, 'de')
+  assert headline == corpus_bleu(TRANSLATIONS, [REFERENCES], tokenize)
+  assert headline.name == tokenize and f'|tok:{tokenize}|' in headline.signature
+  names = {headline.name, *(each.name for each in others)}
+  assert names == {'13a', 'intl', '13a lower-cased', 'none', 'compound-split', tokenize}
+
+
+def test_a_protocol_scores_the_same_beside_any_headline():
+  translations = ['Er sah „die rot-grüne Fahne“ von A-B-C im Norden.']
+  references = ['Sie sah „die rot-weiße Fahne“ von A-B-C im norden.']
+  plain, other = (by_name(translations, [references], tokenize) for tokenize in ('13a', 'intl'))
+  assert plain == other
+  assert len({each.score for each in plain.values()}) == 5  # All protocols differ.
+
+
+def test_signatures_say_what_was_done():
+  scores = by_name(TRANSLATIONS, [REFERENCES, REFERENCES])
+  end = f'|version:{importlib.metadata.version("sacrebleu")}'
+  assert {name: each.signature.removesuffix(end) for name, each in scores.items()} == {
+      '13a': 'nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp',
+      'intl': 'nrefs:2|case:mixed|eff:no|tok:intl|smooth:exp',
+      '13a lower-cased': 'nrefs:2|case:lc|eff:no|tok:13a|smooth:exp',
+      'none': 'nrefs:2|case:mixed|eff:no|tok:none|smooth:exp',
+      'compound-split': 'nrefs:2|case:mixed|eff:no|tok:moses-de+compound-split|smooth:none'
+                        f'|sacremoses:{importlib.metadata.version("sacremoses")}'}
+  # Text that is tokenised already does not go through Moses.
+  tokenised = by_name(TRANSLATIONS, [REFERENCES], 'none')['compound-split'].signature
+  assert '|tok:compound-split|' in tokenised and 'moses' not in tokenised
+
+
+def test_lower_cased_ignores_case_and_nothing_else_does():
+  shouted = [line.upper() for line in TRANSLATIONS]
+  plain, loud = by_name(TRANSLATIONS, [REFERENCES]), by_name(shouted, [REFERENCES])
+  assert loud['13a lower-cased'].score == plain['13a lower-cased'].score > 0
+  assert by_name(shouted, [TRANSLATIONS])['13a lower-cased'].score == pytest.approx(100)
+  for name in plain.keys() - {'13a lower-cased'}:
+    assert loud[name].score < plain[name].score, name
+
+
+def test_compounds_count_by_their_parts():
+  # The tokens are: Sie sah die rot ##AT##-##AT## grüne Fahne . Only grüne is wrong. It is in 1 of
+  # 8 unigrams, 2 of 7 bigrams, 3 of 6 and 3 of 5. So BLEU⁴ = 7/8 · 5/7 · 3/6 · 2/5 = 1/8.
+  translation, reference = 'Sie sah die rot-grüne Fahne.', 'Sie sah die rot-weiße Fahne.'
+  scores = by_name([translation], [[reference]])
+  assert scores['compound-split'].score == pytest.approx(100 * (1 / 8) ** .25)
+  assert scores['compound-split'].details.startswith('BLEU = 59.46 87.5/71.4/50.0/40.0 ')
+  # The tokens are: Sie sah die rot-grüne Fahne. One is wrong, so 4/5 · 2/4 · 1/3 · 0/2. For the
+  # first order without a match, sacreBLEU counts half a match.
+  assert scores['none'].score == pytest.approx(100 * (4 / 5 * 2 / 4 * 1 / 3 * .5 / 2) ** .25)
+  # In tokenised text the full stop is one more token: 5/6 · 3/5 · 1/4 · 0/3.
+  tokenised = [line.replace('.', ' .') for line in (translation, reference)]
+  scores = by_name(tokenised[:1], [tokenised[1:]], 'none')
+  assert scores['compound-split'].score == pytest.approx(100 * (1 / 8) ** .25)
+  assert scores['none'].score == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * .5 / 3) ** .25)
+
+
+def test_compound_split_is_not_smoothed_and_takes_every_reference():
+  translation = 'Eine rot-weiße Fahne.'  # Six tokens.
+  assert by_name([translation], [['Eine Fahne.']])['compound-split'].score == 0
+  scores = by_name([translation], [['Eine Fahne.'], ['Eine rot-weiße Fahne.']])
+  assert scores['compound-split'].score == pytest.approx(100)
+
+
+def test_text_that_comes_tokenised_is_not_tokenised_again_for_its_compounds():
+  # Moses would split an entity into three tokens, `&amp; quot ;`: 7 of 8 correct, not 5 of 6.
+  translation, reference = 'a b c d e &quot;', 'a b c d x &quot;'
+  details = by_name([translation], [[reference]], 'none')['compound-split'].details
+  assert ' 83.3/60.0/50.0/33.3 ' in details
+
+
+@pytest.mark.parametrize('target_language', ['en', 'fr', 'nl'])
+def test_compound_split_is_for_german(target_language):
+  german = by_name(TRANSLATIONS, [REFERENCES])
+  other = by_name(TRANSLATIONS, [REFERENCES], '13a', target_language)
+  assert 'compound-split' not in other
+  assert other == {name: each for name, each in german.items() if name != 'compound-split'}
+
+
+@pytest.mark.parametrize(('tokenize', 'warnings'), [('none', 0), ('13a', 1), ('intl', 1)])
+def test_tokenised_text_gives_one_warning_unless_the_tokenizer_is_none(tokenize, warnings, caplog):
+  text = ['The cat sat on the mat .'] * 100
+  for score in (corpus_bleu, lambda *arguments: bleu_by_protocol(*arguments, 'de')):
+    caplog.clear()
+    score(text, [text], tokenize)
+    assert sum('tokenized period' in each.message for each in caplog.records) == warnings
+
+
+def test_protocols_refuse_a_reference_of_another_length():
+  with pytest.raises(UserError, match='reference 1 has 2 lines, there are 3 translations'):
+    bleu_by_protocol(TRANSLATIONS, [REFERENCES[:2]], 'none', 'de')
+
+
+def test_metrics_are_sacrebleus_and_lie_in_their_intervals():
+  translations, references = TRANSLATIONS * 9, REFERENCES * 9
+  bleu, chrf, ter = corpus_scores(translations, [references], '13a')
+  assert bleu[:4] == corpus_bleu(translations, [references])._replace(name='BLEU')[:4]
+  assert chrf.score == sacrebleu.CHRF(word_order=2).corpus_score(translations, [references]).score
+  assert ter.score == sacrebleu.TER().corpus_score(translations, [references]).score
+  assert 'nc:6|nw:2|' in chrf.signature and 'tok:tercom|' in ter.signature
+  for each in (bleu, chrf, ter):
+    low, high = each.interval
+    assert low < each.score < high and 'bs:' not in each.signature
+  # The same interval as from sacreBLEU's command.
+  metric = sacrebleu.BLEU()
+  wanted = metric.corpus_score(translations, [references], n_bootstrap=1000)
+  assert bleu.interval == pytest.approx((wanted._mean - wanted._ci, wanted._mean + wanted._ci))
+
+
+def test_an_interval_of_sentences_that_are_alike_is_a_point():
+  for each in corpus_scores(TRANSLATIONS[:1] * 5, [REFERENCES[:1] * 5], '13a'):
+    assert each.interval == pytest.approx((each.score, each.score))
+
+
+def test_a_sentence_is_scored_by_itself_against_all_its_references():
+  alone = sentence_scores(TRANSLATIONS, [REFERENCES], '13a')
+  assert alone[1] == sentence_scores(TRANSLATIONS[1:2], [REFERENCES[1:2]], '13a')[0]
+  first = corpus_scores(TRANSLATIONS[:1], [REFERENCES[:1]], '13a')
+  assert alone[0] == pytest.approx({each.name: each.score for each in first})
+  both = sentence_scores(TRANSLATIONS, [REFERENCES, TRANSLATIONS], '13a')
+  assert [each['TER'] for each in both] == [0, 0, 0] < [each['TER'] for each in alone]
+
+
+def test_equal_systems_do_not_differ_and_a_better_one_does():
+  lines, references = TRANSLATIONS * 9, REFERENCES * 9
+  for each in differences([lines], [lines], [references], '13a'):
+    assert each.baseline == each.system and each.bootstrap > 0.9 and each.randomisation > 0.9
+  for each in differences([lines], [references], [references], '13a'):
+    assert each.bootstrap < 0.01 and each.randomisation < 0.01
+    assert (each.system < each.baseline) == (each.metric == 'TER')
+
+
+def test_seeds_are_compared_in_pairs():
+  one, other = TRANSLATIONS * 3, REFERENCES[:2] * 4 + REFERENCES[:1]
+  found = differences([one, other], [other, one], [REFERENCES * 3], '13a')
+  joined = differences([one + other], [other + one], [REFERENCES * 6], '13a')
+  assert found == joined

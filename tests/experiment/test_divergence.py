@@ -1,0 +1,291 @@
+"""Updates that are not finite, with and without skipping, and spikes of the loss."""
+
+import dataclasses
+import json
+import math
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.experiment.tiny_runs import final_state, rows_of, steps_in
+from tests.tiny_training import NumberedBatches, Settings, make_batch, make_task, train_tiny
+from transformer.data.batch import UNK_ID, Batch
+from transformer.errors import UserError
+from transformer.experiment.divergence import DivergenceGuard, divergence
+from transformer.experiment.meter import Meter
+from transformer.runs.resuming import check_same_settings
+from transformer.training import step as step_module
+from transformer.training.config import TrainConfig
+from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.step import (
+  Skips,
+  TrainState,
+  init_params,
+  init_state,
+  make_train_step,
+)
+
+# The row with the unknown token decides what is not finite: the loss, its gradient, or both.
+LOSS, BOTH, GRADIENT = range(3)
+
+
+def poison(batch: Batch, kind=BOTH) -> Batch:
+  """Puts an unknown token into a batch, for the fixture `poisonous`."""
+  tokens = batch.source_tokens.copy()
+  tokens[kind, 0] = UNK_ID
+  return batch._replace(source_tokens=tokens)
+
+
+class SomePoisoned(NumberedBatches):
+  """Batches that are poisoned at some steps, numbered from 1."""
+
+  def __init__(self, bad, fatal=None):
+    super().__init__(fatal)
+    self._bad = bad
+
+  def iterate(self, start, stop):
+    for step, batch in enumerate(super().iterate(start, stop), start + 1):
+      yield poison(batch) if step in self._bad else batch
+
+
+@pytest.fixture(autouse=True)
+def poisonous(monkeypatch):
+  """Makes the loss of a poisoned batch, its gradient, or both NaN."""
+  true_loss = step_module.batch_loss
+
+  def loss(model, params, batch, *arguments, **more):
+    totals = true_loss(model, params, batch, *arguments, **more)
+    bad = jnp.any(batch.source_tokens == UNK_ID, axis=1)
+    value = totals['loss'] * jnp.where(bad[BOTH], jnp.nan, 1.0)
+    value += jax.lax.stop_gradient(jnp.where(bad[LOSS], jnp.nan, 0.0))
+    # The derivative of the root is infinite at 0.
+    return {**totals, 'loss': value - 1.0 + jnp.sqrt(jnp.where(bad[GRADIENT], 0.0 * value, 1.0))}
+
+  monkeypatch.setattr(step_module, 'batch_loss', loss)
+
+
+def run(model, workdir, bad=(), fatal=None, **changes):
+  settings = Settings(train=dataclasses.replace(Settings().train, **changes))
+  return train_tiny(settings, make_task(
+      model, SomePoisoned(bad, fatal),
+      decode=lambda ids: ' '.join(map(str, np.asarray(ids).tolist()))), workdir)
+
+
+@pytest.mark.long
+def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
+  config = Settings().optimizer
+  optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
+  params = jax.jit(lambda: init_params(model, 3))()
+  step = jax.jit(make_train_step(model, optimizer, TrainConfig(ema_decay=0.9), seed=0))
+  plain, _ = step(init_state(params, optimizer, averaged=True), make_batch(0))
+  state, metrics = step(init_state(params, optimizer, averaged=True, skipping=True), make_batch(0))
+  chex.assert_trees_all_close(state._replace(skips=None), plain, rtol=1e-5, atol=1e-7)
+  first = state
+  assert [int(each) for each in (*state.skips, *metrics['skips'])] == [0, 0, 0, 0]
+  for number, kind in enumerate((BOTH, LOSS, GRADIENT), 1):
+    before = state
+    state, metrics = step(state, poison(make_batch(number), kind))
+    assert math.isnan(metrics['loss']) == (kind != GRADIENT)
+    assert math.isnan(metrics['gradient_norm']) == (kind != LOSS)
+    chex.assert_trees_all_equal(
+        state, before._replace(step=before.step + 1, skips=Skips(np.int32(number),
+                                                                 np.int32(number))))
+  after, _ = step(state, make_batch(4))
+  assert [int(each) for each in after.skips] == [3, 0]
+  assert int(after.optimizer[0].count) == 2 and int(after.step) == 5
+  # Dropout depends on the step, which counts skipped updates.
+  again, _ = step(first._replace(step=jnp.int32(4)), make_batch(4))
+  chex.assert_trees_all_equal(after, again._replace(skips=after.skips))
+
+
+@pytest.mark.long(but=('10',))
+@pytest.mark.parametrize('bad', [7, 10])
+def test_the_first_update_that_is_not_finite_stops_the_run_and_writes_its_batch(
+    model, tmp_path, bad):
+  with pytest.raises(UserError) as raised:
+    run(model, tmp_path, bad={bad})
+  message = str(raised.value)
+  assert message.startswith(f'the loss of step {bad} is nan, and the norm of its gradient nan; ')
+  assert '\n' not in message and 'nothing of it was saved' in message
+  assert steps_in(tmp_path / 'checkpoints') == [5]
+  arrays, text = (tmp_path / 'bad_batches' / f'{bad}.{kind}' for kind in ('npz', 'json'))
+  assert f'its batch is in {arrays}, and its sentences in {text}; lower the' in message
+  wanted = poison(make_batch(bad - 1))
+  with np.load(arrays, allow_pickle=False) as found:
+    chex.assert_trees_all_equal(Batch(**found), wanted)
+  about = json.loads(text.read_text('utf-8'))
+  assert (about['step'], about['loss'], len(about['pairs'])) == (bad, 'nan', 8)
+  pair, = (each for each in about['pairs'] if (each['row'], each['segment']) == (2, 2))
+  assert pair['source'] == ' '.join(map(str, wanted.source_tokens[2, 5:12]))
+  assert pair['target'] == ' '.join(map(str, wanted.target_tokens[2, 3:8]))
+
+
+@pytest.mark.long
+def test_a_killed_run_with_skips_equals_the_uninterrupted_one(model, tmp_path):
+  whole, parts = tmp_path / 'whole', tmp_path / 'parts'
+  bad = {3, 5, 6, 9, 10, 11, 12}
+  run(model, whole, bad, skip_nonfinite=4)
+  with pytest.raises(InterruptedError):
+    run(model, parts, bad, fatal=7, skip_nonfinite=4)
+  outcome = run(model, parts, bad, skip_nonfinite=4)
+  assert (outcome.resumed_from, outcome.step) == (5, 12)
+  chex.assert_trees_all_equal(final_state(parts), final_state(whole))
+  assert rows_of(parts) == rows_of(whole)
+  assert final_state(whole)['history']['window']['updates'] == 12 - len(bad)
+  lines = [row for row in rows_of(whole) if 'train/loss' in row]
+  assert [(row['train/skipped'], row['train/skipped_in_a_row']) for row in lines] == [
+      (1, 0), (3, 0), (7, 4)]
+  # It rises to 0.01 over three updates; the third step was skipped.
+  assert [row['train/learning_rate'] for row in lines] == pytest.approx([0.02 / 3, 0.01, 0.01])
+  assert [row['train/loss'] is None for row in lines] == [False, False, True]
+  assert sorted(path.name for path in (whole / 'bad_batches').glob('*.npz')) == sorted(
+      f'{step}.npz' for step in bad)
+
+
+@pytest.mark.long
+def test_one_too_many_in_a_row_stops_the_run(model, tmp_path):
+  with pytest.raises(UserError) as raised:
+    run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=2)
+  message = str(raised.value)
+  assert message.startswith('the loss of step 9 is nan')
+  assert '3 in a row are more than train.skip_nonfinite=2; nothing of it was saved' in message
+  assert steps_in(tmp_path / 'checkpoints') == [5]
+  with pytest.raises(UserError, match=r'the loss of step 9 is nan.* 3 in a row'):
+    run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=2)  # The checkpoint has the count.
+  assert int(final_state(tmp_path)['skips']['total']) == 1
+
+
+@pytest.mark.long
+def test_a_stopped_run_may_be_resumed_with_skipping(model, tmp_path):
+  with pytest.raises(UserError, match='the loss of step 7 is nan'):
+    run(model, tmp_path, bad={7})
+  run(model, tmp_path, bad={7}, skip_nonfinite=1)
+  assert {name: int(count) for name, count in final_state(tmp_path)['skips'].items()} == {
+      'total': 1, 'in_a_row': 0}
+  check_same_settings('run', {'train.skip_nonfinite': 0}, {'train.skip_nonfinite': 3})
+  check_same_settings('run', {'train.skip_nonfinite': 3}, {'train.skip_nonfinite': 1})
+  with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is 0'):
+    check_same_settings('run', {'train.skip_nonfinite': 3}, {'train.skip_nonfinite': 0})
+
+
+def bad_metrics(total):
+  return {'loss': np.float32('nan'), 'gradient_norm': np.float32(1), 'skips': Skips(total, 1)}
+
+
+def test_skipped_batches_do_not_fill_the_disk(tmp_path):
+  watch = DivergenceGuard({}, 1, tmp_path, lambda message: None)
+  for number in range(1, 14):
+    assert not watch.check_update(number, make_batch(0), bad_metrics(number))
+  assert len(list((tmp_path / 'bad_batches').iterdir())) == 10
+  with pytest.raises(UserError, match=r'bad_batches/14\.npz; lower'):
+    watch.check_update(14, make_batch(0), {**bad_metrics(14), 'skips': Skips(14, 2)})
+  assert (tmp_path / 'bad_batches' / '14.npz').exists()
+
+
+def test_a_batch_that_cannot_be_written_or_decoded_hides_no_error(tmp_path):
+  (tmp_path / 'bad_batches').write_text('a file in the way')
+  metrics = {'loss': np.float32('inf'), 'gradient_norm': np.float32('nan')}
+  with pytest.raises(UserError, match=r'the loss of step 3 is inf.*cannot be written to .*exists'):
+    DivergenceGuard({}, 0, tmp_path, print).check_update(3, make_batch(0), metrics)
+
+  def decode(ids):
+    raise IndexError(ids)
+  with pytest.raises(UserError, match='the loss of step 3 is inf'):
+    DivergenceGuard({}, 0, tmp_path / 'run', print, decode).check_update(3, make_batch(0), metrics)
+  pair = json.loads((tmp_path / 'run/bad_batches/3.json').read_text('utf-8'))['pairs'][0]
+  assert pair['target'] == (f'not all of these are in the vocabulary: '
+                            f'{make_batch(0).target_tokens[0, :3].tolist()}')
+
+
+def spikes(losses, window=None, said=None):
+  """Returns the indices of the spikes, and the window that a checkpoint would keep."""
+  watch = DivergenceGuard(window or {}, 0, 'nowhere', (said if said is not None else []).append)
+  found = [watch.is_spike(step, {'loss': 10.0 * loss, 'weight': 10.0, 'gradient_norm': loss + 7})
+           for step, loss in enumerate(losses, 1)]
+  return np.flatnonzero(found).tolist(), json.loads(json.dumps(watch.window))
+
+
+def noisy(*levels, scale=0.05):
+  return np.concatenate(levels) + scale * np.random.default_rng(3).standard_normal(
+      sum(map(len, levels)))
+
+
+def test_a_spike_is_logged_with_its_gradient_and_a_falling_loss_is_no_spike():
+  steps = np.arange(600)
+  losses = noisy(2 + 7 * np.exp(-steps / 60))
+  losses[[3, 50, 98]] += 5  # Too early to count.
+  assert spikes(losses)[0] == []
+  losses[[400, 401, 402, 403, 500]] += 3
+  said = []
+  found, _ = spikes(losses, said=said)
+  assert found == [400, 401, 402, 403, 500]
+  assert [line.split(',')[0] for line in said] == [
+      f'step {step + 1}: the loss jumped to {losses[step]:.3f} a token' for step in (400, 500)]
+  assert f'the norm of its gradient is {losses[400] + 7:.3f}' in said[0]
+
+
+def test_a_nearly_constant_loss_has_no_tiny_spikes():
+  losses = noisy(np.full(400, 2.0), scale=1e-6)
+  losses[300] += 0.09
+  assert spikes(losses)[0] == []
+  losses[300] += 0.02
+  assert spikes(losses)[0] == [300]
+
+
+def test_a_loss_that_stays_high_soon_stops_to_count_as_a_spike():
+  said = []
+  found, _ = spikes(noisy(np.full(300, 2.0), np.full(300, 4.0)), said=said)
+  assert found == list(range(300, 300 + len(found))) and 1 <= len(found) < 30 and len(said) == 1
+
+
+def test_spikes_are_the_same_after_a_resume():
+  losses = noisy(np.full(400, 2.0))
+  losses[[201, 202, 350]] += 3
+  for cut in (50, 202, 300):
+    said = []
+    whole, window = spikes(losses)
+    first, middle = spikes(losses[:cut], said=said)
+    rest, end = spikes(losses[cut:], middle, said=said)
+    assert first + [cut + each for each in rest] == whole == [201, 202, 350]
+    assert end == window and len(said) == 2
+
+
+def test_meter_counts_spikes_and_only_the_time_of_skipped_updates():
+  meter = Meter({}, positions=20)
+  good = {'loss': 4.0, 'nll': 2.0, 'weight': 10.0, 'gradient_norm': 3.0, 'source_tokens': 9.0}
+  bad = {**dict.fromkeys(good, math.nan), 'weight': 10.0, 'source_tokens': 9.0}
+  for spike, metrics in ((False, good), (True, good), (False, bad), (True, good)):
+    meter.add({**metrics, 'spikes': spike}, skipped=metrics is bad)
+  values = meter.take(0.5)
+  assert (values['train/loss'], values['train/gradient_norm'], values['train/fill'],
+          values['train/spikes']) == (0.4, 3.0, 0.5, 2)
+  meter.add({**bad, 'spikes': False}, skipped=True)
+  values = meter.take(0.5)
+  assert math.isnan(values['train/loss']) and math.isnan(values['train/perplexity'])
+  assert (values['train/fill'], values['train/spikes']) == (0.0, 0.0)
+  assert values['tokens_per_second'] > 0
+
+
+@pytest.mark.long
+def test_a_run_that_ends_with_skipped_updates_says_so_at_its_end(model, tmp_path, caplog):
+  run(model, tmp_path, {3, 11, 12}, skip_nonfinite=4)
+  said = [each.message for each in caplog.records if 'diverged' in each.message]
+  assert len(said) == 1  # Steps 5 and 10 were not skipped.
+  assert said[0].startswith('step 12: the run seems to have diverged: the last 2 updates were '
+                            'skipped, 3 of 12 in all; ')
+  assert 'lower learning rate' in said[0] and '\n' not in said[0]
+
+
+@pytest.mark.long(but=('nan',))
+@pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
+def test_a_parameter_or_validation_loss_that_is_not_finite_shows_divergence(bad):
+  good = {'a': np.ones((2, 3), np.float32), 'b': {'c': np.zeros(5, np.float32)}}
+  state = TrainState(jnp.int32(7), good, {}, skips=Skips(jnp.int32(3), jnp.int32(0)))
+  assert divergence(state, {'valid/loss': 80.0}) is None
+  assert divergence(state._replace(skips=None), {'valid/loss': 80.0}) is None
+  assert f'the validation loss is {bad};' in divergence(state, {'valid/loss': bad})
+  good['b']['c'][4] = bad
+  assert 'parameters that are NaN or infinite;' in divergence(state, {'valid/loss': 80.0})

@@ -1,0 +1,92 @@
+"""Metrics are sums over updates that are divided once; times count only updates."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
+from transformer.experiment.meter import WALL_CLOCK, Meter
+
+
+def test_meter_divides_sums_once():
+  meter = Meter({}, positions=20)
+  meter.add({'loss': 30.0, 'nll': 10.0, 'weight': 10.0, 'gradient_norm': 1.0, 'source_tokens': 9.0})
+  meter.add({'loss': 2.0, 'nll': 2.0, 'weight': 2.0, 'gradient_norm': 4.0, 'source_tokens': 3.0})
+  values = meter.take(0.5)
+  assert values['train/loss'] == pytest.approx(32 / 12)
+  assert values['train/perplexity'] == pytest.approx(np.exp(1.0))
+  assert values['train/gradient_norm'] == pytest.approx(2.5)
+  assert values['train/fill'] == pytest.approx(12 / 40)
+  assert values['train/learning_rate'] == 0.5
+  assert meter.sums == {}
+
+
+def test_meter_times_all_updates_but_the_first_and_those_before_a_pause(monkeypatch):
+  clock = iter([1.0, 3.0, 7.0, 100.0, 102.0])
+  monkeypatch.setattr(time, 'perf_counter', lambda: next(clock))
+  meter = Meter({}, positions=20, utilisation=lambda source, target: source / 100 + target)
+  sums = {'loss': 1.0, 'nll': 1.0, 'gradient_norm': 1.0}
+  meter.add({**sums, 'weight': 1000.0, 'source_tokens': 1000.0})
+  meter.add({**sums, 'weight': 5.0, 'source_tokens': 9.0})
+  meter.add({**sums, 'weight': 7.0, 'source_tokens': 3.0})
+  meter.restart_clock()
+  meter.add({**sums, 'weight': 4.0, 'source_tokens': 6.0})
+  values = meter.take(0.5)
+  assert values['tokens_per_second'] == pytest.approx((5 + 7 + 4) / (2 + 4 + 2))
+  assert values['flops_utilisation'] == pytest.approx((9 + 3 + 6) / 8 / 100 + 2.0)
+
+
+def test_meter_measures_the_share_of_time_spent_waiting_for_batches(monkeypatch):
+  now = 0.0
+  monkeypatch.setattr(time, 'perf_counter', lambda: now)
+  sums = {'loss': 1.0, 'nll': 1.0, 'gradient_norm': 1.0, 'weight': 1.0, 'source_tokens': 1.0}
+
+  def slow(waits):
+    nonlocal now
+    for wait in waits:
+      now += wait
+      yield wait
+
+  meter = Meter({}, positions=20)
+  # The first step compiles, so it is not timed, and neither is the wait before it.
+  for wait in meter.watch(slow([100.0, 3.0, 0.0, 1.0])):
+    now += 2.0
+    meter.add(sums)
+    if wait == 3.0:
+      now += 50.0
+      meter.restart_clock()
+  assert meter.take(0.5)['train/data_wait'] == pytest.approx((3 + 0 + 1) / (5 + 2 + 3))
+  for _ in meter.watch(slow([0.0, 0.0])):
+    now += 2.0
+    meter.add(sums)
+  assert meter.take(0.5)['train/data_wait'] == 0.0
+
+
+def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
+  sums = {'loss': 1.0, 'nll': 1.0, 'gradient_norm': 1.0, 'weight': 1.0, 'source_tokens': 1.0}
+  meter = Meter({}, positions=20, utilisation=lambda source, target: source + target)
+  meter.add(sums)  # The first step of a process.
+  assert meter.tokens_per_second is None
+  first = meter.take(0.5)
+  assert not first.keys() & set(WALL_CLOCK)
+  meter.add(sums)
+  speed = meter.tokens_per_second
+  second = meter.take(0.5)
+  assert second.keys() - first.keys() == set(WALL_CLOCK)
+  assert second['tokens_per_second'] == speed > 0
+
+
+@pytest.mark.long
+def test_a_run_reports_how_long_it_waits_for_data(model, tmp_path):
+  class Slow(NumberedBatches):
+    def iterate(self, start, stop):
+      for batch in super().iterate(start, stop):
+        time.sleep(0.2)
+        yield batch
+
+  train_tiny(Settings(), make_task(model, Slow()), tmp_path)
+  lines = [json.loads(line) for line in (tmp_path / 'metrics.jsonl').read_text().splitlines()]
+  shares = [line['train/data_wait'] for line in lines if 'train/loss' in line]
+  assert len(shares) == 3 and all(0.1 < share <= 1 for share in shares)

@@ -1,0 +1,227 @@
+"""Runs that a signal stops, and that end as if they had not been stopped."""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import signal
+import time
+
+import chex
+import pytest
+
+from tests.experiment.tiny_runs import final_state, rows_of, size_of, steps_in
+from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
+from transformer.errors import Preempted, UserError
+from transformer.runs import digests
+from transformer.runs.signal_checkpoint import SignalCheckpoint
+from transformer.system.signals import Signals
+from transformer.training.step import init_params
+
+SAVE = SignalCheckpoint.save
+
+
+class Signalled(NumberedBatches):
+  """Batches that send a signal before one of them, and raise an error before another."""
+
+  def __init__(self, at, number=signal.SIGTERM, fatal=None):
+    super().__init__(fatal)
+    self._at, self._number = at, number
+
+  def iterate(self, start, stop):
+    for step, batch in zip(range(start, stop), super().iterate(start, stop), strict=True):
+      if step == self._at:
+        os.kill(os.getpid(), self._number)
+      yield batch
+
+
+def run(model, workdir, *, batches=None, at_score=None, rising=True, initial_params=None,
+        **changes):
+  """Trains; a signal comes during evaluation number `at_score`."""
+  settings = Settings(train=dataclasses.replace(Settings().train, ema_decay=0.9, **changes))
+  scored = 0
+
+  def score(params):
+    nonlocal scored
+    scored += 1
+    if scored == at_score:
+      os.kill(os.getpid(), signal.SIGTERM)
+    return size_of(params) if rising else 1e6 / size_of(params)
+
+  with Signals() as signals:
+    return train_tiny(settings, make_task(model, batches, score, initial_params=initial_params),
+                      workdir, signals=signals)
+
+
+@pytest.fixture(scope='module')
+def whole(model, tmp_path_factory):
+  """Returns the directory and the outcome of a run without signals."""
+  workdir = tmp_path_factory.mktemp('whole')
+  return workdir, run(model, workdir)
+
+
+def assert_same(workdir, whole):
+  chex.assert_trees_all_equal(final_state(workdir), final_state(whole))
+  assert rows_of(workdir) == rows_of(whole)
+  assert steps_in(workdir / 'checkpoints') == steps_in(whole / 'checkpoints')
+  assert not (workdir / 'interrupted').exists()
+
+
+@pytest.mark.long(but=('10-9',))
+@pytest.mark.parametrize(('number', 'step'), [
+    (signal.SIGTERM, 1), (signal.SIGINT, 7), (signal.SIGUSR1, 9),
+    (signal.SIGTERM, 5),  # An evaluation and a regular checkpoint are due.
+])
+def test_a_signal_saves_the_step_in_progress(model, whole, tmp_path, number, step):
+  with pytest.raises(Preempted, match=f'stopped by {number.name} after step {step}, which is sav'):
+    run(model, tmp_path, batches=Signalled(step - 1, number))
+  assert steps_in(tmp_path / 'checkpoints') == [each for each in (5,) if each < step]
+  assert steps_in(tmp_path / 'interrupted') == [step]
+  outcome = run(model, tmp_path)
+  assert outcome == whole[1]._replace(resumed_from=step)
+  assert_same(tmp_path, whole[0])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(('evaluation', 'step', 'before'), [(1, 5, []), (3, 12, [5, 10])])
+def test_an_interrupted_evaluation_is_repeated(
+    model, whole, tmp_path, evaluation, step, before):
+  with pytest.raises(Preempted, match=f'after step {step}, which is saved'):
+    run(model, tmp_path, at_score=evaluation)
+  assert not [row for row in rows_of(tmp_path) if row['step'] == step and 'valid/bleu' in row]
+  assert steps_in(tmp_path / 'checkpoints') == before
+  assert steps_in(tmp_path / 'interrupted') == [step]
+  # A second signal during the same evaluation changes nothing.
+  with pytest.raises(Preempted, match=f'after step {step}, which is saved'):
+    run(model, tmp_path, at_score=1)
+  assert steps_in(tmp_path / 'interrupted') == [step]
+  assert run(model, tmp_path) == whole[1]._replace(resumed_from=step)
+  assert_same(tmp_path, whole[0])
+
+
+@pytest.mark.long
+def test_a_kill_after_a_repeated_evaluation_writes_no_line_twice(model, tmp_path):
+  # Parameters grow, so no later evaluation is better than the first and is saved.
+  regular = {'checkpoint_every': 100, 'steps': 11, 'eval_every': 5, 'rising': False}
+  run(model, tmp_path / 'whole', **regular)
+  with pytest.raises(Preempted, match='after step 10'):
+    run(model, tmp_path / 'parts', at_score=2, **regular)
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path / 'parts', batches=NumberedBatches(10), **regular)
+  assert steps_in(tmp_path / 'parts' / 'checkpoints') == [5]
+  assert [row['step'] for row in rows_of(tmp_path / 'parts') if 'valid/bleu' in row] == [5, 10]
+  run(model, tmp_path / 'parts', **regular)
+  assert_same(tmp_path / 'parts', tmp_path / 'whole')
+
+
+@pytest.mark.long
+def test_the_checkpoint_of_a_signal_is_not_among_the_kept_ones(model, tmp_path):
+  with pytest.raises(Preempted):
+    run(model, tmp_path, batches=Signalled(6), keep=1, checkpoint_every=3, eval_every=100)
+  with pytest.raises(Preempted):
+    run(model, tmp_path, batches=Signalled(7), keep=1, checkpoint_every=3, eval_every=100)
+  assert steps_in(tmp_path / 'checkpoints') == [6]
+  assert steps_in(tmp_path / 'interrupted') == [8]
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path, batches=NumberedBatches(10), keep=1, checkpoint_every=3, eval_every=100)
+  assert steps_in(tmp_path / 'checkpoints') == [9]
+  assert not (tmp_path / 'interrupted').exists()
+
+
+@pytest.mark.long
+def test_the_best_checkpoint_is_complete_before_that_of_a_signal(
+    model, whole, tmp_path, monkeypatch):
+  """A kill right after the signal's checkpoint must not lose the best checkpoint."""
+  seal, killed = digests.seal, []
+
+  def slow(folder, step):
+    if step == 5:  # The best checkpoint, written in a thread.
+      time.sleep(1.0)
+    seal(folder, step)
+
+  def save(*arguments):
+    SAVE(*arguments)
+    killed.append(steps_in(tmp_path / 'checkpoints'))
+
+  with monkeypatch.context() as patch:
+    patch.setattr(digests, 'seal', slow)
+    patch.setattr(SignalCheckpoint, 'save', save)
+    with pytest.raises(Preempted):
+      run(model, tmp_path, batches=Signalled(5))
+  assert killed == [[5]]
+  run(model, tmp_path)
+  assert_same(tmp_path, whole[0])
+
+
+@pytest.mark.long
+def test_a_run_resumes_from_the_latest_whole_checkpoint_of_both_kinds(model, whole, tmp_path):
+  with pytest.raises(Preempted):
+    run(model, tmp_path, batches=Signalled(6))
+  shutil.copytree(tmp_path / 'interrupted', tmp_path / 'copy')
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path, batches=NumberedBatches(11))
+  # As if killed between writing checkpoint 10 and deleting the signal's older checkpoint.
+  (tmp_path / 'copy').rename(tmp_path / 'interrupted')
+  (tmp_path / 'checkpoints' / '10' / 'history' / 'metadata').unlink()
+  assert run(model, tmp_path) == whole[1]._replace(resumed_from=7)
+  shutil.rmtree(tmp_path / 'checkpoints' / '10.damaged')
+  assert_same(tmp_path, whole[0])
+
+
+@pytest.mark.long
+def test_an_incomplete_checkpoint_of_a_signal_is_removed(model, tmp_path):
+  half = tmp_path / 'interrupted' / '3.unsealed.orbax-checkpoint-tmp'
+  half.mkdir(parents=True)
+  run(model, tmp_path, steps=1)
+  assert not (tmp_path / 'interrupted').exists()
+
+
+@pytest.mark.long
+def test_a_damaged_checkpoint_of_a_signal_is_moved_aside(model, whole, tmp_path):
+  for step, before in ((4, None), (7, 5)):
+    workdir = tmp_path / str(step)
+    with pytest.raises(Preempted):
+      run(model, workdir, batches=Signalled(step - 1))
+    (workdir / 'interrupted' / str(step) / 'history' / 'metadata').unlink()
+    if before is None:
+      with pytest.raises(UserError, match=r'interrupted/4 is damaged: history/metadata is missing; '
+                                          r'there is no other checkpoint; restore it'):
+        run(model, workdir)
+    else:
+      assert run(model, workdir) == whole[1]._replace(resumed_from=before)
+      assert_same(workdir, whole[0])
+      assert steps_in(workdir / 'interrupted.damaged') == [step]
+
+
+@pytest.mark.long
+def test_a_signal_before_the_first_step_saves_nothing(model, whole, tmp_path):
+  def initial_params():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(10)
+
+  with pytest.raises(Preempted, match='stopped by SIGINT; the same command goes on with the run'):
+    run(model, tmp_path, initial_params=initial_params)
+  assert steps_in(tmp_path / 'checkpoints') == []
+  run(model, tmp_path)
+  assert_same(tmp_path, whole[0])
+
+
+def test_a_swallowed_signal_counts_before_the_first_step(model, tmp_path):
+  def initial_params():
+    with contextlib.suppress(Preempted):  # Finalizers swallow exceptions too.
+      os.kill(os.getpid(), signal.SIGTERM)
+    return init_params(model, 99)
+
+  with pytest.raises(Preempted, match='stopped by SIGTERM; the same command'):
+    run(model, tmp_path, initial_params=initial_params)
+  assert steps_in(tmp_path / 'checkpoints') == []
+  assert not (tmp_path / 'interrupted').exists()
+
+
+@pytest.mark.long
+def test_a_run_can_be_completed_after_a_signal_in_its_last_step(model, tmp_path):
+  # After the last step, only the evaluation can be interrupted.
+  with pytest.raises(Preempted, match='after step 12, which is saved'):
+    run(model, tmp_path, batches=Signalled(11))
+  assert run(model, tmp_path).step == 12
+  assert steps_in(tmp_path / 'checkpoints')[-1] == 12

@@ -1,0 +1,69 @@
+"""A MarianMT folder holds the published model's tensors, and other models are refused by name."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.export.random_models import opinionated
+from transformer.config import Config
+from transformer.errors import UserError
+from transformer.export import tensor_file
+from transformer.export.huggingface_format import WEIGHTS, check_model, write_model
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+
+SHAPE = {'num_layers': 1, 'model_dim': 6, 'ff_dim': 5, 'num_heads': 2}
+
+
+class Pieces:
+  """A vocabulary by its pieces."""
+
+  size = 263
+
+  def piece(self, token):
+    return (['<pad>', '<s>', '</s>', '<unk>', *(f'<0x{byte:02X}>' for byte in range(256)),
+             '▁ab', 'a', 'b'] if token < self.size else [])[token]
+
+
+def written(folder, **settings):
+  config = Config(model=ModelConfig(**SHAPE, **settings))
+  params = opinionated(Transformer(config.model, Pieces.size))
+  write_model(folder, config, params, Pieces())
+  return params, tensor_file.read(folder / WEIGHTS)[1]
+
+
+def test_sines_come_before_cosines_and_missing_biases_are_zero(tmp_path):
+  params, tensors = written(tmp_path)
+  table = params['target_embedding']['table']
+  np.testing.assert_array_equal(tensors['model.shared.weight'], table[:, [0, 2, 4, 1, 3, 5]])
+  norm = params['encoder_0']['feed_forward_residual']['layer_norm']['bias']
+  np.testing.assert_array_equal(tensors['model.encoder.layers.0.final_layer_norm.bias'],
+                                norm[[0, 2, 4, 1, 3, 5]])
+  assert not tensors['model.decoder.layers.0.encoder_attn.q_proj.bias'].any()
+  assert not tensors['final_logits_bias'].any()
+  assert {each.dtype for each in tensors.values()} == {np.dtype(np.float32)}
+
+
+def test_the_same_run_makes_the_same_files(tmp_path):
+  for name in ('a', 'b'):
+    (tmp_path / name).mkdir()
+    written(tmp_path / name)
+  names = sorted(path.name for path in (tmp_path / 'a').iterdir())
+  assert names == ['config.json', 'generation_config.json', WEIGHTS, 'tokenizer.json',
+                   'tokenizer_config.json']
+  for name in names:
+    assert (tmp_path / 'a' / name).read_bytes() == (tmp_path / 'b' / name).read_bytes()
+  assert json.loads((tmp_path / 'a' / 'tokenizer.json').read_bytes())['model']['merges'] == []
+
+
+@pytest.mark.parametrize(('setting', 'value', 'named'), [
+    ('norm', 'pre', 'norm=pre'), ('rms_norm', True, 'rms_norm=True'),
+    ('query_key_norm', True, 'query_key_norm=True'), ('positions', 'learned', 'positions=learned'),
+    ('positions', 'rotary', 'positions=rotary'), ('positions', 'relative', 'positions=relative'),
+    ('activation', 'swiglu', 'activation=swiglu'), ('key_dim', 32, 'key_dim=32'),
+    ('value_dim', 128, 'value_dim=128')])
+def test_other_models_are_refused_by_name(setting, value, named):
+  check_model(ModelConfig())
+  with pytest.raises(UserError, match=rf'^MarianMT cannot hold model\.{named}: .*safetensors$'):
+    check_model(ModelConfig(**{setting: value}))
