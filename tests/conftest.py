@@ -1,4 +1,4 @@
-"""Strict modes for every test: what JAX would let pass quietly is an error here."""
+"""Strict modes of JAX for every test, and fixtures that several rooms share."""
 
 import os
 import tempfile
@@ -6,7 +6,10 @@ import tempfile
 import jax
 import pytest
 
-from transformer.startup import knows_flag
+from transformer.system.xla_flags import knows_flag
+
+# Fixtures that several rooms share.
+pytest_plugins = ('tests.running_commands', 'tests.tiny_training')
 
 jax.config.update('jax_num_cpu_devices', 4)
 jax.config.update('jax_disable_most_optimizations', True)
@@ -20,21 +23,20 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-  """Makes compilation cheap, since most of the time goes into compiling what runs for a moment.
+  """Compiles with little optimisation, since tests take longer to compile than to run.
 
-  Tests that build the same program share it, in whatever process they are, and the commands that
-  they start are compiled with as little care as they. The quickstart is compiled as everybody's
-  runs are. CTranslate2 is held to the same numbers on every processor.
+  Tests in all processes share a cache of compiled programs. The commands that tests start are
+  compiled in the same way, except the quickstart. CTranslate2 computes alike on every processor.
   """
   if not hasattr(config, 'workerinput'):  # pytest-xdist starts the workers from here.
     config.option.all |= config.args_source is pytest.Config.ArgsSource.ARGS
     compiled = tempfile.TemporaryDirectory()
     config.add_cleanup(compiled.cleanup)
     os.environ['JAX_COMPILATION_CACHE_DIR'] = compiled.name
-    # Its exponential function is less exact by AVX2 than by other instructions, or by none.
+    # CTranslate2's exponential function is less exact with AVX2.
     os.environ['CT2_FORCE_CPU_ISA'] = 'GENERIC'
     os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'
-    # Halves it once more: the first in jaxlib 0.10, the second from 0.11 on.
+    # These halve the time to compile: the first in jaxlib 0.10, the second from 0.11 on.
     quick = [flag for flag in ('--xla_cpu_use_fusion_emitters=false',
                                '--xla_cpu_opt_preset=FAST_COMPILE')
              if knows_flag(flag.partition('=')[0])]
@@ -45,30 +47,37 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-  """Leaves out what takes long, and begins with the files that take longest.
+  """Deselects long tests unless `--all` is given, and begins with the files that take longest.
 
-  Otherwise one core would wait for another at the end.
+  With another order, one core would wait for another at the end.
   """
   if not config.option.all:
-    long = [item for item in items if item.get_closest_marker('long')]
+    long = [item for item in items if _is_long(item)]
     config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if not item.get_closest_marker('long')]
+    items[:] = [item for item in items if not _is_long(item)]
   first = ('test_several_processes.py', 'test_resume.py', 'test_devices.py', 'test_mesh.py',
-           'test_kill.py', 'test_disk.py', 'test_readme.py', 'test_attention_browser.py',
+           'test_kill.py', 'test_disk.py', 'test_documentation.py', 'test_attention_browser.py',
            'test_fit_memory.py', 'test_long_run.py', 'test_eval.py', 'test_loop.py',
            'test_preemption.py', 'test_step.py', 'test_transformer.py',
-           'test_ctranslate2_format.py', 'test_translate.py')
+           'test_ctranslate2_format.py', 'test_translator.py')
   items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first
              else len(first))
 
 
+def _is_long(item):
+  """Returns whether a test is marked long; `but` lists parameter sets that are not."""
+  mark = item.get_closest_marker('long')
+  return mark is not None and (not hasattr(item, 'callspec')
+                               or item.callspec.id not in mark.kwargs.get('but', ()))
+
+
 @pytest.fixture(scope='session')
 def write_wmt14():
-  """(folder, split=German and English pairs, …) -> prepares them as `wmt14_translate/de-en`.
+  """Returns a function (folder, split=pairs, …) that prepares `wmt14_translate/de-en`.
 
-  TFDS's own builder of WMT 2014 writes them instead of the download.
+  TFDS's own builder of WMT 2014 writes these pairs of German and English in place of a download.
   """
-  import tensorflow_datasets as tfds  # Whoever tests no set need not wait for it.
+  import tensorflow_datasets as tfds  # Its import is slow, and few tests need it.
 
   from transformer.data import tfds_sets
 

@@ -1,4 +1,4 @@
-"""The two commands on two text files, as a user would run them, and killed half-way."""
+"""`train.py` and `eval.py` on text files, as a user runs them, and a killed run."""
 
 import json
 import os
@@ -14,9 +14,9 @@ import chex
 import pytest
 
 from transformer.data.phrasebook import corpus as phrasebook
-from transformer.training.checkpoints import Checkpoints
-from transformer.training.meter import WALL_CLOCK
-from transformer.training.patience import best_evaluation
+from transformer.experiment.meter import WALL_CLOCK
+from transformer.runs.checkpoints import Checkpoints
+from transformer.runs.patience import best_evaluation
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[1]
@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 def command(script, *arguments, **options):
-  """Runs a script of the repository's root with one CPU device."""
+  """Starts a script of the repository's root with one CPU device."""
   return subprocess.Popen(
       [sys.executable, str(ROOT / script), *arguments], cwd=ROOT, text=True,
       env={**os.environ, 'JAX_PLATFORMS': 'cpu'}, stdout=subprocess.PIPE,
@@ -51,7 +51,7 @@ def evaluate(*arguments, text=None):
 
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
-  """Text files of three splits; the test's third source is empty."""
+  """Writes text files of three splits; the third source of the test split is empty."""
   folder = tmp_path_factory.mktemp('data')
   pairs = [(pair.en, pair.fr) for pair in phrasebook.generate()['train'][:240]]
   for name, part in (('train', pairs[:200]), ('valid', pairs[200:220]), ('test', pairs[220:])):
@@ -74,11 +74,11 @@ def trained(data, tmp_path_factory):
 
 
 def everything(workdir):
-  """What the last checkpoint holds, and the metrics without what a clock decides."""
+  """Returns the last checkpoint, the steps of all, and the metrics without times."""
   checkpoints = Checkpoints(workdir / 'checkpoints', read_only=True)
-  found = checkpoints._manager.restore(checkpoints.steps()[-1])
+  found = checkpoints._store._manager.restore(checkpoints.steps()[-1])
   state = {name: found[name] for name in ('params', 'rest', 'history')}
-  state['history'].pop('log')  # What a clock decides is in the lines that it is of.
+  state['history'].pop('log')  # A digest of metrics.jsonl, whose lines hold times.
   steps = checkpoints.steps()
   checkpoints.close()
   rows = [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
@@ -86,7 +86,7 @@ def everything(workdir):
   return state, steps, rows
 
 
-def test_killed_run_goes_on_to_the_same_bits(data, trained, tmp_path):
+def test_killed_run_resumes_to_the_same_bits(data, trained, tmp_path):
   workdir = tmp_path / 'killed'
   process = train(data, workdir)
   deadline = time.monotonic() + 240
@@ -120,7 +120,7 @@ def test_directory_describes_the_run(trained):
   assert list((trained / 'tensorboard').iterdir())
 
 
-def test_split_is_scored_and_the_score_is_written_down(trained):
+def test_split_is_scored_and_the_score_is_saved(trained):
   out, _ = evaluate(f'--workdir={trained}', '--examples=2')
   printed = re.search(r'test: BLEU ([\d.]+), 20 sentences', out)
   assert printed and out.count('  translation  ') == 2
@@ -130,7 +130,7 @@ def test_split_is_scored_and_the_score_is_written_down(trained):
   assert result['signature'] in out
 
 
-def test_file_and_standard_input_give_a_line_for_a_line(data, trained, tmp_path):
+def test_file_and_standard_input_give_a_line_for_each_line(data, trained, tmp_path):
   output = tmp_path / 'deep' / 'test.fr'
   source, reference = data / 'test.en', data / 'test.fr'
   out, _ = evaluate(f'--workdir={trained}', f'--source={source}', f'--reference={reference}',
@@ -161,7 +161,7 @@ def test_training_starts_from_another_runs_weights_and_vocabulary(data, trained,
   best = best_evaluation([row for row in before if 'valid/bleu' in row])
   after, = (row for row in everything(tmp_path / 'tuned')[2] if 'valid/bleu' in row)
   assert after['valid/loss'] == pytest.approx(best['valid/loss'], rel=1e-5)
-  # Before its first checkpoint a run begins anew, and what it begins from may have gone on.
+  # A run without a checkpoint starts again, though its origin may have changed by then.
   shutil.rmtree(tmp_path / 'tuned' / 'checkpoints')
   (tmp_path / 'tuned' / 'checkpoints').mkdir()
   status, errors = tune()

@@ -1,4 +1,4 @@
-"""A file is whole or as it was, and a sealed one tells of every changed byte."""
+"""A write is all or nothing, and a sealed file reveals every changed byte."""
 
 import contextlib
 import errno
@@ -28,7 +28,7 @@ files.write(sys.argv[1], b'new')
 """
 
 
-def test_what_is_written_is_there_and_nothing_else(tmp_path):
+def test_a_write_leaves_the_file_and_nothing_else(tmp_path):
   path = tmp_path / 'a' / 'b' / 'name'
   files.write(path, b'old')
   files.write(path, b'new')
@@ -45,14 +45,14 @@ def test_a_write_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
     raise OSError(errno.ENOSPC, 'No space left on device')
 
   monkeypatch.setattr(*((files, 'flush', full) if fails == 'flush' else (files.os, fails, full)))
-  with pytest.raises(UserError, match='name cannot be written: No space left on device; make room'):
+  with pytest.raises(UserError, match='name cannot be written: No space left on device; free disk'):
     files.write(path, b'new')
   assert path.read_bytes() == b'old' and os.listdir(tmp_path) == ['name']
 
 
 @pytest.fixture
 def done(monkeypatch):
-  """What reaches the disk, in order: paths, and `renamed`."""
+  """Returns what reaches the disk, in order: paths, and `renamed`."""
   done = []
   fsync, replace = os.fsync, os.replace
 
@@ -74,7 +74,7 @@ def test_a_file_and_then_its_name_reach_the_disk(tmp_path, done):
   assert [files.is_unfinished(done[0]), *done[1:]] == [True, 'renamed', tmp_path]
 
 
-def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
+def test_the_next_write_removes_what_a_killed_writer_left(tmp_path):
   path = tmp_path / 'na[m]e.json'
   files.write(path, b'old')
   done = subprocess.run([sys.executable, '-c', DIES, str(path)],
@@ -83,7 +83,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
   left, = (each for each in tmp_path.iterdir() if each != path)
   assert files.is_unfinished(left) and not files.is_unfinished(path)
   assert path.read_bytes() == b'old'
-  # Those of the living, and of other machines, may still be written to; others are not ours.
+  # Files of live processes and of other machines may still be in use; other files are not ours.
   process = left.name.split('.')[-3]
   others = {left.name.replace(f'.{process}.', f'.{os.getppid()}.'),
             left.name.replace(socket.gethostname().replace('.', '-'), 'elsewhere'),
@@ -95,7 +95,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
   assert path.read_bytes() == b'newer'
 
 
-def test_a_new_folder_gets_its_name_once_all_in_it_is_on_the_disk(tmp_path, done):
+def test_a_new_folder_gets_its_name_once_its_content_is_on_the_disk(tmp_path, done):
   path = tmp_path / 'a' / 'name'
   with files.new_folder(path) as folder:
     assert files.is_unfinished(folder) and not path.exists()
@@ -107,7 +107,7 @@ def test_a_new_folder_gets_its_name_once_all_in_it_is_on_the_disk(tmp_path, done
   assert set(done[:-2]) == {folder, folder / 'one', folder / 'sub', folder / 'sub' / 'two'}
 
 
-def test_a_new_folder_takes_the_place_of_an_empty_one_and_of_no_other(tmp_path):
+def test_a_new_folder_replaces_an_empty_one_and_no_other(tmp_path):
   path = tmp_path / 'name'
   path.mkdir()
   with files.new_folder(path) as folder:
@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing(tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-def test_nothing_stays_of_a_folder_that_threads_still_fill(tmp_path):
+def test_a_folder_that_threads_still_fill_is_removed(tmp_path):
   def fill(folder):
     for number in range(60):
       with contextlib.suppress(FileNotFoundError):
@@ -141,7 +141,7 @@ def test_nothing_stays_of_a_folder_that_threads_still_fill(tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-def test_what_a_killed_process_left_of_a_folder_goes_with_the_next(tmp_path):
+def test_the_next_folder_removes_what_a_killed_process_left(tmp_path):
   done = subprocess.run([sys.executable, '-c', DIES.replace(
       "files.write(sys.argv[1], b'new')",
       "with files.new_folder(sys.argv[1]): os.kill(os.getpid(), signal.SIGKILL)"),
@@ -165,7 +165,7 @@ def test_writers_of_one_file_do_not_disturb_each_other(tmp_path):
   assert path.read_bytes() in contents and os.listdir(tmp_path) == ['name']
 
 
-def test_json_stays_json_whatever_text_it_holds(tmp_path):
+def test_any_text_is_valid_json(tmp_path):
   value = {'command': ['--workdir=\udcff', 'ü', '\u2028', 'a"b\\'], 'sha': 1}
   files.write_json(tmp_path / 'a', value)
   files.write_sealed(tmp_path / 'b', value)
@@ -199,7 +199,7 @@ def test_every_changed_byte_of_a_sealed_file_is_found(tmp_path):
     assert '\n' not in str(error.value)
 
 
-def test_a_file_that_is_gone_or_no_file_is_named(tmp_path):
+def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path):
   for path, reason in ((tmp_path / 'a', 'No such file'), (tmp_path, 'Is a directory')):
     with pytest.raises(UserError, match=f'{path} should hold this and cannot be read: {reason}'):
       files.read_sealed(path, 'this')
@@ -207,14 +207,14 @@ def test_a_file_that_is_gone_or_no_file_is_named(tmp_path):
 
 def test_a_file_from_before_there_were_seals_says_how_to_go_on(tmp_path):
   (tmp_path / 'a').write_text(json.dumps(VALUE, indent=2) + '\n')
-  with pytest.raises(UserError, match=r'of a run begun before there were any; .* go on with the '
-                                      r'commit that the run began with'):
+  with pytest.raises(UserError, match=r'a run that began before there were digests; .* go on with '
+                                      r'the commit that the run began with'):
     files.read_sealed(tmp_path / 'a', 'this')
 
 
 @pytest.mark.parametrize(('body', 'reason'), [
-    ('{"seed": 1, "seed": 2, ', 'a key stands in it twice'),
-    ('{"data": {"dir": "a", "dir": "a"}, ', 'a key stands in it twice'),
+    ('{"seed": 1, "seed": 2, ', 'a key occurs twice in it'),
+    ('{"data": {"dir": "a", "dir": "a"}, ', 'a key occurs twice in it'),
     ('{"data": ' + '[' * 100_000 + ']' * 100_000 + ', ', 'recursion'),
     ('{"data": ' + '{"a": ' * 900 + '1' + '}' * 900 + ', ', 'deeper than 20 levels'),
     ('{"data": ' + '[' * 20 + ']' * 20 + ', ', 'deeper than 20 levels'),
@@ -223,7 +223,7 @@ def test_a_file_from_before_there_were_seals_says_how_to_go_on(tmp_path):
     ('[', 'delimiter'),
     ('{"seed": "\x00", ', 'control character'),
 ])
-def test_a_file_that_was_sealed_to_do_harm_is_refused_in_one_line(tmp_path, body, reason):
+def test_a_harmful_file_with_a_valid_seal_is_refused_in_one_line(tmp_path, body, reason):
   def seal(body):
     head = f'{body}"sha256": "'.encode()
     (tmp_path / 'a').write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')

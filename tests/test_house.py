@@ -1,4 +1,4 @@
-"""Who may import whom."""
+"""Rooms import only earlier rooms, and one file imports each package."""
 
 import ast
 import pathlib
@@ -11,39 +11,17 @@ ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / 'transformer'
 FILES = {'.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): path
          for path in sorted(PACKAGE.rglob('*.py'))}
-ROOMS = ('ops', 'model', 'data', 'training', 'inference')
-ERRORS, WHOLE_FILES = 'transformer.errors', 'transformer.files'
-BATCH = 'transformer.data.batch'
-# What each room may import besides the standard library: packages, then our own modules.
-MAY = {
-    'ops': ({'jax', 'numpy'}, ('transformer.ops',)),
-    'model': ({'jax', 'numpy', 'flax'}, ('transformer.ops', 'transformer.model', ERRORS)),
-    'data': ({'numpy', 'absl', 'grain', 'sentencepiece', 'tensorflow_datasets'},
-             ('transformer.data', ERRORS, WHOLE_FILES)),
-    'training': ({'jax', 'numpy', 'absl', 'matplotlib', 'optax', 'orbax', 'tensorboardX', 'tqdm'},
-                 ('transformer.ops', 'transformer.model', 'transformer.training', BATCH, ERRORS,
-                  WHOLE_FILES)),
-    'inference': ({'jax', 'numpy', 'absl', 'sacrebleu', 'sacremoses', 'ctranslate2', 'safetensors'},
-                  ('transformer.ops', 'transformer.model', 'transformer.inference', BATCH, ERRORS,
-                   WHOLE_FILES, 'transformer.training.checkpoints')),
-}
-# Commands that are kept in the room that they are of: doors, which nothing imports.
-COMMANDS = {
-    'transformer.data.audit': ('transformer.command_line', 'transformer.config'),
-    'transformer.inference.attend': (
-        'transformer.command_line', 'transformer.run', 'transformer.data.text_files',
-        'transformer.training.mesh', WHOLE_FILES),
-    'transformer.inference.compare': ('transformer.command_line',
-                                      'transformer.training.run_directory'),
-    'transformer.training.plot': ('transformer.command_line',),
-    'transformer.inference.export': (
-        'transformer.command_line', 'transformer.config', 'transformer.run',
-        'transformer.data.vocabulary', 'transformer.training.run_directory')}
-DATA_PACKAGES = ('tensorflow_datasets', 'grain', 'sentencepiece')
+# Each room imports only from itself and from rooms before it.
+ROOMS = ('ops', 'model', 'data', 'training', 'runs', 'inference', 'evaluation', 'export',
+         'experiment', 'commands')
+# Every room may import these, and each of these only those before it.
+FOUNDATIONS = ('transformer.errors', 'transformer.files', 'transformer.config',
+               'transformer.system')
+DATA_PACKAGES = ('tensorflow_datasets', 'sentencepiece')
 
 
 def imports_of(path):
-  """Every module that a file imports, wherever it does so; `from a import b` is a.b if a module."""
+  """Returns all modules that a file imports; `from a import b` is a.b if that is a module."""
   found = set()
   for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
     if isinstance(node, ast.Import):
@@ -66,48 +44,71 @@ def room_of(name):
   return parts[1] if len(parts) > 1 and parts[1] in ROOMS else None
 
 
+def is_config(name):
+  """Returns whether a module holds the dataclasses of groups of settings."""
+  return name.split('.')[-1] == 'config'
+
+
+def foundation_of(name):
+  """Returns the index of a module's package in `FOUNDATIONS`; None for a module of a room."""
+  places = [place for place, each in enumerate(FOUNDATIONS)
+            if name == each or name.startswith(f'{each}.')]
+  return places[0] if places else None
+
+
 def importers(package):
   return {name for name, imports in IMPORTS.items()
           if any(each.split('.')[0] == package for each in imports)}
 
 
-def under(name, allowed):
-  return any(name == each or name.startswith(f'{each}.') for each in allowed)
+def ours(name):
+  return {each for each in IMPORTS[name] if each.split('.')[0] == 'transformer'}
 
 
 def test_the_house_is_read():
   assert {room_of(name) for name in FILES} == {None, *ROOMS}
-  assert 'transformer.training.run_directory' in IMPORTS['transformer.run']
-  assert BATCH in IMPORTS['transformer.training.step']
-  assert 'transformer.data.tfds_sets' in IMPORTS['transformer.data.sources']  # in a function
+  assert 'transformer.runs.run_directory' in IMPORTS['transformer.runs.loading']
+  assert 'transformer.data.batch' in IMPORTS['transformer.training.step']
+  assert 'transformer.data.tfds_sets' in IMPORTS['transformer.data.sources']  # Inside a function.
 
 
 @pytest.mark.parametrize('name', [name for name in FILES if room_of(name)])
-def test_a_room_imports_what_it_may(name):
-  packages, modules = MAY[room_of(name)]
-  modules += COMMANDS.get(name, ())
-  for each in IMPORTS[name]:
-    if each.split('.')[0] == 'transformer':
-      assert under(each, modules), f'{name} imports {each}'
-    else:
-      assert each.split('.')[0] in packages, f'{name} imports {each}'
+def test_a_room_imports_from_itself_and_from_rooms_before_it(name):
+  place = ROOMS.index(room_of(name))
+  for each in ours(name):
+    assert foundation_of(each) is not None or ROOMS.index(room_of(each)) <= place, (
+        f'{name} imports {each}')
 
 
-def test_the_door_knows_the_configs_of_the_rooms_and_nothing_else_of_them():
-  assert IMPORTS['transformer.config'] == {
-      'transformer.data.config', 'transformer.model.config', 'transformer.training.config',
-      'transformer.inference.config', ERRORS}
-  assert IMPORTS[ERRORS] == set()
-  assert IMPORTS[WHOLE_FILES] == {ERRORS}
-  for name in ('data', 'model', 'training', 'inference'):
-    assert IMPORTS[f'transformer.{name}.config'] == {ERRORS}
+@pytest.mark.parametrize('name', [name for name in FILES if foundation_of(name) is not None])
+def test_foundations_import_no_room(name):
+  for each in ours(name):
+    place = foundation_of(each)
+    assert (place is not None and place <= foundation_of(name)) or (
+        name == 'transformer.config' and is_config(each)), f'{name} imports {each}'
 
 
-def test_no_room_imports_the_doors():
-  doors = {name for name in FILES if room_of(name) is None} - {ERRORS, WHOLE_FILES}
+def test_settings_import_errors_alone():
   for name in FILES:
-    if room_of(name):
-      assert not IMPORTS[name] & {*doors, *COMMANDS} - {*COMMANDS.get(name, ())}, name
+    if is_config(name) and room_of(name):
+      assert IMPORTS[name] == {'transformer.errors'}, name
+
+
+def test_no_two_modules_import_each_other():
+  for name in FILES:
+    seen, ahead = set(), ours(name) & FILES.keys()
+    while ahead:
+      assert name not in ahead, f'{name} imports itself by way of others'
+      seen |= ahead
+      ahead = set().union(*(ours(each) & FILES.keys() for each in ahead)) - seen
+
+
+def test_data_knows_neither_the_model_nor_jax():
+  for name in FILES:
+    if room_of(name) == 'data':
+      assert all(room_of(each) in ('data', None) for each in ours(name)), name
+      assert not IMPORTS[name] & {'transformer.config'}, name
+      assert not {each.split('.')[0] for each in IMPORTS[name]} & {'jax', 'flax', 'optax'}, name
 
 
 @pytest.mark.parametrize('package', DATA_PACKAGES)
@@ -116,11 +117,11 @@ def test_only_data_touches_text_packages(package):
 
 
 @pytest.mark.parametrize(('package', 'file'), [
-    ('orbax', 'transformer.training.checkpoints'), ('sacrebleu', 'transformer.inference.metrics'),
-    ('sacremoses', 'transformer.inference.compounds'),
-    ('matplotlib', 'transformer.training.curves'),
-    ('ctranslate2', 'transformer.inference.ctranslate2_format'),
-    ('safetensors', 'transformer.inference.safetensors_format')])
+    ('orbax', 'transformer.runs.orbax_store'), ('sacrebleu', 'transformer.evaluation.metrics'),
+    ('sacremoses', 'transformer.evaluation.compounds'),
+    ('matplotlib', 'transformer.runs.curves'),
+    ('ctranslate2', 'transformer.export.ctranslate2_format'),
+    ('safetensors', 'transformer.export.tensor_file')])
 def test_one_file_touches_a_package(package, file):
   assert importers(package) == {file}
 
@@ -136,12 +137,12 @@ def test_nothing_imports_what_is_at_the_top():
     assert not {each.split('.')[0] for each in imports} & above, name
 
 
-def test_the_door_keeps_config_dicts_out():
-  assert importers('ml_collections') <= {'transformer.command_line'}
+def test_config_dicts_stay_out():
+  assert {room_of(name) for name in importers('ml_collections')} <= {'commands'}
 
 
 def test_step_and_search_need_no_package_that_reads_text():
-  code = ('import sys; import transformer.training.step, transformer.inference.translate, '
+  code = ('import sys; import transformer.training.step, transformer.inference.translator, '
           'transformer.ops.search; '
           f'print(*({{*{(*DATA_PACKAGES, "sacrebleu", "ml_collections", "orbax")!r}}} '
           '& sys.modules.keys()))')

@@ -1,4 +1,4 @@
-"""What table 1 of the paper says of layers is what is counted of them; no times."""
+"""Counts for each kind of layer agree with table 1 of the paper; times are not measured."""
 
 import pathlib
 import re
@@ -14,25 +14,26 @@ from benchmarks import layers
 from benchmarks.layers import DILATED, KERNEL, LAYERS, NEIGHBOURHOOD
 
 ROOT = pathlib.Path(__file__).parents[1]
-ATTENTION, PROJECTED, RECURRENT, CONVOLUTION, RESTRICTED = LAYERS
+ATTENTION, PROJECTED, RECURRENT, CONVOLUTION, SEPARABLE, RESTRICTED = LAYERS
 EACH = pytest.mark.parametrize('layer', [*LAYERS, DILATED], ids=lambda layer: layer.name)
 
 
 def products(layer, n, d):
-  """FLOPs of a layer's matrix products, counted by hand; two for each multiplication."""
+  """Returns the FLOPs of a layer's matrix products, counted by hand: two for a multiply-add."""
   return {ATTENTION: 4 * n * n * d, PROJECTED: 4 * n * n * d + 8 * n * d * d,
-          # The first k − 1 positions have less than k inputs.
           RECURRENT: 4 * n * d * d,
+          # The first k − 1 positions have less than k inputs.
           CONVOLUTION: 2 * (KERNEL * n - KERNEL * (KERNEL - 1) // 2) * d * d,
+          SEPARABLE: 2 * (KERNEL * n - KERNEL * (KERNEL - 1) // 2) * d + 2 * n * d * d,
           RESTRICTED: 4 * NEIGHBOURHOOD * n * d}[layer]
 
 
 @pytest.mark.parametrize('layer', LAYERS, ids=lambda layer: layer.name)
 @pytest.mark.parametrize(('n', 'd'), [(48, 64), (64, 32), (520, 16)])
-def test_flops_are_those_of_the_products_and_of_little_else(layer, n, d):
+def test_flops_are_those_of_the_products_and_little_more(layer, n, d):
   counted, by_hand = layers.flops(layer, n, d), products(layer, n, d)
   heads = layers.HEADS if layer is PROJECTED else 1
-  # At most so many for each weight of the softmax, and each number put in or out.
+  # At most ten for each attention weight, and for each number of the input and output.
   elsewhere = 10 * heads * n * max(n, NEIGHBOURHOOD) + 10 * n * d
   assert by_hand <= counted <= by_hand + elsewhere
 
@@ -47,13 +48,13 @@ def test_a_loop_written_out_has_as_many_flops_as_its_turns():
 
 
 @EACH
-def test_products_in_a_row_grow_as_the_paper_says(layer):
+def test_sequential_operations_are_those_of_table_1(layer):
   counted = [layers.sequential_operations(layer, n, 16) for n in (5, 16, 33)]
   assert counted == ([5, 16, 33] if layer is RECURRENT else
-                     [{ATTENTION: 2, PROJECTED: 4, RESTRICTED: 2}.get(layer, 1)] * 3)
+                     [{ATTENTION: 2, PROJECTED: 4, RESTRICTED: 2, SEPARABLE: 2}.get(layer, 1)] * 3)
 
 
-def test_products_that_wait_for_nothing_count_as_one():
+def test_independent_products_count_as_one():
   def apply(_, x_TD):
     side_by_side = [x_TD @ x_TD.T for _ in range(5)]
     return jax.lax.map(lambda x_D: x_TD @ x_D, sum(side_by_side) @ x_TD)
@@ -64,18 +65,20 @@ def test_products_that_wait_for_nothing_count_as_one():
         lambda x: x.sum() < 0, lambda x: x, x)), 7, 3)
 
 
+@pytest.mark.long
 @EACH
 @pytest.mark.parametrize('n', [2, 5, 17, 40])
-def test_paths_are_as_long_as_the_reach_of_an_operation_says(layer, n):
+def test_path_lengths_follow_from_the_reach_of_an_operation(layer, n):
   wanted = {ATTENTION: 1, PROJECTED: 1, RECURRENT: n,
-            CONVOLUTION: -(-(n - 1) // (KERNEL - 1)),
+            CONVOLUTION: -(-(n - 1) // (KERNEL - 1)), SEPARABLE: -(-(n - 1) // (KERNEL - 1)),
             RESTRICTED: -(-(n - 1) // (NEIGHBOURHOOD // 2)),
             DILATED: next(depth for depth in range(9) if KERNEL ** depth >= n)}[layer]
   assert layers.path_length(layer, n) == wanted
 
 
-@pytest.mark.parametrize('layer', [CONVOLUTION, DILATED, RESTRICTED], ids=lambda layer: layer.name)
-def test_a_real_stack_of_that_depth_connects_all_and_one_less_does_not(layer):
+@pytest.mark.parametrize('layer', [CONVOLUTION, SEPARABLE, DILATED, RESTRICTED],
+                         ids=lambda layer: layer.name)
+def test_a_stack_of_that_depth_connects_all_positions_and_a_shallower_one_does_not(layer):
   n = 35
   weights, x_TD = layers.inputs(layer, n, 2)
 
@@ -98,7 +101,7 @@ def test_a_stack_that_leaves_positions_apart_has_no_path_length():
     layers.path_length(backwards, 7)
 
 
-def test_a_recurrent_layer_is_its_turns():
+def test_a_recurrent_layer_equals_its_loop():
   weights, x_TD = layers.inputs(RECURRENT, 11, 5)
   h_TD = jnp.zeros_like(x_TD)
   for _ in range(11):
@@ -116,19 +119,26 @@ def test_restricted_attention_is_attention_with_all_but_neighbours_masked():
   np.testing.assert_allclose(RESTRICTED.apply((), x_TD), wanted_THD[:, 0, :], rtol=1e-4, atol=1e-5)
 
 
+def test_a_separable_convolution_is_one_whose_kernel_is_a_product():
+  weights, x_TD = layers.inputs(SEPARABLE, 11, 5)
+  kernel_SDD = weights.channels_S1D[:, 0, :, None] * weights.matrix_DD[None]
+  np.testing.assert_allclose(SEPARABLE.apply(weights, x_TD), layers.convolution(kernel_SDD, x_TD),
+                             rtol=1e-4, atol=1e-5)
+
+
 def script(*flags):
   return subprocess.run([sys.executable, 'benchmarks/layer_complexity.py', *flags], cwd=ROOT,
                         text=True, capture_output=True)
 
 
 @pytest.mark.long
-def test_the_script_prints_the_papers_formulas_beside_what_was_counted(tmp_path):
+def test_the_script_prints_the_papers_formulas_beside_the_counts(tmp_path):
   done = script('--turns=0', '--lengths=32,64,128', '--widths=16,32', '--reaches=4,8,28',
                 '--fit_from_length=16', '--fit_from_width=16', f'--output={tmp_path}/plot.svg')
   assert done.returncode == 0, done.stderr
   rows = {cells[0]: cells[1:] for cells in (
       re.split(r' *\| *', line)[1:-1] for line in done.stdout.splitlines()) if len(cells) == 7}
-  assert len(rows) == 7
+  assert len(rows) == 8
   for name, formula, by_n, by_d in (
       ('self-attention', 'O(n²·d)', 2, 1), ('recurrent', 'O(n·d²)', 1, 2),
       ('convolution', 'O(k·n·d²)', 1, 2), ('restricted self-attention', 'O(r·n·d)', 1, 1)):

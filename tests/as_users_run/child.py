@@ -1,20 +1,20 @@
-"""Measures something in a process that is set up, and compiles, as `train.py` and `eval.py` do.
+"""Runs a measurement in a process that starts and compiles like `train.py` and `eval.py`.
 
   python -m tests.as_users_run.child SUBJECT FOLDER
 
-SUBJECT is a module of this folder with a function `measure(folder)`; what that returns is printed
-as JSON. FOLDER is an empty one to write to.
+SUBJECT is a module of this folder with a function `measure(folder)`, whose result is printed as
+JSON. FOLDER is an empty folder for its files.
 """
 
 import importlib
 import json
 from pathlib import Path
 
-from transformer import command_line
+from transformer.system import command_line
 
 
 def main(argv):
-  """Imports the subject, and with it JAX, only now, when JAX's settings are made."""
+  """Imports the subject and JAX, after `command_line` has set JAX's options."""
   _, subject, folder = argv
   print(json.dumps(importlib.import_module(f'tests.as_users_run.{subject}').measure(Path(folder))))
 

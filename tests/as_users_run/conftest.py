@@ -1,4 +1,4 @@
-"""Starts processes that are set up and compile as users' do, not as the other tests'."""
+"""Starts processes with the settings and the compilation of users' processes."""
 
 import json
 import os
@@ -13,21 +13,21 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope='session')
 def environment(tmp_path_factory):
-  """This process's, without what the tests tell JAX and XLA; what is compiled is kept with theirs.
+  """Returns this process's environment, without the settings of JAX and XLA for tests.
 
-  Programs that are compiled otherwise have other names there.
+  The cache of compiled programs is shared with the tests, whose programs have other keys.
   """
   compiled = os.environ.get('JAX_COMPILATION_CACHE_DIR') or str(tmp_path_factory.mktemp('compiled'))
   others = {name: value for name, value in os.environ.items()
             if not name.startswith(('JAX_', 'XLA_'))}
-  # Threads of NumPy's would spin beside XLA's.
+  # Busy threads of NumPy would slow down those of XLA.
   return {**others, 'JAX_PLATFORMS': 'cpu', 'JAX_COMPILATION_CACHE_DIR': compiled,
           'OPENBLAS_NUM_THREADS': '1'}
 
 
 @pytest.fixture(scope='session')
 def measure(environment, tmp_path_factory):
-  """(subject, settings of JAX) -> what `child` prints of it."""
+  """Returns a function (subject, **environment) -> the JSON that `child` prints."""
   def run(subject, **settings):
     done = subprocess.run(
         [sys.executable, '-m', 'tests.as_users_run.child', subject,

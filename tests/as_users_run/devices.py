@@ -9,10 +9,9 @@ import numpy as np
 from tests.as_users_run import tiny
 from transformer.model.transformer import Transformer
 from transformer.ops.dropout import random_bits
+from transformer.system.processes import place
+from transformer.training.compilation import first_state, lower_train_step, make_setup
 from transformer.training.mesh import batch_sharding, make_mesh
-from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.processes import place
-from transformer.training.programs import first_state, lower_train_step, state_like
 from transformer.training.step import random_key
 
 MESHES = [(1, 1, 1), (8, 1, 1), (2, 2, 2)]
@@ -20,7 +19,7 @@ STEPS = 3
 
 
 def measure(folder):
-  """For each mesh what `on_mesh` finds, the states held against those of one device."""
+  """Returns the results of `on_mesh` for each mesh, with states compared to that of one device."""
   del folder
   found = {','.join(map(str, sizes)): on_mesh(sizes) for sizes in MESHES}
   states = {name: each.pop('state') for name, each in found.items()}
@@ -32,19 +31,17 @@ def measure(folder):
 
 
 def on_mesh(sizes) -> dict:
-  """Losses of some updates with dropout, their learning rates, the state, and dropout's bits."""
+  """Returns losses and learning rates of some updates, the state, and dropout bits."""
   config = tiny.make_config(
       optimizer__warmup_steps=STEPS, mesh__data=sizes[0], mesh__fsdp=sizes[1],
       mesh__tensor=sizes[2])
-  model = Transformer(config.model, tiny.VOCABULARY + 1)  # Eight divides it.
+  model = Transformer(config.model, tiny.VOCABULARY + 1)  # A size that eight divides.
   batches = tiny.training_batches(config, tiny.random_pairs(tiny.FULL, 64))
   mesh = make_mesh(config.mesh, batches.shape.rows, jax.devices()[:int(np.prod(sizes))])
-  like = state_like(config, model, mesh)
-  step = lower_train_step(config, model, like, mesh, batches.shape).compile()
-  schedule = make_schedule(config.optimizer, config.model.model_dim, config.train.steps)
-  optimizer = make_optimizer(config.optimizer, schedule)
-  state = jax.device_put(first_state(config, optimizer, tiny.random_params(model)),
-                         jax.tree.map(lambda leaf: leaf.sharding, like))
+  setup = make_setup(config, model, mesh)
+  step = lower_train_step(config, model, setup, batches.shape).compile()
+  state = jax.device_put(first_state(config, setup.optimizer, tiny.random_params(model)),
+                         jax.tree.map(lambda leaf: leaf.sharding, setup.state))
   by_rows, losses = batch_sharding(mesh), []
   for number in range(STEPS):
     state, metrics = step(state, place(batches[number], by_rows))
@@ -52,23 +49,23 @@ def on_mesh(sizes) -> dict:
   bits = jax.jit(lambda key: random_bits(key, (*batches.shape[:2], config.model.model_dim)),
                  out_shardings=by_rows)(random_key(config.seed))
   return {'losses': losses, 'bits': hash_of(bits), 'devices': len(bits.sharding.device_set),
-          'rate': sum(float(schedule(jnp.int32(each))) for each in range(STEPS)),
+          'rate': sum(float(setup.schedule(jnp.int32(each))) for each in range(STEPS)),
           'state': jax.device_get(state)}
 
 
 def hash_of(array) -> str:
-  """Equal for equal bits."""
+  """Returns a digest of an array's bits."""
   return hashlib.sha256(np.asarray(array).tobytes()).hexdigest()
 
 
 def relative_errors(tree, wanted) -> dict[str, float]:
-  """By parameter, the norm of the difference over the norm."""
+  """Returns, for each array, the norm of the difference divided by the norm."""
   return {name: float(np.linalg.norm(leaf - other) / np.linalg.norm(other))
           for name, leaf, other in side_by_side(tree, wanted)}
 
 
 def differences(tree, wanted) -> dict[str, tuple[float, float]]:
-  """By parameter, the mean and the largest difference."""
+  """Returns, for each array, the mean and the largest difference."""
   return {name: (float(np.abs(leaf - other).mean()), float(np.abs(leaf - other).max()))
           for name, leaf, other in side_by_side(tree, wanted)}
 

@@ -1,45 +1,46 @@
-"""One update of the Tiny model, and one evaluation, beside what the reference makes of them."""
+"""One update and one evaluation of the Tiny model, compared with the float64 reference."""
 
 import jax
 import numpy as np
 
 from tests.as_users_run import reference, tiny
 from transformer.model.transformer import Transformer
+from transformer.system.processes import place
+from transformer.training.compilation import compile_programs, first_state, make_setup
 from transformer.training.mesh import batch_sharding, make_mesh
-from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.processes import place
-from transformer.training.programs import compile_programs, first_state, state_like
 
 
 def measure(folder):
-  """Compares a full batch of the config, and many short rows of a shallower, pre-norm model."""
+  """Compares a full batch of the config, and many short rows for a shallower pre-norm model."""
   del folder
   exact = {'model__dropout': 0.0, 'optimizer__warmup_steps': 1}
   return {
       'full': compare(tiny.make_config(**exact), tiny.random_pairs(tiny.FULL, 64), tiny.VOCABULARY),
-      # More positions than 2¹⁵, which some kernels go wrong beyond.
+      # More than 2¹⁵ positions, beyond which some kernels have failed.
       'rows': compare(tiny.make_config(
           **exact, model__norm='pre', model__num_layers=1, data__max_length=8,
           train__tokens_per_batch=33_792), tiny.random_pairs(9000, 8, 499, typical=4), 499)}
 
 
 def compare(config, pairs, vocabulary: int) -> dict:
-  """Takes a step with Adam, whose first moments after one update are (1 − β₁) · gradient.
+  """Makes an update with Adam, whose first moments are then (1 − β₁) · gradient.
 
   Returns:
-    `rows`, `pairs` and `tokens` of the batch; `weights`, the tokens that the update and the
-    evaluation count; found and wanted, the losses `train`, `nll` and `valid` and the gradient's
-    `norm`; and `gradients` and `updates`, by parameter what `errors` says.
+    A dict:
+
+    - `rows`, `pairs`, `tokens`: their numbers in the batch,
+    - `weights`: numbers of tokens that the update and the evaluation count,
+    - `train`, `nll`, `valid`, `norm`: losses and the norm of the gradient, found and wanted,
+    - `errors`: those of `gradients` and `updates`, for each parameter.
   """
   model = Transformer(config.model, vocabulary)
   batches = tiny.training_batches(config, pairs)
   mesh = make_mesh(config.mesh, batches.shape.rows)
-  like = state_like(config, model, mesh)
-  programs = compile_programs(config, model, like, mesh, batches.shape)
+  setup = make_setup(config, model, mesh)
+  programs = compile_programs(config, model, setup, batches.shape)
   before = tiny.random_params(model)
-  schedule = make_schedule(config.optimizer, config.model.model_dim, config.train.steps)
-  state = jax.device_put(first_state(config, make_optimizer(config.optimizer, schedule), before),
-                         jax.tree.map(lambda leaf: leaf.sharding, like))
+  state = jax.device_put(first_state(config, setup.optimizer, before),
+                         jax.tree.map(lambda leaf: leaf.sharding, setup.state))
   batch = place(batches[0], batch_sharding(mesh))
   valid = programs.eval_step(state.params, batch)
   state, metrics = jax.device_get(programs.train_step(state, batch))
@@ -54,7 +55,7 @@ def compare(config, pairs, vocabulary: int) -> dict:
     return mean / (1 - config.optimizer.b1)
 
   def update(mean, square):
-    # Of the gradient that was found, since where it is about 0 a small error turns it around.
+    # Uses the found gradient, because near 0 a small error changes the sign of a gradient.
     scale = np.sqrt(square.astype(np.float64) / (1 - config.optimizer.b2)) + config.optimizer.eps
     return -config.optimizer.peak_learning_rate * found_gradient(mean) / scale
 
@@ -73,7 +74,7 @@ def compare(config, pairs, vocabulary: int) -> dict:
 
 
 def errors(found, wanted) -> dict[str, list[float]]:
-  """Of each array, by name: the largest error, the largest entry wanted, and the norms of both."""
+  """Returns, for each array, the largest error and wanted entry, and the norms of both."""
   assert jax.tree.structure(found) == jax.tree.structure(wanted)
   return {jax.tree_util.keystr(path, simple=True, separator='.'):
           [float(norm(each)) for norm in (lambda x: np.abs(x).max(), np.linalg.norm)

@@ -1,4 +1,4 @@
-"""Every token's log-probability in packed rows, in a row of its pair's own, and in longer rows."""
+"""Log-probabilities of tokens in packed rows, in rows of a single pair, and in longer rows."""
 
 import jax
 import jax.numpy as jnp
@@ -8,20 +8,24 @@ from tests.as_users_run import tiny
 from transformer.data.batches import Shape, assemble
 from transformer.data.packing import Rows
 from transformer.model.transformer import Transformer
+from transformer.system.processes import place
+from transformer.training.compilation import compile_programs, make_setup
 from transformer.training.mesh import batch_sharding, make_mesh, replicated
-from transformer.training.processes import place
-from transformer.training.programs import compile_programs, state_like
 from transformer.training.step import shift_right
 
 
 def measure(folder):
-  """Compares the first pairs of a full batch, as many as it has rows.
+  """Compares the log-probabilities of the same pairs in different rows.
 
   Returns:
-    `pairs` compared, and how many pairs the `fullest` row has; `spread`, the standard
-    deviation of a token's log-probability; the largest difference to the packed tokens'
-    where they are packed `otherwise`, `alone` and in `longer` rows; and of evaluations,
-    found and wanted, those of the `batch` and of the pairs `alone`.
+    A dict:
+
+    - `pairs`, `all`: numbers of pairs in rows of their own, and in the full batch,
+    - `fullest`: number of pairs in the fullest row,
+    - `spread`: standard deviation of the log-probabilities,
+    - `otherwise`, `alone`, `longer`: largest difference of pairs in other company, alone, and
+      alone in longer rows, from those in the full batch,
+    - `evaluated`: sums for the full `batch` and for pairs `alone`, found and wanted.
   """
   del folder
   config = tiny.make_config(model__norm='pre')
@@ -29,13 +33,12 @@ def measure(folder):
   batches = tiny.training_batches(config, tiny.random_pairs(tiny.FULL, 64))
   assert batches.batches_in_epoch == 1
   mesh = make_mesh(config.mesh, batches.shape.rows)
-  like = state_like(config, model, mesh)
-  programs = compile_programs(config, model, like, mesh, batches.shape)
+  programs = compile_programs(config, model, make_setup(config, model, mesh), batches.shape)
   params = jax.device_put(tiny.random_params(model), replicated(mesh))
   log_probs = jax.jit(lambda params, batch: token_log_probs(model, params, batch))
 
   def of_pairs(rows: Rows, shape: Shape):
-    """Log-probabilities by pair, and what the evaluation of training sums."""
+    """Returns log-probabilities for each pair, and the sum of the compiled evaluation."""
     batch = assemble(batches.corpora, rows, shape)
     found = np.asarray(log_probs(params, batch))
     starts = np.split(rows.pairs, np.cumsum(rows.sizes)[:-1])
@@ -65,7 +68,7 @@ def measure(folder):
 
 
 def token_log_probs(model: Transformer, params, batch):
-  """Of every target token by teacher forcing, [B, T]."""
+  """Returns the log-probability of each target token by teacher forcing, [B, T]."""
   x_BTD, _ = model.apply(
       {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,
       shift_right(batch.target_tokens, batch.target_positions), batch.target_segments,

@@ -1,10 +1,10 @@
-"""The Transformer's loss and its gradients in float64 NumPy; nothing of the project is used.
+"""The Transformer's loss and gradients in float64 NumPy, without any code of the project.
 
-Every formula of the paper stands here once more, with its derivative worked out by hand. A pair
-of sentences has a row to itself: there is no packing, and a mask by lengths alone.
+All formulas of the paper are here, with derivatives by hand. Each sentence pair has its own row,
+so there is no packing, and masks follow from the lengths alone.
 
-Each layer is a function that returns its output and a function `back`, which takes the gradient
-of the output, adds to the gradients of the layer's parameters, and returns that of its input.
+Each layer is a function that returns its output and a function `back`. `back` takes the gradient of
+the output, adds to the gradients of the layer's parameters, and returns the gradient of the input.
 """
 
 import math
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _BEGIN = 1
-_EPSILON = 1e-6  # of layer norm
-_POSITIONS = 1500  # of a side, that are computed together
+_EPSILON = 1e-6  # ε of layer norm.
+_POSITIONS = 1500  # The most source or target positions in one computation.
 
 Pair = tuple[Sequence[int], Sequence[int]]
 
 
 class Node(NamedTuple):
-  """A parameter and its gradient, or nested dicts of both."""
+  """A parameter and its gradient, or nested dicts of parameters and gradients."""
 
   value: Any
   gradient: Any
@@ -31,7 +31,7 @@ class Node(NamedTuple):
 
 
 class Losses(NamedTuple):
-  """Sums over the tokens of all pairs, and how many these are."""
+  """Sums over the tokens of all pairs, and the number of tokens."""
 
   loss: float
   nll: float
@@ -39,18 +39,18 @@ class Losses(NamedTuple):
 
 
 def loss_and_gradients(params, pairs: Sequence[Pair], smoothing: float, *, heads: int, norm: str):
-  """Label-smoothed cross entropy (section 5.4), summed over all target tokens.
+  """Returns the label-smoothed cross entropy (section 5.4), summed over all target tokens.
 
   Args:
-    params: nested dicts of arrays, by the names of the project's parameters; one table for
-      both embeddings and the output.
+    params: nested dicts of arrays with the project's names of parameters; embeddings and output
+      share one table.
     pairs: source and target ids, each with its end token.
     smoothing: ε.
-    heads: of every attention.
+    heads: number of heads.
     norm: `post` or `pre`.
 
   Returns:
-    `Losses`, and the gradients of the smoothed sum, as nested as the parameters.
+    `Losses`, and the gradients of the smoothed sum in the structure of the parameters.
   """
   root = _root(params)
   table, loss, nll, tokens = root['target_embedding']['table'], 0.0, 0.0, 0
@@ -74,13 +74,14 @@ def loss_and_gradients(params, pairs: Sequence[Pair], smoothing: float, *, heads
 
 
 def log_probs_of(params, pairs: Sequence[Pair], *, heads: int, norm: str) -> list[np.ndarray]:
-  """Log-probabilities of each target's tokens by teacher forcing, and of the likeliest tokens.
+  """Returns log-probabilities of target tokens and of the likeliest tokens, by teacher forcing.
 
   Args:
     params, pairs, heads, norm: as in `loss_and_gradients`.
 
   Returns:
-    For each pair [2, tokens]: of the tokens that it has, and of the likeliest in their places.
+    For each pair an array [2, tokens]: log-probabilities of its target tokens, and of the
+    likeliest token at each position.
   """
   root, found = _root(params), [np.zeros((2, 0))] * len(pairs)
   for source, target, numbers in _padded(pairs):
@@ -93,7 +94,7 @@ def log_probs_of(params, pairs: Sequence[Pair], *, heads: int, norm: str) -> lis
 
 
 def outputs_of(params, pairs: Sequence[Pair], *, heads: int, norm: str) -> np.ndarray:
-  """The decoder's output at all target tokens by teacher forcing, [tokens, D], in any order."""
+  """Returns the decoder's output at all target tokens, [tokens, D], in any order."""
   root = _root(params)
   return np.concatenate([_transformer(root, source, target, heads, norm)[0][target > 0]
                          for source, target, _ in _padded(pairs)])
@@ -109,7 +110,7 @@ def _root(params) -> Node:
 
 
 def _padded(pairs) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
-  """Pairs of about equal length, padded with zeros, and their numbers."""
+  """Yields padded sources and targets of similar lengths, and the numbers of their pairs."""
   order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i][1]), len(pairs[i][0])))
   while order:
     several = max(1, _POSITIONS // max(map(len, pairs[order[-1]])))
@@ -124,7 +125,7 @@ def _padded(pairs) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
 
 
 def _transformer(root: Node, source, target, heads, norm) -> tuple[np.ndarray, Callable]:
-  """The decoder's output, before the output projection."""
+  """Returns the decoder's output before the output projection, and `back`."""
   layers = sum(name.startswith('decoder_') and name != 'decoder_norm' for name in root.value)
   real = (source > 0)[:, None, :]
   inputs = np.pad(target, ((0, 0), (1, 0)), constant_values=_BEGIN)[:, :-1]
@@ -193,7 +194,7 @@ def _transformer(root: Node, source, target, heads, norm) -> tuple[np.ndarray, C
 
 
 def _embedding(root, tokens):
-  """Section 3.4: rows of the table times √d; section 3.5: plus sinusoids."""
+  """Returns rows of the table times √d (section 3.4), plus sinusoids (section 3.5)."""
   table = root['target_embedding']['table']
   width = table.value.shape[1]
   places, dims = np.arange(tokens.shape[1])[:, None], np.arange(width)
@@ -239,7 +240,7 @@ def _layer_norm(x, weights):
 
 
 def _affine(x, weights):
-  """x W + b; the axes of heads are one axis here."""
+  """x W + b, with the axes of heads as one axis."""
   kernel, bias = weights['kernel'], weights['bias']
   matrix = kernel.value.reshape(x.shape[-1], -1)
 
@@ -253,14 +254,14 @@ def _affine(x, weights):
 
 
 def _feed_forward(x, weights):
-  """Section 3.3: max(0, x W₁ + b₁) W₂ + b₂."""
+  """max(0, x W₁ + b₁) W₂ + b₂: section 3.3."""
   h, back_inner = _affine(x, weights['inner'])
   y, back_outer = _affine(np.maximum(h, 0.0), weights['outer'])
   return y, lambda d: back_inner(back_outer(d) * (h > 0))
 
 
 def _attention(x, memory, weights, heads, mask):
-  """Section 3.2.2 with equation 1 in every head; `back` gives the gradients of x and memory."""
+  """Multi-head attention: section 3.2.2. `back` returns the gradients of x and of memory."""
   def split(y):
     return y.reshape(*y.shape[:2], heads, -1).swapaxes(1, 2)
 

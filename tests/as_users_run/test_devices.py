@@ -1,4 +1,4 @@
-"""Eight devices make the updates of one, dropout included."""
+"""Eight devices make the same updates as one device, dropout included."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_losses_are_those_of_one_device(found, mesh):
 @pytest.mark.parametrize('mesh', OTHERS)
 def test_state_is_that_of_one_device(found, mesh):
   for name, error in found[mesh]['moments'].items():
-    # Of keys' biases the gradient is 0 but for rounding, of which Adam makes a whole update.
+    # The gradient of a key bias is only rounding, which Adam enlarges to a whole update.
     assert name.endswith('key.bias') or error < 3e-3, (name, error)
   rate = found[ALONE]['rate']
   for name, (mean, most) in found[mesh]['params'].items():

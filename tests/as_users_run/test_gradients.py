@@ -1,6 +1,6 @@
-"""An update and an evaluation at full size are those of the formulas, in float64.
+"""An update and an evaluation at full size equal the formulas in float64.
 
-What was found on two cores with AVX2, in shares of what is wanted:
+Errors on two cores with AVX2, relative to the wanted values:
 
 | | full batch, post-norm | 4,224 rows, pre-norm |
 | --- | --- | --- |
@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 pytestmark = pytest.mark.long
-# Of an array's norm and of its largest entry. Where a ReLU's argument is about 0, rounding decides
-# whether its gradient is 0, and does so oftener the deeper a model is.
+# Relative to an array's norm and to its largest entry. Where a ReLU's argument is near 0, rounding
+# decides whether its gradient is 0; deeper models have more such arguments.
 TOLERANCES = {'full': (2e-3, 5e-3), 'rows': (1e-4, 5e-4)}
 
 
@@ -29,7 +29,7 @@ def case(request, found):
   return {**found[request.param], 'tolerances': TOLERANCES[request.param]}
 
 
-def test_batches_are_as_full_and_as_long_as_they_are_meant_to_be(found):
+def test_batches_have_the_intended_sizes(found):
   assert found['full']['rows'] == 128 and found['full']['tokens'] > 7900
   assert found['full']['pairs'] > 4 * 128
   assert found['rows']['rows'] * 8 > 2 ** 15 and found['rows']['tokens'] > 30_000
@@ -47,13 +47,13 @@ def test_gradients_are_those_of_the_formulas(case):
   gradients = case['gradients']
   largest = max(wanted for _, wanted, *_ in gradients.values())
   for name, (error, wanted, norm_of_error, norm) in gradients.items():
-    if name.endswith('key.bias'):  # It adds the same to all scores of a query, and changes nothing.
+    if name.endswith('key.bias'):  # It adds a constant to all scores of a query, without effect.
       assert wanted < 1e-15 and error < 1e-8 * largest, name
       continue
     assert norm_of_error < case['tolerances'][0] * norm, (name, norm_of_error / norm)
     assert error < case['tolerances'][1] * wanted, (name, error / wanted)
 
 
-def test_updates_are_adams(case):
+def test_updates_are_those_of_adam(case):
   for name, (error, wanted, *_) in case['updates'].items():
     assert error < 1e-3 * wanted and wanted > 1e-5, (name, error / wanted)

@@ -1,4 +1,4 @@
-"""What a row holds beside a pair changes nothing about the pair but rounding."""
+"""Other pairs in a row change the results of a pair only by rounding."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def found(measure):
 
 
 @pytest.mark.parametrize('where', ['otherwise', 'alone', 'longer'])
-def test_tokens_are_as_likely_as_in_other_company(found, where):
+def test_tokens_are_equally_likely_in_any_row(found, where):
   assert found['pairs'] == 128 and found['all'] > 4 * 128 and found['fullest'] > 5
   assert found[where] < 2e-5 < 0.1 * found['spread']
 

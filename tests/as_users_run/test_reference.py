@@ -1,4 +1,4 @@
-"""The gradients of the reference are what differences of its losses come to."""
+"""The gradients of the reference equal finite differences of its losses."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def random(tree, rng):
 
 
 @pytest.mark.parametrize('norm', ['post', 'pre'])
-def test_gradients_are_the_limits_of_differences(norm):
+def test_gradients_equal_finite_differences(norm):
   rng = np.random.default_rng(3)
   params = random(shapes(norm), rng)
 

@@ -1,4 +1,4 @@
-"""A run of the Tiny model that is killed goes on to the bits of one that was left alone."""
+"""A killed and resumed run of the Tiny model ends with the bits of an uninterrupted one."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ STEPS = 6
 
 @pytest.fixture(scope='module')
 def start(environment, tmp_path_factory):
-  """Starts a run in a folder of this name, or goes on with it."""
+  """Returns a function that starts or resumes a run in the folder `name`."""
   data, runs = tmp_path_factory.mktemp('data'), tmp_path_factory.mktemp('runs')
   for name, count in (('train', 1500), ('valid', 20)):
     for seed, language in enumerate(('en', 'de')):
@@ -48,14 +48,14 @@ def losses(workdir):
   return {row['step']: row['train/loss'] for row in map(json.loads, lines) if 'train/loss' in row}
 
 
-def test_killed_and_resumed_is_bit_for_bit_the_run_that_was_left_alone(start):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(start):
   whole, process = start('whole')
   assert process.wait() == 0, whole.with_suffix('.log').read_text()
   assert list(losses(whole)) == [*range(1, STEPS + 1)]
   assert losses(whole)[STEPS] < losses(whole)[1]
 
   killed, process = start('killed')
-  # Between a checkpoint and the next, so that a step is done again.
+  # The kill is between two checkpoints, so that the resumed run repeats a step.
   while process.poll() is None and not (max(losses(killed), default=0) >= 3
                                         and (killed / 'checkpoints' / '2').exists()):
     time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The Tiny model of configs/multi30k_tiny.py, parameters for it, and sentences to train it on."""
+"""The Tiny model of configs/multi30k_tiny.py, with random parameters and sentences."""
 
 import jax
 import numpy as np
@@ -12,11 +12,11 @@ from transformer.model.transformer import Transformer
 from transformer.training.step import init_params
 
 VOCABULARY = 7919
-FULL = 590  # pairs that make one batch of the config, packed
+FULL = 590  # Number of pairs that fill one packed batch of the config.
 
 
 def make_config(**changes) -> Config:
-  """The config, with some keys changed: `model__dropout` is `config.model.dropout`."""
+  """Returns the config with changes, such as `model__dropout=0.0`."""
   config = multi30k_tiny.get_config()
   config.update_from_flattened_dict(
       {name.replace('__', '.'): value for name, value in changes.items()})
@@ -24,7 +24,7 @@ def make_config(**changes) -> Config:
 
 
 def random_params(model: Transformer):
-  """First parameters, with norms and biases of which none is zero or one."""
+  """Returns random parameters, in which no norm or bias is exactly 0 or 1."""
   rng = np.random.default_rng(11)
 
   def changed(path, leaf):
@@ -36,7 +36,7 @@ def random_params(model: Transformer):
 
 def random_pairs(count: int, longest: int, vocabulary: int = VOCABULARY,
                  typical: int = 13) -> EncodedPairs:
-  """Sentences about as long as those of Multi30k, in which some tokens come much more often."""
+  """Returns sentence pairs with Multi30k's lengths, and with frequent and rare tokens."""
   rng = np.random.default_rng(12)
   sources = np.clip(rng.lognormal(np.log(typical), 0.4, count), 2, longest).astype(int)
   targets = np.clip(sources * rng.lognormal(0.0, 0.2, count), 2, longest).astype(int)
@@ -51,13 +51,13 @@ def random_pairs(count: int, longest: int, vocabulary: int = VOCABULARY,
 
 
 def training_batches(config: Config, pairs: EncodedPairs) -> TrainingBatches:
-  """The batches of a run on these pairs."""
+  """Returns the batches of a run on these pairs."""
   shape = batch_shape(config.train.tokens_per_batch, config.data.max_length, [pairs])
   return TrainingBatches([pairs], [1.0], shape, config.seed)
 
 
 def random_lines(count: int, seed: int) -> list[str]:
-  """Sentences of words of a made-up language, in which some words come much more often."""
+  """Returns sentences of an invented language, with frequent and rare words."""
   rng = np.random.default_rng(13)
   syllables = [a + b for a in 'bdfgklmnprstvz' for b in ('a', 'e', 'i', 'o', 'u', 'an', 'er', 'it')]
   words = [''.join(rng.choice(syllables, rng.integers(1, 5))) for _ in range(9000)]
@@ -68,6 +68,6 @@ def random_lines(count: int, seed: int) -> list[str]:
 
 
 def pairs_of(batches: TrainingBatches, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
-  """The pairs of a step as they were before they were packed."""
+  """Returns the pairs of a step before packing."""
   pairs, = batches.corpora
   return [(pairs.source[number], pairs.target[number]) for number in batches.deal(step)[0].pairs]

@@ -1,4 +1,4 @@
-"""Translations of 64 sentences as `eval.py` makes them, and as teacher forcing finds them."""
+"""Translations of 64 sentences as `eval.py` makes them, scored by teacher forcing."""
 
 import dataclasses
 
@@ -8,44 +8,45 @@ import numpy as np
 from tests.as_users_run import reference, tiny
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary import Vocabulary
-from transformer.inference.forced import make_scorer
-from transformer.inference.translate import Translator, make_search
+from transformer.inference.ensemble import make_translator
+from transformer.inference.given_translations import make_scorer
+from transformer.inference.translator import make_search
 from transformer.model.transformer import Transformer
-from transformer.run import load_run, save_run
-from transformer.training.mesh import sentence_sharding
+from transformer.runs.loading import load_run, save_run
 
 SENTENCES = 64
 LENGTH = 32  # Two buckets of lengths, 16 and 32.
 
 
 def measure(folder):
-  """Makes a run, loads it, and translates with it.
+  """Saves a run, loads it, and translates with it.
 
   Returns:
-    `company` and `forced`, as the functions of these names return them.
+    The results of `in_batches` and `by_teacher_forcing`.
   """
   config = tiny.make_config(data__max_length=LENGTH, decode__max_extra_length=10)
   lines = tiny.random_lines(2500, seed=1)
   vocabulary = Vocabulary.train(lines, tiny.VOCABULARY)
-  params = opinionated(tiny.random_params(Transformer(config.model, vocabulary.size)), config,
-                       encode(vocabulary, lines[:SENTENCES]))
+  params = sharpened(tiny.random_params(Transformer(config.model, vocabulary.size)), config,
+                     encode(vocabulary, lines[:SENTENCES]))
   save_run(folder, config, vocabulary, params, [1])
   run = load_run(folder)
-  return {'company': company(run, lines[:SENTENCES], lines[SENTENCES:100]),
-          'forced': {str(beams): forced(run, params, lines[:SENTENCES], beams)
-                     for beams in (run.config.decode.beam_size, 1)}}
+  return {'in_batches': in_batches(run, lines[:SENTENCES], lines[SENTENCES:100]),
+          'by_teacher_forcing': {
+              str(beams): by_teacher_forcing(run, params, lines[:SENTENCES], beams)
+              for beams in (run.config.decode.beam_size, 1)}}
 
 
 def encode(vocabulary, lines) -> list[list[int]]:
-  """Token ids with their end tokens, cut where translation cuts them."""
+  """Returns token ids with end tokens, cut to the length at which translation cuts them."""
   return [[*ids[:LENGTH - 1], EOS_ID] for ids in vocabulary.encode_batch(lines)]
 
 
-def opinionated(params, config, sentences):
-  """Makes the model's distributions sharp, and no two alike, as they are after training.
+def sharpened(params, config, sentences):
+  """Returns parameters whose distributions are sharp and vary, as after training.
 
-  Its output is centred and spread, on sentences that stand for each other's translations, and
-  the end token is made likelier.
+  The last norm centres and scales the decoder's output for random sentence pairs, and the end
+  token gets likelier.
   """
   outputs = reference.outputs_of(params, list(zip(sentences, sentences[::-1], strict=True)),
                                  heads=config.model.num_heads, norm=config.model.norm)
@@ -57,17 +58,19 @@ def opinionated(params, config, sentences):
   return params
 
 
-def company(run, lines, others) -> dict:
-  """Translates lines together, then among others and in another order, then some alone.
+def in_batches(run, lines, others) -> dict:
+  """Translates lines in different batches.
 
   Returns:
-    A list each of what became of the lines: `together`, `otherwise` and, by their numbers,
-    `alone`; and the lines' `tokens`.
+    A dict:
+
+    - `together`, `otherwise`: translations of all lines, in their order, and in the opposite
+      order after other lines,
+    - `alone`: translations of some lines in a batch of their own, by line number,
+    - `tokens`: number of tokens in each line.
   """
   decode = run.config.decode
-  translate = Translator(run.model, run.vocabulary, decode, run.config.data.max_length,
-                         rows=sentence_sharding(run.mesh, decode.batch_size),
-                         nbest=decode.beam_size)
+  translate = make_translator([run], decode, seed=0, nbest=decode.beam_size)
   together = translate(run.params, lines)
   otherwise = translate(run.params, [*others, *lines[::-1]])[len(others):][::-1]
   return {'together': together, 'otherwise': otherwise,
@@ -76,14 +79,18 @@ def company(run, lines, others) -> dict:
           'tokens': list(map(len, encode(run.vocabulary, lines)))}
 
 
-def forced(run, params, lines, beams: int) -> dict:
-  """Searches, and asks teacher forcing and the reference how likely what was found is.
+def by_teacher_forcing(run, params, lines, beams: int) -> dict:
+  """Searches, and scores the hypotheses by teacher forcing and by the reference.
 
   Returns:
-    `hypotheses` found, how many are `distinct`, `lengths` of the best and how many of them
-    have `ended`; log-probabilities `searched`, those `scored` by teacher forcing, and of the
-    best those that are `exact`, by the reference; and `missed`, the most by which a token of
-    the best is less likely than the likeliest in its place.
+    A dict:
+
+    - `hypotheses`, `distinct`: numbers of all and of different hypotheses,
+    - `lengths`, `ended`: lengths of the best hypotheses, and how many end with the end token,
+    - `searched`, `scored`: log-probabilities of the search and of teacher forcing,
+    - `exact`: log-probabilities of the best hypotheses by the reference,
+    - `missed`: the most by which the log-probability of a token in a best hypothesis is below
+      that of the likeliest token at its position.
   """
   decode = dataclasses.replace(run.config.decode, beam_size=beams)
   encoded = encode(run.vocabulary, lines)

@@ -1,14 +1,15 @@
-"""Damages a run in every way and counts what is found of it; nothing may go unseen.
+"""Damages the files of a run in every way, and checks that all damage is detected.
 
   python -m tests.faults.damage [--positions=64] [--resumed=5]
 
-A tiny run is trained. Every file of its newest checkpoint is cut, deleted,
-renamed, joined by another, and has one bit flipped, at many places; `config.json`,
-`run.json`, `vocabulary.model` and the encoded corpus are cut, deleted and have one
-bit flipped. Each time scoring must refuse in one line that names the file, and
-training must refuse, or fall back to exactly the checkpoint before; a few times it
-goes on to the end, which must be, bit for bit, what it was. The status is 1 if
-anything was used as if it were whole.
+| files of a tiny run | damage, at many positions |
+| --- | --- |
+| newest checkpoint | cut, delete, rename, add a file, flip one bit |
+| `config.json`, `run.json`, `vocabulary.model`, encoded corpus | cut, delete, flip one bit |
+
+Each time, scoring must refuse in one line that names the file. Training must refuse too, or fall
+back to the checkpoint before. A few times it continues to the end, where the checkpoint must be
+the same bit for bit. The exit status is 1 if any damage was not detected.
 """
 
 import argparse
@@ -28,35 +29,35 @@ from transformer.config import Config
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.run import load_run
-from transformer.training import run_directory
-from transformer.training.checkpoints import Checkpoints
-from transformer.training_run import train_run
+from transformer.experiment.wiring import train_run
+from transformer.runs import run_directory
+from transformer.runs.checkpoints import Checkpoints
+from transformer.runs.loading import load_run
 
 DAMAGES = ('flip', 'cut', 'delete', 'rename', 'add')
-# What can be done to a file that lies among others that are not the run's.
-ALONE = DAMAGES[:3]
+# Damage to files beside which other files may be.
+CONTENT_DAMAGES = DAMAGES[:3]
 WORDS = ['man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']
 
 
 def files_of(folder: Path) -> list[str]:
-  """Every file in a folder and in those in it, by its path from there."""
+  """Returns all files in a folder and its folders, as paths in the folder."""
   return sorted(path.relative_to(folder).as_posix() for path in folder.rglob('*')
                 if path.is_file())
 
 
 def damaged(whole: Path, copy: Path, name: str, kind: str, positions: int) -> Iterator[str]:
-  """Copies a folder, and damages one file of it in one way after the other.
+  """Copies a folder, and damages one file of the copy, again and again.
 
   Args:
     whole: the folder, which stays as it is.
-    copy: where its copy goes; what is there is removed.
-    name: the file, by its path in the folder.
+    copy: the path of the copy; an older copy is removed.
+    name: the file's path in the folder.
     kind: one of `DAMAGES`.
-    positions: how many places are tried where there is a choice, spread evenly.
+    positions: number of positions, spread evenly, for `flip` and `cut`.
 
   Yields:
-    What was done, each time that `copy` has it.
+    A description of the damage that `copy` has at this moment.
   """
   shutil.rmtree(copy, ignore_errors=True)
   shutil.copytree(whole, copy)
@@ -85,14 +86,14 @@ def damaged(whole: Path, copy: Path, name: str, kind: str, positions: int) -> It
 
 
 class Tally:
-  """What was tried, and what of it went unseen."""
+  """Numbers of checks, and descriptions of the damage that was not detected."""
 
   def __init__(self):
     self.tried = collections.Counter()
     self.unseen: list[str] = []
 
   def refused(self, group: str, done: str, name: str, action: Callable):
-    """Counts an action that must end in one line that names a file."""
+    """Counts a check that an action ends in one line that names a file."""
     self.tried[group] += 1
     try:
       action()
@@ -100,18 +101,18 @@ class Tally:
       text = str(error)
       if '\n' not in text and name in text:
         return
-      done += f', of which was said: {text}'
+      done += f', with the message: {text}'
     self.unseen.append(f'{group}: {done}')
 
   def expect(self, group: str, done: str, right: bool):
-    """Counts what must be right."""
+    """Counts a check whose result must be True."""
     self.tried[group] += 1
     if not right:
       self.unseen.append(f'{group}: {done}')
 
 
 def tiny_config(folder: Path) -> Config:
-  """A run of four steps on random words, which are written into a folder."""
+  """Returns the config of a run of four steps; writes random words for it into a folder."""
   rng = np.random.default_rng(0)
   folder.mkdir(parents=True)
   for split, count in (('train', 40), ('valid', 2)):
@@ -127,15 +128,15 @@ def tiny_config(folder: Path) -> Config:
 
 
 def read(checkpoints: Path, step: int):
-  """All that a checkpoint holds."""
+  """Returns the content of a checkpoint."""
   with contextlib.closing(Checkpoints(checkpoints, read_only=True)) as opened:
-    found = dict(opened._manager.restore(step))
-  found['history'].pop('log')  # What a clock decides is in the lines that it is of.
+    found = dict(opened._store._manager.restore(step))
+  found['history'].pop('log')  # A digest of metrics.jsonl, whose lines hold times.
   return found
 
 
 def same(one, other) -> bool:
-  """Whether two checkpoints hold the same parameters, optimizer and history, bit for bit."""
+  """Returns whether two checkpoints hold the same parameters, optimizer and history."""
   leaves, structure = jax.tree.flatten(one)
   others, another = jax.tree.flatten(other)
   return (structure == another and len(jax.tree.leaves(one['params'])) > 9
@@ -143,32 +144,32 @@ def same(one, other) -> bool:
 
 
 def damage_checkpoint(run: Path, copy: Path, positions: int, tally: Tally):
-  """Damages every file of the newest checkpoint in every way, or in one in turn."""
+  """Damages every file of the newest checkpoint in every way; in one way for one position."""
   for number, name in enumerate(files_of(run / 'checkpoints' / '4')):
     for kind in DAMAGES if positions > 1 else DAMAGES[number % len(DAMAGES):][:1]:
       for done in damaged(run, copy, f'checkpoints/4/{name}', kind, positions):
         tally.refused(f'checkpoint, {kind}: scored', done, name, lambda: load_run(copy, 'latest'))
         with contextlib.closing(Checkpoints(copy / 'checkpoints')) as opened:
-          tally.expect(f'checkpoint, {kind}: gone on from the one before', done,
+          tally.expect(f'checkpoint, {kind}: resumed from the one before', done,
                        opened.fall_back() == 2 and opened.steps() == [2])
         (copy / 'checkpoints' / '4.damaged').rename(copy / 'checkpoints' / '4')
 
 
 def damage_description(config: Config, run: Path, copy: Path, positions: int, tally: Tally):
-  """Damages the files that describe the run."""
+  """Damages the files that describe a run."""
   for name in (run_directory.CONFIG, run_directory.RUN, run_directory.VOCABULARY):
-    for kind in ALONE:
+    for kind in CONTENT_DAMAGES:
       for done in damaged(run, copy, name, kind, positions):
         tally.refused(f'{name}, {kind}: scored', done, name, lambda: load_run(copy, 'latest'))
         if name == run_directory.CONFIG and kind != 'delete':
-          tally.refused(f'{name}, {kind}: gone on', done, name,
+          tally.refused(f'{name}, {kind}: resumed', done, name,
                         lambda: run_directory.read_config(copy))
         elif name == run_directory.RUN or kind != 'delete':  # A vocabulary is made again.
-          tally.refused(f'{name}, {kind}: gone on', done, name, lambda: train_run(config, copy))
+          tally.refused(f'{name}, {kind}: resumed', done, name, lambda: train_run(config, copy))
 
 
 def damage_corpus(config: Config, run: Path, data: Path, positions: int, tally: Tally):
-  """Damages the encoded corpus, where white space that reads the same is no damage."""
+  """Damages the encoded corpus; other white space in `about.json` is no damage."""
   vocabulary = Vocabulary.load(run / run_directory.VOCABULARY)
   folder, = (path for path in (data / 'encoded').iterdir() if path.is_dir())
   whole = shutil.copytree(folder, data.parent / 'encoded')
@@ -179,13 +180,13 @@ def damage_corpus(config: Config, run: Path, data: Path, positions: int, tally: 
 
   wanted = batch()
   for name in files_of(whole):
-    for kind in ALONE:
+    for kind in CONTENT_DAMAGES:
       for done in damaged(whole, folder, name, kind, positions):
         group = f'encoded corpus, {kind}: trained on'
         try:
           found = batch()
         except UserError as error:
-          # A wrong digest of a file cannot be told from a wrong file; both are made again.
+          # A wrong digest in about.json looks like a damaged file of that digest.
           tally.expect(group, done, f'{folder} is damaged: ' in str(error)
                        and (name in str(error) or name == 'about.json')
                        and '\n' not in str(error))
@@ -197,7 +198,7 @@ def damage_corpus(config: Config, run: Path, data: Path, positions: int, tally: 
 
 
 def resume(config: Config, run: Path, copy: Path, times: int, tally: Tally):
-  """Damages the newest checkpoint and goes on to the end."""
+  """Damages the newest checkpoint, resumes the run, and compares its end."""
   wanted = read(run / 'checkpoints', 4)
   names = files_of(run / 'checkpoints' / '4')
   for number in range(times):
@@ -205,19 +206,19 @@ def resume(config: Config, run: Path, copy: Path, times: int, tally: Tally):
     name = names[7 * number % len(names)]
     done = next(damaged(run, copy, f'checkpoints/4/{name}', kind, 1))
     train_run(config, copy)
-    tally.expect('gone on to the end, which is the same bit for bit', done,
+    tally.expect('resumed to the end, which is the same bit for bit', done,
                  same(read(copy / 'checkpoints', 4), wanted)
                  and (copy / 'checkpoints' / '4.damaged').is_dir())
 
 
 def try_all(folder: Path, positions: int, resumed: int) -> Tally:
-  """Trains a run in a folder, damages it, and counts."""
+  """Trains a run in a folder, and counts the checks of all kinds of damage."""
   tally = Tally()
   data, run, copy = folder / 'data', folder / 'run', folder / 'copy'
   config = tiny_config(data)
   train_run(config, run)
   with contextlib.closing(Checkpoints(run / 'checkpoints', read_only=True)) as opened:
-    tally.expect('whole run: scored and gone on', 'nothing',
+    tally.expect('whole run: scored and resumed', 'nothing',
                  load_run(run, 'latest').steps == [4] and opened.fall_back() == 4)
   damage_checkpoint(run, copy, positions, tally)
   damage_description(config, run, copy, positions, tally)
@@ -228,15 +229,15 @@ def try_all(folder: Path, positions: int, resumed: int) -> Tally:
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument('--positions', type=int, default=64, help='places tried in every file')
-  parser.add_argument('--resumed', type=int, default=5, help='times that a run goes on to the end')
+  parser.add_argument('--positions', type=int, default=64, help='Positions of damage in each file.')
+  parser.add_argument('--resumed', type=int, default=5, help='Times that the run is resumed.')
   arguments = parser.parse_args()
   logging.set_verbosity(logging.ERROR)
   with tempfile.TemporaryDirectory() as folder:
     tally = try_all(Path(folder), arguments.positions, arguments.resumed)
   for group, count in tally.tried.items():
     print(f'{count:7,}  {group}')
-  print(f'{sum(tally.tried.values()):7,}  in all, of which unseen: {len(tally.unseen)}')
+  print(f'{sum(tally.tried.values()):7,}  in total; not detected: {len(tally.unseen)}')
   for each in tally.unseen:
     print(f'  {each}')
   sys.exit(bool(tally.unseen))

@@ -1,11 +1,13 @@
-"""Hands the door of the configs, and the input of eval.py, what no one would think of.
+"""Tries random configs, and random input of eval.py.
 
   python -m tests.faults.fuzz [--examples=20000]
 
-A config, every key of which may be of any type and value, is a `Config`, which its own dict gives
-again, or ends in one line. A file of random bytes, whole or torn UTF-8, is read into lines of which
-every one has a translation of one line, or ends in one line that names the file. With 8,000
-examples, a minute of one core.
+- Nested dicts with any keys and values either give a `Config`, which its own dict gives again, or
+  an error in one line.
+- Random bytes, with valid or broken UTF-8, either give a translation for every line, or an error
+  in one line that names the file.
+
+8,000 examples take a minute on one core.
 """
 
 import argparse
@@ -25,16 +27,16 @@ from transformer.data.text_files import read_lines
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translate import Translator
+from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.step import init_params
 
-# Values that some key takes, so that many examples are not refused for their first wrong one.
-_RIGHT = ('tfds', 'text', 'post', 'pre', 'cosine', 'rotary', 'learned', 'bfloat16', 'intl', 'here',
+# Values that are valid for some key, so that not every example is refused at its first value.
+_VALID = ('tfds', 'text', 'post', 'pre', 'cosine', 'rotary', 'learned', 'bfloat16', 'intl', 'here',
           0, 1, 2, 7, 64, 256, 1000, -1, 0.0, 0.1, 0.5, 2.0, True, False, None, ('a', 'b'), [1.0])
 SCALARS = st.one_of(
-    st.sampled_from(_RIGHT), st.none(), st.booleans(), st.integers(), st.floats(),
+    st.sampled_from(_VALID), st.none(), st.booleans(), st.integers(), st.floats(),
     st.text(st.characters(), max_size=20), st.binary(max_size=9), st.complex_numbers(),
     st.sampled_from([10 ** 400, -10 ** 4000, 2 ** 63, 'a\nb', '\ud800', '\x00', np.int64(3),
                      np.float32(0.5), np.zeros((2, 2)), float('nan'), {1, 2}, object, Path('x')]))
@@ -46,7 +48,7 @@ GROUPS = {field.name: field.type for field in dataclasses.fields(Config)}
 
 
 def _group(kind):
-  """Some keys of a group, most of them by their right names."""
+  """Returns a strategy for dicts of a group; most names are valid."""
   names = st.sampled_from([field.name for field in dataclasses.fields(kind)])
   other = st.one_of(st.text(max_size=9), st.integers(), st.none())
   return st.dictionaries(st.one_of(names, names, names, other), VALUES, max_size=6)
@@ -64,7 +66,7 @@ BYTES = st.one_of(
 
 
 def check_tree(tree):
-  """A config is frozen whole, or refused in one line."""
+  """Checks that a config is either valid and survives JSON, or refused in one line."""
   try:
     config = Config.from_dict(tree)
   except UserError as error:
@@ -77,7 +79,7 @@ def check_tree(tree):
 
 
 def check_key(name, value):
-  """Likewise of one key, whose name or whose group the refusal says."""
+  """Checks that one key is either valid, or refused in one line that names it or its group."""
   tree = value
   for part in reversed(name.split('.')):
     tree = {part: tree}
@@ -89,7 +91,7 @@ def check_key(name, value):
 
 
 def check_line(error: UserError):
-  """What a person reads is one line, of a length that can be read, and can be printed."""
+  """Checks that an error is one line, not too long to read, and printable."""
   message = str(error)
   assert len(message.splitlines()) == 1, message
   assert len(message) < 1000, message
@@ -97,7 +99,7 @@ def check_line(error: UserError):
 
 
 def check_input(data: bytes, path: Path):
-  """Every line has a translation, or the file is refused by name and line."""
+  """Checks that every line has a translation, or that the error names the file and the line."""
   path.write_bytes(data)
   try:
     lines = read_lines(path)
@@ -122,7 +124,7 @@ def check_input(data: bytes, path: Path):
 
 @functools.cache
 def translator():
-  """A tiny model with random parameters, and a search with two beams."""
+  """Returns a translator with two beams and a tiny model, and random parameters."""
   vocabulary = Vocabulary.train(['a dog runs', 'a man climbs a rock', 'ein hund läuft'] * 9, 290)
   model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=11, num_heads=2),
                       vocabulary.size)
@@ -132,11 +134,11 @@ def translator():
 
 
 def fuzz(examples: int, derandomize: bool):
-  """Tries all of it.
+  """Tries configs, single keys and inputs.
 
   Args:
-    examples: configs to try, and single keys; of inputs a quarter as many.
-    derandomize: whether to try the same ones every time.
+    examples: number of configs and of single keys; there are a quarter as many inputs.
+    derandomize: whether to try the same examples every time.
   """
   def options(examples):
     return settings(max_examples=examples, deadline=None, derandomize=derandomize, database=None,
@@ -151,7 +153,7 @@ def fuzz(examples: int, derandomize: bool):
 
 
 def main():
-  """Tries new ones, and says how many."""
+  """Tries new examples, and prints their numbers."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--examples', type=int, default=20_000)
   examples = parser.parse_args().examples

@@ -1,12 +1,12 @@
-r"""Trains and evaluates on text that nobody wants, by the two commands, one kind after the other.
+r"""Trains and evaluates on hostile text, one kind after another.
 
   python -m tests.faults.hostile_text [--only=NAME]
 
-Of every kind a file of 40 sound pairs is made hostile, for training, validation and test alike. A
-tiny model takes two updates on it, and eval.py translates the test, from a file with references and
-from standard input. Either there is a translation for every line, all lines the same both ways, or
-the command ends in one line that names the file and the line. Prints a row for each kind, and ends
-with status 1 if one went wrong. About six minutes on two cores.
+For each kind, hostile lines are added to 40 ordinary ones, for training, validation and test. A
+tiny model takes two updates. Then eval.py translates the test, once from a file with references and
+once from standard input. Either every line has the same translation both ways, or the command ends
+in one line that names the file and the line. Prints a row for each kind; the exit status is 1 if
+one failed. It takes about six minutes on two cores.
 """
 
 import argparse
@@ -31,13 +31,13 @@ WORDS = ('man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 
          'grass', 'gras', 'women', 'frauen', 'bench', 'bank', 'zwei', 'two', 'climbs')
 
 
-def sound(lines: int, seed: int) -> list[str]:
-  """Sentences that nothing is wrong with."""
+def ordinary(lines: int, seed: int) -> list[str]:
+  """Returns ordinary sentences."""
   rng = random.Random(seed)
   return [' '.join(rng.choices(WORDS, k=rng.randint(2, 6))) for _ in range(lines)]
 
 
-# Sentences that hold what a file may hold, by what that is.
+# Valid but hostile sentences, by their kind.
 SENTENCES = {
     'NUL bytes': ['a\x00man', '\x00', '\x00\x00 dog \x00'],
     'other control characters': [''.join(map(chr, range(1, 10))), '\x0b\x1b[31m red',
@@ -55,7 +55,7 @@ SENTENCES = {
     'a word of 100,000 letters': ['dogma' * 20_000],
     '10,000 empty lines': [''] * 10_000,
 }
-# Bytes of a line that no UTF-8 file may hold.
+# Lines that are not UTF-8, by their kind.
 BROKEN = {
     'a lone surrogate': b'a \xed\xa0\x80 man', 'half a character': 'ü'.encode()[:1],
     'an overlong NUL': b'\xc0\x80', 'Latin-1': 'läuft'.encode('latin-1'), 'beyond Unicode':
@@ -66,8 +66,8 @@ class Kind(NamedTuple):
   """A kind of hostile text.
 
   Attributes:
-    name: what is said of it.
-    file: the bytes of one language of a split.
+    name: what is printed for it.
+    file: the content of a file, the same for all splits and languages.
     names_line: the line that an error must name, from 1; 0 if there must be no error.
   """
 
@@ -77,8 +77,8 @@ class Kind(NamedTuple):
 
 
 def kinds() -> list[Kind]:
-  """All of them."""
-  lines = [line.encode() for line in sound(40, 0)]
+  """Returns all kinds of hostile text."""
+  lines = [line.encode() for line in ordinary(40, 0)]
 
   def file(hostile: Sequence[bytes]) -> bytes:
     return b'\n'.join([*lines[:20], *hostile, *lines[20:], b''])
@@ -105,7 +105,7 @@ def command(script: str, *flags: str, text: bytes | None = None) -> subprocess.C
 
 
 def number_of_lines(data: bytes) -> int:
-  """A line ends at a line feed, and the last one need not."""
+  """Returns the number of lines; each ends with a line feed, but the last may lack it."""
   data = data.removeprefix(b'\xef\xbb\xbf')
   return data.count(b'\n') + (data[-1:] not in (b'', b'\n'))
 
@@ -118,10 +118,10 @@ def attempt(kind: Kind, folder: Path) -> str:
     folder: an empty folder.
 
   Returns:
-    What came of it.
+    The outcome as text.
 
   Raises:
-    AssertionError: says what should have been.
+    AssertionError: the outcome is wrong; the message says how.
   """
   def write(split, data):
     for language in ('en', 'de'):
@@ -134,15 +134,15 @@ def attempt(kind: Kind, folder: Path) -> str:
            *(f'--config.{name}={value}' for name, value in SETTINGS.items()))
   done = command('train.py', *flags)
   if kind.names_line:
-    said = [names(done, f'train.en must be UTF-8; line {kind.names_line} is not')]
-    # A run on sound text, for eval.py to have one.
+    said = [check_error(done, f'train.en must be UTF-8; line {kind.names_line} is not')]
+    # eval.py needs a run, which is trained on ordinary text.
     for split in ('train', 'valid'):
-      write(split, '\n'.join(sound(40, 0)).encode())
+      write(split, '\n'.join(ordinary(40, 0)).encode())
     assert command('train.py', *flags).returncode == 0
-    said += [names(command('eval.py', f'--workdir={run}', *more, text=kind.file),
-                   f'{file} must be UTF-8; line {kind.names_line} is not') for file, *more in (
-        ('test.en', '--split=test'), ('test.en', f'--source={folder}/test.en'),
-        ('standard input', '--source=-'))]
+    for file, flag in (('test.en', '--split=test'), ('test.en', f'--source={folder}/test.en'),
+                       ('standard input', '--source=-')):
+      said.append(check_error(command('eval.py', f'--workdir={run}', flag, text=kind.file),
+                              f'{file} must be UTF-8; line {kind.names_line} is not'))
     return f'{len(said)} times: {said[-1]}'
   assert done.returncode == 0, last_line(done)
   done = command('eval.py', f'--workdir={run}', f'--source={folder}/test.en',
@@ -154,16 +154,16 @@ def attempt(kind: Kind, folder: Path) -> str:
   wanted = number_of_lines(kind.file)
   for each in (translations, piped.stdout):
     each.decode('utf-8')
-    came = each.count(b'\n')
-    assert came == wanted, f'{wanted} lines went in, {came} came out'
-  assert translations == piped.stdout, 'from standard input came something else'
+    got = each.count(b'\n')
+    assert got == wanted, f'{wanted} lines have {got} translations'
+  assert translations == piped.stdout, 'the translations from standard input differ'
   bleu = re.search(r'BLEU (\d+\.\d\d), (\d+) sentences', done.stdout.decode())
   assert bleu and int(bleu[2]) == wanted, done.stdout
   return f'{wanted:,} lines, {wanted:,} translations'
 
 
-def names(done: subprocess.CompletedProcess, fact: str) -> str:
-  """The one line that a command ended in."""
+def check_error(done: subprocess.CompletedProcess, fact: str) -> str:
+  """Checks that a command ended in one line that contains `fact`, and returns `fact`."""
   errors = [line for line in done.stderr.decode().splitlines()
             if not re.match(r'[IW]\d{4} ', line)]
   assert done.returncode == 1 and len(errors) == 1, f'{done.returncode}: {last_line(done)}'
@@ -172,12 +172,12 @@ def names(done: subprocess.CompletedProcess, fact: str) -> str:
 
 
 def last_line(done: subprocess.CompletedProcess) -> str:
-  """What a command said last."""
+  """Returns the last line of a command's standard error."""
   return (done.stderr.decode(errors='replace').strip().splitlines() or ['nothing'])[-1]
 
 
 def main():
-  """Tries all kinds, and says what came of each."""
+  """Tries all kinds, and prints the outcome of each."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--only', help='Try this kind alone.')
   only = parser.parse_args().only

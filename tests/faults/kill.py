@@ -1,14 +1,13 @@
-"""Kills one run at random moments, and compares what comes of it with a run that was left alone.
+"""Kills a run at random moments, and compares its end with that of an uninterrupted run.
 
   python -m tests.faults.kill                          # SIGKILL, 20 times
-  python -m tests.faults.kill --signals=TERM,INT,USR1  # asked to stop instead, which it is to do
+  python -m tests.faults.kill --signals=TERM,INT,USR1  # signals on which a run saves and stops
   python -m tests.faults.kill --kills=40 --seed=7 --folder=DIR
 
-The moments are drawn within the parts of a run that a kill could hurt: the start, an
-evaluation, a checkpoint that is written, one that is removed, and any time between. The run has
-a moving average and runs out of patience. What is to be the same, bit for bit: parameters,
-optimizer state, moving average, history, the checkpoints that are kept and which is the best,
-and metrics.jsonl except for `WALL_CLOCK`.
+The moments are random times in the parts of a run that a kill could damage (`MOMENTS`). The run has
+a moving average and runs out of patience. These must be the same, bit for bit: parameters,
+optimizer state, moving average, history, the kept checkpoints, the best one, and metrics.jsonl
+except for `WALL_CLOCK`.
 """
 
 import argparse
@@ -30,29 +29,29 @@ import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 
-from tests.commands.conftest import CONFIG, ENGLISH, GERMAN
-from transformer.training.checkpoints import Checkpoints
-from transformer.training.meter import WALL_CLOCK
-from transformer.training.patience import best_evaluation
-from transformer.training.preemption import EXIT_STATUS
-from transformer.training.run_directory import CHECKPOINTS, INTERRUPTED
+from tests.running_commands import CONFIG, ENGLISH, GERMAN
+from transformer.experiment.meter import WALL_CLOCK
+from transformer.runs.checkpoints import Checkpoints
+from transformer.runs.patience import best_evaluation
+from transformer.runs.run_directory import CHECKPOINTS, INTERRUPTED
+from transformer.system.signals import EXIT_STATUS
 
 ROOT = Path(__file__).resolve().parents[2]
-EVERY = 5  # updates between two lines of metrics, and two evaluations
-PER_KILL = 20  # evaluations for each kill, so that there are enough of all that can be hit
+EVERY = 5  # Updates between two lines of metrics, and between two evaluations.
+PER_KILL = 20  # Evaluations of the run for each kill, so that the run lasts for all kills.
 MOMENTS = ('start-up', 'checkpoint', 'evaluation', 'removal', 'save on a signal', 'any')
-_SECONDS = 300  # in which a process has ended
+_SECONDS = 300  # The longest that a process is waited for.
 
 
 def main():
-  """Wires flags to the comparison."""
+  """Parses the flags, compares the runs, and prints the result."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--kills', type=int, default=20)
   parser.add_argument('--seed', type=int, default=0)
-  parser.add_argument('--signals', default='KILL', help='such as TERM,INT,USR1')
-  parser.add_argument('--folder', help='where the runs go, and stay')
+  parser.add_argument('--signals', default='KILL', help='Such as TERM,INT,USR1.')
+  parser.add_argument('--folder', help='Keeps the runs in this folder.')
   arguments = parser.parse_args()
-  logging.set_verbosity(logging.ERROR)  # Orbax asks how many devices wrote a checkpoint.
+  logging.set_verbosity(logging.ERROR)  # Orbax warns about the number of devices.
   with contextlib.ExitStack() as stack:
     folder = arguments.folder or stack.enter_context(tempfile.TemporaryDirectory())
     folder = Path(folder)
@@ -68,16 +67,16 @@ def main():
 
 
 def compare(folder: Path, kills: int, seed: int, signals: list[str]):
-  """Trains one run that is left alone and one that is not.
+  """Trains one run without interruption and one that is killed.
 
   Args:
-    folder: where both go, with their text.
-    kills: how often to kill the second one.
-    seed: of the moments.
-    signals: what to kill it with, one after the other.
+    folder: the folder for both runs and their text.
+    kills: number of kills.
+    seed: seed of the random moments.
+    signals: names of the signals, which take turns.
 
   Returns:
-    How often it was killed by what it was at, and how the two differ, a line each.
+    The number of kills by activity of the run, and a line for each difference of the runs.
   """
   folder.mkdir(parents=True, exist_ok=True)
   for name, part in (('train', slice(None)), ('valid', slice(2))):
@@ -88,36 +87,36 @@ def compare(folder: Path, kills: int, seed: int, signals: list[str]):
   evaluations = PER_KILL * (kills + 1)
   flags = {'steps': EVERY * evaluations, 'log_every': EVERY, 'eval_every': EVERY,
            'checkpoint_every': 4, 'keep': 2, 'ema_decay': 0.9, 'grace_seconds': 60,
-           'patience': 35 if kills > 5 else 11}  # It improves again and again, by jumps.
+           'patience': 35 if kills > 5 else 11}  # BLEU improves rarely, by jumps.
   whole, killed = Killable(folder / 'whole', flags), Killable(folder / 'killed', flags)
   whole.start()
-  # From now on, all is compiled and encoded already.
+  # Later processes find programs and the encoded corpus in their caches, and start faster.
   started = whole.wait_for(whole.has_started) / 2
   whole.finish()
   found = [each for each in _metrics(whole.workdir) if 'valid/bleu' in each]
   best, bleu = found.index(best_evaluation(found)), [each['valid/bleu'] for each in found]
   assert best and len(set(bleu)) > 2, f'there is nothing to choose from: {bleu}'
-  print(f'{len(found)} evaluations, of which {best + 1} is the best; out of patience: '
+  print(f'{len(found)} evaluations, number {best + 1} is the best; out of patience: '
         f'{len(found) < evaluations}', flush=True)
   moments, counts = random.Random(seed), collections.Counter()
   while sum(counts.values()) < kills:
     number = sum(counts.values())
     killed.start()
-    hit = killed.kill(MOMENTS[number % len(MOMENTS)], signals[number % len(signals)], moments,
-                      started)
+    activity = killed.kill(MOMENTS[number % len(MOMENTS)], signals[number % len(signals)],
+                           moments, started)
     started = min(started, killed.started)
-    if hit is None:
+    if activity is None:
       print('the run was done before it was killed often enough', flush=True)
       break
-    print(f'{number + 1:3d}  {signals[number % len(signals)]} at: {hit}', flush=True)
-    counts[hit] += 1
+    print(f'{number + 1:3d}  {signals[number % len(signals)]} at: {activity}', flush=True)
+    counts[activity] += 1
   killed.start()
   killed.finish()
   return counts, differences(whole.workdir, killed.workdir)
 
 
 class Killable:
-  """A run, in one process after the other."""
+  """A run, continued by one process after another."""
 
   def __init__(self, workdir: Path, flags):
     self.workdir = workdir
@@ -127,10 +126,10 @@ class Killable:
                      '--config.optimizer.peak_learning_rate=0.03',
                      *(f'--config.train.{name}={value}' for name, value in flags.items())]
     self._log = workdir.with_suffix('.log')
-    self.started = math.inf  # seconds that the last process took that was not killed before
+    self.started = math.inf  # Seconds of the latest complete start-up.
 
   def start(self):
-    """Starts a process that goes on with the run."""
+    """Starts a process that begins or resumes the run."""
     with self._log.open('wb') as log:
       self._process = subprocess.Popen(self._command, cwd=ROOT, stderr=log, env={
           **os.environ, 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)})
@@ -142,7 +141,7 @@ class Killable:
     assert status == 0, (status, self._log.read_text('utf-8'))
 
   def kill(self, moment: str, name: str, moments: random.Random, started: float) -> str | None:
-    """Kills the process at a moment of a kind; returns what it was at, or None if it was done."""
+    """Kills the process at a kind of moment; returns its activity, or None if the run was done."""
     checkpoints = self.workdir / CHECKPOINTS
     occurrences = moments.randint(1, 2)
     if moment == 'start-up':
@@ -168,8 +167,8 @@ class Killable:
     if self._process.poll() is not None:
       assert self._process.returncode == 0, self._log.read_text('utf-8')
       return None
-    self._process.send_signal(signal.SIGSTOP)  # So that what it is at is what it dies of.
-    hit = self._at()
+    self._process.send_signal(signal.SIGSTOP)  # So that its activity cannot change before the kill.
+    activity = self._activity()
     self._process.send_signal(signal.Signals[name])
     self._process.send_signal(signal.SIGCONT)
     status = self._process.wait(_SECONDS)
@@ -178,21 +177,21 @@ class Killable:
     elif status == 0:
       return None
     else:
-      # Python sets a signal's handler a moment after it starts.
+      # Before Python sets its signal handlers, a signal ends the process.
       early = time.monotonic() - self._began < started / 2 and status == -signal.Signals[name]
       assert status in (EXIT_STATUS, 130) or early, (status, self._log.read_text('utf-8'))
       assert 'Traceback' not in self._log.read_text('utf-8'), self._log.read_text('utf-8')
-    return hit
+    return activity
 
   def wait_for(self, happened, seconds: float = _SECONDS) -> float:
-    """Waits until something happened, or time or the process has ended; returns the seconds."""
+    """Waits until `happened()`, the time limit or the end of the process; returns the seconds."""
     began = time.monotonic()
     while self._process.poll() is None and time.monotonic() - began < seconds and not happened():
       time.sleep(0.001)
     return time.monotonic() - began
 
   def _evaluating(self) -> bool:
-    # With EVERY, each evaluation comes right after a line of training.
+    # With EVERY, an evaluation follows each line of training metrics.
     try:
       with (self.workdir / 'metrics.jsonl').open('rb') as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 800))
@@ -200,8 +199,8 @@ class Killable:
     except (FileNotFoundError, IndexError):
       return False
 
-  def _at(self) -> str:
-    """What the process is doing."""
+  def _activity(self) -> str:
+    """Returns what the process is doing."""
     checkpoints = self.workdir / CHECKPOINTS
     if not self.has_started():
       return 'start-up'
@@ -212,12 +211,12 @@ class Killable:
     return ', '.join(what for what, done in doing.items() if done) or 'only steps'
 
   def has_started(self) -> bool:
-    """Whether all is there for the next step but its compiled program."""
+    """Returns whether the process is ready for the next step, except for its compiled program."""
     return b' device(s), ' in self._log.read_bytes()
 
 
 def differences(whole: Path, other: Path) -> list[str]:
-  """What of two runs should be the same and is not, a line each."""
+  """Returns a line for each part of two runs that should be the same and is not."""
   found = []
 
   def same(what, one, two):
@@ -246,20 +245,20 @@ def differences(whole: Path, other: Path) -> list[str]:
 
 
 def _contents(workdir: Path):
-  """Everything in the last checkpoint, and which there are."""
+  """Returns the content of the last checkpoint, the steps of all, and the best step."""
   with contextlib.closing(Checkpoints(workdir / CHECKPOINTS, read_only=True)) as checkpoints:
     steps = checkpoints.steps()
     there = {path.name for path in (workdir / CHECKPOINTS / str(steps[-1])).iterdir()
              if path.is_dir()}
-    state = checkpoints._manager.restore(steps[-1], args=ocp.args.Composite(
+    state = checkpoints._store._manager.restore(steps[-1], args=ocp.args.Composite(
         history=ocp.args.JsonRestore(),
         **{name: ocp.args.StandardRestore() for name in there & {'params', 'average', 'rest'}}))
-    state['history'].pop('log')  # What a clock decides is in the lines that it is of.
+    state['history'].pop('log')  # A digest of metrics.jsonl, whose lines hold times.
     return dict(state), (steps, checkpoints.resolve('best'))
 
 
 def _metrics(workdir: Path):
-  """metrics.jsonl without what a clock decides."""
+  """Returns the lines of metrics.jsonl without times."""
   lines = (workdir / 'metrics.jsonl').read_text('utf-8').splitlines()
   return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
           for line in lines]

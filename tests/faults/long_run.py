@@ -1,12 +1,11 @@
-"""Trains a very small model for very many steps, and watches what the process holds.
+"""Trains a very small model for many steps, and checks that no resource grows.
 
   python -m tests.faults.long_run                  # 20,000 steps
   python -m tests.faults.long_run --steps=600
 
-Every step of a run leaves something behind: a batch, metrics, a checkpoint now
-and then. None of it may stay in memory or keep a file open, old checkpoints must
-go, and metrics.jsonl must only ever grow. The first quarter is left out of the
-comparison, since that is when programs are compiled and pools are filled.
+Memory and the number of open files must not grow, old checkpoints must be removed, and
+metrics.jsonl must never shrink. The first quarter of the run is not compared, since programs are
+compiled and caches are filled then.
 """
 
 import json
@@ -23,9 +22,9 @@ from absl import app, flags
 _STEPS = flags.DEFINE_integer('steps', 20_000, 'Updates.')
 _ROOT = Path(__file__).resolve().parents[2]
 _KEEP = 2
-# What memory may grow by between the second and the last quarter, times and in all, and
-# open files, of which a checkpoint that is being written holds some; in a quarter there are
-# ten checkpoints and five evaluations.
+# The most by which a resource may grow from the second to the last quarter: a factor, and an
+# addend for the files that are open while a checkpoint is written. A quarter has ten checkpoints
+# and five evaluations.
 _MOST_GROWTH = {'resident': (1.05, 0), 'handles': (1.0, 18)}
 _PAIRS = [('a man in a red shirt climbs a rock .', 'ein mann in rotem hemd klettert .'),
           ('two women sit on the bench .', 'zwei frauen sitzen auf der bank .'),
@@ -33,13 +32,13 @@ _PAIRS = [('a man in a red shirt climbs a rock .', 'ein mann in rotem hemd klett
 
 
 class Look(NamedTuple):
-  """What was seen of a run at a moment.
+  """The resources of a run at a moment.
 
   Attributes:
-    step: the last that it has told of.
-    resident: bytes of its memory.
-    handles: files, sockets and the like that it holds open.
-    checkpoints: how many lie on disk, whole or not.
+    step: the last step in metrics.jsonl.
+    resident: bytes of memory.
+    handles: number of open files, sockets and the like.
+    checkpoints: number of checkpoints on the disk, finished or not.
     metrics: bytes of metrics.jsonl.
   """
 
@@ -51,7 +50,7 @@ class Look(NamedTuple):
 
 
 def watch(folder: Path, steps: int) -> list[Look]:
-  """Trains for so many steps under `folder`, and looks at the run every half second.
+  """Trains for some steps in `folder`, and measures the run every half second.
 
   Raises:
     RuntimeError: the run failed.
@@ -78,7 +77,7 @@ def watch(folder: Path, steps: int) -> list[Look]:
       try:
         looks.append(_look(process.pid, run))
       except (OSError, StopIteration, ValueError, IndexError):
-        continue  # It has not begun, or has just ended.
+        continue  # The run has not begun, or has just ended.
   if process.returncode:
     raise RuntimeError(f'train.py ended with {process.returncode}:\n'
                        f'{(folder / "log").read_text("utf-8")[-2000:]}')
@@ -95,7 +94,7 @@ def _look(pid: int, run: Path) -> Look:
 
 
 def faults(looks: list[Look], steps: int) -> list[str]:
-  """What grew that should not have; empty if all is well."""
+  """Returns a line for each resource that grew too much, or shrank though it must not."""
   def quarter(number):
     return [look for look in looks
             if number * steps / 4 <= look.step <= (number + 1) * steps / 4]
@@ -105,11 +104,11 @@ def faults(looks: list[Look], steps: int) -> list[str]:
     return [f'only {len(early)} and {len(late)} looks at the second and the last quarter']
   found = []
   for what, (times, more) in _MOST_GROWTH.items():
-    # The least, since a checkpoint that is being written takes both for a moment.
+    # The minimum, since writing a checkpoint takes memory and files for a moment.
     before, after = (min(getattr(look, what) for look in each) for each in (early, late))
     if after > before * times + more:
       found.append(f'{what} grew from {before:,.0f} to {after:,.0f}')
-  # The latest ones, the best, and one that is being written.
+  # The latest ones, the best, one that is being written, and one that is being removed.
   if max(look.checkpoints for look in looks) > _KEEP + 3:
     found.append(f'{max(look.checkpoints for look in looks)} checkpoints lay on disk')
   sizes = [look.metrics for look in looks]
@@ -119,7 +118,7 @@ def faults(looks: list[Look], steps: int) -> list[str]:
 
 
 def main(_):
-  """Prints what was seen."""
+  """Prints a table of the measurements, and the resources that grew."""
   with tempfile.TemporaryDirectory() as folder:
     looks = watch(Path(folder), _STEPS.value)
   print('| step | memory, MB | open files | checkpoints | metrics.jsonl, kB |\n'

@@ -1,4 +1,4 @@
-"""The short form of `damage.py`: no damage to any file of a run goes unseen."""
+"""The short form of `damage.py`: damage to any file of a run is detected."""
 
 import pytest
 
@@ -7,10 +7,10 @@ from tests.faults import damage
 pytestmark = pytest.mark.long
 
 
-def test_no_damage_to_a_run_goes_unseen(tmp_path):
+def test_all_damage_to_a_run_is_detected(tmp_path):
   tally = damage.try_all(tmp_path, positions=1, resumed=1)
   assert tally.unseen == []
-  for what in ('checkpoint, flip: scored', 'checkpoint, add: gone on from the one before',
-               'config.json, cut: scored', 'run.json, delete: gone on',
-               'vocabulary.model, flip: gone on', 'encoded corpus, cut: trained on'):
+  for what in ('checkpoint, flip: scored', 'checkpoint, add: resumed from the one before',
+               'config.json, cut: scored', 'run.json, delete: resumed',
+               'vocabulary.model, flip: resumed', 'encoded corpus, cut: trained on'):
     assert tally.tried[what], tally.tried

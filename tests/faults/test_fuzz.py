@@ -8,11 +8,11 @@ from transformer.errors import UserError
 pytestmark = pytest.mark.long
 
 
-def test_a_config_or_one_line_and_a_translation_of_every_line_or_one_line():
+def test_random_configs_and_input_give_a_result_or_one_line():
   fuzz.fuzz(examples=400, derandomize=True)
 
 
-def test_what_is_neither_is_noticed(tmp_path, monkeypatch):
+def test_the_checks_fail_for_anything_else(tmp_path, monkeypatch):
   fuzz.check_key('seed', 'x')
   with pytest.raises(AssertionError):
     fuzz.check_line(UserError('two\nlines'))

@@ -1,4 +1,4 @@
-"""The short form of hostile_text.py: all that UTF-8 allows in one file, and what it does not."""
+"""The short form of hostile_text.py: one file with all valid kinds, and the reader on each."""
 
 import pytest
 
@@ -11,7 +11,7 @@ KINDS = hostile_text.kinds()
 
 
 @pytest.mark.long
-def test_training_and_eval_take_all_that_utf8_allows(tmp_path):
+def test_training_and_eval_accept_all_valid_kinds(tmp_path):
   kind = KINDS[0]
   lines = hostile_text.number_of_lines(kind.file)
   assert not kind.file.endswith(b'\n') and kind.file.startswith(b'\xef\xbb\xbf')
@@ -19,7 +19,7 @@ def test_training_and_eval_take_all_that_utf8_allows(tmp_path):
 
 
 @pytest.mark.parametrize('kind', KINDS, ids=[kind.name for kind in KINDS])
-def test_a_file_has_its_lines_or_an_error_that_names_one(tmp_path, kind):
+def test_a_file_is_read_or_an_error_names_its_line(tmp_path, kind):
   paths = [tmp_path / f'train.{language}' for language in ('en', 'de')]
   for path in paths:
     path.write_bytes(kind.file)

@@ -1,4 +1,4 @@
-"""The short form of `long_run.py`, and that it would notice."""
+"""The short form of `long_run.py`, and a check that growth is detected."""
 
 import pytest
 
@@ -8,7 +8,7 @@ STEPS = 600
 
 
 @pytest.mark.long
-def test_a_run_keeps_no_more_at_its_end_than_at_its_beginning(tmp_path):
+def test_the_resources_of_a_run_do_not_grow(tmp_path):
   looks = watch(tmp_path, STEPS)
   assert looks[-1].step > 0.9 * STEPS
   assert not faults(looks, STEPS)
@@ -17,7 +17,7 @@ def test_a_run_keeps_no_more_at_its_end_than_at_its_beginning(tmp_path):
 @pytest.mark.parametrize(('grown', 'fault'), [
     ({'resident': 2.0e6}, 'resident grew'), ({'handles': 1.0}, 'handles grew'),
     ({'checkpoints': 0.1}, 'checkpoints lay on disk'), ({'metrics': -1.0}, 'metrics.jsonl shrank')])
-def test_what_grows_is_noticed(grown, fault):
+def test_growth_is_detected(grown, fault):
   flat = [Look(step, 400_000_000, 12, 3, 1000 + step) for step in range(0, STEPS + 1, 10)]
   assert not faults(flat, STEPS)
   (what, by), = grown.items()

@@ -1,0 +1,245 @@
+"""`benchmarks/accelerator.py` goes on where it stopped, and needs few packages."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / 'benchmarks'))
+
+from accelerator_parts import luggage, running
+from accelerator_parts.record import Record
+from accelerator_parts.sections import sections
+from accelerator_parts.tables import tables
+
+from transformer import files
+from transformer.config import Config
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.model.transformer import Transformer
+from transformer.runs.loading import load_run, save_run
+from transformer.training.step import init_params
+
+ROOT = pathlib.Path(__file__).parents[1]
+# What a machine for benchmarks may lack.
+ABSENT = ('ml_collections', 'grain', 'tensorflow_datasets', 'importlib_resources', 'sacrebleu',
+          'sacremoses', 'tensorboardX', 'tqdm', 'matplotlib', 'PIL')
+BARE = f'''
+import sys
+class Finder:
+  def __init__(self, finder):
+    self._finder = finder
+  def find_spec(self, name, path=None, target=None):
+    if name.split('.')[0] in {ABSENT!r}:
+      return None
+    return self._finder.find_spec(name, path, target)
+  def __getattr__(self, name):
+    return getattr(self._finder, name)
+sys.meta_path[:] = map(Finder, sys.meta_path)
+'''
+
+
+@pytest.fixture
+def bare(tmp_path):
+  """The environment of a machine that has only what the benchmark needs."""
+  site = tmp_path / 'site'
+  site.mkdir()
+  (site / 'sitecustomize.py').write_text(BARE, encoding='utf-8')
+  return {**os.environ, 'PYTHONPATH': str(site), 'JAX_PLATFORMS': 'cpu'}
+
+
+def accelerator(*flags, environment=None):
+  done = subprocess.run([sys.executable, 'benchmarks/accelerator.py', *flags], cwd=ROOT, text=True,
+                        capture_output=True, env=environment)
+  assert done.returncode == 0, done.stderr
+  return done.stdout
+
+
+def measured(rows, error=None):
+  return {'rows': rows, 'error': error, 'seconds': 1.0, 'machine': 'a', 'versions': 'b',
+          'commit': 'c', 'time': 'd'}
+
+
+def test_measurements_need_few_packages(bare):
+  modules = sorted({f'accelerator_parts.{section.module}' for section in sections('full')})
+  code = f'import {", ".join(modules)}, peers, this_project, work'
+  done = subprocess.run([sys.executable, '-c', code], cwd=ROOT / 'benchmarks', text=True,
+                        capture_output=True,
+                        env={**bare, 'PYTHONPATH': f'{bare["PYTHONPATH"]}{os.pathsep}{ROOT}'})
+  assert not done.returncode, done.stderr
+
+
+def test_sections_have_names_of_their_own_and_fit_into_a_call():
+  for size in ('toy', 'full'):
+    found = sections(size)
+    assert len({each.name for each in found}) == len(found)
+    assert all(each.seconds < 9 * 60 for each in found)
+  assert {each.module for each in sections('toy')} == {each.module for each in sections('full')}
+
+
+def test_a_record_keeps_what_it_has(tmp_path):
+  path = tmp_path / 'all.json'
+  Record(path, 'full').add('one', **measured([{'x': 1}]))
+  again = Record(path, 'full')
+  again.add('two', **measured([{'x': 2}], 'it failed'))
+  last = Record(path, 'full')
+  assert last.sections['one']['rows'] == [{'x': 1}] and last.sections['two']['rows'] == [{'x': 2}]
+  assert [last.is_done(name) for name in ('one', 'two', 'three')] == [True, True, False]
+  assert [last.is_done(name, retry=True) for name in ('one', 'two')] == [True, False]
+  with pytest.raises(UserError, match='--size=full'):
+    Record(path, 'toy')
+  for content in ('[]', '{', '{"size": "toy"}'):
+    path.write_text(content)
+    with pytest.raises(UserError, match='should hold measurements'):
+      Record(path, 'toy')
+
+
+def script(tmp_path, body):
+  """Returns the command of a section that writes a row and then runs `body`."""
+  path = tmp_path / 'section.py'
+  path.write_text(textwrap.dedent('''
+      import os, subprocess, sys, time
+      with open(sys.argv[1].removeprefix('--rows='), 'w') as file:
+        file.write('{"x": 1}\\n')
+      ''') + textwrap.dedent(body))
+  return [sys.executable, str(path)]
+
+
+def test_a_section_that_fails_keeps_its_rows(tmp_path):
+  found = running.measure(script(tmp_path, ''), 60)
+  assert found['rows'] == [{'x': 1}] and found['error'] is None
+  found = running.measure(script(tmp_path, 'sys.exit("no memory")'), 60)
+  assert found['rows'] == [{'x': 1}] and found['error'] == 'status 1: no memory'
+
+
+def test_a_section_ends_in_time_with_its_children(tmp_path):
+  child = tmp_path / 'child'
+  body = f'''
+      process = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+      open({str(child)!r}, 'w').write(str(process.pid))
+      time.sleep(600)
+      '''
+  found = running.measure(script(tmp_path, body), 5)
+  assert found['error'] == 'it took longer than 5 s' and found['rows'] == [{'x': 1}]
+  assert found['seconds'] < 60
+  state = pathlib.Path(f'/proc/{child.read_text()}/stat')
+  assert not state.exists() or state.read_text().rpartition(')')[2].split()[0] == 'Z'
+
+
+def test_a_call_leaves_what_does_not_fit(tmp_path):
+  path = tmp_path / 'all.json'
+  first, *others = [section.name for section in sections('toy')]
+  Record(path, 'toy').add(first, **measured([]))
+  before = path.read_bytes()
+  out = accelerator(f'--out={path}', '--size=toy', '--minutes=0.1')
+  assert out.splitlines()[-1] == f'left for another call: {"; ".join(others)}'
+  assert path.read_bytes() == before
+
+
+def test_tables_hold_the_figures_of_both_systems():
+  update = {'rows': 8, 'length': 16, 'least': 0.009, 'most': 0.012, 'device_bytes': 2e9, 'loss': 6}
+  ours = {**update, 'seconds': 0.01, 'tokens_per_second': 12_800.0, 'utilisation': 0.4}
+  theirs = {**update, 'seconds': 0.013, 'tokens_per_second': 9846.0, 'utilisation': None}
+  found = {'updates, base': measured([ours, {'rows': 9, 'length': 16, 'error': 'no | memory'}]),
+           'updates, base, PyTorch': measured([theirs]),
+           'updates, base, reproducible': measured([{**ours, 'seconds': 0.02}]),
+           'searches': measured([], 'it took longer than 5 s')}
+  text = tables({'size': 'full', 'sections': found})
+  assert ('| base | 8 × 16 | 10 ms | 9 … 12 ms | 12,800 | 40.0 % | 2.0 GB | 13 ms | – | 1.30 × |'
+          in text)
+  assert '| base | 8 × 16 | 10 ms | 20 ms | 2.00 × |' in text
+  assert '| searches | it took longer than 5 s |' in text
+  assert r'| updates, base: rows 9, length 16 | no \| memory |' in text
+  for table in text.split('\n\n'):
+    assert len({line.replace(r'\|', '').count('|') for line in table.splitlines()}) <= 1
+  assert 'Waiting for data' not in text
+
+
+@pytest.mark.long
+def test_everything_runs_at_toy_size_on_a_bare_machine(tmp_path, bare):
+  path = tmp_path / 'all.json'
+  out = accelerator(f'--out={path}', '--size=toy', '--minutes=60', environment=bare)
+  assert 'left for' not in out
+  found = json.loads(path.read_text('utf-8'))['sections']
+  assert list(found) == [section.name for section in sections('toy')]
+  for name, each in found.items():
+    if name.endswith('PyTorch') and "No module named 'torch'" in (each['error'] or ''):
+      continue
+    assert each['error'] is None and each['rows'], (name, each)
+    assert all('error' not in row for row in each['rows']), each['rows']
+  assert all(row['agrees'] and row.get('empty_are_zero', True)
+             for row in found['attention']['rows'])
+  assert all(row['empty_queries'] for row in found['attention']['rows'][:-1])
+  text = accelerator(f'--tables={path}')
+  assert 'Failures' not in text or 'PyTorch' in text
+  assert text.count('####') >= 5
+  before = path.read_bytes()
+  accelerator(f'--out={path}', '--size=toy', environment=bare)
+  assert path.read_bytes() == before
+
+
+@pytest.fixture
+def trained(tmp_path):
+  """A run made of weights, and its place in a plan."""
+  vocabulary = Vocabulary.train(['a dog and a man', 'ein hund und ein mann'] * 9, 280)
+  config = Config.from_dict({'model': {'num_layers': 1, 'model_dim': 8, 'ff_dim': 12,
+                                       'num_heads': 2}, 'train': {'ema_decay': 0.9}})
+  params = jax.device_get(init_params(Transformer(config.model, vocabulary.size), 0))
+  # Half way between two numbers of bfloat16, so it is rounded to the even one.
+  tie = np.float32(1 + 3 / 256)
+  params = jax.tree.map(lambda x: np.append(x.ravel()[1:], tie).reshape(x.shape), params)
+  save_run(tmp_path / 'runs' / 'tiny-0', config, vocabulary, params, [3])
+  return luggage.Planned('tiny-0', config.to_dict(), 'best', 1), params
+
+
+def test_weights_come_back_as_bfloat16(tmp_path, trained, monkeypatch):
+  run, params = trained
+  monkeypatch.setattr(luggage, '_PART', 3000)
+  lost = run._replace(name='lost')
+  told = luggage.bring_back([run, lost], tmp_path / 'runs', tmp_path / 'out')
+  assert 'weights of step 3' in told['tiny-0'] and told['lost'] == 'it has no checkpoint'
+  assert len(list((tmp_path / 'out').glob('runs.*'))) > 1
+  assert all(part.stat().st_size <= 3000 for part in (tmp_path / 'out').iterdir())
+  found, = luggage.unpack(tmp_path / 'out', tmp_path / 'back')
+  rounded = jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), params)
+  again = load_run(found)
+  chex.assert_trees_all_equal(jax.device_get(again.params), jax.device_get(rounded))
+  assert again.config == Config.from_dict(run.config) and again.steps == [3]
+  assert (found / 'trained' / 'run.json').exists()
+  with pytest.raises(UserError, match='exists already'):
+    luggage.unpack(tmp_path / 'out', tmp_path / 'back')
+  monkeypatch.setattr(luggage, '_MOST', 2000)
+  assert 'do not fit' in luggage.bring_back([run], tmp_path / 'runs', tmp_path / 'out')['tiny-0']
+
+
+@pytest.mark.long
+def test_packed_runs_are_trained_and_brought_back(tmp_path, folder):
+  def carry(*flags):
+    done = subprocess.run([sys.executable, 'benchmarks/carry.py', *flags], cwd=ROOT, text=True,
+                          capture_output=True, env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+  packed, out = tmp_path / 'packed', tmp_path / 'out'
+  carry(f'--pack={packed}', f'--config={folder}/tiny.py', '--seeds=2', '--checkpoint=latest',
+        '--average=2')
+  environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'TMPDIR': str(tmp_path)}
+  accelerator(f'--train={packed}', f'--out={out}', '--minutes=30', environment=environment)
+  report = json.loads((out / luggage.REPORT).read_text('utf-8'))['runs']
+  assert list(report) == ['tiny-0', 'tiny-1']
+  for each in report.values():
+    assert each['training'] == 'done' and each['test'].startswith('scored'), report
+    assert each['weights'].startswith('weights of step 2')
+  found = [pathlib.Path(each) for each in carry(f'--unpack={out}', f'--runs={tmp_path}/back')]
+  assert [load_run(each).steps for each in found] == [[2], [2]]
+  assert [load_run(each).config.seed for each in found] == [0, 1]
+  assert list((found[0] / 'trained' / 'eval').iterdir())
+  assert files.read_sealed(found[0] / 'trained' / 'run.json', 'the record')['counts']

@@ -1,0 +1,91 @@
+"""The pages are short, their links work, and the table of settings is not stale."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+
+
+def anchors_of(page):
+  """Returns the anchors of the headings of a page, as GitHub makes them."""
+  headings = re.findall(r'^#+ (.*)$', page.read_text('utf-8'), re.MULTILINE)
+  return {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings}
+
+
+def test_the_table_of_settings_is_not_stale():
+  done = subprocess.run([sys.executable, ROOT / 'docs' / 'settings_table.py'], capture_output=True,
+                        text=True, check=False)
+  assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_pages_are_short(page):
+  assert len(page.read_text('utf-8').splitlines()) <= (160 if page.name == 'README.md' else 250)
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page):
+  for link in re.findall(r'\]\(([^)\s]+)\)', page.read_text('utf-8')):
+    path, _, anchor = link.partition('#')
+    if not path.startswith('http'):
+      target = page.parent / path if path else page
+      assert target.exists(), link
+      assert not anchor or anchor in anchors_of(target), link
+
+
+def test_the_readme_links_to_every_page():
+  readme = PAGES[0].read_text('utf-8')
+  assert [page.name for page in PAGES[1:] if f'](docs/{page.name})' not in readme] == []
+
+
+PAGE = """```python
+import math
+print('pi', round(math.pi, {digits}), {whole})
+```
+
+```text
+pi 3.14 7
+```
+
+```python
+print(math.e)
+```
+
+```text of a run
+2
+```
+"""
+
+
+def run_pages(page, *flags):
+  return subprocess.run([sys.executable, ROOT / 'docs' / 'run_pages.py', page, *flags],
+                        capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(('digits', 'whole', 'same'), [
+    (2, 7, True), (2, 8, False), (3, 7, True), (1, 7, False)])
+def test_results_on_a_page_are_compared_and_written(tmp_path, digits, whole, same):
+  page = tmp_path / 'page.md'
+  page.write_text(PAGE.format(digits=digits, whole=whole), 'utf-8')
+  done = run_pages(page)
+  assert (done.returncode == 0) == same, done.stderr
+  assert same or 'the page shows\npi 3.14 7\nbut its code prints' in done.stderr
+  assert run_pages(page, '--write').returncode == 0
+  text = page.read_text('utf-8')
+  assert f'```text\npi {round(3.14159, digits)} {whole}\n```' in text and '2.718281828' in text
+  assert run_pages(page).returncode == 0
+
+
+@pytest.mark.parametrize(('page', 'message'), [
+    ('```python\nprint(1)\n```\n', 'prints'),
+    ('```python\n1\n```\n\n```text\n1\n```\n', 'the page shows'),
+    ('\n\n```python\n1\n\n1 / 0\n```\n', 'line 6')])
+def test_results_that_are_missing_and_errors_name_the_line(tmp_path, page, message):
+  (tmp_path / 'page.md').write_text(page, 'utf-8')
+  done = run_pages(tmp_path / 'page.md')
+  assert done.returncode and message in done.stderr
