@@ -1,13 +1,13 @@
-"""Times decoding beside its peers, all taking turns in one run.
+"""Times decoding beside other toolkits; all systems take turns in one run.
 
   python benchmarks/decode.py                               # base size, random weights
   python benchmarks/decode.py --flax=DIR                    # with a clone of google/flax beside it
   python benchmarks/decode.py --run=DIR --source=FILE       # a trained run, whole processes
 
-With random weights every system decodes the same sources, with the same weights
-where it can load them, to the same number of tokens. With a run, both systems
-are commands that start, read the run or the same weights, translate the file and
-write it; each is run once before it is timed. Packages: benchmarks/requirements.txt.
+With random weights, all systems decode the same sources to the same number of tokens, and those
+that can load this project's weights use the same weights. With a run, each system is a command
+that starts, loads the weights, translates the file and writes the translation. Each command runs
+once before it is timed. Packages: benchmarks/requirements.txt.
 """
 
 import os
@@ -23,22 +23,22 @@ from side_by_side import System, machine, take_turns
 from work import DECODING
 
 _BEAMS = flags.DEFINE_multi_integer('beam_size', [4, 1], 'Beams; 1 is greedy.')
-_TURNS = flags.DEFINE_integer('turns', 5, 'How often each system has its turn.')
-_RUNS = flags.DEFINE_integer('runs', 2, 'Timed runs in a turn, after one that is not.')
+_TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.')
+_RUNS = flags.DEFINE_integer('runs', 2, 'Timed runs in a turn, after an untimed one.')
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.')
-_AVERAGE = flags.DEFINE_integer('average', 1, 'Average so many of its checkpoints.')
+_AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate with it.')
 
 _ROOT = Path(__file__).resolve().parents[1]
 
 
 def random_weights(folder: str):
-  """Systems that decode random weights, by beam size."""
+  """Yields a title and the systems that decode with random weights, for each beam size."""
   from peers.ctranslate import pieces_of_ids
   from this_project import random_params
 
-  from transformer.inference.ctranslate2_format import write_model
+  from transformer.export.ctranslate2_format import write_model
   write_model(folder, DECODING.model, random_params(DECODING),
               pieces_of_ids(DECODING.vocabulary_size))
   for beam_size in _BEAMS.value:
@@ -52,9 +52,9 @@ def random_weights(folder: str):
 
 
 def commands(folder: str) -> list[System]:
-  """Systems that are whole processes."""
-  from transformer.inference.ctranslate2_format import write_model
-  from transformer.run import load_run
+  """Returns the systems that are whole processes."""
+  from transformer.export.ctranslate2_format import write_model
+  from transformer.runs.loading import load_run
   run = load_run(_RUN.value, average=_AVERAGE.value)
   decode, vocabulary = run.config.decode, run.vocabulary
   write_model(folder, run.config.model, run.params,
@@ -70,7 +70,7 @@ def commands(folder: str) -> list[System]:
 
 
 def show(systems: list[System], unit: str):
-  """Prints a table; what counts as one is in the notes of every system, under `unit`."""
+  """Prints a table of speeds in `unit`, a key of every system's notes."""
   measured, failed = take_turns(systems, _TURNS.value, _RUNS.value)
   if 'this project' in measured:
     ours = measured['this project']

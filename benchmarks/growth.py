@@ -1,11 +1,11 @@
-"""Shows how an update grows with the length of rows, the vocabulary and the depth.
+"""Measures how an update's time and memory grow with row length, vocabulary and depth.
 
   python benchmarks/growth.py
   python benchmarks/growth.py --remat
 
-The work is an update of a model of width 128 on 4,096 source and as many target
-positions, whatever the length of a row. Memory is what the compiled update needs
-beside its arguments; the growth columns compare a line with the one above it.
+The work is an update of a model of width 128 on 4,096 source and 4,096 target positions, for
+every row length. Memory is the compiled update's temporary memory, without its arguments. The
+growth columns compare a line with the line above it.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from work import Work
 
 from transformer.model.config import ModelConfig
 
-_TURNS = flags.DEFINE_integer('turns', 3, 'How often each line has its turn.')
+_TURNS = flags.DEFINE_integer('turns', 3, 'Number of turns of each line.')
 _REMAT = flags.DEFINE_bool('remat', False, 'With config.model.remat.')
 
 _POSITIONS = 4096
@@ -30,7 +30,7 @@ _MODEL = ModelConfig(num_layers=2, model_dim=128, ff_dim=512, num_heads=4)
 
 
 def tables():
-  """What grows, and the work by what it has grown to."""
+  """Yields the name of what grows, and the work by its size."""
   def work(length=64, vocabulary_size=8000, num_layers=2):
     model = dataclasses.replace(_MODEL, num_layers=num_layers, remat=_REMAT.value)
     return Work(model, vocabulary_size, _POSITIONS // length, length)

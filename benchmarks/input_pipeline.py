@@ -1,19 +1,20 @@
-"""Times what feeds training: encoding, packing and the first batch, beside what Grain has.
+"""Times the input pipeline: encoding, packing and the first batch, beside Grain's packing.
 
   python benchmarks/input_pipeline.py
   python benchmarks/input_pipeline.py --text=data/multi30k/train --languages=en,de \
       --encode_pairs=1000000
   python benchmarks/input_pipeline.py --pairs=40000000 --encode_pairs=0
 
-Encoding: the text, repeated until there are `encode_pairs` pairs, into an encoding
-on disk as `train.py` does it, beside SentencePiece a sentence at a time; then the
-text in batches, with and without BPE-dropout. Packing: `pairs` pairs of random
-tokens with lengths like WMT's (28 on average, 256 at most), from an encoding on
-disk, shuffled, into batches of 100 rows of 256 positions, through the iterator
-that training uses; beside Grain's first-fit packing of the same pairs into the
-same rows. First batch: of a late step, in a process of its own, from opening the
-encoding on, its checksums included. At 40 million pairs the encoding takes 5 GB of
-`dir`; it is removed at the end.
+- Encoding: the text is repeated to `encode_pairs` pairs and encoded to disk as `train.py` does
+  it, beside SentencePiece on one sentence at a time. Then the text is cut into batches, with and
+  without BPE-dropout.
+- Packing: `pairs` pairs of random tokens, with lengths like WMT's (28 on average, 256 at most), are
+  read from an encoding on disk, shuffled, and packed into batches of 100 rows of 256 positions by
+  training's own iterator, beside Grain's first-fit packing of the same pairs into the same rows.
+- First batch: the batch of a late step in a new process, with opening the encoding and its
+  checksums.
+
+An encoding of 40 million pairs takes 5 GB of `dir` and is removed at the end.
 """
 
 import json
@@ -42,12 +43,12 @@ from transformer.data.sources import TextCorpus
 from transformer.data.vocabulary import Vocabulary
 
 _PAIRS = flags.DEFINE_integer('pairs', 200_000, 'Pairs to pack.')
-_ENCODE_PAIRS = flags.DEFINE_integer('encode_pairs', 100_000, 'Pairs to encode; 0 leaves it out.')
+_ENCODE_PAIRS = flags.DEFINE_integer('encode_pairs', 100_000, 'Pairs to encode; 0 skips encoding.')
 _TEXT = flags.DEFINE_string('text', '', 'Prefix of two text files; empty means the phrasebook.')
-_LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'What ends the names of the two files.')
-_REPEATS = flags.DEFINE_integer('repeats', 5, 'Timed stretches of each system.')
-_BATCHES = flags.DEFINE_integer('batches', 50, 'Batches in a timed stretch.')
-_DIR = flags.DEFINE_string('dir', '', 'Where files go for the time being; empty: the default.')
+_LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'The endings of the two file names.')
+_REPEATS = flags.DEFINE_integer('repeats', 5, 'Timed parts of each system.')
+_BATCHES = flags.DEFINE_integer('batches', 50, 'Batches in a timed part.')
+_DIR = flags.DEFINE_string('dir', '', 'Folder for temporary files; empty is the default.')
 _FIRST_OF = flags.DEFINE_string('first_of', '', 'Only times a first batch of this encoding.')
 _LENGTH, _TOKENS_PER_BATCH, _VOCABULARY = 256, 25_600, 37_000
 _LATE_STEP = 1_000_003
@@ -56,7 +57,7 @@ _CHUNK = 500_000
 
 
 class Repeated:
-  """A corpus of text that comes again and again; see `transformer.data.sources.Corpus`."""
+  """A corpus that repeats a text; see `transformer.data.corpus.Corpus`."""
 
   def __init__(self, pairs, count: int, folder: Path):
     self.name, self.fingerprint, self.notes, self.folder = 'text', 'text', (), folder
@@ -72,14 +73,14 @@ class Repeated:
 
 
 def text_and_vocabulary() -> tuple[list[tuple[str, str]], Vocabulary]:
-  """What there is to encode, and what it is encoded with."""
+  """Returns the text to encode, and a vocabulary that is learnt from it."""
   text = (list(TextCorpus(Path(_TEXT.value), *_LANGUAGES.value)) if _TEXT.value
           else [(pair.en, pair.fr) for pair in generate()['train']])
   return text, Vocabulary.train((side for pair in text for side in pair), 3000)
 
 
 def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[float]]:
-  """Pairs a second, by system."""
+  """Returns the pairs a second of each repeat, by system."""
   few = text[:20_000]
   ours, theirs = [], []
   for number in range(_REPEATS.value):
@@ -92,7 +93,7 @@ def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[
 
 
 def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
-  """Target tokens a second with BPE-dropout, and without on the same text; taking turns."""
+  """Returns target tokens a second with and without BPE-dropout; both take turns."""
   pairs = encode_for_training(text, vocabulary, _LENGTH)
   plain = TrainingBatches([pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0)
   dropped = DropoutBatches(plain, vocabulary, _DROPOUT, seed=0)
@@ -100,7 +101,7 @@ def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
   speeds = {name: [] for name in systems}
   for number in range(_REPEATS.value):
     for name, batches in systems.items():
-      start = number * dropped.real  # A window, whose first batch pays for all of it.
+      start = number * dropped.real  # A whole window, because its first batch encodes all of it.
       began = time.perf_counter()
       real = sum(np.count_nonzero(batch.target_segments)
                  for batch in batches.iterate(start, start + dropped.real))
@@ -109,7 +110,7 @@ def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
 
 
 def write_synthetic(place: Path):
-  """Writes an encoding of random tokens, of lengths like those of WMT."""
+  """Writes an encoding of random tokens with lengths like WMT's."""
   rng = np.random.default_rng(0)
 
   def sentences(lengths):
@@ -125,18 +126,18 @@ def write_synthetic(place: Path):
 
 
 def identity():
-  """What the synthetic encoding is of."""
+  """Returns the identity of the synthetic encoding."""
   return {'pairs': _PAIRS.value}
 
 
 def open_batches(place: Path) -> TrainingBatches:
-  """The batches of an encoding, as `train.py` makes them."""
+  """Returns the batches of an encoding, as `train.py` makes them."""
   pairs = keep_for_training(*encoded_cache.read(place, identity()), _LENGTH)
   return TrainingBatches([pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0)
 
 
 def grain_batches(place: Path):
-  """Batches of the same rows from Grain's own packing; its arrays are mapped."""
+  """Returns an iterator of batches by Grain's own packing, from memory-mapped arrays."""
   sides = {}
   for name in ('source', 'target'):
     lengths = np.load(place / f'{name}_lengths.npy')
@@ -157,7 +158,7 @@ def grain_batches(place: Path):
 
 
 def time_packing(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]:
-  """Target tokens a second, and the share of positions filled, by system; taking turns."""
+  """Returns target tokens a second and the share of filled positions, by system, in turns."""
   ours = open_batches(place).iterate(0, 1 << 30)
   systems = {
       'packing, plan to batch': (ours, lambda batch: batch.target_segments),
@@ -177,27 +178,27 @@ def time_packing(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]
 
 
 def first_batch(place: Path) -> dict[str, float]:
-  """Seconds to a late step's batch, through the iterator, and the most memory of this process."""
+  """Returns the seconds to a late step's batch, and the peak memory of this process."""
   took = seconds(lambda: next(open_batches(place).iterate(_LATE_STEP, _LATE_STEP + 100)))
   return {'seconds': took, 'gigabytes': peak_bytes() / 1e9}
 
 
 def time_first_batch(place: Path) -> list[dict[str, float]]:
-  """`first_batch`, each time in a new process."""
+  """Returns `first_batch` of several new processes."""
   return [json.loads(subprocess.run(
       [sys.executable, __file__, f'--first_of={place}', f'--pairs={_PAIRS.value}'],
       capture_output=True, text=True, check=True).stdout) for _ in range(_REPEATS.value)]
 
 
 def seconds(function) -> float:
-  """How long a call takes."""
+  """Returns the seconds that a call takes."""
   began = time.perf_counter()
   function()
   return time.perf_counter() - began
 
 
 def table(what: str, speeds: dict[str, list[float]], notes=None):
-  """Prints medians, spreads, and ratios to the last, which is the peer."""
+  """Prints medians, ranges, and ratios to the last system, the peer."""
   peer = statistics.median(list(speeds.values())[-1])
   print(f'\n| {what} | median | from … to | ratio | |\n| --- | --- | --- | --- | --- |')
   for name, each in speeds.items():
@@ -207,7 +208,7 @@ def table(what: str, speeds: dict[str, list[float]], notes=None):
 
 
 def main(_):
-  """Times what the flags ask for, and prints tables."""
+  """Runs the benchmarks that the flags choose, and prints tables."""
   if _FIRST_OF.value:
     print(json.dumps(first_batch(Path(_FIRST_OF.value))))
     return

@@ -1,15 +1,18 @@
-r"""Measures table 1 of the paper: what a layer of each type costs, and how far a signal must go.
+r"""Measures table 1 of the paper: the cost of each type of layer, and its path lengths.
 
   python benchmarks/layer_complexity.py
   python benchmarks/layer_complexity.py --turns=0 --lengths=64,128,256 --widths=64,128
 
-FLOPs are XLA's count of the compiled layer, times are of this machine, on one sequence of n
-vectors of width d in float32, forward only. How they grow is the slope of a line through the
-logarithms (least squares): of FLOPs with the least and the greatest slope between neighbours, of
-medians of times with the interval of 95 % of draws from the turns, in which all layers and sizes
-follow one another, and then of the fastest, which other work on the machine touches least. Only
-sizes from --fit_from_length and --fit_from_width on are used, where a layer's own term is the
-greatest. --turns=0 leaves the times out. A plot goes to --output.
+The work is a forward pass on one sequence of n vectors of width d in float32. FLOPs are XLA's count
+for the compiled layer; times are measured on this machine. In each turn all layers and sizes follow
+one another. Growth is the slope of a least-squares line through the logarithms:
+
+- of FLOPs, with the smallest and the largest slope between neighbours,
+- of median times, with the interval that holds 95 % of bootstrap draws of turns,
+- of the fastest times, which other work on the machine changes least.
+
+The line uses sizes from --fit_from_length and --fit_from_width on, where a layer's own term is the
+largest. --turns=0 skips the times. --output is the plot.
 """
 
 import statistics
@@ -25,23 +28,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from side_by_side import machine
 
-from transformer import command_line
+from transformer.commands import shared_flags
 from transformer.errors import UserError
+from transformer.system import command_line, outputs
 
-_TURNS = flags.DEFINE_integer('turns', 15, 'How often each layer and size has its turn.')
+_TURNS = flags.DEFINE_integer('turns', 15, 'Number of turns of each layer and size.')
 _LENGTHS = flags.DEFINE_list('lengths', ['256', '512', '1024', '2048', '4096'], 'Values of n.')
 _WIDTHS = flags.DEFINE_list('widths', ['128', '256', '512', '1024', '2048'], 'Values of d.')
-_LENGTH = flags.DEFINE_integer('length', 256, 'n where d changes.')
-_WIDTH = flags.DEFINE_integer('width', 64, 'd where n changes.')
-_FIT_LENGTH = flags.DEFINE_integer('fit_from_length', 1024, 'The least n that is fitted.')
-_FIT_WIDTH = flags.DEFINE_integer('fit_from_width', 512, 'The least d that is fitted.')
+_LENGTH = flags.DEFINE_integer('length', 256, 'n for all widths.')
+_WIDTH = flags.DEFINE_integer('width', 64, 'd for all lengths.')
+_FIT_LENGTH = flags.DEFINE_integer('fit_from_length', 1024, 'The smallest n of the fit.')
+_FIT_WIDTH = flags.DEFINE_integer('fit_from_width', 512, 'The smallest d of the fit.')
 _REACHES = flags.DEFINE_list('reaches', ['16', '32', '64', '128', '256'], 'Values of n where '
                              'products in a row and paths are counted.')
-_OUTPUT = flags.DEFINE_string('output', 'runs/layer_complexity.svg', 'Where the plot goes.')
+_OUTPUT = flags.DEFINE_string('output', 'runs/layer_complexity.svg', 'File of the plot.')
 
 _FORMATS = ('.svg', '.png', '.pdf')
 _DRAWS = 1000
-_COLOURS = ('#d62728', '#ff9896', '#1f77b4', '#2ca02c', '#ff7f0e', '#98df8a')
+_COLOURS = ('#d62728', '#ff9896', '#1f77b4', '#2ca02c', '#ff7f0e', '#98df8a', '#9467bd')
 
 
 def main(_):
@@ -50,11 +54,11 @@ def main(_):
   reaches, output = _sizes('reaches', _REACHES.value, 2, 1), Path(_OUTPUT.value)
   for flag, value in (('length', _LENGTH.value), ('width', _WIDTH.value)):
     _sizes(flag, [str(value)])
-  command_line.check_at_least(0, _TURNS)
+  shared_flags.check_at_least(0, _TURNS)
   if output.suffix not in _FORMATS or output.is_dir():
     raise UserError(f'--output must end in one of {", ".join(_FORMATS)} and be a file; '
                     f'got {_OUTPUT.value!r}')
-  command_line.check_folder('output', output.parent)
+  outputs.check_folder('output', output.parent)
   from layers import DILATED, LAYERS, flops, path_length, sequential_operations
   cells = {'n': [(n, _WIDTH.value) for n in lengths], 'd': [(_LENGTH.value, d) for d in widths]}
   every = sorted({each for sizes in cells.values() for each in sizes})
@@ -87,7 +91,7 @@ def main(_):
 
 
 def _sizes(flag: str, values: Sequence[str], least: int = 16, factor: int = 8) -> list[int]:
-  """The numbers of a flag, in order; widths are divided among the heads."""
+  """Returns the sorted numbers of a flag; `factor` must divide them, as heads divide widths."""
   if not values or not all(each.isascii() and each.isdecimal() and int(each) >= least
                            and int(each) % factor == 0 for each in values):
     kind = f'multiples of {factor}' if factor > 1 else 'numbers'
@@ -97,7 +101,7 @@ def _sizes(flag: str, values: Sequence[str], least: int = 16, factor: int = 8) -
 
 
 def _take_turns(layers, cells, turns: int) -> dict[str, dict]:
-  """Seconds of every turn, by layer and size."""
+  """Returns the seconds of every turn, by layer and size."""
   import jax
   from layers import inputs
   timed = {layer.name: {cell: [] for cell in cells} for layer in layers}
@@ -107,7 +111,7 @@ def _take_turns(layers, cells, turns: int) -> dict[str, dict]:
               for layer in layers for cell in cells}
   for turn in range(turns + 1):
     for (name, cell), (program, arguments) in programs.items():
-      jax.block_until_ready(program(*arguments))  # What has left the caches comes back.
+      jax.block_until_ready(program(*arguments))  # Fills the caches again.
       started = time.perf_counter()
       jax.block_until_ready(program(*arguments))
       if turn:  # The first compiles.
@@ -116,12 +120,12 @@ def _take_turns(layers, cells, turns: int) -> dict[str, dict]:
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
-  """a of the line log value = a · log size + b, by least squares."""
+  """Returns a of the least-squares line log value = a · log size + b."""
   return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def _growth(layers, cells, counted: Mapping, timed: Mapping):
-  """The lines of the table of exponents, and of FLOPs over the paper's formula."""
+  """Returns the table of exponents and of FLOPs over the paper's formula, as lines."""
   rows = []
   for layer in layers:
     row = [layer.name, f'O({layer.formula})']
@@ -145,10 +149,10 @@ def _growth(layers, cells, counted: Mapping, timed: Mapping):
 
 
 def _spread(sizes, times) -> str:
-  """The exponent of the medians, its interval in 95 % of draws, and that of the fastest."""
+  """Returns the exponent of the medians with its 95 % interval, and that of the fastest times."""
   if not times[0]:
     return ''
-  # [size, draw, turn]: a turn is drawn with all its sizes.
+  # [size, draw, turn]: a draw takes the same turns for all sizes.
   drawn = np.random.default_rng(0).choice(times, (_DRAWS, len(times[0])), axis=1)
   draws = [exponent(sizes, each) for each in np.median(drawn, axis=2).T]
   low, high = np.percentile(draws, (2.5, 97.5))
@@ -162,13 +166,13 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _lists(numbers: Sequence[int]) -> str:
-  """Numbers beside each other, or one where all are the same."""
+  """Returns the numbers with commas between them, or one number if all are equal."""
   return f'{numbers[0]}' if len(set(numbers)) == 1 else ', '.join(map(str, numbers))
 
 
 def _draw(cells, counted: Mapping, timed: Mapping, depths: Mapping, reaches: Sequence[int],
           output: Path):
-  """Six panels: FLOPs and time over n and over d, operations and paths over n."""
+  """Draws six panels: FLOPs and time over n and over d, operations and paths over n."""
   from matplotlib.figure import Figure
   figure = Figure(figsize=(13, 8), layout='constrained')
   axes = figure.subplots(2, 3)
@@ -193,7 +197,7 @@ def _draw(cells, counted: Mapping, timed: Mapping, depths: Mapping, reaches: Seq
           name: ([cell[column] for cell in sizes if cell in by_cell],
                  [by_cell[cell] for cell in sizes if cell in by_cell])
           for name, by_cell in values.items()}, lambda number: {})
-  # Where lines lie on one another, each is thinner than the one below it.
+  # Lines may coincide, so each line is thinner than the one below it.
   for place, (title, values) in zip(axes[:, 2], depths.items(), strict=True):
     panel(place, title, 'n', {name: (reaches, each) for name, each in values.items()},
           lambda number: {'linewidth': 7 - number}, base=2)

@@ -1,8 +1,7 @@
-"""The layers of table 1 of the paper, pure functions on one sequence, and what is counted of them.
+"""The layers of table 1 of the paper as pure functions on one sequence, and counts of their work.
 
-Counted is what a program does, not what a formula says: FLOPs by XLA of what it compiled, matrix
-products that must wait for each other in the traced program, and which inputs reach which outputs
-by the Jacobian of what a layer does at a time.
+The counts come from programs and not from formulas: FLOPs from XLA's analysis of the compiled
+program, sequential matrix products from the traced program, and path lengths from Jacobians.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.ops.attention import dot_product_attention
-from transformer.ops.self_attention import HeadWeights, multi_head_attention
+from transformer.ops.attention import attention_with_weights, dot_product_attention
+from transformer.ops.textbook_attention import HeadWeights, multi_head_attention
 
-KERNEL, NEIGHBOURHOOD, HEADS = 3, 33, 8  # k, r and h; r is odd, to have a middle.
+KERNEL, NEIGHBOURHOOD, HEADS = 3, 33, 8  # k, r and h; r is odd, so that it has a middle.
 _PRODUCTS = ('dot_general', 'conv_general_dilated')
 
 
@@ -23,18 +22,18 @@ class Layer(NamedTuple):
   """A row of table 1.
 
   Attributes:
-    name: what it is called.
+    name: the row's name.
     formula: the paper's complexity of a layer.
-    evaluate: the formula's value for n and d.
+    evaluate: a function (n, d) -> the value of the formula.
     sequential: the paper's sequential operations.
     path: the paper's maximum path length.
-    init: (random key, d) -> weights.
-    apply: (weights, x [T, D]) -> [T, D], the layer.
-    advance: (weights, h [T, D], x [T, D], dilation) -> [T, D]: what happens at a
-      time, at all positions; h is what it gave the time before. A stack of layers takes
-      the next layer; a recurrent one takes the next turn, and reads its input x again.
-    begins_with_input: whether h is the input at first, or nothing is.
-    dilation: of a layer, in that of the one below it.
+    init: a function (random key, d) -> weights.
+    apply: the layer, a function (weights, x [T, D]) -> [T, D].
+    advance: one operation at all positions, a function (weights, h [T, D], x [T, D],
+      dilation) -> [T, D], where h is the result of the operation before. It is the next
+      layer of a stack, or the next step of a recurrent layer, which reads its input x again.
+    begins_with_input: True if the first h is the input, False if it is zeros.
+    dilation: the dilation of a layer divided by that of the layer below.
   """
 
   name: str
@@ -50,20 +49,20 @@ class Layer(NamedTuple):
 
 
 def self_attention(_, x_TD):
-  """Equation 1 with a single head, whose queries, keys and values are the input itself."""
+  """Equation 1 with one head and the input as queries, keys and values."""
   x_THD = x_TD[:, None, :]
-  # Weights are asked for, lest the queries be taken in parts: XLA counts a loop's body once.
-  out_THD, _ = dot_product_attention(x_THD, x_THD, x_THD, return_weights=True)
+  # With weights, the queries are not cut into parts. XLA would count the loop's body once.
+  out_THD, _ = attention_with_weights(x_THD, x_THD, x_THD)
   return out_THD[:, 0, :]
 
 
 def projected_self_attention(weights: HeadWeights, x_TD):
-  """Multi-head self-attention as the model has it, with its four projections."""
+  """The model's multi-head self-attention, with its four projections."""
   return multi_head_attention(x_TD, x_TD, x_TD, weights)
 
 
 def restricted_self_attention(_, x_TD):
-  """Equation 1 over the r positions around each, and fewer at both ends."""
+  """Equation 1 over the r positions around each position; fewer at both ends."""
   length = x_TD.shape[0]
   near_TS = jnp.arange(length)[:, None] + jnp.arange(-(NEIGHBOURHOOD // 2),
                                                      NEIGHBOURHOOD // 2 + 1)[None, :]
@@ -73,19 +72,19 @@ def restricted_self_attention(_, x_TD):
 
 
 class RecurrentWeights(NamedTuple):
-  """[D, D] each: of the input, and of the state before."""
+  """Matrices [D, D] for the input and for the state before."""
 
   input_DD: Any
   state_DD: Any
 
 
 def recurrent(weights: RecurrentWeights, x_TD, unroll: int = 1):
-  """h_t = tanh(x_t W + h_{t−1} U), the products of all inputs in one.
+  """Computes h_t = tanh(x_t W + h_{t−1} U), with one product for all inputs.
 
   Args:
     weights: W and U.
     x_TD: the sequence.
-    unroll: turns that are written out in a turn of the compiled loop.
+    unroll: steps in one turn of the compiled loop.
   """
   def turn(h_D, in_D):
     h_D = _turn(weights, h_D, in_D)
@@ -99,20 +98,35 @@ def _turn(weights, h, inputs):
 
 
 def _advance_recurrent(weights, h_TD, x_TD, dilation):
-  """A turn at every position at once, each from the state before it."""
+  """One recurrent step at all positions, each from the state of the position before."""
   before_TD = jnp.pad(h_TD, ((1, 0), (0, 0)))[:-1]
   return _turn(weights, before_TD, x_TD @ weights.input_DD)
 
 
 def convolution(kernel_SDD, x_TD, dilation: int = 1):
-  """A convolution over all channels of each position and of k − 1 before it.
+  """A convolution over all channels of each position and the k − 1 positions before it.
 
-  One that reaches to both sides connects no more at a time; dilated, its way from one
-  end to the other would lead past the ends.
+  A convolution to both sides would connect as many positions in one operation. If dilated, its
+  paths between the ends would leave the sequence.
   """
   return jax.lax.conv_general_dilated(
       x_TD[None], kernel_SDD, (1,), [((KERNEL - 1) * dilation, 0)], rhs_dilation=(dilation,),
       dimension_numbers=('NWC', 'WIO', 'NWC'))[0]
+
+
+class SeparableWeights(NamedTuple):
+  """A kernel for each channel, [k, 1, D], and a matrix [D, D] over the channels."""
+
+  channels_S1D: Any
+  matrix_DD: Any
+
+
+def separable_convolution(weights: SeparableWeights, x_TD):
+  """A convolution of each channel by itself, and a product over the channels (Chollet, 2017)."""
+  out_BTD = jax.lax.conv_general_dilated(
+      x_TD[None], weights.channels_S1D, (1,), [(KERNEL - 1, 0)],
+      dimension_numbers=('NWC', 'WIO', 'NWC'), feature_group_count=x_TD.shape[-1])
+  return out_BTD[0] @ weights.matrix_DD
 
 
 def _of_stack(apply):
@@ -141,6 +155,12 @@ def _kernel(key, d):
   return _random(key, KERNEL, d, d, inputs=KERNEL * d)
 
 
+def _separable_weights(key, d):
+  keys = jax.random.split(key)
+  return SeparableWeights(_random(keys[0], KERNEL, 1, d, inputs=KERNEL),
+                          _random(keys[1], d, d, inputs=d))
+
+
 _CONVOLUTION = Layer('convolution', 'k·n·d²', lambda n, d: KERNEL * n * d * d, '1', 'n/k', _kernel,
                      convolution, lambda kernel_SDD, h_TD, x_TD, dilation: (
                          convolution(kernel_SDD, h_TD, dilation)))
@@ -152,24 +172,26 @@ LAYERS = (
     Layer('recurrent', 'n·d²', lambda n, d: n * d * d, 'n', 'n', _recurrent_weights, recurrent,
           _advance_recurrent, begins_with_input=False),
     _CONVOLUTION,
+    Layer('separable convolution', 'k·n·d + n·d²', lambda n, d: KERNEL * n * d + n * d * d, '1',
+          'n/k', _separable_weights, separable_convolution, _of_stack(separable_convolution)),
     Layer('restricted self-attention', 'r·n·d', lambda n, d: NEIGHBOURHOOD * n * d, '1', 'n/r',
           _no_weights, restricted_self_attention, _of_stack(restricted_self_attention)),
 )
-# The same layer in another stack, so that only its path is another.
+# The same layer in a dilated stack; only its path length differs.
 DILATED = _CONVOLUTION._replace(name='convolution, dilated', path='log_k n', dilation=KERNEL)
 
 
 def inputs(layer: Layer, n: int, d: int, seed: int = 0):
-  """Random weights of a layer, and a sequence [n, d]."""
+  """Returns random weights of a layer, and a random sequence [n, d]."""
   keys = jax.random.split(jax.random.key(seed))
   return layer.init(keys[0], d), jax.random.normal(keys[1], (n, d))
 
 
 def flops(layer: Layer, n: int, d: int) -> float:
-  """FLOPs of a layer by XLA's analysis of the compiled program.
+  """Returns the FLOPs of a layer by XLA's analysis of the compiled program.
 
-  XLA counts the body of a loop once, whatever its turns. So a turn of a recurrent layer is
-  compiled by itself too, and added for each of the n − 1 turns that XLA leaves out.
+  XLA counts the body of a loop once. For a recurrent layer, one step is compiled by itself, and
+  its FLOPs are added for the n − 1 steps that XLA leaves out.
   """
   weights, x_TD = jax.eval_shape(lambda: inputs(layer, n, d))
   counted = _counted(layer.apply, weights, x_TD)
@@ -184,13 +206,13 @@ def _counted(function, *arguments) -> float:
 
 
 def sequential_operations(layer: Layer, n: int, d: int) -> int:
-  """The most matrix products of a layer that must wait for each other, in the traced program."""
+  """Returns the longest chain of matrix products that depend on each other, from the trace."""
   closed = jax.make_jaxpr(layer.apply)(*jax.eval_shape(lambda: inputs(layer, n, d)))
   return max(_depths(closed.jaxpr, [0] * len(closed.jaxpr.invars)))
 
 
 def _depths(jaxpr, given: Sequence[int]) -> list[int]:
-  """Products on the longest way to each output, from those on the way to each input."""
+  """Returns the longest chain of products up to each output, from those up to each input."""
   depths = dict(zip(jaxpr.invars, given, strict=True))
   for equation in jaxpr.eqns:
     before = [0 if hasattr(each, 'val') else depths.get(each, 0) for each in equation.invars]
@@ -212,7 +234,7 @@ def _depths_of_scan(equation, before):
   turn = getattr(equation.params['jaxpr'], 'jaxpr', equation.params['jaxpr'])
 
   def whole(outside, inside):
-    """How many variables each turn gets as they are, and not a slice of."""
+    """Returns the number of variables that each turn takes whole and not as a slice."""
     return sum(one.aval.shape == other.aval.shape
                for one, other in zip(outside, inside, strict=True))
 
@@ -228,10 +250,10 @@ def _depths_of_scan(equation, before):
 
 
 def path_length(layer: Layer, n: int, d: int = 2) -> int:
-  """The most operations, of which a layer or a turn is one, between an input and an output.
+  """Returns the largest number of operations between an input and an output position.
 
-  Of all pairs of positions that are ever connected, the one that takes longest. One
-  operation connects what its Jacobian is not zero for.
+  An operation is one layer of a stack or one step of a recurrent layer. It connects positions where
+  its Jacobian is not zero. The result is the maximum over all pairs that are ever connected.
 
   Raises:
     ValueError: a position never reaches one that comes later.
@@ -239,7 +261,7 @@ def path_length(layer: Layer, n: int, d: int = 2) -> int:
   weights, x_TD = inputs(layer, n, max(d, HEADS) if layer.init is _projections else d)
 
   def total_T(h_TD, x_TD, dilation):
-    # Over what is put out at a position; which is zero by chance for no number drawn.
+    # The sum over a position's outputs; for random numbers its gradient is not zero by chance.
     return layer.advance(weights, h_TD, x_TD, dilation).sum(axis=-1)
 
   jacobians = jax.jit(jax.jacrev(total_T, argnums=(0, 1)), static_argnums=2)
@@ -252,4 +274,4 @@ def path_length(layer: Layer, n: int, d: int = 2) -> int:
     before, ever, operations = ever.sum(), ever | reached, operations + 1
   if not ever[np.tril_indices(n)].all():
     raise ValueError(f'{layer.name}: some of {n} positions never reach a later one')
-  return operations - 1  # The last connected nothing more.
+  return operations - 1  # The last operation connected no new pair.

@@ -1,10 +1,9 @@
-"""Holds CTranslate2's translations of an exported run to this project's.
+"""Compares CTranslate2's translations of an exported run with this project's.
 
   python benchmarks/parity.py --run=DIR --source=FILE --reference=FILE [--average=K]
 
-Translates a file by both, greedily and with a beam and α = 0, where both search for the
-same. CTranslate2 is given each sentence with the longest length that it has here. Packages:
-benchmarks/requirements.txt.
+Both translate a file, greedily and with a beam and α = 0, where both define the same search. Each
+sentence has the same length limit in both. Packages: benchmarks/requirements.txt.
 """
 
 import dataclasses
@@ -21,23 +20,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ctranslate2
 
 from transformer.data.text_files import read_lines
-from transformer.inference.ctranslate2_format import write_model
-from transformer.inference.metrics import corpus_bleu
-from transformer.inference.translate import Translator
-from transformer.run import load_run
+from transformer.evaluation.metrics import corpus_bleu
+from transformer.export.ctranslate2_format import write_model
+from transformer.inference.translator import Translator
+from transformer.runs.loading import load_run
 
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.', required=True)
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
-_AVERAGE = flags.DEFINE_integer('average', 1, 'Average so many of its checkpoints.')
+_AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate.', required=True)
 _REFERENCE = flags.DEFINE_string('reference', None, 'Its translation.', required=True)
 _QUANTIZATIONS = flags.DEFINE_multi_string('quantization', ['float32', 'int8'],
-                                           'What to store matrices as.')
+                                           'Type of the stored matrices.')
 _BEAMS = flags.DEFINE_multi_integer('beam_size', [1, 4], 'Beams; 1 is greedy.')
 
 
 def translate(folder: str, run, sources: list[str], beam_size: int) -> list[str]:
-  """What CTranslate2 says, each source no longer than the run's longest."""
+  """Returns CTranslate2's translations; sources are cut at the run's `max_length`."""
   translator = ctranslate2.Translator(folder, inter_threads=1,
                                       intra_threads=len(os.sched_getaffinity(0)))
   config, found = run.config, [''] * len(sources)

@@ -1,11 +1,11 @@
-"""Compiles the paper's models for 16 to 1,024 TPU chips, and writes what that says of scaling.
+"""Compiles the paper's models for 16 to 1,024 TPU chips, and writes tables of their scaling.
 
   pip install "jax[tpu]"
   python benchmarks/scaling.py
 
-A compilation takes minutes. What is done is kept in runs/scaling.json; started again, it goes on
-with what is left, the most telling first. --limit=N compiles N at most, --limit=0 none. At the
-end the tables of all that is done are put into benchmarks/scaling.md.
+A compilation takes minutes. Results are kept in runs/scaling.json, and a later start compiles only
+what is missing, the most important first. --limit=N compiles N at most, --limit=0 none. At the end,
+the tables in benchmarks/scaling.md are replaced by those of all results.
 """
 
 import dataclasses
@@ -21,12 +21,13 @@ from absl import flags, logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from transformer import command_line, files
+from transformer import files
 from transformer.config import Config
 from transformer.errors import UserError
+from transformer.system import command_line
 from transformer.training.config import MeshConfig
 
-_LIMIT = flags.DEFINE_integer('limit', None, 'The most to compile; default: all that is left.')
+_LIMIT = flags.DEFINE_integer('limit', None, 'The most compilations; default: all missing.')
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PAGE, _DATA = Path(__file__).with_suffix('.md'), _ROOT / 'runs' / 'scaling.json'
@@ -34,15 +35,15 @@ _BEGIN, _END = '<!-- tables: python benchmarks/scaling.py -->', '<!-- end of tab
 _CHIPS = {'v5e:4x4': 16, 'v5e:4x8': 32, 'v5e:8x8': 64, 'v5e:8x16': 128, 'v5e:16x16': 256,
           'v5p:8x8x16': 1024}
 _TOKENS_A_CHIP = 4096  # In weak scaling: 16 rows of 256.
-# In strong scaling: the paper's batch as 256 rows of 100, since its 100 rows of 256 are
-# divided by no power of two above 4.
+# In strong scaling: the paper's batch as 256 rows of 100, because powers of two above 4 do not
+# divide its 100 rows of 256.
 _STRONG_LENGTH = 100
 _HEADS = ('chips', 'mesh', 'tokens a batch', 'memory a chip', 'all-reduce', 'all-gather',
           'other', 'collectives', 'TFLOP a chip', 'arithmetic', 'wire', 'utilisation', 'commit')
 
 
 class Cell(NamedTuple):
-  """Something to compile: base or big, weak or strong, on a slice, split by a mesh."""
+  """A compilation: base or big, weak or strong scaling, a TPU slice, and a mesh."""
 
   size: str
   scaling: str
@@ -51,14 +52,14 @@ class Cell(NamedTuple):
 
   @property
   def name(self) -> str:
-    """What it is called in the data."""
+    """The name in the results."""
     mesh = self.mesh
     return (f'{self.size} {self.scaling} {self.topology} '
             f'{mesh.data}x{mesh.fsdp}x{mesh.tensor}')
 
   @property
   def settings(self) -> Config:
-    """The paper's config, in 16 bits."""
+    """The paper's config in bfloat16."""
     config = runpy.run_path(str(_ROOT / 'configs' / 'wmt14.py'))['get_config'](self.size)
     config.model.dtype = 'bfloat16'
     if self.scaling == 'weak':
@@ -69,13 +70,13 @@ class Cell(NamedTuple):
 
 
 def cells() -> Iterator[Cell]:
-  """All of them, the most telling first."""
+  """Yields all compilations, the most important first."""
   for size, scaling, topologies in (
       ('base', 'strong', ('v5e:16x16', 'v5p:8x8x16')), ('base', 'weak', ('v5e:4x4',)),
       ('big', 'weak', ('v5e:16x16',)), ('base', 'weak', ('v5p:8x8x16',)),
       ('big', 'strong', ('v5e:16x16', 'v5p:8x8x16'))):
     yield from (Cell(size, scaling, each, _rows_first(scaling, each)) for each in topologies)
-  # Whether another mesh would be better.
+  # Other meshes for the same work.
   heads, some, all_ = (MeshConfig(data=64, tensor=4), MeshConfig(data=16, fsdp=16),
                        MeshConfig(data=1, fsdp=256))
   for size, scaling, meshes in (('base', 'strong', (heads, some)), ('big', 'weak', (heads, all_))):
@@ -93,29 +94,29 @@ def cells() -> Iterator[Cell]:
 
 
 def _rows_first(scaling: str, topology: str) -> MeshConfig:
-  """Rows over all chips; where there are more chips than rows, heads over what is left."""
+  """Splits rows over the chips, and heads over the rest where chips outnumber rows."""
   chips = _CHIPS[topology]
   rows = chips if scaling == 'weak' else min(chips, 25_600 // _STRONG_LENGTH)
   return MeshConfig(data=rows, tensor=chips // rows)
 
 
 def main(_):
-  """Compiles what is left, and writes the tables of all."""
-  from transformer.training import ahead
-  os.nice(10)  # It is to run for hours beside other work.
+  """Compiles what is missing, and writes the tables of all results."""
+  from launch.tpu_costs import estimate
+  os.nice(10)  # It runs for hours beside other work.
   found = json.loads(_DATA.read_text(encoding='utf-8')) if _DATA.exists() else {}
   _DATA.parent.mkdir(exist_ok=True)
   left = [cell for cell in cells() if cell.name not in found]
   for number, cell in enumerate(left[:_LIMIT.value]):
     logging.info('%d of %d: %s', number + 1, len(left), cell.name)
-    found[cell.name] = ahead.estimate(cell.settings, ahead.devices_of(cell.topology))
+    found[cell.name] = estimate.update_cost(cell.settings, estimate.devices_of(cell.topology))
     files.write_json(_DATA, found)
-  if found:  # Else the page keeps the tables that it has.
+  if found:  # Otherwise the page keeps its tables.
     _write(found)
 
 
 def _write(found: dict[str, Any]):
-  """Puts the tables where the page has its old ones."""
+  """Replaces the tables of the page."""
   text = _PAGE.read_text(encoding='utf-8')
   if text.count(_BEGIN) != 1 or text.count(_END) != 1:
     raise UserError(f'{_PAGE} must have {_BEGIN} and {_END} once each, around its tables')
@@ -125,8 +126,8 @@ def _write(found: dict[str, Any]):
 
 
 def _tables(found: dict[str, Any]) -> str:
-  """A table for each size and kind of scaling, the quickest of several meshes in bold."""
-  from transformer.training import ahead
+  """Returns a table for each size and kind of scaling, with the fastest mesh in bold."""
+  from launch.tpu_costs import estimate
   text = ''
   for scaling in ('weak', 'strong'):
     for size in ('base', 'big'):
@@ -136,8 +137,8 @@ def _tables(found: dict[str, Any]) -> str:
       lines = []
       for cell in done:
         rivals = [found[each.name] for each in done if each.topology == cell.topology]
-        quickest = len(rivals) > 1 and ahead.best(rivals) is found[cell.name]
-        lines.append(_line(cell, found[cell.name], quickest))
+        fastest = len(rivals) > 1 and estimate.best(rivals) is found[cell.name]
+        lines.append(_line(cell, found[cell.name], fastest))
       if lines:
         text += f'\n### {size.capitalize()}, {scaling} scaling\n\n'
         text += ''.join(f'| {" | ".join(line)} |\n'
@@ -145,13 +146,13 @@ def _tables(found: dict[str, Any]) -> str:
   return text + '\n'
 
 
-def _line(cell: Cell, result: dict[str, Any], quickest: bool) -> tuple[str, ...]:
-  """A row of a table."""
+def _line(cell: Cell, result: dict[str, Any], fastest: bool) -> tuple[str, ...]:
+  """Returns a row of a table."""
   mesh = ' × '.join(f'{axis} {size}' for axis, size in result['mesh'].items() if size > 1)
   start = (f'{_CHIPS[cell.topology]:,} {cell.topology.partition(":")[0]}',
-           f'**{mesh}**' if quickest else mesh, f'{result["tokens_per_batch"]:,}')
+           f'**{mesh}**' if fastest else mesh, f'{result["tokens_per_batch"]:,}')
   if result['memory'] is None:
-    return (*start, 'more than there is', *[''] * 8, result['commit'][:7])
+    return (*start, 'too much', *[''] * 8, result['commit'][:7])
   sizes = {kind: each['bytes'] for kind, each in result['collectives'].items()}
   reduced, gathered = sizes.pop('all-reduce'), sizes.pop('all-gather')
   count = sum(each['count'] for each in result['collectives'].values())

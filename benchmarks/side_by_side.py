@@ -1,7 +1,7 @@
-"""Systems side by side: each in a process of its own, all taking turns.
+"""Timing of several systems, each in its own process, in turns.
 
-A process each keeps one system's threads, allocator and compiled programs out of
-the others' way; turns spread what else the machine does over all of them.
+Separate processes keep threads, allocators and compiled programs apart. Turns spread the machine's
+other load over all systems.
 """
 
 import contextlib
@@ -20,15 +20,13 @@ from typing import Any, NamedTuple
 
 
 class System(NamedTuple):
-  """What is measured.
+  """A system to measure.
 
   Attributes:
     name: its row in the table.
-    module: where its `build` is; imported in the system's own process alone, so
-      that no other needs its packages.
-    build: name of a function that is called with `arguments` there and returns
-      the function to time, which returns a dict of what else there is to say of
-      the run, or None.
+    module: the module that holds `build`, imported only in the system's own process.
+    build: name of a function that takes `arguments` and returns the function to time. That
+      function returns a dict of notes about the run, or None.
     arguments: plain values.
   """
 
@@ -39,13 +37,13 @@ class System(NamedTuple):
 
 
 class Measured(NamedTuple):
-  """What came of a system.
+  """The measurements of a system.
 
   Attributes:
     seconds: wall-clock time of each run.
     cpu_seconds: processor time of each run, over all cores.
-    peak_bytes: the most memory that its process has held.
-    notes: what the last run returned.
+    peak_bytes: peak memory of its process.
+    notes: the dict of the last run.
   """
 
   seconds: list[float]
@@ -61,19 +59,18 @@ class Measured(NamedTuple):
 
 def take_turns(systems: Sequence[System], turns: int, runs: int
                ) -> tuple[dict[str, Measured], dict[str, str]]:
-  """Lets every system run by itself for a while, in turns.
+  """Times all systems in turns; only one runs at a time.
 
   Args:
     systems: what to measure.
-    turns: how often each comes round.
-    runs: timed runs in a turn, after one that is not timed: what compiles, and
-      what has left the caches while the others ran, is not what is measured.
+    turns: number of turns of each system.
+    runs: timed runs in a turn. An untimed run before them compiles and fills the caches.
 
   Returns:
-    What was measured, and the reason for every system that could not be: a
-    package that is not installed, say.
+    The measurements by name, and for each system that failed the reason, such as a package
+    that is not installed.
   """
-  # Not forked: every system starts as a command of its own would.
+  # Spawned, so that each system starts as its own command would.
   context = multiprocessing.get_context('spawn')
   workers, answers, failed = {}, {}, {}
   for system in systems:
@@ -82,7 +79,7 @@ def take_turns(systems: Sequence[System], turns: int, runs: int
     process.start()
     theirs.close()
     workers[system.name], answers[system.name] = (ours, process), []
-  # The first question builds and compiles, one system after the other.
+  # The first request builds and compiles, one system after the other.
   for count in [0, *[runs] * turns]:
     for name, (pipe, _) in workers.items():
       if name not in failed:
@@ -100,7 +97,7 @@ def take_turns(systems: Sequence[System], turns: int, runs: int
 
 
 def make_command(source: str, output: str, *arguments: str):
-  """A Python command from start to end, from standard input to standard output."""
+  """Returns a function that runs a whole Python command, from `source` to `output`."""
   def run():
     with open(source, 'rb') as given, open(output, 'wb') as taken:
       subprocess.run([sys.executable, *arguments], stdin=given, stdout=taken,
@@ -112,7 +109,7 @@ def make_command(source: str, output: str, *arguments: str):
 
 
 def machine(*packages: str) -> str:
-  """Names the processor, the accelerator if JAX has one, and the versions of some packages."""
+  """Returns the names of processor and accelerator, and the versions of packages, as a line."""
   name = platform.machine()
   if os.path.exists('/proc/cpuinfo'):
     lines = Path('/proc/cpuinfo').read_text(encoding='utf-8').splitlines()
@@ -131,13 +128,13 @@ def machine(*packages: str) -> str:
 
 
 def peak_bytes() -> int:
-  """The most memory that this process has held; `getrusage` would count its parent's too."""
+  """Returns this process's peak memory; `getrusage` would include its parent's."""
   lines = Path('/proc/self/status').read_text(encoding='utf-8').splitlines()
   return 1024 * int(next(line.split()[1] for line in lines if line.startswith('VmHWM')))
 
 
 def _ask(pipe, count):
-  """The times of `count` runs of a worker, or why it has none."""
+  """Returns the times of `count` runs of a worker, or the reason of its failure."""
   try:
     pipe.send(count)
     return pipe.recv()
@@ -146,7 +143,7 @@ def _ask(pipe, count):
 
 
 def _serve(pipe, system):
-  """A system's own process: answers until nobody asks any more."""
+  """Answers requests in a system's own process, until the pipe is closed."""
   # Several processes share an accelerator's memory.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   run = None
@@ -164,7 +161,7 @@ def _serve(pipe, system):
 
 
 def _timed(run):
-  """Wall-clock seconds, processor seconds, peak bytes, and what the run says of itself."""
+  """Returns wall-clock seconds, processor seconds, peak bytes and the notes of a run."""
   started, cpu = time.perf_counter(), time.process_time()
   notes = run()
   seconds, cpu = time.perf_counter() - started, time.process_time() - cpu

@@ -1,4 +1,4 @@
-"""This project as its own commands run it."""
+"""The updates and searches of this project, as its commands run them."""
 
 import functools
 import os
@@ -7,19 +7,19 @@ import jax
 import numpy as np
 from work import Work
 
-from transformer import host_memory
 from transformer.data.batch import Batch
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translate import make_search
+from transformer.inference.translator import make_search
 from transformer.model.transformer import Transformer
-from transformer.startup import be_reproducible
-from transformer.training.config import OptimizerConfig
+from transformer.system import allocator
+from transformer.system.xla_flags import set_reproducible_flags
+from transformer.training.config import OptimizerConfig, TrainConfig
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_params, init_state, make_train_step
 
 
 def make_update(work: Work, reproducible: bool = False):
-  """An update as `train.py` makes it, on one device.
+  """Builds an update as `train.py` makes it, on one device.
 
   Args:
     work: the model and the batch.
@@ -28,20 +28,12 @@ def make_update(work: Work, reproducible: bool = False):
   Returns:
     The function to time.
   """
-  host_memory.keep()
+  allocator.keep_freed_memory()
   if reproducible:
-    be_reproducible(os.environ)
-  model = Transformer(work.model, work.vocabulary_size)
-  config = OptimizerConfig()
-  optimizer = make_optimizer(config, make_schedule(config, work.model.model_dim, 1000))
-  state = jax.jit(lambda: init_state(init_params(model, 0), optimizer))()
-  step = jax.jit(make_train_step(model, optimizer, label_smoothing=work.label_smoothing, seed=0),
-                 donate_argnums=0)
-  source, target = work.batch()
-  part = -(-work.length // work.sentences_a_row)
-  place = np.broadcast_to(np.arange(work.length, dtype=np.int32), source.shape)
-  segments, positions = place // part + 1, place % part
-  batch = jax.device_put(Batch(source, segments, positions, target, segments, positions))
+    set_reproducible_flags(os.environ)
+  init, step = parts_of_update(work)
+  state = jax.jit(init)()
+  batch = jax.device_put(packed_batch(work))
   step = step.lower(state, batch).compile()
   memory = step.memory_analysis()
 
@@ -58,8 +50,27 @@ def make_update(work: Work, reproducible: bool = False):
   return run
 
 
+def parts_of_update(work: Work):
+  """Returns the function () -> state, and the jitted (state, batch) -> (state, metrics)."""
+  model = Transformer(work.model, work.vocabulary_size)
+  config = OptimizerConfig()
+  optimizer = make_optimizer(config, make_schedule(config, work.model.model_dim, 1000))
+  train = TrainConfig(label_smoothing=work.label_smoothing)
+  return (lambda: init_state(init_params(model, 0), optimizer),
+          jax.jit(make_train_step(model, optimizer, train, seed=0), donate_argnums=0))
+
+
+def packed_batch(work: Work) -> Batch:
+  """Returns full rows of random tokens, each with `work.sentences_a_row` sentence pairs."""
+  source, target = work.batch()
+  part = -(-work.length // work.sentences_a_row)
+  place = np.broadcast_to(np.arange(work.length, dtype=np.int32), source.shape)
+  segments, positions = place // part + 1, place % part
+  return Batch(source, segments, positions, target, segments, positions)
+
+
 def make_decoding(work: Work, beam_size: int):
-  """A search for as many tokens as the sources have, all sentences in one batch.
+  """Builds a search for as many tokens as the sources have, with all sentences in one batch.
 
   Args:
     work: the batch.
@@ -68,7 +79,7 @@ def make_decoding(work: Work, beam_size: int):
   Returns:
     The function to time.
   """
-  host_memory.keep()
+  allocator.keep_freed_memory()
   model = Transformer(work.model, work.vocabulary_size)
   params = random_params(work)
   search = jax.jit(make_search(model, DecodeConfig(
@@ -85,6 +96,6 @@ def make_decoding(work: Work, beam_size: int):
 
 
 def random_params(work: Work):
-  """The parameters that every system decodes with."""
+  """Returns the parameters that all systems decode with."""
   model = Transformer(work.model, work.vocabulary_size)
   return jax.jit(functools.partial(init_params, model, 0))()

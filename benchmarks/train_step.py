@@ -1,16 +1,15 @@
-"""Times an update of this project beside its peers', all taking turns in one run.
+"""Times an update of this project beside other toolkits'; all systems take turns in one run.
 
   python benchmarks/train_step.py                      # on a CPU: tiny and base, float32
   python benchmarks/train_step.py --flax=DIR           # with a clone of google/flax beside it
   python benchmarks/train_step.py --size=base --turns=3
   python benchmarks/train_step.py                      # on a GPU: base and big, bfloat16
 
-Every system gets the same full batch of random tokens, dropout, label smoothing
-and Adam; a time is that of one whole update. On a GPU this project's rows of 256
-hold eight sentence pairs each, kept apart by segments; PyTorch is given rows of
-one pair, for which its fastest fused attention serves. Packages: jax, flax, optax
-and absl for this project, benchmarks/requirements.txt for the rest; a system whose
-package is missing is left out, and named.
+All systems have the same full batch of random tokens, dropout, label smoothing and Adam. A time is
+that of one whole update. On a GPU, this project's rows of 256 hold eight sentence pairs each,
+separated by segments. PyTorch's rows hold one pair, which its fastest fused attention needs.
+Packages: jax, flax, optax and absl for this project, benchmarks/requirements.txt for the others. A
+system without its package is left out and named.
 """
 
 import os
@@ -27,14 +26,14 @@ from work import ON_A_CPU, ON_A_GPU, Work
 from transformer.model.flops import peak_flops, train_flops
 
 _SIZE = flags.DEFINE_multi_enum('size', [], ['tiny', 'base', 'big'],
-                                'Which shapes; the default depends on the machine.')
-_TURNS = flags.DEFINE_integer('turns', 5, 'How often each system has its turn.')
-_RUNS = flags.DEFINE_integer('runs', 2, 'Timed updates in a turn, after one that is not.')
+                                'The model sizes; the default depends on the machine.')
+_TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.')
+_RUNS = flags.DEFINE_integer('runs', 2, 'Timed updates in a turn, after an untimed one.')
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 
 
 def systems(work: Work, on_a_gpu: bool) -> list[System]:
-  """This project first, then its peers."""
+  """Returns the systems: this project first, then the other toolkits."""
   def pytorch(name, compiled, paper_dropout):
     return System(name, 'peers.pytorch', 'make_update', (work, compiled, paper_dropout))
 
@@ -51,8 +50,8 @@ def systems(work: Work, on_a_gpu: bool) -> list[System]:
 
 
 def main(_):
-  """Prints a table a size."""
-  # The systems, not this process, need the accelerator's memory.
+  """Prints a table for each size."""
+  # Leaves the accelerator's memory to the systems' processes.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   import jax
   on_a_gpu = jax.default_backend() == 'gpu'

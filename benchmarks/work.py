@@ -1,4 +1,4 @@
-"""The work that systems are compared on: model shapes and random tokens."""
+"""Model shapes and random tokens for the comparison of systems."""
 
 import dataclasses
 from typing import NamedTuple
@@ -13,13 +13,13 @@ _FIRST_TOKEN = 4
 
 
 class Work(NamedTuple):
-  """A model, and a batch of rows of as many source as target tokens.
+  """A model shape, and the shape of a batch with as many source as target tokens.
 
   Attributes:
     model: the shape of the Transformer.
     vocabulary_size: number of tokens, N.
     rows: rows of a batch, B.
-    length: tokens in a row, on either side, S and T.
+    length: source tokens in a row, and target tokens, S = T.
     label_smoothing: ε.
     sentences_a_row: pairs of equal length that this project packs into a row.
   """
@@ -32,14 +32,14 @@ class Work(NamedTuple):
   sentences_a_row: int = 1
 
   def batch(self, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Random source and target ids, int32 [rows, length] each, without padding."""
+    """Returns random source and target ids, int32 [rows, length] each, without padding."""
     rng = np.random.default_rng(seed)
     source, target = rng.integers(_FIRST_TOKEN, self.vocabulary_size,
                                   (2, self.rows, self.length), np.int32)
     return source, target
 
   def sources(self) -> np.ndarray:
-    """The sources of `batch`, each with an end token in its last place."""
+    """Returns the sources of `batch`, each with an end token in its last place."""
     source, _ = self.batch()
     source[:, -1] = EOS_ID
     return source
@@ -48,16 +48,19 @@ class Work(NamedTuple):
     model = self.model
     return (f'{self.rows} rows of {self.length} + {self.length} tokens, vocabulary '
             f'{self.vocabulary_size:,}, d {model.model_dim}, ff {model.ff_dim}, '
-            f'{model.num_layers} + {model.num_layers} layers, dropout {model.dropout}, label '
+            f'{model.encoder_depth} + {model.decoder_depth} layers, dropout {model.dropout}, label '
             f'smoothing {self.label_smoothing}, {model.dtype}')
 
 
-_BASE = ModelConfig()
+# The peers have biases in all projections of attention.
+_BASE = ModelConfig(attention_bias='all')
 # Shapes of an update on a CPU, by the size of the model.
 ON_A_CPU = {
-    'tiny': Work(ModelConfig(num_layers=4, model_dim=128, ff_dim=256, num_heads=4), 8000, 256, 16),
+    'tiny': Work(dataclasses.replace(_BASE, num_layers=4, model_dim=128, ff_dim=256, num_heads=4),
+                 8000, 256, 16),
     'base': Work(_BASE, 32_000, 32, 64),
-    'big': Work(ModelConfig(model_dim=1024, ff_dim=4096, num_heads=16), 32_000, 16, 64),
+    'big': Work(dataclasses.replace(_BASE, model_dim=1024, ff_dim=4096, num_heads=16), 32_000, 16,
+                64),
 }
 # The same models on a GPU.
 ON_A_GPU = {

@@ -57,7 +57,24 @@ class PyTorchTransformer(nn.Module):
 
 
 def make_update(work: Work, compiled: bool, paper_dropout: bool):
-  """An update: label-smoothed cross entropy and Adam, fused where PyTorch has it.
+  """Builds an update whose loss is read at once; see `make_step`.
+
+  Returns:
+    The function to time.
+  """
+  step = make_step(work, compiled, paper_dropout)
+
+  def run():
+    notes = {'loss': float(step())}
+    if torch.cuda.is_available():
+      notes['device_bytes'] = torch.cuda.max_memory_allocated()
+    return notes
+
+  return run
+
+
+def make_step(work: Work, compiled: bool, paper_dropout: bool):
+  """Builds an update: label-smoothed cross entropy and Adam, fused where PyTorch has it.
 
   On a GPU, bfloat16 through autocast if the model's type is bfloat16; attention is
   PyTorch's own choice of fused kernel, causal, without segments.
@@ -68,7 +85,7 @@ def make_update(work: Work, compiled: bool, paper_dropout: bool):
     paper_dropout: see `PyTorchTransformer`.
 
   Returns:
-    The function to time.
+    A function that starts an update and returns its loss, which the device may still compute.
   """
   device = 'cuda' if torch.cuda.is_available() else 'cpu'
   torch.set_num_threads(len(os.sched_getaffinity(0)))
@@ -90,14 +107,11 @@ def make_update(work: Work, compiled: bool, paper_dropout: bool):
   given = [torch.tensor(array, dtype=torch.long, device=device)
            for array in (source, inputs, target)]
 
-  def run():
+  def step():
     optimizer.zero_grad(set_to_none=True)
     loss = forward_loss(*given)
     loss.backward()
     optimizer.step()
-    notes = {'loss': float(loss.detach())}
-    if device == 'cuda':
-      notes['device_bytes'] = torch.cuda.max_memory_allocated()
-    return notes
+    return loss.detach()
 
-  return run
+  return step

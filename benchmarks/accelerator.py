@@ -1,0 +1,110 @@
+"""Measures this project on an accelerator in a few minutes, and trains runs there.
+
+  python benchmarks/accelerator.py --out=FILE.json              # nine minutes; again to go on
+  python benchmarks/accelerator.py --out=FILE.json --size=toy   # the same on any CPU, for a try
+  python benchmarks/accelerator.py --tables=FILE.json           # the tables of README.md
+  python benchmarks/accelerator.py --train=FOLDER --out=OUT     # runs that carry.py has packed
+
+Each section has a process of its own and a time limit. What is measured is in FILE.json at once,
+and is skipped when the command is started again. A section that does not fit into the time left is
+left for that. One that fails is recorded with its error, and --retry measures it again.
+Packages: jax, flax, optax, absl and numpy, SentencePiece for the section `data`, PyTorch for the
+rows beside it. --train needs those of train.py but for ml-collections and TFDS.
+"""
+
+import importlib
+import os
+import sys
+import time
+from pathlib import Path
+
+from absl import app, flags, logging
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from accelerator_parts import running
+from accelerator_parts.record import Record, read
+from accelerator_parts.sections import Section, sections
+from accelerator_parts.tables import tables
+
+from transformer.errors import Preempted, UserError
+from transformer.runs.run_directory import commit
+from transformer.system.compilation_cache import keep_compiled_programs
+
+_OUT = flags.DEFINE_string('out', None, 'The JSON file; with --train, a folder.')
+_SIZE = flags.DEFINE_enum('size', 'full', ['full', 'toy'], 'What to measure.')
+_MINUTES = flags.DEFINE_float('minutes', 9, 'The longest time that this call may take.')
+_ONLY = flags.DEFINE_string('only', '', 'Measure only sections whose names begin with this.')
+_RETRY = flags.DEFINE_bool('retry', False, 'Measure sections again that failed.')
+_COMMIT = flags.DEFINE_string('commit', None, 'The commit of this code, where git cannot tell.')
+_TABLES = flags.DEFINE_string('tables', None, 'Print the tables of this JSON file.')
+_TRAIN = flags.DEFINE_string('train', None, 'A folder of carry.py, whose runs are trained.')
+_SECTION = flags.DEFINE_string('section', None, 'Measure this section in this process; with '
+                               '--train, train this run in this process.')
+_ROWS = flags.DEFINE_string('rows', None, 'The file to which --section appends rows of JSON.')
+
+
+def measure_all(deadline: float):
+  """Measures what is not in --out yet and fits into the time left.
+
+  Args:
+    deadline: the end of this call, by `time.monotonic`.
+  """
+  record = Record(_OUT.value, _SIZE.value)
+  about = running.describe(_COMMIT.value or commit())
+  print(', '.join(about.values()), flush=True)
+  left = []
+  for section in sections(_SIZE.value):
+    if not section.name.startswith(_ONLY.value) or record.is_done(section.name, _RETRY.value):
+      continue
+    remaining = deadline - time.monotonic()
+    if remaining < section.seconds:
+      left.append(section.name)
+      continue
+    command = running.python(__file__, f'--section={section.name}', f'--size={_SIZE.value}')
+    found = running.measure(command, min(remaining, 2 * section.seconds))
+    record.add(section.name, **found, **about)
+    print(f'{section.name}: {len(found["rows"])} rows in {found["seconds"]:.0f} s'
+          + (f'; {found["error"]}' if found['error'] else ''), flush=True)
+  if left:
+    print(f'left for another call: {"; ".join(left)}')
+
+
+def measure_here(section: Section):
+  """Measures a section in this process."""
+  keep_compiled_programs(os.environ)
+  # Leaves memory to what is not JAX's, and the whole device to PyTorch.
+  os.environ.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', '0.9')
+  if section.module == 'pytorch':
+    os.environ['JAX_PLATFORMS'] = 'cpu'
+  module = importlib.import_module(f'accelerator_parts.{section.module}')
+  running.write_rows(_ROWS.value, module.measure(**section.arguments))
+
+
+def main(argv):
+  """Does what the flags say."""
+  deadline = time.monotonic() + 60 * _MINUTES.value
+  logging.set_verbosity(logging.WARNING)  # Orbax logs much.
+  if len(argv) > 1:
+    raise UserError(f'unexpected argument {argv[1]!r}; flags begin with --')
+  if _TABLES.value:
+    print(tables(read(_TABLES.value)))
+  elif _TRAIN.value and _SECTION.value:
+    from accelerator_parts.training import train_here
+    train_here(Path(_TRAIN.value), _SECTION.value, Path(_OUT.value))
+  elif _SECTION.value:
+    measure_here({each.name: each for each in sections(_SIZE.value)}[_SECTION.value])
+  elif not _OUT.value:
+    raise UserError('--out is needed, or --tables')
+  elif _TRAIN.value:
+    from accelerator_parts.training import train_all
+    train_all(Path(_TRAIN.value), Path(_OUT.value), deadline, _COMMIT.value or commit())
+  else:
+    measure_all(deadline)
+
+
+if __name__ == '__main__':
+  try:
+    app.run(main)
+  except (UserError, Preempted) as error:
+    sys.exit(f'error: {error}')

@@ -1,0 +1,91 @@
+"""Training from text files for a while, and the same updates with batches that need no waiting."""
+
+import contextlib
+import itertools
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+from accelerator_parts.models import work_of
+from accelerator_parts.stand_in import use_stand_in_without_gpu
+from this_project import parts_of_update
+
+from transformer.data.config import DataConfig
+from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.phrasebook.corpus import generate
+from transformer.data.vocabulary import Vocabulary
+from transformer.experiment.meter import Meter, utilisation
+from transformer.model.transformer import Transformer
+
+_LENGTH = 256  # the most target positions in a row
+_RESIDENT = 8  # batches that stay on the device
+
+
+def measure(model: str, tokens: int, seconds: float, pairs: int) -> Iterator[dict[str, Any]]:
+  """Yields a row for batches that are read and packed, and one for batches on the device.
+
+  Args:
+    model: the model.
+    tokens: target positions in a batch.
+    seconds: the time of training from files; the other row takes a third of it.
+    pairs: sentence pairs of the built-in phrasebook, which are written to text files.
+  """
+  use_stand_in_without_gpu()
+  with tempfile.TemporaryDirectory() as folder:
+    batches, vocabulary = _open(Path(folder), tokens, pairs)
+    rows, _, length = batches.shape
+    work = work_of(model, rows, length)._replace(vocabulary_size=vocabulary.size)
+    init, step = parts_of_update(work)
+    first = [batches[number] for number in range(_RESIDENT)]
+    program = step.lower(jax.eval_shape(init), first[0]).compile()
+    speed = utilisation(Transformer(work.model, vocabulary.size), devices=1, passes=1)
+
+    def train(stream, seconds):
+      return _train(jax.jit(init)(), program, stream, Meter({}, rows * length, speed), seconds)
+
+    shape = {'rows': rows, 'length': length, 'pairs': pairs}
+    with contextlib.closing(batches.iterate(0, 10**9)) as stream:
+      yield {'batches': 'read and packed while training', **shape, **train(stream, seconds)}
+    yield {'batches': 'on the device', **shape,
+           **train(itertools.cycle(jax.device_put(first)), seconds / 3)}
+
+
+def _open(folder: Path, tokens: int, pairs: int):
+  """Writes the phrasebook as text; returns its training batches and a vocabulary."""
+  corpus = generate()
+  for split, some in (('train', corpus['train'][:pairs]), ('valid', corpus['validation'][:100])):
+    for language in ('en', 'fr'):
+      lines = ''.join(f'{getattr(pair, language)}\n' for pair in some)
+      (folder / f'{split}.{language}').write_text(lines, encoding='utf-8')
+  config = DataConfig(source='text', dir=str(folder), valid='valid', vocabulary_size=600,
+                      max_length=_LENGTH)
+  corpora = open_corpora(config)
+  vocabulary = Vocabulary.train(corpora.training_text(config.vocabulary_pairs),
+                                config.vocabulary_size)
+  return encode_corpora(config, corpora, vocabulary, tokens, seed=0).batches, vocabulary
+
+
+def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, Any]:
+  """Makes updates for a while, and returns the metrics of `train.py` that tell of speed.
+
+  The metrics of an update are fetched a step late, as `train.py` does.
+  """
+  end, updates, metrics = None, 0, None
+  for batch in meter.watch(stream):
+    previous = metrics
+    state, metrics = program(state, jax.device_put(batch))
+    if previous is not None:
+      meter.add(jax.device_get(previous))
+      updates += 1
+      # The first update is not timed.
+      end = end or time.perf_counter() + seconds
+    if end and time.perf_counter() > end:
+      break
+  found = meter.take(0.0)
+  return {'updates': updates - 1, 'seconds': seconds, 'fill': found['train/fill'],
+          'loss': found['train/loss'], 'data_wait': found['train/data_wait'],
+          'tokens_per_second': found['tokens_per_second'],
+          'utilisation': found.get('flops_utilisation')}

@@ -1,0 +1,250 @@
+"""Runs that are trained on a machine from which only few and small files come back."""
+
+import contextlib
+import dataclasses
+import importlib.util
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer import files
+from transformer.config import Config
+from transformer.errors import UserError
+
+PLAN, DATA, SITE, REPORT = 'plan.json', 'data', 'site', 'report.json'
+# Packages of pure Python that training needs and a machine for benchmarks may lack.
+_PACKAGES = ('tensorboardX', 'tqdm', 'sacremoses')
+_PART = 15 * 2**20  # bytes of a file
+_MOST = 60 * 2**20  # bytes of all files together
+_RECORDS = ('run.json', 'metrics.jsonl', 'eval')  # what a run tells of its training
+
+
+class Planned(NamedTuple):
+  """A run to train.
+
+  Attributes:
+    name: the name of its directory.
+    config: its settings; `data.dir` is a folder in the packed folder.
+    checkpoint: the checkpoint to bring back, as for `eval.py`.
+    average: number of checkpoints to average, likewise.
+  """
+
+  name: str
+  config: dict[str, Any]
+  checkpoint: str
+  average: int
+
+
+def load_config(config_file: str, data_dir: str | None = None) -> tuple[Config, str]:
+  """Returns the settings of a config file, and a name for its runs.
+
+  Args:
+    config_file: a file with `get_config`, such as `configs/tatoeba.py:gpu`.
+    data_dir: where its text lies; None is where it says.
+  """
+  path, _, argument = config_file.partition(':')
+  spec = importlib.util.spec_from_file_location('packed_config', path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  found = module.get_config(argument) if argument else module.get_config()
+  if data_dir:
+    found.data.dir = data_dir
+  return Config.from_dict(found.to_dict()), '-'.join(filter(None, (Path(path).stem, argument)))
+
+
+def pack(folder: Path, config: Config, name: str, seeds: int, checkpoint: str, average: int):
+  """Adds runs to a folder that holds all they need: settings, text and small packages.
+
+  Args:
+    folder: the folder, which may hold other runs already.
+    config: their settings.
+    name: their name, to which the seed is added.
+    seeds: number of runs; they take the seeds from that of the config on.
+    checkpoint: as in `Planned`.
+    average: as in `Planned`.
+
+  Raises:
+    UserError: the config is not for text files, or they are missing.
+  """
+  if config.data.source != 'text':
+    raise UserError(f'only runs on text files can be packed; {name} has '
+                    f'data.source={config.data.source}')
+  (folder / DATA / name).mkdir(parents=True, exist_ok=True)
+  for prefix in (*config.data.train, config.data.valid, config.data.test):
+    for language in (config.data.source_language, config.data.target_language):
+      path = Path(config.data.dir, f'{prefix}.{language}').expanduser()
+      if not path.is_file():
+        raise UserError(f'{path}, which {name} needs, is missing; if the text lies elsewhere, '
+                        f'give --data_dir=DIR')
+      shutil.copy(path, folder / DATA / name)
+  for package in _PACKAGES:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+      _copy_package(package, folder / SITE)
+  runs = {run.name: run for run in planned(folder)} if (folder / PLAN).exists() else {}
+  for number in range(seeds):
+    own = dataclasses.replace(
+        config, seed=config.seed + number,
+        data=dataclasses.replace(config.data, dir=f'{DATA}/{name}'))
+    run = Planned(f'{name}-{own.seed}', own.to_dict(), checkpoint, average)
+    runs[run.name] = run
+  files.write_json(folder / PLAN, [run._asdict() for run in runs.values()])
+
+
+def _copy_package(name: str, site: Path):
+  """Copies an installed package and its metadata."""
+  for file in metadata.files(name) or ():
+    if '..' not in file.parts and '__pycache__' not in file.parts:
+      (site / file).parent.mkdir(parents=True, exist_ok=True)
+      shutil.copy(file.locate(), site / file)
+
+
+def planned(folder: Path) -> list[Planned]:
+  """Returns the runs of a packed folder, with the places of their text.
+
+  Raises:
+    UserError: the folder is no packed folder.
+  """
+  try:
+    found = json.loads((folder / PLAN).read_text(encoding='utf-8'))
+  except OSError as error:
+    raise UserError(f'{folder} should hold runs that benchmarks/carry.py has packed; there is no '
+                    f'{PLAN} in it') from error
+  return [Planned(**each) for each in found]
+
+
+def bring_back(runs: Sequence[Planned], workdirs: Path, out: Path) -> dict[str, str]:
+  """Writes the weights of trained runs to a few files, as many runs as fit.
+
+  Weights are rounded to bfloat16. Their exponents, which compress well, are apart from the rest.
+
+  Args:
+    runs: the runs, the most important first.
+    workdirs: the folder that holds their directories.
+    out: the folder for the files `runs.000`, `runs.001` and so on.
+
+  Returns:
+    For each run what became of it, as text.
+  """
+  out.mkdir(parents=True, exist_ok=True)
+  for old in out.glob('runs.*'):
+    old.unlink()
+  whole, told = io.BytesIO(), {}
+  with tarfile.open(fileobj=whole, mode='w') as archive:
+    for run in runs:
+      if not (workdirs / run.name / 'checkpoints').is_dir():
+        told[run.name] = 'it has no checkpoint'
+        continue
+      try:
+        packed, step = _packed_run(run, workdirs / run.name)
+      except UserError as error:
+        told[run.name] = str(error)
+        continue
+      fits = whole.tell() + len(packed) < _MOST
+      if fits:
+        _add(archive, f'{run.name}.tar.xz', packed)
+      told[run.name] = (f'weights of step {step}, {len(packed) / 1e6:.1f} MB'
+                        + (' brought back' if fits else ' which do not fit'))
+  for number, start in enumerate(range(0, whole.getbuffer().nbytes, _PART)):
+    (out / f'runs.{number:03}').write_bytes(whole.getbuffer()[start:start + _PART])
+  return told
+
+
+def _packed_run(run: Planned, workdir: Path) -> tuple[bytes, int]:
+  """Returns a compressed archive of a run's records and weights, and their latest step."""
+  from transformer.runs.loading import load_run
+  try:
+    found = load_run(workdir, run.checkpoint, run.average)
+  except UserError:  # A run that was stopped may have too few checkpoints.
+    found = load_run(workdir, 'latest')
+  packed = io.BytesIO()
+  with tarfile.open(fileobj=packed, mode='w:xz', preset=1) as archive:
+    for name in ('config.json', 'vocabulary.model', *_RECORDS):
+      if (workdir / name).exists():
+        archive.add(workdir / name, name)
+    flat = dict(_flat(found.params))
+    about = {'steps': found.steps, 'shapes': {name: leaf.shape for name, leaf in flat.items()}}
+    _add(archive, 'weights.json', json.dumps(about).encode())
+    bits = np.concatenate([_bfloat16(leaf).ravel() for leaf in flat.values()])
+    # The sign goes last, so that the first byte is the exponent.
+    bits = (bits << 1) | (bits >> 15)
+    halves = np.stack([bits >> 8, bits & 255]).astype(np.uint8)
+    _add(archive, 'weights', halves.tobytes())
+  return packed.getvalue(), found.steps[-1]
+
+
+def unpack(out: Path, workdirs: Path) -> list[Path]:
+  """Makes runs for `eval.py` from the files of `bring_back`; returns their directories.
+
+  A run's records, such as its metrics, are in the folder `trained/` of its directory.
+
+  Raises:
+    UserError: there are no such files, or a directory is there already.
+  """
+  from transformer.data.vocabulary import Vocabulary
+  from transformer.runs.loading import save_run
+  parts = sorted(out.glob('runs.*'))
+  if not parts:
+    raise UserError(f'{out} should hold files runs.000 and so on; it has none')
+  made = []
+  whole = io.BytesIO(b''.join(part.read_bytes() for part in parts))
+  with tarfile.open(fileobj=whole) as archive:
+    for member in archive:
+      workdir = workdirs / Path(member.name).name.removesuffix('.tar.xz')
+      if workdir.exists():
+        raise UserError(f'{workdir} exists already; choose another folder')
+      with tarfile.open(fileobj=archive.extractfile(member), mode='r:xz') as run:
+        run.extractall(workdir / 'trained', filter='data')
+      trained = workdir / 'trained'
+      about = json.loads((trained / 'weights.json').read_text(encoding='utf-8'))
+      config = Config.from_saved(files.read_sealed(trained / 'config.json', 'the run\'s config'))
+      save_run(workdir, config, Vocabulary.from_bytes((trained / 'vocabulary.model').read_bytes()),
+               _tree(about['shapes'], (trained / 'weights').read_bytes()), about['steps'])
+      (trained / 'weights').unlink()
+      made.append(workdir)
+  return made
+
+
+def _bfloat16(leaf) -> np.ndarray:
+  """Returns the bits of float32 numbers, rounded to bfloat16."""
+  bits = np.ascontiguousarray(leaf, np.float32).view(np.uint32)
+  return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def _tree(shapes: dict[str, Sequence[int]], content: bytes) -> dict[str, Any]:
+  """Returns the nested dicts of float32 numbers that `_packed_run` has taken apart."""
+  exponents, rest = np.frombuffer(content, np.uint8).reshape(2, -1).astype(np.uint16)
+  bits = (exponents << 8) | rest
+  numbers = (((bits >> 1) | (bits << 15)).astype(np.uint32) << 16).view(np.float32)
+  tree, start = {}, 0
+  for name, shape in shapes.items():
+    *groups, last = name.split('/')
+    inner = tree
+    for group in groups:
+      inner = inner.setdefault(group, {})
+    size = int(np.prod(shape))
+    inner[last] = numbers[start:start + size].reshape(shape)
+    start += size
+  return tree
+
+
+def _flat(tree: dict[str, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:
+  """Yields the arrays of nested dicts by names such as `encoder/layer_0/kernel`."""
+  for name, value in tree.items():
+    if isinstance(value, dict):
+      yield from _flat(value, f'{prefix}{name}/')
+    else:
+      yield f'{prefix}{name}', value
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes):
+  """Adds bytes to an archive."""
+  about = tarfile.TarInfo(name)
+  about.size = len(content)
+  archive.addfile(about, io.BytesIO(content))

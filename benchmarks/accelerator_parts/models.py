@@ -1,0 +1,40 @@
+"""The models of the sections, and what they have in common."""
+
+import dataclasses
+
+from work import ON_A_CPU, ON_A_GPU, Work
+
+from transformer.model.flops import peak_flops, train_flops
+
+_PAIR = 32  # source and target tokens of a sentence pair
+_TOY = ON_A_CPU['tiny']
+
+
+def work_of(model: str, rows: int, length: int) -> Work:
+  """Returns an update of `base`, `big` or `toy`, in bfloat16 and with cuDNN attention."""
+  if model == 'toy':
+    work = _TOY._replace(vocabulary_size=300, model=dataclasses.replace(
+        _TOY.model, num_layers=1, model_dim=16, ff_dim=32, num_heads=2, dtype='bfloat16',
+        attention='cudnn'))
+  else:
+    work = ON_A_GPU[model]
+  return work._replace(rows=rows, length=length, sentences_a_row=max(1, length // _PAIR))
+
+
+def speed(work: Work, seconds: float, device: str) -> dict[str, float | None]:
+  """Returns target tokens a second, and the share of the device's peak if that is known.
+
+  Args:
+    work: the update.
+    seconds: its time.
+    device: the name of the device, as in `peak_flops`.
+  """
+  tokens = work.rows * work.length / seconds
+  peak = peak_flops(device)
+  flops = sum(train_flops(work.model, work.vocabulary_size))
+  return {'tokens_per_second': tokens, 'utilisation': peak and flops * tokens / peak}
+
+
+def line_of(error: Exception) -> str:
+  """Returns an error as one line."""
+  return f'{type(error).__name__}: {" ".join(str(error).split())[:300]}'

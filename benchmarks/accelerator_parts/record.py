@@ -1,0 +1,64 @@
+"""The JSON file of measurements: what is in it, and what was left for another call."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from transformer import files
+from transformer.errors import UserError
+
+
+class Record:
+  """Measurements by section; every change is on the disk before the next measurement.
+
+  Attributes:
+    sections: for each measured section its `rows`; its `error`, or None; its `seconds`; and
+      the machine, the versions, the commit and the time, as text.
+  """
+
+  def __init__(self, path: str | os.PathLike, size: str):
+    """Reads the file, or begins a new one.
+
+    Args:
+      path: the file.
+      size: `full` or `toy`.
+
+    Raises:
+      UserError: the file holds something else, or measurements of another size.
+    """
+    self._path, self._size = Path(path), size
+    self.sections: dict[str, dict[str, Any]] = {}
+    if not self._path.exists():
+      return
+    found = read(path)
+    if found['size'] != size:
+      raise UserError(f'{path} holds measurements of --size={found["size"]}; give that size, or '
+                      f'another --out')
+    self.sections = found['sections']
+
+  def is_done(self, name: str, retry: bool = False) -> bool:
+    """Returns whether a section needs no measurement; `retry` measures those that failed."""
+    return name in self.sections and not (retry and self.sections[name]['error'])
+
+  def add(self, name: str, **measured: Any):
+    """Writes the measurement of a section, which replaces an earlier one."""
+    self.sections[name] = measured
+    files.write_json(self._path, {'size': self._size, 'sections': self.sections})
+
+
+def read(path: str | os.PathLike) -> dict[str, Any]:
+  """Returns the content of a file of measurements.
+
+  Raises:
+    UserError: it is no such file.
+  """
+  try:
+    found = json.loads(Path(path).read_text(encoding='utf-8'))
+    if {'size', 'sections'} <= found.keys():
+      return found
+  except (OSError, ValueError, AttributeError) as error:
+    raise UserError(f'{path} should hold measurements of benchmarks/accelerator.py; it cannot be '
+                    f'read: {error}') from error
+  raise UserError(f'{path} should hold measurements of benchmarks/accelerator.py; it holds '
+                  f'something else')

@@ -1,0 +1,99 @@
+"""Trains packed runs one after another, for as long as the time allows."""
+
+import dataclasses
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from accelerator_parts import running
+from accelerator_parts.luggage import REPORT, SITE, Planned, bring_back, planned
+
+from transformer import files
+from transformer.config import Config
+from transformer.errors import UserError
+from transformer.runs import resuming
+from transformer.runs.run_directory import EVALUATIONS
+from transformer.system.compilation_cache import keep_compiled_programs
+from transformer.system.signals import Signals
+from transformer.system.xla_flags import set_reproducible_flags
+
+# A later call on the same machine resumes what is here.
+_WORKDIRS = Path(tempfile.gettempdir(), 'accelerator_runs')
+_GRACE = 30.0  # seconds to save a run that is stopped
+_PACKING = 90.0  # seconds to bring weights back
+_SCORED = 'scored; see trained/eval'
+_TOP = Path(__file__).resolve().parents[2]
+
+
+def train_all(folder: Path, out: Path, deadline: float, commit: str):
+  """Trains the runs of a packed folder and scores those that end, then brings weights back.
+
+  Args:
+    folder: from `luggage.pack`.
+    out: the folder for the weights and `report.json`.
+    deadline: the end of this call, by `time.monotonic`.
+    commit: the commit of this code.
+  """
+  runs, report = planned(folder), {}
+  site = str((folder / SITE).resolve())
+  os.environ['PYTHONPATH'] = os.pathsep.join(
+      filter(None, (os.environ.get('PYTHONPATH'), str(_TOP), site)))
+  for run in runs:
+    left = deadline - time.monotonic() - _GRACE - _PACKING
+    if left > 0:
+      report[run.name] = _train(run, folder, left)
+      print(f'{run.name}: {report[run.name]}', flush=True)
+  os.environ['JAX_PLATFORMS'] = 'cpu'
+  brought = bring_back(runs, _WORKDIRS, out)
+  files.write_json(out / REPORT, {**running.describe(commit), 'runs': {
+      run.name: {**report.get(run.name, {'training': 'left for another call'}),
+                 'weights': brought[run.name]} for run in runs}})
+
+
+def _train(run: Planned, folder: Path, seconds: float) -> dict[str, str | float]:
+  """Trains a run, or resumes it, and scores its test split; returns what happened, as text."""
+  started, workdir = time.monotonic(), _WORKDIRS / run.name
+  workdir.parent.mkdir(parents=True, exist_ok=True)
+  log = workdir.with_suffix('.log')
+  status = running.run(running.python(str(_TOP / 'benchmarks/accelerator.py'), f'--train={folder}',
+                                      f'--section={run.name}', f'--out={workdir}'),
+                       log, seconds, _GRACE)
+  trained = {'seconds': round(time.monotonic() - started, 1)}
+  if status:
+    return {'training': running.last_line(log), **trained}
+  if status is None:
+    return {'training': 'it was killed', **trained}
+  if (workdir / EVALUATIONS).is_dir():
+    return {'training': 'done', **trained, 'test': _SCORED}
+  left = seconds - (time.monotonic() - started)
+  log = workdir.with_suffix('.eval.log')
+  status = running.run(running.python(
+      str(_TOP / 'eval.py'), f'--workdir={workdir}', f'--checkpoint={run.checkpoint}',
+      f'--average={run.average}', f'--data_dir={folder / run.config["data"]["dir"]}'),
+      log, max(left, 1.0))
+  if status is None:
+    return {'training': 'done', **trained, 'test': 'left for another call'}
+  return {'training': 'done', **trained, 'test': running.last_line(log) if status else _SCORED}
+
+
+def train_here(folder: Path, name: str, workdir: Path):
+  """Trains a run of a packed folder in this process, as `train.py` does.
+
+  Raises:
+    UserError: there is no such run, or it cannot be trained here.
+    Preempted: a signal stopped the run; the next call resumes it.
+  """
+  run = {each.name: each for each in planned(folder)}.get(name)
+  if run is None:
+    raise UserError(f'{folder} has no run {name!r}')
+  config = Config.from_dict(run.config)
+  config = dataclasses.replace(config, data=dataclasses.replace(
+      config.data, dir=str((folder / config.data.dir).resolve())))
+  config = resuming.check_workdir(workdir, config)
+  keep_compiled_programs(os.environ)
+  if config.train.reproducible:
+    set_reproducible_flags(os.environ)
+  with Signals(_GRACE) as signals:
+    from transformer.experiment.wiring import train_run
+    train_run(config, workdir, None, signals)

@@ -1,0 +1,64 @@
+"""Updates of this project: time, utilisation and memory, by the shape of the batch."""
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from accelerator_parts.models import line_of, speed, work_of
+from accelerator_parts.timing import time_updates
+
+from transformer.system.xla_flags import set_reproducible_flags
+
+_COMPILERS = 4  # programs that are compiled at a time
+
+
+def measure(model: str, shapes: list[list[int]], reproducible: bool = False
+            ) -> Iterator[dict[str, Any]]:
+  """Yields a row for each shape, [rows, length]; nothing is compiled while an update is timed."""
+  if reproducible:
+    set_reproducible_flags(os.environ)
+  import jax
+  from accelerator_parts.stand_in import use_stand_in_without_gpu
+  from this_project import packed_batch, parts_of_update
+  use_stand_in_without_gpu()
+
+  def prepare(shape):
+    """Compiles an update; returns it with its first state, its batch and the time it took."""
+    started = time.perf_counter()
+    work = work_of(model, *shape)
+    init, step = parts_of_update(work)
+    batch = packed_batch(work)
+    program = step.lower(jax.eval_shape(init), batch).compile()
+    return work, init, program, batch, time.perf_counter() - started
+
+  with ThreadPoolExecutor(_COMPILERS) as pool:
+    waiting = [pool.submit(prepare, shape) for shape in shapes]
+  device = jax.devices()[0].device_kind
+  for shape, prepared in zip(shapes, waiting, strict=True):
+    row = {'rows': shape[0], 'length': shape[1]}
+    try:
+      work, init, program, batch, seconds = prepared.result()
+      timed = _timed(jax.jit(init)(), program, jax.device_put(batch))
+      yield {**row, **timed, **speed(work, timed['seconds'], device), 'compile_seconds': seconds}
+    except Exception as error:  # One shape may not fit into memory.
+      yield {**row, 'error': line_of(error)}
+
+
+def _timed(state, program, batch) -> dict[str, float]:
+  """Returns the times of an update, its memory, and the loss of a token after all updates."""
+  metrics = None
+
+  def start():
+    nonlocal state, metrics
+    state, metrics = program(state, batch)
+
+  def wait():
+    metrics['loss'].block_until_ready()
+
+  times = time_updates(start, wait)
+  memory = program.memory_analysis()
+  held = (memory.argument_size_in_bytes + memory.output_size_in_bytes
+          + memory.temp_size_in_bytes - memory.alias_size_in_bytes)
+  return {**times, 'device_bytes': held, 'loss': float(metrics['loss'] / metrics['weight'])}

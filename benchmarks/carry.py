@@ -1,0 +1,54 @@
+"""Packs runs for `accelerator.py --train`, and unpacks the weights that it brings back.
+
+  python benchmarks/carry.py --pack=FOLDER --config=configs/tatoeba.py:gpu --checkpoint=latest \
+      --average=5
+  python benchmarks/carry.py --pack=FOLDER --config=configs/multi30k_tiny.py --seeds=3
+  python benchmarks/carry.py --unpack=OUT --runs=FOLDER
+
+Runs are trained in the order in which they were packed. FOLDER gets their settings and their text,
+so the other machine needs no ml-collections. It also gets the packages of pure Python that
+training needs beyond those of accelerator.py, but for sacrebleu and matplotlib. At most 60 MiB
+of weights come back, in files of 15 MiB, rounded to bfloat16. An unpacked run is one for eval.py.
+"""
+
+import sys
+from pathlib import Path
+
+from absl import app, flags, logging
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from accelerator_parts.luggage import load_config, pack, unpack
+
+from transformer.errors import UserError
+
+_PACK = flags.DEFINE_string('pack', None, 'The folder to add runs to.')
+_CONFIG = flags.DEFINE_string('config', None, 'A config file, with its argument.')
+_DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where its text lies, if not where it says.')
+_SEEDS = flags.DEFINE_integer('seeds', 1, 'Number of runs, with one seed after the other.')
+_CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'What to bring back, as for eval.py.')
+_AVERAGE = flags.DEFINE_integer('average', 1, 'The same: number of checkpoints to average.')
+_UNPACK = flags.DEFINE_string('unpack', None, 'The folder that --train has written.')
+_RUNS = flags.DEFINE_string('runs', None, 'The folder for the directories of unpacked runs.')
+
+
+def main(argv):
+  """Does what the flags say."""
+  logging.set_verbosity(logging.WARNING)  # Orbax logs much.
+  if len(argv) > 1:
+    raise UserError(f'unexpected argument {argv[1]!r}; flags begin with --')
+  if _PACK.value and _CONFIG.value:
+    config, name = load_config(_CONFIG.value, _DATA_DIR.value)
+    pack(Path(_PACK.value), config, name, _SEEDS.value, _CHECKPOINT.value, _AVERAGE.value)
+  elif _UNPACK.value and _RUNS.value:
+    for workdir in unpack(Path(_UNPACK.value), Path(_RUNS.value)):
+      print(workdir)
+  else:
+    raise UserError('--pack and --config are needed, or --unpack and --runs')
+
+
+if __name__ == '__main__':
+  try:
+    app.run(main)
+  except UserError as error:
+    sys.exit(f'error: {error}')
