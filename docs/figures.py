@@ -1,0 +1,169 @@
+"""Draws the figures of the pages, from what the Python of the pages computes.
+
+  python docs/figures.py                 # fails if a figure is stale
+  python docs/figures.py --write         # draws the figures into docs/figures/
+  python docs/figures.py --write --run   # also those of the model in runs/quickstart
+  python docs/figures.py --write --folder=DIR
+
+The same numbers and the same version of matplotlib give the same files. Without --write, figures of
+another version are not compared.
+"""
+
+import argparse
+import io
+import pathlib
+import re
+import sys
+
+import matplotlib
+import numpy as np
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from run_pages import run_page  # The file beside this one.
+
+# Colours of Okabe and Ito, as on the attention page.
+COLOURS = ('#0072b2', '#e69f00', '#009e73', '#d55e00', '#cc79a7', '#56b4e9', '#000000')
+DOCS = pathlib.Path(__file__).resolve().parent
+_STYLE = {'svg.fonttype': 'none', 'svg.hashsalt': 'figures', 'font.size': 9,
+          'axes.titlesize': 9, 'path.simplify': False}
+
+
+def likeness(page) -> Figure:
+  """The likeness of four words, the weights of two forms, and the vectors before and after."""
+  figure = Figure(figsize=(10, 2.8), layout='constrained')
+  figure.get_layout_engine().set(w_pad=0.1)  # A browser's font may be wider.
+  *places, plane = figure.subplots(1, 4, width_ratios=(1, 1, 1, 1.3))
+  words = page['words']
+  for place, title, table in zip(places, (
+      'dot products', 'weights, softmax(X Xᵀ)', 'weights over the others'), (
+          page['likeness_TS'], page['weights_TS'], page['others_TS']), strict=True):
+    _heatmap(place, table, words, words, title, numbers=True)
+  for number, (form, weights_TS) in enumerate((
+      ('softmax(X Xᵀ) X', page['weights_TS']), ('over the others', page['others_TS']))):
+    colour = f'C{number}'
+    for word, left in (('cat', 4), ('walks', -8)):
+      start, end = (vectors[words.index(word), 1:3]
+                    for vectors in (page['x_TD'], weights_TS @ page['x_TD']))
+      plane.annotate('', end, start, arrowprops={'arrowstyle': '->', 'color': colour,
+                                                 'shrinkA': 0, 'shrinkB': 0})
+      if not number:
+        plane.annotate(word, start, xytext=(left, 6), textcoords='offset points')
+        plane.plot(*start, 'o', color='black', markersize=4)
+    plane.plot([], [], color=colour, label=form)
+  plane.set(xlabel='animal', ylabel='motion', xlim=(0, 2.5), ylim=(0, 2.9),
+            title='vectors, before and after')
+  plane.legend(loc='upper right', fontsize=7)
+  return figure
+
+
+def sinusoids(page) -> Figure:
+  """The sinusoids of 100 positions, and their dot products over distance."""
+  encoding = page['sinusoidal_encoding']
+  figure = Figure(figsize=(10, 3), layout='constrained')
+  *pictures, curves = figure.subplots(1, 3, width_ratios=(1, 1.15, 2))
+  for first, (kind, place) in enumerate(zip(('sine', 'cosine'), pictures, strict=True)):
+    image = place.imshow(encoding(np.arange(100), 128)[:, first::2], cmap='RdBu_r', vmin=-1,
+                         vmax=1, aspect='auto', interpolation='nearest')
+    place.set(xlabel='pair of dims, i', title=f'{kind}s of width 128')
+  pictures[0].set_ylabel('position')
+  figure.colorbar(image, ax=pictures[1])
+  distances = np.arange(-100, 101)
+  for width in (32, 128, 512):
+    table = encoding(np.arange(201), width).astype(np.float64)
+    curves.plot(distances, table @ table[100] / (width / 2), label=f'width {width}', linewidth=1.2)
+  curves.set(xlabel='distance', title='dot product with a position, over width / 2')
+  curves.legend(fontsize=8)
+  curves.grid(alpha=0.3)
+  return figure
+
+
+def heads(page) -> Figure:
+  """The weights of cross-attention of all heads of the last layer."""
+  cross_HTS = page['cross_LHTS'][-1]
+  figure = Figure(figsize=(10, 3), layout='constrained')
+  for head, place in enumerate(figure.subplots(1, len(cross_HTS), sharey=True)):
+    _heatmap(place, cross_HTS[head], page['target_pieces'], page['source_pieces'],
+             f'head {head}')
+  return figure
+
+
+def lines(page) -> Figure:
+  """The heads of the encoder's last layer over one another: all tokens, and one of them."""
+  pieces, encoder_HTS = page['long_pieces'], page['encoder_LHTS'][-1]
+  heads, length = encoder_HTS.shape[:2]
+  figure = Figure(figsize=(10, 4), layout='constrained')
+  figure.get_layout_engine().set(w_pad=0.1)
+  both = (('all tokens', range(length)), (f'only {pieces[page["query"]]}', [page['query']]))
+  for place, (title, queries) in zip(figure.subplots(1, 2), both, strict=True):
+    for head in range(heads):
+      shift = 0.1 * (head - (heads - 1) / 2)  # So that no head hides another.
+      drawn = [(query, key) for query in queries for key in range(length)
+               if encoder_HTS[head, query, key] >= 0.02]
+      place.add_collection(LineCollection(
+          [[(0, query + shift), (1, key + shift)] for query, key in drawn],
+          colors=COLOURS[head % len(COLOURS)], linewidths=1.5,
+          alpha=[float(encoder_HTS[head, query, key]) for query, key in drawn]))
+      place.plot([], [], color=COLOURS[head % len(COLOURS)], label=f'head {head}')
+    place.set(xlim=(0, 1), ylim=(length - 0.5, -0.5), xticks=[], title=title)
+    place.set_yticks(range(length), pieces)
+    place.tick_params(length=0, labelright=True)
+    place.spines[:].set_visible(False)
+  figure.legend(*place.get_legend_handles_labels(), loc='outside lower center', ncols=heads)
+  return figure
+
+
+PAGES = {'notes': (likeness,), 'notes-order': (sinusoids,)}
+PAGES_OF_A_RUN = {'notes-translation': (heads, lines)}
+
+
+def _heatmap(place, table, rows, columns, title, numbers=False):
+  """Draws a table of numbers of at least 0, white at 0, with the names of rows and columns."""
+  table = np.asarray(table)
+  place.imshow(table, cmap='Blues', vmin=0, vmax=max(1, table.max()), interpolation='nearest')
+  place.set_xticks(range(len(columns)), columns, rotation=0 if numbers else 90)
+  place.set_yticks(range(len(rows)), rows)
+  place.set_title(title)
+  if numbers:
+    for (row, column), number in np.ndenumerate(table):
+      place.text(column, row, f'{number:.2f}', ha='center', va='center', fontsize=8,
+                 color='white' if number > 0.6 * max(1, table.max()) else 'black')
+
+
+def draw(pages) -> dict[str, bytes]:
+  """Returns the figures of pages as SVG files, by name."""
+  drawn = {}
+  for page, figures in pages.items():
+    names, _ = run_page(DOCS / f'{page}.md')
+    for figure in figures:
+      with matplotlib.rc_context({**matplotlib.rcParamsDefault, 'backend': 'svg', **_STYLE}):
+        content = io.BytesIO()
+        figure(names).savefig(content, format='svg', metadata={'Date': None})
+      drawn[f'{figure.__name__}.svg'] = b''.join(
+          line.rstrip() + b'\n' for line in content.getvalue().splitlines())
+  return drawn
+
+
+def _version(svg: bytes) -> bytes:
+  return re.search(rb'Matplotlib v[\d.]+', svg)[0]
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument('--write', action='store_true')
+  parser.add_argument('--run', action='store_true')
+  parser.add_argument('--folder', type=pathlib.Path, default=DOCS / 'figures')
+  flags = parser.parse_args()
+  drawn = draw({**PAGES, **PAGES_OF_A_RUN} if flags.run else PAGES)
+  for name, svg in drawn.items():
+    path = flags.folder / name
+    old = path.read_bytes() if path.exists() else None
+    if flags.write:
+      flags.folder.mkdir(parents=True, exist_ok=True)
+      path.write_bytes(svg)
+    elif old != svg and (old is None or _version(old) == _version(svg)):
+      sys.exit(f'{path} is stale: run python docs/figures.py --write')
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,77 @@
+"""Runs the Python of pages, and compares what it prints with the results that the pages show.
+
+  python docs/run_pages.py docs/notes.md           # fails where a result differs
+  python docs/run_pages.py docs/notes.md --write   # writes the results into the page
+
+The blocks of a page are one program. What a block prints stands below it in a block of ```text.
+Results that depend on a trained run stand in a block of ```text of a run and are not compared.
+"""
+
+import contextlib
+import io
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+  sys.path.append(str(ROOT))
+
+_BLOCK = re.compile(r'^```python\n(?P<code>.*?)^```\n'
+                    r'(?:\n```text(?P<run> of a run)?\n(?P<result>.*?)^```\n)?', re.M | re.S)
+_NUMBER = re.compile(r'-?\d+(?:\.\d+)?')
+
+
+def run_page(page: pathlib.Path) -> tuple[dict, list[str]]:
+  """Runs the blocks of a page in order.
+
+  Returns:
+    The names that the blocks define, and what each block printed.
+
+  Raises:
+    ValueError: a block prints nothing where the page shows a result, or prints a result that the
+      page does not show.
+  """
+  text, names, printed = page.read_text('utf-8'), {}, []
+  for block in _BLOCK.finditer(text):
+    line = text.count('\n', 0, block.start('code'))
+    code = compile('\n' * line + block['code'], str(page), 'exec')
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+      exec(code, names)
+    printed.append(''.join(f'{each.rstrip()}\n' for each in out.getvalue().splitlines()))
+    if bool(printed[-1]) != (block['result'] is not None):
+      raise ValueError(f'{page}, line {line}: the block prints {printed[-1]!r}, and the page '
+                       f'shows {block["result"]!r}')
+  return names, printed
+
+
+def equal(result: str, wanted: str) -> bool:
+  """Returns whether two results agree: words exactly, decimals but for one of the last digit."""
+  if ' '.join(_NUMBER.sub('#', result).split()) != ' '.join(_NUMBER.sub('#', wanted).split()):
+    return False
+  return all(abs(float(one) - float(other)) <= ('.' in other) * 1.01 * 10 ** -len(
+      other.partition('.')[2]) for one, other in zip(
+          _NUMBER.findall(result), _NUMBER.findall(wanted), strict=True))
+
+
+def check(page: pathlib.Path, *, write: bool) -> list[str]:
+  """Runs a page, and returns what differs; with `write`, the page then shows the new results."""
+  _, printed = run_page(page)
+  text = page.read_text('utf-8')
+  wrong, parts, end = [], [], 0
+  for block, result in zip(_BLOCK.finditer(text), printed, strict=True):
+    if block['result'] is not None:
+      if not block['run'] and not equal(result, block['result']):
+        wrong.append(f'{page}: the page shows\n{block["result"]}but its code prints\n{result}')
+      parts += [text[end:block.start('result')], result]
+      end = block.end('result')
+  if write:
+    page.write_text(''.join([*parts, text[end:]]), 'utf-8')
+    return []
+  return wrong
+
+
+if __name__ == '__main__':
+  if found := [each for name in sys.argv[1:] if name != '--write'
+               for each in check(pathlib.Path(name), write='--write' in sys.argv)]:
+    sys.exit('\n'.join(found))
