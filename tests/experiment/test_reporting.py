@@ -183,7 +183,7 @@ def test_without_a_terminal_a_run_logs_every_half_minute(tmp_path, monkeypatch):
 
 
 def _read_terminal(main):
-  """Reads and closes a terminal whose other end is closed. The kernel hands its text over in parts."""
+  """Reads a terminal whose other end is closed; the kernel hands its text over in parts."""
   parts = []
   with contextlib.suppress(OSError):  # Linux ends the text of a terminal with EIO.
     while part := os.read(main, 1 << 16):
