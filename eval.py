@@ -7,6 +7,8 @@
   python eval.py --workdir=DIR --source=- --output=-  < in.txt   # only translate
   python eval.py --workdir=DIR --source=- --sample --seed=1  < in.txt
   python eval.py --workdir=DIR --source=- --nbest=4  < in.txt    # number ||| text ||| score
+  python eval.py --workdir=DIR --source=FILE --prefix=FILE2      # each begins with a line of FILE2
+  python eval.py --workdir=DIR --source=FILE --avoid=FILE2       # without the words in FILE2
   python eval.py --workdir=DIR --source=FILE --reference=FILE --score   # how likely is each line
   python eval.py --workdir=DIR --checkpoint=all                  # every checkpoint that is kept
   python eval.py --workdir=DIR --ensemble=DIR2,DIR3              # their mean probabilities
@@ -30,7 +32,7 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.data.linearisation import linearise
-from transformer.data.text_files import STANDARD_INPUT
+from transformer.data.text_files import STANDARD_INPUT, read_lines
 from transformer.data.treebank import parse_tree
 from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
@@ -69,6 +71,12 @@ _NBEST = flags.DEFINE_integer('nbest', 1, 'Give this many translations of each s
                               'their scores, as lines of number ||| text ||| score.')
 _SCORE = flags.DEFINE_bool('score', False, 'Translate nothing, but give the log-probability of '
                            'each line of --reference, and how many tokens it has.')
+_PREFIX = flags.DEFINE_string('prefix', None, 'A file with a line for each of the source: what '
+                              'its translation begins with. An empty line leaves it free.')
+_PREFIX_COLUMN = flags.DEFINE_bool('prefix_column', False, 'Each line of --source has, after a '
+                                   'tab, the beginning of its translation.')
+_AVOID = flags.DEFINE_string('avoid', None, 'A file of words and phrases, one a line, that must '
+                             'not appear in translations.')
 _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are averaged with '
                               'those of --workdir, from their best checkpoints.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if it has moved.')
@@ -81,6 +89,7 @@ def main(_):
     use_cores_as_devices(os.environ)
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.inference import prompt, stream
+  from transformer.inference.avoidance import avoid
   from transformer.inference.ensemble import load_ensemble, make_translator, score_with
   from transformer.inference.lines import score_lines, write_lines
   from transformer.runs.loading import checkpoints_of, load_run
@@ -91,15 +100,16 @@ def main(_):
   run = next(runs)
   members = load_ensemble(run, _ENSEMBLE.value)
   decoding = _decoding(run.config)
+  automaton = avoid(decoding.avoided, run.vocabulary) if decoding.avoided else None
   if _only_translates_standard_input() and stream.arrives_live():
     if sys.stdin.isatty() and sys.stdout.isatty():
       folder = Path(_RESULTS.value or run.workdir / run_directory.EVALUATIONS).expanduser()
-      prompt.run_prompt(members, decoding.config, decoding.seed, _NBEST.value, folder)
+      prompt.run_prompt(members, decoding.config, decoding.seed, _NBEST.value, folder, automaton)
     else:
       translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
-      stream.translate_pipe(members, translate, _NBEST.value)
+      stream.translate_pipe(members, translate, _NBEST.value, automaton, _PREFIX_COLUMN.value)
     return
-  text = _read(run.config.data)
+  text, prefixes = _read(run.config.data)
   if _SCORE.value:
     targets = text.references[0]
     if run.config.data.source == 'trees':
@@ -109,23 +119,25 @@ def main(_):
     return
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
   translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
-  rows = [_translate([each, *members[1:]], translate, text, decoding, folder)
+  decoding = decoding._replace(prefixes=prefixes)
+  rows = [_translate([each, *members[1:]], translate, text, decoding, folder, automaton)
           for each in itertools.chain([run], runs)]
   if every:
     report.print_table(folder, text.name, rows)
 
 
-def _translate(members, translate, text, decoding, folder):
+def _translate(members, translate, text, decoding, folder, automaton):
   """Translates the text; writes the translations, and reports scores if there are references."""
   from transformer.inference.ensemble import translate_with
   from transformer.inference.lines import as_lines, readable, write_lines
-  from transformer.inference.translator import warn_of_cut
+  from transformer.inference.translator import Requirements, warn_of_cut
   run = members[0]
   place = results.Place(folder, text.name, results.describe(run.steps, decoding))
   if _RESULTS.value and folder:
     place.check_own(str(run.workdir.resolve()))
   started = time.perf_counter()
-  answers = translate_with(members, translate, text.sources)
+  answers = translate_with(members, translate, text.sources,
+                           requirements=Requirements(decoding.prefixes, automaton))
   seconds = time.perf_counter() - started
   warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
   if output := _OUTPUT.value or (None if text.references else '-'):
@@ -142,7 +154,7 @@ def _check_flags():
   """Refuses flags that exclude or need each other, before anything is read."""
   if not _WORKDIR.value:
     raise UserError('--workdir=DIR is needed, the directory of a run')
-  shared_flags.check_named(_SOURCE, _SPLIT, _OUTPUT, _RESULTS, _DATA_DIR)
+  shared_flags.check_named(_SOURCE, _SPLIT, _OUTPUT, _RESULTS, _DATA_DIR, _PREFIX, _AVOID)
   if _SOURCE.value and _SPLIT.value:
     raise UserError('--split and --source exclude each other')
   if STANDARD_INPUT in _REFERENCE.value:
@@ -156,6 +168,10 @@ def _check_flags():
     outputs.check_not_read('output', output, [
         each for each in (_SOURCE.value, *_REFERENCE.value) if each] + run_directory.record_files(
             _WORKDIR.value))
+  if _PREFIX_COLUMN.value and (_PREFIX.value or not _SOURCE.value):
+    raise UserError('--prefix_column needs --source, and excludes --prefix')
+  if _SCORE.value and (_PREFIX.value or _PREFIX_COLUMN.value or _AVOID.value):
+    raise UserError('--score translates nothing; leave out --prefix, --prefix_column and --avoid')
   if _SCORE.value and len(_REFERENCE.value) != 1:
     raise UserError('--score needs --source=FILE and one --reference=FILE')
   if _CHECKPOINT.value == 'all' and (_OUTPUT.value or _SCORE.value or _ENSEMBLE.value
@@ -168,7 +184,7 @@ def _check_flags():
 def _only_translates_standard_input() -> bool:
   """Returns whether standard input is translated to standard output, and not scored."""
   return (_SOURCE.value == STANDARD_INPUT and not _REFERENCE.value
-          and (_OUTPUT.value or '-') == '-')
+          and (_OUTPUT.value or '-') == '-' and not _PREFIX.value)
 
 
 def _decoding(config) -> results.Decoding:
@@ -183,11 +199,37 @@ def _decoding(config) -> results.Decoding:
       raise UserError(f'--{flag.name} needs --sample; without it nothing is drawn')
   seed = config.seed if _SEED.value is None else _SEED.value
   dataclasses.replace(config, seed=seed)  # The config checks it.
-  return results.Decoding(decode, seed, _ENSEMBLE.value)
+  if config.data.source == 'trees' and (_AVOID.value or _PREFIX.value or _PREFIX_COLUMN.value):
+    raise UserError('--prefix, --prefix_column and --avoid are for translations; this run parses')
+  return results.Decoding(decode, seed, _ENSEMBLE.value, avoided=_avoided())
 
 
-def _read(data) -> texts.Text:
-  """Reads the text to translate, with its references."""
+def _avoided() -> list[str]:
+  """Reads the phrases that must not appear; none without --avoid."""
+  if not _AVOID.value:
+    return []
+  avoided = [line.strip() for line in read_lines(_AVOID.value) if line.strip()]
+  if not avoided:
+    raise UserError(f'--avoid must name a file with words or phrases, one a line; {_AVOID.value} '
+                    f'has none')
+  return avoided
+
+
+def _read(data) -> tuple[texts.Text, list[str]]:
+  """Reads the text to translate, with its references; and the prefixes, if there are any."""
+  from transformer.inference.lines import split_prefixes
+  text = _read_text(data)
+  if _PREFIX_COLUMN.value:
+    sources, prefixes = split_prefixes(text.sources)
+    return text._replace(sources=sources), prefixes
+  prefixes = read_lines(_PREFIX.value) if _PREFIX.value else []
+  if _PREFIX.value and len(prefixes) != len(text.sources):
+    raise UserError(f'--prefix must have a line for each sentence; there are {len(text.sources)}, '
+                    f'and {_PREFIX.value} has {len(prefixes)} lines')
+  return text, prefixes
+
+
+def _read_text(data) -> texts.Text:
   if _SOURCE.value:
     read = texts.read_treebank if data.source == 'trees' else texts.read_files
     return read(_SOURCE.value, _REFERENCE.value)

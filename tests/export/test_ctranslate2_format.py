@@ -11,8 +11,8 @@ from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.errors import UserError
 from transformer.export import ctranslate2_format
 from transformer.export.ctranslate2_format import QUANTIZATIONS, check_model, write_model
+from transformer.inference.batch_search import make_search
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translator import make_search
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 

@@ -23,8 +23,8 @@ from transformer.data.phrasebook.grammar import spell
 from transformer.data.phrasebook.sentences import some_sentence
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
 from transformer.export import huggingface_format
+from transformer.inference.batch_search import make_search
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translator import make_search
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 

@@ -18,8 +18,9 @@ from tests.inference.test_translator import (  # noqa: F401
 )
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.errors import UserError
+from transformer.inference.batch_search import make_search
 from transformer.inference.given_translations import make_scorer, score_pairs
-from transformer.inference.translator import Translator, make_search
+from transformer.inference.translator import Translator
 from transformer.training.step import init_params
 
 

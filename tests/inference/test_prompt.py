@@ -8,6 +8,7 @@ import pytest
 from transformer.errors import UserError
 from transformer.inference import prompt, stream
 from transformer.inference.config import DecodeConfig
+from transformer.inference.lines import split_prefixes
 from transformer.inference.translator import Translation
 
 
@@ -87,7 +88,7 @@ def talk(*typed, nbest=1):
     if nbest > decode.beam_size:
       raise UserError(f'{nbest} is more than {decode.beam_size}')
     asked.append((decode.beam_size, decode.alpha, nbest, decode.batch_size))
-    return lambda lines, first: [answer(f'{first} {line}', nbest) for line in lines]
+    return lambda line, number, prefix: answer(f'{number} {prefix}{line}', nbest)
 
   prompt.converse(read, said.append, make_translator, DecodeConfig(beam_size=4, alpha=0.6), nbest,
                   lambda source, translation: f'page of {source}, {translation}')
@@ -107,6 +108,25 @@ def test_settings_hold_from_then_on():
                   '  -1.0000  1 B\n  -2.0000  1 B1']
 
 
+def test_a_prefix_holds_until_it_is_taken_back():
+  assert talk('a', ':prefix xy', 'b', 'c', ':prefix', 'd')[0] == ['0 A', '1 XYB', '2 XYC', '3 D']
+
+
+def test_a_prefix_that_is_too_long_is_one_line():
+  def refuse(line, number, prefix):
+    if prefix:
+      raise UserError('too long')
+    return answer(line)
+
+  said, typed = [], iter(['a', ':prefix x', 'a', ':prefix', 'b', ':quit'])
+  prompt.converse(lambda: next(typed), said.append, lambda *_: refuse, DecodeConfig(), 1, None)
+  assert said == ['A', 'error: too long', 'B']
+
+
+def test_lines_may_have_a_column_of_prefixes():
+  assert split_prefixes(['a\tb c', 'd', '', 'e\t']) == (['a', 'd', '', 'e'], ['b c', '', '', ''])
+
+
 def test_a_page_is_of_the_last_sentence():
   said, _ = talk(':attend', 'a', 'b', ':attend')
   assert 'type a sentence first' in said[0] and said[1:] == ['0 A', '1 B', 'page of b, 1 B']
@@ -124,4 +144,5 @@ def test_a_mistake_is_one_line_and_changes_nothing(typed, fact):
 
 def test_help_names_every_command():
   said, _ = talk(':help')
-  assert all(f'  {name}' in said[0] for name in (':beam', ':alpha', ':nbest', ':attend', ':quit'))
+  assert all(f'  {name}' in said[0] for name in (':beam', ':alpha', ':nbest', ':prefix', ':attend',
+                                                 ':quit'))

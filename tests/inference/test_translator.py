@@ -11,8 +11,10 @@ import pytest
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
+from transformer.inference.avoidance import avoid
+from transformer.inference.batch_search import make_search
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translator import Translator, make_search
+from transformer.inference.translator import Requirements, Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.step import init_params
@@ -76,10 +78,29 @@ def test_translation_and_score_are_the_same_alone_and_in_company(translator, par
 def test_devices_that_take_whole_batches_find_what_one_device_finds(model, vocabulary, params):
   lines = [*sentences(23), '', *sentences(4, seed=2)]
   wanted = Translator(model, vocabulary, DECODE, MAX_LENGTH)(params, lines)
+  demands = Requirements(['a'] * len(lines), avoid(['cat'], vocabulary))
+  demanded = Translator(model, vocabulary, DECODE, MAX_LENGTH)(params, lines, 0, demands)
   for count in (1, 3):
     translate = Translator(model, vocabulary, DECODE, MAX_LENGTH, devices=jax.devices()[:count])
     assert translate(params, lines) == wanted
+    assert translate(params, lines, 0, demands) == demanded
     assert translate(params, []) == []
+
+
+def test_demands_hold_and_leave_other_sentences_alone(translator, vocabulary, params):
+  lines = sentences(7)
+  prefixes = ['', 'the old ca', '', 'a', 'trees', '', 'x y']
+  free = translator(params, lines)
+  found = translator(params, lines, requirements=Requirements(prefixes))
+  for before, answer, prefix in zip(free, found, prefixes, strict=True):
+    assert answer.text.startswith(prefix)
+    assert (answer == before) == (prefix == '')
+  assert translator(params, lines[1:2], requirements=Requirements(prefixes[1:2])) == found[1:2]
+  word = max(set(' '.join(each.text for each in free).split()), key=len)
+  without = translator(params, lines, requirements=Requirements((), avoid([word], vocabulary)))
+  assert not any(word in each.text.split() for each in without)
+  with pytest.raises(UserError, match=r'beginning of translation 2 must have fewer tokens'):
+    translator(params, lines, requirements=Requirements(['', 'x' * 99, *[''] * 5]))
 
 
 @pytest.mark.long

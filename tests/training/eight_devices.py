@@ -20,8 +20,8 @@ from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batc
 from transformer.data.batch import PAD_ID
 from transformer.experiment import loop
 from transformer.experiment.meter import WALL_CLOCK
+from transformer.inference.batch_search import make_search
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translator import make_search
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.compilation import (

@@ -104,7 +104,8 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding, an
     results.write(place.folder, place.stem, result | {
         'text': text.name, 'steps': run.steps, 'decode': dataclasses.asdict(decoding.config),
         'seed': decoding.seed if decoding.config.sample else None, 'ensemble': decoding.ensemble,
-        'training_cost': cost and cost._asdict(), 'workdir': str(run.workdir.resolve()),
+        'demands': decoding.demands, 'training_cost': cost and cost._asdict(),
+        'workdir': str(run.workdir.resolve()),
         'commit': run_directory.commit(), 'command': sys.argv[1:]}, sentences)
     print(f'also in {place.folder / place.stem}.json', file=people)
   return {'step': run.steps[-1], **{each['name']: each['score'] for each in result['metrics']},

@@ -42,7 +42,8 @@ class Result(NamedTuple):
     """The settings that must be equal in a comparison; steps and seeds may differ."""
     decode = self.content['decode']
     return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
-            **{key: decode[key] for key in _SEARCH + _SAMPLING * decode['sample']}}
+            **{key: decode[key] for key in _SEARCH + _SAMPLING * decode['sample']},
+            **self.content.get('demands', {})}
 
 
 class Decoding(NamedTuple):
@@ -52,11 +53,21 @@ class Decoding(NamedTuple):
     config: the search.
     seed: the seed of sampling.
     ensemble: the directories of the other runs of an ensemble.
+    prefixes: what each translation had to begin with; nothing if all were free.
+    avoided: what no translation was allowed to hold.
   """
 
   config: DecodeConfig
   seed: int
   ensemble: list[str]
+  prefixes: Sequence[str] = ()
+  avoided: Sequence[str] = ()
+
+  @property
+  def demands(self) -> dict[str, str]:
+    """A digest of the prefixes and of the avoided phrases, where there are any."""
+    return {name: _digest(lines) for name, lines in
+            (('prefix', self.prefixes), ('avoid', self.avoided)) if lines}
 
 
 class Place(NamedTuple):
@@ -103,13 +114,16 @@ def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str | int]:
   config, ensemble = decoding.config, decoding.ensemble
   how = {'step': str(steps[-1]) + f'.average{len(steps)}' * (len(steps) > 1)}
   if ensemble:  # A digest distinguishes ensembles of the same size.
-    which = hashlib.sha256('\0'.join(ensemble).encode(errors='surrogateescape')).hexdigest()
-    how['ensemble'] = f'{1 + len(ensemble)}.{which[:4]}'
+    how['ensemble'] = f'{1 + len(ensemble)}.{_digest(ensemble)}'
   how |= {'samples' if config.sample else 'beam': config.beam_size, 'alpha': f'{config.alpha:g}'}
   if config.sample:
     how |= {'temperature': f'{config.temperature:g}', 'top_k': config.top_k,
             'top_p': f'{config.top_p:g}', 'seed': decoding.seed}
-  return how
+  return how | decoding.demands
+
+
+def _digest(lines: Sequence[str]) -> str:
+  return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[:4]
 
 
 def write(folder: Path, stem: str, result: dict[str, Any], sentences: Sequence[dict[str, Any]]):

@@ -9,7 +9,12 @@ import jax
 from transformer.errors import UserError
 from transformer.inference.config import DecodeConfig
 from transformer.inference.given_translations import Likelihood, score_pairs
-from transformer.inference.translator import Translation, Translator
+from transformer.inference.translator import (
+  NO_REQUIREMENTS,
+  Requirements,
+  Translation,
+  Translator,
+)
 from transformer.runs.loading import Run, diverged, load_run
 from transformer.training.mesh import sentence_sharding
 
@@ -62,7 +67,8 @@ def make_translator(members: Sequence[Run], decode: DecodeConfig, seed: int,
 
 
 def translate_with(members: Sequence[Run], translate: Translator, lines: Sequence[str],
-                   first: int = 0) -> list[Translation]:
+                   first: int = 0, requirements: Requirements = NO_REQUIREMENTS
+                   ) -> list[Translation]:
   """Translates lines with a run, or an ensemble of several.
 
   Args:
@@ -70,12 +76,13 @@ def translate_with(members: Sequence[Run], translate: Translator, lines: Sequenc
     translate: a translator; it may have been built for other runs with the same config.
     lines: text.
     first: the number of lines before these.
+    requirements: what the translations must begin with, and what they must not hold.
 
   Raises:
-    UserError: a log-probability is not finite.
+    UserError: a log-probability is not finite, or a prefix is too long.
   """
   params = [member.params for member in members]
-  answers = translate(params if len(params) > 1 else params[0], lines, first)
+  answers = translate(params if len(params) > 1 else params[0], lines, first, requirements)
   check_finite(members, (answer.score for answer in answers), first)
   return answers
 

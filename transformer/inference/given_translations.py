@@ -10,7 +10,8 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.inference.translator import mean_probability, padded_length
+from transformer.inference.batch_search import mean_probability
+from transformer.inference.translator import padded_length
 from transformer.model.transformer import Transformer
 
 _LINES_SHOWN = 5

@@ -11,6 +11,16 @@ from transformer.inference.given_translations import Likelihood
 from transformer.inference.translator import Translation
 
 
+def split_prefixes(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+  """Returns the sources and the prefixes in lines of source, tab, beginning of the translation.
+
+  Args:
+    lines: a line without a tab has the prefix ''.
+  """
+  parts = [line.partition('\t') for line in lines]
+  return [source for source, _, _ in parts], [prefix for _, _, prefix in parts]
+
+
 def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list[str]:
   """Returns translations, or n-best lists, as lines.
 

@@ -20,22 +20,25 @@ from transformer.inference.attention_page import page_of_run
 from transformer.inference.config import DecodeConfig
 from transformer.inference.ensemble import make_translator, translate_with
 from transformer.inference.lines import readable
-from transformer.inference.translator import Translation
+from transformer.inference.translator import Requirements, Translation
+from transformer.ops.steering import Automaton
 from transformer.runs.loading import Run
 
 HELP = """A line is translated, unless it is a command:
   :beam 8     search with 8 beams
   :alpha 1    use length penalty 1
   :nbest 3    give 3 translations with their scores
+  :prefix Da  begin each translation with these words; :prefix alone ends that
   :attend     open a page that shows the attention in the last sentence
   :quit       end, as Ctrl-D does"""
 
 # Builds a translator from the settings of a search and the number of translations for each line.
-# The translator is a function (lines, number of the first line) -> translations.
-MakeTranslator = Callable[[DecodeConfig, int], Callable[[Sequence[str], int], list[Translation]]]
+# The translator is a function (line, number of the line, prefix) -> translation.
+MakeTranslator = Callable[[DecodeConfig, int], Callable[[str, int, str], Translation]]
 
 
-def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int, folder: Path):
+def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int, folder: Path,
+               automaton: Automaton | None = None):
   """Runs a prompt in this terminal.
 
   Args:
@@ -44,14 +47,20 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
     seed: the root of the random keys for samples.
     nbest: the number of translations for each line at first.
     folder: the folder for the page of attention.
+    automaton: forbids words; None forbids none.
   """
   import readline  # noqa: F401  Lines can then be edited, and recalled with the arrow keys.
   run, path = members[0], folder / 'attention.html'
 
   def translator(decode, nbest):
     translate = make_translator(members, decode, seed, nbest)
-    return lambda lines, first: readable(
-        run.config.data, lines, translate_with(members, translate, lines, first))
+
+    def answer(line, number, prefix):
+      found = translate_with(members, translate, [line], number,
+                             Requirements([prefix], automaton))
+      return readable(run.config.data, [line], found)[0]
+
+    return answer
 
   def attend(source, translation):
     if run.config.data.source == 'trees':
@@ -81,10 +90,14 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
   """
   settings = dataclasses.replace(decode, batch_size=1), nbest
   translate = make_translator(*settings)
-  number, last = 0, None
+  number, last, prefix = 0, None, ''
   for line in _typed(read):
     if not line.startswith(':'):
-      answer, = translate([line], number)
+      try:
+        answer = translate(line, number, prefix)
+      except UserError as error:
+        say(f'error: {error}')
+        continue
       number, last = number + 1, (line, answer.text)
       if settings[1] == 1:
         say(answer.text)
@@ -97,6 +110,8 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
         return
       if name == ':help':
         say(HELP)
+      elif name == ':prefix':
+        prefix = value.strip()
       elif name == ':attend':
         if last is None:
           raise UserError(':attend shows the last sentence; type a sentence first')

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from transformer.data.text_files import iterate_lines
 from transformer.errors import UserError
 from transformer.inference.ensemble import translate_with
-from transformer.inference.lines import as_lines, readable, write_lines
-from transformer.inference.translator import Translation, Translator, warn_of_cut
+from transformer.inference.lines import as_lines, readable, split_prefixes, write_lines
+from transformer.inference.translator import Requirements, Translation, Translator, warn_of_cut
+from transformer.ops.steering import Automaton
 from transformer.runs.loading import Run
 
 # The most batches in one call of the translator, which sorts their lines by length.
@@ -31,13 +32,16 @@ def arrives_live() -> bool:
                     'file') from error
 
 
-def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int):
+def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
+                   automaton: Automaton | None = None, prefixed: bool = False):
   """Translates standard input to standard output, each line as soon as it is read.
 
   Args:
     members: the run, or the ensemble.
     translate: the translator of their models.
     nbest: the number of translations for each line.
+    automaton: forbids words; None forbids none.
+    prefixed: whether a line has a second column, the beginning of its translation.
 
   Raises:
     UserError: a line is not text, or the model has diverged; the translations of the lines
@@ -49,14 +53,19 @@ def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int):
     cut.extend(answer.cut for answer in answers)
     write_lines(as_lines(answers, nbest, first), '-')
 
+  def answer(lines, first):
+    prefixes = ()
+    if prefixed:
+      lines, prefixes = split_prefixes(lines)
+    return readable(config.data, lines, translate_with(
+        members, translate, lines, first, Requirements(prefixes, automaton)))
+
   config = members[0].config
   # The file stays open: a thread waits for the next line, and after Ctrl-C, closing the file would
   # wait for this thread.
   file = open(0, 'rb', closefd=False)  # noqa: SIM115
   stream(iterate_lines(file, 'standard input'),
-         lambda lines, first: readable(
-             config.data, lines, translate_with(members, translate, lines, first)), write,
-         config.decode.batch_size * _BATCHES_TOGETHER)
+         answer, write, config.decode.batch_size * _BATCHES_TOGETHER)
   warn_of_cut(cut, config.data.max_length)
 
 

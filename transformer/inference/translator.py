@@ -1,24 +1,22 @@
 """The translator: sentences in, translations out, in the same order."""
 
-import functools
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import logging
 from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.errors import UserError
+from transformer.inference.batch_search import make_search
 from transformer.inference.config import DecodeConfig
 from transformer.inference.sharing import share
 from transformer.model.transformer import Transformer
-from transformer.ops.sampling import SamplingOptions, sample_search
-from transformer.ops.search import Cache, Hypotheses, SearchOptions, beam_search, greedy_search
+from transformer.ops.search import Hypotheses
+from transformer.ops.steering import Automaton, Steering
 from transformer.system.traced_programs import keep_traced
 
 _SHORTEST_BUCKET = 16
@@ -43,69 +41,27 @@ class Translation(NamedTuple):
   nbest: tuple[tuple[str, float], ...]
 
 
-def make_search(model: Transformer | Sequence[Transformer],
-                config: DecodeConfig, nbest: int = 1) -> Callable[..., Hypotheses]:
-  """Builds the search for a batch of encoded sources, a pure function on arrays.
+class Requirements(NamedTuple):
+  """What translations must begin with, and what they must not hold.
 
-  Args:
-    model: the Transformer; or several, whose probabilities of the next token are
-      averaged. Then `params` is a sequence too.
-    config: beam size, length penalty and limit of length; or how to sample.
-    nbest: the number of hypotheses that a beam search returns.
-
-  Returns:
-    A function (params, source_BS, limits_B, keys_B) -> `Hypotheses`. The encoder and the
-    projections of its output for cross-attention are computed once for each sentence.
-      source_BS: padded source ids with their end tokens.
-      limits_B: the largest number of tokens for each translation.
-      keys_B: a random key for each sentence; only sampling needs them.
+  Attributes:
+    prefixes: the beginning of each sentence's translation, '' if it is free; or nothing.
+    automaton: from `avoidance.avoid`; None forbids nothing.
   """
 
-  models = [model] if isinstance(model, Transformer) else model
+  prefixes: Sequence[str] = ()
+  automaton: Automaton | None = None
 
-  def search(params, source_BS, limits_B, keys_B=None) -> Hypotheses:
-    all_params = [params] if isinstance(model, Transformer) else params
-    applies = [functools.partial(each.apply, {'params': own})
-               for each, own in zip(models, all_params, strict=True)]
-    batch, source_length = source_BS.shape
-    max_length = source_length + config.max_extra_length
-    real_BS = source_BS != PAD_ID
-    positions_BS = jnp.broadcast_to(jnp.arange(source_length, dtype=jnp.int32), source_BS.shape)
-    memories = []
-    for apply in applies:
-      memory_BSD = apply(source_BS, real_BS.astype(jnp.int32), positions_BS, method='encode')
-      memories.append(apply(memory_BSD, method='cache_memory'))
 
-    def step(tokens_BW, cache):
-      index, caches = cache.common
-      log_probs, grown = [], []
-      for apply, layers, memory in zip(applies, caches, memories, strict=True):
-        logits_BWN, lineage, layers = apply(tokens_BW, index, cache.own, layers, memory, real_BS,
-                                            method='step')
-        log_probs.append(jax.nn.log_softmax(logits_BWN))
-        grown.append(layers)
-      return mean_probability(log_probs), Cache(lineage, (index + 1, tuple(grown)))
+NO_REQUIREMENTS = Requirements()
 
-    def grow(cache, length):
-      (index, caches), more = cache.common, length - cache.own.shape[-1]
-      return Cache(jnp.pad(cache.own, ((0, 0), (0, 0), (0, more))),
-                   (index, tuple(tuple(layer.padded_to(length * beams) for layer in layers)
-                                 for layers in caches)))
 
-    beams = config.beam_size
-    cache = Cache(jnp.zeros((batch, beams, 0), jnp.int32),
-                  (jnp.int32(0), tuple(apply((batch,), beams, 0, method='empty_cache')
-                                       for apply in applies)))
-    options = SearchOptions(max_length, BOS_ID, EOS_ID, config.alpha, grow)
-    if config.sample:
-      return sample_search(
-          step, cache, limits_B, keys_B, options, samples=beams,
-          sampling=SamplingOptions(config.temperature, config.top_k, config.top_p))
-    if beams == 1:
-      return greedy_search(step, cache, limits_B, options)
-    return beam_search(step, cache, limits_B, options, beam_size=beams, nbest=nbest)
+class _Batch(NamedTuple):
+  """Sentences that are translated together: their padded length, their indices, and how."""
 
-  return search
+  length: int
+  chosen: list[int]
+  steered: bool
 
 
 def padded_length(length: int, most: int) -> int:
@@ -118,13 +74,6 @@ def padded_length(length: int, most: int) -> int:
     most: the largest padded length; longer sequences are cut.
   """
   return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
-
-
-def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:
-  """Returns the logarithm of the mean of several distributions, given as log-probabilities."""
-  if len(log_probs) == 1:
-    return log_probs[0]
-  return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - math.log(len(log_probs))
 
 
 def warn_of_cut(cut: Sequence[bool], max_length: int):
@@ -179,39 +128,61 @@ class Translator:
     self._devices = () if self._rows or devices is None else tuple(devices)
     search = make_search(model, config, nbest)
     if self._rows is None:
-      self._search = jax.jit(search)
+      self._search = self._steered_search = jax.jit(search)
     else:
       everywhere = NamedSharding(self._rows.mesh, PartitionSpec())
-      self._search = jax.jit(search, in_shardings=(None, self._rows, self._rows, self._rows),
-                             out_shardings=everywhere)
+      shardings = (None, self._rows, self._rows, self._rows)
+      self._search = jax.jit(search, in_shardings=shardings, out_shardings=everywhere)
+      self._steered_search = jax.jit(
+          search, in_shardings=(*shardings, Steering(self._rows, everywhere)),
+          out_shardings=everywhere)
     self._about = repr((model, config, nbest, PAD_ID, BOS_ID, EOS_ID))
-    self._compiled: dict[int, Callable] = {}
+    self._compiled: dict[tuple[int, bool], Callable] = {}
     self._tracing = threading.Lock()
     self._root = jax.random.key(seed, impl='threefry2x32') if config.sample else None
 
-  def __call__(self, params, sentences: Sequence[str], first: int = 0) -> list[Translation]:
+  def __call__(self, params, sentences: Sequence[str], first: int = 0,
+               requirements: Requirements = NO_REQUIREMENTS) -> list[Translation]:
     """Translates sentences, and returns the translations in the same order.
 
     Args:
       params: the model's parameters; for several models, a sequence of their parameters.
       sentences: one line of text each.
       first: the number of sentences translated before these; samples depend on it.
+      requirements: what the translations must begin with, and what they must not hold.
+
+    Raises:
+      UserError: a prefix leaves no room for more within the limit of length.
     """
     encoded = self._vocabulary.encode_batch(list(sentences))
+    prefixes = self._vocabulary.encode_batch(list(requirements.prefixes)) or [[]] * len(encoded)
+    limits = [min(len(ids) + 1, self._max_length) + self._config.max_extra_length
+              for ids in encoded]
+    for number, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True), first + 1):
+      if len(prefix) >= limit:
+        raise UserError(f'the beginning of translation {number} must have fewer tokens than its '
+                        f'limit, {limit}; got {len(prefix)}; shorten it, or raise '
+                        f'decode.max_extra_length')
     answers = [Translation('', 0.0, False, (('', 0.0),))] * len(sentences)
     asked = [i for i, sentence in enumerate(sentences) if sentence.strip()]
-    batches = list(self._batches(asked, encoded))
+    automaton = requirements.automaton
+    batches = list(self._batches(
+        asked, encoded, lambda i: automaton is not None or bool(prefixes[i])))
 
     def translate(batch, params):
-      length, chosen = batch
-      source = np.full((self._config.batch_size, length), PAD_ID, np.int32)
-      limits = np.zeros(self._config.batch_size, np.int32)
-      for row, index in enumerate(chosen):
+      rows, room = self._config.batch_size, batch.length + self._config.max_extra_length
+      source, prefix = (np.full((rows, length), PAD_ID, np.int32)
+                        for length in (batch.length, room))
+      limits_B = np.zeros(rows, np.int32)
+      for row, index in enumerate(batch.chosen):
         ids = [*encoded[index][:self._max_length - 1], EOS_ID]
-        source[row, :len(ids)] = ids
-        limits[row] = len(ids) + self._config.max_extra_length
-      best = self._run(params, self._placed(source, limits, self._keys(chosen, first)))
-      for row, index in enumerate(chosen):
+        source[row, :len(ids)], limits_B[row] = ids, limits[index]
+        prefix[row, :len(prefixes[index])] = prefixes[index]
+      arrays = self._placed(source, limits_B, self._keys(batch.chosen, first))
+      if batch.steered:
+        arrays = *arrays, Steering(*self._placed(prefix), automaton)
+      best = self._run(params, arrays)
+      for row, index in enumerate(batch.chosen):
         nbest = self._nbest_of(best, row)
         # If the log-probabilities are NaN, there may be no best hypothesis.
         text, score = nbest[0] if nbest else ('', float(best.scores[row, 0]))
@@ -225,17 +196,22 @@ class Translator:
     return answers
 
   def _run(self, params, batch) -> Hypotheses:
-    """Searches for the translations of a batch: a source, limits, and keys or None."""
-    length = batch[0].shape[1]
+    """Searches for the translations of a batch: a source, limits, keys or None, and steering."""
+    source_BS, limits_B, keys_B, *steering = batch
+    key = source_BS.shape[1], bool(steering)
+    search = self._steered_search if steering else self._search
     if not self._devices or self._root is not None:
-      return jax.device_get(self._compiled.get(length, self._search)(params, *batch))
-    *arrays, _ = batch
+      return jax.device_get(self._compiled.get(key, search)(params, *batch))
+    # A traced program takes no tuples of ours.
+    arrays, tree = jax.tree.flatten(steering)
+    arrays = (params, source_BS, limits_B, *arrays)
     with self._tracing:
-      if length not in self._compiled:
-        self._compiled[length] = keep_traced(
-            lambda params, source_BS, limits_B: tuple(self._search(params, source_BS, limits_B)),
-            self._about, ('ops', 'model', 'inference'), (params, *arrays))
-    return Hypotheses(*jax.device_get(self._compiled[length](params, *arrays)))
+      if key not in self._compiled:
+        self._compiled[key] = keep_traced(
+            lambda params, source_BS, limits_B, *arrays: tuple(search(
+                params, source_BS, limits_B, keys_B, *jax.tree.unflatten(tree, arrays))),
+            self._about, ('ops', 'model', 'inference'), arrays)
+    return Hypotheses(*jax.device_get(self._compiled[key](*arrays)))
 
   def _nbest_of(self, best: Hypotheses, row: int) -> tuple[tuple[str, float], ...]:
     """Returns the texts and the scores in a row of a search's result."""
@@ -254,10 +230,10 @@ class Translator:
     """
     longest = max(map(len, self._vocabulary.encode_batch(list(sentences))))
     length, size = padded_length(longest + 1, self._max_length), self._config.batch_size
-    self._compiled[length] = self._search.lower(
+    self._compiled[length, False] = self._search.lower(
         params, *self._placed(np.full((size, length), PAD_ID, np.int32), np.zeros(size, np.int32),
                               self._keys([]))).compile()
-    return length, self._compiled[length]
+    return length, self._compiled[length, False]
 
   def _placed(self, *arrays):
     """Puts arrays onto the devices of the search; every process has the whole arrays."""
@@ -274,12 +250,17 @@ class Translator:
     numbers[:len(chosen)] = np.add(chosen, first)
     return jax.vmap(jax.random.fold_in, (None, 0))(self._root, numbers)
 
-  def _batches(self, asked, encoded) -> Iterator[tuple[int, list[int]]]:
-    """Yields the padded length of a batch and the indices of its sentences, shortest first."""
-    buckets: dict[int, list[int]] = {}
+  def _batches(self, asked, encoded, is_steered) -> Iterator[_Batch]:
+    """Yields batches of sentences of similar length, the shortest first.
+
+    A program that steers may round in another way. So the sentences that it is not for do not
+    share its batches, and their translations do not depend on the others.
+    """
+    buckets: dict[tuple[int, bool], list[int]] = {}
     for index in sorted(asked, key=lambda i: len(encoded[i])):
-      buckets.setdefault(padded_length(len(encoded[index]) + 1, self._max_length), []).append(index)
+      length = padded_length(len(encoded[index]) + 1, self._max_length)
+      buckets.setdefault((length, is_steered(index)), []).append(index)
     size = self._config.batch_size
-    for length, members in buckets.items():
+    for (length, steered), members in buckets.items():
       for first in range(0, len(members), size):
-        yield length, members[first:first + size]
+        yield _Batch(length, members[first:first + size], steered)
