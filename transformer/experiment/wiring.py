@@ -36,6 +36,7 @@ from transformer.system import processes
 from transformer.system.known_faults import check_backend
 from transformer.system.signals import Signals
 from transformer.training.compilation import make_setup
+from transformer.training.freezing import describe_frozen
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
 
@@ -99,6 +100,8 @@ def _train(config: Config, workdir: Path, profile, signals):
                            config.seed)
   model = Transformer(config.model, vocabulary.size)
   setup = make_setup(config, model, _make_mesh(config))
+  if config.train.freeze:
+    logging.info(describe_frozen(config.train.freeze, setup.state.params))
   sources, references = (list(side) for side in zip(*corpora.valid[:], strict=True))
   # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
   greedy = dataclasses.replace(config.decode, beam_size=1, sample=False)

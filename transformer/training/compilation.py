@@ -58,7 +58,7 @@ def make_setup(settings, model: Transformer, mesh: Mesh) -> Setup:
     mesh: the devices.
   """
   schedule = make_schedule(settings.optimizer, model.config.model_dim, settings.train.steps)
-  optimizer = make_optimizer(settings.optimizer, schedule)
+  optimizer = make_optimizer(settings.optimizer, schedule, settings.train.freeze)
   state = jax.eval_shape(
       lambda: first_state(settings, optimizer, init_params(model, settings.seed)))
   return Setup(mesh, schedule, optimizer, jax.tree.map(

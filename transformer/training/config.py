@@ -1,6 +1,7 @@
 """The settings of `config.optimizer`, `config.train` and `config.mesh`."""
 
 import dataclasses
+import re
 
 from transformer.errors import UserError
 
@@ -95,6 +96,10 @@ class TrainConfig:
     init_from: directory of a run whose best weights and vocabulary this run starts from;
       empty starts from random weights. Both runs need the same config.model, except
       `dropout`, `attention`, `dtype` and `remat`.
+    freeze: a regular expression that is searched in the names of the parameters, such as
+      `encoder_0/self_attention/query/kernel`; those that match are not changed, and have no
+      gradient, weight decay or optimizer state. `encoder_|embedding` freezes the encoder and
+      the embeddings. Empty freezes none.
     skip_nonfinite: number of updates in a row that may be skipped because their loss or
       gradient is not finite; one more stops the run. Skipped updates are counted, and change
       neither parameters nor optimizer.
@@ -117,6 +122,7 @@ class TrainConfig:
   keep: int = 5
   patience: int = 0
   init_from: str = ''
+  freeze: str = ''
   skip_nonfinite: int = 0
   fit_memory: bool = False
   grace_seconds: float = 25.0
@@ -137,6 +143,11 @@ class TrainConfig:
     for name in ('patience', 'skip_nonfinite'):
       if getattr(self, name) < 0:
         raise UserError(f'train.{name} must be at least 0; got {getattr(self, name)}')
+    try:
+      re.compile(self.freeze)
+    except re.error as error:
+      raise UserError(f'train.freeze must be a regular expression; got {self.freeze!r}: '
+                      f'{error}') from error
     if not 0.0 < self.grace_seconds < float('inf'):
       raise UserError(f'train.grace_seconds must be above 0 and finite; '
                       f'got {self.grace_seconds}')

@@ -6,6 +6,7 @@ import optax
 import optax.contrib
 
 from transformer.training.config import OptimizerConfig
+from transformer.training.freezing import frozen_mask
 
 # Momentum of Jordan et al., 2024. Root mean square of an update, as large as Adam's, of Liu et al.,
 # 2025.
@@ -59,20 +60,28 @@ def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.
   return schedules[config.schedule]()
 
 
-def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule
+def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: str = ''
                    ) -> optax.GradientTransformation:
   """Returns Adam or Muon with the given schedule, after clipping by global norm if configured.
 
   Args:
     config: the optimizer's settings.
     schedule: from `make_schedule`.
+    freeze: as `TrainConfig.freeze`; frozen parameters have no state, and the norm for clipping
+      is that of the others.
 
   Returns:
     An optax transformation whose `update` takes the parameters too.
   """
   clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
   algorithm = {'adam': _adam, 'muon': _muon}[config.algorithm]
-  return optax.chain(*clip, *algorithm(config, schedule))
+  optimizer = optax.chain(*clip, *algorithm(config, schedule))
+  if not freeze:
+    return optimizer
+  return optax.partition(
+      {'trained': optimizer, 'frozen': optax.set_to_zero()},
+      lambda params: jax.tree.map(lambda frozen: 'frozen' if frozen else 'trained',
+                                  frozen_mask(freeze, params)))
 
 
 def _adam(config, schedule):

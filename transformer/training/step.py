@@ -12,6 +12,7 @@ from transformer.data.batch import BOS_ID, Batch
 from transformer.model.transformer import Transformer
 from transformer.ops.losses import smoothed_cross_entropy
 from transformer.training.config import TrainConfig
+from transformer.training.freezing import hold_frozen
 from transformer.training.mesh import gathered, row_devices
 
 
@@ -130,9 +131,9 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
   Args:
     model: the Transformer.
     optimizer: from `make_optimizer`.
-    config: only `label_smoothing`, `r_drop` and `ema_decay` are used. After n updates, the
-      decay of the moving average is min(ema_decay, (1 + n) / (10 + n)), so that the average
-      soon forgets the initial parameters.
+    config: only `label_smoothing`, `r_drop`, `freeze` and `ema_decay` are used. After n
+      updates, the decay of the moving average is min(ema_decay, (1 + n) / (10 + n)), so that
+      the average soon forgets the initial parameters.
     seed: root of the dropout bits, which depend on the seed, the step and the part of the
       batch.
     accumulate: number of parts that a batch's rows are cut into. Each part takes a forward
@@ -152,8 +153,8 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
   """
 
   def sums(params, batch, key):
-    totals = batch_loss(model, params, batch, config.label_smoothing, key, config.r_drop,
-                        row_devices(mesh))
+    totals = batch_loss(model, hold_frozen(config.freeze, params), batch, config.label_smoothing,
+                        key, config.r_drop, row_devices(mesh))
     return totals['loss'], totals
 
   gradient_of = jax.grad(sums, has_aux=True)
