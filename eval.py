@@ -7,6 +7,8 @@
   python eval.py --workdir=DIR --source=- --output=-  < in.txt   # only translate
   python eval.py --workdir=DIR --source=- --sample --seed=1  < in.txt
   python eval.py --workdir=DIR --source=- --nbest=4  < in.txt    # number ||| text ||| score
+  python eval.py --workdir=DIR --sample --mbr=32                 # minimum Bayes risk, 32 samples
+  python eval.py --workdir=DIR --metric=my_metrics:comet         # a metric of your own, too
   python eval.py --workdir=DIR --source=FILE --prefix=FILE2      # each begins with a line of FILE2
   python eval.py --workdir=DIR --source=FILE --avoid=FILE2       # without the words in FILE2
   python eval.py --workdir=DIR --source=FILE --reference=FILE --score   # how likely is each line
@@ -38,7 +40,7 @@ from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
-from transformer.system.cpu_devices import use_cores_as_devices
+from transformer.system.cpu_devices import usable_cores, use_cores_as_devices
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _SPLIT = flags.DEFINE_string('split', None, 'test, valid, train, or a split or prefix of the '
@@ -69,6 +71,13 @@ _EXAMPLES = flags.DEFINE_integer('examples', 0, 'Print this many translations be
                                  'references, taken evenly from the text.')
 _NBEST = flags.DEFINE_integer('nbest', 1, 'Give this many translations of each sentence, with '
                               'their scores, as lines of number ||| text ||| score.')
+_MBR = flags.DEFINE_integer('mbr', None, 'Minimum Bayes risk: of this many candidates of each '
+                            'sentence, give the one that is most like all of them. The candidates '
+                            'are samples with --sample, and otherwise the n-best list.')
+_MBR_METRIC = flags.DEFINE_enum('mbr_metric', 'chrF2++', ['chrF2++', 'BLEU'],
+                                'What --mbr compares candidates by.')
+_METRIC = flags.DEFINE_multi_string('metric', [], 'A metric of your own, as MODULE:FUNCTION; may '
+                                    'be given more than once; see docs/translating.md.')
 _SCORE = flags.DEFINE_bool('score', False, 'Translate nothing, but give the log-probability of '
                            'each line of --reference, and how many tokens it has.')
 _PREFIX = flags.DEFINE_string('prefix', None, 'A file with a line for each of the source: what '
@@ -88,11 +97,12 @@ def main(_):
   if not _SCORE.value:
     use_cores_as_devices(os.environ)
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.inference import prompt, stream
+  from transformer.evaluation.own_metrics import load_metric
+  from transformer.inference import stream
   from transformer.inference.avoidance import avoid
-  from transformer.inference.ensemble import load_ensemble, make_translator, score_with
-  from transformer.inference.lines import score_lines, write_lines
+  from transformer.inference.ensemble import load_ensemble, make_translator
   from transformer.runs.loading import checkpoints_of, load_run
+  own_metrics = list(map(load_metric, _METRIC.value))
   every = _CHECKPOINT.value == 'all'
   checkpoints = checkpoints_of(_WORKDIR.value) if every else [_CHECKPOINT.value]
   runs = (load_run(_WORKDIR.value, each, _AVERAGE.value, _BATCH_SIZE.value)
@@ -102,31 +112,46 @@ def main(_):
   decoding = _decoding(run.config)
   automaton = avoid(decoding.avoided, run.vocabulary) if decoding.avoided else None
   if _only_translates_standard_input() and stream.arrives_live():
-    if sys.stdin.isatty() and sys.stdout.isatty():
-      folder = Path(_RESULTS.value or run.workdir / run_directory.EVALUATIONS).expanduser()
-      prompt.run_prompt(members, decoding.config, decoding.seed, _NBEST.value, folder, automaton)
-    else:
-      translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
-      stream.translate_pipe(members, translate, _NBEST.value, automaton, _PREFIX_COLUMN.value)
+    _translate_live(members, decoding, automaton)
     return
   text, prefixes = _read(run.config.data)
   if _SCORE.value:
-    targets = text.references[0]
-    if run.config.data.source == 'trees':
-      targets = [linearise(parse_tree(line), run.config.data.tree_words) for line in targets]
-    found = score_with(members, text.sources, targets)
-    write_lines(score_lines(found), _OUTPUT.value or '-')
+    _score(members, text)
     return
+  if own_metrics and not text.references:
+    raise UserError('--metric compares translations with references; give --reference=FILE')
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
-  translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
+  translate = make_translator(members, decoding.config, decoding.seed, _MBR.value or _NBEST.value)
   decoding = decoding._replace(prefixes=prefixes)
-  rows = [_translate([each, *members[1:]], translate, text, decoding, folder, automaton)
-          for each in itertools.chain([run], runs)]
+  rows = [_translate([each, *members[1:]], translate, text, decoding, folder, automaton,
+                     own_metrics) for each in itertools.chain([run], runs)]
   if every:
     report.print_table(folder, text.name, rows)
 
 
-def _translate(members, translate, text, decoding, folder, automaton):
+def _translate_live(members, decoding, automaton):
+  """Translates the lines of a pipe or a terminal as they arrive."""
+  from transformer.inference import prompt, stream
+  from transformer.inference.ensemble import make_translator
+  if sys.stdin.isatty() and sys.stdout.isatty():
+    folder = Path(_RESULTS.value or members[0].workdir / run_directory.EVALUATIONS).expanduser()
+    prompt.run_prompt(members, decoding.config, decoding.seed, _NBEST.value, folder, automaton)
+  else:
+    translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
+    stream.translate_pipe(members, translate, _NBEST.value, automaton, _PREFIX_COLUMN.value)
+
+
+def _score(members, text):
+  """Writes the likelihood of each reference."""
+  from transformer.inference.ensemble import score_with
+  from transformer.inference.lines import score_lines, write_lines
+  data, targets = members[0].config.data, text.references[0]
+  if data.source == 'trees':
+    targets = [linearise(parse_tree(line), data.tree_words) for line in targets]
+  write_lines(score_lines(score_with(members, text.sources, targets)), _OUTPUT.value or '-')
+
+
+def _translate(members, translate, text, decoding, folder, automaton, own_metrics):
   """Translates the text; writes the translations, and reports scores if there are references."""
   from transformer.inference.ensemble import translate_with
   from transformer.inference.lines import as_lines, readable, write_lines
@@ -138,6 +163,9 @@ def _translate(members, translate, text, decoding, folder, automaton):
   started = time.perf_counter()
   answers = translate_with(members, translate, text.sources,
                            requirements=Requirements(decoding.prefixes, automaton))
+  if _MBR.value:
+    from transformer.evaluation.minimum_risk import choose
+    answers = choose(answers, _MBR_METRIC.value, usable_cores())
   seconds = time.perf_counter() - started
   warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
   if output := _OUTPUT.value or (None if text.references else '-'):
@@ -147,7 +175,8 @@ def _translate(members, translate, text, decoding, folder, automaton):
   # Standard output belongs to the translations if they go there.
   people = sys.stderr if _OUTPUT.value == '-' else sys.stdout
   report.show_examples(text, answers, _EXAMPLES.value, run.config.data.source == 'trees', people)
-  return report.report(place, run, text, decoding, answers, seconds, people)
+  return report.report(place, run, text, decoding, report.Translated(answers, seconds),
+                       own_metrics, people)
 
 
 def _check_flags():
@@ -172,6 +201,11 @@ def _check_flags():
     raise UserError('--prefix_column needs --source, and excludes --prefix')
   if _SCORE.value and (_PREFIX.value or _PREFIX_COLUMN.value or _AVOID.value):
     raise UserError('--score translates nothing; leave out --prefix, --prefix_column and --avoid')
+  if _MBR.value is not None:
+    shared_flags.check_at_least(2, _MBR)
+    if _NBEST.value > 1 or _SCORE.value or (_BEAM_SIZE.value or _MBR.value) < _MBR.value:
+      raise UserError(f'--mbr={_MBR.value} takes as many candidates and gives one translation; '
+                      f'leave out --nbest and --score, and a smaller --beam_size')
   if _SCORE.value and len(_REFERENCE.value) != 1:
     raise UserError('--score needs --source=FILE and one --reference=FILE')
   if _CHECKPOINT.value == 'all' and (_OUTPUT.value or _SCORE.value or _ENSEMBLE.value
@@ -184,7 +218,7 @@ def _check_flags():
 def _only_translates_standard_input() -> bool:
   """Returns whether standard input is translated to standard output, and not scored."""
   return (_SOURCE.value == STANDARD_INPUT and not _REFERENCE.value
-          and (_OUTPUT.value or '-') == '-' and not _PREFIX.value)
+          and (_OUTPUT.value or '-') == '-' and not _PREFIX.value and not _MBR.value)
 
 
 def _decoding(config) -> results.Decoding:
@@ -193,6 +227,9 @@ def _decoding(config) -> results.Decoding:
   # The run's beam size is for its search; the best of several samples is not a plain sample.
   if _SAMPLE.value and not config.decode.sample:
     changes.setdefault('beam_size', 1)
+  if _MBR.value:
+    wide = changes.get('beam_size', 1 if _SAMPLE.value else config.decode.beam_size)
+    changes['beam_size'] = max(wide, _MBR.value)
   decode = dataclasses.replace(config.decode, **changes)
   for flag in (_TEMPERATURE, _TOP_K, _TOP_P, _SEED):
     if flag.value is not None and not decode.sample:
@@ -201,7 +238,10 @@ def _decoding(config) -> results.Decoding:
   dataclasses.replace(config, seed=seed)  # The config checks it.
   if config.data.source == 'trees' and (_AVOID.value or _PREFIX.value or _PREFIX_COLUMN.value):
     raise UserError('--prefix, --prefix_column and --avoid are for translations; this run parses')
-  return results.Decoding(decode, seed, _ENSEMBLE.value, avoided=_avoided())
+  if config.data.source == 'trees' and (_MBR.value or _METRIC.value):
+    raise UserError('--mbr and --metric are for translations; this run parses')
+  return results.Decoding(decode, seed, _ENSEMBLE.value, avoided=_avoided(),
+                          utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '')
 
 
 def _avoided() -> list[str]:

@@ -60,9 +60,9 @@ class Product(NamedTuple):
       return 'output layer and loss'
     if self.sizes[0] > 1:
       return 'scores and weighted sums of attention'
-    # The first axis is that of the rows of a batch, or of a kernel's other side.
-    inner = (*self.left[1:], *self.right[1:])
-    return 'feed-forward' if work.model.ff_dim in inner else 'projections of attention'
+    # The first of three axes is that of a batch's rows, whose number may be the same.
+    sizes = [size for shape in (self.left, self.right) for size in shape[len(shape) > 2:]]
+    return 'feed-forward' if work.model.ff_dim in sizes else 'projections of attention'
 
 
 def products_of(jaxpr, times: int = 1) -> collections.Counter:

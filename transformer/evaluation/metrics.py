@@ -1,7 +1,7 @@
 """BLEU, chrF2++ and TER by sacreBLEU, with its signatures, intervals and significance tests."""
 
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import sacrebleu
@@ -117,6 +117,16 @@ def sentence_scores(translations: Sequence[str], references: Sequence[Sequence[s
   return [{name: metric.sentence_score(translation, list(sides)).score
            for name, metric in metrics.items()}
           for translation, *sides in zip(translations, *references, strict=True)]
+
+
+def sentence_utility(name: str) -> Callable[[str, str], float]:
+  """Returns a function (translation, reference) -> score of one sentence, in percent.
+
+  Args:
+    name: `chrF2++`, or `BLEU` of the orders for which the sentence is long enough.
+  """
+  metric = _metrics('13a', effective_order=True)[name]
+  return lambda translation, reference: metric.sentence_score(translation, [reference]).score
 
 
 def differences(baseline: Sequence[Sequence[str]], system: Sequence[Sequence[str]],

@@ -4,14 +4,16 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from absl import logging
 
 from transformer import files
 from transformer.errors import UserError
 from transformer.evaluation import parses, results
+from transformer.evaluation.own_metrics import OwnMetric
 from transformer.evaluation.texts import Text
+from transformer.inference.translator import Translation
 from transformer.runs import run_directory
 from transformer.runs.cost import training_cost
 from transformer.runs.curves import draw_scores
@@ -63,8 +65,16 @@ def show_examples(text: Text, answers: Sequence, count: int, trees: bool, people
           f'  translation  {answers[index].text}\n', file=people)
 
 
-def report(place: results.Place, run, text: Text, decoding: results.Decoding, answers: Sequence,
-           seconds: float, people: TextIO) -> dict[str, Any]:
+class Translated(NamedTuple):
+  """The translations of a text, and the seconds that they took."""
+
+  answers: Sequence[Translation]
+  seconds: float
+
+
+def report(place: results.Place, run, text: Text, decoding: results.Decoding,
+           translated: Translated, own_metrics: Sequence[OwnMetric], people: TextIO
+           ) -> dict[str, Any]:
   """Scores translations, prints the scores, and then writes them with those of each sentence.
 
   Args:
@@ -72,8 +82,8 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding, an
     run: the `Run` that translated.
     text: the sources and references.
     decoding: how they were translated.
-    answers: the translations.
-    seconds: the time that translating took.
+    translated: the translations, and the time that they took.
+    own_metrics: metrics beyond those of sacreBLEU; not for trees.
     people: the stream that people read.
 
   Returns:
@@ -82,6 +92,7 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding, an
   Raises:
     UserError: the result cannot be written; it was printed before.
   """
+  answers, seconds = translated
   if run.config.data.source == 'trees':
     result, sentences = parses.evaluate(text.sources, text.references[0], answers, seconds)
     table = parses.as_table(result)
@@ -89,7 +100,7 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding, an
     from transformer.evaluation import scores  # Translating needs no sacreBLEU.
     result, sentences = scores.evaluate(
         text.sources, text.references, answers, seconds, decoding.config.bleu_tokenize,
-        run.config.data.target_language)
+        run.config.data.target_language, own_metrics)
     print(f'{result["details"]}\n{result["signature"]}', file=people)
     table = scores.as_table(result)
   headline = result['metrics'][0]
@@ -104,7 +115,7 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding, an
     results.write(place.folder, place.stem, result | {
         'text': text.name, 'steps': run.steps, 'decode': dataclasses.asdict(decoding.config),
         'seed': decoding.seed if decoding.config.sample else None, 'ensemble': decoding.ensemble,
-        'demands': decoding.demands, 'training_cost': cost and cost._asdict(),
+        'more': decoding.more, 'training_cost': cost and cost._asdict(),
         'workdir': str(run.workdir.resolve()),
         'commit': run_directory.commit(), 'command': sys.argv[1:]}, sentences)
     print(f'also in {place.folder / place.stem}.json', file=people)

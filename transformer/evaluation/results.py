@@ -43,7 +43,7 @@ class Result(NamedTuple):
     decode = self.content['decode']
     return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
             **{key: decode[key] for key in _SEARCH + _SAMPLING * decode['sample']},
-            **self.content.get('demands', {})}
+            **self.content.get('more', {})}
 
 
 class Decoding(NamedTuple):
@@ -55,6 +55,8 @@ class Decoding(NamedTuple):
     ensemble: the directories of the other runs of an ensemble.
     prefixes: what each translation had to begin with; nothing if all were free.
     avoided: what no translation was allowed to hold.
+    utility: the metric of minimum Bayes risk, which chooses among the candidates of the search;
+      '' takes the candidate with the best score.
   """
 
   config: DecodeConfig
@@ -62,12 +64,14 @@ class Decoding(NamedTuple):
   ensemble: list[str]
   prefixes: Sequence[str] = ()
   avoided: Sequence[str] = ()
+  utility: str = ''
 
   @property
-  def demands(self) -> dict[str, str]:
-    """A digest of the prefixes and of the avoided phrases, where there are any."""
-    return {name: _digest(lines) for name, lines in
-            (('prefix', self.prefixes), ('avoid', self.avoided)) if lines}
+  def more(self) -> dict[str, str]:
+    """What there is beyond the search: the utility, and digests of prefixes and of phrases."""
+    found = {'prefix': self.prefixes and _digest(self.prefixes),
+             'avoid': self.avoided and _digest(self.avoided), 'mbr': self.utility}
+    return {name: value for name, value in found.items() if value}
 
 
 class Place(NamedTuple):
@@ -119,7 +123,7 @@ def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str | int]:
   if config.sample:
     how |= {'temperature': f'{config.temperature:g}', 'top_k': config.top_k,
             'top_p': f'{config.top_p:g}', 'seed': decoding.seed}
-  return how | decoding.demands
+  return how | decoding.more
 
 
 def _digest(lines: Sequence[str]) -> str:

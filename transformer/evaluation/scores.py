@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from transformer.evaluation.metrics import bleu_by_protocol, corpus_scores, sentence_scores
+from transformer.evaluation.own_metrics import OwnMetric, own_scores
 from transformer.inference.translator import Translation
 
 
 def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
              answers: Sequence[Translation], seconds: float, tokenize: str,
-             target_language: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+             target_language: str, own_metrics: Sequence[OwnMetric] = ()
+             ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
   """Scores all translations together, and each by itself.
 
   Args:
@@ -19,21 +21,26 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
     seconds: the time of translating, with compilation.
     tokenize: BLEU's tokenizer.
     target_language: the language of the translations; `de` adds a protocol.
+    own_metrics: more metrics.
 
   Returns:
     JSON data for `results.write`: the scores of the text, and an object for each sentence.
 
   Raises:
-    UserError: a reference has another number of lines.
+    UserError: a reference has another number of lines, or a metric of one's own fails.
   """
   translations = [answer.text for answer in answers]
   headline, *protocols = bleu_by_protocol(translations, references, tokenize, target_language)
   metrics = corpus_scores(translations, references, tokenize)
+  own = [(each.spec, score) for each in own_metrics
+         for score in own_scores(each, sources, translations, references)]
   words = [sum(len(line.split()) for line in side) for side in (translations, references[0])]
   result = {
       'bleu': headline.score, 'signature': headline.signature, 'details': headline.details,
       'metrics': [{'name': each.name, 'score': each.score, 'interval_95': each.interval,
-                   'signature': each.signature} for each in metrics],
+                   'signature': each.signature} for each in metrics] + [
+                       {'name': each.name, 'score': each.score, 'interval_95': each.interval,
+                        'signature': spec} for spec, each in own],
       'protocols': [{'name': each.name, 'bleu': each.score, 'signature': each.signature}
                     for each in (headline, *protocols)],
       'sentences': len(sources), 'cut_sources': sum(answer.cut for answer in answers),
@@ -45,13 +52,16 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
       for source, answer, scores, *sides in zip(
           sources, answers, sentence_scores(translations, references, tokenize), *references,
           strict=True)]
+  for _, score in own:
+    for sentence, value in zip(sentences, score.sentences or (), strict=False):
+      sentence[score.name] = value
   return result, sentences
 
 
 def as_table(result: dict[str, Any]) -> list[str]:
   """Returns the lines of a table: metrics with their intervals, then the other BLEU protocols."""
-  rows = [(each['name'], each['score'], '{:.2f} … {:.2f}'.format(*each['interval_95']),
-           each['signature']) for each in result['metrics']]
+  rows = [(each['name'], each['score'], '{:.2f} … {:.2f}'.format(*each['interval_95'])
+           if each['interval_95'] else '', each['signature']) for each in result['metrics']]
   rows += [(each['name'], each['bleu'], '', each['signature']) for each in result['protocols'][1:]]
   names, intervals = (max(len(row[column]) for row in rows) for column in (0, 2))
   return [f'  {name:{names}}  {score:6.2f}  {interval:{intervals}}  {signature}'

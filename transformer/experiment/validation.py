@@ -8,6 +8,7 @@ import numpy as np
 
 from transformer.evaluation import parses
 from transformer.evaluation.metrics import corpus_bleu
+from transformer.evaluation.own_metrics import OwnMetric, own_scores
 from transformer.experiment.meter import perplexity
 from transformer.experiment.reporting import Sample
 from transformer.inference.attention_maps import Attender, picture
@@ -24,17 +25,20 @@ class Validation(NamedTuple):
     samples: a few sentences for TensorBoard.
     pictures: uint8 [height, width] by name, for TensorBoard.
     f1: labelled F1 of the brackets of the whole split; None for translations.
+    own: scores of one's own metric, by name.
   """
 
   bleu: float
   samples: Sequence[Sample] = ()
   pictures: Mapping[str, np.ndarray] = {}
   f1: float | None = None
+  own: Mapping[str, float] = {}
 
 
 def make_validation(translate: Translator, sources: Sequence[str], references: Sequence[str],
                     tokenize: str, attend: Attender | None,
-                    trees: Sequence[str] | None = None) -> Callable[[Any], Validation]:
+                    trees: Sequence[str] | None = None, own_metric: OwnMetric | None = None
+                    ) -> Callable[[Any], Validation]:
   """Returns the function that translates the validation split with given parameters.
 
   Args:
@@ -44,6 +48,7 @@ def make_validation(translate: Translator, sources: Sequence[str], references: S
     tokenize: sacreBLEU's tokenizer.
     attend: computes the attention of the first sentence for a picture; None draws nothing.
     trees: the tree of each sentence with words and tags, if the references are linearised trees.
+    own_metric: another metric; None is none.
   """
   def validate(params) -> Validation:
     answers = translate(params, sources)
@@ -57,7 +62,9 @@ def make_validation(translate: Translator, sources: Sequence[str], references: S
     return Validation(corpus_bleu(translations, [references], tokenize).score,
                       [Sample(sources[each], references[each], translations[each])
                        for each in shown], pictures,
-                      None if trees is None else parses.f1(sources, trees, answers))
+                      None if trees is None else parses.f1(sources, trees, answers),
+                      {score.name: score.score for score in own_scores(
+                          own_metric, sources, translations, [references])} if own_metric else {})
 
   return validate
 
@@ -73,8 +80,8 @@ def evaluate(eval_step: Callable, validate: Callable[[Any], Validation], params:
     batches: the split, packed.
 
   Returns:
-    Loss in nats per token without smoothing, its perplexity, BLEU, and F1 of trees, by their names
-    in `metrics.jsonl`; and the result of `validate`.
+    Loss in nats per token without smoothing, its perplexity, BLEU, F1 of trees, and one's own
+    metric, by their names in `metrics.jsonl`; and the result of `validate`.
   """
   totals = [jax.device_get(eval_step(params, batch)) for batch in batches]
   sums = {name: sum(float(each[name]) for each in totals) for name in ('nll', 'weight')}
@@ -82,4 +89,5 @@ def evaluate(eval_step: Callable, validate: Callable[[Any], Validation], params:
   validation = validate(params)
   f1 = {} if validation.f1 is None else {'valid/f1': validation.f1}
   return {'valid/loss': loss, 'valid/perplexity': perplexity(loss),
-          'valid/bleu': validation.bleu, **f1}, validation
+          'valid/bleu': validation.bleu, **f1,
+          **{f'valid/{name}': score for name, score in validation.own.items()}}, validation

@@ -18,6 +18,7 @@ from transformer.data.audit.table import in_brief
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
+from transformer.evaluation.own_metrics import load_metric
 from transformer.experiment.loop import Outcome, Task, train
 from transformer.experiment.validation import make_validation
 from transformer.inference.attention_maps import Attender
@@ -91,6 +92,8 @@ def _train(config: Config, workdir: Path, profile, signals):
   """Does the work of `train_run` in a locked directory."""
   if run_directory.has_begun(workdir):
     resuming.check_resumable(workdir)
+  # A mistake in it ends the run before the data is read.
+  own_metric = load_metric(config.train.valid_metric) if config.train.valid_metric else None
   corpora = open_corpora(config.data)
   # Loaded only if the run still lacks its vocabulary or its first parameters.
   origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from
@@ -157,7 +160,8 @@ def _train(config: Config, workdir: Path, profile, signals):
   if jax.process_count() == 1:  # An `Attender` works in one process.
     attend = Attender(model, vocabulary, config.data.max_length, config.data.max_length)
   validate = make_validation(translate, sources, references, config.decode.bleu_tokenize, attend,
-                             corpora.valid.trees if config.data.source == 'trees' else None)
+                             corpora.valid.trees if config.data.source == 'trees' else None,
+                             own_metric)
   task = Task(model, encoded.batches, encoded.valid_batches, validate,
               initial_params if origin else None, vocabulary.decode)
   _report_outcome(workdir, config, train(config, task, setup, workdir, programs, profile, signals))

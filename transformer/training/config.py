@@ -93,6 +93,9 @@ class TrainConfig:
     patience: the run stops after this many evaluations in a row without a new best; 0 never
       stops early. The best has the highest validation BLEU or, where BLEU is equal or below
       1, the lowest validation loss.
+    valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
+      --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`, and chooses
+      nothing.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
       empty starts from random weights. Both runs need the same config.model, except
       `dropout`, `attention`, `dtype` and `remat`.
@@ -121,6 +124,7 @@ class TrainConfig:
   checkpoint_every: int = 1000
   keep: int = 5
   patience: int = 0
+  valid_metric: str = ''
   init_from: str = ''
   freeze: str = ''
   skip_nonfinite: int = 0
