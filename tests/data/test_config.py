@@ -28,6 +28,14 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     ({'train_weights': (-1.0,)}, 'data.train_weights must be positive; got (-1.0,)'),
     ({'train_weights': (float('inf'),)}, 'data.train_weights must be positive; got (inf,)'),
     ({'train_weights': (float('nan'),)}, 'data.train_weights must be positive; got (nan,)'),
+    *(({'train': ('a', 'b'), 'train_stages': stages}, fact) for stages, fact in (
+        (((0.0, 1.0),), 'for each of the 2 corpora of data.train; got (0.0, 1.0)'),
+        (((0.0, 1.0, -1.0),), 'must be at least 0, and one of them above 0; got (0.0, 1.0, -1.0)'),
+        (((0.0, 0.0, 0.0),), 'one of them above 0; got (0.0, 0.0, 0.0)'),
+        (((5.0, 1.0, 1.0),), 'must begin after 0 updates, and then after more and more; got 5'),
+        (((0.0, 1.0, 1.0), (9.0, 1.0, 2.0), (9.0, 1.0, 3.0)), 'got 0, 9, 9'),
+        (((0.0, 1.0, 1.0), (0.5, 1.0, 2.0)), 'got 0, 0.5'))),
+    ({'train_weights': (2.0,), 'train_stages': ((0.0, 1.0),)}, 'exclude each other; got both'),
     ({'vocabulary_size': SMALLEST_VOCABULARY - 1}, 'at least 264 (256 bytes and the control '
                                                    'symbols); got 263'),
     ({'vocabulary_pairs': 0}, 'data.vocabulary_pairs must be at least 1; got 0'),
@@ -48,6 +56,7 @@ def test_what_makes_no_sense_is_refused(changes, message):
     {'vocabulary_size': SMALLEST_VOCABULARY}, {'train_weights': (0.5,)},
     {'vocabulary_pairs': 1}, {'max_length_ratio': 1.0}, {'max_length_ratio': 0.0},
     {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},
+    {'train': ('a', 'b'), 'train_stages': ((0.0, 0.0, 1.0), (7.0, 2.0, 0.0))},
 ])
 def test_what_lies_on_the_right_side_of_a_bound_is_taken(changes):
   config = DataConfig(**changes)

@@ -170,6 +170,25 @@ def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
     assert pairs_in(epoch(batches)) == pairs
 
 
+@pytest.mark.parametrize('bpe_dropout', [0.0, 0.1])
+def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, bpe_dropout):
+  def batches(**changes):
+    return encode(config_of(folder, bpe_dropout=bpe_dropout, **changes), vocabulary).batches
+
+  staged = batches(train_stages=((0, 2, 0), (7, 1, 3), (1000, 0, 1)))
+  for first, last, stage in ((0, 6, batches(train=('one',), train_weights=(2.0,))),
+                             (7, 999, batches(train_weights=(1.0, 3.0))),
+                             (1000, 2000, batches(train=('two',)))):
+    for step in (last, first):  # In any order.
+      wanted = stage[step - first]
+      assert staged[step].target_tokens.shape == staged[0].target_tokens.shape
+      same = [np.trim_zeros(np.unique(each)) for each in (staged[step].target_tokens,
+                                                          wanted.target_tokens)]
+      np.testing.assert_array_equal(*same)
+      assert pairs_in([staged[step]]) == pairs_in([wanted])
+  chex.assert_trees_all_equal(list(staged.iterate(5, 9)), [staged[step] for step in range(5, 9)])
+
+
 def test_batches_have_the_shape_that_is_configured(folder, vocabulary):
   encoded = encode(config_of(folder), vocabulary)
   for batch in (encoded.batches[0], *encoded.valid_batches):

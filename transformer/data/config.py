@@ -23,6 +23,10 @@ class DataConfig:
       `{dir}/{prefix}.{language}` for text, and `{dir}/{prefix}.mrg` for trees.
     train_weights: for each corpus of `train`, how many times an epoch uses it; 0.5 uses
       half of the corpus, and the other half in the next epoch. Empty means once each.
+    train_stages: mixtures of the corpora that follow each other: for each stage the number of
+      updates before it, and a weight for each corpus, where 0 leaves the corpus out.
+      `((0, 1, 0), (5000, 1, 2))` trains on the first of two corpora alone, and after 5,000
+      updates on both. A stage begins a new epoch. Empty is one stage by `train_weights`.
     valid: the split, or prefix, that chooses checkpoints.
     test: the split, or prefix, that `eval.py` scores by default.
     source_language: code of the language to translate from, as in the names of the files
@@ -49,6 +53,7 @@ class DataConfig:
   dir: str = ''
   train: tuple[str, ...] = ('train',)
   train_weights: tuple[float, ...] = ()
+  train_stages: tuple[tuple[float, ...], ...] = ()
   valid: str = 'validation'
   test: str = 'test'
   source_language: str = 'en'
@@ -88,6 +93,7 @@ class DataConfig:
                       f'got {len(self.train_weights)} for {len(self.train)}')
     if any(not 0 < weight < float('inf') for weight in self.train_weights):
       raise UserError(f'data.train_weights must be positive; got {self.train_weights}')
+    self._check_stages()
     if self.vocabulary_size < SMALLEST_VOCABULARY:
       raise UserError(f'data.vocabulary_size must be at least {SMALLEST_VOCABULARY} '
                       f'(256 bytes and the control symbols); got {self.vocabulary_size}')
@@ -101,3 +107,20 @@ class DataConfig:
     if self.max_length_ratio and not 1 <= self.max_length_ratio < float('inf'):
       raise UserError(f'data.max_length_ratio must be 0 (no limit), or at least 1 and finite; '
                       f'got {self.max_length_ratio}')
+
+  def _check_stages(self):
+    if self.train_weights and self.train_stages:
+      raise UserError('data.train_weights and data.train_stages exclude each other; got both')
+    for stage in self.train_stages:
+      if len(stage) != 1 + len(self.train):
+        raise UserError(f'a stage of data.train_stages must hold the number of updates before it '
+                        f'and a weight for each of the {len(self.train)} corpora of data.train; '
+                        f'got {stage}')
+      if any(not 0 <= weight < float('inf') for weight in stage[1:]) or not any(stage[1:]):
+        raise UserError(f'the weights of a stage of data.train_stages must be at least 0, and one '
+                        f'of them above 0; got {stage}')
+    firsts = [stage[0] for stage in self.train_stages]
+    if firsts and (firsts[0] != 0 or firsts != sorted(set(firsts))
+                   or any(first % 1 for first in firsts)):
+      raise UserError(f'the stages of data.train_stages must begin after 0 updates, and then after '
+                      f'more and more; got {", ".join(f"{first:g}" for first in firsts)}')

@@ -14,6 +14,7 @@ from transformer.data.corpus import Corpus
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring
 from transformer.data.sources import open_corpus
+from transformer.data.stages import StagedBatches
 from transformer.data.vocabulary import Vocabulary
 
 _CHUNK = 20_000  # pairs read together
@@ -65,7 +66,7 @@ class EncodedCorpora(NamedTuple):
     resized: returns the same corpora in batches of another `tokens_per_batch`.
   """
 
-  batches: TrainingBatches | DropoutBatches
+  batches: TrainingBatches | DropoutBatches | StagedBatches
   valid_batches: list[Batch]
   counts: dict[str, dict[str, int]]
   resized: Callable[[int], 'EncodedCorpora']
@@ -112,12 +113,21 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
                     'transformer.commands.audit, with the same --config flags, shows which',
                     100 * dropped / pairs)
 
+  def batches_of(corpora, weights, shape):
+    used = [(corpus, weight) for corpus, weight in zip(corpora, weights, strict=True) if weight]
+    batches = TrainingBatches(*map(list, zip(*used, strict=True)), shape, seed)
+    if not config.bpe_dropout:
+      return batches
+    return DropoutBatches(batches, vocabulary, config.bpe_dropout, seed)
+
   def in_batches_of(tokens_per_batch: int) -> EncodedCorpora:
     shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
-    weights = config.train_weights or (1.0,) * len(train)
-    batches = TrainingBatches(list(train.values()), weights, shape, seed)
-    if config.bpe_dropout:
-      batches = DropoutBatches(batches, vocabulary, config.bpe_dropout, seed)
+    first_steps, mixtures = [0], [config.train_weights or (1.0,) * len(train)]
+    if config.train_stages:
+      first_steps, *weights = zip(*config.train_stages, strict=True)
+      mixtures = zip(*weights, strict=True)
+    stages = [batches_of(train.values(), weights, shape) for weights in mixtures]
+    batches = stages[0] if len(stages) == 1 else StagedBatches(map(int, first_steps), stages)
     return EncodedCorpora(batches, scoring_batches(valid, shape), counts, in_batches_of)
 
   return in_batches_of(tokens_per_batch)

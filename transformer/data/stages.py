@@ -1,0 +1,39 @@
+"""Training batches whose mixture of corpora changes at given steps."""
+
+import bisect
+from collections.abc import Iterator, Sequence
+
+from transformer.data.batch import Batch
+from transformer.data.batches import BATCHES_AHEAD, Shape, TrainingBatches
+from transformer.data.bpe_dropout import DropoutBatches
+from transformer.data.prefetch import prefetch
+
+
+class StagedBatches:
+  """The batches of a run by step, from 0; each stage has its own plan and begins a new epoch.
+
+  The batch of step n stays a function of (data, seed, n).
+
+  Attributes:
+    shape: the shape of every batch.
+  """
+
+  def __init__(self, first_steps: Sequence[int],
+               stages: Sequence[TrainingBatches | DropoutBatches]):
+    """Joins stages.
+
+    Args:
+      first_steps: the first step of each stage, ascending, from 0.
+      stages: the batches of each stage, all of one shape.
+    """
+    self._first_steps, self._stages = list(first_steps), list(stages)
+    self.shape: Shape = self._stages[0].shape
+
+  def __getitem__(self, step: int) -> Batch:
+    """Returns the batch of a step."""
+    stage = bisect.bisect_right(self._first_steps, step) - 1
+    return self._stages[stage][step - self._first_steps[stage]]
+
+  def iterate(self, start: int, stop: int) -> Iterator[Batch]:
+    """Yields batches `start` … `stop − 1`, assembled ahead of time."""
+    return prefetch(self.__getitem__, range(start, stop), BATCHES_AHEAD)
