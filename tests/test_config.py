@@ -222,7 +222,8 @@ CHOICES = {
     'model.positions': 'sinusoidal, learned', 'model.attention': 'reference, cudnn',
     'model.dtype': 'float32, bfloat16', 'decode.bleu_tokenize': '13a, intl, none, char',
     'optimizer.algorithm': 'adam, muon',
-    'optimizer.schedule': 'paper, inverse_sqrt, cosine, constant'}
+    'optimizer.schedule': 'paper, inverse_sqrt, cosine, constant',
+    'train.best_by': 'loss, perplexity, bleu, f1'}
 AT_LEAST_ONE = [
     'model.num_layers', 'model.model_dim', 'model.ff_dim', 'model.num_heads', 'model.key_dim',
     'model.value_dim', 'model.max_positions', 'optimizer.warmup_steps', 'optimizer.accumulate',

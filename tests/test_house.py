@@ -149,3 +149,13 @@ def test_step_and_search_need_no_package_that_reads_text():
   done = subprocess.run([sys.executable, '-c', code], check=True, cwd=ROOT, text=True,
                         capture_output=True)
   assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize('script', ['train.py', 'eval.py', *(
+    str(path.relative_to(ROOT)) for path in sorted((ROOT / 'transformer/commands').glob('*.py')))])
+def test_a_command_imports_jax_only_when_its_flags_are_read(script):
+  # JAX reads its variables at its import, such as that for the folder of compiled programs.
+  code = f'import runpy, sys; runpy.run_path({script!r}, run_name="x"); print("jax" in sys.modules)'
+  done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, check=True, capture_output=True,
+                        text=True)
+  assert done.stdout == 'False\n'

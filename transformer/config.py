@@ -65,6 +65,9 @@ class Config:
     if self.model.positions == 'learned' and self.model.max_positions < reach:
       raise UserError(f'model.max_positions must reach data.max_length + decode.max_extra_length '
                       f'= {reach} when positions are learned; got {self.model.max_positions}')
+    if self.data.vocabulary and self.train.init_from:
+      raise UserError('data.vocabulary and train.init_from exclude each other, since a run takes '
+                      'the vocabulary of train.init_from; leave one out')
     if not 0 <= self.seed < 2 ** 32:
       raise UserError(f'seed must be at least 0 and below 2³²; got {self.seed}')
 

@@ -29,8 +29,8 @@ OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/loss': 'm
 _MEASURE = ('data.source', 'data.name', 'data.dir', 'data.valid', 'data.source_language',
             'data.target_language', 'decode.bleu_tokenize')
 # Keys that change what a token is, or which tokens are counted.
-_TOKENS = ('data.vocabulary_size', 'data.vocabulary_pairs', 'data.train', 'data.max_length',
-           'train.init_from')
+_TOKENS = ('data.vocabulary_size', 'data.vocabulary', 'data.vocabulary_pairs', 'data.train',
+           'data.max_length', 'train.init_from')
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
 _DRAWS = 20
 

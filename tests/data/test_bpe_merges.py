@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from transformer.data import bpe_merges
 from transformer.data.batch import EOS_ID
-from transformer.data.bpe_merges import Merges
+from transformer.data.bpe_merges import Merges, check_merges
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.errors import UserError
 
 ESCAPE = '\U000f2581'
 SENTENCES = [
@@ -133,3 +134,15 @@ def test_cuts_are_the_same_in_every_process():
       '▁a|▁|m|an|▁in|▁a|▁r|ed|▁s|hirt|▁|cl|im|b|s|▁|a|▁t|a|l|l|▁r|ock|▁|f|ac|e|▁.|</s>',
       '▁e|i|n|▁m|ann|▁in|▁|e|in|em|▁r|ot|en|▁|h|emd|▁|kl|ett|e|r|t|▁|a|uf|▁|e|in|en|▁f|e|l|s|en|▁.|'
       '</s>']
+
+
+def test_a_vocabulary_without_merges_is_refused(vocabulary, tmp_path):
+  check_merges(vocabulary, SENTENCES)
+  sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(SENTENCES), model_prefix=str(tmp_path / 'other'), vocab_size=330,
+      model_type='unigram', byte_fallback=True, normalization_rule_name='identity',
+      remove_extra_whitespaces=False, pad_id=0, bos_id=1, eos_id=2, unk_id=3, minloglevel=2,
+      hard_vocab_limit=False)
+  other = Vocabulary.load(tmp_path / 'other.model')  # Without BPE-dropout it may be used.
+  with pytest.raises(UserError, match='needs a vocabulary that cuts sentences by merges'):
+    check_merges(other, SENTENCES)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.experiment.tiny_runs import run
+from transformer.errors import UserError
 from transformer.experiment import loop
 from transformer.experiment.validation import Validation
 from transformer.runs import orbax_store
@@ -41,6 +42,22 @@ def test_equal_bleu_is_decided_by_the_lowest_validation_loss_everywhere(
   checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
   assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == 2
   checkpoints.close()
+
+
+def test_another_metric_decides_everywhere(model, tmp_path, monkeypatch):
+  losses = iter([5.0, 4.0, 4.5])
+  monkeypatch.setattr(loop, 'evaluate', lambda *_: (
+      {'valid/loss': next(losses), 'valid/bleu': 7.0 + next(more)}, Validation(0.0)))
+  more = iter([2.0, 0.0, 1.0])
+  outcome = run(model, tmp_path, steps=3, eval_every=1, checkpoint_every=100, keep=1,
+                best_by='loss')
+  assert outcome.best_step == 2
+  checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
+  assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == 2
+  checkpoints.close()
+  losses, more = iter([5.0]), iter([0.0])
+  with pytest.raises(UserError, match="best_by must be one of loss, bleu; got 'comet'"):
+    run(model, tmp_path / 'other', steps=1, eval_every=1, best_by='comet', valid_metric='m:comet')
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from transformer.runs.patience import best_evaluation, is_out_of_patience
+from transformer.runs.patience import best_evaluation, headline, is_out_of_patience
 
 
 def evaluations(bleu, losses):
@@ -30,6 +30,19 @@ def test_f1_of_trees_decides_before_bleu():
            zip(evaluations([9, 5, 7], [1.0, 3.0, 2.0]), (60.0, 80.0, 0.5), strict=True)]
   assert best_evaluation(trees)['step'] == 40
   assert is_out_of_patience(trees, 1) and not is_out_of_patience(trees[:2], 1)
+
+
+@pytest.mark.parametrize(('best_by', 'values', 'step'), [
+    ('loss', [2.0, 1.0, 3.0], 40), ('perplexity', [9.0, math.nan, 7.0], 60),
+    ('bleu', [2.0, 1.0, 3.0], 60), ('comet', [0.2, 0.3, math.nan], 40),
+    ('comet', [-0.2, -0.1, -0.3], 40)])
+def test_another_metric_decides_where_the_history_says_so(best_by, values, step):
+  history = [{**each, f'valid/{best_by}': value, 'best_by': best_by} for each, value in
+             zip(evaluations([9, 5, 7], [4.0, 4.0, 4.0]), values, strict=True)]
+  assert best_evaluation(history)['step'] == step
+  assert is_out_of_patience(history, 1) == (step < 60)
+  name, value = headline(history[0])
+  assert name == {'bleu': 'BLEU'}.get(best_by, best_by) and value == values[0]
 
 
 def test_the_best_of_no_evaluation_is_none():

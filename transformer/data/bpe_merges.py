@@ -5,12 +5,15 @@ Here a draw is a hash of the sentence's key and of the merge's place in the sent
 """
 
 import itertools
+from collections.abc import Iterable
 
 import numpy as np
 
+from transformer.data.batch import EOS_ID
 from transformer.data.encoding import Sentences, count_from_zero
 from transformer.data.shuffling import mix
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.errors import UserError
 
 _CHUNK = 1 << 14  # tokens that are cut together, so that the arrays fit into a cache
 _PLACE_BITS = 32
@@ -85,6 +88,26 @@ class Merges:
     left = symbols != _JOINED
     return Sentences.end_to_end(
         symbols[left], np.add.reduceat(left, np.cumsum(sizes) - sizes, dtype=np.int32))
+
+
+def check_merges(vocabulary: Vocabulary, lines: Iterable[str]):
+  """Checks that a vocabulary cuts some lines as merges do.
+
+  Raises:
+    UserError: it does not, as a model of SentencePiece's type `unigram`.
+  """
+  try:
+    merges = Merges(vocabulary)
+  except KeyError:  # A piece has a character that is no piece.
+    same = False
+  else:
+    encoded = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(list(lines)))
+    cut = merges.cut(encoded, np.zeros(len(encoded), np.uint64), 0.0)
+    same = np.array_equal(cut.tokens, encoded.tokens)
+  if not same:
+    raise UserError('data.bpe_dropout needs a vocabulary that cuts sentences by merges; '
+                    'data.vocabulary does not; train it with --model_type=bpe, or set '
+                    '--config.data.bpe_dropout=0')
 
 
 class _Text:

@@ -33,6 +33,9 @@ class DataConfig:
       or in TFDS; for trees any name.
     target_language: code of the language to translate into; for trees any other name.
     vocabulary_size: number of SentencePiece pieces, bytes and control symbols included.
+    vocabulary: a SentencePiece model to use instead of a new one, such as the
+      `vocabulary.model` of a run; docs/data.md has the options to train one with. It must have
+      `vocabulary_size` pieces. Empty trains a vocabulary on the training text.
     vocabulary_pairs: the largest number of training pairs to learn the vocabulary from. A
       larger corpus is sampled evenly. All these pairs are held in memory.
     max_length: the most tokens of a sentence, end token included. A row of a batch has as
@@ -59,6 +62,7 @@ class DataConfig:
   source_language: str = 'en'
   target_language: str = 'fr'
   vocabulary_size: int = 37_000
+  vocabulary: str = ''
   vocabulary_pairs: int = 1_000_000
   max_length: int = 256
   max_length_ratio: float = 0.0

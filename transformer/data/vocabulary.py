@@ -100,7 +100,8 @@ class Vocabulary:
       name: the name for error messages.
 
     Raises:
-      UserError: the model is damaged, or `train` did not make it.
+      UserError: the model is damaged, has other ids for the control symbols and bytes, or
+        does not give text back as it was.
     """
     processor = sentencepiece.SentencePieceProcessor()
     try:
@@ -112,8 +113,8 @@ class Vocabulary:
     ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
     if (ids != (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
         or vocabulary.decode(vocabulary.encode(_PROBE)) != _PROBE):
-      raise UserError(f'{name} is damaged, or was not made by this project: it does not give '
-                      'text back as it was; restore it from a copy')
+      raise UserError(f'{name} is damaged, or does not give text back as it was; restore it from '
+                      f'a copy, or train it with the options in docs/data.md')
     return vocabulary
 
   @classmethod
@@ -125,8 +126,7 @@ class Vocabulary:
       fingerprint: the expected fingerprint, if it is known.
 
     Raises:
-      UserError: the file is missing or damaged, or `train` did not make it, or it has
-        another fingerprint.
+      UserError: the file is missing, as `from_bytes`, or it has another fingerprint.
     """
     try:
       model_bytes = Path(path).read_bytes()

@@ -13,7 +13,6 @@ from transformer.errors import UserError
 from transformer.evaluation import parses, results
 from transformer.evaluation.own_metrics import OwnMetric
 from transformer.evaluation.texts import Text
-from transformer.inference.translator import Translation
 from transformer.runs import run_directory
 from transformer.runs.cost import training_cost
 from transformer.runs.curves import draw_scores
@@ -68,7 +67,7 @@ def show_examples(text: Text, answers: Sequence, count: int, trees: bool, people
 class Translated(NamedTuple):
   """The translations of a text, and the seconds that they took."""
 
-  answers: Sequence[Translation]
+  answers: Sequence
   seconds: float
 
 

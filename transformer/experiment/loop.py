@@ -19,7 +19,7 @@ from transformer.experiment.tracing import Tracer
 from transformer.experiment.validation import Validation, evaluate
 from transformer.model.transformer import Transformer
 from transformer.runs.checkpoints import Checkpoints
-from transformer.runs.patience import best_evaluation, headline, is_out_of_patience
+from transformer.runs.patience import BEST_BY, best_evaluation, headline, is_out_of_patience
 from transformer.runs.run_directory import CHECKPOINTS, INTERRUPTED
 from transformer.runs.signal_checkpoint import SignalCheckpoint
 from transformer.system import processes
@@ -221,11 +221,11 @@ class _Loop:
                                 self._state.best_params, self._valid_batches)
     except Preempted:
       self._stop()
-    evaluations.append({'step': self.step, **values})
+    evaluations.append({'step': self.step, **values, **self._best_by(values)})
     best = best_evaluation(evaluations)
     improved = best is evaluations[-1]
     self._out_of_patience = is_out_of_patience(evaluations, config.patience)
-    name, score = headline(values)
+    name, score = headline(evaluations[-1])
     self._reporter.write(self.step, values, {name: f'{score:.2f}'},
                          f'valid loss {values["valid/loss"]:.3f}  valid {name} {score:.2f}'
                          + '  the best so far' * improved)
@@ -241,6 +241,14 @@ class _Loop:
           f'(train.patience) was better than that of step {best["step"]}, with validation {name} '
           f'{headline(best)[1]:.2f} and loss {best["valid/loss"]:.3f}')
     return improved or self._out_of_patience
+
+  def _best_by(self, values: Mapping[str, float]) -> dict[str, str]:
+    """Returns what the history says of `train.best_by`: nothing if the usual metric decides."""
+    metric = self._settings.train.best_by
+    if metric and f'valid/{metric}' not in values:
+      known = ', '.join(name.removeprefix('valid/') for name in values)
+      raise UserError(f'train.best_by must be one of {known}; got {metric!r}')
+    return {BEST_BY: metric} if metric else {}
 
   def _stop(self, saved: bool = False):
     """Saves the state, unless it is saved, and raises `Preempted`."""

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from transformer import files
 from transformer.config import Config
 from transformer.data.audit.report import look_over
 from transformer.data.audit.table import in_brief
+from transformer.data.bpe_merges import check_merges
+from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -41,6 +44,7 @@ from transformer.training.freezing import describe_frozen
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
 
+_TRIED = 500  # Training pairs whose cut is compared with that by merges.
 _AUDITED_PAIRS = 200_000  # A run audits no larger training text: this many pairs take 10 s.
 # Settings of a model that do not change what its parameters mean.
 _FREE_SETTINGS = ('dropout', 'attention_dropout', 'activation_dropout', 'layer_drop',
@@ -227,11 +231,18 @@ def _has_ended(workdir: Path, config: Config) -> bool:
 
 def _vocabulary(workdir: Path, config: Config, corpora,
                 origin: Callable[[], Run] | None) -> Vocabulary:
-  """Returns the run's own vocabulary, that of `train.init_from`, or a new one."""
+  """Returns the run's own vocabulary, one that the config names, or a new one."""
   path = workdir / run_directory.VOCABULARY
   # Only a run that has begun has a fingerprint to compare the file with.
   if processes.from_first(lambda: run_directory.has_begun(workdir) and path.exists()):
     return Vocabulary.load(path, run_directory.read_fingerprints(workdir)['vocabulary'])
+  if config.data.vocabulary:
+    given = Vocabulary.from_bytes(bytes.fromhex(processes.from_first(
+        lambda: Vocabulary.load(config.data.vocabulary).model_bytes.hex())))
+    _check_size(given, config.data, 'data.vocabulary')
+    if config.data.bpe_dropout:
+      check_merges(given, itertools.islice(corpora.training_text(_TRIED), 2 * _TRIED))
+    return given
   if origin is None:
     pairs = sum(map(len, corpora.train.values()))
     logging.info('training a vocabulary of %d pieces on %d of %d pairs',
@@ -240,12 +251,15 @@ def _vocabulary(workdir: Path, config: Config, corpora,
         lambda: Vocabulary.train(corpora.training_text(config.data.vocabulary_pairs),
                                  config.data.vocabulary_size).model_bytes.hex())))
   origin = origin()
-  if origin.vocabulary.size != config.data.vocabulary_size:
-    raise UserError(f'a run takes its vocabulary from train.init_from; set '
-                    f'--config.data.vocabulary_size={origin.vocabulary.size}; '
-                    f'got {config.data.vocabulary_size}')
+  _check_size(origin.vocabulary, config.data, 'train.init_from')
   _check_same_model(origin.config.model, config.model)
   return origin.vocabulary
+
+
+def _check_size(vocabulary: Vocabulary, data: DataConfig, key: str):
+  if vocabulary.size != data.vocabulary_size:
+    raise UserError(f'a run takes its vocabulary from {key}; set '
+                    f'--config.data.vocabulary_size={vocabulary.size}; got {data.vocabulary_size}')
 
 
 def _check_same_model(origin: ModelConfig, model: ModelConfig):

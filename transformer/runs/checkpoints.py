@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from transformer.errors import UserError
 from transformer.runs import digests
 from transformer.runs.orbax_store import OrbaxStore
-from transformer.runs.patience import best_evaluation
+from transformer.runs.patience import best_evaluation, headline
 from transformer.system import processes
 from transformer.training.step import TrainState
 
@@ -188,7 +188,7 @@ class Checkpoints:
     try:
       for each in history['evaluations']:
         int(each['step']), float(each['valid/bleu']), float(each['valid/loss'])
-        float(each.get('valid/f1', 0))
+        float(headline(each)[1])
     except (KeyError, TypeError, ValueError) as error:
       raise UserError(f'{self._directory / str(step)} should hold a history of evaluations, which '
                       f'cannot be understood ({error!r}); restore it from a copy') from error

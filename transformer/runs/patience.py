@@ -2,27 +2,37 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 # Below this BLEU or F1, differences come from a few words that are right by chance.
 _LEAST = 1.0
 
 
-def headline(evaluation: Mapping[str, float]) -> tuple[str, float]:
-  """Returns the name and the value of what chooses checkpoints: F1 of trees, or else BLEU."""
-  if 'valid/f1' in evaluation:
-    return 'F1', evaluation['valid/f1']
-  return 'BLEU', evaluation['valid/bleu']
+# The key of an evaluation in a history that names another metric, by `train.best_by`.
+BEST_BY = 'best_by'
+_NAMES = {'bleu': 'BLEU', 'f1': 'F1'}
+_LOWER_IS_BETTER = ('loss', 'perplexity')
 
 
-def best_evaluation(evaluations: Sequence[Mapping[str, float]]) -> Mapping[str, float] | None:
-  """Returns the evaluation with the highest headline; a tie goes to the lower loss.
+def headline(evaluation: Mapping[str, Any]) -> tuple[str, float]:
+  """Returns the name and the value of what chooses checkpoints.
 
-  All headlines below 1 count as equal, since they say nothing. If the losses are equal
-  too, the first evaluation is the best.
+  It is what `best_by` of the evaluation names, or else F1 of trees, or else BLEU.
+  """
+  metric = _metric(evaluation)
+  return _NAMES.get(metric, metric), evaluation[f'valid/{metric}']
+
+
+def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+  """Returns the evaluation with the best headline; a tie goes to the lower loss.
+
+  A loss and a perplexity are better if they are lower, all others if they are higher. All BLEU and
+  F1 below 1 count as equal, since they say nothing. If the losses are equal too, the first
+  evaluation is the best.
 
   Args:
     evaluations: each with `valid/bleu`, from 0 to 100, and `valid/loss`; of trees also with
-      `valid/f1`, from 0 to 100.
+      `valid/f1`, from 0 to 100. `best_by` names a metric, as `train.best_by`.
 
   Returns:
     One of them; None if there are none.
@@ -30,7 +40,7 @@ def best_evaluation(evaluations: Sequence[Mapping[str, float]]) -> Mapping[str, 
   return max(evaluations, key=_rank, default=None)
 
 
-def best_steps(evaluations: Sequence[Mapping[str, float]], saved: Sequence[int],
+def best_steps(evaluations: Sequence[Mapping[str, Any]], saved: Sequence[int],
                keep: int) -> set[int]:
   """Returns the steps of the best evaluation now and when the oldest kept checkpoint was saved.
 
@@ -47,7 +57,7 @@ def best_steps(evaluations: Sequence[Mapping[str, float]], saved: Sequence[int],
   return {best['step'] for best in map(best_evaluation, (evaluations, before)) if best}
 
 
-def is_out_of_patience(evaluations: Sequence[Mapping[str, float]], patience: int) -> bool:
+def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) -> bool:
   """Returns whether the last `patience` evaluations are all no better than the best before them.
 
   Args:
@@ -60,7 +70,16 @@ def is_out_of_patience(evaluations: Sequence[Mapping[str, float]], patience: int
   return len(evaluations) - 1 - best >= patience
 
 
-def _rank(evaluation: Mapping[str, float]) -> tuple[float, float]:
-  """Orders evaluations; a loss of NaN comes last."""
-  (_, score), loss = headline(evaluation), evaluation['valid/loss']
-  return (score if score >= _LEAST else 0.0), (-math.inf if math.isnan(loss) else -loss)
+def _metric(evaluation: Mapping[str, Any]) -> str:
+  return evaluation.get(BEST_BY) or ('f1' if 'valid/f1' in evaluation else 'bleu')
+
+
+def _rank(evaluation: Mapping[str, Any]) -> tuple[float, float]:
+  """Orders evaluations; NaN comes last."""
+  metric, loss = _metric(evaluation), evaluation['valid/loss']
+  score = evaluation[f'valid/{metric}']
+  if metric in _NAMES:
+    score = score if score >= _LEAST else 0.0
+  elif metric in _LOWER_IS_BETTER:
+    score = -score
+  return tuple(-math.inf if math.isnan(each) else each for each in (score, -loss))

@@ -6,6 +6,7 @@ import re
 from transformer.errors import UserError
 
 ALGORITHMS = ('adam', 'muon')
+_BEST_BY = ('loss', 'perplexity', 'bleu', 'f1')
 SCHEDULES = ('paper', 'inverse_sqrt', 'cosine', 'constant')
 
 
@@ -91,11 +92,13 @@ class TrainConfig:
       saves one too.
     keep: number of latest checkpoints that are kept, beside the best.
     patience: the run stops after this many evaluations in a row without a new best; 0 never
-      stops early. The best has the highest validation BLEU or, where BLEU is equal or below
-      1, the lowest validation loss.
+      stops early.
+    best_by: the metric of the validation split that decides which checkpoint is the best:
+      `loss`, `perplexity`, `bleu`, `f1` of trees, or a name of `valid_metric`'s, of which
+      more is better. Empty is BLEU, or F1 of trees; where it is equal or below 1, the lower
+      loss is the best.
     valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
-      --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`, and chooses
-      nothing.
+      --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
       empty starts from random weights. Both runs need the same config.model, except
       `dropout`, `attention`, `dtype` and `remat`.
@@ -124,6 +127,7 @@ class TrainConfig:
   checkpoint_every: int = 1000
   keep: int = 5
   patience: int = 0
+  best_by: str = ''
   valid_metric: str = ''
   init_from: str = ''
   freeze: str = ''
@@ -147,6 +151,9 @@ class TrainConfig:
     for name in ('patience', 'skip_nonfinite'):
       if getattr(self, name) < 0:
         raise UserError(f'train.{name} must be at least 0; got {getattr(self, name)}')
+    if self.best_by not in ('', *_BEST_BY) and not self.valid_metric:
+      raise UserError(f'train.best_by must be one of {", ".join(_BEST_BY)}, or a metric of '
+                      f'train.valid_metric; got {self.best_by!r}')
     try:
       re.compile(self.freeze)
     except re.error as error:

@@ -84,6 +84,9 @@ def look_over(config: DataConfig, vocabulary: Vocabulary | None = None, *, origi
 
 def _learn(config: DataConfig, train):
   """Returns a vocabulary or None, and its size and origin or an error."""
+  if config.vocabulary:
+    vocabulary = Vocabulary.load(config.vocabulary)
+    return vocabulary, {'from': config.vocabulary, 'size': vocabulary.size}
   pairs = min(config.vocabulary_pairs, sum(map(len, train.values())))
   logging.info('learning a vocabulary of %s pieces from %s pairs', f'{config.vocabulary_size:,}',
                f'{pairs:,}')

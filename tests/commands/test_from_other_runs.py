@@ -1,4 +1,4 @@
-"""A run that starts from the weights of another must have the same model."""
+"""A run may take the weights or the vocabulary of another, if they fit."""
 
 import dataclasses
 
@@ -46,4 +46,29 @@ def test_another_model_to_start_from_is_refused_before_anything_is_written(
   message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
                           f'--config.train.init_from={trained}', '--config.model.positions=rotary')
   assert 'model.positions is sinusoidal there, and rotary here; set what is there' in message
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_run_takes_a_vocabulary_that_there_is(train, folder, trained, tmp_path):
+  config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  given = trained / 'vocabulary.model'
+  status, _, err = train(*config, f'--config.data.vocabulary={given}')
+  assert status == 0 and 'training a vocabulary' not in err
+  assert (tmp_path / 'run' / 'vocabulary.model').read_bytes() == given.read_bytes()
+  # The run has its own copy, so it goes on without the file.
+  status, _, err = train(*config, '--config.data.vocabulary=/gone')
+  assert status == 0 and 'the run is done' in err
+
+
+def test_a_vocabulary_that_does_not_fit_is_refused_before_anything_is_written(
+    train, folder, trained, tmp_path):
+  config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  given = f'--config.data.vocabulary={trained}/vocabulary.model'
+  for flags, fact in (
+      ([given, '--config.data.vocabulary_size=299'], 'takes its vocabulary from data.vocabulary; '
+       'set --config.data.vocabulary_size='),
+      (['--config.data.vocabulary=/nowhere/x'], 'the vocabulary /nowhere/x cannot be read'),
+      ([f'--config.data.vocabulary={trained}/run.json'], 'should hold a SentencePiece model'),
+      ([given, f'--config.train.init_from={trained}'], 'data.vocabulary and train.init_from')):
+    assert fact in train.refuses(*config, *flags)
   assert not (tmp_path / 'run').exists()
