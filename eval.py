@@ -118,8 +118,6 @@ def main(_):
   if _SCORE.value:
     _score(members, text)
     return
-  if own_metrics and not text.references:
-    raise UserError('--metric compares translations with references; give --reference=FILE')
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
   translate = make_translator(members, decoding.config, decoding.seed, _MBR.value or _NBEST.value)
   decoding = decoding._replace(prefixes=prefixes)
@@ -195,8 +193,10 @@ def _check_flags():
     output = Path(_OUTPUT.value).expanduser()
     outputs.check_file('output', output)
     outputs.check_not_read('output', output, [
-        each for each in (_SOURCE.value, *_REFERENCE.value) if each] + run_directory.record_files(
-            _WORKDIR.value))
+        each for each in (_SOURCE.value, _PREFIX.value, _AVOID.value, *_REFERENCE.value)
+        if each] + run_directory.record_files(_WORKDIR.value))
+  if _METRIC.value and _SOURCE.value and not _REFERENCE.value:
+    raise UserError('--metric compares translations with references; give --reference=FILE')
   if _PREFIX_COLUMN.value and (_PREFIX.value or not _SOURCE.value):
     raise UserError('--prefix_column needs --source, and excludes --prefix')
   if _SCORE.value and (_PREFIX.value or _PREFIX_COLUMN.value or _AVOID.value):

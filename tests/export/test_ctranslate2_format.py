@@ -90,7 +90,8 @@ def test_a_given_translation_has_the_same_probability_token_by_token(exported):
   wanted = forced_log_probs(model, params, sources, targets)
   assert len(wanted[0]) == LONG + 1 and wanted[0].std() > 0.5
   for each, log_probs in zip(found, wanted, strict=True):
-    np.testing.assert_allclose(each.log_probs, log_probs, rtol=2e-4, atol=2e-4)
+    # CTranslate2 approximates exponentials otherwise on each kind of processor.
+    np.testing.assert_allclose(each.log_probs, log_probs, rtol=1e-3, atol=1e-3)
 
 
 def search_both(model, params, translator, beam_size):
