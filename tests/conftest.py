@@ -25,14 +25,19 @@ def pytest_addoption(parser):
 def pytest_configure(config):
   """Compiles with little optimisation, since tests take longer to compile than to run.
 
-  Tests in all processes share a cache of compiled programs. The commands that tests start are
-  compiled in the same way, except the quickstart. CTranslate2 computes alike on every processor.
+  Tests in all processes share a cache of compiled programs. JAX may read a program there while
+  another process writes it. It then warns and compiles, which is no failure. The commands that
+  tests start are compiled in the same way, except the quickstart. CTranslate2 computes alike on
+  every processor.
   """
+  half_written = 'ignore:Error reading persistent compilation cache entry:UserWarning'
+  config.addinivalue_line('filterwarnings', half_written)
   if not hasattr(config, 'workerinput'):  # pytest-xdist starts the workers from here.
     config.option.all |= config.args_source is pytest.Config.ArgsSource.ARGS
     compiled = tempfile.TemporaryDirectory()
     config.add_cleanup(compiled.cleanup)
     os.environ['JAX_COMPILATION_CACHE_DIR'] = compiled.name
+    os.environ['PYTHONWARNINGS'] = half_written
     # CTranslate2's exponential function is less exact with AVX2.
     os.environ['CT2_FORCE_CPU_ISA'] = 'GENERIC'
     os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'

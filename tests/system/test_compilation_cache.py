@@ -9,6 +9,7 @@ import time
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
@@ -81,8 +82,19 @@ def test_processors_of_two_kinds_have_two_folders(tmp_path, monkeypatch):
   assert len(folders) == 2
 
 
+@pytest.fixture
+def empty_folder(tmp_path):
+  """A folder to which JAX keeps compiled programs during one test."""
+  before = jax.config.jax_compilation_cache_dir
+  jax.config.update('jax_compilation_cache_dir', str(tmp_path))
+  compilation_cache.reset_cache()
+  yield tmp_path
+  jax.config.update('jax_compilation_cache_dir', before)
+  compilation_cache.reset_cache()
+
+
 @pytest.mark.long
-def test_a_cached_program_gives_the_bits_of_a_compiled_one(tmp_path):
+def test_a_cached_program_gives_the_bits_of_a_compiled_one(empty_folder):
   model = Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2,
                                   dropout=0.2), VOCABULARY)
   optimizer = make_optimizer(Settings().optimizer, lambda count: jnp.float32(0.01))
@@ -100,16 +112,20 @@ def test_a_cached_program_gives_the_bits_of_a_compiled_one(tmp_path):
       state, metrics = step(state, make_batch(number))
     return jax.device_get((state, metrics)), len(hits)
 
-  before = jax.config.jax_compilation_cache_dir
-  try:
-    jax.config.update('jax_compilation_cache_dir', str(tmp_path))
-    compilation_cache.reset_cache()
-    (compiled, no_hits), (kept, some_hits) = run(), run()
-  finally:
-    jax.config.update('jax_compilation_cache_dir', before)
-    compilation_cache.reset_cache()
+  (compiled, no_hits), (kept, some_hits) = run(), run()
   assert no_hits == 0 and some_hits > 0
   chex.assert_trees_all_equal(compiled, kept)
+
+
+def test_a_half_written_program_is_compiled_again(empty_folder):
+  def run():
+    return jax.jit(lambda x: jnp.cumsum(x) * 3 - x)(np.arange(5.0, dtype=np.float32))
+
+  compiled = run()
+  program, = empty_folder.glob('jit__lambda*-cache')
+  program.write_bytes(program.read_bytes()[:-100])
+  with pytest.warns(UserWarning, match='^Error reading persistent compilation cache entry'):
+    chex.assert_trees_all_equal(run(), compiled)
 
 
 def test_matplotlib_is_not_imported_before_there_is_something_to_draw():
