@@ -38,6 +38,9 @@ def pytest_configure(config):
     config.add_cleanup(compiled.cleanup)
     os.environ['JAX_COMPILATION_CACHE_DIR'] = compiled.name
     os.environ['PYTHONWARNINGS'] = half_written
+    # Commands set this, so that XLA logs nothing about kept programs, but not if it is set, and
+    # importing JAX here has set it.
+    os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
     # CTranslate2's exponential function is less exact with AVX2.
     os.environ['CT2_FORCE_CPU_ISA'] = 'GENERIC'
     os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'
