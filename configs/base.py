@@ -21,8 +21,11 @@ def get_config() -> ml_collections.ConfigDict:
     if not dataclasses.is_dataclass(group.type):
       continue
     for key, kind in typing.get_type_hints(group.type).items():
-      # A key with the default None needs a type before a flag can override it.
-      if isinstance(kind, types.UnionType):
-        config[group.name][key] = ml_collections.config_dict.placeholder(
-            next(each for each in typing.get_args(kind) if each is not type(None)))
+      if not isinstance(kind, types.UnionType):
+        continue
+      first, *others = typing.get_args(kind)
+      # A flag or a config could not change the type of a key otherwise.
+      config[group.name][key] = (
+          ml_collections.config_dict.placeholder(first) if others == [types.NoneType]
+          else ml_collections.FieldReference(config[group.name][key], field_type=object))
   return config

@@ -36,6 +36,7 @@ from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config, flatten
 from transformer.errors import UserError
+from transformer.evaluation.texts import split_name
 from transformer.runs import run_directory
 from transformer.system import child_process, command_line, outputs
 
@@ -239,7 +240,8 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   scores = [json.loads(path.read_text(encoding='utf-8'))
             for path in (run / run_directory.EVALUATIONS).glob('*.step*.json')]
   score = next(each for each in scores if each['steps'] == [last['step']]
-               and each['text'] == data.valid.replace('/', '_') and each['decode'] == decode)
+               and each['text'] == split_name(data, 'valid').replace('/', '_')
+               and each['decode'] == decode)
   perplexity, bleu, millions = PAPER[row.name]
   return {
       'differs': dict(row.differs), 'scale': row.scale, 'steps': last['step'],

@@ -75,6 +75,7 @@ def test_a_group_must_be_a_group():
     ('data.train', 'train', 'a tuple'), ('data.train', None, 'a tuple'),
     ('data.train', {'train': 1}, 'a tuple'), ('seed', 1.5, 'of type int'),
     ('seed', None, 'of type int'), ('train.steps', [3], 'of type int'),
+    ('data.valid', None, 'of type str'), ('data.valid', 3, 'of type str'),
 ])
 def test_a_value_of_another_type_is_refused(name, value, wanted):
   message = f'config.{name} must be {wanted}; got {value!r}'
@@ -87,6 +88,8 @@ def test_a_value_can_be_checked_by_itself_and_without_the_others():
   for name, value in flatten(Config().to_dict()).items():
     check_value(name, value)
   check_value('train.tokens_per_batch', 1)  # Only `data.max_length` forbids it.
+  for valid in ('a', ['a'], ('a', 'b')):
+    check_value('data.valid', valid)
   check_value('data.train', ['a'])
   with pytest.raises(UserError, match=r'config.model is a group of keys, .*; got 3'):
     check_value('model', 3)
@@ -119,6 +122,7 @@ def test_a_value_too_long_to_read_is_cut():
 
 def test_an_item_of_another_type_is_refused():
   refuse(nest('data.train', ['a', 3]), 'an item of config.data.train must be of type str; got 3')
+  refuse(nest('data.valid', ['a', 3]), 'an item of config.data.valid must be of type str; got 3')
   refuse(nest('data.train_weights', ('1',)), 'an item of config.data.train_weights', 'float')
 
 
@@ -198,6 +202,10 @@ def test_defaults_are_the_base_model_of_the_paper():
     ({'data': {'max_length': 256}, 'decode': {'max_extra_length': 50},
       'model': {'positions': 'learned', 'max_positions': 305}},
      ('model.max_positions must reach', '= 306', 'got 305')),
+    *(({'data': {'valid': ('news', 'talks', 'web')}, 'train': {'best_by': best_by}},
+       ('the sets after the first of data.valid are talks, web', f'got {best_by!r}'))
+      for best_by in ('news/bleu', 'web2/loss')),
+    ({'train': {'best_by': 'validation/bleu'}}, ('the first of data.valid are none; got',)),
     ({'seed': -1}, ('seed must be at least 0 and below 2³²; got -1',)),
     ({'seed': 2 ** 32}, ('seed must be at least 0 and below 2³²; got 4294967296',)),
 ])
@@ -211,6 +219,7 @@ def test_groups_that_contradict_each_other_are_refused(changes, facts):
     {'model': {'positions': 'learned', 'max_positions': 306}},
     {'model': {'positions': 'sinusoidal', 'max_positions': 1}},
     {'model': {'num_heads': 7, 'key_dim': 3, 'value_dim': 5}},
+    {'data': {'valid': ('news', 'talks/web')}, 'train': {'best_by': 'talks/web/chrf'}},
     {'mesh': {'data': 1, 'fsdp': -1}}, {'mesh': {'data': 2, 'fsdp': 3, 'tensor': 5}},
 ])
 def test_groups_that_fit_each_other_are_accepted(changes):
@@ -223,7 +232,7 @@ CHOICES = {
     'model.dtype': 'float32, bfloat16', 'decode.bleu_tokenize': '13a, intl, none, char',
     'optimizer.algorithm': 'adam, muon',
     'optimizer.schedule': 'paper, inverse_sqrt, cosine, constant',
-    'train.best_by': 'loss, perplexity, bleu, f1'}
+    'train.best_by': 'loss, perplexity, bleu, chrf, f1'}
 AT_LEAST_ONE = [
     'model.num_layers', 'model.model_dim', 'model.ff_dim', 'model.num_heads', 'model.key_dim',
     'model.value_dim', 'model.max_positions', 'optimizer.warmup_steps', 'optimizer.accumulate',

@@ -62,20 +62,23 @@ class NumberedBatches:
       yield make_batch(number)
 
 
-def make_task(model: Transformer, batches=None, bleu=lambda params: 0.0, **more):
-  """Returns a task on these batches; its validation returns `bleu(params)` and nothing else."""
+def make_task(model: Transformer, batches=None, bleu=lambda params: 0.0, valid_batch=None,
+              validate=None, **more):
+  """Returns a task on these batches; `validate` returns `bleu(params)` and nothing else."""
   from transformer.experiment.loop import Task  # A slow import.
-  from transformer.experiment.validation import Validation
+  from transformer.experiment.validation import Validation, ValidationSet
 
-  return Task(model, batches or NumberedBatches(), [make_batch(100)],
-              lambda params: Validation(bleu(params)), **more)
+  valid_batch = make_batch(100) if valid_batch is None else valid_batch
+  validate = validate or (lambda params: Validation(bleu(params)))
+  return Task(model, batches or NumberedBatches(),
+              [ValidationSet('valid', [valid_batch], validate)], **more)
 
 
 def train_tiny(settings, task, workdir, **options):
   """Trains in `workdir`, on all devices."""
   from transformer.experiment.loop import train
 
-  rows = len(task.valid_batches[0].target_tokens) // settings.optimizer.accumulate
+  rows = len(task.valid_sets[0].batches[0].target_tokens) // settings.optimizer.accumulate
   setup = make_setup(settings, task.model, make_mesh(settings.mesh, rows))
   return train(settings, task, setup, workdir, **options)
 

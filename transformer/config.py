@@ -65,6 +65,12 @@ class Config:
     if self.model.positions == 'learned' and self.model.max_positions < reach:
       raise UserError(f'model.max_positions must reach data.max_length + decode.max_extra_length '
                       f'= {reach} when positions are learned; got {self.model.max_positions}')
+    decides = self.train.best_by.rpartition('/')[0]
+    others = list(self.data.valid_sets.values())[1:]
+    if decides and decides not in others:
+      raise UserError(f'train.best_by names a validation set that is not the first as SET/METRIC; '
+                      f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
+                      f'got {self.train.best_by!r}')
     if self.data.vocabulary and self.train.init_from:
       raise UserError('data.vocabulary and train.init_from exclude each other, since a run takes '
                       'the vocabulary of train.init_from; leave one out')
@@ -188,15 +194,18 @@ def _unknown(name, known, prefix):
 def _convert(kind, value, name):
   """Returns `value` as the annotated type; only lossless conversions are made."""
   origin = typing.get_origin(kind)
+  if origin is types.UnionType:
+    kinds = [each for each in typing.get_args(kind) if each is not types.NoneType]
+    if value is None and len(kinds) < len(typing.get_args(kind)):
+      return None
+    several = isinstance(value, (tuple, list))
+    kind = next((each for each in kinds if (typing.get_origin(each) is tuple) == several), kinds[0])
+    origin = typing.get_origin(kind)
   if origin is tuple:
     if not isinstance(value, (tuple, list)):
       raise UserError(f'{name} must be a tuple; got {_shown(value)}')
     item = typing.get_args(kind)[0]
     return tuple(_convert(item, each, f'an item of {name}') for each in value)
-  if origin is types.UnionType:
-    if value is None:
-      return None
-    kind = next(each for each in typing.get_args(kind) if each is not type(None))
   if isinstance(value, int):
     largest = _LARGEST_SEED if name == 'config.seed' else _LARGEST
     if abs(value) > largest:

@@ -77,7 +77,7 @@ def pack(folder: Path, config: Config, name: str, seeds: int, checkpoint: str, a
     raise UserError(f'only runs on text files can be packed; {name} has '
                     f'data.source={config.data.source}')
   (folder / DATA / name).mkdir(parents=True, exist_ok=True)
-  for prefix in (*config.data.train, config.data.valid, config.data.test):
+  for prefix in (*config.data.train, *config.data.valid_sets.values(), config.data.test):
     for language in (config.data.source_language, config.data.target_language):
       path = Path(config.data.dir, f'{prefix}.{language}').expanduser()
       if not path.is_file():

@@ -176,6 +176,24 @@ def test_a_new_run_logs_a_summary_of_the_audit(train, folder, trained, tmp_path,
       assert sum(line.startswith('I') for line in before) <= len(in_brief(about)) + 6, err
 
 
+def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
+    train, evaluate, folder, tmp_path):
+  run = tmp_path / 'run'
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={run}',
+                         "--config.data.valid=('test', 'valid')", '--config.train.steps=1',
+                         '--config.train.best_by=valid/chrf')
+  assert status == 0 and 'the best step on the validation split is 1, with valid chrF2++ ' in err
+  row, = (row for row in map(json.loads, (run / 'metrics.jsonl').read_text().splitlines())
+          if 'valid/bleu' in row)
+  for key in ('valid', 'valid/valid'):
+    assert {f'{key}/{name}' for name in ('loss', 'perplexity', 'bleu', 'chrf')} < set(row)
+  assert row['valid/loss'] != row['valid/valid/loss']
+  assert load_run(run).config.data.valid == ('test', 'valid')
+  for split, text in (('valid', 'test'), ('valid/valid', 'valid')):
+    status, out, err = evaluate(f'--workdir={run}', f'--split={split}', '--beam_size=1')
+    assert status == 0 and f'{run}/eval/{text}.step1.' in out, err
+
+
 def test_a_large_text_is_not_audited_at_the_start_of_a_run(trained, tmp_path, monkeypatch):
   said = []
   monkeypatch.setattr(wiring, '_AUDITED_PAIRS', 3)

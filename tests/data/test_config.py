@@ -22,6 +22,9 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     ({'train': ()}, 'data.train must name at least one corpus; got none'),
     ({'train': ('a', '')}, "must not hold an empty name; got train=('a', ''), valid='validation'"),
     ({'valid': ''}, "must not hold an empty name; got train=('train',), valid=''"),
+    ({'valid': ()}, "must not hold an empty name; got train=('train',), valid=()"),
+    ({'valid': ('a', '')}, "got train=('train',), valid=('a', '')"),
+    ({'valid': ('a', 'b', 'a')}, "data.valid must name each set once; got ('a', 'b', 'a')"),
     ({'train_weights': (1.0, 2.0)}, 'one number for each corpus of data.train; got 2 for 1'),
     ({'train': ('a', 'b'), 'train_weights': (1.0,)}, 'got 1 for 2'),
     ({'train_weights': (0.0,)}, 'data.train_weights must be positive; got (0.0,)'),
@@ -63,3 +66,12 @@ def test_what_lies_on_the_right_side_of_a_bound_is_taken(changes):
   assert {name: getattr(config, name) for name in changes} == changes
   with pytest.raises(dataclasses.FrozenInstanceError):
     config.max_length = 3
+
+
+@pytest.mark.parametrize(('valid', 'sets'), [
+    ('news', {'valid': 'news'}), (('news',), {'valid': 'news'}),
+    (('news', 'talks', 'sub/web'), {'valid': 'news', 'valid/talks': 'talks',
+                                    'valid/sub/web': 'sub/web'})])
+def test_the_first_validation_set_has_no_name_of_its_own(valid, sets):
+  config = DataConfig(valid=valid)
+  assert list(config.valid_sets.items()) == list(sets.items())

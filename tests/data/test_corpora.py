@@ -65,7 +65,7 @@ def test_corpora_are_opened_by_the_names_of_the_config(folder):
   config = config_of(folder)
   corpora = open_corpora(config)
   assert list(corpora.train) == ['one', 'two']
-  for name, corpus in (*corpora.train.items(), ('valid', corpora.valid)):
+  for name, corpus in (*corpora.train.items(), *corpora.valid.items()):
     assert list(corpus) == list(open_corpus(config, name))
   assert corpora.fingerprints() == {
       'train/one': open_corpus(config, 'one').fingerprint,
@@ -138,7 +138,21 @@ def test_counts_are_kept_by_corpus(folder, vocabulary):
                     'dropped: target too long': 0},
       'valid': {'kept': 13, 'cut: source too long': 1, 'cut: target too long': 1}}
   assert pairs_in(epoch(encoded.batches)) == 31 + 17
-  assert pairs_in(encoded.valid_batches) == 13
+  assert pairs_in(encoded.valid_batches['valid']) == 13
+
+
+def test_every_validation_set_is_encoded_under_its_name(folder, vocabulary):
+  config, alone = config_of(folder, valid=('valid', 'two')), config_of(folder, valid='two')
+  corpora, encoded = open_corpora(config), encode(config, vocabulary)
+  prints = corpora.fingerprints()
+  assert list(prints) == ['train/one', 'train/two', 'valid', 'valid/two']
+  assert prints['valid/two'] == prints['train/two'] != prints['valid']
+  assert encoded.counts['valid']['kept'] == 13 and encoded.counts['valid/two']['kept'] == 17
+  chex.assert_trees_all_equal(encoded.valid_batches['valid/two'],
+                              encode(alone, vocabulary).valid_batches['valid'])
+  chex.assert_trees_all_equal(encoded.resized(3 * MAX_LENGTH).valid_batches['valid/two'],
+                              encode(alone, vocabulary).resized(3 * MAX_LENGTH)
+                              .valid_batches['valid'])
 
 
 def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabulary, monkeypatch):
@@ -158,7 +172,7 @@ def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabul
   assert counts['dropped: length ratio'] > 0 and sum(counts.values()) == 21
   assert pairs_in(epoch(encoded.batches)) == counts['kept']
   # Validation keeps all pairs.
-  assert pairs_in(encoded.valid_batches) == encoded.counts['valid']['kept'] == 3
+  assert pairs_in(encoded.valid_batches['valid']) == encoded.counts['valid']['kept'] == 3
   share = 100 * (21 - counts['kept']) / 21
   assert said == [f'{share:.1f} % of the training pairs are dropped; python -m '
                   'transformer.commands.audit, with the same --config flags, shows which']
@@ -191,7 +205,7 @@ def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, bpe_dropout)
 
 def test_batches_have_the_shape_that_is_configured(folder, vocabulary):
   encoded = encode(config_of(folder), vocabulary)
-  for batch in (encoded.batches[0], *encoded.valid_batches):
+  for batch in (encoded.batches[0], *encoded.valid_batches['valid']):
     chex.assert_shape([batch.target_tokens, batch.target_segments], (5, MAX_LENGTH))
     chex.assert_equal_shape([batch.source_tokens, encoded.batches[3].source_tokens])
     assert batch.source_tokens.shape[1] >= MAX_LENGTH

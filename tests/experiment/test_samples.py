@@ -59,7 +59,7 @@ def cells(markdown):
 def run(model, workdir, fatal=None, **changes):
   settings = Settings()
   settings = settings._replace(train=dataclasses.replace(settings.train, **changes))
-  task = make_task(model, NumberedBatches(fatal))._replace(validate=lambda params: Validation(
+  task = make_task(model, NumberedBatches(fatal), validate=lambda params: Validation(
       1.0, [Sample('source', 'reference', 'a translation'), HOSTILE], {'map': PICTURE}))
   train_tiny(settings, task, workdir)
 

@@ -3,10 +3,19 @@
 import math
 
 import pytest
+import sacrebleu
 
-from transformer.evaluation.own_metrics import OwnMetric
-from transformer.experiment.validation import evaluate, make_validation
+from transformer.evaluation.own_metrics import OwnMetric, own_scores
+from transformer.experiment.reporting import Sample
+from transformer.experiment.validation import (
+  Validation,
+  ValidationSet,
+  evaluate,
+  make_validation,
+  validation_metrics,
+)
 from transformer.inference.translator import Translation
+from transformer.training.config import TrainConfig
 
 
 def test_an_evaluation_has_a_metric_of_ones_own():
@@ -20,9 +29,33 @@ def test_an_evaluation_has_a_metric_of_ones_own():
     return [Translation(f'{params} {source}', 0.0, False, ()) for source in sources]
 
   validate = make_validation(translate, ['a', 'b', 'c'], ['X a', 'y', 'z'], 'none', None,
-                             own_metric=OwnMetric('m:share', share))
+                             metrics=[OwnMetric('m:share', share)])
   batches = [{'nll': 6.0, 'weight': 3.0}, {'nll': 2.0, 'weight': 1.0}]
-  values, validation = evaluate(lambda _, batch: batch, validate, 'X', batches)
+  values, validation = evaluate(lambda _, batch: batch, 'X',
+                                [ValidationSet('valid', batches, validate)])
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
   assert values == {'valid/loss': 2.0, 'valid/perplexity': pytest.approx(math.exp(2.0)),
                     'valid/bleu': validation.bleu, 'valid/right': 0.5, 'valid/count': 3.0}
+
+
+def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
+  def translations_of(bleu):
+    return lambda params: Validation(bleu, [Sample(params, '', '')], more={'chrf': 2 * bleu})
+
+  sets = [ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], translations_of(11.0)),
+          ValidationSet('valid/talks', [{'nll': 3.0, 'weight': 3.0}], translations_of(7.0))]
+  values, validation = evaluate(lambda params, batch: batch, 'X', sets)
+  assert list(values.items()) == [
+      ('valid/loss', 2.0), ('valid/perplexity', math.exp(2.0)), ('valid/bleu', 11.0),
+      ('valid/chrf', 22.0), ('valid/talks/loss', 1.0), ('valid/talks/perplexity', math.exp(1.0)),
+      ('valid/talks/bleu', 7.0), ('valid/talks/chrf', 14.0)]
+  assert validation.bleu == 11.0
+
+
+def test_chrf_is_computed_where_it_decides():
+  assert validation_metrics(TrainConfig()) == validation_metrics(TrainConfig(best_by='bleu')) == []
+  for best_by in ('chrf', 'talks/chrf'):
+    metric, = validation_metrics(TrainConfig(best_by=best_by))
+    score, = own_scores(metric, ['x', 'y'], ['a red dog', 'cats'], [['a red dog .', 'a cat']])
+    wanted = sacrebleu.corpus_chrf(['a red dog', 'cats'], [['a red dog .', 'a cat']], word_order=2)
+    assert (score.name, score.score) == ('chrf', wanted.score)

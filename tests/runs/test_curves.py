@@ -74,6 +74,17 @@ def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
                     lines[0, 'valid/bleu'][:, 1], 1)[0] < 0  # Better scores are higher up.
 
 
+def test_further_validation_sets_are_drawn_by_name(tmp_path):
+  write_lines(tmp_path, *({'step': n, 'train/loss': 5.0 - n, 'valid/loss': 6.0 - n,
+                           'valid/bleu': 2.0 * n, 'valid/a/talks/loss': 7.0 - n,
+                           'valid/a/talks/bleu': 1.0 * n} for n in (1, 2, 3)))
+  curves.draw([tmp_path], tmp_path / 'curves.svg')
+  assert {metric for _, metric in drawn(tmp_path / 'curves.svg')} == {
+      'train/loss', 'valid/loss', 'valid/bleu', 'valid/a/talks/loss', 'valid/a/talks/bleu'}
+  assert {'validation, a/talks', 'BLEU', 'BLEU, a/talks'} < set(texts(tmp_path / 'curves.svg'))
+  assert 'F1 of trees' not in texts(tmp_path / 'curves.svg')
+
+
 def test_a_picture_is_a_function_of_the_metrics(tmp_path):
   write_lines(tmp_path, {'step': 1, 'train/loss': 2.0}, {'step': 5, 'train/loss': 1.0})
   for name in ('a.svg', 'b.svg', 'a.png', 'a.pdf'):

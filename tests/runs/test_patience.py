@@ -45,6 +45,19 @@ def test_another_metric_decides_where_the_history_says_so(best_by, values, step)
   assert name == {'bleu': 'BLEU'}.get(best_by, best_by) and value == values[0]
 
 
+@pytest.mark.parametrize(('best_by', 'name', 'step'), [
+    ('bleu', 'BLEU', 40), ('talks/bleu', 'talks BLEU', 60), ('talks/loss', 'talks loss', 20),
+    ('a/b/chrf', 'a/b chrF2++', 80)])
+def test_another_validation_set_decides_by_its_own_loss_too(best_by, name, step):
+  history = [{**each, 'best_by': best_by, 'valid/talks/bleu': bleu, 'valid/talks/loss': loss,
+              'valid/a/b/chrf': 1.0 + bleu // 9, 'valid/a/b/loss': 9.0 - loss} for each, bleu, loss
+             in zip(evaluations([5, 9, 7, 6], [4.0, 3.0, 1.0, 2.0]), (2.0, 8.0, 8.5, 8.5),
+                    (1.0, 4.0, 2.0, 5.0), strict=True)]
+  best = best_evaluation(history)
+  assert best['step'] == step
+  assert headline(best) == (name, best[f'valid/{best_by}'])
+
+
 def test_the_best_of_no_evaluation_is_none():
   assert best_evaluation([]) is None and not is_out_of_patience([], 3)
 

@@ -110,7 +110,7 @@ def elastic(folder: Path) -> dict[str, list]:
   def run(name, sizes, fatal=None):
     workdir = folder / name
     mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
-    task = make_task(MODEL, Batches(fatal), score)._replace(valid_batches=[make_batch(100, ROWS)])
+    task = make_task(MODEL, Batches(fatal), score, make_batch(100, ROWS))
     with contextlib.suppress(InterruptedError):
       loop.train(settings, task, make_setup(settings, MODEL, mesh), workdir)
     lines = (workdir / 'metrics.jsonl').read_text().splitlines()

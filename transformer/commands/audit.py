@@ -52,7 +52,7 @@ def main(_):
   if path:
     data = config.data
     outputs.check_file('json', path)
-    splits = filter(None, (*data.train, data.valid, data.test))
+    splits = filter(None, (*data.train, *data.valid_sets.values(), data.test))
     outputs.check_not_read('json', path, [each for split in splits for each in split_files(
         data, split)] + ([model] if model else []))
   vocabulary = Vocabulary.load(model) if model else None

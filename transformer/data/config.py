@@ -27,7 +27,10 @@ class DataConfig:
       updates before it, and a weight for each corpus, where 0 leaves the corpus out.
       `((0, 1, 0), (5000, 1, 2))` trains on the first of two corpora alone, and after 5,000
       updates on both. A stage begins a new epoch. Empty is one stage by `train_weights`.
-    valid: the split, or prefix, that chooses checkpoints.
+    valid: the split, or prefix, that chooses checkpoints; or several, such as
+      `('news', 'talks')`. Each is evaluated: the first as `valid/bleu`, `valid/loss` and so on,
+      and it chooses checkpoints unless `train.best_by` names another; the others as
+      `valid/talks/bleu`.
     test: the split, or prefix, that `eval.py` scores by default.
     source_language: code of the language to translate from, as in the names of the files
       or in TFDS; for trees any name.
@@ -57,7 +60,7 @@ class DataConfig:
   train: tuple[str, ...] = ('train',)
   train_weights: tuple[float, ...] = ()
   train_stages: tuple[tuple[float, ...], ...] = ()
-  valid: str = 'validation'
+  valid: str | tuple[str, ...] = 'validation'
   test: str = 'test'
   source_language: str = 'en'
   target_language: str = 'fr'
@@ -70,6 +73,13 @@ class DataConfig:
   drop_duplicates: bool = False
   bpe_dropout: float = 0.0
   tree_words: bool = False
+
+  @property
+  def valid_sets(self) -> dict[str, str]:
+    """The validation sets by the beginning of their metrics' names, the deciding one first."""
+    if isinstance(self.valid, str):
+      return {'valid': self.valid}
+    return {f'valid/{name}' if number else 'valid': name for number, name in enumerate(self.valid)}
 
   def __post_init__(self):
     if self.source not in SOURCES:
@@ -86,9 +96,12 @@ class DataConfig:
                       f'both are {self.source_language!r}')
     if not self.train:
       raise UserError('data.train must name at least one corpus; got none')
-    if not all((*self.train, self.valid)):
+    valid = (self.valid,) if isinstance(self.valid, str) else self.valid
+    if not all((*self.train, *valid)) or not valid:
       raise UserError(f'data.train and data.valid must not hold an empty name; '
                       f'got train={self.train}, valid={self.valid!r}')
+    if len(set(valid)) < len(valid):
+      raise UserError(f'data.valid must name each set once; got {valid}')
     if len(set(self.train)) < len(self.train):
       raise UserError(f'data.train must name each corpus once; got {self.train}; '
                       f'data.train_weights says how many times an epoch uses it')

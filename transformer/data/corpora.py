@@ -23,15 +23,20 @@ _PLACES = 10_000  # the most places that a sample of the pairs is read from
 
 
 class Corpora(NamedTuple):
-  """The open corpora of a run, by their names in the config."""
+  """The open corpora of a run.
+
+  Attributes:
+    train: the training corpora, by their names in the config.
+    valid: the validation sets, by the keys of `DataConfig.valid_sets`.
+  """
 
   train: Mapping[str, Corpus]
-  valid: Corpus
+  valid: Mapping[str, Corpus]
 
   def fingerprints(self) -> dict[str, str]:
     """Returns the SHA-256 of every corpus, by name."""
     return {**{f'train/{name}': corpus.fingerprint for name, corpus in self.train.items()},
-            'valid': self.valid.fingerprint}
+            **{name: corpus.fingerprint for name, corpus in self.valid.items()}}
 
   def training_text(self, at_most: int) -> Iterator[str]:
     """Yields training sentences, each source before its target, in the order of the corpora.
@@ -61,13 +66,13 @@ class EncodedCorpora(NamedTuple):
 
   Attributes:
     batches: the batch of every step.
-    valid_batches: the packed validation split.
+    valid_batches: the packed validation sets, by the keys of `DataConfig.valid_sets`.
     counts: the numbers of pairs that encoding kept, dropped and cut, by corpus.
     resized: returns the same corpora in batches of another `tokens_per_batch`.
   """
 
   batches: TrainingBatches | DropoutBatches | StagedBatches
-  valid_batches: list[Batch]
+  valid_batches: dict[str, list[Batch]]
   counts: dict[str, dict[str, int]]
   resized: Callable[[int], 'EncodedCorpora']
 
@@ -75,8 +80,8 @@ class EncodedCorpora(NamedTuple):
 def open_corpora(config: DataConfig) -> Corpora:
   """Opens the corpora for training and validation, and logs what is odd about them."""
   corpora = Corpora({name: open_corpus(config, name) for name in config.train},
-                    open_corpus(config, config.valid))
-  for corpus in (*corpora.train.values(), corpora.valid):
+                    {key: open_corpus(config, name) for key, name in config.valid_sets.items()})
+  for corpus in (*corpora.train.values(), *corpora.valid.values()):
     for note in corpus.notes:
       logging.warning('%s', note)
   return corpora
@@ -100,9 +105,10 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
             'drop_duplicates': config.drop_duplicates}
   train = {name: load_or_encode(corpus, vocabulary, config.max_length, **limits)
            for name, corpus in corpora.train.items()}
-  valid = encode_for_scoring(corpora.valid, vocabulary, config.max_length)
+  valid = {key: encode_for_scoring(corpus, vocabulary, config.max_length)
+           for key, corpus in corpora.valid.items()}
   counts = {**{f'train/{name}': pairs.counts for name, pairs in train.items()},
-            'valid': valid.counts}
+            **{key: pairs.counts for key, pairs in valid.items()}}
   logging.info('pairs of %s', '; '.join(
       f'{name}: ' + ', '.join(f'{what} {number:,}' for what, number in each.items()
                               if number or what == 'kept') for name, each in counts.items()))
@@ -128,6 +134,7 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
       mixtures = zip(*weights, strict=True)
     stages = [batches_of(train.values(), weights, shape) for weights in mixtures]
     batches = stages[0] if len(stages) == 1 else StagedBatches(map(int, first_steps), stages)
-    return EncodedCorpora(batches, scoring_batches(valid, shape), counts, in_batches_of)
+    packed = {key: scoring_batches(pairs, shape) for key, pairs in valid.items()}
+    return EncodedCorpora(batches, packed, counts, in_batches_of)
 
   return in_batches_of(tokens_per_batch)

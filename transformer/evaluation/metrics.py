@@ -79,6 +79,12 @@ def corpus_bleu(translations: Sequence[str], references: Sequence[Sequence[str]]
   return _bleu(tokenize, translations, references, tokenize=tokenize, force=tokenize == 'none')
 
 
+def corpus_chrf(translations: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+  """Computes chrF2++ (Popović, 2017) in percent; arguments as in `corpus_bleu`."""
+  chrf = _metrics('13a')['chrF2++']
+  return chrf.corpus_score(list(translations), [list(each) for each in references]).score
+
+
 def corpus_scores(translations: Sequence[str], references: Sequence[Sequence[str]],
                   tokenize: str) -> list[Score]:
   """Computes BLEU, chrF2++ (Popović, 2017) and TER (Snover et al., 2006), each with its interval.

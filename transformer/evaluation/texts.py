@@ -134,7 +134,7 @@ def _named_text(source: str, sources: list[str], translations: list[list[str]]) 
 
 def split_name(data: DataConfig, asked: str) -> str:
   """Returns the name that the data has for `test`, `valid` or `train`; other names stay."""
-  return {'test': data.test, 'valid': data.valid, 'train': data.train[0]}.get(asked, asked)
+  return {'test': data.test, **data.valid_sets, 'train': data.train[0]}.get(asked, asked)
 
 
 def split_files(data: DataConfig, split: str) -> list[Path]:

@@ -16,7 +16,7 @@ from transformer.experiment.recorder import Recorder
 from transformer.experiment.reporting import TENSORBOARD, NoReporter, Reporter
 from transformer.experiment.starting_point import starting_point
 from transformer.experiment.tracing import Tracer
-from transformer.experiment.validation import Validation, evaluate
+from transformer.experiment.validation import ValidationSet, evaluate
 from transformer.model.transformer import Transformer
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.patience import BEST_BY, best_evaluation, headline, is_out_of_patience
@@ -52,8 +52,7 @@ class Task(NamedTuple):
   Attributes:
     model: the model.
     batches: the batch of every step.
-    valid_batches: the validation split, packed.
-    validate: (params) -> the translations of the validation split, with their BLEU.
+    valid_sets: the validation sets; the first gives samples for people.
     initial_params: () -> the parameters of a run without a checkpoint; None draws them from
       the seed.
     decode: (token ids) -> text, for batches that are written to disk; None writes only ids.
@@ -61,8 +60,7 @@ class Task(NamedTuple):
 
   model: Transformer
   batches: NumberedBatches
-  valid_batches: Sequence[Batch]
-  validate: Callable[[Any], Validation]
+  valid_sets: Sequence[ValidationSet]
   initial_params: Callable[[], Any] | None = None
   decode: Callable[[Sequence[int]], str] | None = None
 
@@ -106,9 +104,9 @@ def train(settings: Settings, task: Task, setup: Setup, workdir: str | os.PathLi
   """
   loop = _Loop(settings, task, setup, Path(workdir), signals or Signals())
   if programs is None and (loop.owes_evaluation or not loop.is_done):
-    rows, length = task.valid_batches[0].target_tokens.shape
+    batch = task.valid_sets[0].batches[0]
     programs = compile_programs(settings, task.model, setup,
-                                (rows, task.valid_batches[0].source_tokens.shape[1], length))
+                                (*batch.source_tokens.shape, batch.target_tokens.shape[1]))
   return loop.run(programs, profile)
 
 
@@ -133,7 +131,7 @@ class _Loop:
     self.owes_evaluation = self._interrupted.step == self.step and self._is_due(
         config.eval_every) and all(each['step'] != self.step
                                    for each in self._history['evaluations'])
-    rows, length = task.valid_batches[0].target_tokens.shape
+    rows, length = task.valid_sets[0].batches[0].target_tokens.shape
     log = self._history.pop('log', {})
     self._writes = processes.is_first()
     self._reporter = (Reporter(workdir, self.step, config.steps, log) if self._writes
@@ -146,7 +144,9 @@ class _Loop:
     self._recorder = Recorder(self._meter, self._guard, self._reporter, setup.schedule,
                               layers_of(self._state.params))
     self._agreement, self._by_rows = processes.StopAgreement(self._mesh), batch_sharding(self._mesh)
-    self._valid_batches = [processes.place(each, self._by_rows) for each in task.valid_batches]
+    self._valid_sets = [each._replace(batches=[processes.place(batch, self._by_rows)
+                                               for batch in each.batches])
+                        for each in task.valid_sets]
     self._reporter.say(
         f'step {self.step} of {config.steps}: {self._mesh.size} {jax.devices()[0].device_kind} '
         f'device(s), {sum(leaf.size for leaf in jax.tree.leaves(self._state.params)):,} '
@@ -217,8 +217,8 @@ class _Loop:
     config, evaluations = self._settings.train, self._history['evaluations']
     try:
       call = self._signals.interruptible if self._agreement.alone else operator.call
-      values, validation = call(evaluate, programs.eval_step, self._task.validate,
-                                self._state.best_params, self._valid_batches)
+      values, validation = call(evaluate, programs.eval_step, self._state.best_params,
+                                self._valid_sets)
     except Preempted:
       self._stop()
     evaluations.append({'step': self.step, **values, **self._best_by(values)})

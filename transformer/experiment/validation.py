@@ -1,4 +1,4 @@
-"""Evaluation of a run's parameters on the validation split: loss, BLEU and samples."""
+"""Evaluation of a run's parameters on its validation sets: loss, BLEU and samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,49 +6,77 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from transformer.data.batch import Batch
 from transformer.evaluation import parses
-from transformer.evaluation.metrics import corpus_bleu
-from transformer.evaluation.own_metrics import OwnMetric, own_scores
+from transformer.evaluation.metrics import corpus_bleu, corpus_chrf
+from transformer.evaluation.own_metrics import OwnMetric, load_metric, own_scores
 from transformer.experiment.meter import perplexity
 from transformer.experiment.reporting import Sample
 from transformer.inference.attention_maps import Attender, picture
 from transformer.inference.translator import Translator
+from transformer.training.config import TrainConfig
 
 _SHOWN = 5  # TensorBoard shows this many sentences, evenly spread over the split.
 
 
 class Validation(NamedTuple):
-  """The result of translating the validation split.
+  """The result of translating a validation set.
 
   Attributes:
-    bleu: BLEU of the whole split; of trees as the sequences that the model writes.
+    bleu: BLEU of the whole set; of trees as the sequences that the model writes.
     samples: a few sentences for TensorBoard.
     pictures: uint8 [height, width] by name, for TensorBoard.
-    f1: labelled F1 of the brackets of the whole split; None for translations.
-    own: scores of one's own metric, by name.
+    f1: labelled F1 of the brackets of the whole set; None for translations.
+    more: scores of other metrics, by name.
   """
 
   bleu: float
   samples: Sequence[Sample] = ()
   pictures: Mapping[str, np.ndarray] = {}
   f1: float | None = None
-  own: Mapping[str, float] = {}
+  more: Mapping[str, float] = {}
+
+
+class ValidationSet(NamedTuple):
+  """A validation set, and how its translations are scored.
+
+  Attributes:
+    key: the beginning of its metrics' names: `valid`, or `valid/NAME` after the first set.
+    batches: its pairs, packed.
+    validate: (params) -> `Validation`.
+  """
+
+  key: str
+  batches: Sequence[Batch]
+  validate: Callable[[Any], Validation]
+
+
+def validation_metrics(config: TrainConfig) -> list[OwnMetric]:
+  """Returns the metrics that a config asks for in addition to the loss, BLEU and F1.
+
+  Raises:
+    UserError: one's own metric cannot be imported.
+  """
+  metrics = [load_metric(config.valid_metric)] if config.valid_metric else []
+  if config.best_by.rpartition('/')[2] == 'chrf':
+    metrics.append(OwnMetric('sacrebleu:chrf', lambda _, *texts: corpus_chrf(*texts)))
+  return metrics
 
 
 def make_validation(translate: Translator, sources: Sequence[str], references: Sequence[str],
                     tokenize: str, attend: Attender | None,
-                    trees: Sequence[str] | None = None, own_metric: OwnMetric | None = None
+                    trees: Sequence[str] | None = None, metrics: Sequence[OwnMetric] = ()
                     ) -> Callable[[Any], Validation]:
-  """Returns the function that translates the validation split with given parameters.
+  """Returns the function that translates a validation set with given parameters.
 
   Args:
     translate: translates sentences with given parameters.
-    sources: the split's source sentences.
+    sources: the set's source sentences.
     references: a translation of each.
     tokenize: sacreBLEU's tokenizer.
     attend: computes the attention of the first sentence for a picture; None draws nothing.
     trees: the tree of each sentence with words and tags, if the references are linearised trees.
-    own_metric: another metric; None is none.
+    metrics: other metrics.
   """
   def validate(params) -> Validation:
     answers = translate(params, sources)
@@ -63,31 +91,32 @@ def make_validation(translate: Translator, sources: Sequence[str], references: S
                       [Sample(sources[each], references[each], translations[each])
                        for each in shown], pictures,
                       None if trees is None else parses.f1(sources, trees, answers),
-                      {score.name: score.score for score in own_scores(
-                          own_metric, sources, translations, [references])} if own_metric else {})
+                      {score.name: score.score for metric in metrics
+                       for score in own_scores(metric, sources, translations, [references])})
 
   return validate
 
 
-def evaluate(eval_step: Callable, validate: Callable[[Any], Validation], params: Any,
-             batches: Sequence[Any]) -> tuple[dict[str, float], Validation]:
-  """Evaluates parameters on the validation split.
+def evaluate(eval_step: Callable, params: Any,
+             sets: Sequence[ValidationSet]) -> tuple[dict[str, float], Validation]:
+  """Evaluates parameters on the validation sets.
 
   Args:
     eval_step: (params, batch) -> sums.
-    validate: (params) -> `Validation`.
     params: the parameters.
-    batches: the split, packed.
+    sets: at least one.
 
   Returns:
-    Loss in nats per token without smoothing, its perplexity, BLEU, F1 of trees, and one's own
-    metric, by their names in `metrics.jsonl`; and the result of `validate`.
+    Loss in nats per token without smoothing, its perplexity, BLEU, F1 of trees, and other
+    metrics of each set, by their names in `metrics.jsonl`; and the first set's `Validation`.
   """
-  totals = [jax.device_get(eval_step(params, batch)) for batch in batches]
-  sums = {name: sum(float(each[name]) for each in totals) for name in ('nll', 'weight')}
-  loss = sums['nll'] / max(sums['weight'], 1.0)
-  validation = validate(params)
-  f1 = {} if validation.f1 is None else {'valid/f1': validation.f1}
-  return {'valid/loss': loss, 'valid/perplexity': perplexity(loss),
-          'valid/bleu': validation.bleu, **f1,
-          **{f'valid/{name}': score for name, score in validation.own.items()}}, validation
+  values, validations = {}, []
+  for key, batches, validate in sets:
+    totals = [jax.device_get(eval_step(params, batch)) for batch in batches]
+    sums = {name: sum(float(each[name]) for each in totals) for name in ('nll', 'weight')}
+    loss = sums['nll'] / max(sums['weight'], 1.0)
+    validations.append(validate(params))
+    found = {'loss': loss, 'perplexity': perplexity(loss), 'bleu': validations[-1].bleu,
+             'f1': validations[-1].f1, **validations[-1].more}
+    values |= {f'{key}/{name}': value for name, value in found.items() if value is not None}
+  return values, validations[0]

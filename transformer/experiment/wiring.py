@@ -21,9 +21,8 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.evaluation.own_metrics import load_metric
 from transformer.experiment.loop import Outcome, Task, train
-from transformer.experiment.validation import make_validation
+from transformer.experiment.validation import ValidationSet, make_validation, validation_metrics
 from transformer.inference.attention_maps import Attender
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
@@ -97,7 +96,7 @@ def _train(config: Config, workdir: Path, profile, signals):
   if run_directory.has_begun(workdir):
     resuming.check_resumable(workdir)
   # A mistake in it ends the run before the data is read.
-  own_metric = load_metric(config.train.valid_metric) if config.train.valid_metric else None
+  metrics = validation_metrics(config.train)
   corpora = open_corpora(config.data)
   # Loaded only if the run still lacks its vocabulary or its first parameters.
   origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from
@@ -109,13 +108,13 @@ def _train(config: Config, workdir: Path, profile, signals):
   setup = make_setup(config, model, _make_mesh(config))
   if config.train.freeze:
     logging.info(describe_frozen(config.train.freeze, setup.state.params))
-  sources, references = (list(side) for side in zip(*corpora.valid[:], strict=True))
   # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
   greedy = dataclasses.replace(config.decode, beam_size=1, sample=False)
   translate = Translator(model, vocabulary, greedy, config.data.max_length,
                          devices=sentence_sharding(setup.mesh, greedy.batch_size))
 
   def compile_search(params):
+    sources = [source for corpus in corpora.valid.values() for source, _ in corpus[:]]
     length, program = translate.compile_longest(params, sources)
     return f'search, {greedy.batch_size} sentences of {length} tokens', program
 
@@ -163,11 +162,15 @@ def _train(config: Config, workdir: Path, profile, signals):
   attend = None
   if jax.process_count() == 1:  # An `Attender` works in one process.
     attend = Attender(model, vocabulary, config.data.max_length, config.data.max_length)
-  validate = make_validation(translate, sources, references, config.decode.bleu_tokenize, attend,
-                             corpora.valid.trees if config.data.source == 'trees' else None,
-                             own_metric)
-  task = Task(model, encoded.batches, encoded.valid_batches, validate,
-              initial_params if origin else None, vocabulary.decode)
+  valid_sets = []
+  for key, corpus in corpora.valid.items():
+    sources, references = (list(side) for side in zip(*corpus[:], strict=True))
+    trees = corpus.trees if config.data.source == 'trees' else None
+    validate = make_validation(translate, sources, references, config.decode.bleu_tokenize,
+                               None if valid_sets else attend, trees, metrics)
+    valid_sets.append(ValidationSet(key, encoded.valid_batches[key], validate))
+  task = Task(model, encoded.batches, valid_sets, initial_params if origin else None,
+              vocabulary.decode)
   _report_outcome(workdir, config, train(config, task, setup, workdir, programs, profile, signals))
 
 

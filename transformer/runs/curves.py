@@ -1,6 +1,7 @@
 """Draws the curves of runs from `metrics.jsonl`, and the BLEU of checkpoints."""
 
 import io
+import itertools
 import json
 import logging
 import math
@@ -30,6 +31,7 @@ class Points(NamedTuple):
   values: list[float]
 
 
+_DASHES = ('-', '--', ':', '-.', (0, (1, 4)), (0, (6, 4)))
 # The title of each panel, with the labels of its metrics.
 _PANELS = {
     'loss a token': {'train/loss': 'training, smoothed labels', 'valid/loss': 'validation'},
@@ -137,24 +139,24 @@ def _curves(runs: Mapping[str, Mapping[str, Points]]):
   colours = (matplotlib.colormaps['tab10'].colors if len(runs) <= 10 else
              matplotlib.colormaps['turbo'].resampled(len(runs)).colors)
   all_axes = figure.subplots(2, 2, sharex=True).flat
-  for (title, metrics), axes in zip(_PANELS.items(), all_axes, strict=True):
+  for (title, metrics), axes in zip(_panels(runs).items(), all_axes, strict=True):
+    styles = list(zip(metrics, itertools.cycle(_DASHES), strict=False))
     for number, points in enumerate(runs.values()):
-      for metric, dashes in zip(metrics, ('-', '--'), strict=False):
+      for metric, dashes in styles:
         if metric not in points:
           continue
         steps, values = points[metric]
         mark = ('.' if dashes == '-' else 'o') if len(steps) <= _FEW else ''
-        axes.plot(steps, values, dashes, color=colours[number], linewidth=1.2, marker=mark,
-                  markersize=4, gid=f'{number}/{metric}')
+        axes.plot(steps, values, linestyle=dashes, color=colours[number], linewidth=1.2,
+                  marker=mark, markersize=4, gid=f'{number}/{metric}')
     axes.set_title(title, fontsize=10)
     _format_steps(axes)
     if not axes.lines:
       axes.text(0.5, 0.5, 'nothing was logged', transform=axes.transAxes, ha='center')
       axes.set_yticks([])
-    elif len(metrics) > 1 and ('valid/f1' not in metrics
-                               or any('valid/f1' in points for points in runs.values())):
-      axes.legend([axes.plot([], [], dashes, color='black', linewidth=1.2)[0]
-                   for dashes in ('-', '--')], metrics.values())
+    elif len(metrics) > 1:
+      axes.legend([axes.plot([], [], color='black', linestyle=dashes, linewidth=1.2)[0]
+                   for _, dashes in styles], map(_printable, metrics.values()))
     elif 'tokens_per_second' in metrics:
       axes.yaxis.set_major_formatter(FuncFormatter(lambda speed, _: f'{speed:,.0f}'))
       axes.set_ylim(bottom=0)
@@ -170,6 +172,21 @@ def _curves(runs: Mapping[str, Mapping[str, Points]]):
     for text, name in zip(legend.get_texts(), names, strict=True):
       text.set_text(name)  # matplotlib omits a label that begins with an underscore.
   return figure
+
+
+def _panels(runs: Mapping[str, Mapping[str, Points]]) -> dict[str, dict[str, str]]:
+  """Returns `_PANELS` with the metrics of further validation sets, and F1 only if there is any."""
+  found = dict.fromkeys(name for points in runs.values() for name in points)
+  panels = {}
+  for title, metrics in _PANELS.items():
+    panels[title] = {name: label for name, label in metrics.items()
+                     if name != 'valid/f1' or name in found}
+    for name, label in metrics.items():
+      first, _, metric = name.partition('/')
+      panels[title] |= {each: f'{label}, {each[len(first) + 1:-len(metric) - 1]}' for each in found
+                        if first == 'valid' and each != name and each.startswith('valid/')
+                        and each.endswith(f'/{metric}')}
+  return panels
 
 
 def _score_curve(name: str, steps, scores, intervals):

@@ -10,7 +10,7 @@ _LEAST = 1.0
 
 # The key of an evaluation in a history that names another metric, by `train.best_by`.
 BEST_BY = 'best_by'
-_NAMES = {'bleu': 'BLEU', 'f1': 'F1'}
+_NAMES = {'bleu': 'BLEU', 'chrf': 'chrF2++', 'f1': 'F1'}
 _LOWER_IS_BETTER = ('loss', 'perplexity')
 
 
@@ -19,8 +19,9 @@ def headline(evaluation: Mapping[str, Any]) -> tuple[str, float]:
 
   It is what `best_by` of the evaluation names, or else F1 of trees, or else BLEU.
   """
-  metric = _metric(evaluation)
-  return _NAMES.get(metric, metric), evaluation[f'valid/{metric}']
+  name, metric = _metric(evaluation)
+  shown = ' '.join(filter(None, (name, _NAMES.get(metric, metric))))
+  return shown, evaluation[_key(name, metric)]
 
 
 def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -32,7 +33,8 @@ def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, An
 
   Args:
     evaluations: each with `valid/bleu`, from 0 to 100, and `valid/loss`; of trees also with
-      `valid/f1`, from 0 to 100. `best_by` names a metric, as `train.best_by`.
+      `valid/f1`, from 0 to 100. `best_by` names a metric, as `train.best_by`; the loss is then
+      that of the same validation set.
 
   Returns:
     One of them; None if there are none.
@@ -70,14 +72,21 @@ def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) 
   return len(evaluations) - 1 - best >= patience
 
 
-def _metric(evaluation: Mapping[str, Any]) -> str:
-  return evaluation.get(BEST_BY) or ('f1' if 'valid/f1' in evaluation else 'bleu')
+def _metric(evaluation: Mapping[str, Any]) -> tuple[str, str]:
+  """Returns the deciding validation set, empty for the first, and the deciding metric."""
+  named, _, metric = evaluation.get(BEST_BY, '').rpartition('/')
+  return named, metric or ('f1' if 'valid/f1' in evaluation else 'bleu')
+
+
+def _key(name: str, metric: str) -> str:
+  """Returns the key of a metric of a validation set."""
+  return '/'.join(filter(None, ('valid', name, metric)))
 
 
 def _rank(evaluation: Mapping[str, Any]) -> tuple[float, float]:
   """Orders evaluations; NaN comes last."""
-  metric, loss = _metric(evaluation), evaluation['valid/loss']
-  score = evaluation[f'valid/{metric}']
+  name, metric = _metric(evaluation)
+  score, loss = evaluation[_key(name, metric)], evaluation[_key(name, 'loss')]
   if metric in _NAMES:
     score = score if score >= _LEAST else 0.0
   elif metric in _LOWER_IS_BETTER:

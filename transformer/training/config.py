@@ -6,7 +6,7 @@ import re
 from transformer.errors import UserError
 
 ALGORITHMS = ('adam', 'muon')
-_BEST_BY = ('loss', 'perplexity', 'bleu', 'f1')
+_BEST_BY = ('loss', 'perplexity', 'bleu', 'chrf', 'f1')
 SCHEDULES = ('paper', 'inverse_sqrt', 'cosine', 'constant')
 
 
@@ -94,9 +94,10 @@ class TrainConfig:
     patience: the run stops after this many evaluations in a row without a new best; 0 never
       stops early.
     best_by: the metric of the validation split that decides which checkpoint is the best:
-      `loss`, `perplexity`, `bleu`, `f1` of trees, or a name of `valid_metric`'s, of which
-      more is better. Empty is BLEU, or F1 of trees; where it is equal or below 1, the lower
-      loss is the best.
+      `loss`, `perplexity`, `bleu`, `chrf` (chrF2++, computed only if it is named here), `f1`
+      of trees, or a name of `valid_metric`'s, of which more is better. `talks/loss` is that of
+      the set `talks` of `data.valid`. Empty is BLEU, or F1 of trees; where it is equal or
+      below 1, the lower loss is the best.
     valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
       --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
@@ -151,7 +152,7 @@ class TrainConfig:
     for name in ('patience', 'skip_nonfinite'):
       if getattr(self, name) < 0:
         raise UserError(f'train.{name} must be at least 0; got {getattr(self, name)}')
-    if self.best_by not in ('', *_BEST_BY) and not self.valid_metric:
+    if self.best_by.rpartition('/')[2] not in ('', *_BEST_BY) and not self.valid_metric:
       raise UserError(f'train.best_by must be one of {", ".join(_BEST_BY)}, or a metric of '
                       f'train.valid_metric; got {self.best_by!r}')
     try:

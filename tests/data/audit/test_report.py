@@ -133,6 +133,9 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
   note = report['overlap']['valid'][2]['examples'][1]['note']
   assert note == 'as train/two line 51'
   assert found_in(report['overlap']['test']) == {}
+  both = look_over(config_of(tmp_path, train=('one', 'two'), valid=('test', 'valid')), vocabulary)
+  assert both['overlap']['valid'] == report['overlap']['test']
+  assert both['overlap']['valid/valid'] == report['overlap']['valid']
   assert in_brief(report)[-2:] == [
       'all training text: a pair repeats an earlier one: 2 (0.20 %); a source has several targets: '
       '3 (0.30 %)',

@@ -38,7 +38,7 @@ def look_over(config: DataConfig, vocabulary: Vocabulary | None = None, *, origi
       `overlap`: findings about validation and test text that is in training too.
   """
   started = time.monotonic()
-  splits = {**{f'train/{name}': name for name in config.train}, 'valid': config.valid,
+  splits = {**{f'train/{name}': name for name in config.train}, **config.valid_sets,
             'test': config.test}
   corpora, about = {}, {}
   for name, split in splits.items():
@@ -72,7 +72,7 @@ def look_over(config: DataConfig, vocabulary: Vocabulary | None = None, *, origi
   through = _Through(train, looks, examples)
   overlap = {name: [dataclasses.asdict(finding) for finding in
                     through.overlap(corpora[name], looks[name])]
-             for name in ('valid', 'test') if name in looks}
+             for name in looks if not name.startswith('train/')}
   return {
       'data': dataclasses.asdict(config), 'vocabulary': vocabulary_about,
       'corpora': {name: about[name] for name in splits},
@@ -91,7 +91,7 @@ def _learn(config: DataConfig, train):
   logging.info('learning a vocabulary of %s pieces from %s pairs', f'{config.vocabulary_size:,}',
                f'{pairs:,}')
   try:
-    text = Corpora(train, None).training_text(config.vocabulary_pairs)
+    text = Corpora(train, {}).training_text(config.vocabulary_pairs)
     vocabulary = Vocabulary.train(text, config.vocabulary_size)
   except UserError as error:
     return None, {'error': str(error)}
