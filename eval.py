@@ -282,5 +282,10 @@ def _read_text(data) -> texts.Text:
   return texts.read_split(data, split, f'--{_DATA_DIR.name}')
 
 
-if __name__ == '__main__':
+def start():
+  """Runs `main` with the flags of the command line; `attention-eval` calls it."""
   command_line.run(main)
+
+
+if __name__ == '__main__':
+  start()

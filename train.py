@@ -73,5 +73,10 @@ def _window(text: str, steps: int) -> tuple[int, int]:
   return first, last
 
 
-if __name__ == '__main__':
+def start():
+  """Runs `main` with the flags of the command line; `attention-train` calls it."""
   command_line.run(main)
+
+
+if __name__ == '__main__':
+  start()

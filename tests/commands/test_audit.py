@@ -32,8 +32,8 @@ def test_the_report_is_a_table_and_json(audit, folder, tmp_path):
 
 
 @pytest.mark.long
-def test_installed_it_takes_the_configs_of_a_checkout(folder, tmp_path):
-  """An installed package has no configs; the path of a config leads to the others."""
+def test_without_configs_it_takes_those_of_a_checkout(folder, tmp_path):
+  """Where `transformer` lies alone, the path of a config leads to the others."""
   (tmp_path / 'installed').mkdir()
   (tmp_path / 'installed' / 'transformer').symlink_to(ROOT / 'transformer')
   (tmp_path / 'mine.py').write_text('from configs.base import get_config\n')
@@ -49,7 +49,8 @@ def test_installed_it_takes_the_configs_of_a_checkout(folder, tmp_path):
   assert done.returncode == 0 and 'vocabulary: 290 pieces' in done.stdout, done.stderr
   refused = run('mine.py')
   assert refused.returncode == 1
-  assert "No module named 'configs'; configs is a folder of this project" in refused.stderr
+  assert (f"No module named 'configs'; modules of configs are looked for in {tmp_path}/configs and "
+          f'in {tmp_path}/installed/configs') in refused.stderr
 
 
 def test_a_runs_vocabulary_can_be_asked_about(audit, folder, trained):

@@ -1,5 +1,6 @@
 """Commands check their folders before the work, print help, and end with the right status."""
 
+import ast
 import importlib.util
 import os
 import pathlib
@@ -10,7 +11,7 @@ import sys
 import pytest
 
 from transformer.errors import UserError
-from transformer.system import command_line, outputs
+from transformer.system import command_line, installation, outputs
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -69,6 +70,24 @@ def test_as_a_process_a_command_helps_and_refuses(name, tmp_path, one_error):
   refused = run(f'--workdir={tmp_path}/run', '--nonsense')
   assert (refused.returncode, refused.stdout) == (1, '')
   assert 'nonsense' in one_error(refused.stderr) and len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize('name', ['train', 'transformer.commands.compare'])
+def test_as_an_installed_command_it_prints_the_same_help(name, tmp_path, monkeypatch):
+  path, script = ROOT / f'{name.replace(".", "/")}.py', tmp_path / 'attention-it'
+  script.write_text(f'from {name} import start\nstart()\n')  # As pip writes it.
+
+  def help_of(command):
+    return subprocess.run([sys.executable, command, '--help'], cwd=ROOT, text=True, check=True,
+                          capture_output=True,
+                          env={**os.environ, 'PYTHONPATH': str(ROOT)}).stdout
+
+  written = ast.get_docstring(ast.parse(path.read_text('utf-8')), clean=False)
+  monkeypatch.setattr(sys, 'argv', [str(script)])
+  spelled = installation.spell_commands(written)
+  assert f'  attention-{name.split(".")[-1]} ' in spelled
+  assert help_of(script) == help_of(path).replace(written, spelled).replace(
+      f'\n{path}:\n', f'\n{script}:\n')
 
 
 @pytest.mark.parametrize(('name', 'flag'), [

@@ -31,6 +31,7 @@ BLOCKS = {f'{page}-{number}': block for page in PAGES
 ELSEWHERE = {
     'bash launch/quickstart.sh': '.ci/run',
     'transformer.commands.prepare': 'tests/commands/test_wmt14.py',  # Downloads.
+    'attention-train': 'tests/test_package.py',
     'launch/table3.py': 'tests/launch/test_table3.py',
     'launch/sweep.py': 'tests/launch/test_sweep.py',
     'chromium': 'tests/inference/test_attention_browser.py',

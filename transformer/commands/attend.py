@@ -144,5 +144,10 @@ def _check_size(run, sources):
                     f'sentences have about {weights:,}; give fewer or shorter ones')
 
 
-if __name__ == '__main__':
+def start():
+  """Runs `main` with the flags of the command line; `attention-attend` calls it."""
   command_line.run(main)
+
+
+if __name__ == '__main__':
+  start()

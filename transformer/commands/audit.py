@@ -66,5 +66,10 @@ def main(_):
   print(text if _JSON.value == '-' else as_table(report), end='')
 
 
-if __name__ == '__main__':
+def start():
+  """Runs `main` with the flags of the command line; `attention-audit` calls it."""
   command_line.run(main)
+
+
+if __name__ == '__main__':
+  start()

@@ -75,5 +75,10 @@ def _show_examples(baseline: str, name: str, systems: dict[str, Sequence[compari
       print(f'{each[metric]:9.1f}  {each["translation"]}   [{label}]')
 
 
-if __name__ == '__main__':
+def start():
+  """Runs `main` with the flags of the command line; `attention-compare` calls it."""
   command_line.run(main, takes_arguments=True)
+
+
+if __name__ == '__main__':
+  start()

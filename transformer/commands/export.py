@@ -35,7 +35,9 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
+from transformer.system.installation import spell_commands
 
+_REQUIREMENTS = Path(__file__).absolute().parents[1] / 'export' / 'requirements.txt'
 _FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _WEIGHTS = flags.DEFINE_string('weights', None, 'A file of --format=safetensors, for --format=run.')
@@ -70,9 +72,9 @@ def main(_):
     package = missing.name.partition('.')[0]
     if package not in ('ctranslate2', 'safetensors'):
       raise
+    install = shlex.join([sys.executable, '-m', 'pip', 'install', '-r', str(_REQUIREMENTS)])
     raise UserError(f'--format={_FORMAT.value} needs {package}, which is not installed; install it '
-                    f'with: {shlex.quote(sys.executable)} -m pip install -r '
-                    f'transformer/export/requirements.txt') from missing
+                    f'with: {install}') from missing
 
 
 def _check_free(output: Path):
@@ -144,7 +146,8 @@ def _to_run(output: Path) -> str:
   vocabulary = Vocabulary.from_bytes(weights.vocabulary, f'the vocabulary in {path}')
   with files.new_folder(output) as folder:
     save_run(folder, config, vocabulary, weights.params, weights.steps)
-  return f'a run of weights alone, {_origin(weights.steps)}; python eval.py --workdir={output}'
+  return (f'a run of weights alone, {_origin(weights.steps)}; '
+          f'{spell_commands("python eval.py")} --workdir={output}')
 
 
 def _size(folder: Path) -> str:
@@ -158,5 +161,10 @@ def _origin(steps: list[int]) -> str:
   return f'{several}step {steps[-1]}'
 
 
-if __name__ == '__main__':
+def start():
+  """Runs `main` with the flags of the command line; `attention-export` calls it."""
   command_line.run(main)
+
+
+if __name__ == '__main__':
+  start()

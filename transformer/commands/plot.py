@@ -15,6 +15,7 @@ from transformer.errors import UserError
 from transformer.runs.curves import FORMATS, draw
 from transformer.runs.run_directory import CURVES, METRICS
 from transformer.system import command_line, outputs
+from transformer.system.installation import spell_commands
 
 _OUTPUT = flags.DEFINE_string('output', None, 'The file to write; its name ends in one of '
                               f'{", ".join(FORMATS)}; default: curves.svg in the run\'s directory.')
@@ -24,8 +25,8 @@ def main(argv):
   """Plots the runs of the command line."""
   workdirs = [Path(each).expanduser() for each in argv[1:]]
   if not workdirs:
-    raise UserError('which runs? give the directory of one or more: '
-                    'python -m transformer.commands.plot RUN [RUN …]')
+    raise UserError(spell_commands('which runs? give the directory of one or more: '
+                                   'python -m transformer.commands.plot RUN [RUN …]'))
   if len({each.resolve() for each in workdirs}) < len(workdirs):
     raise UserError('a run is given twice; give each once')
   if _OUTPUT.value is None and len(workdirs) > 1:
@@ -39,5 +40,10 @@ def main(argv):
   print(f'{output} has the curves of {", ".join(map(str, workdirs))}')
 
 
-if __name__ == '__main__':
+def start():
+  """Runs `main` with the flags of the command line; `attention-plot` calls it."""
   command_line.run(main, takes_arguments=True)
+
+
+if __name__ == '__main__':
+  start()

@@ -23,5 +23,10 @@ def main(_):
   print(f'{_NAME.value} lies in {builder.data_path}: {splits}')
 
 
-if __name__ == '__main__':
+def start():
+  """Runs `main` with the flags of the command line; `attention-prepare` calls it."""
   command_line.run(main)
+
+
+if __name__ == '__main__':
+  start()

@@ -16,6 +16,7 @@ from transformer.data.encoding import encode_for_scoring
 from transformer.data.sources import open_corpus
 from transformer.data.stages import StagedBatches
 from transformer.data.vocabulary import Vocabulary
+from transformer.system.installation import spell_commands
 
 _CHUNK = 20_000  # pairs read together
 _MANY = 0.05  # share of dropped pairs that is worth a warning
@@ -115,9 +116,9 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
   dropped = sum(len(corpora.train[name]) - len(pairs) for name, pairs in train.items())
   pairs = sum(map(len, corpora.train.values()))
   if dropped > _MANY * pairs:
-    logging.warning('%.1f %% of the training pairs are dropped; python -m '
-                    'transformer.commands.audit, with the same --config flags, shows which',
-                    100 * dropped / pairs)
+    logging.warning(spell_commands('%.1f %% of the training pairs are dropped; python -m '
+                                   'transformer.commands.audit, with the same --config flags, '
+                                   'shows which'), 100 * dropped / pairs)
 
   def batches_of(corpora, weights, shape):
     used = [(corpus, weight) for corpus, weight in zip(corpora, weights, strict=True) if weight]

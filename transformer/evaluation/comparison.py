@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from transformer.errors import UserError
 from transformer.evaluation import bracketing, results
 from transformer.runs import run_directory
+from transformer.system.installation import spell_commands
 
 
 class ScoredRun(NamedTuple):
@@ -58,8 +59,8 @@ def _results_of(name: str, text: str, decoding: str) -> list[results.Result]:
   if not found:
     others = ', '.join(sorted(path.stem for path in folder.glob('*.step*.json'))) or 'nothing'
     raise UserError(f'{folder} should hold a result for {text!r}{f" of {part!r}" if part else ""}; '
-                    f'it holds {others}; score the run with eval.py, or name another by --text and '
-                    f'--decoding')
+                    f'it holds {others}; {spell_commands("score the run with eval.py")}, or name '
+                    f'another by --text and --decoding')
   return found
 
 

@@ -36,6 +36,7 @@ from transformer.runs.loading import Run, load_run
 from transformer.runs.lock import RunLock
 from transformer.runs.patience import headline, is_out_of_patience
 from transformer.system import processes
+from transformer.system.installation import spell_commands
 from transformer.system.known_faults import check_backend
 from transformer.system.signals import Signals
 from transformer.training.compilation import make_setup
@@ -187,7 +188,7 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
   if outcome.best_step is not None:
     logging.info('the best step on the validation split is %d, with %s %.2f', outcome.best_step,
                  *headline(outcome.best))
-  logging.info('score it with: python eval.py --workdir=%s', workdir)
+  logging.info(spell_commands('score it with: python eval.py --workdir=%s'), workdir)
 
 
 def _record_cost(workdir: Path, step: int):
@@ -206,9 +207,9 @@ def _audit(workdir: Path, config: Config, corpora, vocabulary: Vocabulary):
   """Audits the text if it is short, logs a summary, and writes the report."""
   pairs = sum(map(len, corpora.train.values()))
   if pairs > _AUDITED_PAIRS:
-    logging.info('%s training pairs are too many to audit at the start of a run; to audit them: '
-                 'python -m transformer.commands.audit, with the same --config flags',
-                 f'{pairs:,}')
+    logging.info(spell_commands('%s training pairs are too many to audit at the start of a run; to '
+                                'audit them: python -m transformer.commands.audit, with the same '
+                                '--config flags'), f'{pairs:,}')
     return
   report = look_over(config.data, vocabulary, origin='this run')
   for line in in_brief(report):

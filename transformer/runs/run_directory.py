@@ -17,6 +17,7 @@ from transformer import files
 from transformer.errors import UserError
 from transformer.runs.lock import LOCK
 from transformer.system.cpu_devices import usable_cores
+from transformer.system.installation import installed_commit
 
 CONFIG, RUN, VOCABULARY, AUDIT, METRICS, CURVES, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (
     'config.json', 'run.json', 'vocabulary.model', 'audit.json', 'metrics.jsonl', 'curves.svg',
@@ -172,11 +173,13 @@ def holds_nothing(workdir: str | os.PathLike) -> bool:
 
 
 def commit() -> str:
-  """Returns the commit of this code, with `+` if files differ; `unknown` outside a checkout."""
+  """Returns the commit of this code, with `+` if files differ; `unknown` if nothing tells it."""
   def git(*arguments: str) -> str:
     return subprocess.run(['git', '-C', str(Path(__file__).parent), *arguments],
                           capture_output=True, text=True, check=True).stdout.strip()
   try:
+    # A virtual environment may lie in the repository of another project, which lacks this file.
+    git('ls-files', '--error-unmatch', Path(__file__).name)
     return git('rev-parse', 'HEAD') + '+' * bool(git('status', '--porcelain', '-uno'))
   except (OSError, subprocess.CalledProcessError):
-    return 'unknown'
+    return installed_commit()

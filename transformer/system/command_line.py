@@ -16,14 +16,13 @@ from absl import app, flags, logging
 
 from transformer.config import check_name
 from transformer.errors import Preempted, UserError
-from transformer.system import allocator
+from transformer.system import allocator, installation
 from transformer.system.compilation_cache import keep_compiled_programs
 from transformer.system.signals import EXIT_STATUS
 
-_ROOT = str(Path(__file__).absolute().parents[2])
 # This file checks the names of settings: ml_collections has a different error for each mistake.
 _OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)')
-_CONFIG = re.compile(r'--?config(?:=(.*))?')
+_CONFIG_FLAGS = ('--config', '-config')
 _HELP = re.compile(r'--?(?:help(?:short|full|xml)?|\?)')
 
 
@@ -74,8 +73,9 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     except RuntimeError as error:  # JAX's errors are RuntimeErrors.
       if 'RESOURCE_EXHAUSTED' not in str(error):
         raise
-      sys.exit('error: the device is out of memory; in training, lower train.tokens_per_batch or '
-               'raise optimizer.accumulate; in eval.py, lower --batch_size or --beam_size')
+      sys.exit(installation.spell_commands(
+          'error: the device is out of memory; in training, lower train.tokens_per_batch or raise '
+          'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'))
 
   sys.unraisablehook = _print_unraisable
   allocator.keep_freed_memory()
@@ -83,7 +83,19 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
   # Imports and tracing make a million objects that stay. At the default threshold, the garbage
   # collector would search them for a quarter of a second at every start.
   gc.set_threshold(100_000)
+  _describe(main.__module__)
   app.run(guarded, flags_parser=functools.partial(_parse, hint=hint))
+
+
+def _describe(name: str):
+  """Lets --help print the docstring and the flags of a module.
+
+  absl prints those of `__main__`. As an installed command, that is a script which pip has written.
+  """
+  module = sys.modules[name]
+  sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(module.__doc__)
+  for flag in flags.FLAGS.get_key_flags_for_module(name):
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
 def _parse(argv, hint=''):
@@ -92,10 +104,7 @@ def _parse(argv, hint=''):
     for argument in argv[1:]:
       if override := _OVERRIDE.match(argument):
         check_name(override[1])
-    for argument, following in itertools.pairwise([*argv, '']):
-      if config := _CONFIG.fullmatch(argument):
-        _make_importable(Path(config[1] or following).absolute().parent)
-    remaining = flags.FLAGS(argv)
+    remaining = flags.FLAGS(_find_configs(argv))
     if 'config' in flags.FLAGS and flags.FLAGS.config is not None:
       flags.FLAGS.config.keys()  # ml_collections reports a missing file at the first use.
     return remaining
@@ -110,16 +119,43 @@ def _parse(argv, hint=''):
   except (UserError, flags.Error, OSError) as error:
     sys.exit(f'error: {_in_one_line(error)}')
   except Exception as error:  # A config is a program, and may raise anything.
-    hint = ('; configs is a folder of this project that is not installed; start in the folder that '
-            'holds it, or name a config in it' if getattr(error, 'name', None) == 'configs' else '')
+    hint = (f'; modules of configs are looked for in {Path("configs").absolute()} and in '
+            f'{installation.configs_folder()}' if getattr(error, 'name', None) == 'configs' else '')
     sys.exit(f'error: the config cannot be loaded: {type(error).__name__}: '
              f'{_in_one_line(error)}{hint}')
 
 
+def _find_configs(argv: Sequence[str]) -> list[str]:
+  """Returns the arguments with the config's path, which may be that of a config of this project.
+
+  The config can then import others, as `from configs import base`.
+  """
+  found = list(argv)
+  for place, (before, argument) in enumerate(itertools.pairwise(argv), start=1):
+    if argument == '--':
+      break
+    name, equals, value = argument.partition('=')
+    if before in _CONFIG_FLAGS:
+      name, equals, value = '', '', argument
+    elif name not in _CONFIG_FLAGS or not equals:
+      continue
+    config = installation.find_config(value)
+    if config != value:
+      app.call_after_init(functools.partial(_log_config, value, config))
+    _make_importable(Path(config).absolute().parent)
+    found[place] = f'{name}{equals}{config}'
+  return found
+
+
+def _log_config(value: str, config: str):
+  logging.info('%s is not in %s; using %s', value, os.getcwd(), config)
+
+
 def _make_importable(folder: Path):
-  """Lets a config in `folder` import its neighbours, as `from configs import base`."""
-  if folder.name == 'configs' and str(folder.parent) not in sys.path:
-    sys.path.append(str(folder.parent))
+  """Lets a config in `folder` import from `configs`: here and there, and of this project."""
+  for configs in (folder, Path('configs').absolute(), installation.configs_folder()):
+    if configs.name == 'configs' and configs.is_dir() and str(configs.parent) not in sys.path:
+      sys.path.append(str(configs.parent))
 
 
 def _flush_output():
@@ -137,7 +173,8 @@ def _in_one_line(error: Exception) -> str:
   if isinstance(error, OSError):
     reason = lines[-1].rpartition('] ')[2]
     if os.strerror(errno.ENOENT) in reason:
-      reason += f'; the current folder is {os.getcwd()}; --config takes the path of a file'
+      reason += (f'; the current folder is {os.getcwd()}; --config takes the path of a file; those '
+                 f'of this project are in {installation.configs_folder()}')
     return f'the config cannot be loaded: {reason}'
   # A config may raise a `UserError`, whose message needs no more words.
   _, ours, message = lines[-1].partition(f'{UserError.__module__}.{UserError.__qualname__}: ')
@@ -157,4 +194,4 @@ def _should_show(record) -> bool:
     # Orbax logs the traceback of an error that it also raises, and asyncio logs the tracebacks
     # of Orbax's other tasks. The commands print such an error in one line.
     return not (record.exc_info and (f'{os.sep}orbax{os.sep}' in path or record.name == 'asyncio'))
-  return path.startswith(_ROOT) and 'site-packages' not in path
+  return installation.is_ours(Path(path))

@@ -1,0 +1,123 @@
+"""What belongs to this project, and its commands and configs, in a checkout and installed."""
+
+import importlib.metadata
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from transformer.runs import run_directory
+from transformer.system import command_line, installation
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+  """Returns a folder as site-packages is after an installation; the current folder is another."""
+  site = tmp_path / '.venv' / 'lib' / 'python3.13' / 'site-packages'
+  (site / 'attention_commands' / 'configs').mkdir(parents=True)
+  for name in ('base', 'other'):
+    (site / 'attention_commands' / 'configs' / f'{name}.py').write_text(f'{name} = "installed"\n')
+  (tmp_path / 'here').mkdir()
+  monkeypatch.chdir(tmp_path / 'here')
+  monkeypatch.setattr(installation, '_TOP', site)
+  return site
+
+
+def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(installed, monkeypatch):
+  for name in ('transformer/runs/lock.py', 'attention_commands/train.py'):
+    assert installation.is_ours(installed / name)
+  for name in ('transformers/trainer.py', 'jax/_src/api.py', 'absl/app.py', 'noise.py'):
+    assert not installation.is_ours(installed / name)
+  checkout = installed.parents[3]
+  assert not installation.is_ours(checkout / 'train.py')  # Here, that is another copy.
+  monkeypatch.setattr(installation, '_TOP', checkout)
+  for name in ('train.py', 'eval.py', 'transformer/runs/lock.py', 'launch/sweeping/trials.py'):
+    assert installation.is_ours(checkout / name)
+  for name in ('jax/_src/api.py', 'transformer/runs/lock.py'):
+    assert not installation.is_ours(installed / name)
+
+
+def test_this_checkout_is_ours():
+  assert installation.is_ours(Path(installation.__file__)) and installation.is_ours(
+      ROOT / 'train.py')
+  assert installation.configs_folder() == ROOT / 'configs'
+
+
+@pytest.mark.parametrize(('text', 'spelled'), [
+    ('score it with: python eval.py --workdir=%s', 'score it with: attention-eval --workdir=%s'),
+    ('  python train.py --config=configs/x.py', '  attention-train --config=configs/x.py'),
+    ('python -m transformer.commands.audit, with', 'attention-audit, with'),
+    ('transformer/commands/compare.py holds', 'attention-compare holds'),
+    ("a folder of eval.py's --results", "a folder of attention-eval's --results"),
+    ('configs/retrain.py transformer/config.py', 'configs/retrain.py transformer/config.py')])
+def test_commands_are_spelled_as_the_user_has_them(monkeypatch, request, text, spelled):
+  monkeypatch.setattr(sys, 'argv', ['/somewhere/train.py'])
+  assert installation.spell_commands(text) == text
+  # A package that is installed in place lies in its checkout.
+  monkeypatch.setattr(sys, 'argv', ['/somewhere/bin/attention-train'])
+  assert installation.spell_commands(text) == spelled
+  request.getfixturevalue('installed')
+  monkeypatch.setattr(sys, 'argv', ['/somewhere/transformer/commands/export.py'])
+  assert installation.spell_commands(text) == spelled
+
+
+def test_a_config_that_is_not_here_is_that_of_this_project(installed):
+  folder = installed / 'attention_commands' / 'configs'
+  assert installation.find_config('configs/base.py') == f'{folder}/base.py'
+  assert installation.find_config('./configs/base.py:a:b') == f'{folder}/base.py:a:b'
+  others = ('configs/none.py', 'base.py', 'mine/configs/base.py', 'configs', '', '/configs/base.py',
+            'configs/../configs/base.py', '../configs/base.py')
+  assert [installation.find_config(each) for each in others] == [*others]
+  Path('configs').mkdir()
+  assert installation.find_config('configs/base.py') == f'{folder}/base.py'
+  Path('configs', 'base.py').touch()
+  assert installation.find_config('configs/base.py:a') == 'configs/base.py:a'
+
+
+@pytest.mark.parametrize(('arguments', 'found'), [
+    (['--config=configs/base.py'], ['--config={}/base.py']),
+    (['-config=configs/base.py:big'], ['-config={}/base.py:big']),
+    (['--config', 'configs/base.py', '--config.x=configs/base.py'],
+     ['--config', '{}/base.py', '--config.x=configs/base.py']),
+    (['--', '--config=configs/base.py'], ['--', '--config=configs/base.py']),
+    (['--workdir=configs/base.py', 'configs/base.py'],
+     ['--workdir=configs/base.py', 'configs/base.py'])])
+def test_only_the_value_of_config_changes(installed, monkeypatch, arguments, found):
+  folder = installed / 'attention_commands' / 'configs'
+  monkeypatch.setattr(sys, 'path', [])
+  assert command_line._find_configs(['train', *arguments]) == [
+      'train', *(each.format(folder) for each in found)]
+
+
+def test_a_config_imports_those_beside_it_then_those_here_then_those_of_this_project(
+    installed, tmp_path, monkeypatch):
+  monkeypatch.setattr(sys, 'path', [])
+  ours = str(installed / 'attention_commands')
+  command_line._find_configs(['train', '--config=mine.py'])
+  assert sys.path == [ours]
+  sys.path.clear()
+  Path('configs').mkdir()
+  (tmp_path / 'there' / 'configs').mkdir(parents=True)
+  command_line._find_configs(['train', f'--config={tmp_path}/there/configs/mine.py'])
+  assert sys.path == [f'{tmp_path}/there', f'{tmp_path}/here', ours]
+  command_line._find_configs(['train', '--config=configs/other.py'])
+  assert sys.path == [f'{tmp_path}/there', f'{tmp_path}/here', ours]
+
+
+def test_the_commit_of_an_installed_package_is_the_one_that_pip_took(installed, monkeypatch):
+  def install(folder, origin):
+    monkeypatch.setattr(importlib.metadata, 'distribution', lambda _: types.SimpleNamespace(
+        locate_file=lambda name: folder / name, read_text=lambda _: origin))
+
+  # The repository of this checkout has no such file.
+  monkeypatch.setattr(run_directory, '__file__', str(ROOT / 'tests' / 'nothing.py'))
+  install(installed, '{"vcs_info": {"commit_id": "abc"}}')
+  assert run_directory.commit() == 'abc'
+  install(installed.parent, '{"vcs_info": {"commit_id": "abc"}}')  # Another copy.
+  assert run_directory.commit() == 'unknown'
+  for origin in ('{"dir_info": {}}', None):
+    install(installed, origin)
+    assert run_directory.commit() == 'unknown'

@@ -1,0 +1,165 @@
+"""The installed package has all of its modules, data, configs and commands, and works anywhere."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text('utf-8'))
+SCRIPTS = PYPROJECT['project']['scripts']
+SETUPTOOLS = PYPROJECT['tool']['setuptools']
+TINY = [f'--config.{key}={value}' for key, value in {
+    'data.vocabulary_size': 400, 'model.num_layers': 1, 'model.model_dim': 16,
+    'model.ff_dim': 16, 'model.num_heads': 2, 'optimizer.schedule': 'inverse_sqrt',
+    'train.tokens_per_batch': 512, 'train.eval_every': 4, 'train.checkpoint_every': 2}.items()]
+
+
+def test_every_package_of_this_project_is_listed():
+  found = {'.'.join(path.parent.relative_to(ROOT).parts)
+           for path in (ROOT / 'transformer').rglob('*.py')}
+  assert {*SETUPTOOLS['packages']} == found | {'attention_commands', 'attention_commands.configs'}
+
+
+def test_every_data_file_is_listed():
+  listed = {path for package, patterns in SETUPTOOLS['package-data'].items()
+            for pattern in patterns for path in (ROOT / package.replace('.', '/')).glob(pattern)}
+  files = {path for path in (ROOT / 'transformer').rglob('*')
+           if path.is_file() and path.suffix not in ('.py', '.pyc')}
+  assert files and listed == files
+
+
+def test_every_command_is_a_console_command():
+  names = {path.stem: f'transformer.commands.{path.stem}'
+           for path in (ROOT / 'transformer' / 'commands').glob('*.py')
+           if 'command_line.run(' in path.read_text('utf-8')}
+  names |= {name: f'attention_commands.{name}' for name in ('train', 'eval')}
+  assert {f'attention-{name}': f'{module}:start' for name, module in names.items()} == SCRIPTS
+
+
+@pytest.fixture(scope='module')
+def checkout(tmp_path_factory):
+  """Returns a repository with a commit of the files of this checkout."""
+  checkout = tmp_path_factory.mktemp('repository') / 'checkout'
+  shutil.copytree(ROOT, checkout, ignore=lambda folder, names: [
+      name for name in names if name in ('.git', '__pycache__') or name.startswith('.venv')
+      or (folder == str(ROOT) and name in ('data', 'runs', 'build'))])
+  for arguments in ('init', 'add .', '-c user.name=A -c user.email=a@b commit --message=all'):
+    subprocess.run(['git', *arguments.split()], cwd=checkout, check=True, capture_output=True)
+  return checkout
+
+
+@pytest.fixture
+def install(checkout):
+  """Returns a function that installs into a new virtual environment, which lies in the checkout.
+
+  The environment finds the packages, pip and setuptools of this interpreter behind its own.
+  """
+  environment = checkout / '.venv'
+  venv.create(environment, clear=True, symlinks=True)
+  site, = (environment / 'lib').glob('python*/site-packages')
+  others = [each for each in sys.path if each.endswith('-packages')]
+  (site / 'others.pth').write_text('\n'.join(others), 'utf-8')
+
+  def install(*arguments):
+    subprocess.run([environment / 'bin' / 'python', '-m', 'pip', 'install', '--quiet',
+                    '--disable-pip-version-check', '--no-deps', '--no-build-isolation',
+                    *arguments], check=True)
+    return site
+
+  return install
+
+
+@pytest.fixture
+def command(checkout, tmp_path, monkeypatch):
+  """Returns a function that runs an installed command in an empty folder, and what it printed."""
+  monkeypatch.chdir(tmp_path)
+  environment = {**os.environ, 'JAX_PLATFORMS': 'cpu'}
+  environment.pop('PYTHONPATH', None)
+
+  def run(name, *arguments):
+    done = subprocess.run([checkout / '.venv' / 'bin' / name, *arguments], check=False, text=True,
+                          capture_output=True, env=environment, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, done.stderr
+
+  return run
+
+
+def check_lines(log):
+  """Checks that all lines are of this project, but for those that TFDS prints about its set."""
+  for line in log.splitlines():
+    assert re.match(r'[IW]\d{4} .* (command_line|train|wiring|corpora|encoded_cache|memory_check|'
+                    r'reporting)\.py:\d+\] |Downloading and preparing dataset |Dataset phrasebook ',
+                    line), line
+
+
+@pytest.mark.long
+def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, install, command):
+  site = install(f'git+file://{checkout}')
+  folder = site / 'attention_commands'
+  installed = {path.relative_to(site) for name in ('transformer', 'attention_commands')
+               for path in (site / name).rglob('*') if path.is_file() and path.suffix != '.pyc'}
+  package = {path.relative_to(checkout) for path in (checkout / 'transformer').rglob('*')
+             if path.is_file()}
+  top = [checkout / 'train.py', checkout / 'eval.py', *(checkout / 'configs').glob('*.py')]
+  assert installed == package | {
+      pathlib.Path('attention_commands', path.relative_to(checkout)) for path in top}
+
+  train = ['attention-train', '--config=configs/quickstart.py', '--workdir=run', *TINY]
+  status, _, log = command(*train, '--config.train.steps=4')
+  assert status == 0, log
+  check_lines(log)
+  assert f'quickstart.py is not in {os.getcwd()}; using {folder}/configs/quickstart.py\n' in log
+  assert log.endswith('score it with: attention-eval --workdir=run\n')
+  status, _, log = command(*train, '--config.train.steps=6')
+  assert status == 0, log
+  check_lines(log)
+  assert 'step 4 of 6' in log and 'step 6/6' in log
+
+  about = json.loads(pathlib.Path('run', 'run.json').read_text('utf-8'))
+  assert about['command'][:2] == ['attention-train', '--config=configs/quickstart.py']
+  # The commit that was installed, though the environment lies in a repository.
+  commit = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=checkout, check=True, text=True,
+                          capture_output=True).stdout.strip()
+  assert about['commit'] == commit
+  assert [each['commit'] for each in about['resumed']] == [commit]
+
+  status, out, err = command('attention-eval', '--workdir=run', '--beam_size=1')
+  assert status == 0 and 'test: BLEU ' in out, err
+  # It reads the page's files, which are not modules.
+  status, out, err = command('attention-attend', '--workdir=run', '--sentence=The cats.')
+  assert status == 0 and pathlib.Path('run', 'eval', 'attention.html').exists(), err
+
+
+@pytest.mark.long
+def test_installed_in_place_it_takes_the_configs_of_the_checkout(
+    checkout, install, command, one_error):
+  install('--editable', str(checkout))
+  code = 'import sys, transformer; sys.exit(transformer.__file__)'
+  assert command('python', '-c', code)[2].strip() == str(checkout / 'transformer' / '__init__.py')
+
+  for name in SCRIPTS:
+    status, out, err = command(name, '--help')
+    assert (status, err) == (0, '') and re.search(rf'^ *{name} ', out, re.MULTILINE)
+  check = ['attention-train', '--workdir=run', '--check']
+  status, _, log = command(*check, '--config=configs/tatoeba.py:cpu')
+  assert status == 0 and 'the flags and the config are fine' in log
+  assert f'using {checkout}/configs/tatoeba.py:cpu\n' in log
+  pathlib.Path('mine.py').write_text('from configs.quickstart import get_config\n', 'utf-8')
+  status, _, log = command(*check, '--config=mine.py')
+  assert status == 0 and 'the flags and the config are fine' in log and ' is not in ' not in log
+  pathlib.Path('configs').mkdir()
+  pathlib.Path('configs', 'quickstart.py').write_text(
+      'from transformer.errors import UserError\nraise UserError("here")\n', 'utf-8')
+  for config in ('mine.py', 'configs/quickstart.py'):
+    assert one_error(command(*check, f'--config={config}')[2]) == 'here'
+  refused = one_error(command(*check, '--config=configs/none.py')[2])
+  assert f'the current folder is {os.getcwd()}' in refused
+  assert refused.endswith(f'those of this project are in {checkout}/configs')

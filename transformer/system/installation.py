@@ -1,0 +1,73 @@
+"""Where this code lies, and the names of its commands and configs there.
+
+A checkout has train.py, eval.py and configs/ beside the folder `transformer`. The installed package
+has them beside it too, in the folder `attention_commands`; pyproject.toml says so.
+"""
+
+import importlib.metadata
+import json
+import re
+import sys
+from pathlib import Path
+
+_TOP = Path(__file__).absolute().parents[2]
+_NAME = 'attention-is-all-you-need-jax'
+# What is this project's in `_TOP`, where packages of others may lie too.
+_OURS = ('transformer', 'attention_commands', 'train.py', 'eval.py', 'configs', 'launch',
+         'benchmarks')
+_COMMAND = re.compile(r'(?:python )?\b(train|eval)\.py\b|python -m transformer\.commands\.(\w+)|'
+                      r'\btransformer/commands/(\w+)\.py\b')
+
+
+def is_ours(path: Path) -> bool:
+  """Returns whether a file belongs to this project, rather than to a library."""
+  return path.is_relative_to(_TOP) and path.relative_to(_TOP).parts[0] in _OURS
+
+
+def spell_commands(text: str) -> str:
+  """Returns a text with the commands in it as the user has them.
+
+  Args:
+    text: names commands as in a checkout, such as `python eval.py`. For an installed package,
+      `attention-eval` takes its place.
+  """
+  started_installed = Path(sys.argv[0]).name.startswith('attention-')  # Perhaps out of a checkout.
+  if not (started_installed or _is_installed()):
+    return text
+  return _COMMAND.sub(lambda found: f'attention-{found[found.lastindex]}', text)
+
+
+def configs_folder() -> Path:
+  """Returns the folder with the configs of this project."""
+  return (_TOP / 'attention_commands' if _is_installed() else _TOP) / 'configs'
+
+
+def find_config(value: str) -> str:
+  """Returns a value of `--config` that names a file.
+
+  Args:
+    value: PATH, or PATH:ARGUMENT. If no file has the path, and it is configs/NAME.py, then this
+      project's file takes its place.
+  """
+  name, colon, argument = value.partition(':')
+  path = Path(name)
+  ours = configs_folder().parent / path
+  if path.exists() or path.parent != Path('configs') or not ours.is_file():
+    return value
+  return f'{ours}{colon}{argument}'
+
+
+def installed_commit() -> str:
+  """Returns the commit that pip has installed this code from; `unknown` if pip has not kept it."""
+  try:
+    origin = importlib.metadata.distribution(_NAME)
+  except importlib.metadata.PackageNotFoundError:
+    return 'unknown'
+  if Path(origin.locate_file('')).resolve() != _TOP.resolve():
+    return 'unknown'  # Another copy is installed.
+  about = json.loads(origin.read_text('direct_url.json') or '{}')
+  return about.get('vcs_info', {}).get('commit_id', 'unknown')
+
+
+def _is_installed() -> bool:
+  return (_TOP / 'attention_commands').is_dir()
