@@ -1,0 +1,65 @@
+"""Tokens belong to the words that their bytes are a part of, in any text."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.data.test_vocabulary import ESCAPE, LINE, vocabulary  # noqa: F401
+from transformer.data.word_parts import count_words, word_parts
+
+SPACE = b' \t\n\v\f\r'
+
+
+@pytest.mark.parametrize(('pieces', 'wanted'), [
+    ([b' the', b' c', b'at'], [[1, 0], [0, 1], [0, 1]]),
+    ([b'the', b' ', b' ', b' cat', b' '], [[1, 0], [0, 0], [0, 0], [0, 1], [0, 0]]),
+    ([b'a\tb', b'c'], [[1, 1], [0, 1]]),  # A token of two words.
+    ([b'a', b'\t', b'b'], [[1, 0], [0, 0], [0, 1]]),
+    ([b'\xc3', b'\xa9', b' \xf0\x9f', b'\x98', b'\x80'], [[1, 0], [1, 0], [0, 1], [0, 1], [0, 1]]),
+    (['a\u00a0b'.encode(), 'e\u0301 \u3000'.encode()], [[1, 0], [1, 1]]),  # No ASCII white space.
+    ([b' '], np.zeros((1, 0))), ([], np.zeros((0, 0)))])
+def test_tokens_belong_to_words_by_the_ranges_of_their_bytes(pieces, wanted):
+  np.testing.assert_array_equal(word_parts(pieces), np.array(wanted, bool))
+
+
+def check(vocabulary, line):  # noqa: F811
+  pieces = [vocabulary.piece_bytes(token) for token in vocabulary.encode(line)]
+  parts = word_parts(pieces)
+  words = line.encode().split()
+  assert parts.shape == (len(pieces), len(words)) and count_words(line) == len(words)
+  # A token that is not all white space has words, and those of a token are neighbours.
+  for piece, row in zip(pieces, parts, strict=True):
+    places = np.flatnonzero(row)
+    assert bool(piece.strip(SPACE)) == bool(places.size)
+    assert np.all(np.diff(places) == 1)
+  # The tokens of a word hold its bytes, in order and without a gap.
+  for word, column in zip(words, parts.T, strict=True):
+    places = np.flatnonzero(column)
+    assert places.size and np.all(np.diff(places) == 1)
+    text = b''.join(pieces[place] for place in places)
+    for escaped, plain in ((f'{ESCAPE}1', '\u2581'), (f'{ESCAPE}2', '\u2585'),
+                           (f'{ESCAPE}0', ESCAPE)):
+      text = text.replace(escaped.encode(), plain.encode())
+    assert word in text
+
+
+@pytest.mark.parametrize('line', [
+    '', ' ', '  a   red  shirt  ', '\t', 'a\tb', 'a\x00man', '\u2581 \u2581\u2581 a\u2581',
+    'a\u2028b', 'a\u0085b \u0085', 'a\rb\r', '\va\f', 'e\u0301 é', '👩‍👩‍👧 🇩🇪', '</s> a',
+    '<0x41> b', '\u00a0\u3000a', '\ufeff a', '\u200f שלום', 'a stick\tin its', 'rock face .'])
+def test_words_of_odd_lines_are_covered_by_their_tokens(vocabulary, line):  # noqa: F811
+  check(vocabulary, line)
+
+
+@given(line=st.one_of(LINE, st.text('aé \t\u2581\u0301👩 z', max_size=40)))
+@settings(max_examples=150, deadline=None)
+def test_words_of_any_line_are_covered_by_their_tokens(vocabulary, line):  # noqa: F811
+  check(vocabulary, line)
+
+
+def test_pieces_write_their_bytes_and_control_tokens_none(vocabulary):  # noqa: F811
+  assert [vocabulary.piece_bytes(token) for token in range(4)] == [b''] * 4
+  assert [vocabulary.piece_bytes(token) for token in range(4, 260)] == [
+      bytes([value]) for value in range(256)]
+  assert b''.join(map(vocabulary.piece_bytes, vocabulary.encode('ein mann'))) == b' ein mann'
