@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from transformer.model.attention_weights import attention_weights
+from transformer.model.attention_weights import attention_weights, cross_attention_weights
 
 B, H, S, T = 2, 3, 19, 23
 
@@ -42,6 +42,14 @@ def test_a_chosen_layer_and_head_are_a_part_of_all_weights(found, batch):
   layers, heads = (len({np.asarray(each).tobytes() for each in every})
                    for every in (weights.cross, weights.cross[0, 0]))
   assert (layers, heads) == (2, H)
+
+
+def test_cross_attention_alone_is_that_of_all_weights_at_any_depth(found, build, batch):
+  tiny, weights = found
+  alone = cross_attention_weights(tiny.model, tiny.params, *batch)
+  chex.assert_trees_all_close(alone, list(weights.cross), atol=1e-5)
+  deep = build(norm='pre', encoder_layers=1, decoder_layers=3)
+  assert len(cross_attention_weights(deep.model, deep.params, *batch)) == 3
 
 
 @pytest.mark.parametrize(('chosen', 'message'), [

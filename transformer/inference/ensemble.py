@@ -15,6 +15,7 @@ from transformer.inference.translator import (
   Translation,
   Translator,
 )
+from transformer.inference.word_alignment import WordAligner
 from transformer.runs.loading import Run, diverged, load_run
 from transformer.training.mesh import sentence_sharding
 
@@ -100,13 +101,37 @@ def score_with(members: Sequence[Run], sources: Sequence[str],
     UserError: a log-probability is not finite.
   """
   run = members[0]
-  longest = run.config.data.max_length
   found = score_pairs([each.model for each in members], [each.params for each in members],
-                      run.vocabulary, sources, targets,
-                      (longest, longest + run.config.decode.max_extra_length),
+                      run.vocabulary, sources, targets, _longest(run),
                       run.config.decode.batch_size)
   check_finite(members, (each.log_prob or 0.0 for each in found))
   return found
+
+
+def align_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
+               layer: int | None = None, shift: bool = False) -> list[list[tuple[int, int]]]:
+  """Returns the links of words by a run, or by an ensemble, which averages attention.
+
+  Args:
+    members: the runs; the first one's config and vocabulary are used.
+    sources: lines of text.
+    targets: a translation of each line.
+    layer: as in `make_attention`.
+    shift: as in `make_attention`.
+
+  Returns:
+    The links of each pair, as `WordAligner` gives them.
+  """
+  run = members[0]
+  align = WordAligner([each.model for each in members], run.vocabulary, _longest(run),
+                      run.config.decode.batch_size, layer, shift)
+  return align([each.params for each in members], sources, targets)
+
+
+def _longest(run: Run) -> tuple[int, int]:
+  """Returns the most tokens of a source and of a translation by a search."""
+  longest = run.config.data.max_length
+  return longest, longest + run.config.decode.max_extra_length
 
 
 def check_finite(runs: Sequence[Run], scores: Iterable[float], first: int = 0):

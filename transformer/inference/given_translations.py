@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from absl import logging
 
-from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
+from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.inference.batch_search import mean_probability
-from transformer.inference.translator import padded_length
+from transformer.inference.forced_decoding import forced, pair_batches
 from transformer.model.transformer import Transformer
 
 _LINES_SHOWN = 5
@@ -43,21 +42,14 @@ def make_scorer(models: Sequence[Transformer]) -> Callable[..., jax.Array]:
   """
 
   def score(params, source_BS, target_BT):
-    real_BS, real_BT = source_BS != PAD_ID, target_BT != PAD_ID
-
-    def positions(tokens):
-      return jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
-
-    before_BT = jnp.pad(target_BT, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
+    batch = forced(source_BS, target_BT)
     log_probs = []
     for model, own in zip(models, params, strict=True):
-      x_BTD, _ = model.apply(
-          {'params': own}, source_BS, real_BS.astype(jnp.int32), positions(source_BS), before_BT,
-          real_BT.astype(jnp.int32), positions(target_BT))
+      x_BTD, _ = model.apply({'params': own}, *batch)
       logits_BTN = model.apply({'params': own}, x_BTD, method='logits')
       log_probs.append(jax.nn.log_softmax(logits_BTN))
     chosen_BT = jnp.take_along_axis(mean_probability(log_probs), target_BT[..., None], -1)[..., 0]
-    return jnp.sum(chosen_BT * real_BT, axis=1)
+    return jnp.sum(chosen_BT * (target_BT != PAD_ID), axis=1)
 
   return score
 
@@ -89,19 +81,11 @@ def score_pairs(models: Sequence[Transformer], params: Sequence, vocabulary,
     longer = {number: len(ids) for number, ids in enumerate(side) if len(ids) > limit}
     too_long |= longer.keys()
     _warn_of_longer(name, limit, longer)
-  lengths = [padded_length(max(map(len, pair)), most[1]) for pair in zip(*encoded, strict=True)]
   scorer = jax.jit(make_scorer(models))
-  order = sorted(set(range(len(sources))) - too_long, key=lambda index: (lengths[index], index))
-  while order:
-    length = lengths[order[0]]
-    chosen = [index for index in order[:batch_size] if lengths[index] == length]
-    order = order[len(chosen):]
-    sides = [np.full((batch_size, min(length, limit)), PAD_ID, np.int32) for limit in most]
-    for row, index in enumerate(chosen):
-      for side, ids in zip(sides, (encoded[0][index], encoded[1][index]), strict=True):
-        side[row, :len(ids)] = ids
-    log_probs = jax.device_get(scorer(tuple(params), *sides))
-    for row, index in enumerate(chosen):
+  asked = [index for index in range(len(found)) if index not in too_long]
+  for batch in pair_batches(*encoded, asked, most, batch_size):
+    log_probs = jax.device_get(scorer(tuple(params), batch.source_BS, batch.target_BT))
+    for row, index in enumerate(batch.chosen):
       found[index] = found[index]._replace(log_prob=float(log_probs[row]))
   return found
 

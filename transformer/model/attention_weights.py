@@ -58,3 +58,19 @@ def attention_weights(model: Transformer, params, *batch, layer: int | None = No
   return AttentionWeights(weights_of('encoder', 'self_attention'),
                           weights_of('decoder', 'self_attention'),
                           weights_of('decoder', 'cross_attention'))
+
+
+def cross_attention_weights(model: Transformer, params, *batch) -> list[jax.Array]:
+  """Returns the weights of cross-attention alone, of all layers from the bottom up.
+
+  Args:
+    model: the Transformer, as in `attention_weights`.
+    params: its parameters.
+    *batch: the arrays that `Transformer.__call__` takes.
+
+  Returns:
+    For each layer of the decoder float32 [B, H, T, S], from the target to the source.
+  """
+  _, stored = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
+  return [stored[WEIGHTS][f'decoder_{layer}']['cross_attention']['weights'][0]
+          for layer in range(model.config.decoder_depth)]
