@@ -12,6 +12,7 @@
   python eval.py --workdir=DIR --source=FILE --prefix=FILE2      # each begins with a line of FILE2
   python eval.py --workdir=DIR --source=FILE --avoid=FILE2       # without the words in FILE2
   python eval.py --workdir=DIR --source=FILE --reference=FILE --score   # how likely is each line
+  python eval.py --workdir=DIR --source=FILE --alignments=FILE2  # links between words, too
   python eval.py --workdir=DIR --checkpoint=all                  # every checkpoint that is kept
   python eval.py --workdir=DIR --ensemble=DIR2,DIR3              # their mean probabilities
 
@@ -32,9 +33,9 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer.commands import shared_flags
+from transformer.commands import alignment_flags, shared_flags
 from transformer.data.linearisation import linearise
-from transformer.data.text_files import STANDARD_INPUT, read_lines
+from transformer.data.text_files import STANDARD_INPUT
 from transformer.data.treebank import parse_tree
 from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
@@ -86,6 +87,7 @@ _PREFIX_COLUMN = flags.DEFINE_bool('prefix_column', False, 'Each line of --sourc
                                    'tab, the beginning of its translation.')
 _AVOID = flags.DEFINE_string('avoid', None, 'A file of words and phrases, one a line, that must '
                              'not appear in translations.')
+_ALIGNMENTS = alignment_flags.define_alignments()
 _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are averaged with '
                               'those of --workdir, from their best checkpoints.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if it has moved.')
@@ -101,6 +103,7 @@ def main(_):
   from transformer.inference import stream
   from transformer.inference.avoidance import avoid
   from transformer.inference.ensemble import load_ensemble, make_translator
+  from transformer.inference.word_alignment import check_layer
   from transformer.runs.loading import checkpoints_of, load_run
   own_metrics = list(map(load_metric, _METRIC.value))
   every = _CHECKPOINT.value == 'all'
@@ -109,6 +112,7 @@ def main(_):
           for each in checkpoints)
   run = next(runs)
   members = load_ensemble(run, _ENSEMBLE.value)
+  check_layer([each.model for each in members], _ALIGNMENTS.layer.value)
   decoding = _decoding(run.config)
   automaton = avoid(decoding.avoided, run.vocabulary) if decoding.avoided else None
   if _only_translates_standard_input() and stream.arrives_live():
@@ -140,13 +144,24 @@ def _translate_live(members, decoding, automaton):
 
 
 def _score(members, text):
-  """Writes the likelihood of each reference."""
+  """Writes the likelihood of each reference, and its alignment if that is asked for."""
   from transformer.inference.ensemble import score_with
   from transformer.inference.lines import score_lines, write_lines
   data, targets = members[0].config.data, text.references[0]
   if data.source == 'trees':
     targets = [linearise(parse_tree(line), data.tree_words) for line in targets]
+  if gold := alignment_flags.read(_ALIGNMENTS, text.sources, targets):
+    how = results.describe_models(members[0].steps, _ENSEMBLE.value)
+    place = results.Place(report.writable_folder(_WORKDIR.value, _RESULTS.value),
+                          f'{text.name}.alignment', how | alignment_flags.how(_ALIGNMENTS))
+    if _RESULTS.value:
+      place.check_own(str(members[0].workdir.resolve()))
   write_lines(score_lines(score_with(members, text.sources, targets)), _OUTPUT.value or '-')
+  if _ALIGNMENTS.asked:
+    links = alignment_flags.align(_ALIGNMENTS, members, text.sources, targets)
+  if gold:
+    people = sys.stderr if (_OUTPUT.value or '-') == '-' else sys.stdout
+    report.report_alignments(place, members[0], text, gold, links, people)
 
 
 def _translate(members, translate, text, decoding, folder, automaton, own_metrics):
@@ -168,6 +183,8 @@ def _translate(members, translate, text, decoding, folder, automaton, own_metric
   warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
   if output := _OUTPUT.value or (None if text.references else '-'):
     write_lines(as_lines(readable(run.config.data, text.sources, answers), _NBEST.value), output)
+  if _ALIGNMENTS.asked:
+    alignment_flags.align(_ALIGNMENTS, members, text.sources, [each.text for each in answers])
   if not text.references:
     return None
   # Standard output belongs to the translations if they go there.
@@ -189,12 +206,14 @@ def _check_flags():
   if _REFERENCE.value and not _SOURCE.value:
     raise UserError('--reference needs --source; a split brings its own')
   shared_flags.check_at_least(1, _AVERAGE)
-  if _OUTPUT.value and _OUTPUT.value != '-':
-    output = Path(_OUTPUT.value).expanduser()
-    outputs.check_file('output', output)
-    outputs.check_not_read('output', output, [
-        each for each in (_SOURCE.value, _PREFIX.value, _AVOID.value, *_REFERENCE.value)
-        if each] + run_directory.record_files(_WORKDIR.value))
+  alignment_flags.check(_ALIGNMENTS, _OUTPUT.value, _SCORE.value,
+                        _NBEST.value > 1 or _CHECKPOINT.value == 'all')
+  read = [_SOURCE.value, _PREFIX.value, _AVOID.value, _ALIGNMENTS.gold.value, *_REFERENCE.value]
+  for flag in (_OUTPUT, _ALIGNMENTS.file):
+    if flag.value and flag.value != '-':
+      outputs.check_file(flag.name, path := Path(flag.value).expanduser())
+      outputs.check_not_read(flag.name, path, [each for each in read if each]
+                             + run_directory.record_files(_WORKDIR.value))
   if _METRIC.value and _SOURCE.value and not _REFERENCE.value:
     raise UserError('--metric compares translations with references; give --reference=FILE')
   if _PREFIX_COLUMN.value and (_PREFIX.value or not _SOURCE.value):
@@ -218,7 +237,8 @@ def _check_flags():
 def _only_translates_standard_input() -> bool:
   """Returns whether standard input is translated to standard output, and not scored."""
   return (_SOURCE.value == STANDARD_INPUT and not _REFERENCE.value
-          and (_OUTPUT.value or '-') == '-' and not _PREFIX.value and not _MBR.value)
+          and (_OUTPUT.value or '-') == '-'
+          and not (_PREFIX.value or _MBR.value or _ALIGNMENTS.asked))
 
 
 def _decoding(config) -> results.Decoding:
@@ -238,21 +258,11 @@ def _decoding(config) -> results.Decoding:
   dataclasses.replace(config, seed=seed)  # The config checks it.
   if config.data.source == 'trees' and (_AVOID.value or _PREFIX.value or _PREFIX_COLUMN.value):
     raise UserError('--prefix, --prefix_column and --avoid are for translations; this run parses')
-  if config.data.source == 'trees' and (_MBR.value or _METRIC.value):
-    raise UserError('--mbr and --metric are for translations; this run parses')
-  return results.Decoding(decode, seed, _ENSEMBLE.value, avoided=_avoided(),
+  if config.data.source == 'trees' and (_MBR.value or _METRIC.value or _ALIGNMENTS.asked):
+    raise UserError('--mbr, --metric and alignments are for translations; this run parses')
+  return results.Decoding(decode, seed, _ENSEMBLE.value,
+                          avoided=texts.read_phrases(_AVOID.value) if _AVOID.value else [],
                           utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '')
-
-
-def _avoided() -> list[str]:
-  """Reads the phrases that must not appear; none without --avoid."""
-  if not _AVOID.value:
-    return []
-  avoided = [line.strip() for line in read_lines(_AVOID.value) if line.strip()]
-  if not avoided:
-    raise UserError(f'--avoid must name a file with words or phrases, one a line; {_AVOID.value} '
-                    f'has none')
-  return avoided
 
 
 def _read(data) -> tuple[texts.Text, list[str]]:
@@ -262,11 +272,7 @@ def _read(data) -> tuple[texts.Text, list[str]]:
   if _PREFIX_COLUMN.value:
     sources, prefixes = split_prefixes(text.sources)
     return text._replace(sources=sources), prefixes
-  prefixes = read_lines(_PREFIX.value) if _PREFIX.value else []
-  if _PREFIX.value and len(prefixes) != len(text.sources):
-    raise UserError(f'--prefix must have a line for each sentence; there are {len(text.sources)}, '
-                    f'and {_PREFIX.value} has {len(prefixes)} lines')
-  return text, prefixes
+  return text, texts.read_prefixes(_PREFIX.value, text.sources) if _PREFIX.value else []
 
 
 def _read_text(data) -> texts.Text:
@@ -276,9 +282,10 @@ def _read_text(data) -> texts.Text:
   if _DATA_DIR.value:
     data = dataclasses.replace(data, dir=_DATA_DIR.value)
   split = texts.split_name(data, _SPLIT.value or 'test')
-  if _OUTPUT.value:
-    outputs.check_not_read('output', Path(_OUTPUT.value).expanduser(),
-                           texts.split_files(data, split))
+  for flag in (_OUTPUT, _ALIGNMENTS.file):
+    if flag.value:
+      outputs.check_not_read(flag.name, Path(flag.value).expanduser(),
+                             texts.split_files(data, split))
   return texts.read_split(data, split, f'--{_DATA_DIR.name}')
 
 

@@ -10,7 +10,7 @@ from absl import logging
 
 from transformer import files
 from transformer.errors import UserError
-from transformer.evaluation import parses, results
+from transformer.evaluation import alignment_error, parses, results
 from transformer.evaluation.own_metrics import OwnMetric
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
@@ -112,14 +112,43 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
     print(f'  {cost}', file=people)
   if place.folder:
     results.write(place.folder, place.stem, result | {
-        'text': text.name, 'steps': run.steps, 'decode': dataclasses.asdict(decoding.config),
+        **_origin(run, text), 'decode': dataclasses.asdict(decoding.config),
         'seed': decoding.seed if decoding.config.sample else None, 'ensemble': decoding.ensemble,
-        'more': decoding.more, 'training_cost': cost and cost._asdict(),
-        'workdir': str(run.workdir.resolve()),
-        'commit': run_directory.commit(), 'command': sys.argv[1:]}, sentences)
+        'more': decoding.more, 'training_cost': cost and cost._asdict()}, sentences)
     print(f'also in {place.folder / place.stem}.json', file=people)
   return {'step': run.steps[-1], **{each['name']: each['score'] for each in result['metrics']},
           f'{headline["name"]}_interval_95': headline['interval_95']}
+
+
+def report_alignments(place: results.Place, run, text: Text, gold: Sequence,
+                      found: Sequence, people: TextIO):
+  """Scores word alignments, prints the scores, and then writes them with those of each pair.
+
+  Args:
+    place: where the result is written.
+    run: the `Run` that aligned.
+    text: the sources and their translations.
+    gold: the gold alignment of each pair.
+    found: the alignment of each pair.
+    people: the stream that people read.
+
+  Raises:
+    UserError: the result cannot be written; it was printed before.
+  """
+  result, sentences = alignment_error.evaluate(text.sources, text.references[0], gold, found)
+  how = ', '.join(f'{key} {value}' for key, value in place.how.items())
+  print(f'{place.text}: AER {result["metrics"][0]["score"]:.2f}, {len(gold)} pairs, {how}',
+        *alignment_error.as_table(result), sep='\n', file=people)
+  if place.folder:
+    results.write(place.folder, place.stem,
+                  result | {**_origin(run, text), 'how': place.how}, sentences)
+    print(f'also in {place.folder / place.stem}.json', file=people)
+
+
+def _origin(run, text: Text) -> dict[str, Any]:
+  """Returns the facts of a result about the run, the text and the command."""
+  return {'text': text.name, 'steps': run.steps, 'workdir': str(run.workdir.resolve()),
+          'commit': run_directory.commit(), 'command': sys.argv[1:]}
 
 
 def print_table(folder: Path | None, name: str, rows: Sequence[dict[str, Any]]):

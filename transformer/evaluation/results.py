@@ -108,17 +108,27 @@ class Place(NamedTuple):
                       f'its own by --results')
 
 
+def describe_models(steps: Sequence[int], ensemble: Sequence[str]) -> dict[str, str | int]:
+  """Returns the names and values that distinguish the models of results.
+
+  Args:
+    steps: the steps of the checkpoints whose parameters were averaged; often one.
+    ensemble: the directories of the other runs of an ensemble.
+  """
+  how = {'step': str(steps[-1]) + f'.average{len(steps)}' * (len(steps) > 1)}
+  if ensemble:  # A digest distinguishes ensembles of the same size.
+    how['ensemble'] = f'{1 + len(ensemble)}.{_digest(ensemble)}'
+  return how
+
+
 def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str | int]:
   """Returns the names and values that distinguish the results of one text.
 
   Args:
-    steps: the steps of the checkpoints whose parameters were averaged; often one.
+    steps: as in `describe_models`.
     decoding: the settings of the translation.
   """
-  config, ensemble = decoding.config, decoding.ensemble
-  how = {'step': str(steps[-1]) + f'.average{len(steps)}' * (len(steps) > 1)}
-  if ensemble:  # A digest distinguishes ensembles of the same size.
-    how['ensemble'] = f'{1 + len(ensemble)}.{_digest(ensemble)}'
+  config, how = decoding.config, describe_models(steps, decoding.ensemble)
   how |= {'samples' if config.sample else 'beam': config.beam_size, 'alpha': f'{config.alpha:g}'}
   if config.sample:
     how |= {'temperature': f'{config.temperature:g}', 'top_k': config.top_k,

@@ -66,6 +66,31 @@ def read_files(source: str, references: Sequence[str]) -> Text:
   return _named_text(source, sources, translations)
 
 
+def read_phrases(path: str) -> list[str]:
+  """Reads the words and phrases that --avoid names, one a line.
+
+  Raises:
+    UserError: the file cannot be read, or is blank.
+  """
+  phrases = [line.strip() for line in read_lines(path) if line.strip()]
+  if not phrases:
+    raise UserError(f'--avoid must name a file with words or phrases, one a line; {path} has none')
+  return phrases
+
+
+def read_prefixes(path: str, sources: Sequence[str]) -> list[str]:
+  """Reads the beginnings of translations that --prefix names, a line for each source.
+
+  Raises:
+    UserError: the file cannot be read, or has another number of lines.
+  """
+  prefixes = read_lines(path)
+  if len(prefixes) != len(sources):
+    raise UserError(f'--prefix must have a line for each sentence; there are {len(sources)}, and '
+                    f'{path} has {len(prefixes)} lines')
+  return prefixes
+
+
 def read_treebank(source: str, references: Sequence[str]) -> Text:
   """Reads sentences, and the trees of them; otherwise as `read_files`.
 
