@@ -114,7 +114,7 @@ def main(_):
   members = load_ensemble(run, _ENSEMBLE.value)
   check_layer([each.model for each in members], _ALIGNMENTS.layer.value)
   decoding = _decoding(run.config)
-  automaton = avoid(decoding.avoided, run.vocabulary) if decoding.avoided else None
+  automaton = avoid(decoding.avoided, run.vocabulary.target) if decoding.avoided else None
   if _only_translates_standard_input() and stream.arrives_live():
     _translate_live(members, decoding, automaton)
     return

@@ -206,6 +206,11 @@ def test_defaults_are_the_base_model_of_the_paper():
        ('the sets after the first of data.valid are talks, web', f'got {best_by!r}'))
       for best_by in ('news/bleu', 'web2/loss')),
     ({'train': {'best_by': 'validation/bleu'}}, ('the first of data.valid are none; got',)),
+    ({'data': {'shared_vocabulary': False}},
+     ('gives each language its own embeddings; set --config.model.share_embeddings=False',)),
+    *(({'data': {'shared_vocabulary': False, key: 'x'}, 'model': {'share_embeddings': False},
+        'train': {'init_from': 'y'}}, (f'data.{key} and train.init_from exclude each other',))
+      for key in ('vocabulary', 'source_vocabulary')),
     ({'seed': -1}, ('seed must be at least 0 and below 2³²; got -1',)),
     ({'seed': 2 ** 32}, ('seed must be at least 0 and below 2³²; got 4294967296',)),
 ])
@@ -220,6 +225,8 @@ def test_groups_that_contradict_each_other_are_refused(changes, facts):
     {'model': {'positions': 'sinusoidal', 'max_positions': 1}},
     {'model': {'num_heads': 7, 'key_dim': 3, 'value_dim': 5}},
     {'data': {'valid': ('news', 'talks/web')}, 'train': {'best_by': 'talks/web/chrf'}},
+    {'data': {'shared_vocabulary': False, 'source_vocabulary_size': 264},
+     'model': {'share_embeddings': False}},
     {'mesh': {'data': 1, 'fsdp': -1}}, {'mesh': {'data': 2, 'fsdp': 3, 'tensor': 5}},
 ])
 def test_groups_that_fit_each_other_are_accepted(changes):

@@ -119,7 +119,8 @@ def update_cost(settings, devices: Sequence[Any]) -> dict[str, Any]:
   """
   rows = settings.train.tokens_per_batch // settings.data.max_length
   mesh = make_mesh(settings.mesh, rows // settings.optimizer.accumulate, devices)
-  model = Transformer(settings.model, settings.data.vocabulary_size)
+  model = Transformer(settings.model, settings.data.vocabulary_size,
+                      settings.data.source_vocabulary_size)
   setup = make_setup(settings, model, mesh)
   shape = rows, settings.data.max_length, settings.data.max_length
   named = ', '.join(f'{axis}={size}' for axis, size in mesh.shape.items())

@@ -68,7 +68,7 @@ def test_a_runs_vocabulary_can_be_asked_about(audit, folder, trained):
     (['--config={folder}/tiny.py', '--json={folder}/tiny.py/x'], ['--json needs a directory']),
     (['--config={folder}/tiny.py', '--vocabulary=/nowhere/v'], ['/nowhere/v cannot be read']),
     (['--config={folder}/tiny.py', '--config.train.init_from=/a/run'],
-     ['from train.init_from', '--vocabulary=/a/run/vocabulary.model']),
+     ['from train.init_from', '--vocabulary=/a/run']),
     (['--config={folder}/tiny.py', '--config.data.max_length_ratio=0.5'],
      ['data.max_length_ratio must be 0', 'got 0.5']),
     (['--config={folder}/tiny.py', '--config.data.trian=x'], ['no key config.data.trian']),

@@ -13,6 +13,7 @@ from transformer.data.batch import EOS_ID
 from transformer.data.batches import Shape, TrainingBatches
 from transformer.data.bpe_dropout import DropoutBatches
 from transformer.data.encoding import encode_for_training
+from transformer.data.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary import Vocabulary
 
 
@@ -82,6 +83,16 @@ def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
   plain = encode_for_training(PAIRS, vocabulary, SHAPE.target_length)
   mean = np.mean([len(source) for each in epochs for source, _ in each])
   assert mean > 1.1 * plain.source.lengths.mean()
+
+
+def test_each_side_is_cut_by_its_own_vocabulary():
+  own = SeparateVocabularies(*(Vocabulary.train([pair[side] for pair in PAIRS], 400 + 60 * side)
+                               for side in range(2)))
+  pairs = encode_for_training(PAIRS, own, SHAPE.target_length)
+  batches = DropoutBatches(TrainingBatches([pairs], [1.0], SHAPE, seed=7), own, 0.3, seed=7)
+  said = collections.Counter((own.source.decode(source), own.target.decode(target))
+                             for source, target in segmentations(batches, epoch(batches, 0)))
+  assert said == collections.Counter(PAIRS)
 
 
 def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):

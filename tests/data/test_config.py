@@ -39,6 +39,10 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
         (((0.0, 1.0, 1.0), (9.0, 1.0, 2.0), (9.0, 1.0, 3.0)), 'got 0, 9, 9'),
         (((0.0, 1.0, 1.0), (0.5, 1.0, 2.0)), 'got 0, 0.5'))),
     ({'train_weights': (2.0,), 'train_stages': ((0.0, 1.0),)}, 'exclude each other; got both'),
+    ({'source_vocabulary': 'x'}, 'set --config.data.shared_vocabulary=False, or leave them out'),
+    ({'source_vocabulary_size': 300}, 'set --config.data.shared_vocabulary=False'),
+    ({'shared_vocabulary': False, 'source_vocabulary_size': 0},
+     'data.source_vocabulary_size must be at least 264'),
     ({'vocabulary_size': SMALLEST_VOCABULARY - 1}, 'at least 264 (256 bytes and the control '
                                                    'symbols); got 263'),
     ({'vocabulary_pairs': 0}, 'data.vocabulary_pairs must be at least 1; got 0'),

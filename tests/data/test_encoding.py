@@ -20,6 +20,7 @@ class Spelling:
   """A vocabulary of numbers: the sentence `5 9` has the ids 5 and 9."""
 
   size = 1 << 16
+  source = target = property(lambda self: self)
 
   def encode_batch(self, sentences):
     return [[int(word) for word in sentence.split()] for sentence in sentences]

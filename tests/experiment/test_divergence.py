@@ -71,7 +71,7 @@ def run(model, workdir, bad=(), fatal=None, **changes):
   settings = Settings(train=dataclasses.replace(Settings().train, **changes))
   return train_tiny(settings, make_task(
       model, SomePoisoned(bad, fatal),
-      decode=lambda ids: ' '.join(map(str, np.asarray(ids).tolist()))), workdir)
+      decode=(lambda ids: ' '.join(map(str, np.asarray(ids).tolist())),) * 2), workdir)
 
 
 @pytest.mark.long
@@ -194,7 +194,8 @@ def test_a_batch_that_cannot_be_written_or_decoded_hides_no_error(tmp_path):
   def decode(ids):
     raise IndexError(ids)
   with pytest.raises(UserError, match='the loss of step 3 is inf'):
-    DivergenceGuard({}, 0, tmp_path / 'run', print, decode).check_update(3, make_batch(0), metrics)
+    guard = DivergenceGuard({}, 0, tmp_path / 'run', print, (decode, decode))
+    guard.check_update(3, make_batch(0), metrics)
   pair = json.loads((tmp_path / 'run/bad_batches/3.json').read_text('utf-8'))['pairs'][0]
   assert pair['target'] == (f'not all of these are in the vocabulary: '
                             f'{make_batch(0).target_tokens[0, :3].tolist()}')

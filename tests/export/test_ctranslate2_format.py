@@ -52,7 +52,7 @@ def exported(request, tmp_path_factory):
   model = Transformer(ModelConfig(**{**SHAPE, **KINDS[request.param]}), VOCABULARY)
   params = opinionated(model)
   folder = tmp_path_factory.mktemp('model')
-  write_model(folder, model.config, params, PIECES)
+  write_model(folder, model.config, params, (PIECES, PIECES))
   return model, params, ctranslate2.Translator(str(folder), compute_type='float32')
 
 
@@ -141,7 +141,7 @@ def test_matrices_are_stored_as_asked_for(tmp_path, quantization):
   sizes = []
   for each in ('float32', quantization):
     (tmp_path / each).mkdir(exist_ok=True)
-    write_model(tmp_path / each, model.config, params, PIECES, quantization=each)
+    write_model(tmp_path / each, model.config, params, (PIECES, PIECES), quantization=each)
     sizes.append((tmp_path / each / 'model.bin').stat().st_size)
   assert (sizes[1] < sizes[0]) == (quantization != 'float32')
   # Computed in float32, because int8 saturates on processors without the right instructions.
@@ -156,7 +156,7 @@ def test_a_model_that_ctranslate2_cannot_represent_is_refused():
   with pytest.raises(UserError, match=r'cannot hold model\.query_key_norm=True: in attention to'):
     check_model(ModelConfig(query_key_norm=True))
   with pytest.raises(UserError, match=r"must be one of float32, .*; got 'int4'"):
-    write_model('none', ModelConfig(), {}, [], quantization='int4')
+    write_model('none', ModelConfig(), {}, ([], []), quantization='int4')
 
 
 def test_ctranslate2_normalises_several_heads_differently(tmp_path, monkeypatch):
@@ -164,7 +164,7 @@ def test_ctranslate2_normalises_several_heads_differently(tmp_path, monkeypatch)
   model = Transformer(ModelConfig(**SHAPE, query_key_norm=True), VOCABULARY)
   params = opinionated(model)
   monkeypatch.setattr(ctranslate2_format, 'check_model', lambda _: None)
-  write_model(tmp_path, model.config, params, PIECES)
+  write_model(tmp_path, model.config, params, (PIECES, PIECES))
   found = ctranslate2.Translator(str(tmp_path)).score_batch([pieces([7, 8, 9])], [pieces([9, 11])])
   wanted = forced_log_probs(model, params, [[7, 8, 9]], [[9, 11]])[0]
   assert np.abs(np.array(found[0].log_probs) - wanted).max() > 0.05
@@ -175,7 +175,7 @@ def test_ctranslate2_normalises_several_heads_differently(tmp_path, monkeypatch)
 def test_positions_reach_the_default_or_the_requested_length(
     tmp_path, length, longest):
   model = Transformer(ModelConfig(**SHAPE), VOCABULARY)
-  write_model(tmp_path, model.config, opinionated(model), PIECES, length=length)
+  write_model(tmp_path, model.config, opinionated(model), (PIECES, PIECES), length=length)
   translator = ctranslate2.Translator(str(tmp_path))
   translator.translate_batch([['▁5'] * 2000], max_decoding_length=longest,
                              min_decoding_length=longest - 1)

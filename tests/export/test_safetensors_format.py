@@ -13,8 +13,8 @@ from transformer.export.safetensors_format import FORMAT, Weights, read, write
 TENSORS = {'encoder_0': {'query': {'kernel': np.arange(30, dtype=np.float32).reshape(2, 3, 5),
                                    'bias': np.array([[0.1, -0.0, np.inf]], np.float32)}},
            'output': np.array([[np.pi]], np.float32)}
-WEIGHTS = Weights({'seed': 7, 'data': {'dir': 'größe', 'train': ['a']}}, b'\x00vocabulary\xff',
-                  [3, 5], TENSORS)
+WEIGHTS = Weights({'seed': 7, 'data': {'dir': 'größe', 'train': ['a']}},
+                  {'vocabulary.model': b'\x00\xff'}, [3, 5], TENSORS)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_names_are_paths_joined_by_dots_beside_the_vocabulary(path):
   tensors = load(path.read_bytes())
   assert tensors.keys() == {'encoder_0.query.kernel', 'encoder_0.query.bias', 'output',
                             'vocabulary.model'}
-  assert tensors['vocabulary.model'].tobytes() == WEIGHTS.vocabulary
+  assert {'vocabulary.model': tensors['vocabulary.model'].tobytes()} == WEIGHTS.vocabulary
 
 
 def test_every_changed_byte_is_found(path):

@@ -26,8 +26,9 @@ import numpy as np
 from absl import logging
 
 from transformer.config import Config
+from transformer.data import vocabularies
+from transformer.data.config import SHARED_VOCABULARY
 from transformer.data.corpora import encode_corpora, open_corpora
-from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.experiment.wiring import train_run
 from transformer.runs import run_directory
@@ -157,7 +158,7 @@ def damage_checkpoint(run: Path, copy: Path, positions: int, tally: Tally):
 
 def damage_description(config: Config, run: Path, copy: Path, positions: int, tally: Tally):
   """Damages the files that describe a run."""
-  for name in (run_directory.CONFIG, run_directory.RUN, run_directory.VOCABULARY):
+  for name in (run_directory.CONFIG, run_directory.RUN, *SHARED_VOCABULARY):
     for kind in CONTENT_DAMAGES:
       for done in damaged(run, copy, name, kind, positions):
         tally.refused(f'{name}, {kind}: scored', done, name, lambda: load_run(copy, 'latest'))
@@ -170,7 +171,7 @@ def damage_description(config: Config, run: Path, copy: Path, positions: int, ta
 
 def damage_corpus(config: Config, run: Path, data: Path, positions: int, tally: Tally):
   """Damages the encoded corpus; other white space in `about.json` is no damage."""
-  vocabulary = Vocabulary.load(run / run_directory.VOCABULARY)
+  vocabulary = vocabularies.load(run)
   folder, = (path for path in (data / 'encoded').iterdir() if path.is_dir())
   whole = shutil.copytree(folder, data.parent / 'encoded')
 

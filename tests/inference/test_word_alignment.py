@@ -11,6 +11,7 @@ import pytest
 
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.pharaoh import GoldLinks
+from transformer.data.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.evaluation.alignment_error import count, figures
@@ -124,11 +125,15 @@ def test_a_pair_with_a_blank_side_has_no_links(vocabulary, model, params):
   assert align([params], [], []) == []
 
 
-def test_words_beyond_the_cut_have_no_links(vocabulary, model, params):
+@pytest.mark.parametrize('separate', [False, True])
+def test_words_beyond_the_cut_have_no_links(vocabulary, model, params, separate):
+  # With separate vocabularies, the words of targets have more pieces.
+  sides = SeparateVocabularies(
+      vocabulary, Vocabulary.train(lines(400, 1), 285) if separate else vocabulary)
   source, target = ' '.join(WORDS * 3), ' '.join(WORDS * 4)
-  links, = WordAligner([model], vocabulary, (17, 23), 2)([params], [source], [target])
-  kept = [len(vocabulary.decode(vocabulary.encode(line)[:most - 1]).split())
-          for line, most in ((source, 17), (target, 23))]
+  links, = WordAligner([model], sides, (17, 23), 2)([params], [source], [target])
+  kept = [len(side.decode(side.encode(line)[:most - 1]).split())
+          for side, line, most in zip(sides, (source, target), (17, 23), strict=True)]
   assert len({i for i, _ in links}) > 1 and all(i < kept[0] for i, _ in links)
   assert {j for _, j in links} == {*range(kept[1])} and kept[1] < 40
 

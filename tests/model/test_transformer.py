@@ -12,6 +12,7 @@ import pytest
 from tests.model import formulas
 from transformer.data.batch import BOS_ID
 from transformer.model import layers
+from transformer.model.transformer import Transformer
 from transformer.ops import attention
 
 B, H, W, V, D, S, T, N = 2, 3, 5, 11, 13, 19, 23, 37
@@ -246,6 +247,24 @@ def test_both_stacks_end_on_a_layer_norm(build, batch, variant):
     zeros = jnp.zeros(len(real))
     chex.assert_trees_all_close((jnp.mean(real, -1), jnp.var(real, -1)), (zeros, zeros + 1.0),
                                 atol=1e-4)
+
+
+def test_each_language_may_have_a_vocabulary_of_its_own_size(build, batch):
+  shared = build(share_embeddings=False, num_layers=1)
+  model = Transformer(shared.model.config, N, source_vocabulary_size=N + 6)
+  shapes = jax.eval_shape(model.init, jax.random.key(0), *batch)['params']
+  chex.assert_shape(shapes['source_embedding']['table'], (N + 6, D))
+  chex.assert_shape(shapes['target_embedding']['table'], (N, D))
+  new = np.random.default_rng(0).normal(size=(6, D)).astype(np.float32)
+  table = jnp.concatenate([shared.params['source_embedding']['table'], new])
+  forward = jax.jit(lambda table, tokens: model.apply(
+      {'params': shared.params | {'source_embedding': {'table': table}}}, tokens, *batch[1:])[0])
+  # The additional rows change nothing until their tokens occur, and each has its own meaning.
+  decoded, _ = shared.forward(shared.params, *batch)
+  chex.assert_trees_all_close(forward(table, batch[0]), decoded, rtol=1e-5, atol=1e-5)
+  last, before = (forward(table, jnp.asarray(batch[0]).at[0, 0].set(token))
+                  for token in (N + 5, N + 4))
+  assert not np.allclose(last[0], before[0], atol=1e-3)
 
 
 @pytest.mark.long(but=('True-True',))

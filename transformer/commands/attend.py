@@ -134,7 +134,7 @@ def _check_size(run, sources):
   shape, data = run.config.model, run.config.data
   longer = _TREE_TOKENS if data.source == 'trees' else 1
   weights = 0
-  for ids in run.vocabulary.encode_batch(sources):
+  for ids in run.vocabulary.source.encode_batch(sources):
     source = min(len(ids) + 1, data.max_length)
     target = min(longer * source, data.max_length + run.config.decode.max_extra_length)
     weights += shape.num_heads * (shape.encoder_depth * source**2

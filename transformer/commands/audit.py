@@ -11,8 +11,8 @@ reports:
 - characters that the vocabulary has no piece for;
 - validation and test text that is also in the training text.
 
-The vocabulary is --vocabulary=RUN/vocabulary.model; without that flag the audit learns one as
-train.py does. Memory: at most 61 bytes a pair.
+The vocabulary is --vocabulary=RUN, or a SentencePiece model; without that flag the audit learns one
+as train.py does. Memory: at most 61 bytes a pair.
 """
 
 import json
@@ -23,15 +23,20 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.config import Config
+from transformer.data import vocabularies
 from transformer.data.audit.report import look_over
 from transformer.data.audit.table import as_table
+from transformer.data.config import DataConfig
+from transformer.data.vocabularies import RunVocabulary
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
+from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 
 _CONFIG = shared_flags.define_config()
-_VOCABULARY = flags.DEFINE_string('vocabulary', None, 'A vocabulary.model; default: learn one.')
+_VOCABULARY = flags.DEFINE_string('vocabulary', None, 'A SentencePiece model, or the directory of '
+                                  'a run that has one; default: learn one.')
 _JSON = flags.DEFINE_string('json', None, 'Also write the report to this file; - writes it to '
                             'standard output instead of the table.')
 _EXAMPLES = flags.DEFINE_integer('examples', 3, 'Examples of each finding.')
@@ -45,7 +50,7 @@ def main(_):
   config = Config.from_dict(_CONFIG.value.to_dict())
   if config.train.init_from and not _VOCABULARY.value:
     raise UserError(f'a run takes its vocabulary from train.init_from; give '
-                    f'--vocabulary={config.train.init_from}/vocabulary.model')
+                    f'--vocabulary={config.train.init_from}')
   shared_flags.check_named(_JSON)
   model = Path(_VOCABULARY.value).expanduser() if _VOCABULARY.value else None
   path = Path(_JSON.value).expanduser() if _JSON.value not in (None, '-') else None
@@ -54,8 +59,8 @@ def main(_):
     outputs.check_file('json', path)
     splits = filter(None, (*data.train, *data.valid_sets.values(), data.test))
     outputs.check_not_read('json', path, [each for split in splits for each in split_files(
-        data, split)] + ([model] if model else []))
-  vocabulary = Vocabulary.load(model) if model else None
+        data, split)] + ([model, *run_directory.record_files(model)] if model else []))
+  vocabulary = _load(model, config.data) if model else None
   report = look_over(config.data, vocabulary, origin=_VOCABULARY.value or '',
                      examples=_EXAMPLES.value)
   text = json.dumps(report, indent=2, ensure_ascii=False) + '\n'
@@ -64,6 +69,18 @@ def main(_):
     path.write_text(text, encoding='utf-8', errors='backslashreplace')
   sys.stdout.reconfigure(encoding='utf-8', errors='backslashreplace')
   print(text if _JSON.value == '-' else as_table(report), end='')
+
+
+def _load(path: Path, data: DataConfig) -> RunVocabulary:
+  """Returns the vocabulary of a run's directory, or a shared one in a file."""
+  vocabulary = vocabularies.load(path) if path.is_dir() else Vocabulary.load(path)
+  if vocabularies.is_shared(vocabulary) != data.shared_vocabulary:
+    kinds = 'a vocabulary for each language', 'one that the languages share'
+    raise UserError(f'data.shared_vocabulary={data.shared_vocabulary} needs '
+                    f'{kinds[data.shared_vocabulary]}; --vocabulary={path} is '
+                    f'{kinds[not data.shared_vocabulary]}; name the directory of a run that has '
+                    f'what is needed')
+  return vocabulary
 
 
 def start():

@@ -30,9 +30,8 @@ from absl import flags, logging
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
-from transformer.data.vocabulary import Vocabulary
+from transformer.data import vocabularies
 from transformer.errors import UserError
-from transformer.model.config import ModelConfig
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
@@ -93,11 +92,11 @@ def _load():
   return load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
 
 
-def _load_checked(check_model: Callable[[ModelConfig], None]):
-  """Loads the run after a check of its model, which comes before the parameters are read."""
+def _load_checked(check: Callable[[Config], None]):
+  """Loads the run after a check of its settings, which comes before the parameters are read."""
   settings = run_directory.read_config(Path(_WORKDIR.value).expanduser())
   if settings is not None:
-    check_model(Config.from_saved(settings).model)
+    check(Config.from_saved(settings))
   return _load()
 
 
@@ -105,13 +104,15 @@ def _to_ctranslate2(output: Path) -> str:
   from transformer.export import ctranslate2_format
   quantization = _QUANTIZATION.value or 'float32'
   ctranslate2_format.check_quantization(quantization)
-  run = _load_checked(ctranslate2_format.check_model)
-  vocabulary, config = run.vocabulary, run.config
+  run = _load_checked(lambda config: ctranslate2_format.check_model(config.model))
+  config = run.config
+  pieces = tuple([each.piece(token) for token in range(each.size)]
+                 for each in (run.vocabulary.source, run.vocabulary.target))
   with files.new_folder(output) as folder:
     ctranslate2_format.write_model(
-        folder, config.model, run.params, [vocabulary.piece(i) for i in range(vocabulary.size)],
+        folder, config.model, run.params, pieces,
         config.data.max_length + config.decode.max_extra_length, quantization)
-    (folder / run_directory.VOCABULARY).write_bytes(vocabulary.model_bytes)
+    vocabularies.save(run.vocabulary, folder)
     size = _size(folder)
   if config.model.dtype != 'float32':
     logging.info('activations were %s in training; CTranslate2 computes in the type of its '
@@ -121,10 +122,15 @@ def _to_ctranslate2(output: Path) -> str:
 
 def _to_huggingface(output: Path) -> str:
   from transformer.export import huggingface_format
-  run = _load_checked(huggingface_format.check_model)
+
+  def check(config: Config):
+    huggingface_format.check_vocabulary(config.data)
+    huggingface_format.check_model(config.model)
+
+  run = _load_checked(check)
   with files.new_folder(output) as folder:
-    huggingface_format.write_model(folder, run.config, run.params, run.vocabulary)
-    (folder / run_directory.VOCABULARY).write_bytes(run.vocabulary.model_bytes)
+    huggingface_format.write_model(folder, run.config, run.params, run.vocabulary.target)
+    vocabularies.save(run.vocabulary, folder)
     size = _size(folder)
   return f'a MarianMT model for transformers, {_origin(run.steps)}, {size}'
 
@@ -133,7 +139,7 @@ def _to_safetensors(output: Path) -> str:
   from transformer.export import safetensors_format
   run = _load()
   safetensors_format.write(output, safetensors_format.Weights(
-      run.config.to_dict(), run.vocabulary.model_bytes, run.steps, run.params))
+      run.config.to_dict(), vocabularies.model_files(run.vocabulary), run.steps, run.params))
   return f'a safetensors file, {_origin(run.steps)}, {output.stat().st_size / 1e6:.1f} MB'
 
 
@@ -143,7 +149,7 @@ def _to_run(output: Path) -> str:
   weights = safetensors_format.read(path)
   from transformer.runs.loading import save_run
   config = Config.from_saved(weights.config)
-  vocabulary = Vocabulary.from_bytes(weights.vocabulary, f'the vocabulary in {path}')
+  vocabulary = vocabularies.from_model_files(weights.vocabulary, str(path))
   with files.new_folder(output) as folder:
     save_run(folder, config, vocabulary, weights.params, weights.steps)
   return (f'a run of weights alone, {_origin(weights.steps)}; '

@@ -21,7 +21,7 @@ from transformer.data.encoding import EncodedPairs, Sentences
 from transformer.data.packing import Packing
 from transformer.data.prefetch import prefetch
 from transformer.data.shuffling import mix
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabularies import RunVocabulary, is_shared
 
 _WINDOW_PAIRS = 32_768  # approximate number of pairs that are cut and packed together
 # Spare rows in each window, as a share of the rows that the first window needs.
@@ -45,7 +45,8 @@ class DropoutBatches:
     real: real batches in a window.
   """
 
-  def __init__(self, plan: TrainingBatches, vocabulary: Vocabulary, rate: float, seed: int):
+  def __init__(self, plan: TrainingBatches, vocabulary: RunVocabulary, rate: float,
+               seed: int):
     """Cuts the first window, to find the number of real batches.
 
     Args:
@@ -55,7 +56,9 @@ class DropoutBatches:
       seed: the run's root seed.
     """
     self.shape = plan.shape
-    self._plan, self._merges, self._rate, self._seed = plan, Merges(vocabulary), rate, seed
+    source = Merges(vocabulary.source)
+    self._merges = source, source if is_shared(vocabulary) else Merges(vocabulary.target)
+    self._plan, self._rate, self._seed = plan, rate, seed
     windows_in_epoch = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)
     self.planned = -(-plan.batches_in_epoch // windows_in_epoch)
     planned, cut = self._cut(0)
@@ -112,7 +115,7 @@ class DropoutBatches:
       keys = np.full(len(pairs), 2 * self._seed + side, np.uint64)
       for part in (rounds, pairs):
         keys = mix(keys) + part.astype(np.uint64)
-      cut.append(self._merges.cut(planned[side], mix(keys), self._rate))
+      cut.append(self._merges[side].cut(planned[side], mix(keys), self._rate))
       # A sentence that no longer fits into a row stays as planned.
       fits = cut[side].lengths <= capacity
       cut[side] = _choose(fits, cut[side], planned[side])

@@ -90,8 +90,8 @@ class Merges:
         symbols[left], np.add.reduceat(left, np.cumsum(sizes) - sizes, dtype=np.int32))
 
 
-def check_merges(vocabulary: Vocabulary, lines: Iterable[str]):
-  """Checks that a vocabulary cuts some lines as merges do.
+def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.vocabulary'):
+  """Checks that a vocabulary cuts some lines as merges do; `key` names it in the error.
 
   Raises:
     UserError: it does not, as a model of SentencePiece's type `unigram`.
@@ -106,7 +106,7 @@ def check_merges(vocabulary: Vocabulary, lines: Iterable[str]):
     same = np.array_equal(cut.tokens, encoded.tokens)
   if not same:
     raise UserError('data.bpe_dropout needs a vocabulary that cuts sentences by merges; '
-                    'data.vocabulary does not; train it with --model_type=bpe, or set '
+                    f'{key} does not; train it with --model_type=bpe, or set '
                     '--config.data.bpe_dropout=0')
 
 

@@ -7,6 +7,9 @@ from transformer.errors import UserError
 SOURCES = ('tfds', 'text', 'trees')
 # 256 bytes, four control symbols, and a few characters.
 SMALLEST_VOCABULARY = 264
+# The names of a run's vocabulary files: shared by the languages, or of source and target.
+SHARED_VOCABULARY = ('vocabulary.model',)
+SEPARATE_VOCABULARIES = ('vocabulary.source.model', 'vocabulary.target.model')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +38,18 @@ class DataConfig:
     source_language: code of the language to translate from, as in the names of the files
       or in TFDS; for trees any name.
     target_language: code of the language to translate into; for trees any other name.
-    vocabulary_size: number of SentencePiece pieces, bytes and control symbols included.
+    shared_vocabulary: whether both languages share a vocabulary, as in the paper. Otherwise
+      each has its own, and `model.share_embeddings` must be False. Languages with different
+      scripts share few pieces.
+    vocabulary_size: number of SentencePiece pieces, bytes and control symbols included; of the
+      target's vocabulary if they are separate.
+    source_vocabulary_size: likewise of the source's vocabulary if they are separate; None is
+      `vocabulary_size`.
     vocabulary: a SentencePiece model to use instead of a new one, such as the
       `vocabulary.model` of a run; docs/data.md has the options to train one with. It must have
-      `vocabulary_size` pieces. Empty trains a vocabulary on the training text.
+      `vocabulary_size` pieces. Empty trains a vocabulary on the training text. It is the
+      target's vocabulary if they are separate.
+    source_vocabulary: likewise the source's vocabulary if they are separate.
     vocabulary_pairs: the largest number of training pairs to learn the vocabulary from. A
       larger corpus is sampled evenly. All these pairs are held in memory.
     max_length: the most tokens of a sentence, end token included. A row of a batch has as
@@ -64,8 +75,11 @@ class DataConfig:
   test: str = 'test'
   source_language: str = 'en'
   target_language: str = 'fr'
+  shared_vocabulary: bool = True
   vocabulary_size: int = 37_000
+  source_vocabulary_size: int | None = None
   vocabulary: str = ''
+  source_vocabulary: str = ''
   vocabulary_pairs: int = 1_000_000
   max_length: int = 256
   max_length_ratio: float = 0.0
@@ -80,6 +94,15 @@ class DataConfig:
     if isinstance(self.valid, str):
       return {'valid': self.valid}
     return {f'valid/{name}' if number else 'valid': name for number, name in enumerate(self.valid)}
+
+  @property
+  def sizes(self) -> dict[str, int]:
+    """The number of pieces of each vocabulary, by the key that may name its file."""
+    if self.shared_vocabulary:
+      return {'vocabulary': self.vocabulary_size}
+    source = self.source_vocabulary_size
+    return {'source_vocabulary': self.vocabulary_size if source is None else source,
+            'vocabulary': self.vocabulary_size}
 
   def __post_init__(self):
     if self.source not in SOURCES:
@@ -111,9 +134,14 @@ class DataConfig:
     if any(not 0 < weight < float('inf') for weight in self.train_weights):
       raise UserError(f'data.train_weights must be positive; got {self.train_weights}')
     self._check_stages()
-    if self.vocabulary_size < SMALLEST_VOCABULARY:
-      raise UserError(f'data.vocabulary_size must be at least {SMALLEST_VOCABULARY} '
-                      f'(256 bytes and the control symbols); got {self.vocabulary_size}')
+    if self.shared_vocabulary and (self.source_vocabulary or self.source_vocabulary_size):
+      raise UserError('data.source_vocabulary and data.source_vocabulary_size are for languages '
+                      'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '
+                      'them out')
+    for key, size in self.sizes.items():
+      if size < SMALLEST_VOCABULARY:
+        raise UserError(f'data.{key}_size must be at least {SMALLEST_VOCABULARY} '
+                        f'(256 bytes and the control symbols); got {size}')
     if self.vocabulary_pairs < 1:
       raise UserError(f'data.vocabulary_pairs must be at least 1; got {self.vocabulary_pairs}')
     if not 0.0 <= self.bpe_dropout < 1.0:

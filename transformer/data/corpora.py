@@ -15,7 +15,7 @@ from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring
 from transformer.data.sources import open_corpus
 from transformer.data.stages import StagedBatches
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabularies import RunVocabulary
 from transformer.system.installation import spell_commands
 
 _CHUNK = 20_000  # pairs read together
@@ -88,7 +88,7 @@ def open_corpora(config: DataConfig) -> Corpora:
   return corpora
 
 
-def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: Vocabulary,
+def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabulary,
                    tokens_per_batch: int, seed: int) -> EncodedCorpora:
   """Encodes and packs the corpora of a run.
 

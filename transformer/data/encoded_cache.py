@@ -36,7 +36,7 @@ from transformer.data.encoding import (
   keep_for_training,
   token_dtype,
 )
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 
 ABOUT = 'about.json'
@@ -47,7 +47,7 @@ _SIDES = ('source', 'target')
 _FILES = tuple(f'{side}_{what}.npy' for side in _SIDES for what in ('tokens', 'lengths'))
 
 
-def load_or_encode(corpus: Corpus, vocabulary: Vocabulary, max_length: int,
+def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
                    **limits) -> EncodedPairs:
   """Does what `encode_for_training` does, but encodes a corpus only once.
 
@@ -87,7 +87,7 @@ def load_or_encode(corpus: Corpus, vocabulary: Vocabulary, max_length: int,
   return keep_for_training(*read(place, identity), max_length, **limits)
 
 
-def _identity(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, str | int]:
+def _identity(corpus: Corpus, vocabulary: RunVocabulary) -> dict[str, str | int]:
   """Returns what identifies an encoding.
 
   The fingerprint of a TFDS set covers its metadata, split and order of languages but not
@@ -97,7 +97,7 @@ def _identity(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, str | int]:
   text = json.dumps([corpus[i] for i in sampled])
   return {'format': _FORMAT, 'corpus': corpus.fingerprint, 'pairs': len(corpus),
           'sample': hashlib.sha256(text.encode()).hexdigest(),
-          'vocabulary': vocabulary.fingerprint}
+          **fingerprints(vocabulary)}
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from transformer.data.batch import EOS_ID
 from transformer.data.prefetch import prefetch
 from transformer.data.repeats import keys_of_pairs, repeats
 from transformer.data.shuffling import mix
-from transformer.data.vocabulary import Vocabulary
 
 _CHUNK = 20_000
 
@@ -81,12 +80,12 @@ class EncodedPairs:
     return len(self.source)
 
 
-def encode(corpus, vocabulary: Vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
+def encode(corpus, vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
   """Encodes a whole corpus on all cores, a chunk at a time.
 
   Args:
     corpus: (source, target) pairs; a slice of it is a list of pairs.
-    vocabulary: the run's vocabulary.
+    vocabulary: the run's vocabulary, a `RunVocabulary`.
 
   Yields:
     The two sides of the next pairs, with end tokens, in the type of `token_dtype`.
@@ -94,13 +93,14 @@ def encode(corpus, vocabulary: Vocabulary) -> Iterator[tuple[Sentences, Sentence
   dtype = token_dtype(vocabulary)
   chunks = (slice(first, first + _CHUNK) for first in range(0, len(corpus), _CHUNK))
   for chunk in prefetch(corpus.__getitem__, chunks, ahead=1):
-    yield tuple(_ended(vocabulary.encode_batch(list(side)), dtype)
-                for side in zip(*chunk, strict=True))
+    yield tuple(_ended(each.encode_batch(list(side)), dtype) for each, side in zip(
+        (vocabulary.source, vocabulary.target), zip(*chunk, strict=True), strict=True))
 
 
-def token_dtype(vocabulary: Vocabulary) -> np.dtype:
-  """Returns the smallest type that holds a vocabulary's ids."""
-  return np.dtype(np.uint16 if vocabulary.size <= 1 << 16 else np.int32)
+def token_dtype(vocabulary) -> np.dtype:
+  """Returns the smallest type that holds a vocabulary's ids of both sides."""
+  size = max(vocabulary.source.size, vocabulary.target.size)
+  return np.dtype(np.uint16 if size <= 1 << 16 else np.int32)
 
 
 def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
@@ -159,12 +159,12 @@ def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.
   return np.maximum(source, target) > most * np.minimum(source, target)
 
 
-def encode_for_training(corpus, vocabulary: Vocabulary, max_length: int, **limits) -> EncodedPairs:
+def encode_for_training(corpus, vocabulary, max_length: int, **limits) -> EncodedPairs:
   """Encodes a corpus in memory; `max_length` and `limits` are those of `keep_for_training`."""
   return keep_for_training(*_in_memory(corpus, vocabulary), max_length, **limits)
 
 
-def encode_for_scoring(corpus, vocabulary: Vocabulary, max_length: int) -> EncodedPairs:
+def encode_for_scoring(corpus, vocabulary, max_length: int) -> EncodedPairs:
   """Encodes a corpus and keeps every pair.
 
   Cuts sides with more than `max_length` tokens, end token included, and counts them.

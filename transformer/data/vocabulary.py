@@ -1,8 +1,8 @@
 """Text to token ids and back, without the loss of a character.
 
-One SentencePiece BPE model serves both languages. It normalises nothing, keeps white space,
-and spells unknown characters in bytes. So `decode` returns exactly the line that `encode`
-was given.
+A SentencePiece BPE model serves both languages, or one of them. It normalises nothing, keeps
+white space, and spells unknown characters in bytes. So `decode` returns exactly the line that
+`encode` was given.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ _PROBE = '  \x00 ﬁ \u2581\u2028 '
 
 
 class Vocabulary:
-  """A joint byte-pair encoding of both languages.
+  """A byte-pair encoding, of both languages or of one.
 
   Ids 0 to 3 are padding, begin, end and unknown; the next 256 are the bytes. No text
   encodes to the first four ids: a literal `</s>` is four characters. Instances are
@@ -54,6 +54,8 @@ class Vocabulary:
     model_bytes: the SentencePiece model, a serialised protocol buffer.
     size: number of pieces; ids run from 0 to `size - 1`.
     fingerprint: SHA-256 of `model_bytes`, in hexadecimal.
+    source: this vocabulary, since one that both languages share encodes the sources.
+    target: this vocabulary, likewise; `SeparateVocabularies` has two that differ.
   """
 
   def __init__(self, processor: sentencepiece.SentencePieceProcessor, model_bytes: bytes):
@@ -62,16 +64,19 @@ class Vocabulary:
     self.model_bytes = model_bytes
     self.size = processor.get_piece_size()
     self.fingerprint = hashlib.sha256(model_bytes).hexdigest()
+    self.source = self.target = self
 
   @classmethod
-  def train(cls, sentences: Iterable[str], size: int) -> 'Vocabulary':
+  def train(cls, sentences: Iterable[str], size: int,
+            key: str = 'vocabulary_size') -> 'Vocabulary':
     """Trains a vocabulary; the same sentences in the same order give the same bytes.
 
     Uses every sentence, and holds all of them in memory. Give a sample of a larger corpus.
 
     Args:
-      sentences: the training text of both languages, read once.
+      sentences: the training text, read once.
       size: number of pieces, control symbols and bytes included.
+      key: the key of `config.data` that sets the size, for error messages.
 
     Raises:
       UserError: there is no text, or `size` is too large or too small for the text.
@@ -88,7 +93,7 @@ class Vocabulary:
     except RuntimeError as error:
       if failures:  # SentencePiece keeps only the message of an exception.
         raise failures[0] from None
-      raise _size_error(size, str(error)) from error
+      raise _size_error(size, key, str(error)) from error
     return cls.from_bytes(model.getvalue())
 
   @classmethod
@@ -201,7 +206,7 @@ def _training_lines(sentences: Iterable[str], failures: list[BaseException]) -> 
     raise
 
 
-def _size_error(size: int, message: str) -> Exception:
+def _size_error(size: int, key: str, message: str) -> Exception:
   """Returns an error that says what to set, given SentencePiece's message about the size."""
   if '!sentences_.empty()' in message:
     return UserError('a vocabulary needs text to be trained on; the training corpora hold none')
@@ -209,9 +214,9 @@ def _size_error(size: int, message: str) -> Exception:
     if int(largest[1]) < SMALLEST_VOCABULARY:
       return UserError(f'the training text is too small to learn a vocabulary of {size} from; '
                        'add text')
-    return UserError(f'vocabulary_size={size} is more than the training text can fill; '
-                     f'set --config.data.vocabulary_size to at most {largest[1]}')
+    return UserError(f'{key}={size} is more than the training text can fill; '
+                     f'set --config.data.{key} to at most {largest[1]}')
   if smallest := re.search(r'smaller than required_chars\. \d+ vs (\d+)', message):
-    return UserError(f'vocabulary_size={size} has no room for the characters of the training '
-                     f'text; set --config.data.vocabulary_size to at least {smallest[1]}')
+    return UserError(f'{key}={size} has no room for the characters of the training text; '
+                     f'set --config.data.{key} to at least {smallest[1]}')
   return RuntimeError(message)

@@ -66,7 +66,8 @@ class DivergenceGuard:
   """
 
   def __init__(self, window: dict[str, float], allowed: int, workdir: str | os.PathLike,
-               say: Callable[[str], None], decode: Callable[[Sequence[int]], str] | None = None,
+               say: Callable[[str], None],
+               decode: tuple[Callable[[Sequence[int]], str], ...] | None = None,
                writes: bool = True):
     """Starts from the window of an earlier process.
 
@@ -75,7 +76,8 @@ class DivergenceGuard:
       allowed: how many updates in a row may be skipped.
       workdir: the run's directory, where bad batches are written.
       say: logs a line.
-      decode: (token ids) -> text, to write with a bad batch; None writes only ids.
+      decode: two functions (token ids) -> text, of sources and of targets, to write with a bad
+        batch; None writes only ids.
       writes: whether this process writes bad batches.
     """
     self.window = {'updates': 0, 'mean': 0.0, 'variance': 0.0, 'spiking': False, **window}
@@ -157,11 +159,12 @@ class DivergenceGuard:
                                                strict=True)):
       for segment in range(1, int(max(source.max(), target.max())) + 1):
         yield {'row': row, 'segment': segment,
-               'source': self._text(batch.source_tokens[row][source == segment]),
-               'target': self._text(batch.target_tokens[row][target == segment])}
+               'source': _text(self._decode[0], batch.source_tokens[row][source == segment]),
+               'target': _text(self._decode[1], batch.target_tokens[row][target == segment])}
 
-  def _text(self, ids) -> str:
-    try:
-      return self._decode(ids)
-    except IndexError:
-      return f'not all of these are in the vocabulary: {ids.tolist()}'
+
+def _text(decode: Callable[[Sequence[int]], str], ids) -> str:
+  try:
+    return decode(ids)
+  except IndexError:
+    return f'not all of these are in the vocabulary: {ids.tolist()}'

@@ -55,14 +55,15 @@ class Task(NamedTuple):
     valid_sets: the validation sets; the first gives samples for people.
     initial_params: () -> the parameters of a run without a checkpoint; None draws them from
       the seed.
-    decode: (token ids) -> text, for batches that are written to disk; None writes only ids.
+    decode: two functions (token ids) -> text, of sources and of targets, for batches that are
+      written to disk; None writes only ids.
   """
 
   model: Transformer
   batches: NumberedBatches
   valid_sets: Sequence[ValidationSet]
   initial_params: Callable[[], Any] | None = None
-  decode: Callable[[Sequence[int]], str] | None = None
+  decode: tuple[Callable[[Sequence[int]], str], ...] | None = None
 
 
 class Outcome(NamedTuple):

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ from absl import logging
 
 from transformer import files
 from transformer.config import Config
+from transformer.data import vocabularies
 from transformer.data.audit.report import look_over
 from transformer.data.audit.table import in_brief
-from transformer.data.bpe_merges import check_merges
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.experiment.loop import Outcome, Task, train
 from transformer.experiment.validation import ValidationSet, make_validation, validation_metrics
@@ -44,7 +43,6 @@ from transformer.training.freezing import describe_frozen
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
 
-_TRIED = 500  # Training pairs whose cut is compared with that by merges.
 _AUDITED_PAIRS = 200_000  # A run audits no larger training text: this many pairs take 10 s.
 # Settings of a model that do not change what its parameters mean.
 _FREE_SETTINGS = ('dropout', 'attention_dropout', 'activation_dropout', 'layer_drop',
@@ -105,7 +103,7 @@ def _train(config: Config, workdir: Path, profile, signals):
   vocabulary = _vocabulary(workdir, config, corpora, origin)
   encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
                            config.seed)
-  model = Transformer(config.model, vocabulary.size)
+  model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
   setup = make_setup(config, model, _make_mesh(config))
   if config.train.freeze:
     logging.info(describe_frozen(config.train.freeze, setup.state.params))
@@ -134,7 +132,7 @@ def _train(config: Config, workdir: Path, profile, signals):
   def record():
     # train.py has compared the settings, but another run may have begun before the lock was taken.
     changes = resuming.changed_settings(workdir, config)
-    fingerprints = {'vocabulary': vocabulary.fingerprint, **corpora.fingerprints()}
+    fingerprints = {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()}
     resumed = run_directory.has_begun(workdir)
     if resumed:
       resuming.check_same_data(workdir, fingerprints)
@@ -143,12 +141,12 @@ def _train(config: Config, workdir: Path, profile, signals):
     else:
       _audit(workdir, config, corpora, vocabulary)
     files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
-    vocabulary.save(workdir / run_directory.VOCABULARY)
+    vocabularies.save(vocabulary, workdir)
     if not resumed:
       files.write_sealed(workdir / run_directory.RUN, run_directory.describe(
           fingerprints, encoded.counts,
           sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)),
-          update_flops(config.model, vocabulary.size, encoded.batches.shape,
+          update_flops(config.model, vocabulary.target.size, encoded.batches.shape,
                        passes=2 if config.train.r_drop else 1),
           config.train.reproducible, origin and _identity(origin())))
 
@@ -171,7 +169,7 @@ def _train(config: Config, workdir: Path, profile, signals):
                                None if valid_sets else attend, trees, metrics)
     valid_sets.append(ValidationSet(key, encoded.valid_batches[key], validate))
   task = Task(model, encoded.batches, valid_sets, initial_params if origin else None,
-              vocabulary.decode)
+              (vocabulary.source.decode, vocabulary.target.decode))
   _report_outcome(workdir, config, train(config, task, setup, workdir, programs, profile, signals))
 
 
@@ -203,7 +201,7 @@ def _record_cost(workdir: Path, step: int):
     logging.warning('the cost is not in %s: %s', workdir / run_directory.RUN, error.strerror)
 
 
-def _audit(workdir: Path, config: Config, corpora, vocabulary: Vocabulary):
+def _audit(workdir: Path, config: Config, corpora, vocabulary: RunVocabulary):
   """Audits the text if it is short, logs a summary, and writes the report."""
   pairs = sum(map(len, corpora.train.values()))
   if pairs > _AUDITED_PAIRS:
@@ -234,36 +232,33 @@ def _has_ended(workdir: Path, config: Config) -> bool:
 
 
 def _vocabulary(workdir: Path, config: Config, corpora,
-                origin: Callable[[], Run] | None) -> Vocabulary:
-  """Returns the run's own vocabulary, one that the config names, or a new one."""
-  path = workdir / run_directory.VOCABULARY
-  # Only a run that has begun has a fingerprint to compare the file with.
-  if processes.from_first(lambda: run_directory.has_begun(workdir) and path.exists()):
-    return Vocabulary.load(path, run_directory.read_fingerprints(workdir)['vocabulary'])
-  if config.data.vocabulary:
-    given = Vocabulary.from_bytes(bytes.fromhex(processes.from_first(
-        lambda: Vocabulary.load(config.data.vocabulary).model_bytes.hex())))
-    _check_size(given, config.data, 'data.vocabulary')
-    if config.data.bpe_dropout:
-      check_merges(given, itertools.islice(corpora.training_text(_TRIED), 2 * _TRIED))
-    return given
+                origin: Callable[[], Run] | None) -> RunVocabulary:
+  """Returns the run's own vocabulary, that of `train.init_from`, or a new one."""
+  # Only a run that has begun has fingerprints to compare the files with.
+  if processes.from_first(lambda: (run_directory.has_begun(workdir)
+                                   and vocabularies.is_saved(workdir))):
+    return vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
   if origin is None:
-    pairs = sum(map(len, corpora.train.values()))
-    logging.info('training a vocabulary of %d pieces on %d of %d pairs',
-                 config.data.vocabulary_size, min(pairs, config.data.vocabulary_pairs), pairs)
-    return Vocabulary.from_bytes(bytes.fromhex(processes.from_first(
-        lambda: Vocabulary.train(corpora.training_text(config.data.vocabulary_pairs),
-                                 config.data.vocabulary_size).model_bytes.hex())))
+    models = processes.from_first(lambda: {
+        name: model.hex() for name, model in vocabularies.model_files(
+            vocabularies.make_vocabulary(config.data, corpora)).items()})
+    return vocabularies.from_model_files(
+        {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process')
   origin = origin()
-  _check_size(origin.vocabulary, config.data, 'train.init_from')
+  _check_same_vocabulary(origin.vocabulary, config.data)
   _check_same_model(origin.config.model, config.model)
   return origin.vocabulary
 
 
-def _check_size(vocabulary: Vocabulary, data: DataConfig, key: str):
-  if vocabulary.size != data.vocabulary_size:
-    raise UserError(f'a run takes its vocabulary from {key}; set '
-                    f'--config.data.vocabulary_size={vocabulary.size}; got {data.vocabulary_size}')
+def _check_same_vocabulary(origin: RunVocabulary, data: DataConfig):
+  """Refuses settings that do not describe the vocabulary of `train.init_from`."""
+  shared = vocabularies.is_shared(origin)
+  if data.shared_vocabulary != shared:
+    raise UserError(f'a run takes its vocabulary from train.init_from; set '
+                    f'--config.data.shared_vocabulary={shared}; got {data.shared_vocabulary}')
+  for (key, size), vocabulary in zip(data.sizes.items(), (origin.source, origin.target),
+                                     strict=False):
+    vocabularies.check_size(vocabulary, size, 'train.init_from', f'{key}_size')
 
 
 def _check_same_model(origin: ModelConfig, model: ModelConfig):

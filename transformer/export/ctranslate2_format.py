@@ -1,6 +1,6 @@
 """Writes a model in the format of CTranslate2; only this file imports that package.
 
-CTranslate2 takes and returns pieces of the run's vocabulary, a SentencePiece model. It adds the
+CTranslate2 takes and returns pieces of the run's vocabulary: SentencePiece models. It adds the
 end token of a source itself. Its probabilities equal this project's except for rounding. Both
 begin a translation with `<s>`. The searches differ; W is the beam size and n the length:
 
@@ -65,14 +65,15 @@ def check_model(config: ModelConfig):
 
 
 def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[str, Any],
-                pieces: Sequence[str], length: int = 0, quantization: str = 'float32'):
+                pieces: tuple[Sequence[str], Sequence[str]], length: int = 0,
+                quantization: str = 'float32'):
   """Writes a model that `ctranslate2.Translator` loads.
 
   Args:
     folder: an existing folder.
     config: the model's shape.
     params: the model's parameters, float32, in this project's nested dicts.
-    pieces: the vocabulary, by id.
+    pieces: the pieces of the source's and of the target's vocabulary, by id.
     length: the length of the longest source or target, in tokens; it counts only if it is above
       CTranslate2's default of 1,024.
     quantization: the type of the stored matrices, one of `QUANTIZATIONS`.
@@ -115,10 +116,12 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
       _feed_forward(layer.ffn, given)
   spec.decoder.projection.weight = (spec.decoder.embeddings.weight if config.tie_output
                                     else _array(params['output']))
-  spec.register_source_vocabulary(list(pieces))
-  spec.register_target_vocabulary(list(pieces))
-  spec.config.unk_token, spec.config.bos_token = pieces[UNK_ID], pieces[BOS_ID]
-  spec.config.eos_token, spec.config.decoder_start_token = pieces[EOS_ID], pieces[BOS_ID]
+  source, target = map(list, pieces)
+  spec.register_source_vocabulary(source)
+  spec.register_target_vocabulary(target)
+  # Both vocabularies spell these in the same way.
+  spec.config.unk_token, spec.config.bos_token = target[UNK_ID], target[BOS_ID]
+  spec.config.eos_token, spec.config.decoder_start_token = target[EOS_ID], target[BOS_ID]
   spec.config.add_source_eos = True
   spec.config.layer_norm_epsilon = 1e-6
   spec.validate()

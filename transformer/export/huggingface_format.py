@@ -37,6 +37,7 @@ import numpy as np
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
+from transformer.data.config import DataConfig
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.export import tensor_file
@@ -72,6 +73,17 @@ def check_model(config: ModelConfig):
     if not fits:
       raise UserError(f'MarianMT cannot hold model.{setting}: {reason}; export to '
                       f'--format=safetensors')
+
+
+def check_vocabulary(data: DataConfig):
+  """Checks that both languages share a vocabulary, since `tokenizer.json` holds one.
+
+  Raises:
+    UserError: each has its own.
+  """
+  if not data.shared_vocabulary:
+    raise UserError('tokenizer.json holds one vocabulary, and data.shared_vocabulary=False has '
+                    'two; export to --format=ctranslate2 or safetensors')
 
 
 def write_model(folder: str | os.PathLike, config: Config, params: Mapping[str, Any],

@@ -20,13 +20,14 @@ Matrices are [inputs …, outputs …], with the letters of the README for their
   encoder_norm.scale, .bias          [D], [D], if norm is pre; decoder_norm likewise
   encoder_bias.table                 [32, H], if positions are relative; decoder_bias likewise
   output                             [N, D], unless tie_output
-  vocabulary.model                   uint8, the bytes of the SentencePiece model
+  vocabulary.model                   uint8, the bytes of the SentencePiece model; or
+                                     vocabulary.source.model and vocabulary.target.model
 
 The metadata has one entry, `FORMAT`, a JSON object:
 
   version            1
   config             the settings of the run
-  vocabulary_sha256  the digest of vocabulary.model
+  vocabulary_sha256  the digest of vocabulary.model, or of the two models, end to end
   steps              the steps of the checkpoints that were averaged
   sha256             the digest of everything else, or null; set it to null to change a tensor
 """
@@ -40,11 +41,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer.config import flatten
+from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.errors import UserError
 from transformer.export import tensor_file
 
 FORMAT = 'attention-is-all-you-need-jax'
-VOCABULARY = 'vocabulary.model'
 _VERSION = 1
 
 
@@ -53,13 +54,13 @@ class Weights(NamedTuple):
 
   Attributes:
     config: the settings of the run as nested dicts; `read` does not check them.
-    vocabulary: the bytes of the SentencePiece model.
+    vocabulary: the bytes of the SentencePiece models, by the names of their files.
     steps: the steps of the checkpoints that were averaged.
     params: nested dicts of float32 arrays.
   """
 
   config: dict[str, Any]
-  vocabulary: bytes
+  vocabulary: Mapping[str, bytes]
   steps: list[int]
   params: dict[str, Any]
 
@@ -71,9 +72,9 @@ def write(path: str | os.PathLike, weights: Weights):
     UserError: the file cannot be written.
   """
   tensors = {name: np.asarray(leaf) for name, leaf in flatten(weights.params).items()}
-  tensors[VOCABULARY] = np.frombuffer(weights.vocabulary, np.uint8)
+  tensors |= {name: np.frombuffer(model, np.uint8) for name, model in weights.vocabulary.items()}
   about = {'version': _VERSION, 'config': weights.config,
-           'vocabulary_sha256': hashlib.sha256(weights.vocabulary).hexdigest(),
+           'vocabulary_sha256': _vocabulary_digest(weights.vocabulary),
            'steps': list(weights.steps)}
   about['sha256'] = _digest(tensors, about)
   tensor_file.write(path, tensors, {FORMAT: json.dumps(about)})
@@ -90,10 +91,12 @@ def read(path: str | os.PathLike) -> Weights:
   if digest is not None and digest != _digest(tensors, about):
     raise UserError(f'{path} is damaged or was changed: its content does not match its sha256; '
                     f'restore it from a copy, or set sha256 in its metadata to null')
-  vocabulary = tensors.pop(VOCABULARY, np.zeros(0, np.uint8)).tobytes()
-  if hashlib.sha256(vocabulary).hexdigest() != about['vocabulary_sha256']:
-    raise UserError(f'{path} should hold the vocabulary of its metadata as {VOCABULARY}; it holds '
-                    f'another, or none; restore it from a copy')
+  vocabulary = {name: tensors.pop(name).tobytes()
+                for name in (*SHARED_VOCABULARY, *SEPARATE_VOCABULARIES) if name in tensors}
+  if _vocabulary_digest(vocabulary) != about['vocabulary_sha256']:
+    raise UserError(f'{path} should hold the vocabulary of its metadata as '
+                    f'{SHARED_VOCABULARY[0]}, or as {" and ".join(SEPARATE_VOCABULARIES)}; it '
+                    f'holds another, or none; restore it from a copy')
   return Weights(about['config'], vocabulary, about['steps'], _unflatten(tensors, path))
 
 
@@ -131,6 +134,10 @@ def _unflatten(tensors: Mapping[str, np.ndarray], path) -> dict[str, Any]:
                       f'file of --format=safetensors')
     place[last] = array
   return params
+
+
+def _vocabulary_digest(vocabulary: Mapping[str, bytes]) -> str:
+  return hashlib.sha256(b''.join(vocabulary.values())).hexdigest()
 
 
 def _digest(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:

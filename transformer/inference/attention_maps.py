@@ -59,7 +59,7 @@ class Attender:
 
     Args:
       model: the Transformer.
-      vocabulary: splits text into pieces.
+      vocabulary: splits text into pieces, by its `source` and its `target`.
       max_source: the most tokens of a source, end token included; longer sources are cut.
       max_target: the most tokens of a translation, likewise.
     """
@@ -76,8 +76,8 @@ class Attender:
     text with other pieces.
     """
     return [self._attention_map(params, *pair) for pair in zip(
-        self._vocabulary.encode_batch(list(sources)),
-        self._vocabulary.encode_batch(list(translations)), strict=True)]
+        self._vocabulary.source.encode_batch(list(sources)),
+        self._vocabulary.target.encode_batch(list(translations)), strict=True)]
 
   def _attention_map(self, params, source, target) -> AttentionMap:
     source_ids = [*source[:self._max_source - 1], EOS_ID]
@@ -90,21 +90,24 @@ class Attender:
     s, t = lengths
     weights = AttentionWeights(found.encoder[:, 0, :, :s, :s], found.decoder[:, 0, :, :t, :t],
                                found.cross[:, 0, :, :t, :s])
-    pieces = [[self._vocabulary.piece(token) for token in ids] for ids in (source_ids, target_ids)]
-    return AttentionMap(*pieces, self._words(source_ids), self._words(target_ids), weights,
-                        len(source) >= self._max_source, len(target) >= self._max_target)
+    sides = (self._vocabulary.source, source_ids), (self._vocabulary.target, target_ids)
+    pieces = ([vocabulary.piece(token) for token in ids] for vocabulary, ids in sides)
+    words = (_words(vocabulary, ids) for vocabulary, ids in sides)
+    return AttentionMap(*pieces, *words, weights, len(source) >= self._max_source,
+                        len(target) >= self._max_target)
 
-  def _words(self, ids) -> list[Word]:
-    """Joins pieces into words at spaces; punctuation at the end of a word is a word too."""
-    pieces = [self._vocabulary.piece(token) for token in ids]
-    starts = [len(ids)]
-    for place in reversed(range(len(ids))):
-      ends_clause = starts[-1] == place + 1 and _is_punctuation(pieces[place])
-      if not place or ids[place] == EOS_ID or pieces[place].startswith('▁') or ends_clause:
-        starts.append(place)
-    starts.reverse()
-    return [Word(self._vocabulary.decode(ids[start:stop]) if ids[start] != EOS_ID
-                 else pieces[start], start, stop) for start, stop in itertools.pairwise(starts)]
+
+def _words(vocabulary, ids) -> list[Word]:
+  """Joins pieces into words at spaces; punctuation at the end of a word is a word too."""
+  pieces = [vocabulary.piece(token) for token in ids]
+  starts = [len(ids)]
+  for place in reversed(range(len(ids))):
+    ends_clause = starts[-1] == place + 1 and _is_punctuation(pieces[place])
+    if not place or ids[place] == EOS_ID or pieces[place].startswith('▁') or ends_clause:
+      starts.append(place)
+  starts.reverse()
+  return [Word(vocabulary.decode(ids[start:stop]) if ids[start] != EOS_ID
+               else pieces[start], start, stop) for start, stop in itertools.pairwise(starts)]
 
 
 def picture(weights: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import jax
 
+from transformer.data.vocabularies import model_files
 from transformer.errors import UserError
 from transformer.inference.config import DecodeConfig
 from transformer.inference.given_translations import Likelihood, score_pairs
@@ -36,7 +37,7 @@ def load_ensemble(run: Run, others: Sequence[str | os.PathLike]) -> list[Run]:
   members = [run]
   for workdir in others:
     member = load_run(workdir, batch_size=run.config.decode.batch_size)
-    if member.vocabulary.model_bytes != run.vocabulary.model_bytes:
+    if model_files(member.vocabulary) != model_files(run.vocabulary):
       raise UserError(f'the runs of an ensemble must have the same vocabulary, and {workdir} has '
                       f'another one; train that run on the same text with the same config.data, '
                       f'or leave it out')

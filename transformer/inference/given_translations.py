@@ -62,7 +62,7 @@ def score_pairs(models: Sequence[Transformer], params: Sequence, vocabulary,
   Args:
     models: as in `make_scorer`.
     params: the parameters of each model.
-    vocabulary: encodes text.
+    vocabulary: encodes text, by its `source` and its `target`.
     sources: lines of text.
     targets: a translation of each source.
     most: the most tokens of a source and of a target, end token included; the first
@@ -73,8 +73,8 @@ def score_pairs(models: Sequence[Transformer], params: Sequence, vocabulary,
     The likelihood of each target. A pair with a longer side is not scored; a warning
     names its line.
   """
-  encoded = [[[*ids, EOS_ID] for ids in vocabulary.encode_batch(list(side))]
-             for side in (sources, targets)]
+  encoded = [[[*ids, EOS_ID] for ids in each.encode_batch(list(side))]
+             for each, side in ((vocabulary.source, sources), (vocabulary.target, targets))]
   found = [Likelihood(None, len(ids)) for ids in encoded[1]]
   too_long = set()
   for side, name, limit in zip(encoded, ('source', 'reference'), most, strict=True):

@@ -99,7 +99,7 @@ class Translator:
 
     Args:
       model: the Transformer, or several, as `make_search` takes them.
-      vocabulary: encodes and decodes text.
+      vocabulary: its `source` encodes text, and its `target` decodes it.
       config: how to search or sample.
       max_length: the most tokens of a source, end token included; longer sources
         are cut.
@@ -113,10 +113,10 @@ class Translator:
       UserError: `nbest` is not between 1 and `beam_size`, or `beam_size` times the
         vocabulary's size exceeds int32.
     """
-    most = _MOST_EXTENSIONS // vocabulary.size
+    most = _MOST_EXTENSIONS // vocabulary.target.size
     if config.beam_size > most:
       raise UserError(f'decode.beam_size must be at most {most} with a vocabulary of '
-                      f'{vocabulary.size} pieces; got {config.beam_size}')
+                      f'{vocabulary.target.size} pieces; got {config.beam_size}')
     if not 1 <= nbest <= config.beam_size:
       raise UserError(f'an n-best list must have at least 1 and at most decode.beam_size='
                       f'{config.beam_size} translations; got {nbest}')
@@ -154,8 +154,9 @@ class Translator:
     Raises:
       UserError: a prefix leaves no room for more within the limit of length.
     """
-    encoded = self._vocabulary.encode_batch(list(sentences))
-    prefixes = self._vocabulary.encode_batch(list(requirements.prefixes)) or [[]] * len(encoded)
+    encoded = self._vocabulary.source.encode_batch(list(sentences))
+    prefixes = self._vocabulary.target.encode_batch(
+        list(requirements.prefixes)) or [[]] * len(encoded)
     limits = [min(len(ids) + 1, self._max_length) + self._config.max_extra_length
               for ids in encoded]
     for number, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True), first + 1):
@@ -215,7 +216,8 @@ class Translator:
 
   def _nbest_of(self, best: Hypotheses, row: int) -> tuple[tuple[str, float], ...]:
     """Returns the texts and the scores in a row of a search's result."""
-    return tuple((self._vocabulary.decode(best.tokens[row, place]), float(best.scores[row, place]))
+    decode = self._vocabulary.target.decode
+    return tuple((decode(best.tokens[row, place]), float(best.scores[row, place]))
                  for place in range(self._nbest) if best.lengths[row, place])
 
   def compile_longest(self, params, sentences: Sequence[str]):
@@ -228,7 +230,7 @@ class Translator:
     Returns:
       The padded length of the longest sentence, and the compiled program.
     """
-    longest = max(map(len, self._vocabulary.encode_batch(list(sentences))))
+    longest = max(map(len, self._vocabulary.source.encode_batch(list(sentences))))
     length, size = padded_length(longest + 1, self._max_length), self._config.batch_size
     self._compiled[length, False] = self._search.lower(
         params, *self._placed(np.full((size, length), PAD_ID, np.int32), np.zeros(size, np.int32),

@@ -68,7 +68,7 @@ class WordAligner:
 
     Args:
       models: one, or those of an ensemble.
-      vocabulary: splits text into pieces.
+      vocabulary: splits sources and targets into pieces.
       most: the most tokens of a source and of a target, end token included; longer ones are cut,
         and words beyond the cut get no links. The first number is not above the second.
       batch_size: the number of pairs that are computed together.
@@ -79,7 +79,7 @@ class WordAligner:
       UserError: as `check_layer`.
     """
     check_layer(models, layer)
-    self._vocabulary = vocabulary
+    self._vocabularies = vocabulary.source, vocabulary.target
     self._most = most
     self._batch_size = batch_size
     self._attention = jax.jit(make_attention(models, layer, shift))
@@ -95,17 +95,17 @@ class WordAligner:
       sources: lines of text.
       targets: a translation of each source.
     """
-    encoded = [[[*ids[:limit - 1], EOS_ID] for ids in self._vocabulary.encode_batch(list(side))]
-               for side, limit in zip((sources, targets), self._most, strict=True)]
+    encoded = [[[*ids[:limit - 1], EOS_ID] for ids in vocabulary.encode_batch(list(side))]
+               for vocabulary, side, limit in zip(self._vocabularies, (sources, targets),
+                                                  self._most, strict=True)]
     params = jax.device_put(tuple(params), jax.local_devices()[0])
     found: list[list[tuple[int, int]]] = [[] for _ in sources]
     for batch in pair_batches(*encoded, range(len(found)), self._most, self._batch_size):
       weights_BTS = jax.device_get(self._attention(params, batch.source_BS, batch.target_BT))
       for weights_TS, index in zip(weights_BTS, batch.chosen, strict=False):
-        in_source_SI, in_target_TJ = (self._parts(side[index]) for side in encoded)
+        in_source_SI, in_target_TJ = (
+            word_parts([vocabulary.piece_bytes(token) for token in side[index]])
+            for vocabulary, side in zip(self._vocabularies, encoded, strict=True))
         found[index] = link_words(weights_TS[:len(in_target_TJ), :len(in_source_SI)],
                                   in_target_TJ, in_source_SI)
     return found
-
-  def _parts(self, ids):
-    return word_parts([self._vocabulary.piece_bytes(token) for token in ids])

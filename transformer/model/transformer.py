@@ -96,22 +96,25 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-  """Encoder and decoder over one vocabulary.
+  """Encoder and decoder, over one vocabulary or one each.
 
   Attributes:
     config: the shape of the model.
-    vocabulary_size: number of tokens, N.
+    vocabulary_size: number of target tokens, N.
+    source_vocabulary_size: number of source tokens; None is `vocabulary_size`. It must be
+      None or the same with `share_embeddings`.
   """
 
   config: ModelConfig
   vocabulary_size: int
+  source_vocabulary_size: int | None = None
 
   def setup(self):
     config = self.config
     self.target_embedding = Embedding(config, self.vocabulary_size)
     self.source_embedding = (
         self.target_embedding if config.share_embeddings
-        else Embedding(config, self.vocabulary_size))
+        else Embedding(config, self.source_vocabulary_size or self.vocabulary_size))
     self.source_position = Positions(config)
     self.target_position = Positions(config)
     self.encoder = [EncoderLayer(config) for _ in range(config.encoder_depth)]

@@ -14,7 +14,8 @@ from absl import logging
 
 from transformer import files
 from transformer.config import Config
-from transformer.data.vocabulary import Vocabulary
+from transformer.data import vocabularies
+from transformer.data.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.runs import run_directory
@@ -30,7 +31,7 @@ class Run(NamedTuple):
   Attributes:
     workdir: its directory.
     config: the settings that it was trained with.
-    vocabulary: its vocabulary.
+    vocabulary: its vocabulary, or one for each language.
     model: the Flax module.
     params: its parameters, or their moving average if the run keeps one.
     steps: the checkpoints that the parameters come from, ascending; several if the
@@ -40,7 +41,7 @@ class Run(NamedTuple):
 
   workdir: Path
   config: Config
-  vocabulary: Vocabulary
+  vocabulary: RunVocabulary
   model: Transformer
   params: Any
   steps: list[int]
@@ -74,13 +75,12 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     config = dataclasses.replace(
         config, decode=dataclasses.replace(config.decode, batch_size=batch_size))
   with _open_checkpoints(workdir) as checkpoints:
-    vocabulary = Vocabulary.load(workdir / run_directory.VOCABULARY,
-                                 run_directory.read_fingerprints(workdir)['vocabulary'])
+    vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
     model_config = config.model
     if model_config.attention == 'cudnn' and jax.default_backend() != 'gpu':
       logging.info('there is no GPU: attention uses the reference implementation')
       model_config = dataclasses.replace(model_config, attention='reference')
-    model = Transformer(model_config, vocabulary.size)
+    model = Transformer(model_config, vocabulary.target.size, vocabulary.source.size)
     chosen = checkpoints.resolve(checkpoint)
     steps = [step for step in checkpoints.steps() if step <= chosen][-average:]
     if len(steps) < average:
@@ -106,7 +106,7 @@ def diverged(runs: Sequence[Run], fact: str) -> UserError:
                    f'with a lower learning rate')
 
 
-def save_run(workdir: str | os.PathLike, config: Config, vocabulary: Vocabulary, params: Any,
+def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabulary, params: Any,
              steps: list[int]):
   """Saves weights as a run that `load_run` can read and that training cannot resume.
 
@@ -120,7 +120,8 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: Vocabulary,
   Raises:
     UserError: the parameters do not fit the config, or the run cannot be written.
   """
-  wanted = jax.eval_shape(lambda: init_params(Transformer(config.model, vocabulary.size), 0))
+  model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
+  wanted = jax.eval_shape(lambda: init_params(model, 0))
   wanted, found = ({jax.tree_util.keystr(path, simple=True, separator='.'): (leaf.shape, leaf.dtype)
                     for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
                    for tree in (wanted, params))
@@ -136,10 +137,10 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: Vocabulary,
                      average=params if config.train.ema_decay else None)
   with contextlib.closing(Checkpoints(workdir / run_directory.CHECKPOINTS)) as checkpoints:
     checkpoints.save(state, {'evaluations': []})
-  vocabulary.save(workdir / run_directory.VOCABULARY)
+  vocabularies.save(vocabulary, workdir)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   files.write_sealed(workdir / run_directory.RUN, run_directory.describe_weights(
-      vocabulary.fingerprint, sum(leaf.size for leaf in jax.tree.leaves(params)),
+      vocabularies.fingerprints(vocabulary), sum(leaf.size for leaf in jax.tree.leaves(params)),
       config.train.reproducible, steps))
 
 

@@ -24,12 +24,12 @@ from transformer.runs.run_directory import (
 
 # Settings that may differ when a run is resumed. They change how long the run goes on, what it
 # reports and where it runs, but no update.
-_MAY_DIFFER = ('data.dir', 'data.vocabulary', 'model.remat', 'train.steps', 'train.log_every',
-               'train.eval_every', 'train.checkpoint_every', 'train.keep', 'train.patience',
-               'train.skip_nonfinite', 'train.fit_memory', 'train.grace_seconds',
-               'train.valid_metric', 'decode.beam_size', 'decode.alpha', 'decode.batch_size',
-               'decode.sample', 'decode.temperature', 'decode.top_k', 'decode.top_p', 'mesh.data',
-               'mesh.fsdp', 'mesh.tensor')
+_MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.remat',
+               'train.steps', 'train.log_every', 'train.eval_every', 'train.checkpoint_every',
+               'train.keep', 'train.patience', 'train.skip_nonfinite', 'train.fit_memory',
+               'train.grace_seconds', 'train.valid_metric', 'decode.beam_size', 'decode.alpha',
+               'decode.batch_size', 'decode.sample', 'decode.temperature', 'decode.top_k',
+               'decode.top_p', 'mesh.data', 'mesh.fsdp', 'mesh.tensor')
 
 
 def check_workdir(workdir: Path, config: Config) -> Config:

@@ -14,13 +14,14 @@ from typing import Any
 from absl import logging
 
 from transformer import files
+from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.errors import UserError
 from transformer.runs.lock import LOCK
 from transformer.system.cpu_devices import usable_cores
 from transformer.system.installation import installed_commit
 
-CONFIG, RUN, VOCABULARY, AUDIT, METRICS, CURVES, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (
-    'config.json', 'run.json', 'vocabulary.model', 'audit.json', 'metrics.jsonl', 'curves.svg',
+CONFIG, RUN, AUDIT, METRICS, CURVES, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (
+    'config.json', 'run.json', 'audit.json', 'metrics.jsonl', 'curves.svg',
     'checkpoints', 'interrupted', 'eval')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy', 'sentencepiece',
              'sacrebleu', 'tensorflow-datasets')
@@ -39,19 +40,22 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
 
 
 def record_files(workdir: str | os.PathLike) -> list[Path]:
-  """Returns the paths of the files that every run has."""
-  return [Path(workdir, name) for name in (CONFIG, RUN, VOCABULARY)]
+  """Returns the paths of the files that describe a run; a vocabulary has some of its names."""
+  return [Path(workdir, name) for name in (
+      CONFIG, RUN, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES)]
 
 
 def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
-  """Reads the SHA-256 of the vocabulary and of every corpus, by name, from `run.json`.
+  """Reads the SHA-256 of each vocabulary and of every corpus, by name, from `run.json`.
 
   Raises:
     UserError: the file is missing or damaged.
   """
   path = Path(workdir) / RUN
   found = files.read_sealed(path, 'the run\'s data fingerprints').get('data')
-  if not isinstance(found, dict) or not isinstance(found.get('vocabulary'), str):
+  vocabularies = [found.get(name.removesuffix('.model')) for name in (
+      *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES)] if isinstance(found, dict) else []
+  if {type(each) for each in vocabularies} != {str, type(None)}:
     raise UserError(f'{path} should hold the run\'s data fingerprints; it has none; restore it '
                     f'from a copy')
   return found
@@ -77,7 +81,7 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
   """Returns the content of `run.json`: what produced the run's numbers.
 
   Args:
-    fingerprints: SHA-256 of the vocabulary and of every corpus, by name.
+    fingerprints: SHA-256 of each vocabulary and of every corpus, by name.
     counts: numbers of pairs that encoding kept, dropped and cut, by corpus.
     parameters: number of parameters.
     flops_per_update: floating-point operations of an update.
@@ -99,17 +103,17 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
   }
 
 
-def describe_weights(vocabulary: str, parameters: int, reproducible: bool,
+def describe_weights(fingerprints: Mapping[str, str], parameters: int, reproducible: bool,
                      steps: list[int]) -> dict[str, Any]:
   """Returns the content of `run.json` for a run that consists of weights alone.
 
   Args:
-    vocabulary: SHA-256 of the vocabulary.
+    fingerprints: SHA-256 of each vocabulary, by name.
     parameters: as for `describe`.
     reproducible: as for `describe`.
     steps: the checkpoints that the weights come from.
   """
-  about = describe({'vocabulary': vocabulary}, {}, parameters, 0.0, reproducible, None)
+  about = describe(fingerprints, {}, parameters, 0.0, reproducible, None)
   about.pop('flops_per_update')
   return {**about, WEIGHTS_ALONE: steps}
 

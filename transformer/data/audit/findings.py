@@ -12,7 +12,8 @@ from transformer.data.audit import characters
 from transformer.data.audit.shifts import WINDOW, shifts
 from transformer.data.encoding import Sentences, differ_in_length
 from transformer.data.repeats import keys_of, keys_of_pairs
-from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabularies import RunVocabulary
+from transformer.data.vocabulary import BYTE_IDS
 
 _CHUNK = 40 * WINDOW  # pairs read together
 _SECONDS_BETWEEN_LOGS = 20
@@ -81,7 +82,7 @@ class Look:
   keys: Keys
 
 
-def look(corpus, languages: tuple[str, str], vocabulary: Vocabulary | None, max_length: int,
+def look(corpus, languages: tuple[str, str], vocabulary: RunVocabulary | None, max_length: int,
          max_length_ratio: float, examples: int) -> Look:
   """Reads a corpus once, a chunk at a time, and keeps 24 bytes for each pair.
 
@@ -162,9 +163,9 @@ class _Characters:
 class _Tokens:
   """Counts the tokens of both sides, and the bytes among them."""
 
-  def __init__(self, sides: tuple[Side, Side], vocabulary: Vocabulary, max_length: int,
+  def __init__(self, sides: tuple[Side, Side], vocabulary: RunVocabulary, max_length: int,
                ratio: float):
-    self._sides, self._vocabulary = sides, vocabulary
+    self._sides, self._vocabularies = sides, (vocabulary.source, vocabulary.target)
     self._max_length, self._ratio = max_length, ratio
     self._histograms = np.zeros((2, _LONGEST + 1), np.int64)
     self._longest = np.zeros(2, np.int64)
@@ -173,7 +174,7 @@ class _Tokens:
     """Counts a chunk; `filled` is True for pairs without a blank side."""
     lengths, spelt = np.zeros((2, 2, len(filled)), np.int64)
     for number, side in enumerate(self._sides):
-      encoded = Sentences.join(self._vocabulary.encode_batch(texts[number]))
+      encoded = Sentences.join(self._vocabularies[number].encode_batch(texts[number]))
       lengths[number] = encoded.lengths + 1  # The end token.
       in_bytes = (encoded.tokens >= BYTE_IDS.start) & (encoded.tokens < BYTE_IDS.stop)
       owner = np.repeat(np.arange(len(filled)), encoded.lengths)

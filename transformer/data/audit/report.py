@@ -3,6 +3,7 @@
 import dataclasses
 import resource
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,26 +14,27 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
 from transformer.data.repeats import first_places, groups, repeats
 from transformer.data.sources import open_corpus
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabularies import RunVocabulary, is_shared, make_vocabulary
 from transformer.errors import UserError
 
 _LINES_SHOWN = 4
 
 
-def look_over(config: DataConfig, vocabulary: Vocabulary | None = None, *, origin: str = '',
+def look_over(config: DataConfig, vocabulary: RunVocabulary | None = None, *, origin: str = '',
               examples: int = 3) -> dict[str, Any]:
   """Reads all the text of a config once, and reports what is odd about it.
 
   Args:
     config: names the text, and the limits for it.
-    vocabulary: cuts the text; None learns a vocabulary from the training text.
+    vocabulary: cuts the text; None takes what the config names, or learns a vocabulary from
+      the training text.
     origin: the origin of the vocabulary, for the report.
     examples: how many examples of each finding are kept.
 
   Returns:
     JSON data:
       `data`: the settings.
-      `vocabulary`: its size and origin, or an error.
+      `vocabulary`: its size and origin, by side if there are two; or an error.
       `corpora`: by name, the lines of the files, the two sides and the findings, or an error.
       `training`: findings about all training text.
       `overlap`: findings about validation and test text that is in training too.
@@ -50,7 +52,7 @@ def look_over(config: DataConfig, vocabulary: Vocabulary | None = None, *, origi
   if vocabulary is None:
     vocabulary, vocabulary_about = _learn(config, train)
   else:
-    vocabulary_about = {'from': origin, 'size': vocabulary.size}
+    vocabulary_about = _describe(vocabulary, {'vocabulary': origin, 'source_vocabulary': origin})
 
   looks: dict[str, Look] = {}
   for name, corpus in corpora.items():
@@ -84,18 +86,23 @@ def look_over(config: DataConfig, vocabulary: Vocabulary | None = None, *, origi
 
 def _learn(config: DataConfig, train):
   """Returns a vocabulary or None, and its size and origin or an error."""
-  if config.vocabulary:
-    vocabulary = Vocabulary.load(config.vocabulary)
-    return vocabulary, {'from': config.vocabulary, 'size': vocabulary.size}
-  pairs = min(config.vocabulary_pairs, sum(map(len, train.values())))
-  logging.info('learning a vocabulary of %s pieces from %s pairs', f'{config.vocabulary_size:,}',
-               f'{pairs:,}')
+  corpora = Corpora(train, {})
   try:
-    text = Corpora(train, {}).training_text(config.vocabulary_pairs)
-    vocabulary = Vocabulary.train(text, config.vocabulary_size)
+    vocabulary = make_vocabulary(config, corpora)
   except UserError as error:
     return None, {'error': str(error)}
-  return vocabulary, {'from': f'{pairs:,} training pairs', 'size': vocabulary.size}
+  pairs = min(config.vocabulary_pairs, sum(map(len, train.values())))
+  return vocabulary, _describe(vocabulary, {
+      key: getattr(config, key) or f'{pairs:,} training pairs' for key in config.sizes})
+
+
+def _describe(vocabulary: RunVocabulary, origins: Mapping[str, str]) -> dict[str, Any]:
+  """Returns the size and origin of a vocabulary, by side if there are two."""
+  target = {'from': origins['vocabulary'], 'size': vocabulary.target.size}
+  if is_shared(vocabulary):
+    return target
+  return {'source': {'from': origins['source_vocabulary'], 'size': vocabulary.source.size},
+          'target': target}
 
 
 class _Through:

@@ -34,8 +34,12 @@ def as_table(report: Mapping[str, Any]) -> str:
     lines += [f'{name}: overlap with training',
               *_findings(findings, report['corpora'][name]['pairs']), '']
   vocabulary = report['vocabulary']
-  lines.append(f'vocabulary: none, {vocabulary["error"]}' if 'error' in vocabulary else
-               f'vocabulary: {vocabulary["size"]:,} pieces, from {vocabulary["from"]}')
+  if 'error' in vocabulary:
+    lines.append(f'vocabulary: none, {vocabulary["error"]}')
+  else:
+    each_side = vocabulary if 'source' in vocabulary else {'': vocabulary}
+    lines += [f'{f"{side} vocabulary".lstrip()}: {about["size"]:,} pieces, from {about["from"]}'
+              for side, about in each_side.items()]
   lines.append(f'{report["seconds"]:.1f} s, at most {report["memory_mib"]:,} MiB of memory')
   return '\n'.join(lines) + '\n'
 
