@@ -208,9 +208,6 @@ def test_defaults_are_the_base_model_of_the_paper():
     ({'train': {'best_by': 'validation/bleu'}}, ('the first of data.valid are none; got',)),
     ({'data': {'shared_vocabulary': False}},
      ('gives each language its own embeddings; set --config.model.share_embeddings=False',)),
-    *(({'data': {'shared_vocabulary': False, key: 'x'}, 'model': {'share_embeddings': False},
-        'train': {'init_from': 'y'}}, (f'data.{key} and train.init_from exclude each other',))
-      for key in ('vocabulary', 'source_vocabulary')),
     ({'seed': -1}, ('seed must be at least 0 and below 2³²; got -1',)),
     ({'seed': 2 ** 32}, ('seed must be at least 0 and below 2³²; got 4294967296',)),
 ])

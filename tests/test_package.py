@@ -95,9 +95,9 @@ def command(checkout, tmp_path, monkeypatch):
 def check_lines(log):
   """Checks that all lines are of this project, but for those that TFDS prints about its set."""
   for line in log.splitlines():
-    assert re.match(r'[IW]\d{4} .* (command_line|train|wiring|corpora|encoded_cache|memory_check|'
-                    r'reporting)\.py:\d+\] |Downloading and preparing dataset |Dataset phrasebook ',
-                    line), line
+    assert re.match(r'[IW]\d{4} .* (command_line|train|wiring|corpora|vocabularies|encoded_cache|'
+                    r'memory_check|reporting)\.py:\d+\] |Downloading and preparing dataset |'
+                    r'Dataset phrasebook ', line), line
 
 
 @pytest.mark.long

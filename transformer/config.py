@@ -71,10 +71,6 @@ class Config:
       raise UserError(f'train.best_by names a validation set that is not the first as SET/METRIC; '
                       f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
                       f'got {self.train.best_by!r}')
-    for key in ('vocabulary', 'source_vocabulary'):
-      if getattr(self.data, key) and self.train.init_from:
-        raise UserError(f'data.{key} and train.init_from exclude each other, since a run takes '
-                        'the vocabulary of train.init_from; leave one out')
     if not self.data.shared_vocabulary and self.model.share_embeddings:
       raise UserError('data.shared_vocabulary=False gives each language its own embeddings; set '
                       '--config.model.share_embeddings=False')

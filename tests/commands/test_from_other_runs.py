@@ -1,12 +1,19 @@
 """A run may take the weights or the vocabulary of another, if they fit."""
 
 import dataclasses
+import shutil
 
+import numpy as np
 import pytest
 
+from tests.running_commands import ENGLISH
+from transformer import files
+from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary_growth import spell
 from transformer.errors import UserError
-from transformer.experiment import wiring
+from transformer.experiment.origin import check_same_model
 from transformer.model.config import ModelConfig
+from transformer.runs.loading import load_run
 
 
 @pytest.mark.parametrize('changes', [
@@ -17,7 +24,7 @@ from transformer.model.config import ModelConfig
 def test_a_run_does_not_start_from_a_different_model(changes):
   origin = ModelConfig(num_layers=1, model_dim=8, ff_dim=11, num_heads=2)
   with pytest.raises(UserError) as refused:
-    wiring._check_same_model(origin, dataclasses.replace(origin, **changes))
+    check_same_model(origin, dataclasses.replace(origin, **changes))
   message = str(refused.value)
   assert '\n' not in message and 'model.model_dim' not in message
   for name, value in changes.items():
@@ -32,13 +39,13 @@ def test_a_run_does_not_start_from_a_different_model(changes):
 def test_settings_that_keep_the_meaning_of_parameters_may_differ(changes):
   width = {'key_dim': 8, 'value_dim': 8} if 'attention' in changes else {}
   origin = ModelConfig(num_layers=1, model_dim=8, ff_dim=11, num_heads=2, **width)
-  wiring._check_same_model(origin, dataclasses.replace(origin, **changes))
+  check_same_model(origin, dataclasses.replace(origin, **changes))
 
 
 def test_learned_positions_must_have_the_same_number():
   learned = ModelConfig(num_layers=1, model_dim=8, ff_dim=11, num_heads=2, positions='learned')
   with pytest.raises(UserError, match=r'model\.max_positions is 1024 there, and 7 here'):
-    wiring._check_same_model(learned, dataclasses.replace(learned, max_positions=7))
+    check_same_model(learned, dataclasses.replace(learned, max_positions=7))
 
 
 def test_another_model_to_start_from_is_refused_before_anything_is_written(
@@ -60,6 +67,51 @@ def test_a_run_takes_a_vocabulary_that_there_is(train, folder, trained, tmp_path
   assert status == 0 and 'the run is done' in err
 
 
+def test_a_run_that_starts_from_another_may_add_pieces(train, evaluate, folder, trained, tmp_path):
+  config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--config.data.train=other',
+            f'--config.data.dir={tmp_path}', '--config.train.steps=1',
+            f'--config.train.init_from={trained}', '--config.data.vocabulary_size=320')
+  for name in ('valid', 'test'):
+    for language in ('en', 'de'):
+      shutil.copy(folder / f'{name}.{language}', tmp_path)
+  (tmp_path / 'other.en').write_text('forty milligrams of prednisolone daily\n' * 9, 'utf-8')
+  (tmp_path / 'other.de').write_text('täglich vierzig Milligramm Prednisolon\n' * 9, 'utf-8')
+  status, _, err = train(*config, '--config.train.freeze=embedding')
+  assert status == 0, err
+  assert 'training a vocabulary of 320 pieces, 20 of them new, on 9 of 9 pairs' in err
+  before, after = load_run(trained), load_run(tmp_path / 'run')
+  origin = files.read_sealed(tmp_path / 'run' / 'run.json', 'the record')['origin']
+  assert origin['pieces']['target'] == {'kept': 300, 'new': 20, 'left_out': 0}
+  old, new = (run.params['target_embedding']['table'] for run in (before, after))
+  assert new.shape == (320, 8) and np.array_equal(new[:300], old)
+  spelt = spell(after.vocabulary, before.vocabulary)
+  for token in range(300, 320):
+    np.testing.assert_allclose(new[token], old[np.array(spelt[token])].mean(0), rtol=1e-6)
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', f'--source={folder}/test.en')
+  assert status == 0 and out.count('\n') == 2, err
+  # It goes on with its own vocabulary, from the same origin.
+  status, _, err = train(*config, '--config.train.freeze=embedding', '--config.train.steps=2')
+  assert status == 0 and 'training a vocabulary' not in err, err
+
+
+def test_a_vocabulary_of_ones_own_gets_the_rows_of_pieces_by_name(train, folder, trained, tmp_path):
+  before = load_run(trained)
+  shuffled = Vocabulary.train(ENGLISH * 3, 290)
+  shuffled.save(tmp_path / 'own.model')
+  status, _, err = train(
+      f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--config.train.steps=1',
+      f'--config.train.init_from={trained}', f'--config.data.vocabulary={tmp_path}/own.model',
+      '--config.data.vocabulary_size=290', '--config.train.freeze=embedding')
+  assert status == 0, err
+  old = before.params['target_embedding']['table']
+  new = load_run(tmp_path / 'run').params['target_embedding']['table']
+  ids = {before.vocabulary.piece(token): token for token in range(300)}
+  moved = [token for token in range(290) if ids.get(shuffled.piece(token), token) != token]
+  assert len(moved) > 5
+  for token in moved:
+    assert np.array_equal(new[token], old[ids[shuffled.piece(token)]])
+
+
 def test_a_vocabulary_that_does_not_fit_is_refused_before_anything_is_written(
     train, folder, trained, tmp_path):
   config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
@@ -69,6 +121,8 @@ def test_a_vocabulary_that_does_not_fit_is_refused_before_anything_is_written(
        'set --config.data.vocabulary_size='),
       (['--config.data.vocabulary=/nowhere/x'], 'the vocabulary /nowhere/x cannot be read'),
       ([f'--config.data.vocabulary={trained}/run.json'], 'should hold a SentencePiece model'),
-      ([given, f'--config.train.init_from={trained}'], 'data.vocabulary and train.init_from')):
+      ([f'--config.train.init_from={trained}', '--config.data.vocabulary_size=299'],
+       'keeps the vocabulary of train.init_from; set --config.data.vocabulary_size to 300, or to '
+       'more to add pieces; got 299')):
     assert fact in train.refuses(*config, *flags)
   assert not (tmp_path / 'run').exists()

@@ -103,6 +103,21 @@ def test_a_named_file_is_taken_for_its_side_and_the_other_is_learned(corpora, se
       vocabularies.make_vocabulary(DataConfig(**config), corpora)
 
 
+def test_earlier_vocabularies_are_kept_and_grow_each_for_its_language(corpora, separate, shared):
+  assert vocabularies.make_vocabulary(DataConfig(vocabulary_size=330), corpora, shared) is shared
+  other = Corpora({'a': Pairs([('forty milligrams daily', 'сорок миллиграммов')] * 9)}, {})
+  config = DataConfig(**{**SEPARATE, 'vocabulary_size': 315})
+  source, target = vocabularies.make_vocabulary(config, other, separate)
+  assert source is separate.source
+  assert [target.piece(token) for token in range(310)] == [
+      separate.target.piece(token) for token in range(310)]
+  assert all(set(target.piece(token)) <= set('▁сорокмиллиграммов') for token in range(310, 315))
+  for config, earlier in ((DataConfig(**SEPARATE), shared), (DataConfig(), separate)):
+    with pytest.raises(UserError, match='from train.init_from; set --config.data.shared_vocabular'
+                       rf'y={not config.shared_vocabulary}; got {config.shared_vocabulary}'):
+      vocabularies.make_vocabulary(config, corpora, earlier)
+
+
 @pytest.mark.parametrize('key', ['source_vocabulary_size', 'vocabulary_size'])
 def test_a_size_that_a_side_cannot_fill_names_the_key_of_that_side(corpora, key):
   with pytest.raises(UserError, match=rf'set --config\.data\.{key} to at most'):

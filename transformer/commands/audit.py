@@ -48,7 +48,8 @@ def main(_):
     raise UserError('--config=configs/NAME.py is needed; it says where the text is')
   shared_flags.check_at_least(0, _EXAMPLES)
   config = Config.from_dict(_CONFIG.value.to_dict())
-  if config.train.init_from and not _VOCABULARY.value:
+  named = _VOCABULARY.value or all(getattr(config.data, key) for key in config.data.sizes)
+  if config.train.init_from and not named:
     raise UserError(f'a run takes its vocabulary from train.init_from; give '
                     f'--vocabulary={config.train.init_from}')
   shared_flags.check_named(_JSON)

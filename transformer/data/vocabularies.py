@@ -20,6 +20,7 @@ from absl import logging
 from transformer.data.bpe_merges import check_merges
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY, DataConfig
 from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary_growth import grow
 from transformer.errors import UserError
 
 _TRIED = 500  # Training pairs whose cut by a given vocabulary is compared with that by merges.
@@ -119,48 +120,55 @@ def _joined(loaded: list[Vocabulary]) -> RunVocabulary:
   return loaded[0] if len(loaded) == 1 else SeparateVocabularies(*loaded)
 
 
-def make_vocabulary(config: DataConfig, corpora) -> RunVocabulary:
-  """Loads the vocabularies that a config names, and trains the others on the training text.
+def make_vocabulary(config: DataConfig, corpora,
+                    earlier: RunVocabulary | None = None) -> RunVocabulary:
+  """Loads the vocabularies that a config names, and makes the others for the training text.
 
   Args:
     config: says whether the languages share a vocabulary, its size and its files.
     corpora: the training text, a `Corpora`.
+    earlier: the vocabulary of `train.init_from`, which is kept, and grows to the size.
 
   Raises:
-    UserError: a file cannot be used or has another size than the config, or the text is too
-      small for the size.
+    UserError: a file cannot be used or has another size than the config; the earlier
+      vocabulary is larger, or of the other kind; or the text is too small for the size.
   """
+  if earlier is not None and config.shared_vocabulary != is_shared(earlier):
+    raise UserError(f'a run takes its vocabulary from train.init_from; set '
+                    f'--config.data.shared_vocabulary={is_shared(earlier)}; got '
+                    f'{config.shared_vocabulary}')
   if config.shared_vocabulary:
-    return _load_or_train(config, corpora, 'vocabulary', slice(None))
+    return _make(config, corpora, 'vocabulary', slice(None), earlier)
+  source, target = earlier or (None, None)
   return SeparateVocabularies(
-      _load_or_train(config, corpora, 'source_vocabulary', slice(0, None, 2)),
-      _load_or_train(config, corpora, 'vocabulary', slice(1, None, 2)))
+      _make(config, corpora, 'source_vocabulary', slice(0, None, 2), source),
+      _make(config, corpora, 'vocabulary', slice(1, None, 2), target))
 
 
-def _load_or_train(config: DataConfig, corpora, key: str, lines: slice) -> Vocabulary:
-  """Returns the vocabulary of a key of the config, trained on a slice of the text if unnamed."""
+def _make(config: DataConfig, corpora, key: str, lines: slice,
+          earlier: Vocabulary | None) -> Vocabulary:
+  """Returns the vocabulary of a key of the config, learned from a slice of the text if need be."""
   def text(pairs):
     return itertools.islice(corpora.training_text(pairs), lines.start, lines.stop, lines.step)
 
   size, path = config.sizes[key], getattr(config, key)
   if path:
     given = Vocabulary.load(path)
-    check_size(given, size, f'data.{key}', f'{key}_size')
+    if given.size != size:
+      raise UserError(f'a run takes its vocabulary from data.{key}; set '
+                      f'--config.data.{key}_size={given.size}; got {size}')
     if config.bpe_dropout:
       check_merges(given, itertools.islice(text(_TRIED), 2 * _TRIED), f'data.{key}')
     return given
+  known = earlier.size if earlier else 0
+  if size == known:
+    return earlier
+  if size < known:
+    raise UserError(f'a run keeps the vocabulary of train.init_from; set '
+                    f'--config.data.{key}_size to {known}, or to more to add pieces; got {size}')
   pairs = sum(map(len, corpora.train.values()))
-  logging.info('training a %s of %d pieces on %d of %d pairs', key.replace('_', ' '), size,
+  logging.info('training a %s of %d pieces%s on %d of %d pairs', key.replace('_', ' '), size,
+               f', {size - known} of them new,' if earlier else '',
                min(pairs, config.vocabulary_pairs), pairs)
-  return Vocabulary.train(text(config.vocabulary_pairs), size, key=f'{key}_size')
-
-
-def check_size(vocabulary: Vocabulary, size: int, origin: str, key: str):
-  """Checks that a vocabulary has the size that `data.{key}` gives.
-
-  Raises:
-    UserError: it has another size; names `origin`, the key that the vocabulary is from.
-  """
-  if vocabulary.size != size:
-    raise UserError(f'a run takes its vocabulary from {origin}; set '
-                    f'--config.data.{key}={vocabulary.size}; got {size}')
+  learned = Vocabulary.train(text(config.vocabulary_pairs), size, f'{key}_size', full=not earlier)
+  return grow(earlier, learned, size, key) if earlier else learned

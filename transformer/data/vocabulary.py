@@ -68,7 +68,7 @@ class Vocabulary:
 
   @classmethod
   def train(cls, sentences: Iterable[str], size: int,
-            key: str = 'vocabulary_size') -> 'Vocabulary':
+            key: str = 'vocabulary_size', full: bool = True) -> 'Vocabulary':
     """Trains a vocabulary; the same sentences in the same order give the same bytes.
 
     Uses every sentence, and holds all of them in memory. Give a sample of a larger corpus.
@@ -77,6 +77,7 @@ class Vocabulary:
       sentences: the training text, read once.
       size: number of pieces, control symbols and bytes included.
       key: the key of `config.data` that sets the size, for error messages.
+      full: whether too little text for the size is an error; otherwise there are fewer pieces.
 
     Raises:
       UserError: there is no text, or `size` is too large or too small for the text.
@@ -89,7 +90,8 @@ class Vocabulary:
           model_type='bpe', vocab_size=size, character_coverage=_CHARACTER_COVERAGE,
           byte_fallback=True, normalization_rule_name='identity', remove_extra_whitespaces=False,
           pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID, pad_piece='<pad>',
-          max_sentence_length=_LONGEST_LINE, minloglevel=_ERRORS_ONLY)
+          max_sentence_length=_LONGEST_LINE, hard_vocab_limit=full,
+          minloglevel=_ERRORS_ONLY)
     except RuntimeError as error:
       if failures:  # SentencePiece keeps only the message of an exception.
         raise failures[0] from None

@@ -3,10 +3,8 @@
 import contextlib
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 from absl import logging
@@ -16,15 +14,14 @@ from transformer.config import Config
 from transformer.data import vocabularies
 from transformer.data.audit.report import look_over
 from transformer.data.audit.table import in_brief
-from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.experiment.loop import Outcome, Task, train
+from transformer.experiment.origin import check_same_model, describe_origin, params_from
 from transformer.experiment.validation import ValidationSet, make_validation, validation_metrics
 from transformer.inference.attention_maps import Attender
 from transformer.inference.translator import Translator
-from transformer.model.config import ModelConfig
 from transformer.model.flops import update_flops
 from transformer.model.transformer import Transformer
 from transformer.runs import resuming, run_directory
@@ -44,9 +41,6 @@ from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
 
 _AUDITED_PAIRS = 200_000  # A run audits no larger training text: this many pairs take 10 s.
-# Settings of a model that do not change what its parameters mean.
-_FREE_SETTINGS = ('dropout', 'attention_dropout', 'activation_dropout', 'layer_drop',
-                  'word_dropout', 'attention', 'dtype', 'remat')
 
 
 def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
@@ -148,15 +142,15 @@ def _train(config: Config, workdir: Path, profile, signals):
           sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)),
           update_flops(config.model, vocabulary.target.size, encoded.batches.shape,
                        passes=2 if config.train.r_drop else 1),
-          config.train.reproducible, origin and _identity(origin())))
+          config.train.reproducible, origin and describe_origin(origin(), vocabulary)))
 
   processes.from_first(record)
 
   def initial_params():
-    identity = _identity(origin())
+    identity = describe_origin(origin(), vocabulary)
     # Only the first process surely sees the file that it has just written.
     processes.from_first(lambda: resuming.check_same_origin(workdir, identity))
-    return origin().params
+    return params_from(origin(), vocabulary)
 
   attend = None
   if jax.process_count() == 1:  # An `Attender` works in one process.
@@ -233,57 +227,17 @@ def _has_ended(workdir: Path, config: Config) -> bool:
 
 def _vocabulary(workdir: Path, config: Config, corpora,
                 origin: Callable[[], Run] | None) -> RunVocabulary:
-  """Returns the run's own vocabulary, that of `train.init_from`, or a new one."""
+  """Returns the run's own vocabulary, or a new one that may keep that of `train.init_from`."""
   # Only a run that has begun has fingerprints to compare the files with.
   if processes.from_first(lambda: (run_directory.has_begun(workdir)
                                    and vocabularies.is_saved(workdir))):
     return vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
-  if origin is None:
-    models = processes.from_first(lambda: {
-        name: model.hex() for name, model in vocabularies.model_files(
-            vocabularies.make_vocabulary(config.data, corpora)).items()})
-    return vocabularies.from_model_files(
-        {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process')
-  origin = origin()
-  _check_same_vocabulary(origin.vocabulary, config.data)
-  _check_same_model(origin.config.model, config.model)
-  return origin.vocabulary
-
-
-def _check_same_vocabulary(origin: RunVocabulary, data: DataConfig):
-  """Refuses settings that do not describe the vocabulary of `train.init_from`."""
-  shared = vocabularies.is_shared(origin)
-  if data.shared_vocabulary != shared:
-    raise UserError(f'a run takes its vocabulary from train.init_from; set '
-                    f'--config.data.shared_vocabulary={shared}; got {data.shared_vocabulary}')
-  for (key, size), vocabulary in zip(data.sizes.items(), (origin.source, origin.target),
-                                     strict=False):
-    vocabularies.check_size(vocabulary, size, 'train.init_from', f'{key}_size')
-
-
-def _check_same_model(origin: ModelConfig, model: ModelConfig):
-  """Refuses a model in which the parameters of `train.init_from` would mean something else."""
-  def meaning(config: ModelConfig) -> dict[str, Any]:
-    settings = dataclasses.asdict(config) | {
-        'key_dim': config.head_key_dim, 'value_dim': config.head_value_dim,
-        'encoder_layers': config.encoder_depth, 'decoder_layers': config.decoder_depth}
-    settings.pop('num_layers')
-    if config.positions != 'learned':
-      settings.pop('max_positions')
-    return {name: value for name, value in settings.items() if name not in _FREE_SETTINGS}
-
-  there, here = meaning(origin), meaning(model)
-  different = [f'model.{name} is {there.get(name)} there, and {here.get(name)} here'
-               for name in there | here if there.get(name) != here.get(name)]
-  if different:
-    raise UserError(f'a run starts from train.init_from with the same model, but for '
-                    f'{", ".join(_FREE_SETTINGS)}: {"; ".join(different)}; set what is there, or '
-                    f'start from another run')
-
-
-def _identity(run: Run) -> dict[str, Any]:
-  """Returns the steps and the digest that identify the parameters of a run."""
-  digest = hashlib.sha256()
-  for leaf in jax.tree.leaves(jax.device_get(run.params)):
-    digest.update(leaf.tobytes())
-  return {'steps': run.steps, 'sha256': digest.hexdigest()}
+  earlier = None
+  if origin is not None:
+    check_same_model(origin().config.model, config.model)
+    earlier = origin().vocabulary
+  models = processes.from_first(lambda: {
+      name: model.hex() for name, model in vocabularies.model_files(
+          vocabularies.make_vocabulary(config.data, corpora, earlier)).items()})
+  return vocabularies.from_model_files(
+      {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process')

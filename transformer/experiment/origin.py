@@ -1,0 +1,79 @@
+"""What a run takes from the run that it starts from, `train.init_from`."""
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import jax
+
+from transformer.data.vocabularies import RunVocabulary, fingerprints
+from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary_growth import spell
+from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+from transformer.model.vocabulary_rows import spelt_params
+from transformer.runs.loading import Run
+
+# Settings of a model that do not change what its parameters mean.
+_FREE_SETTINGS = ('dropout', 'attention_dropout', 'activation_dropout', 'layer_drop',
+                  'word_dropout', 'attention', 'dtype', 'remat')
+
+
+def check_same_model(origin: ModelConfig, model: ModelConfig):
+  """Refuses a model in which the parameters of `train.init_from` would mean something else.
+
+  Raises:
+    UserError: names the settings that differ.
+  """
+  def meaning(config: ModelConfig) -> dict[str, Any]:
+    settings = dataclasses.asdict(config) | {
+        'key_dim': config.head_key_dim, 'value_dim': config.head_value_dim,
+        'encoder_layers': config.encoder_depth, 'decoder_layers': config.decoder_depth}
+    settings.pop('num_layers')
+    if config.positions != 'learned':
+      settings.pop('max_positions')
+    return {name: value for name, value in settings.items() if name not in _FREE_SETTINGS}
+
+  there, here = meaning(origin), meaning(model)
+  different = [f'model.{name} is {there.get(name)} there, and {here.get(name)} here'
+               for name in there | here if there.get(name) != here.get(name)]
+  if different:
+    raise UserError(f'a run starts from train.init_from with the same model, but for '
+                    f'{", ".join(_FREE_SETTINGS)}: {"; ".join(different)}; set what is there, or '
+                    f'start from another run')
+
+
+def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
+  """Returns what `run.json` says of the run that another starts from.
+
+  Args:
+    origin: that run.
+    vocabulary: the vocabulary of the run that starts.
+
+  Returns:
+    The steps and the digest that identify the parameters. If the vocabulary is another, also how
+    many pieces are kept, new and left out, by language.
+  """
+  digest = hashlib.sha256()
+  for leaf in jax.tree.leaves(jax.device_get(origin.params)):
+    digest.update(leaf.tobytes())
+  about = {'steps': origin.steps, 'sha256': digest.hexdigest()}
+  if fingerprints(origin.vocabulary) == fingerprints(vocabulary):
+    return about
+  return about | {'pieces': {side: _compare(getattr(origin.vocabulary, side),
+                                            getattr(vocabulary, side))
+                             for side in ('source', 'target')}}
+
+
+def _compare(before: Vocabulary, after: Vocabulary) -> dict[str, int]:
+  old, new = ({each.piece(token) for token in range(each.size)} for each in (before, after))
+  return {'kept': len(old & new), 'new': len(new - old), 'left_out': len(old - new)}
+
+
+def params_from(origin: Run, vocabulary: RunVocabulary) -> Any:
+  """Returns the parameters of a run, with a row for each piece of a vocabulary."""
+  if fingerprints(origin.vocabulary) == fingerprints(vocabulary):
+    return origin.params
+  return spelt_params(jax.device_get(origin.params),
+                      spell(vocabulary.source, origin.vocabulary.source),
+                      spell(vocabulary.target, origin.vocabulary.target))
