@@ -36,10 +36,11 @@ from side_by_side import machine, peak_bytes
 
 from transformer.data import encoded_cache
 from transformer.data.batches import TrainingBatches, batch_shape
-from transformer.data.bpe_dropout import DropoutBatches
+from transformer.data.bpe_dropout import make_bpe_dropout
 from transformer.data.encoding import Sentences, encode_for_training, keep_for_training
 from transformer.data.phrasebook.corpus import generate
 from transformer.data.sources import TextCorpus
+from transformer.data.varied_batches import VariedBatches
 from transformer.data.vocabulary import Vocabulary
 
 _PAIRS = flags.DEFINE_integer('pairs', 200_000, 'Pairs to pack.')
@@ -96,7 +97,7 @@ def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
   """Returns target tokens a second with and without BPE-dropout; both take turns."""
   pairs = encode_for_training(text, vocabulary, _LENGTH)
   plain = TrainingBatches([pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0)
-  dropped = DropoutBatches(plain, vocabulary, _DROPOUT, seed=0)
+  dropped = VariedBatches(plain, [make_bpe_dropout(vocabulary, _DROPOUT)], seed=0)
   systems = {f'cut anew, BPE-dropout {_DROPOUT}, and packed': dropped, 'always cut alike': plain}
   speeds = {name: [] for name in systems}
   for number in range(_REPEATS.value):

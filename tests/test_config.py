@@ -248,6 +248,8 @@ NUMBERS = [
     ('train.label_smoothing', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.ema_decay', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.r_drop', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
+    *((f'data.{name}', (-0.1, 1.1, NOT_A_NUMBER), 'must be at least 0 and at most 1')
+      for name in ('upper_case', 'title_case', 'typing_errors')),
     ('data.bpe_dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('optimizer.b1', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('optimizer.b2', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),

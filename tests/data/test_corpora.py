@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from transformer.data import corpora as corpora_module
+from transformer.data.batch import EOS_ID
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.source_noise import title_cased
 from transformer.data.sources import open_corpus
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -184,10 +186,10 @@ def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
     assert pairs_in(epoch(batches)) == pairs
 
 
-@pytest.mark.parametrize('bpe_dropout', [0.0, 0.1])
-def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, bpe_dropout):
+@pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}, {'title_case': 0.3}], ids=str)
+def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
   def batches(**changes):
-    return encode(config_of(folder, bpe_dropout=bpe_dropout, **changes), vocabulary).batches
+    return encode(config_of(folder, **variation, **changes), vocabulary).batches
 
   staged = batches(train_stages=((0, 2, 0), (7, 1, 3), (1000, 0, 1)))
   for first, last, stage in ((0, 6, batches(train=('one',), train_weights=(2.0,))),
@@ -211,10 +213,10 @@ def test_batches_have_the_shape_that_is_configured(folder, vocabulary):
     assert batch.source_tokens.shape[1] >= MAX_LENGTH
 
 
-@pytest.mark.parametrize('bpe_dropout', [0.0, 0.1])
+@pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}, {'title_case': 0.3}], ids=str)
 def test_batches_of_another_size_need_no_second_encoding(folder, vocabulary, monkeypatch,
-                                                         bpe_dropout):
-  config = config_of(folder, bpe_dropout=bpe_dropout)
+                                                         variation):
+  config = config_of(folder, **variation)
   encoded = encode(config, vocabulary)
   wanted = encode_corpora(config, open_corpora(config), vocabulary, 3 * MAX_LENGTH, 0)
   for name in ('load_or_encode', 'encode_for_scoring'):
@@ -251,3 +253,27 @@ def test_batches_hold_the_text(folder, vocabulary):
 def test_a_training_set_of_which_nothing_is_left_is_an_error(folder, vocabulary):
   with pytest.raises(UserError, match='no pair left to train on'):
     encode(config_of(folder, train=('hopeless',)), vocabulary)
+
+
+def test_noise_is_in_training_sources_alone_and_comes_before_other_pieces(folder, vocabulary):
+  plain = encode(config_of(folder), vocabulary)
+  noisy = encode(config_of(folder, title_case=1.0, bpe_dropout=0.5), vocabulary)
+  chex.assert_trees_all_equal(noisy.valid_batches, plain.valid_batches)
+
+  def ids(batches, count):
+    return {tuple(tuple(tokens[segments == number]) for tokens, segments in (row[:2], row[3:5]))
+            for step in range(count) for row in zip(*batches[step], strict=True)
+            for number in range(1, row[1].max(initial=0) + 1)}
+
+  def said(pairs):
+    return {tuple(map(vocabulary.decode, pair)) for pair in pairs}
+
+  def titled(source):  # Capitals of this vocabulary are bytes, so not all sentences fit.
+    found = title_cased(source)
+    return found if len(vocabulary.encode(found)) < noisy.batches.shape.source_length else source
+
+  before = said(ids(plain.batches, 2 * plain.batches.batches_in_epoch))
+  after = ids(noisy.batches, 2 * noisy.batches.real)
+  assert said(after) == {(titled(source), target) for source, target in before} != before
+  assert any(source != (*vocabulary.encode(vocabulary.decode(source)), EOS_ID)
+             for source, _ in after)

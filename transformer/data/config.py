@@ -61,6 +61,9 @@ class DataConfig:
     bpe_dropout: probability that a merge is left out when a training sentence is cut into
       pieces. The sentence is cut again at each use (Provilkov et al., 2020, "BPE-Dropout",
       which uses 0.1). 0 always gives the same pieces.
+    upper_case: share of training sources in capitals, drawn anew at each use; see docs/data.md.
+    title_case: likewise of those whose words begin with a capital.
+    typing_errors: likewise of those with misspelt words.
     tree_words: whether the targets of `trees` have the words of the source; otherwise, as in
       the paper, `XX` stands for each word.
   """
@@ -86,6 +89,9 @@ class DataConfig:
   drop_identical: bool = False
   drop_duplicates: bool = False
   bpe_dropout: float = 0.0
+  upper_case: float = 0.0
+  title_case: float = 0.0
+  typing_errors: float = 0.0
   tree_words: bool = False
 
   @property
@@ -146,6 +152,13 @@ class DataConfig:
       raise UserError(f'data.vocabulary_pairs must be at least 1; got {self.vocabulary_pairs}')
     if not 0.0 <= self.bpe_dropout < 1.0:
       raise UserError(f'data.bpe_dropout must be at least 0 and below 1; got {self.bpe_dropout}')
+    shares = {name: getattr(self, name) for name in ('upper_case', 'title_case', 'typing_errors')}
+    for name, share in shares.items():
+      if not 0.0 <= share <= 1.0:
+        raise UserError(f'data.{name} must be at least 0 and at most 1; got {share}')
+    if sum(shares.values()) > 1.0:
+      raise UserError('data.upper_case, data.title_case and data.typing_errors must be at most 1 '
+                      f'together; got {", ".join(map(str, shares.values()))}')
     if self.max_length < 2:
       raise UserError(f'data.max_length must be at least 2, a token and the end token; '
                       f'got {self.max_length}')

@@ -8,13 +8,15 @@ from absl import logging
 
 from transformer.data.batch import Batch
 from transformer.data.batches import TrainingBatches, batch_shape, scoring_batches
-from transformer.data.bpe_dropout import DropoutBatches
+from transformer.data.bpe_dropout import make_bpe_dropout
 from transformer.data.config import DataConfig
 from transformer.data.corpus import Corpus
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring
+from transformer.data.source_noise import make_source_noise
 from transformer.data.sources import open_corpus
 from transformer.data.stages import StagedBatches
+from transformer.data.varied_batches import VariedBatches, Vary
 from transformer.data.vocabularies import RunVocabulary
 from transformer.system.installation import spell_commands
 
@@ -72,7 +74,7 @@ class EncodedCorpora(NamedTuple):
     resized: returns the same corpora in batches of another `tokens_per_batch`.
   """
 
-  batches: TrainingBatches | DropoutBatches | StagedBatches
+  batches: TrainingBatches | VariedBatches | StagedBatches
   valid_batches: dict[str, list[Batch]]
   counts: dict[str, dict[str, int]]
   resized: Callable[[int], 'EncodedCorpora']
@@ -120,12 +122,12 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
                                    'transformer.commands.audit, with the same --config flags, '
                                    'shows which'), 100 * dropped / pairs)
 
+  variations = _variations(config, vocabulary)
+
   def batches_of(corpora, weights, shape):
     used = [(corpus, weight) for corpus, weight in zip(corpora, weights, strict=True) if weight]
     batches = TrainingBatches(*map(list, zip(*used, strict=True)), shape, seed)
-    if not config.bpe_dropout:
-      return batches
-    return DropoutBatches(batches, vocabulary, config.bpe_dropout, seed)
+    return VariedBatches(batches, variations, seed) if variations else batches
 
   def in_batches_of(tokens_per_batch: int) -> EncodedCorpora:
     shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
@@ -139,3 +141,11 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
     return EncodedCorpora(batches, packed, counts, in_batches_of)
 
   return in_batches_of(tokens_per_batch)
+
+
+def _variations(config: DataConfig, vocabulary: RunVocabulary) -> list[Vary]:
+  """Returns what happens to training sentences in each round; noise before BPE-dropout."""
+  shares = config.upper_case, config.title_case, config.typing_errors
+  noise = [make_source_noise(vocabulary.source, *shares)] if any(shares) else []
+  dropout = [make_bpe_dropout(vocabulary, config.bpe_dropout)] if config.bpe_dropout else []
+  return noise + dropout

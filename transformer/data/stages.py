@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from transformer.data.batch import Batch
 from transformer.data.batches import BATCHES_AHEAD, Shape, TrainingBatches
-from transformer.data.bpe_dropout import DropoutBatches
 from transformer.data.prefetch import prefetch
+from transformer.data.varied_batches import VariedBatches
 
 
 class StagedBatches:
@@ -19,7 +19,7 @@ class StagedBatches:
   """
 
   def __init__(self, first_steps: Sequence[int],
-               stages: Sequence[TrainingBatches | DropoutBatches]):
+               stages: Sequence[TrainingBatches | VariedBatches]):
     """Joins stages.
 
     Args:

@@ -8,11 +8,12 @@ import chex
 import numpy as np
 import pytest
 
-from transformer.data import bpe_dropout
+from transformer.data import varied_batches
 from transformer.data.batch import EOS_ID
 from transformer.data.batches import Shape, TrainingBatches
-from transformer.data.bpe_dropout import DropoutBatches
+from transformer.data.bpe_dropout import make_bpe_dropout
 from transformer.data.encoding import encode_for_training
+from transformer.data.varied_batches import VariedBatches
 from transformer.data.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary import Vocabulary
 
@@ -42,8 +43,8 @@ def plan(vocabulary) -> TrainingBatches:
 
 
 @pytest.fixture(scope='module')
-def batches(plan, vocabulary) -> DropoutBatches:
-  return DropoutBatches(plan, vocabulary, 0.3, seed=7)
+def batches(plan, vocabulary) -> VariedBatches:
+  return VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
 
 
 def segmentations(batches, steps):
@@ -70,7 +71,7 @@ def texts(found, vocabulary):
 
 def epoch(batches, number):
   """Returns the steps of an epoch, which is one window unless a test makes windows small."""
-  size = batches.real if isinstance(batches, DropoutBatches) else batches.batches_in_epoch
+  size = batches.real if isinstance(batches, VariedBatches) else batches.batches_in_epoch
   return range(number * size, (number + 1) * size)
 
 
@@ -89,7 +90,8 @@ def test_each_side_is_cut_by_its_own_vocabulary():
   own = SeparateVocabularies(*(Vocabulary.train([pair[side] for pair in PAIRS], 400 + 60 * side)
                                for side in range(2)))
   pairs = encode_for_training(PAIRS, own, SHAPE.target_length)
-  batches = DropoutBatches(TrainingBatches([pairs], [1.0], SHAPE, seed=7), own, 0.3, seed=7)
+  plan = TrainingBatches([pairs], [1.0], SHAPE, seed=7)
+  batches = VariedBatches(plan, [make_bpe_dropout(own, 0.3)], seed=7)
   said = collections.Counter((own.source.decode(source), own.target.decode(target))
                              for source, target in segmentations(batches, epoch(batches, 0)))
   assert said == collections.Counter(PAIRS)
@@ -97,22 +99,22 @@ def test_each_side_is_cut_by_its_own_vocabulary():
 
 def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):
   whole = list(batches.iterate(0, 40))
-  fresh = DropoutBatches(plan, vocabulary, 0.3, seed=7)
+  fresh = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
   for step in np.random.default_rng(1).permutation(40):
     chex.assert_trees_all_equal(fresh[int(step)], whole[step])
   chex.assert_trees_all_equal(list(fresh.iterate(31, 40)), whole[31:])
 
 
 def test_seeds_decide(plan, vocabulary, batches):
-  other = DropoutBatches(plan, vocabulary, 0.3, seed=8)
+  other = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=8)
   found = [segmentations(each, epoch(each, 0)) for each in (batches, other)]
   assert texts(found[0], vocabulary) == texts(found[1], vocabulary)
   assert len(found[0] & found[1]) < len(PAIRS) / 10
 
 
 def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
-  monkeypatch.setattr(bpe_dropout, '_WINDOW_PAIRS', 60)
-  batches = DropoutBatches(plan, vocabulary, 0.3, seed=7)
+  monkeypatch.setattr(varied_batches, '_WINDOW_PAIRS', 60)
+  batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
   # Windows cross the ends of epochs, so this takes the epochs that fill whole windows.
   epochs = next(n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0)
   windows = epochs * plan.batches_in_epoch // batches.planned
@@ -129,8 +131,8 @@ def test_rows_are_as_full_as_without(batches, plan):
 
 def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
     plan, vocabulary, monkeypatch):
-  monkeypatch.setattr(bpe_dropout, '_SPARE', -0.1)
-  batches = DropoutBatches(plan, vocabulary, 0.3, seed=7)
+  monkeypatch.setattr(varied_batches, '_SPARE', -0.1)
+  batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
   found = segmentations(batches, epoch(batches, 0))
   assert texts(found, vocabulary) == collections.Counter(PAIRS)
 
@@ -139,7 +141,7 @@ def test_what_would_no_longer_fit_stays_whole(vocabulary):
   shape = Shape(5, 40, 32)
   pairs = encode_for_training(PAIRS, vocabulary, 32)
   plan = TrainingBatches([pairs], [1.0], shape, seed=7)
-  batches = DropoutBatches(plan, vocabulary, 0.9, seed=7)
+  batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.9)], seed=7)
   assert texts(segmentations(batches, epoch(batches, 0)), vocabulary).total() == len(pairs)
 
 

@@ -1,0 +1,105 @@
+"""Noise changes a given share of sources, each as a function of the sentence and its key."""
+
+import collections
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer.data.batch import EOS_ID
+from transformer.data.encoding import Sentences
+from transformer.data.shuffling import mix
+from transformer.data.source_noise import make_source_noise, misspelt, title_cased
+from transformer.data.vocabulary import Vocabulary
+
+LINES = ["two dogs don't run through the wet grass", 'a straße, ein ﬁsch', 'é e\u0301 नमस्ते दुनिया',
+         'x 1 2 3', ' spaces  around\tit ', 'three men in red shirts climb one of the tall rocks']
+TEXT = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\n'))
+
+
+@pytest.fixture(scope='module')
+def vocabulary():
+  return Vocabulary.train(LINES * 5, 360)
+
+
+def encoded(vocabulary, lines):
+  return Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(lines))
+
+
+def keys(count, seed=0):
+  return mix(np.arange(count, dtype=np.uint64) + np.uint64(1000 * seed))
+
+
+def said(vocabulary, sentences):
+  return [vocabulary.decode(sentences[number]) for number in range(len(sentences))]
+
+
+def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
+  lines = [LINES[0]] * 4000
+  sentences = encoded(vocabulary, lines)
+  vary = make_source_noise(vocabulary, 0.1, 0.2, 0.3)
+  assert vary(1, sentences, keys(4000)) is sentences
+  found = collections.Counter(
+      'upper' if line == LINES[0].upper() else 'title' if line == title_cased(LINES[0])
+      else 'plain' if line == LINES[0] else 'misspelt'
+      for line in said(vocabulary, vary(0, sentences, keys(4000))))
+  for kind, share in (('upper', 0.1), ('title', 0.2), ('misspelt', 0.3), ('plain', 0.4)):
+    # Four standard deviations.
+    assert abs(found[kind] / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
+
+
+def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
+  lines = LINES * 20
+  vary = make_source_noise(vocabulary, 0.2, 0.2, 0.5)
+  whole = said(vocabulary, vary(0, encoded(vocabulary, lines), keys(120)))
+  order = np.random.default_rng(0).permutation(120)[:50]
+  some = vary(0, encoded(vocabulary, [lines[i] for i in order]), keys(120)[order])
+  assert said(vocabulary, some) == [whole[i] for i in order]
+  assert said(vocabulary, vary(0, encoded(vocabulary, lines), keys(120, 1))) != whole
+  # Sentences without noise keep their pieces, and all lie end to end.
+  assert np.array_equal(some.starts, np.cumsum(some.lengths) - some.lengths)
+  assert some.starts[-1] + some.lengths[-1] == len(some.tokens)
+
+
+def test_title_case_changes_only_the_first_letters():
+  assert title_cased(LINES[0]) == "Two Dogs Don't Run Through The Wet Grass"
+  assert title_cased(LINES[4]) == ' Spaces  Around\tIt '
+  assert title_cased('McDonald iPhone') == 'McDonald IPhone'
+
+
+def test_all_kinds_of_errors_occur_within_words():
+  found = {misspelt('ab 12', int(key)) for key in keys(60)}
+  assert {'ba 12', 'b 12', 'aab 12'} <= found
+  assert all(line.endswith(' 12') for line in found)
+  replaced = {misspelt('abcd', int(key)) for key in keys(400)}
+  assert {'cbcd', 'aacd', 'abbd'} <= replaced
+
+
+def test_one_word_in_ten_is_misspelt_and_at_least_one():
+  for count, errors in ((1, 1), (10, 1), (11, 2), (40, 4)):
+    text = ' '.join(['abcdef'] * count)
+    changed = [sum(word != 'abcdef' for word in misspelt(text, int(key)).split())
+               for key in keys(200)]
+    assert max(changed) == errors and np.mean(changed) > 0.7 * errors
+
+
+@given(text=TEXT | st.text('abe\u0301\u0302 '), key=st.integers(0, 2 ** 64 - 1))
+@settings(max_examples=300, deadline=None)
+def test_errors_stay_in_the_script_and_part_no_letter_from_its_marks(text, key):
+  noisy = misspelt(text, key)
+  assert noisy == misspelt(text, key)
+  assert set(noisy) <= set(text)
+  assert [each for each in noisy if each.isspace()] == [each for each in text if each.isspace()]
+
+  def marked(line):
+    return {line[i - 1:i + 1] for i in range(1, len(line))
+            if unicodedata.category(line[i]).startswith('M')}
+
+  assert marked(noisy) <= marked(text)
+
+
+def test_a_text_without_words_stays_as_it_is():
+  for text in ('', ' ', 'a 1 b', '12 34', '¡!'):
+    assert misspelt(text, 7) == text

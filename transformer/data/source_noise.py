@@ -1,0 +1,104 @@
+"""Training sources in capitals, in title case or with typing errors, drawn anew in each round.
+
+What happens to a sentence is a function of the sentence and its key alone.
+"""
+
+import re
+import unicodedata
+
+import numpy as np
+
+from transformer.data.batch import EOS_ID
+from transformer.data.encoding import Sentences
+from transformer.data.shuffling import mix
+from transformer.data.varied_batches import Vary
+from transformer.data.vocabulary import Vocabulary
+
+_WORD = re.compile(r'\S+')
+_WORDS_PER_ERROR = 10
+_OTHER = np.uint64(0x9E3779B97F4A7C15)  # Makes draws that BPE-dropout does not use.
+
+
+def make_source_noise(vocabulary: Vocabulary, upper_case: float, title_case: float,
+                      typing_errors: float) -> Vary:
+  """Returns the variation of a run's sources; targets stay as they are.
+
+  Args:
+    vocabulary: the source's vocabulary.
+    upper_case: the share of sentences in capitals.
+    title_case: the share of sentences whose words begin with a capital.
+    typing_errors: the share of sentences with `misspelt` words. The sum of shares is at most 1.
+  """
+  kinds = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
+  bounds = np.cumsum([upper_case, title_case, typing_errors])
+
+  def vary(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
+    if side:
+      return sentences
+    keys = mix(keys ^ _OTHER)
+    kind = np.searchsorted(bounds, _fraction(keys), side='right')
+    chosen = np.flatnonzero(kind < len(kinds))
+    texts = [kinds[kind[each]](vocabulary.decode(sentences[each]), int(keys[each]))
+             for each in chosen]
+    changed = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(texts))
+    starts, lengths = sentences.starts.copy(), sentences.lengths.copy()
+    starts[chosen], lengths[chosen] = len(sentences.tokens) + changed.starts, changed.lengths
+    both = Sentences(np.concatenate([sentences.tokens, changed.tokens]), starts, lengths)
+    return Sentences.end_to_end(both.take(np.arange(len(both))), lengths)
+
+  return vary
+
+
+def title_cased(text: str) -> str:
+  """Returns a text whose words begin with a capital, and whose other letters are as they were."""
+  return _WORD.sub(lambda word: word[0][:1].upper() + word[0][1:], text)
+
+
+def misspelt(text: str, key: int) -> str:
+  """Returns a text with a typing error in one of ten words, and in at least one.
+
+  An error exchanges two neighbours in a word, leaves out a letter, doubles one, or writes
+  another letter of the text for it, so that it stays in the text's script. A letter has its
+  combining marks with it. Words without two letters in a row stay as they are.
+
+  Args:
+    text: the text.
+    key: below 2⁶⁴; decides the words and their errors.
+  """
+  letters = _letters(text)
+  alphabetic = [each[0].isalpha() for each in letters]
+  # Where a letter begins a pair of letters, all in one word.
+  places = [place for place in range(len(letters) - 1)
+            if alphabetic[place] and alphabetic[place + 1]]
+  if not places:
+    return text
+  errors = -(-len(text.split()) // _WORDS_PER_ERROR)
+  draws = iter(mix(np.uint64(key) + np.arange(1, 1 + 3 * errors, dtype=np.uint64)).tolist())
+  for _ in range(errors):
+    place, kind, other = places[next(draws) % len(places)], next(draws) % 4, next(draws)
+    left, right = letters[place:place + 2]
+    if kind == 0:
+      letters[place:place + 2] = right, left
+    elif kind == 1:
+      letters[place] = ''
+    elif kind == 2:
+      letters[place] = left * 2
+    else:
+      letters[place] = letters[places[other % len(places)]]
+  return ''.join(letters)
+
+
+def _letters(text: str) -> list[str]:
+  """Splits a text into characters, each with the combining marks that follow it."""
+  letters: list[str] = []
+  for character in text:
+    if letters and unicodedata.category(character).startswith('M'):
+      letters[-1] += character
+    else:
+      letters.append(character)
+  return letters
+
+
+def _fraction(keys: np.ndarray) -> np.ndarray:
+  """Returns a number in [0, 1) for each key, float64."""
+  return (keys >> np.uint64(11)) * 2.0 ** -53
