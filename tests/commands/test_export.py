@@ -120,6 +120,24 @@ def test_a_run_comes_back_bit_for_bit(export, evaluate, trained, weights, return
   assert again.read_bytes() == weights.read_bytes()
 
 
+def test_a_hugging_face_folder_comes_back_as_a_run(export, evaluate, trained, folder):
+  there, back = folder / 'peers' / 'there', folder / 'peers' / 'back'
+  assert export('--format=huggingface', f'--workdir={trained}', f'--output={there}')[0] == 0
+  status, out, err = export('--format=run', f'--weights={there}', f'--output={back}')
+  assert status == 0, err
+  assert out.startswith(f'{back}: a run of weights alone, of a MarianMT model; ')
+  old, new = load_run(trained), load_run(back)
+  assert new.vocabulary.fingerprint == old.vocabulary.fingerprint
+  for one, other in zip(*map(jax.tree.leaves, (old.params, new.params)), strict=True):
+    np.testing.assert_allclose(one, other, rtol=3e-7)
+  status, out, err = evaluate(f'--workdir={back}', f'--source={folder}/test.en')
+  assert status == 0 and out.count('\n') == 2, err
+  (there / 'model.safetensors').unlink()
+  assert 'should hold its weights as model.safetensors' in export.refuses(
+      '--format=run', f'--weights={there}', f'--output={folder}/none')
+  assert not (folder / 'none').exists()
+
+
 def test_a_run_with_a_moving_average_uses_the_weights_of_the_file(export, weights, folder):
   path, back = folder / 'weights' / 'ema.safetensors', folder / 'ema_back'
   given = safetensors_format.read(weights)

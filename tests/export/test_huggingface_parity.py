@@ -22,7 +22,7 @@ from transformer.data.config import DataConfig
 from transformer.data.phrasebook.grammar import spell
 from transformer.data.phrasebook.sentences import some_sentence
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
-from transformer.export import huggingface_format
+from transformer.export import huggingface_format, huggingface_reading
 from transformer.inference.batch_search import make_search
 from transformer.inference.config import DecodeConfig
 from transformer.model.config import ModelConfig
@@ -181,3 +181,26 @@ def test_any_pieces_are_the_same_text(exported, vocabulary):
     ids = rng.integers(BYTE_IDS.stop, vocabulary.size, length).tolist()
     assert exported.tokenizer.decode([BOS_ID, *ids, EOS_ID, PAD_ID],
                                      skip_special_tokens=True) == vocabulary.decode(ids)
+
+
+@pytest.mark.long(but=('published',))
+@pytest.mark.parametrize('kind', KINDS)
+def test_what_the_library_saves_comes_back(export, vocabulary, tmp_path, kind):
+  given = export(KINDS[kind], 0.4, 0.4)
+  with torch.no_grad():
+    for name, each in given.peer.named_parameters():
+      if 'positions' not in name:
+        each.mul_(1.25)  # As if it had trained.
+  given.peer.save_pretrained(tmp_path / 'saved')
+  given.tokenizer.save_pretrained(tmp_path / 'saved')
+  vocabulary.save(tmp_path / 'saved' / 'vocabulary.model')
+  found = huggingface_reading.read_model(tmp_path / 'saved')
+  assert found.config.model.share_embeddings == given.config.model.share_embeddings
+  model = Transformer(found.config.model, vocabulary.size)
+  sources = [[5, 7, 300, EOS_ID], [9, EOS_ID]]
+  targets = [[BOS_ID, 11, 12], [BOS_ID, 400]]
+  wanted = logits_of(given.peer, padded(sources, 4), padded(targets, 3))
+  x_BTD, output_ND = model.apply({'params': found.params}, *padded(sources, 4), *padded(targets, 3))
+  logits = np.einsum('BTD,ND->BTN', x_BTD, output_ND)
+  for row, target in enumerate(targets):
+    np.testing.assert_allclose(logits[row, :len(target)], wanted[row, :len(target)], atol=2e-4)

@@ -15,7 +15,8 @@
                 transformer/export/huggingface_format.py
   safetensors   one file with weights, config and vocabulary; its tensors are listed in
                 transformer/export/safetensors_format.py
-  run           a run's directory of such a file, for eval.py and --config.train.init_from
+  run           a run's directory of such a file or of a folder for transformers, for eval.py and
+                --config.train.init_from
 
 transformer/export/requirements.txt has the packages.
 """
@@ -39,7 +40,8 @@ from transformer.system.installation import spell_commands
 _REQUIREMENTS = Path(__file__).absolute().parents[1] / 'export' / 'requirements.txt'
 _FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
-_WEIGHTS = flags.DEFINE_string('weights', None, 'A file of --format=safetensors, for --format=run.')
+_WEIGHTS = flags.DEFINE_string('weights', None, 'A file of --format=safetensors, or a folder of '
+                               '--format=huggingface, for --format=run.')
 _FORMAT = flags.DEFINE_string('format', None, f'One of {", ".join(_FORMATS)}.')
 _OUTPUT = flags.DEFINE_string('output', None, 'A new or empty folder to write, or a new file.')
 _QUANTIZATION = flags.DEFINE_string('quantization', None, 'The type in which CTranslate2 stores '
@@ -144,16 +146,21 @@ def _to_safetensors(output: Path) -> str:
 
 
 def _to_run(output: Path) -> str:
-  from transformer.export import safetensors_format
   path = Path(_WEIGHTS.value).expanduser()
-  weights = safetensors_format.read(path)
+  if path.is_dir():
+    from transformer.export.huggingface_reading import read_model
+    (config, vocabulary, params), steps, origin = read_model(path), [0], 'of a MarianMT model'
+  else:
+    from transformer.export import safetensors_format
+    found = safetensors_format.read(path)
+    config, params, steps = Config.from_saved(found.config), found.params, found.steps
+    vocabulary = vocabularies.from_model_files(found.vocabulary, str(path))
+    origin = _origin(steps)
   from transformer.runs.loading import save_run
-  config = Config.from_saved(weights.config)
-  vocabulary = vocabularies.from_model_files(weights.vocabulary, str(path))
   with files.new_folder(output) as folder:
-    save_run(folder, config, vocabulary, weights.params, weights.steps)
-  return (f'a run of weights alone, {_origin(weights.steps)}; '
-          f'{spell_commands("python eval.py")} --workdir={output}')
+    save_run(folder, config, vocabulary, params, steps)
+  return (f'a run of weights alone, {origin}; {spell_commands("python eval.py")} '
+          f'--workdir={output}')
 
 
 def _size(folder: Path) -> str:

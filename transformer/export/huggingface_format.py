@@ -47,7 +47,7 @@ from transformer.model.config import ModelConfig
 WEIGHTS = 'model.safetensors'
 _FEWEST_POSITIONS = 1024  # The library's default.
 _GROWTH = (1e-5 / 1e-6) ** 0.5  # Of residual sums, for the other epsilon of the norms.
-_ACTIVATIONS = {'relu': 'relu', 'gelu': 'gelu'}
+ACTIVATIONS = {'relu': 'relu', 'gelu': 'gelu'}
 _SUBLAYERS = {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn'}
 _PROJECTIONS = {'query': 'q_proj', 'key': 'k_proj', 'value': 'v_proj', 'output': 'out_proj'}
 
@@ -64,7 +64,7 @@ def check_model(config: ModelConfig):
       (not config.rms_norm, 'rms_norm=True', 'it has layer norm'),
       (not config.query_key_norm, 'query_key_norm=True', 'it has no norm of queries and keys'),
       (config.positions == 'sinusoidal', f'positions={config.positions}', 'it has sinusoids'),
-      (config.activation in _ACTIVATIONS, f'activation={config.activation}',
+      (config.activation in ACTIVATIONS, f'activation={config.activation}',
        'its feed-forward sublayer has no gate'),
       (config.head_key_dim == width, f'key_dim={config.head_key_dim}',
        'its heads have model_dim / num_heads dims'),
@@ -120,7 +120,7 @@ def _model_config(config: Config, size: int) -> dict[str, Any]:
       'architectures': ['MarianMTModel'], 'model_type': 'marian', 'dtype': 'float32',
       'is_encoder_decoder': True, 'vocab_size': size, 'decoder_vocab_size': size,
       'd_model': model.model_dim, 'num_hidden_layers': model.encoder_depth, **sides,
-      'activation_function': _ACTIVATIONS[model.activation], 'dropout': model.dropout,
+      'activation_function': ACTIVATIONS[model.activation], 'dropout': model.dropout,
       'attention_dropout': model.attention_dropout,
       'activation_dropout': model.activation_dropout,
       'scale_embedding': True, 'normalize_embedding': False, 'static_position_embeddings': True,
@@ -128,16 +128,16 @@ def _model_config(config: Config, size: int) -> dict[str, Any]:
       'share_encoder_decoder_embeddings': _shares_all(model),
       'tie_word_embeddings': model.tie_output,
       'forced_eos_token_id': None,  # By default, it ends translations at the limit by token 0.
-      **_SPECIAL}
+      **SPECIAL}
 
 
 def _generation_config(config: Config) -> dict[str, Any]:
   beams = config.decode.beam_size
   search = {'early_stopping': True, 'length_penalty': config.decode.alpha} if beams > 1 else {}
-  return {**_SPECIAL, 'max_length': 1 + _reach(config), 'num_beams': beams, **search}
+  return {**SPECIAL, 'max_length': 1 + _reach(config), 'num_beams': beams, **search}
 
 
-_SPECIAL = {'pad_token_id': PAD_ID, 'bos_token_id': BOS_ID, 'eos_token_id': EOS_ID,
+SPECIAL = {'pad_token_id': PAD_ID, 'bos_token_id': BOS_ID, 'eos_token_id': EOS_ID,
             'decoder_start_token_id': BOS_ID}
 
 
@@ -151,7 +151,7 @@ def _shares_all(config: ModelConfig) -> bool:
   return config.share_embeddings and config.tie_output
 
 
-class _Tensor(NamedTuple):
+class Tensor(NamedTuple):
   """A tensor of MarianMT and the parameter of this project that it is made from.
 
   Attributes:
@@ -174,10 +174,10 @@ def _tensors(config: ModelConfig, params: Mapping[str, Any]) -> dict[str, np.nda
   given = flatten(params)
   size = len(given['target_embedding.table'])
   tensors = {'final_logits_bias': np.zeros((1, size), np.float32)}
-  for each in _layout(config, size):
+  for each in layout(config, size):
     array = np.asarray(given.get(each.path, np.zeros(each.shape)), np.float32)
     if each.dims is not None:
-      array = array.take(_order(config.model_dim), each.dims)
+      array = array.take(dim_order(config.model_dim), each.dims)
     if each.path.endswith('.bias'):
       array = array.reshape(-1)
     elif each.path.endswith('.kernel'):
@@ -187,12 +187,12 @@ def _tensors(config: ModelConfig, params: Mapping[str, Any]) -> dict[str, np.nda
   return tensors
 
 
-def _order(dim: int) -> np.ndarray:
+def dim_order(dim: int) -> np.ndarray:
   """Returns the dims of the model in MarianMT's order: those of sines, then of cosines."""
   return np.concatenate([np.arange(0, dim, 2), np.arange(1, dim, 2)])
 
 
-def _layout(config: ModelConfig, size: int) -> Iterator[_Tensor]:
+def layout(config: ModelConfig, size: int) -> Iterator[Tensor]:
   """Yields all tensors of a model with `size` tokens but the bias of the logits."""
   source = 'target' if config.share_embeddings else 'source'
   tables = {'model.shared': 'target_embedding.table'} if _shares_all(config) else {
@@ -200,7 +200,7 @@ def _layout(config: ModelConfig, size: int) -> Iterator[_Tensor]:
       'model.decoder.embed_tokens': 'target_embedding.table',
       **({} if config.tie_output else {'lm_head': 'output'})}
   for name, path in tables.items():
-    yield _Tensor(f'{name}.weight', path, (size, config.model_dim), -1)
+    yield Tensor(f'{name}.weight', path, (size, config.model_dim), -1)
   for side, depth, sublayers in (
       ('encoder', config.encoder_depth, ('self_attention', 'feed_forward')),
       ('decoder', config.decoder_depth, ('self_attention', 'cross_attention', 'feed_forward'))):
@@ -213,7 +213,7 @@ def _layout(config: ModelConfig, size: int) -> Iterator[_Tensor]:
 
 
 def _sublayer(config: ModelConfig, layer: tuple[str, str], sublayer: str, before: float,
-              after: float) -> Iterator[_Tensor]:
+              after: float) -> Iterator[Tensor]:
   """Yields the tensors of a sublayer and of its norm.
 
   Args:
@@ -242,13 +242,13 @@ def _sublayer(config: ModelConfig, layer: tuple[str, str], sublayer: str, before
         reads_source = sublayer == 'cross_attention' and part != 'query'
         yield from _linear(*names, (dim, *heads), 0, 1.0 if reads_source else 1 / before)
   for name, part in (('weight', 'scale'), ('bias', 'bias')):
-    yield _Tensor(f'{theirs}.{norm}.{name}', f'{ours}.{sublayer}_residual.layer_norm.{part}',
+    yield Tensor(f'{theirs}.{norm}.{name}', f'{ours}.{sublayer}_residual.layer_norm.{part}',
                   (dim,), -1, after)
 
 
 def _linear(name: str, path: str, shape: tuple[int, ...], dims: int, factor: float
-            ) -> Iterator[_Tensor]:
+            ) -> Iterator[Tensor]:
   """Yields the matrix and the bias of a projection from the model's dims (0) or to them (−1)."""
-  yield _Tensor(f'{name}.weight', f'{path}.kernel', shape, dims, factor)
-  yield (_Tensor(f'{name}.bias', f'{path}.bias', shape[1:], None) if dims == 0
-         else _Tensor(f'{name}.bias', f'{path}.bias', shape[-1:], -1, factor))
+  yield Tensor(f'{name}.weight', f'{path}.kernel', shape, dims, factor)
+  yield (Tensor(f'{name}.bias', f'{path}.bias', shape[1:], None) if dims == 0
+         else Tensor(f'{name}.bias', f'{path}.bias', shape[-1:], -1, factor))

@@ -1,0 +1,116 @@
+"""A MarianMT folder comes back as the model that was exported, and others are refused by name."""
+
+import json
+import shutil
+
+import chex
+import numpy as np
+import pytest
+
+from tests.export.random_models import opinionated
+from transformer.config import Config
+from transformer.data.config import DataConfig
+from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.export import tensor_file
+from transformer.export.huggingface_format import WEIGHTS, write_model
+from transformer.export.huggingface_reading import read_model
+from transformer.inference.config import DecodeConfig
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.training.config import TrainConfig
+
+SHAPE = {'num_layers': 2, 'model_dim': 14, 'ff_dim': 22, 'num_heads': 2}
+KINDS = {
+    'published': {}, 'biases of outputs': {'attention_bias': 'output'},
+    'all biases': {'attention_bias': 'all', 'dropout': 0.3, 'attention_dropout': 0.2},
+    'deep encoder': {'encoder_layers': 3, 'decoder_layers': 1},
+    'separate tables': {'share_embeddings': False, 'tie_output': False},
+    'separate sources': {'share_embeddings': False}, 'separate output': {'tie_output': False},
+    'gelu': {'activation': 'gelu'}}
+
+
+@pytest.fixture(scope='module')
+def vocabulary():
+  return Vocabulary.train(['a man in a red shirt', 'ein mann in rotem hemd'] * 3, 285)
+
+
+@pytest.fixture(scope='module')
+def export(vocabulary, tmp_path_factory):
+  def export(**settings):
+    folder = tmp_path_factory.mktemp('exported')
+    config = Config(DataConfig(vocabulary_size=vocabulary.size, max_length=37),
+                    ModelConfig(**SHAPE | settings), train=TrainConfig(tokens_per_batch=370),
+                    decode=DecodeConfig(beam_size=3))
+    params = opinionated(Transformer(config.model, vocabulary.size))
+    write_model(folder, config, params, vocabulary)
+    vocabulary.save(folder / 'vocabulary.model')
+    return folder, config, params
+  return export
+
+
+@pytest.fixture(scope='module')
+def exported(export):
+  return export()[0]
+
+
+@pytest.mark.parametrize('settings', KINDS.values(), ids=KINDS)
+def test_a_model_comes_back(export, vocabulary, settings):
+  folder, config, params = export(**settings)
+  found = read_model(folder)
+  # Scaling there and back rounds once.
+  chex.assert_trees_all_close(found.params, params, rtol=3e-7, atol=0)
+  assert found.vocabulary.fingerprint == vocabulary.fingerprint
+  assert (found.config.data.vocabulary_size, found.config.data.max_length) == (285, 37)
+  assert found.config.decode.beam_size == 3
+  for name in ('encoder_depth', 'decoder_depth', 'ff_dim', 'num_heads', 'activation', 'dropout',
+               'attention_bias', 'attention_dropout', 'share_embeddings', 'tie_output'):
+    assert getattr(found.config.model, name) == getattr(config.model, name), name
+
+
+@pytest.mark.parametrize(('changes', 'fact'), [
+    ({'model_type': 'bart'}, 'model_type=bart, and this project can hold only marian'),
+    ({'decoder_start_token_id': 0}, 'decoder_start_token_id=0, and this project can hold only 1'),
+    ({'normalize_embedding': True}, 'normalize_embedding=True'),
+    ({'scale_embedding': False}, 'scale_embedding=False'),
+    ({'decoder_ffn_dim': 23}, 'encoder_ffn_dim=22 and decoder_ffn_dim=23; this project has one'),
+    ({'activation_function': 'swish'}, 'activation_function=swish; this project can hold relu or'),
+    ({'decoder_layers': 3}, 'should hold model.decoder.layers.2.'),
+    ({'d_model': 28}, 'model.shared.weight in .* should have 7980 numbers, .* it has 3990'),
+    ({'encoder_layers': None}, 'should describe a MarianMT model; it lacks encoder_layers')])
+def test_a_model_that_does_not_fit_is_refused_by_name(exported, tmp_path, changes, fact):
+  folder = shutil.copytree(exported, tmp_path / 'model')
+  about = json.loads((folder / 'config.json').read_text('utf-8')) | changes
+  about = {name: value for name, value in about.items() if value is not None}
+  (folder / 'config.json').write_text(json.dumps(about), 'utf-8')
+  with pytest.raises(UserError, match=fact) as caught:
+    read_model(folder)
+  assert '\n' not in str(caught.value)
+
+
+def test_a_bias_of_the_logits_is_refused(exported, tmp_path):
+  folder = shutil.copytree(exported, tmp_path / 'model')
+  tensors = tensor_file.read(folder / WEIGHTS)[1]
+  tensors['final_logits_bias'] = tensors['final_logits_bias'] + np.float32(0.5)
+  tensor_file.write(folder / WEIGHTS, tensors, {'format': 'pt'})
+  with pytest.raises(UserError, match='bias of the logits, final_logits_bias'):
+    read_model(folder)
+
+
+@pytest.mark.parametrize(('missing', 'fact'), [
+    ('config.json', 'config.json cannot be read: No such file'),
+    (WEIGHTS, f'should hold its weights as {WEIGHTS}; it holds config.json'),
+    ('vocabulary.model', 'copy it from there')])
+def test_a_missing_file_is_named(exported, tmp_path, missing, fact):
+  folder = shutil.copytree(exported, tmp_path / 'model')
+  (folder / missing).unlink()
+  with pytest.raises(UserError, match=fact):
+    read_model(folder)
+
+
+@pytest.mark.parametrize('content', ['{', '7'])
+def test_a_damaged_description_is_named(exported, tmp_path, content):
+  folder = shutil.copytree(exported, tmp_path / 'model')
+  (folder / 'config.json').write_text(content)
+  with pytest.raises(UserError, match=r'config\.json should hold .*JSON.*restore it from a copy'):
+    read_model(folder)
