@@ -1,0 +1,172 @@
+"""The recipe of teachers and a student: what is run, in what order, and what a stop leaves."""
+
+import dataclasses
+import pathlib
+import shlex
+
+import pytest
+
+from launch import diversify
+from tests.running_commands import ENGLISH, GERMAN
+from transformer.config import Config
+from transformer.data.config import DataConfig
+from transformer.errors import Preempted, UserError
+
+# ml_collections loads a config's file in a way that Python would have changed.
+pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
+
+
+@pytest.fixture(scope='module')
+def launch(start_command):
+  yield from start_command('launch.diversify')
+
+
+@pytest.fixture
+def recipe(folder, tmp_path):
+  """Returns a recipe with two teachers of each direction."""
+  data = DataConfig(source='text', dir=str(folder), valid='valid', target_language='de')
+  swapped = dataclasses.replace(data, source_language='de', target_language='en')
+  models = {'student': Config(data), 'forward': Config(data), 'back': Config(swapped)}
+  made = diversify.plan(models, ('forward', 'back'), 2, tmp_path)
+  diversify.begin(made, tmp_path)
+  return made
+
+
+class Machine:
+  """Runs commands: notes them, and writes what eval.py would write."""
+
+  def __init__(self, stop_at=None):
+    self.done, self._stop_at = [], stop_at
+
+  def __call__(self, command):
+    flags = dict(each[2:].split('=', 1) for each in command[2:])
+    name = pathlib.Path(command[1]).stem, pathlib.Path(flags['workdir']).name
+    if len(self.done) == self._stop_at:
+      raise Preempted('stopped')
+    self.done.append(name)
+    if name[0] == 'eval':
+      teacher = name[1]
+      lines = pathlib.Path(flags['source']).read_text('utf-8').splitlines()
+      # The second teacher writes what the first one writes, but for the first line.
+      pathlib.Path(flags['output']).write_text(''.join(
+          f'{line.upper()}{teacher if not number else ""}\n'
+          for number, line in enumerate(lines)), 'utf-8')
+    return 0
+
+
+def texts(workdir):
+  return {path.name: path.read_text('utf-8') for path in sorted((workdir / 'text').iterdir())
+          if path.is_file()}
+
+
+def test_new_pairs_are_said_once_in_order_and_have_two_sides():
+  known = [('a', 'b'), ('c', 'd')]
+  made = [('c', 'x'), ('a', 'b'), ('c', 'x'), ('', 'y'), ('z', ' '), ('a', 'd'), ('b', 'a')]
+  assert list(diversify.new_pairs(known, made)) == [('c', 'x'), ('a', 'd'), ('b', 'a')]
+
+
+def test_teachers_have_seeds_and_languages_of_their_own_and_the_student_all_text(recipe, tmp_path):
+  assert {name: (config.seed, config.data.source_language, config.data.train)
+          for name, config in recipe.teachers.items()} == {
+      'forward_1': (0, 'en', ('train',)), 'forward_2': (1, 'en', ('train',)),
+      'back_1': (0, 'de', ('train',)), 'back_2': (1, 'de', ('train',))}
+  assert recipe.student.data.train == ('train', 'train_forward', 'train_back')
+  assert recipe.student.data.dir == str(tmp_path / 'text')
+
+
+def test_everything_is_done_once_and_in_order(recipe, folder, tmp_path):
+  machine = Machine()
+  diversify.carry_out(recipe, tmp_path, machine)
+  teachers = ('forward_1', 'forward_2', 'back_1', 'back_2')
+  assert machine.done == [(command, name) for name in teachers for command in (
+      'train', 'eval')] + [('train', 'student')]
+  found = texts(tmp_path)
+  assert found['train.en'] == (folder / 'train.en').read_text('utf-8')
+  assert found['valid.de'] == (folder / 'valid.de').read_text('utf-8')
+  sources, targets = (found[f'train_forward.{each}'].splitlines() for each in ('en', 'de'))
+  # The first line of the second teacher differs from that of the first; all else is repeated.
+  assert sources == [ENGLISH[0], *ENGLISH[1:], ENGLISH[0], ENGLISH[0]]
+  assert targets == [f'{ENGLISH[0].upper()}forward_1', *map(str.upper, ENGLISH[1:]),
+                     ENGLISH[0].upper(), f'{ENGLISH[0].upper()}forward_2']
+  sources, targets = (found[f'train_back.{each}'].splitlines() for each in ('en', 'de'))
+  assert set(targets) == set(GERMAN) and all(line[:9].isupper() for line in sources)
+
+
+@pytest.mark.parametrize('stop_at', range(9))
+def test_after_a_stop_anywhere_it_goes_on_and_ends_with_the_same_text(recipe, tmp_path, stop_at):
+  first, second = Machine(stop_at), Machine()
+  with pytest.raises(Preempted):
+    diversify.carry_out(recipe, tmp_path, first)
+  diversify.begin(recipe, tmp_path)
+  diversify.carry_out(recipe, tmp_path, second)
+  # No text is translated twice. A teacher is asked to train again, which ends at once, if it has.
+  evals = [each for each in first.done + second.done if each[0] == 'eval']
+  assert len(evals) == len(set(evals)) == 4
+  assert second.done[-1] == ('train', 'student')
+  interrupted = texts(tmp_path)
+  for path in (tmp_path / 'translations').iterdir():
+    path.unlink()
+  diversify.carry_out(recipe, tmp_path, Machine())
+  assert texts(tmp_path) == interrupted
+
+
+def test_another_recipe_in_the_directory_is_refused(recipe, tmp_path):
+  other = recipe._replace(student=dataclasses.replace(recipe.student, seed=9))
+  with pytest.raises(UserError, match=r'with another recipe: student\.seed was 0, is 9; choose'):
+    diversify.begin(other, tmp_path)
+  fewer = recipe._replace(teachers={'forward_1': recipe.teachers['forward_1']})
+  with pytest.raises(UserError, match=r'back_1.* is not there; choose another --workdir'):
+    diversify.begin(fewer, tmp_path)
+
+
+def test_a_command_that_fails_ends_the_recipe_and_leaves_no_translation(recipe, tmp_path):
+  with pytest.raises(UserError, match=r'forward_1: train\.py ended with status 3, .*to go on'):
+    diversify.carry_out(recipe, tmp_path, lambda command: 3)
+  assert not list((tmp_path / 'translations').iterdir())
+
+
+def test_translations_with_lines_missing_are_refused(recipe, tmp_path):
+  diversify.carry_out(recipe, tmp_path, Machine())
+  path = tmp_path / 'translations' / 'back_1.train'
+  path.write_text('one\n')
+  with pytest.raises(UserError, match=r'back_1\.train should have a line for each of 12 pairs; it '
+                     r'has 1; remove it'):
+    diversify.carry_out(recipe, tmp_path, Machine())
+
+
+def test_a_config_with_three_models_gives_each_its_own_settings(launch, tmp_path, monkeypatch):
+  monkeypatch.chdir(diversify.ROOT)
+  status, out, err = launch('--config=configs/multi30k.py', f'--workdir={tmp_path}/run',
+                            '--teachers=2', '--dry_run', '--config.train.tokens_per_batch=640')
+  assert status == 0, err
+  lines = [shlex.split(line) for line in out.splitlines()]
+  assert [(pathlib.Path(line[1]).name, line[2].rpartition('/')[2]) for line in lines] == [
+      *(pair for teacher in ('forward_1', 'forward_2', 'back_1', 'back_2')
+        for pair in (('train.py', f'{teacher}.py'), ('eval.py', teacher))),
+      ('train.py', 'student.py')]
+  assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(('flags', 'fact'), [
+    ([], '--config=configs/NAME.py and --workdir=DIR are both needed'),
+    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--teachers=0'], 'at least 1; got 0'),
+    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--directions=forward,up'],
+     "--directions must be forward, back or one of them; got 'forward,up'"),
+    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--config.data.source=tfds'],
+     'data.source must be text; got tfds')])
+def test_a_mistake_is_one_line(launch, folder, flags, fact):
+  assert fact in launch.refuses(*(flag.format(folder=folder) for flag in flags))
+  assert not (folder / 'x').exists()
+
+
+@pytest.mark.long
+def test_a_student_is_trained_from_end_to_end(launch, folder, tmp_path):
+  flags = [f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--directions=back']
+  status, _, err = launch(*flags)
+  assert status == 0, err
+  assert f'score it with: python eval.py --workdir={tmp_path}/run/student' in err
+  assert (tmp_path / 'run' / 'student' / 'checkpoints' / '2').is_dir()
+  before = texts(tmp_path / 'run')
+  status, _, err = launch(*flags)
+  assert status == 0 and 'back_1 has translated all text' in err, err
+  assert texts(tmp_path / 'run') == before
