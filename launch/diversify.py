@@ -84,7 +84,7 @@ def main(_):
     return
   with RunLock(workdir):
     begin(recipe, workdir)
-    carry_out(recipe, workdir, child_process.run)
+    carry_out(recipe, workdir, lambda command: child_process.run(child_process.leashed(command)))
 
 
 def load_models(config_flag, student: ConfigDict) -> dict[str, Config]:
@@ -148,10 +148,13 @@ def begin(recipe: Recipe, workdir: Path):
   """Writes the settings of all models, or checks that the recipe is the one that was begun.
 
   Raises:
-    UserError: it is another recipe; names a setting that differs.
+    UserError: it is another recipe or other text; names what differs.
   """
   models = {**recipe.teachers, 'student': recipe.student}
-  now = flatten({name: _plain(config) for name, config in models.items()})
+  data = next(iter(recipe.teachers.values())).data
+  about = {'text': {corpus: open_corpus(data, corpus).fingerprint for corpus in recipe.names},
+           **{name: _plain(config) for name, config in models.items()}}
+  now = flatten(about)
   path = workdir / _RECIPE
   if path.exists():
     before = flatten(files.read_sealed(path, 'the recipe'))
@@ -164,7 +167,7 @@ def begin(recipe: Recipe, workdir: Path):
     files.write(workdir / f'{name}.py', config_file(f'The settings of {name}.', config, ()))
   for folder in ('text', 'translations'):
     (workdir / folder).mkdir(exist_ok=True)
-  files.write_sealed(path, {name: _plain(config) for name, config in models.items()})
+  files.write_sealed(path, about)
 
 
 def _plain(config: Config) -> dict[str, Any]:
@@ -249,13 +252,17 @@ def make_text(recipe: Recipe, workdir: Path):
       if path.exists() and not link.exists():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path)
+  originals = {corpus: list(open_corpus(recipe.student.data, corpus)[:])
+               for corpus in recipe.names}
+  known = {pair for pairs in originals.values() for pair in pairs}
   for direction in DIRECTIONS:
     teachers = [name for name in recipe.teachers if name.startswith(direction)]
     for corpus in recipe.names if teachers else ():
-      pairs = list(open_corpus(recipe.student.data, corpus)[:])
+      pairs = originals[corpus]
       made = [pair for name in teachers for pair in _with_translations(
           pairs, direction, _translation(workdir, name, corpus))]
-      new = list(new_pairs(pairs, made))
+      new = list(new_pairs(known, made))
+      known.update(new)
       logging.info('%s_%s: %s of %s pairs are new', corpus, direction, f'{len(new):,}',
                    f'{len(made):,}')
       for side, language in enumerate(languages):

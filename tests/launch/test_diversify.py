@@ -110,6 +110,43 @@ def test_after_a_stop_anywhere_it_goes_on_and_ends_with_the_same_text(recipe, tm
   assert texts(tmp_path) == interrupted
 
 
+def test_no_pair_is_in_two_of_the_students_files(recipe, tmp_path):
+  class Echo(Machine):
+    def __call__(self, command):
+      status = super().__call__(command)
+      flags = dict(each[2:].split('=', 1) for each in command[2:])
+      if 'output' in flags:
+        lines = ['same'] * len(pathlib.Path(flags['source']).read_text('utf-8').splitlines())
+        pathlib.Path(flags['output']).write_text('\n'.join([*lines, '']), 'utf-8')
+      return status
+
+  (tmp_path / 'own').mkdir()
+  (tmp_path / 'own' / 'train.en').write_text('same\nother\n', 'utf-8')
+  (tmp_path / 'own' / 'train.de').write_text('other\nsame\n', 'utf-8')
+  teachers = {name: dataclasses.replace(config, data=dataclasses.replace(
+      config.data, dir=str(tmp_path / 'own'))) for name, config in recipe.teachers.items()}
+  diversify.carry_out(recipe._replace(teachers=teachers), tmp_path, Echo())
+  found = texts(tmp_path)
+  pairs = [pair for name in ('train_forward', 'train_back') for pair in zip(
+      *(found[f'{name}.{each}'].splitlines() for each in ('en', 'de')), strict=True)]
+  assert pairs == [('same', 'same')]
+
+
+def test_text_that_has_changed_is_refused(recipe, tmp_path):
+  own = tmp_path / 'own'
+  own.mkdir()
+  for language in ('en', 'de'):
+    (own / f'train.{language}').write_text('a\nb\n', 'utf-8')
+  teachers = {name: dataclasses.replace(config, data=dataclasses.replace(
+      config.data, dir=str(own))) for name, config in recipe.teachers.items()}
+  run = tmp_path / 'run'
+  run.mkdir()
+  diversify.begin(recipe._replace(teachers=teachers), run)
+  (own / 'train.en').write_text('a\nc\n', 'utf-8')
+  with pytest.raises(UserError, match=r'another recipe: text\.train was .*, is .*; choose'):
+    diversify.begin(recipe._replace(teachers=teachers), run)
+
+
 def test_another_recipe_in_the_directory_is_refused(recipe, tmp_path):
   other = recipe._replace(student=dataclasses.replace(recipe.student, seed=9))
   with pytest.raises(UserError, match=r'with another recipe: student\.seed was 0, is 9; choose'):
