@@ -7,7 +7,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from launch.sweeping.config_file import changed, config_file
+from launch.config_file import changed, config_file
 from launch.sweeping.page import page
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files

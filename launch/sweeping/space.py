@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import optuna
 
-from launch.sweeping.config_file import changed
+from launch.config_file import changed
 from transformer.config import Config, check_value
 from transformer.errors import UserError
 

@@ -13,8 +13,8 @@ from absl import logging
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 
+from launch.config_file import changed, config_file
 from launch.sweeping import space
-from launch.sweeping.config_file import changed, config_file
 from launch.sweeping.study import TRIALS, Sweep, number_of
 from transformer import files
 from transformer.errors import UserError

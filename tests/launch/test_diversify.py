@@ -6,7 +6,8 @@ import shlex
 
 import pytest
 
-from launch import diversify
+from launch.diversifying import commands, student_text
+from launch.diversifying import recipe as recipes
 from tests.running_commands import ENGLISH, GERMAN
 from transformer.config import Config
 from transformer.data.config import DataConfig
@@ -27,8 +28,8 @@ def recipe(folder, tmp_path):
   data = DataConfig(source='text', dir=str(folder), valid='valid', target_language='de')
   swapped = dataclasses.replace(data, source_language='de', target_language='en')
   models = {'student': Config(data), 'forward': Config(data), 'back': Config(swapped)}
-  made = diversify.plan(models, ('forward', 'back'), 2, tmp_path)
-  diversify.begin(made, tmp_path)
+  made = recipes.plan(models, ('forward', 'back'), 2, tmp_path)
+  recipes.begin(made, tmp_path)
   return made
 
 
@@ -62,7 +63,7 @@ def texts(workdir):
 def test_new_pairs_are_said_once_in_order_and_have_two_sides():
   known = [('a', 'b'), ('c', 'd')]
   made = [('c', 'x'), ('a', 'b'), ('c', 'x'), ('', 'y'), ('z', ' '), ('a', 'd'), ('b', 'a')]
-  assert list(diversify.new_pairs(known, made)) == [('c', 'x'), ('a', 'd'), ('b', 'a')]
+  assert list(student_text.new_pairs(known, made)) == [('c', 'x'), ('a', 'd'), ('b', 'a')]
 
 
 def test_teachers_have_seeds_and_languages_of_their_own_and_the_student_all_text(recipe, tmp_path):
@@ -76,7 +77,7 @@ def test_teachers_have_seeds_and_languages_of_their_own_and_the_student_all_text
 
 def test_everything_is_done_once_and_in_order(recipe, folder, tmp_path):
   machine = Machine()
-  diversify.carry_out(recipe, tmp_path, machine)
+  commands.carry_out(recipe, tmp_path, machine)
   teachers = ('forward_1', 'forward_2', 'back_1', 'back_2')
   assert machine.done == [(command, name) for name in teachers for command in (
       'train', 'eval')] + [('train', 'student')]
@@ -96,9 +97,9 @@ def test_everything_is_done_once_and_in_order(recipe, folder, tmp_path):
 def test_after_a_stop_anywhere_it_goes_on_and_ends_with_the_same_text(recipe, tmp_path, stop_at):
   first, second = Machine(stop_at), Machine()
   with pytest.raises(Preempted):
-    diversify.carry_out(recipe, tmp_path, first)
-  diversify.begin(recipe, tmp_path)
-  diversify.carry_out(recipe, tmp_path, second)
+    commands.carry_out(recipe, tmp_path, first)
+  recipes.begin(recipe, tmp_path)
+  commands.carry_out(recipe, tmp_path, second)
   # No text is translated twice. A teacher is asked to train again, which ends at once, if it has.
   evals = [each for each in first.done + second.done if each[0] == 'eval']
   assert len(evals) == len(set(evals)) == 4
@@ -106,7 +107,7 @@ def test_after_a_stop_anywhere_it_goes_on_and_ends_with_the_same_text(recipe, tm
   interrupted = texts(tmp_path)
   for path in (tmp_path / 'translations').iterdir():
     path.unlink()
-  diversify.carry_out(recipe, tmp_path, Machine())
+  commands.carry_out(recipe, tmp_path, Machine())
   assert texts(tmp_path) == interrupted
 
 
@@ -125,7 +126,7 @@ def test_no_pair_is_in_two_of_the_students_files(recipe, tmp_path):
   (tmp_path / 'own' / 'train.de').write_text('other\nsame\n', 'utf-8')
   teachers = {name: dataclasses.replace(config, data=dataclasses.replace(
       config.data, dir=str(tmp_path / 'own'))) for name, config in recipe.teachers.items()}
-  diversify.carry_out(recipe._replace(teachers=teachers), tmp_path, Echo())
+  commands.carry_out(recipe._replace(teachers=teachers), tmp_path, Echo())
   found = texts(tmp_path)
   pairs = [pair for name in ('train_forward', 'train_back') for pair in zip(
       *(found[f'{name}.{each}'].splitlines() for each in ('en', 'de')), strict=True)]
@@ -141,38 +142,38 @@ def test_text_that_has_changed_is_refused(recipe, tmp_path):
       config.data, dir=str(own))) for name, config in recipe.teachers.items()}
   run = tmp_path / 'run'
   run.mkdir()
-  diversify.begin(recipe._replace(teachers=teachers), run)
+  recipes.begin(recipe._replace(teachers=teachers), run)
   (own / 'train.en').write_text('a\nc\n', 'utf-8')
   with pytest.raises(UserError, match=r'another recipe: text\.train was .*, is .*; choose'):
-    diversify.begin(recipe._replace(teachers=teachers), run)
+    recipes.begin(recipe._replace(teachers=teachers), run)
 
 
 def test_another_recipe_in_the_directory_is_refused(recipe, tmp_path):
   other = recipe._replace(student=dataclasses.replace(recipe.student, seed=9))
   with pytest.raises(UserError, match=r'with another recipe: student\.seed was 0, is 9; choose'):
-    diversify.begin(other, tmp_path)
+    recipes.begin(other, tmp_path)
   fewer = recipe._replace(teachers={'forward_1': recipe.teachers['forward_1']})
   with pytest.raises(UserError, match=r'back_1.* is not there; choose another --workdir'):
-    diversify.begin(fewer, tmp_path)
+    recipes.begin(fewer, tmp_path)
 
 
 def test_a_command_that_fails_ends_the_recipe_and_leaves_no_translation(recipe, tmp_path):
   with pytest.raises(UserError, match=r'forward_1: train\.py ended with status 3, .*to go on'):
-    diversify.carry_out(recipe, tmp_path, lambda command: 3)
+    commands.carry_out(recipe, tmp_path, lambda command: 3)
   assert not list((tmp_path / 'translations').iterdir())
 
 
 def test_translations_with_lines_missing_are_refused(recipe, tmp_path):
-  diversify.carry_out(recipe, tmp_path, Machine())
+  commands.carry_out(recipe, tmp_path, Machine())
   path = tmp_path / 'translations' / 'back_1.train'
   path.write_text('one\n')
   with pytest.raises(UserError, match=r'back_1\.train should have a line for each of 12 pairs; it '
                      r'has 1; remove it'):
-    diversify.carry_out(recipe, tmp_path, Machine())
+    commands.carry_out(recipe, tmp_path, Machine())
 
 
 def test_a_config_with_three_models_gives_each_its_own_settings(launch, tmp_path, monkeypatch):
-  monkeypatch.chdir(diversify.ROOT)
+  monkeypatch.chdir(commands.ROOT)
   status, out, err = launch('--config=configs/multi30k.py', f'--workdir={tmp_path}/run',
                             '--teachers=2', '--dry_run', '--config.train.tokens_per_batch=640')
   assert status == 0, err

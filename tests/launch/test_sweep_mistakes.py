@@ -10,8 +10,8 @@ import sys
 import optuna
 import pytest
 
+from launch.config_file import changed
 from launch.sweeping import results, space, study, trials
-from launch.sweeping.config_file import changed
 from tests.launch.sweep_house import GOOD
 from transformer.config import Config
 

@@ -11,9 +11,9 @@ import time
 import optuna
 import pytest
 
+from launch.config_file import changed, config_file
 from launch.gpus import visible_gpus
 from launch.sweeping import page, processes, results, space, storage, study, trials
-from launch.sweeping.config_file import changed, config_file
 from transformer.config import Config
 from transformer.errors import UserError
 

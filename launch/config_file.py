@@ -1,4 +1,4 @@
-"""Changes settings of a config, and writes a config as a file for train.py."""
+"""Changes the settings of a config, and writes a config as a file for train.py."""
 
 import math
 from collections.abc import Collection, Mapping
