@@ -53,6 +53,9 @@ def main(_):
   if settings.model.attention == 'cudnn':
     raise UserError('model.attention=cudnn needs an NVIDIA GPU; set '
                     '--config.model.attention=reference')
+  if settings.train.teachers:
+    raise UserError(f'train.teachers must be empty here, where no run is read; got '
+                    f'{", ".join(settings.train.teachers)}; leave them out')
   if _JSON.value is not None:
     outputs.check_folder('json', Path(_JSON.value).expanduser().parent)
   # JAX is imported late, so that --help and mistakes are answered at once.

@@ -15,6 +15,7 @@ from this_project import packed_batch
 
 from transformer.model.transformer import Transformer
 from transformer.ops.attention import dot_product_attention, fused_attention
+from transformer.ops.losses import LossOptions
 from transformer.ops.masks import causal_mask, combine_masks, segment_mask
 from transformer.training.step import batch_loss, init_params
 
@@ -157,7 +158,7 @@ def _compare_models(rows: int, length: int) -> dict[str, Any]:
 
   def gradient(config):
     def loss(params):
-      sums = batch_loss(Transformer(config, work.vocabulary_size), params, batch, 0.1)
+      sums = batch_loss(Transformer(config, work.vocabulary_size), params, batch, LossOptions(0.1))
       return sums['loss'] / sums['weight']
     value, gradients = jax.jit(jax.value_and_grad(loss))(params)
     return value, jnp.concatenate([x.ravel() for x in jax.tree.leaves(gradients)])

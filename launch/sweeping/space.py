@@ -31,7 +31,7 @@ _MEASURE = ('data.source', 'data.name', 'data.dir', 'data.valid', 'data.source_l
 # Keys that change what a token is, or which tokens are counted.
 _TOKENS = ('data.vocabulary_size', 'data.vocabulary', 'data.vocabulary_pairs', 'data.train',
            'data.shared_vocabulary', 'data.source_vocabulary_size', 'data.source_vocabulary',
-           'data.max_length', 'train.init_from')
+           'data.max_length', 'train.init_from', 'train.teachers')
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
 _DRAWS = 20
 

@@ -61,6 +61,16 @@ def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_pas
   assert update_flops(config, vocabulary, (rows, source_length, target_length), 2) == 2 * formula
 
 
+def test_a_teacher_adds_a_forward_pass_which_is_a_third_of_an_update():
+  student, teacher = ModelConfig(num_layers=1, model_dim=8, ff_dim=16, num_heads=2), ModelConfig()
+  alone, taught = train_flops(student, N), train_flops(student, N, 2, [teacher, teacher])
+  of_teacher, shape = train_flops(teacher, N), (2, 5, 7)
+  assert taught == pytest.approx([2 * own + 2 / 3 * more for own, more in zip(
+      alone, of_teacher, strict=True)])
+  assert update_flops(student, N, shape, 2, [teacher]) == pytest.approx(
+      2 * update_flops(student, N, shape) + update_flops(teacher, N, shape) / 3)
+
+
 def test_only_the_peaks_of_known_devices_are_known():
   assert peak_flops('NVIDIA H100 80GB HBM3') == 989e12
   assert peak_flops('cpu') is None

@@ -10,6 +10,7 @@ import pytest
 from tests.tiny_training import VOCABULARY, make_batch
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.ops.losses import LossOptions
 from transformer.training.config import TrainConfig
 from transformer.training.step import batch_loss, init_params, init_state, make_train_step
 
@@ -41,7 +42,7 @@ def test_a_deep_model_needs_less_than_half_the_memory():
   sizes = []
   for model in twins(num_layers=4, model_dim=16, ff_dim=64, norm='pre'):
     def loss(params, key, model=model):
-      return batch_loss(model, params, batch, 0.1, key)['loss']
+      return batch_loss(model, params, batch, LossOptions(0.1), key)['loss']
     shapes = jax.eval_shape(lambda model=model: init_params(model, 3))
     program = jax.jit(jax.grad(loss)).lower(shapes, jax.random.key(1)).compile()
     sizes.append(program.memory_analysis().temp_size_in_bytes)

@@ -12,11 +12,17 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.ops import losses
-from transformer.ops.losses import smoothed_cross_entropy
+from transformer.ops.losses import LossOptions, smoothed_cross_entropy
 
 # B and T divide into devices and chunks, so they are not primes; all sizes differ.
 B, T, N, D = 4, 6, 11, 5
 CHUNKS = [1, 2, 3, 6]  # Positions of a row in a chunk.
+
+
+def cross_entropy(x, output, targets, weights, smoothing=0.0, consistency=0.0, devices=1):
+  """Calls the loss without teachers."""
+  return smoothed_cross_entropy(x, output, targets, weights,
+                                LossOptions(smoothing, consistency, devices=devices))
 
 
 def arrays(dtype=jnp.float32):
@@ -50,12 +56,12 @@ def gradients(loss, smoothing, scale=1.0):
 
 
 def chunked_loss(*given):
-  return smoothed_cross_entropy(*given)['loss']
+  return cross_entropy(*given)['loss']
 
 
 def test_without_smoothing_it_is_optax_cross_entropy():
   x, output, targets, weights = arrays()
-  sums = smoothed_cross_entropy(x, output, targets, weights)
+  sums = cross_entropy(x, output, targets, weights)
   each = optax.softmax_cross_entropy_with_integer_labels(x @ output.T, targets)
   chex.assert_trees_all_close(sums['loss'], jnp.sum(each * weights), rtol=1e-6)
   chex.assert_trees_all_equal(sums['nll'], sums['loss'])
@@ -65,9 +71,9 @@ def test_without_smoothing_it_is_optax_cross_entropy():
 @pytest.mark.parametrize('smoothing', [0.1, 0.5])
 def test_smoothed_it_is_optax_cross_entropy_against_smoothed_labels(smoothing):
   given = arrays()
-  sums = smoothed_cross_entropy(*given, smoothing)
+  sums = cross_entropy(*given, smoothing)
   chex.assert_trees_all_close(sums['loss'], naive_loss(*given, smoothing), rtol=1e-6)
-  chex.assert_trees_all_close(sums['nll'], smoothed_cross_entropy(*given)['nll'], rtol=1e-6)
+  chex.assert_trees_all_close(sums['nll'], cross_entropy(*given)['nll'], rtol=1e-6)
 
 
 @pytest.mark.parametrize('count', CHUNKS)
@@ -88,7 +94,7 @@ def test_a_chunk_size_that_does_not_divide_the_length_changes_nothing(monkeypatc
   x, output, targets, weights = arrays()
   given = x[:, 1:], output, targets[:, 1:], weights[:, 1:]  # Five positions.
   assert given[0].shape[1] == 5
-  chex.assert_trees_all_close(smoothed_cross_entropy(*given, 0.1)['loss'],
+  chex.assert_trees_all_close(cross_entropy(*given, 0.1)['loss'],
                               naive_loss(*given, 0.1), rtol=1e-6)
   chex.assert_trees_all_close(gradients(chunked_loss, 0.1)(*given),
                               gradients(naive_loss, 0.1)(*given), rtol=1e-5, atol=1e-6)
@@ -112,7 +118,7 @@ def test_the_chunk_size_depends_on_the_platform_and_the_number_of_devices(monkey
   given = arrays()
   for platform, devices, size in (('cpu', 1, 2), ('tpu', 1, 3), ('cuda', 1, 3), ('tpu', 2, 6)):
     text = jax.jit(jax.value_and_grad(
-        lambda x, output, devices=devices: smoothed_cross_entropy(
+        lambda x, output, devices=devices: cross_entropy(
             x, output, *given[2:], devices=devices)['loss'], (0, 1))).trace(*given[:2]).lower(
                 lowering_platforms=(platform,)).as_text()
     for each in (2, 3, 6):
@@ -130,7 +136,7 @@ def test_a_position_of_weight_zero_gets_no_gradient_and_does_not_count():
   other_targets = jnp.where(none, 3, targets)
   again, (again_x, again_output) = run(other_x, output, other_targets, weights)
   chex.assert_trees_all_equal((again, again_x, again_output), (loss, gradient_x, gradient_output))
-  sums = smoothed_cross_entropy(x, output, targets, ~none, 0.1)
+  sums = cross_entropy(x, output, targets, ~none, 0.1)
   assert sums['weight'] == np.sum(~none)
 
 
@@ -138,9 +144,9 @@ def test_rows_add_up_to_the_batch_under_vmap_and_pmap():
   x, output, targets, weights = arrays()
 
   def of_row(x, targets, weights):
-    return smoothed_cross_entropy(x[None], output, targets[None], weights[None], 0.1)
+    return cross_entropy(x[None], output, targets[None], weights[None], 0.1)
 
-  whole = smoothed_cross_entropy(x, output, targets, weights, 0.1)
+  whole = cross_entropy(x, output, targets, weights, 0.1)
   for lift in (jax.vmap, jax.pmap):
     rows = lift(of_row)(x, targets, weights)
     chex.assert_trees_all_close(jax.tree.map(jnp.sum, rows), whole, rtol=1e-6)
@@ -203,7 +209,7 @@ def test_the_gradient_scales_with_the_loss():
 def test_the_nll_and_the_weight_have_no_gradient():
   x, output, targets, weights = arrays()
   for name in ('nll', 'weight'):
-    gradient = jax.grad(lambda *given, name=name: smoothed_cross_entropy(*given)[name], (0, 1))(
+    gradient = jax.grad(lambda *given, name=name: cross_entropy(*given)[name], (0, 1))(
         x, output, targets, weights)
     chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, (x, output)))
 
@@ -213,7 +219,7 @@ def test_values_are_the_same_eager_jitted_differentiated_and_sharded(smoothing):
   given = arrays()
 
   def sums(*given):
-    return smoothed_cross_entropy(*given, smoothing)
+    return cross_entropy(*given, smoothing)
 
   def with_gradient(*given):
     return jax.grad(lambda *given: (sums(*given)['loss'], sums(*given)), (0, 1),
@@ -232,7 +238,7 @@ def test_values_are_the_same_eager_jitted_differentiated_and_sharded(smoothing):
 @pytest.mark.parametrize('smoothing', [-0.1, 1.0, float('nan')])
 def test_smoothing_out_of_range_is_refused(smoothing):
   with pytest.raises(ValueError, match=f'at least 0 and below 1; got {smoothing}'):
-    smoothed_cross_entropy(*arrays(), smoothing)
+    cross_entropy(*arrays(), smoothing)
 
 
 def naive_r_drop(x, output, targets, weights, smoothing, alpha):
@@ -260,17 +266,17 @@ def test_consistency_and_its_gradients_are_those_of_r_drop(monkeypatch, count, s
       lambda x, output, loss=loss: loss(x, output, *given[2:], smoothing, 3.0), (0, 1))(*given[:2])
                    for loss in (chunked_loss, naive_r_drop))
   chex.assert_trees_all_close(found, wanted, rtol=1e-5, atol=1e-5)
-  plain = smoothed_cross_entropy(*given, smoothing)
+  plain = cross_entropy(*given, smoothing)
   assert found[0] > plain['loss'] * 1.1
-  chex.assert_trees_all_close(smoothed_cross_entropy(*given, smoothing, 3.0)['nll'], plain['nll'],
+  chex.assert_trees_all_close(cross_entropy(*given, smoothing, 3.0)['nll'], plain['nll'],
                               rtol=1e-6)
 
 
 def test_twins_that_agree_cost_nothing():
   x, *rest = twins()
   same = jnp.repeat(x[::2], 2, axis=0), *rest
-  chex.assert_trees_all_close(smoothed_cross_entropy(*same, 0.1, 5.0),
-                              smoothed_cross_entropy(*same, 0.1), rtol=1e-6)
+  chex.assert_trees_all_close(cross_entropy(*same, 0.1, 5.0),
+                              cross_entropy(*same, 0.1), rtol=1e-6)
 
 
 @pytest.mark.parametrize(('rows', 'alpha', 'message'), [
@@ -278,4 +284,90 @@ def test_twins_that_agree_cost_nothing():
 def test_a_row_without_a_twin_and_a_negative_alpha_are_refused(rows, alpha, message):
   x, output, targets, weights = arrays()
   with pytest.raises(ValueError, match=message):
-    smoothed_cross_entropy(x[:rows], output, targets[:rows], weights[:rows], 0.1, alpha)
+    cross_entropy(x[:rows], output, targets[:rows], weights[:rows], 0.1, alpha)
+
+
+def lessons():
+  """Returns what two teachers of other widths give: outputs and projections."""
+  rng = np.random.default_rng(1)
+  return [(jnp.asarray(rng.normal(size=(B, T, dim)), jnp.float32),
+           jnp.asarray(rng.normal(size=(N, dim)), jnp.float32)) for dim in (3, 7)]
+
+
+def distilled(options, teachers):
+  return lambda x, output, targets, weights: smoothed_cross_entropy(
+      x, output, targets, weights, options, teachers)['loss']
+
+
+def naive_distillation(options, teachers):
+  """Computes the loss of Kim and Rush, 2016, section 3.1, from all logits at once."""
+  def loss(x, output, targets, weights):
+    temperature = options.temperature
+    log_probs = jax.nn.log_softmax(x @ output.T / temperature)
+    wanted = jnp.mean(jnp.stack([jax.nn.softmax(own @ projection.T / temperature)
+                                 for own, projection in teachers]), axis=0)
+    term = -temperature ** 2 * jnp.sum(weights[..., None] * wanted * log_probs)
+    share = options.teacher_share
+    plain = naive_loss(x, output, targets, weights, options.smoothing)
+    return (1 - share) * plain + share * term
+
+  return loss
+
+
+@pytest.mark.parametrize('count', [2, 6])
+@pytest.mark.parametrize('options', [LossOptions(0.0, teacher_share=0.25),
+                                     LossOptions(0.1, teacher_share=0.5, temperature=2.5),
+                                     LossOptions(0.1, teacher_share=1.0, temperature=0.5)])
+def test_the_loss_against_teachers_and_its_gradients_are_those_of_all_logits(
+    monkeypatch, count, options):
+  positions_at_once(monkeypatch, count)
+  given = arrays()
+  found, wanted = (jax.jit(jax.value_and_grad(make(options, lessons()), (0, 1)))(*given)
+                   for make in (distilled, naive_distillation))
+  chex.assert_trees_all_close(found, wanted, rtol=1e-5, atol=1e-5)
+  sums = smoothed_cross_entropy(*given, options, lessons())
+  chex.assert_trees_all_equal(sums['nll'], cross_entropy(*given)['nll'])
+
+
+def test_with_r_drop_the_terms_add_up():
+  given, teachers = twins(), lessons()[:1]
+  loss = [jax.value_and_grad(distilled(LossOptions(0.1, alpha, share, 2.0), teachers if share
+                                       else ()), (0, 1))(*given)
+          for alpha, share in ((3.0, 0.5), (3.0, 0.0), (0.0, 0.5), (0.0, 0.0))]
+  both, r_drop, taught, plain = loss
+  chex.assert_trees_all_close(both, jax.tree.map(lambda a, b, c: a + b - c, r_drop, taught, plain),
+                              rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('temperature', [1.0, 3.0])
+def test_a_student_that_agrees_with_its_teacher_has_nothing_to_learn(temperature):
+  x, output, targets, weights = arrays()
+  options = LossOptions(teacher_share=1.0, temperature=temperature)
+  gradient = jax.grad(distilled(options, [(x, output)]), (0, 1))(x, output, targets, weights)
+  chex.assert_trees_all_close(gradient, jax.tree.map(jnp.zeros_like, gradient), atol=1e-5)
+
+
+def test_a_teacher_that_is_sure_of_the_text_teaches_what_the_text_does():
+  x, output, targets, weights = arrays()
+  sure = 1e4 * jax.nn.one_hot(targets, N), jnp.eye(N)
+  for share in (0.3, 1.0):
+    found, wanted = (jax.value_and_grad(loss, (0, 1))(x, output, targets, weights) for loss in (
+        distilled(LossOptions(teacher_share=share), [sure]), chunked_loss))
+    chex.assert_trees_all_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_teachers_get_no_gradient():
+  given = arrays()
+  gradient = jax.grad(lambda teachers: distilled(LossOptions(teacher_share=0.5), teachers)(*given))(
+      lessons())
+  chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, lessons()))
+
+
+@pytest.mark.parametrize(('options', 'count', 'message'), [
+    (LossOptions(teacher_share=1.5), 1, 'at least 0 and at most 1; got 1.5'),
+    (LossOptions(teacher_share=0.5, temperature=0.0), 1, 'above 0 and finite; got 0.0'),
+    (LossOptions(teacher_share=0.5), 0, 'got 0 teachers and the share 0.5'),
+    (LossOptions(), 2, 'got 2 teachers and the share 0.0')])
+def test_teachers_without_a_share_and_options_out_of_range_are_refused(options, count, message):
+  with pytest.raises(ValueError, match=message):
+    smoothed_cross_entropy(*arrays(), options, lessons()[:count])

@@ -16,6 +16,7 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops import losses
+from transformer.ops.losses import LossOptions
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
@@ -128,7 +129,7 @@ def test_every_part_has_its_own_dropout(model):
   step, state = make(model, seed=5, accumulate=4)
   _, metrics = jax.jit(step)(state, jax.tree.map(lambda x: np.repeat(x, 4, axis=0), row))
   key = jax.random.fold_in(random_key(5), state.step)
-  loss_of = jax.jit(lambda key: batch_loss(model, state.params, row, 0.1, key)['loss'])
+  loss_of = jax.jit(lambda key: batch_loss(model, state.params, row, LossOptions(0.1), key)['loss'])
   losses = [float(loss_of(jax.random.fold_in(key, part))) for part in range(4)]
   assert len(set(losses)) == 4
   assert float(metrics['loss']) == pytest.approx(sum(losses), rel=1e-5)
@@ -226,8 +227,8 @@ def test_r_drop_brings_the_predictions_of_both_passes_together(model):
     for _ in range(60):
       state, _ = step(state, batch)
     for key in range(8):
-      sums = batch_loss(model, state.params, batch, 0.1, jax.random.key(key), 1e-6)
-      more = batch_loss(model, state.params, batch, 0.1, jax.random.key(key), 1.0)
+      sums = batch_loss(model, state.params, batch, LossOptions(0.1, 1e-6), jax.random.key(key))
+      more = batch_loss(model, state.params, batch, LossOptions(0.1, 1.0), jax.random.key(key))
       kept.append(float(more['loss'] - sums['loss']))
     losses[alpha] = np.mean(kept)
   assert 0 < losses[5.0] < losses[0.0] / 2
@@ -255,7 +256,7 @@ def test_evaluation_has_neither_smoothing_nor_dropout(model):
   batch = make_batch(0)
   found = jax.jit(make_eval_step(model))(params, batch)
   assert float(found['loss']) == float(found['nll'])
-  smoothed = jax.jit(lambda params: batch_loss(model, params, batch, 0.3))(params)
+  smoothed = jax.jit(lambda params: batch_loss(model, params, batch, LossOptions(0.3)))(params)
   assert float(smoothed['loss']) != float(smoothed['nll'])
   assert float(smoothed['nll']) == pytest.approx(float(found['nll']))
 

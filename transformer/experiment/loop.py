@@ -123,6 +123,7 @@ class _Loop:
                signals: Signals):
     self._settings, self._task, self._mesh = settings, task, setup.mesh
     self._workdir, self._signals, config = workdir, signals, settings.train
+    self._teachers = setup.teacher_arguments
     self._checkpoints = Checkpoints(workdir / CHECKPOINTS, keep=config.keep)
     self._interrupted = SignalCheckpoint(workdir / INTERRUPTED)
     self._state, self._history, self._resumed_from = starting_point(
@@ -138,7 +139,8 @@ class _Loop:
     self._reporter = (Reporter(workdir, self.step, config.steps, log) if self._writes
                       else NoReporter())
     self._meter = Meter(self._history['meter'], rows * length, utilisation(
-        task.model, self._mesh.size, passes=2 if config.r_drop else 1))
+        task.model, self._mesh.size, 2 if config.r_drop else 1,
+        [each.config for each in setup.teachers.models]))
     self._guard = DivergenceGuard(
         self._history.get('window', {}), config.skip_nonfinite, workdir, self._reporter.say,
         task.decode, self._writes)
@@ -170,7 +172,8 @@ class _Loop:
         batches = self._task.batches.iterate(self.step, self._settings.train.steps)
         for batch in self._meter.watch(batches):
           self._state, metrics = tracer.run(self.step + 1, programs.train_step, self._state,
-                                            processes.place(batch, self._by_rows))
+                                            processes.place(batch, self._by_rows),
+                                            *self._teachers)
           self.step += 1
           self._recorder.add(self.step, batch, metrics,
                              log=self._is_due(self._settings.train.log_every))

@@ -2,11 +2,12 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 
+from transformer.model.config import ModelConfig
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
 
@@ -116,14 +117,15 @@ def perplexity(loss: float) -> float:
   return math.exp(loss) if not loss >= 700 else math.inf
 
 
-def utilisation(model: Transformer, devices: int,
-                passes: int) -> Callable[[float, float], float] | None:
+def utilisation(model: Transformer, devices: int, passes: int,
+                teachers: Sequence[ModelConfig] = ()) -> Callable[[float, float], float] | None:
   """Returns the function that computes FLOPs utilisation from tokens per second.
 
   Args:
     model: the model.
     devices: the number of devices.
     passes: how often each token goes through the model in an update.
+    teachers: the shapes of the teachers.
 
   Returns:
     A function of the source and the target tokens per second; None if the peak is unknown.
@@ -131,6 +133,6 @@ def utilisation(model: Transformer, devices: int,
   peak = peak_flops(jax.devices()[0].device_kind)
   if peak is None:
     return None
-  source, target = train_flops(model.config, model.vocabulary_size)
+  source, target = train_flops(model.config, model.vocabulary_size, passes, teachers)
   return lambda source_speed, target_speed: (
-      passes * (source * source_speed + target * target_speed) / (peak * devices))
+      (source * source_speed + target * target_speed) / (peak * devices))

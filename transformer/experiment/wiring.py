@@ -19,6 +19,12 @@ from transformer.data.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.experiment.loop import Outcome, Task, train
 from transformer.experiment.origin import check_same_model, describe_origin, params_from
+from transformer.experiment.teachers import (
+  check_vocabulary,
+  describe_teachers,
+  load_teachers,
+  place_teachers,
+)
 from transformer.experiment.validation import ValidationSet, make_validation, validation_metrics
 from transformer.inference.attention_maps import Attender
 from transformer.inference.translator import Translator
@@ -90,15 +96,21 @@ def _train(config: Config, workdir: Path, profile, signals):
     resuming.check_resumable(workdir)
   # A mistake in it ends the run before the data is read.
   metrics = validation_metrics(config.train)
+  # All processes must read a checkpoint together, as Orbax demands. The first one decides.
+  ended, begun = _has_ended(workdir, config), (workdir / run_directory.CONFIG).exists()
+  ended, begun = processes.from_first(lambda: [ended, begun])
+  teachers = [] if ended else load_teachers(config)
   corpora = open_corpora(config.data)
   # Loaded only if the run still lacks its vocabulary or its first parameters.
   origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from
             else None)
   vocabulary = _vocabulary(workdir, config, corpora, origin)
+  check_vocabulary(teachers, vocabulary)
   encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
                            config.seed)
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
-  setup = make_setup(config, model, _make_mesh(config))
+  mesh = _make_mesh(config)
+  setup = make_setup(config, model, mesh, place_teachers(teachers, mesh))
   if config.train.freeze:
     logging.info(describe_frozen(config.train.freeze, setup.state.params))
   # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
@@ -112,9 +124,6 @@ def _train(config: Config, workdir: Path, profile, signals):
     return f'search, {greedy.batch_size} sentences of {length} tokens', program
 
   programs = None
-  # All processes must read a checkpoint together, as Orbax demands. The first one decides.
-  ended, begun = _has_ended(workdir, config), (workdir / run_directory.CONFIG).exists()
-  ended, begun = processes.from_first(lambda: [ended, begun])
   if not ended:
     programs, tokens = compile_within_memory(config, model, setup, encoded.batches.shape,
                                              compile_search, begun)
@@ -130,6 +139,8 @@ def _train(config: Config, workdir: Path, profile, signals):
     resumed = run_directory.has_begun(workdir)
     if resumed:
       resuming.check_same_data(workdir, fingerprints)
+      if teachers:
+        resuming.check_same_teachers(workdir, describe_teachers(teachers))
       # Before the config, so that no change of a setting goes unrecorded.
       run_directory.add_session(workdir, config.train.reproducible, changes)
     else:
@@ -141,8 +152,9 @@ def _train(config: Config, workdir: Path, profile, signals):
           fingerprints, encoded.counts,
           sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)),
           update_flops(config.model, vocabulary.target.size, encoded.batches.shape,
-                       passes=2 if config.train.r_drop else 1),
-          config.train.reproducible, origin and describe_origin(origin(), vocabulary)))
+                       2 if config.train.r_drop else 1, [each.config.model for each in teachers]),
+          config.train.reproducible, origin and describe_origin(origin(), vocabulary),
+          describe_teachers(teachers)))
 
   processes.from_first(record)
 

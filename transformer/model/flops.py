@@ -1,9 +1,15 @@
 """The model's floating-point operations, by formula, and the peaks of some devices."""
 
+from collections.abc import Sequence
+
 from transformer.model.config import ModelConfig
 
+# The share of a forward pass in the operations of an update: two of six for each weight.
+_FORWARD = 1 / 3
 
-def train_flops(config: ModelConfig, vocabulary_size: int) -> tuple[float, float]:
+
+def train_flops(config: ModelConfig, vocabulary_size: int, passes: int = 1,
+                teachers: Sequence[ModelConfig] = ()) -> tuple[float, float]:
   """Returns the floating-point operations of an update, for each source and each target token.
 
   A multiply-add with a weight is two operations in the forward pass and four in the backward pass.
@@ -13,6 +19,8 @@ def train_flops(config: ModelConfig, vocabulary_size: int) -> tuple[float, float
   Args:
     config: the model's shape.
     vocabulary_size: number of tokens, N.
+    passes: how often an update passes a batch through the model: 2 for R-Drop.
+    teachers: the shapes of the teachers, which take a forward pass each.
 
   Returns:
     Operations for a source token, including the keys and values of cross-attention, and
@@ -26,11 +34,15 @@ def train_flops(config: ModelConfig, vocabulary_size: int) -> tuple[float, float
   source = config.encoder_depth * encoder_layer + config.decoder_depth * projections
   target = (config.decoder_depth * (encoder_layer + projections)
             + config.model_dim * vocabulary_size)
-  return 6.0 * source, 6.0 * target
+  source, target = 6.0 * passes * source, 6.0 * passes * target
+  for teacher in teachers:
+    of_source, of_target = train_flops(teacher, vocabulary_size)
+    source, target = source + _FORWARD * of_source, target + _FORWARD * of_target
+  return source, target
 
 
 def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, int, int],
-                 passes: int = 1) -> float:
+                 passes: int = 1, teachers: Sequence[ModelConfig] = ()) -> float:
   """Returns the floating-point operations of an update, attention's own products included.
 
   All positions count, padding and masked ones too, since the devices compute them. Norms and
@@ -40,7 +52,8 @@ def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, in
     config: the model's shape.
     vocabulary_size: number of tokens, N.
     shape: rows of a batch, and the source and target positions of a row.
-    passes: how often an update passes a batch through the model: 2 for R-Drop.
+    passes: as for `train_flops`.
+    teachers: as for `train_flops`.
   """
   rows, source_length, target_length = shape
   of_source, of_target = train_flops(config, vocabulary_size)
@@ -48,7 +61,8 @@ def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, in
   pairs = (config.encoder_depth * source_length ** 2
            + config.decoder_depth * target_length * (target_length + source_length))
   attention = 6.0 * config.num_heads * (config.head_key_dim + config.head_value_dim) * pairs
-  return passes * rows * (of_source * source_length + of_target * target_length + attention)
+  own = passes * rows * (of_source * source_length + of_target * target_length + attention)
+  return own + _FORWARD * sum(update_flops(each, vocabulary_size, shape) for each in teachers)
 
 
 # Dense 16-bit peaks of one device in FLOP/s, from data sheets, by JAX's `device_kind`.

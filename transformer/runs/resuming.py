@@ -5,7 +5,7 @@ Imports no JAX, so that a mistake is reported at once.
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ from transformer.runs.run_directory import (
 _MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.remat',
                'train.steps', 'train.log_every', 'train.eval_every', 'train.checkpoint_every',
                'train.keep', 'train.patience', 'train.skip_nonfinite', 'train.fit_memory',
-               'train.grace_seconds', 'train.valid_metric', 'decode.beam_size', 'decode.alpha',
-               'decode.batch_size', 'decode.sample', 'decode.temperature', 'decode.top_k',
-               'decode.top_p', 'mesh.data', 'mesh.fsdp', 'mesh.tensor')
+               'train.grace_seconds', 'train.valid_metric', 'train.teachers', 'decode.beam_size',
+               'decode.alpha', 'decode.batch_size', 'decode.sample', 'decode.temperature',
+               'decode.top_k', 'decode.top_p', 'mesh.data', 'mesh.fsdp', 'mesh.tensor')
 
 
 def check_workdir(workdir: Path, config: Config) -> Config:
@@ -119,3 +119,17 @@ def check_same_origin(workdir: str | os.PathLike, origin: Mapping[str, Any]):
     raise UserError(f'{workdir} began from step {steps} of train.init_from, whose best step is now '
                     f'{origin["steps"]}, or which is now another run; choose another --workdir to '
                     f'start from the present parameters')
+
+
+def check_same_teachers(workdir: str | os.PathLike, teachers: Sequence[Mapping[str, Any]]):
+  """Refuses to go on with other teachers than those that the run began with."""
+  began = files.read_sealed(Path(workdir) / RUN, 'the record of the run').get('teachers', [])
+  if began != list(teachers):
+    raise UserError(f'{workdir} began with other train.teachers, or their best steps have changed: '
+                    f'they were {_steps(began)}, and are {_steps(teachers)}; choose another '
+                    f'--workdir to learn from the present ones')
+
+
+def _steps(teachers: Sequence[Mapping[str, Any]]) -> str:
+  return ', '.join(f'step {each["steps"][-1]} with digest {each["sha256"][:8]}'
+                   for each in teachers) or 'none'

@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,8 @@ def has_begun(workdir: str | os.PathLike) -> bool:
 
 def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, int]],
              parameters: int, flops_per_update: float, reproducible: bool,
-             origin: Mapping[str, Any] | None) -> dict[str, Any]:
+             origin: Mapping[str, Any] | None = None,
+             teachers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
   """Returns the content of `run.json`: what produced the run's numbers.
 
   Args:
@@ -87,6 +88,7 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
     flops_per_update: floating-point operations of an update.
     reproducible: `train.reproducible`.
     origin: identifies the parameters that the run starts from; None if they are random.
+    teachers: identifies the parameters of each teacher.
 
   Returns:
     JSON data: that of `_session` for this process, and the arguments. `add_session` fills
@@ -99,6 +101,7 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
       'data': dict(fingerprints),
       'counts': {name: dict(each) for name, each in counts.items()},
       'origin': origin and dict(origin),
+      'teachers': list(map(dict, teachers)),
       'resumed': [],
   }
 
@@ -113,7 +116,7 @@ def describe_weights(fingerprints: Mapping[str, str], parameters: int, reproduci
     reproducible: as for `describe`.
     steps: the checkpoints that the weights come from.
   """
-  about = describe(fingerprints, {}, parameters, 0.0, reproducible, None)
+  about = describe(fingerprints, {}, parameters, 0.0, reproducible)
   about.pop('flops_per_update')
   return {**about, WEIGHTS_ALONE: steps}
 

@@ -83,6 +83,13 @@ class TrainConfig:
       Networks", which uses 5 for translation); 0 is without. Each sentence takes two passes
       with different dropout, and the loss penalises differences between their predictions.
       An update takes about twice the time.
+    teachers: directories of runs whose mean distribution of each token the model learns from, too
+      (word-level distillation: Kim and Rush, 2016, section 3.1). They need the vocabulary of this
+      run. Empty is none.
+    teacher_share: the share of the loss that compares the model with its teachers; the rest is
+      the cross entropy against the text.
+    teacher_temperature: divides the logits of teachers and model before they are compared (Hinton
+      et al., 2015).
     ema_decay: decay of an exponential moving average of the parameters (Polyak and
       Juditsky, 1992), such as 0.999; 0 keeps none. Evaluation and translation use the
       average.
@@ -123,6 +130,9 @@ class TrainConfig:
   tokens_per_batch: int = 25_600
   label_smoothing: float = 0.1
   r_drop: float = 0.0
+  teachers: tuple[str, ...] = ()
+  teacher_share: float = 0.5
+  teacher_temperature: float = 1.0
   ema_decay: float = 0.0
   log_every: int = 100
   eval_every: int = 1000
@@ -148,6 +158,14 @@ class TrainConfig:
                       f'got {self.label_smoothing}')
     if not 0.0 <= self.r_drop < float('inf'):
       raise UserError(f'train.r_drop must be at least 0 and finite; got {self.r_drop}')
+    if not all(self.teachers):
+      raise UserError(f'train.teachers must name the directories of runs; got {self.teachers}')
+    if not 0.0 < self.teacher_share <= 1.0:
+      raise UserError(f'train.teacher_share must be above 0 and at most 1; got '
+                      f'{self.teacher_share}')
+    if not 0.0 < self.teacher_temperature < float('inf'):
+      raise UserError(f'train.teacher_temperature must be above 0 and finite; got '
+                      f'{self.teacher_temperature}')
     if not 0.0 <= self.ema_decay < 1.0:
       raise UserError(f'train.ema_decay must be at least 0 and below 1; got {self.ema_decay}')
     for name in ('patience', 'skip_nonfinite'):

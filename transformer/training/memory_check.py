@@ -65,6 +65,7 @@ def compile_within_memory(settings, model: Transformer, setup: Setup,
   # Mesh axes split the rows of each part of a batch.
   unit = settings.optimizer.accumulate * setup.mesh.shape['data'] * setup.mesh.shape['fsdp']
   state = setup.state
+  resident = state, setup.teacher_arguments
 
   def compile_rows(rows: int) -> tuple[Programs | None, list[Need] | None]:
     """Returns the programs for batches of so many rows, and their needs; None if unknown."""
@@ -76,14 +77,14 @@ def compile_within_memory(settings, model: Transformer, setup: Setup,
         raise
       # Some compilers refuse a program that does not fit.
       return None, [Need(f'update, {named}', math.inf, 0, 0, 0)]
-    return programs, needs_of(state, (f'update, {named}', programs.train_step, state),
+    return programs, needs_of(resident, (f'update, {named}', programs.train_step, resident),
                               (f'evaluation, {named}', programs.eval_step, state.best_params))
 
   logging.info('compiling the update, the evaluation and the search; the next start finds most of '
                'it in the cache')
   capacity = processes.least(device_memory.capacity())
   programs, needs = compile_rows(rows)
-  search_needs = needs_of(state, (*compile_search(state.best_params), state.best_params))
+  search_needs = needs_of(resident, (*compile_search(state.best_params), state.best_params))
   if capacity is None or needs is None or search_needs is None:
     logging.info('the memory of a device, or the memory that the programs need, is not known '
                  'here, so it is not checked')
@@ -117,7 +118,8 @@ def needs_of(state, *programs: tuple[str, Any, Any]) -> list[Need] | None:
   """Returns the bytes that a device needs to run compiled programs.
 
   Args:
-    state: the training state, as shapes with shardings. It is in memory all the time.
+    state: the training state and the teachers' parameters, as arrays or shapes with shardings.
+      They are in memory all the time.
     *programs: (name, compiled program, its part of the state) for each program.
 
   Returns:
