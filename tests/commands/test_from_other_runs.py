@@ -1,6 +1,7 @@
 """A run may take the weights or the vocabulary of another, if they fit."""
 
 import dataclasses
+import io
 import json
 import re
 import shutil
@@ -8,10 +9,12 @@ import shutil
 import jax
 import numpy as np
 import pytest
+import sentencepiece
 
-from tests.running_commands import ENGLISH
+from tests.running_commands import ENGLISH, GERMAN
 from transformer import files
 from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary_adoption import adopt
 from transformer.data.vocabulary_growth import spell
 from transformer.errors import UserError
 from transformer.experiment.origin import check_same_model
@@ -68,6 +71,28 @@ def test_a_run_takes_a_vocabulary_that_there_is(train, folder, trained, tmp_path
   # The run has its own copy, so it goes on without the file.
   status, _, err = train(*config, '--config.data.vocabulary=/gone')
   assert status == 0 and 'the run is done' in err
+
+
+def test_a_run_takes_a_model_of_another_kind_and_leaves_out_its_normalisation(
+    train, evaluate, folder, tmp_path):
+  model = io.BytesIO()
+  sentencepiece.SentencePieceTrainer.train(  # The default: unigram, nmt_nfkc, other ids.
+      sentence_iterator=iter((ENGLISH + GERMAN) * 3), model_writer=model, vocab_size=90,
+      hard_vocab_limit=False, minloglevel=2)
+  (tmp_path / 'own.model').write_bytes(model.getvalue())
+  size = adopt(tmp_path / 'own.model').vocabulary.size
+  for name in ('train', 'valid', 'test'):
+    for language in ('en', 'de'):
+      lines = (folder / f'{name}.{language}').read_text('utf-8')
+      (tmp_path / f'{name}.{language}').write_text(f'ﬁne  hat\n{lines}', 'utf-8')
+  flags = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
+           f'--config.data.dir={tmp_path}', f'--config.data.vocabulary={tmp_path}/own.model')
+  assert f'set --config.data.vocabulary_size={size}; got 300' in train.refuses(*flags)
+  status, _, err = train(*flags, f'--config.data.vocabulary_size={size}')
+  assert status == 0 and 'data.vocabulary is a model from elsewhere' in err, err
+  assert "lines of training text, such as 'ﬁne  hat' to 'fine hat'" in err
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--examples=1')
+  assert status == 0 and 'ﬁne  hat' in out, err
 
 
 def test_a_run_that_starts_from_another_may_add_pieces(train, evaluate, folder, trained, tmp_path):

@@ -28,7 +28,7 @@ from transformer.data.audit.report import look_over
 from transformer.data.audit.table import as_table
 from transformer.data.config import DataConfig
 from transformer.data.vocabularies import RunVocabulary
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary_adoption import adopt
 from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
 from transformer.runs import run_directory
@@ -74,7 +74,7 @@ def main(_):
 
 def _load(path: Path, data: DataConfig) -> RunVocabulary:
   """Returns the vocabulary of a run's directory, or a shared one in a file."""
-  vocabulary = vocabularies.load(path) if path.is_dir() else Vocabulary.load(path)
+  vocabulary = vocabularies.load(path) if path.is_dir() else adopt(path).vocabulary
   if vocabularies.is_shared(vocabulary) != data.shared_vocabulary:
     kinds = 'a vocabulary for each language', 'one that the languages share'
     raise UserError(f'data.shared_vocabulary={data.shared_vocabulary} needs '

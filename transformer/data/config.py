@@ -46,8 +46,8 @@ class DataConfig:
     source_vocabulary_size: likewise of the source's vocabulary if they are separate; None is
       `vocabulary_size`.
     vocabulary: a SentencePiece model to use instead of a new one, such as the
-      `vocabulary.model` of a run; docs/data.md has the options to train one with. It must have
-      `vocabulary_size` pieces. Empty trains a vocabulary on the training text. It is the
+      `vocabulary.model` of a run; docs/vocabulary.md says how others are converted. It must
+      have `vocabulary_size` pieces. Empty trains a vocabulary on the training text. It is the
       target's vocabulary if they are separate.
     source_vocabulary: likewise the source's vocabulary if they are separate.
     vocabulary_pairs: the largest number of training pairs to learn the vocabulary from. A

@@ -20,6 +20,7 @@ from absl import logging
 from transformer.data.bpe_merges import check_merges
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY, DataConfig
 from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary_adoption import adopt, report_adoption
 from transformer.data.vocabulary_growth import grow
 from transformer.errors import UserError
 
@@ -153,12 +154,14 @@ def _make(config: DataConfig, corpora, key: str, lines: slice,
 
   size, path = config.sizes[key], getattr(config, key)
   if path:
-    given = Vocabulary.load(path)
+    adopted = adopt(path)
+    given = adopted.vocabulary
     if given.size != size:
       raise UserError(f'a run takes its vocabulary from data.{key}; set '
                       f'--config.data.{key}_size={given.size}; got {size}')
     if config.bpe_dropout:
       check_merges(given, itertools.islice(text(_TRIED), 2 * _TRIED), f'data.{key}')
+    report_adoption(adopted, itertools.islice(text(_TRIED), 2 * _TRIED), key)
     return given
   known = earlier.size if earlier else 0
   if size == known:

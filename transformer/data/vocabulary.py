@@ -121,7 +121,7 @@ class Vocabulary:
     if (ids != (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
         or vocabulary.decode(vocabulary.encode(_PROBE)) != _PROBE):
       raise UserError(f'{name} is damaged, or does not give text back as it was; restore it from '
-                      f'a copy, or train it with the options in docs/data.md')
+                      f'a copy')
     return vocabulary
 
   @classmethod

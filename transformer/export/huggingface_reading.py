@@ -1,7 +1,7 @@
 """Reads a MarianMT folder of Hugging Face's `transformers` that this project can hold.
 
 Such a folder is an export of this project, also after further training there. The vocabularies of
-published models lack the bytes, and normalise text: see docs/data.md.
+published models lack the bytes, and normalise text: see docs/vocabulary.md.
 """
 
 import json

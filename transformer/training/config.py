@@ -110,7 +110,7 @@ class TrainConfig:
     init_from: directory of a run whose best weights and vocabulary this run starts from;
       empty starts from random weights. Both runs need the same config.model, except
       `dropout`, `attention`, `dtype` and `remat`. The vocabulary may be larger, or another one
-      that `data.vocabulary` names: see docs/data.md.
+      that `data.vocabulary` names: see docs/vocabulary.md.
     freeze: a regular expression that is searched in the names of the parameters, such as
       `encoder_0/self_attention/query/kernel`; those that match are not changed, and have no
       gradient, weight decay or optimizer state. `encoder_|embedding` freezes the encoder and
