@@ -40,7 +40,7 @@ def random_weights(folder: str):
 
   from transformer.export.ctranslate2_format import write_model
   write_model(folder, DECODING.model, random_params(DECODING),
-              pieces_of_ids(DECODING.vocabulary_size))
+              (pieces_of_ids(DECODING.vocabulary_size),) * 2)
   for beam_size in _BEAMS.value:
     flax = [System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_decoding',
                    (DECODING, _FLAX.value, beam_size))]
@@ -56,9 +56,10 @@ def commands(folder: str) -> list[System]:
   from transformer.export.ctranslate2_format import write_model
   from transformer.runs.loading import load_run
   run = load_run(_RUN.value, average=_AVERAGE.value)
-  decode, vocabulary = run.config.decode, run.vocabulary
+  decode = run.config.decode
   write_model(folder, run.config.model, run.params,
-              [vocabulary.piece(token) for token in range(vocabulary.size)])
+              [[side.piece(token) for token in range(side.size)]
+               for side in (run.vocabulary.source, run.vocabulary.target)])
   return [
       System('this project', 'side_by_side', 'make_command', (
           _SOURCE.value, f'{folder}/ours', str(_ROOT / 'eval.py'), f'--workdir={_RUN.value}',
