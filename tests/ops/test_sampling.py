@@ -23,7 +23,7 @@ from tests.ops.toy_language import (
   tables,
   toy,
 )
-from transformer.ops import search as search_module
+from transformer.ops import search_loop
 from transformer.ops.sampling import SamplingOptions, sample_search, truncate
 from transformer.ops.search import PAD, Cache, SearchOptions, greedy_search
 
@@ -232,7 +232,7 @@ def test_samples_are_sorted_within_the_limit_and_padded_after_their_end():
 
 
 def test_a_cache_that_grows_changes_nothing(monkeypatch):
-  monkeypatch.setattr(search_module, '_FIRST_LENGTH', 2)
+  monkeypatch.setattr(search_loop, '_FIRST_LENGTH', 2)
   GROWN.clear()
   for seed in range(3):
     chex.assert_trees_all_equal(find(W, tables(seed), grows=True), find(W, tables(seed)))

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ops.toy_language import (
-  BEGIN,
   END,
   GROWN,
   LIMITS,
@@ -25,11 +24,10 @@ from tests.ops.toy_language import (
   toy,
   words,
 )
-from transformer.ops import search as search_module
+from transformer.ops import search_loop
 from transformer.ops.search import (
   PAD,
   Hypotheses,
-  SearchOptions,
   beam_search,
   greedy_search,
   length_penalty,
@@ -186,10 +184,9 @@ def test_hypotheses_are_sorted_distinct_within_the_limit_and_padded_after_their_
 
 @pytest.mark.parametrize('width', [0, 3])
 def test_a_cache_that_grows_changes_nothing(monkeypatch, width):
-  monkeypatch.setattr(search_module, '_FIRST_LENGTH', 2)
+  monkeypatch.setattr(search_loop, '_FIRST_LENGTH', 2)
   for length, wanted in ((MAX_LENGTH, [2, 7]), (31, [2, 4, 8, 31]), (1, [1])):
-    options = SearchOptions(length, BEGIN, END, grow=lambda cache, length: cache)
-    assert list(search_module._cache_lengths(options)) == wanted
+    assert search_loop.cache_lengths(length) == wanted
   limits = jnp.asarray(LIMITS, jnp.int32)
   GROWN.clear()
   for seed in range(3):
@@ -199,20 +196,14 @@ def test_a_cache_that_grows_changes_nothing(monkeypatch, width):
   assert GROWN == [2, 7]
 
 
-@pytest.mark.parametrize('width', [1, 7, 64, 127, 1000, 1024, 2003, 30_000])
-@pytest.mark.parametrize('count', [1, 2, 10])
-def test_the_largest_numbers_are_found_block_by_block_with_their_ties(width, count):
-  if count > width:
-    return
-  rng = np.random.default_rng(width)
-  # Few values make ties. Some rows have many or only impossible entries.
-  x = rng.integers(0, 50, (5, width)).astype(np.float32)
-  x[1] = rng.normal(size=width)
-  x[2, :max(width // 2, 1)] = -np.inf
-  x[3] = -np.inf
-  wanted = jax.lax.top_k(jnp.asarray(x), count)
-  chex.assert_trees_all_equal(jax.jit(search_module._top_k, static_argnums=1)(x, count),
-                              tuple(wanted))
+@pytest.mark.parametrize('width', [0, 3])
+@pytest.mark.parametrize(('limit', 'wanted'), [(2, [2]), (3, [2, 7])])
+def test_a_search_that_ends_does_not_pay_for_a_longer_cache(monkeypatch, width, limit, wanted):
+  monkeypatch.setattr(search_loop, '_FIRST_LENGTH', 2)
+  GROWN.clear()
+  with jax.disable_jit():  # Compiled, the growth would be traced in any case.
+    searcher(width, 0.6, grows=True)(tables(0), jnp.full(B, limit, jnp.int32))
+  assert wanted == GROWN
 
 
 @pytest.mark.parametrize('width', [0, 3])

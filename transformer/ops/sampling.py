@@ -10,7 +10,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer.ops.search import Hypotheses, SearchOptions, best, roll_out
+from transformer.ops.search import Hypotheses, SearchOptions, best, plan_roll_out
+from transformer.ops.search_loop import run_search
 
 # float32 rounds smaller numbers to 0.
 _SMALLEST = float(jnp.finfo(jnp.float32).tiny)
@@ -69,7 +70,8 @@ def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samp
     return jax.vmap(jax.vmap(draw, (None, 0, 0)), (None, 0, 0))(
         t, keys_BW, truncate(log_probs_BWN, sampling))
 
-  return best(roll_out(choose, step, cache, limits_B, samples, options), samples)
+  draws = plan_roll_out(choose, step, cache, limits_B, samples, options)
+  return best(run_search(draws, options), samples)
 
 
 def truncate(log_probs_BWN, options: SamplingOptions):

@@ -1,20 +1,20 @@
 """Greedy search and beam search over any step function.
 
 A step function is `(tokens_BW, cache) -> (log_probs_BWN, cache)`. For each of B inputs it takes
-the last token of W hypotheses, and returns the log-probabilities of the next token. Three letters
-belong to this file: C candidates for the beam, X numbers in a row, M blocks of a row.
+the last token of W hypotheses, and returns the log-probabilities of the next token. Two letters
+belong to this file: C candidates for the beam, X extensions of all hypotheses of an input.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from transformer.ops.search_loop import Search, run_search
+from transformer.ops.selection import take, top_k, where_rows
+
 PAD = 0
-# The length at first, in tokens, of a cache that grows.
-_FIRST_LENGTH = 16
 
 
 class Cache(NamedTuple):
@@ -89,12 +89,29 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Hypotheses:
   Returns:
     `Hypotheses` with W = 1.
   """
-  return roll_out(lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1), step, cache,
-                  limits_B, 1, options)
+  return run_search(plan_greedy_search(step, cache, limits_B, options), options)
 
 
-def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Hypotheses:
-  """Extends W independent hypotheses of each input by one chosen token at every step.
+def plan_greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
+  """Returns `greedy_search` in parts; the same arguments."""
+  return plan_roll_out(lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1), step, cache,
+                       limits_B, 1, options)
+
+
+class _Draws(NamedTuple):
+  """The state of `plan_roll_out` after t tokens."""
+
+  t: jax.Array
+  last: jax.Array  # [B, W], the newest token
+  cache: Cache
+  tokens: jax.Array  # [B, W, T]
+  lengths: jax.Array  # [B, W]
+  log_probs: jax.Array  # [B, W]
+  done: jax.Array  # [B, W], whether the hypothesis has ended
+
+
+def plan_roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Search:
+  """Plans to extend W independent hypotheses of each input by one chosen token at every step.
 
   Args:
     choose: a function (t, log_probs_BWN) -> tokens_BW that chooses the tokens at position t.
@@ -102,12 +119,12 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Hy
     width: W.
 
   Returns:
-    `Hypotheses` that are not sorted by score.
+    The search in parts, whose `Hypotheses` are not sorted by score.
   """
   shape = limits_B.shape[0], width
 
-  def advance(carry):
-    t, last_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW = carry
+  def advance(state: _Draws) -> _Draws:
+    t, last_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW = state
     log_probs_BWN, cache = step(last_BW, cache)
     token_BW = choose(t, log_probs_BWN).astype(jnp.int32)
     gain_BW = jnp.take_along_axis(log_probs_BWN, token_BW[:, :, None], axis=-1)[:, :, 0]
@@ -115,20 +132,18 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Hy
     lengths_BW = jnp.where(done_BW, lengths_BW, t + 1)
     log_probs_BW = jnp.where(done_BW, log_probs_BW, log_probs_BW + gain_BW)
     done_BW |= (token_BW == options.end_id) | (t + 1 >= limits_B)[:, None]
-    return t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW
+    return _Draws(t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW)
 
-  carry = (jnp.int32(0), jnp.full(shape, options.begin_id, jnp.int32), cache,
-           jnp.full((*shape, options.max_length), PAD, jnp.int32), jnp.zeros(shape, jnp.int32),
-           jnp.zeros(shape, jnp.float32), jnp.broadcast_to((limits_B <= 0)[:, None], shape))
-  for length in _cache_lengths(options):
-    if options.grow:
-      carry = (*carry[:2], options.grow(carry[2], length), *carry[3:])
-    carry = jax.lax.while_loop(
-        lambda carry, length=length: (carry[0] < length) & ~jnp.all(carry[-1]), advance, carry)
-  _, _, _, tokens_BWT, lengths_BW, log_probs_BW, _ = carry
-  log_probs_BW = jnp.where(lengths_BW > 0, log_probs_BW, -jnp.inf)
-  return Hypotheses(tokens_BWT, lengths_BW, log_probs_BW,
-                    log_probs_BW / length_penalty(lengths_BW, options.alpha))
+  def finish(state: _Draws) -> Hypotheses:
+    log_probs_BW = jnp.where(state.lengths > 0, state.log_probs, -jnp.inf)
+    return Hypotheses(state.tokens, state.lengths, log_probs_BW,
+                      log_probs_BW / length_penalty(state.lengths, options.alpha))
+
+  start = _Draws(
+      jnp.int32(0), jnp.full(shape, options.begin_id, jnp.int32), cache,
+      jnp.full((*shape, options.max_length), PAD, jnp.int32), jnp.zeros(shape, jnp.int32),
+      jnp.zeros(shape, jnp.float32), jnp.broadcast_to((limits_B <= 0)[:, None], shape))
+  return Search(start, advance, finish)
 
 
 class _Beams(NamedTuple):
@@ -166,6 +181,13 @@ def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbe
   Returns:
     `Hypotheses`, sorted by score.
   """
+  return run_search(plan_beam_search(step, cache, limits_B, options, beam_size=beam_size,
+                                     nbest=nbest), options)
+
+
+def plan_beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1
+                     ) -> Search:
+  """Returns `beam_search` in parts; the same arguments."""
   batch = limits_B.shape[0]
 
   def advance(beams: _Beams) -> _Beams:
@@ -175,7 +197,7 @@ def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbe
     vocabulary = log_probs_BWN.shape[-1]
     totals_BX = (beams.live_log_probs[:, :, None] + log_probs_BWN).reshape(batch, -1)
     # Each hypothesis has one extension by the end token, so at least W of 2W candidates go on.
-    totals_BC, where_BC = _top_k(totals_BX, min(2 * beam_size, totals_BX.shape[-1]))
+    totals_BC, where_BC = top_k(totals_BX, min(2 * beam_size, totals_BX.shape[-1]))
     token_BC = (where_BC % vocabulary).astype(jnp.int32)
     origin_BC = where_BC // vocabulary
     is_end_BC = token_BC == options.end_id
@@ -184,25 +206,25 @@ def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbe
     scores_BW = jnp.where(
         ending_BW, totals_BC[:, :beam_size] / length_penalty(t + 1, options.alpha), -jnp.inf)
     ending = Hypotheses(
-        _take(beams.live_tokens, origin_BC[:, :beam_size]).at[:, :, t].set(options.end_id),
+        take(beams.live_tokens, origin_BC[:, :beam_size]).at[:, :, t].set(options.end_id),
         jnp.full((batch, beam_size), t + 1, jnp.int32), totals_BC[:, :beam_size], scores_BW)
     ended = best(jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1),
                               beams.ended, ending), beam_size)
     ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1)
 
-    live_log_probs, chosen_BW = _top_k(jnp.where(is_end_BC, -jnp.inf, totals_BC), beam_size)
+    live_log_probs, chosen_BW = top_k(jnp.where(is_end_BC, -jnp.inf, totals_BC), beam_size)
     origin_BW = jnp.take_along_axis(origin_BC, chosen_BW, axis=1)
-    live_tokens = _take(beams.live_tokens, origin_BW).at[:, :, t].set(
+    live_tokens = take(beams.live_tokens, origin_BW).at[:, :, t].set(
         jnp.take_along_axis(token_BC, chosen_BW, axis=1))
     if beam_size > 1:
-      cache = cache._replace(own=jax.tree.map(lambda leaf: _take(leaf, origin_BW), cache.own))
+      cache = cache._replace(own=jax.tree.map(lambda leaf: take(leaf, origin_BW), cache.own))
 
     # A bound on the scores of live hypotheses: more tokens only lower a log-probability, and
     # the length penalty is largest at the limit.
     bound_B = live_log_probs[:, 0] / length_penalty(limits_B, options.alpha)
     over_B = ((ended_count >= beam_size) | (ended.scores[:, nbest - 1] >= bound_B)
               | (t + 1 >= limits_B))
-    live_tokens, live_log_probs, ended, ended_count = _where(
+    live_tokens, live_log_probs, ended, ended_count = where_rows(
         beams.done, (beams.live_tokens, beams.live_log_probs, beams.ended, beams.ended_count),
         (live_tokens, live_log_probs, ended, ended_count))
     return _Beams(t + 1, live_tokens, live_log_probs, cache, ended, ended_count,
@@ -214,86 +236,25 @@ def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbe
   beams = _Beams(
       jnp.int32(0), no_tokens, none.at[:, 0].set(0.0), cache,
       Hypotheses(no_tokens, no_lengths, none, none), jnp.zeros(batch, jnp.int32), limits_B <= 0)
-  for length in _cache_lengths(options):
-    if options.grow:
-      beams = beams._replace(cache=options.grow(beams.cache, length))
-    beams = jax.lax.while_loop(
-        lambda beams, length=length: (beams.t < length) & ~jnp.all(beams.done), advance, beams)
+  return Search(beams, advance, lambda beams: _result(beams, limits_B, options))
 
-  # Where no hypothesis has ended, the live ones are the result.
+
+def _result(beams: _Beams, limits_B, options: SearchOptions) -> Hypotheses:
+  """Returns the hypotheses that have ended; where there are none, the live ones."""
   exists_BW = jnp.isfinite(beams.live_log_probs) & (limits_B > 0)[:, None]
   lengths_BW = jnp.where(exists_BW, limits_B[:, None], 0)
   live_scores_BW = beams.live_log_probs / length_penalty(lengths_BW, options.alpha)
   live = Hypotheses(
       jnp.where(exists_BW[:, :, None], beams.live_tokens, PAD), lengths_BW, beams.live_log_probs,
       jnp.where(exists_BW, live_scores_BW, -jnp.inf))
-  result = _where(beams.ended_count > 0, beams.ended, live)
+  result = where_rows(beams.ended_count > 0, beams.ended, live)
   missing_BW = jnp.isneginf(result.scores)
   return result._replace(tokens=jnp.where(missing_BW[:, :, None], PAD, result.tokens),
                          lengths=jnp.where(missing_BW, 0, result.lengths),
                          log_probs=jnp.where(missing_BW, -jnp.inf, result.log_probs))
 
 
-def _cache_lengths(options):
-  """Yields the lengths that the cache grows to, each twice the one before."""
-  length = _FIRST_LENGTH
-  while options.grow and 2 * length <= options.max_length:
-    yield length
-    length *= 2
-  yield options.max_length
-
-
-def _top_k(x_BX, count):
-  """Returns the `count` largest numbers of each row, descending, and their indices.
-
-  Equal numbers keep their order. Long rows are cut into blocks. The largest numbers are all in
-  the `count` blocks with the largest maxima, and the maxima need no copy of the row.
-
-  Without the barriers, XLA sorts the whole row on a CPU where only a slice of the result is
-  used. One barrier around both results would crash XLA's compiler under `pmap`.
-  """
-  rows, width = x_BX.shape
-  block = _block_size(width, count)
-  if block == 1:
-    return tuple(map(jax.lax.optimization_barrier, jax.lax.top_k(x_BX, count)))
-  blocks = -(-width // block)
-  if blocks * block != width:
-    x_BX = jnp.pad(x_BX, ((0, 0), (0, blocks * block - width)), constant_values=-jnp.inf)
-  x_BMX = x_BX.reshape(rows, blocks, block)
-  _, chosen_BC = _top_k(jnp.max(x_BMX, axis=-1), count)
-  # The chosen blocks go back into the order of the row, so that equal numbers keep theirs.
-  chosen_BC = jnp.sort(chosen_BC, axis=-1)
-  values, where = _top_k(_take(x_BMX, chosen_BC).reshape(rows, -1), count)
-  return values, jnp.take_along_axis(chosen_BC, where // block, axis=1) * block + where % block
-
-
-def _block_size(width, count):
-  """Returns the size of the blocks for `_top_k`; 1 where the row is too short for blocks.
-
-  The ideal size gives as many maxima, width / size, as numbers in the chosen blocks, count · size.
-  A size that divides the row needs no padding and is preferred.
-  """
-  ideal = math.sqrt(width / count)
-  if ideal < 8:
-    return 1
-  near = range(math.ceil(ideal / 2), math.floor(ideal * 2) + 1)
-  return min(near, key=lambda size: (width % size != 0, abs(math.log(size / ideal))))
-
-
-def _where(condition_B, yes, no):
-  """Returns the rows [b, ...] of the pytree `yes` where the condition is True, else of `no`."""
-  return jax.tree.map(
-      lambda one, other: jnp.where(condition_B.reshape(-1, *[1] * (one.ndim - 1)), one, other),
-      yes, no)
-
-
-def _take(leaf, origin_BW):
-  """Reorders axis 1 of [B, W, ...]: the result at [b, w] is leaf[b, origin[b, w]]."""
-  return jnp.take_along_axis(leaf, origin_BW.reshape(*origin_BW.shape, *[1] * (leaf.ndim - 2)),
-                             axis=1)
-
-
 def best(hypotheses: Hypotheses, count) -> Hypotheses:
   """Returns the `count` best hypotheses by descending score; ties keep their order."""
-  _, chosen = _top_k(hypotheses.scores, count)
-  return jax.tree.map(lambda leaf: _take(leaf, chosen), hypotheses)
+  _, chosen = top_k(hypotheses.scores, count)
+  return jax.tree.map(lambda leaf: take(leaf, chosen), hypotheses)
