@@ -26,7 +26,6 @@ A run on trees writes each tree with its words, in brackets, and is scored by la
 
 import dataclasses
 import itertools
-import os
 import sys
 import time
 from pathlib import Path
@@ -41,7 +40,7 @@ from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
-from transformer.system.cpu_devices import usable_cores, use_cores_as_devices
+from transformer.system.cpu_cores import usable_cores
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _SPLIT = flags.DEFINE_string('split', None, 'test, valid, train, or a split or prefix of the '
@@ -96,8 +95,6 @@ _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if i
 def main(_):
   """Wires flags to a run."""
   _check_flags()
-  if not _SCORE.value:
-    use_cores_as_devices(os.environ)
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.evaluation.own_metrics import load_metric
   from transformer.inference import stream

@@ -8,7 +8,7 @@ import numpy as np
 from work import Work
 
 from transformer.data.batch import Batch
-from transformer.inference.batch_search import make_search
+from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
 from transformer.model.transformer import Transformer
 from transformer.system import allocator
@@ -82,7 +82,7 @@ def make_decoding(work: Work, beam_size: int):
   allocator.keep_freed_memory()
   model = Transformer(work.model, work.vocabulary_size)
   params = random_params(work)
-  search = jax.jit(make_search(model, DecodeConfig(
+  search = jax.jit(BatchSearch(model, DecodeConfig(
       beam_size=beam_size, alpha=0.6 if beam_size > 1 else 0.0, max_extra_length=1)))
   source = work.sources()
   limits = np.full(work.rows, work.length, np.int32)

@@ -8,7 +8,7 @@ import numpy as np
 from tests.as_users_run import reference, tiny
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary import Vocabulary
-from transformer.inference.batch_search import make_search
+from transformer.inference.batch_search import BatchSearch
 from transformer.inference.ensemble import make_translator
 from transformer.inference.given_translations import make_scorer
 from transformer.model.transformer import Transformer
@@ -98,7 +98,7 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
   for row, ids in zip(source, encoded, strict=True):
     row[:len(ids)] = ids
   limits = np.array([len(ids) + decode.max_extra_length for ids in encoded], np.int32)
-  found = jax.device_get(jax.jit(make_search(run.model, decode))(run.params, source, limits, None))
+  found = jax.device_get(jax.jit(BatchSearch(run.model, decode))(run.params, source, limits, None))
   scorer = jax.jit(make_scorer([run.model]))
   scored = np.stack([scorer((run.params,), source, found.tokens[:, beam])
                      for beam in range(beams)], axis=1)

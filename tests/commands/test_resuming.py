@@ -8,7 +8,7 @@ import pytest
 
 from tests.experiment.tiny_runs import rows_of
 from transformer.runs import run_directory
-from transformer.system.cpu_devices import usable_cores
+from transformer.system.cpu_cores import usable_cores
 
 
 def test_another_config_for_a_run_is_refused_with_every_difference(train, folder, trained):

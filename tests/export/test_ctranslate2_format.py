@@ -11,7 +11,7 @@ from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.errors import UserError
 from transformer.export import ctranslate2_format
 from transformer.export.ctranslate2_format import QUANTIZATIONS, check_model, write_model
-from transformer.inference.batch_search import make_search
+from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
@@ -101,7 +101,7 @@ def search_both(model, params, translator, beam_size):
   source = np.full((len(given), SHORT), PAD_ID, np.int32)
   for row, ids in enumerate(given):
     source[row, :len(ids) + 1] = [*ids, EOS_ID]
-  best = jax.device_get(jax.jit(make_search(model, config))(
+  best = jax.device_get(jax.jit(BatchSearch(model, config))(
       params, source, np.full(len(given), SHORT + EXTRA, np.int32)))
   ours = [(pieces(tokens[:length]), score) for tokens, length, score in zip(
       best.tokens[:, 0], best.lengths[:, 0], best.scores[:, 0], strict=True)]

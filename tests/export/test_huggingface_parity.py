@@ -23,7 +23,7 @@ from transformer.data.phrasebook.grammar import spell
 from transformer.data.phrasebook.sentences import some_sentence
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
 from transformer.export import huggingface_format, huggingface_reading
-from transformer.inference.batch_search import make_search
+from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
@@ -134,7 +134,7 @@ def test_translations_are_the_same(exported, lines, beam_size, wanted):
   _, model, params, peer, tokenizer = exported
   batch = tokenizer(lines, padding=True, return_tensors='pt')
   most = batch['input_ids'].shape[1] + EXTRA
-  best = jax.device_get(jax.jit(make_search(model, DecodeConfig(
+  best = jax.device_get(jax.jit(BatchSearch(model, DecodeConfig(
       beam_size=beam_size, alpha=0.0, max_extra_length=EXTRA)))(
           params, batch['input_ids'].numpy().astype(np.int32), np.full(COUNT, most, np.int32)))
   ours = [cut(tokens[:length].tolist())

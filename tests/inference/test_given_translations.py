@@ -18,7 +18,7 @@ from tests.inference.test_translator import (  # noqa: F401
 )
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.errors import UserError
-from transformer.inference.batch_search import make_search
+from transformer.inference.batch_search import BatchSearch
 from transformer.inference.given_translations import make_scorer, score_pairs
 from transformer.inference.translator import Translator
 from transformer.training.step import init_params
@@ -43,7 +43,7 @@ def test_what_a_search_found_is_as_likely_as_it_says(model, params):  # noqa: F8
   source = np.where(np.arange(11) < lengths[:, None], rng.integers(4, 290, (3, 11)), PAD_ID)
   source[np.arange(3), lengths - 1] = EOS_ID
   config = dataclasses.replace(DECODE, beam_size=4, alpha=0.0)
-  found = jax.device_get(jax.jit(make_search(model, config))(params, source, lengths + 7))
+  found = jax.device_get(jax.jit(BatchSearch(model, config))(params, source, lengths + 7))
   scorer = jax.jit(make_scorer([model]))
   for beam in range(4):
     target = np.where(np.arange(found.tokens.shape[-1]) < found.lengths[:, beam, None],

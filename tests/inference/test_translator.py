@@ -12,7 +12,7 @@ from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.inference.avoidance import avoid
-from transformer.inference.batch_search import make_search
+from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
 from transformer.inference.translator import Requirements, Translator
 from transformer.model.config import ModelConfig
@@ -43,10 +43,12 @@ def params(model):
   return jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
 
 
-@pytest.fixture(scope='module', params=[1, 3], ids=['greedy', 'beam'])
+@pytest.fixture(scope='module', params=[(1, None), (3, None), (1, 2), (3, 2)],
+                ids=['greedy', 'beam', 'pooled_greedy', 'pooled'])
 def translator(request, model, vocabulary):
-  config = dataclasses.replace(DECODE, beam_size=request.param)
-  return Translator(model, vocabulary, config, MAX_LENGTH)
+  beams, threads = request.param
+  config = dataclasses.replace(DECODE, beam_size=beams)
+  return Translator(model, vocabulary, config, MAX_LENGTH, devices=threads)
 
 
 def sampler(model, vocabulary, seed=0, **changes):
@@ -75,16 +77,37 @@ def test_translation_and_score_are_the_same_alone_and_in_company(translator, par
   assert [translator(params, [line])[0] for line in lines] == together
 
 
-def test_devices_that_take_whole_batches_find_what_one_device_finds(model, vocabulary, params):
+def texts_and_scores(answers):
+  nbest = [pair for answer in answers for pair in answer.nbest]
+  return [answer.text for answer in answers], [text for text, _ in nbest], np.array(
+      [score for _, score in nbest])
+
+
+@pytest.mark.long(but=('3',))
+@pytest.mark.parametrize('beams', [1, 3])
+def test_a_pool_finds_what_whole_batches_find(model, vocabulary, params, beams):
   lines = [*sentences(23), '', *sentences(4, seed=2)]
-  wanted = Translator(model, vocabulary, DECODE, MAX_LENGTH)(params, lines)
-  demands = Requirements(['a'] * len(lines), avoid(['cat'], vocabulary))
-  demanded = Translator(model, vocabulary, DECODE, MAX_LENGTH)(params, lines, 0, demands)
-  for count in (1, 3):
-    translate = Translator(model, vocabulary, DECODE, MAX_LENGTH, devices=jax.devices()[:count])
-    assert translate(params, lines) == wanted
-    assert translate(params, lines, 0, demands) == demanded
-    assert translate(params, []) == []
+  config = dataclasses.replace(DECODE, beam_size=beams)
+  whole, one, three = (
+      Translator(model, vocabulary, config, MAX_LENGTH, devices=threads, nbest=beams)
+      for threads in (None, 1, 3))
+  for demands in (Requirements(), Requirements(['a', ''] * 14, avoid(['cat'], vocabulary))):
+    wanted = texts_and_scores(whole(params, lines, 0, demands))
+    answers = one(params, lines, 0, demands)
+    assert three(params, lines, 0, demands) == answers
+    found = texts_and_scores(answers)
+    assert found[:2] == wanted[:2] and len(set(found[0])) > 5
+    np.testing.assert_allclose(found[2], wanted[2], rtol=1e-5)
+  assert one(params, []) == []
+
+
+@pytest.mark.long
+def test_a_pool_searches_with_an_ensemble(model, vocabulary, params):
+  lines = sentences(17)
+  both = params, jax.tree.map(lambda leaf: 0.9 * leaf[::-1], params)
+  wanted, found = (Translator([model, model], vocabulary, DECODE, MAX_LENGTH, devices=threads)(
+      both, lines) for threads in (None, 2))
+  assert [each.text for each in found] == [each.text for each in wanted]
 
 
 def test_demands_hold_and_leave_other_sentences_alone(translator, vocabulary, params):
@@ -104,11 +127,11 @@ def test_demands_hold_and_leave_other_sentences_alone(translator, vocabulary, pa
 
 
 @pytest.mark.long
-def test_devices_that_take_whole_batches_draw_what_one_device_draws(model, vocabulary, params):
+def test_batches_side_by_side_draw_what_one_after_the_other_draws(model, vocabulary, params):
   config = dataclasses.replace(DECODE, sample=True)
   lines = sentences(23)
   one, several = (Translator(model, vocabulary, config, MAX_LENGTH, 3, devices)
-                  for devices in (None, jax.devices()[:3]))
+                  for devices in (None, 3))
   assert several(params, lines, 5) == one(params, lines, 5)
 
 
@@ -229,7 +252,7 @@ def test_search_with_caches_finds_what_whole_forward_passes_say(model, params, v
   source, lengths = source_batch(vocabulary, ['the cat', 'a small green tree runs'], 31)
   limits = lengths + np.array([2, 7], np.int32)
   keys = jax.random.split(jax.random.key(0, impl='threefry2x32'), 2)
-  found = jax.device_get(jax.jit(make_search(model, config))(params, source, limits, keys))
+  found = jax.device_get(jax.jit(BatchSearch(model, config))(params, source, limits, keys))
   for row in range(2):
     for beam in range(beam_size):
       length = found.lengths[row, beam]

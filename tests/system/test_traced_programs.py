@@ -126,3 +126,13 @@ def test_a_program_that_cannot_be_kept_is_used_all_the_same(function, folder, mo
                       lambda text, *each: warnings.append(text % each))
   chex.assert_trees_all_equal(keep(function), WANTED)
   assert 'not kept' in warnings[-1]
+
+
+@pytest.mark.parametrize('again', [False, True])
+def test_results_may_use_the_memory_of_donated_arguments(again):
+  for _ in range(1 + again):
+    x, y = jnp.array(X), jnp.array(X)
+    found = traced_programs.keep_traced(lambda x, y: (x + y, y.sum()), 'a sum', ROOMS, (x, y),
+                                        donated=(0,))(x, y)
+  chex.assert_trees_all_equal(found, (2.0 * X, X.sum()))
+  assert x.is_deleted() and not y.is_deleted()

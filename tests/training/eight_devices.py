@@ -20,7 +20,7 @@ from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batc
 from transformer.data.batch import PAD_ID
 from transformer.experiment import loop
 from transformer.experiment.meter import WALL_CLOCK
-from transformer.inference.batch_search import make_search
+from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
@@ -95,7 +95,7 @@ def initial():
 
 def translations(params, held, rows) -> list:
   """Returns the translations of a sentence of each row."""
-  search = jax.jit(lambda params, *batch: make_search(MODEL, DECODE)(
+  search = jax.jit(lambda params, *batch: BatchSearch(MODEL, DECODE)(
       jax.tree.map(lambda leaf: 3 * leaf, params), *batch),  # Sharper distributions.
       in_shardings=None if rows is None else (held, rows, rows))
   batch = make_batch(7, ROWS)

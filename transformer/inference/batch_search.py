@@ -2,7 +2,8 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,43 +12,102 @@ from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.inference.config import DecodeConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.sampling import SamplingOptions, sample_search
-from transformer.ops.search import Cache, Hypotheses, SearchOptions, beam_search, greedy_search
+from transformer.ops.search import (
+  Cache,
+  Hypotheses,
+  SearchOptions,
+  plan_beam_search,
+  plan_greedy_search,
+)
+from transformer.ops.search_loop import Search, run_search
 from transformer.ops.steering import Steered, Steering, steer
 
 
-def make_search(model: Transformer | Sequence[Transformer],
-                config: DecodeConfig, nbest: int = 1) -> Callable[..., Hypotheses]:
-  """Builds the search for a batch of encoded sources, a pure function on arrays.
+class Encoded(NamedTuple):
+  """Encoded sources: all that the decoder reads of them.
 
-  Args:
-    model: the Transformer; or several, whose probabilities of the next token are
-      averaged. Then `params` is a sequence too.
-    config: beam size, length penalty and limit of length; or how to sample.
-    nbest: the number of hypotheses that a beam search returns.
+  Attributes:
+    real_BS: boolean, True at tokens that are not padding.
+    memories: for each model, the keys and values of each decoder layer's cross-attention.
+  """
 
-  Returns:
-    A function (params, source_BS, limits_B, keys_B, steering) -> `Hypotheses`. The encoder and
-    the projections of its output for cross-attention are computed once for each sentence.
+  real_BS: jax.Array
+  memories: Any
+
+  def padded_to(self, length) -> 'Encoded':
+    """Returns the sources with S = `length`."""
+    more = length - self.real_BS.shape[-1]
+    return Encoded(jnp.pad(self.real_BS, ((0, 0), (0, more))),
+                   tuple(tuple(layer.padded_to(length) for layer in layers)
+                         for layers in self.memories))
+
+
+class BatchSearch:
+  """The search for a batch of sources, whole or in parts: pure functions on arrays.
+
+  The encoder and the projections of its output for cross-attention are computed once for each
+  sentence.
+  """
+
+  def __init__(self, model: Transformer | Sequence[Transformer], config: DecodeConfig,
+               nbest: int = 1):
+    """Chooses the search.
+
+    Args:
+      model: the Transformer; or several, whose probabilities of the next token are
+        averaged. Then `params` is a sequence too.
+      config: beam size, length penalty and limit of length; or how to sample.
+      nbest: the number of hypotheses that a beam search returns.
+    """
+    self.config = config
+    self._models = [model] if isinstance(model, Transformer) else model
+    self._is_one = isinstance(model, Transformer)
+    self._nbest = nbest
+
+  def __call__(self, params, source_BS, limits_B, keys_B=None, steering: Steering | None = None
+               ) -> Hypotheses:
+    """Searches for translations.
+
+    Args:
+      params: the parameters of the model, or of each model.
       source_BS: padded source ids with their end tokens.
       limits_B: the largest number of tokens for each translation.
       keys_B: a random key for each sentence; only sampling needs them.
       steering: what translations begin with and must not hold; None is nothing.
-  """
-  models = [model] if isinstance(model, Transformer) else model
+    """
+    encoded, config = self.encode(params, source_BS), self.config
+    if not config.sample:
+      return run_search(*self.plan(params, encoded, limits_B, steering))
+    (step, cache, grow), options = self._steps(params, encoded, steering)
+    return sample_search(
+        step, cache, limits_B, keys_B, options._replace(grow=grow), samples=config.beam_size,
+        sampling=SamplingOptions(config.temperature, config.top_k, config.top_p))
 
-  def search(params, source_BS, limits_B, keys_B=None, steering: Steering | None = None
-             ) -> Hypotheses:
-    all_params = [params] if isinstance(model, Transformer) else params
-    applies = [functools.partial(each.apply, {'params': own})
-               for each, own in zip(models, all_params, strict=True)]
-    batch, source_length = source_BS.shape
-    max_length = source_length + config.max_extra_length
+  def encode(self, params, source_BS) -> Encoded:
+    """Encodes padded source ids, with their end tokens."""
     real_BS = source_BS != PAD_ID
-    positions_BS = jnp.broadcast_to(jnp.arange(source_length, dtype=jnp.int32), source_BS.shape)
+    positions_BS = jnp.broadcast_to(jnp.arange(source_BS.shape[1], dtype=jnp.int32),
+                                    source_BS.shape)
     memories = []
-    for apply in applies:
+    for apply in self._applies(params):
       memory_BSD = apply(source_BS, real_BS.astype(jnp.int32), positions_BS, method='encode')
       memories.append(apply(memory_BSD, method='cache_memory'))
+    return Encoded(real_BS, tuple(memories))
+
+  def plan(self, params, encoded: Encoded, limits_B, steering: Steering | None = None
+           ) -> tuple[Search, SearchOptions]:
+    """Returns a search of `ops` for encoded sources, and its options; not for sampling."""
+    (step, cache, grow), options = self._steps(params, encoded, steering)
+    options = options._replace(grow=grow)
+    if self.config.beam_size == 1:
+      return plan_greedy_search(step, cache, limits_B, options), options
+    return plan_beam_search(step, cache, limits_B, options, beam_size=self.config.beam_size,
+                            nbest=self._nbest), options
+
+  def _steps(self, params, encoded: Encoded, steering) -> tuple[Steered, SearchOptions]:
+    """Returns the step function, its empty cache and the growth of the cache; and the options."""
+    real_BS, memories = encoded
+    applies, beams, (batch, length) = self._applies(params), self.config.beam_size, real_BS.shape
 
     def step(tokens_BW, cache):
       index, caches = cache.common
@@ -65,23 +125,18 @@ def make_search(model: Transformer | Sequence[Transformer],
                    (index, tuple(tuple(layer.padded_to(length * beams) for layer in layers)
                                  for layers in caches)))
 
-    beams = config.beam_size
     cache = Cache(jnp.zeros((batch, beams, 0), jnp.int32),
                   (jnp.int32(0), tuple(apply((batch,), beams, 0, method='empty_cache')
                                        for apply in applies)))
     steered = (Steered(step, cache, grow) if steering is None
                else steer(step, cache, grow, steering, beams))
-    step, cache, grow = steered
-    options = SearchOptions(max_length, BOS_ID, EOS_ID, config.alpha, grow)
-    if config.sample:
-      return sample_search(
-          step, cache, limits_B, keys_B, options, samples=beams,
-          sampling=SamplingOptions(config.temperature, config.top_k, config.top_p))
-    if beams == 1:
-      return greedy_search(step, cache, limits_B, options)
-    return beam_search(step, cache, limits_B, options, beam_size=beams, nbest=nbest)
+    return steered, SearchOptions(length + self.config.max_extra_length, BOS_ID, EOS_ID,
+                                  self.config.alpha)
 
-  return search
+  def _applies(self, params):
+    """Returns the function `apply` of each model, with its parameters."""
+    return [functools.partial(model.apply, {'params': own}) for model, own in zip(
+        self._models, [params] if self._is_one else params, strict=True)]
 
 
 def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:

@@ -18,7 +18,12 @@ from transformer.inference.translator import (
 )
 from transformer.inference.word_alignment import WordAligner
 from transformer.runs.loading import Run, diverged, load_run
+from transformer.system.cpu_cores import usable_cores
 from transformer.training.mesh import sentence_sharding
+
+# Batches that are computed side by side on a CPU: each takes memory, and uses several cores for its
+# larger matrix products.
+_MOST_BATCHES = 4
 
 
 def load_ensemble(run: Run, others: Sequence[str | os.PathLike]) -> list[Run]:
@@ -49,7 +54,7 @@ def make_translator(members: Sequence[Run], decode: DecodeConfig, seed: int,
                     nbest: int = 1) -> Translator:
   """Builds the translator of a run, or of an ensemble, on the devices of the first run.
 
-  On a CPU each device takes whole batches; accelerators share each batch.
+  On a CPU each core takes whole batches; accelerators share each batch.
 
   Args:
     members: the runs; the first one's config and vocabulary are used.
@@ -61,7 +66,7 @@ def make_translator(members: Sequence[Run], decode: DecodeConfig, seed: int,
     UserError: the beam size or `nbest` is out of range, see `Translator`.
   """
   run, models = members[0], [member.model for member in members]
-  devices = jax.local_devices()
+  devices = min(usable_cores(), _MOST_BATCHES)
   if jax.default_backend() != 'cpu':
     devices = sentence_sharding(run.mesh, decode.batch_size)
   return Translator(models if len(models) > 1 else run.model, run.vocabulary, decode,

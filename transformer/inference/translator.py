@@ -1,6 +1,5 @@
 """The translator: sentences in, translations out, in the same order."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,13 +10,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.errors import UserError
-from transformer.inference.batch_search import make_search
+from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
-from transformer.inference.sharing import share
+from transformer.inference.pool import Pool
+from transformer.inference.pooled_search import Batch, Work, search_pooled
+from transformer.inference.search_parts import SearchParts
 from transformer.model.transformer import Transformer
 from transformer.ops.search import Hypotheses
 from transformer.ops.steering import Automaton, Steering
-from transformer.system.traced_programs import keep_traced
 
 _SHORTEST_BUCKET = 16
 _MOST_EXTENSIONS = 2**31 - 1  # A search indexes beams × vocabulary by int32.
@@ -56,14 +56,6 @@ class Requirements(NamedTuple):
 NO_REQUIREMENTS = Requirements()
 
 
-class _Batch(NamedTuple):
-  """Sentences that are translated together: their padded length, their indices, and how."""
-
-  length: int
-  chosen: list[int]
-  steered: bool
-
-
 def padded_length(length: int, most: int) -> int:
   """Returns the padded length: a power of two, or `most`.
 
@@ -94,19 +86,19 @@ class Translator:
 
   def __init__(self, model: Transformer | Sequence[Transformer], vocabulary, config: DecodeConfig,
                max_length: int, seed: int = 0,
-               devices: NamedSharding | Sequence[jax.Device] | None = None, nbest: int = 1):
+               devices: NamedSharding | int | None = None, nbest: int = 1):
     """Builds the search; it is compiled when a length first occurs.
 
     Args:
-      model: the Transformer, or several, as `make_search` takes them.
+      model: the Transformer, or several, as `BatchSearch` takes them.
       vocabulary: its `source` encodes text, and its `target` decodes it.
       config: how to search or sample.
       max_length: the most tokens of a source, end token included; longer sources
         are cut.
       seed: the root of the random keys for samples, at least 0 and below 2³².
-      devices: a sharding splits the sentences of each batch over several devices. In a
-        sequence, each device takes whole batches, and `keep_traced` keeps the searches.
-        None is one device.
+      devices: a sharding splits the sentences of each batch over several devices. A number is
+        how many batches one device computes side by side; then a `Pool` fills up the batches of
+        a search, and `keep_traced` keeps its programs. None is one batch after the other.
       nbest: the number of translations for each sentence, at most `beam_size`.
 
     Raises:
@@ -125,8 +117,8 @@ class Translator:
     self._config = config
     self._max_length = max_length
     self._rows = devices if isinstance(devices, NamedSharding) else None
-    self._devices = () if self._rows or devices is None else tuple(devices)
-    search = make_search(model, config, nbest)
+    self._threads = devices if isinstance(devices, int) else 0
+    search = BatchSearch(model, config, nbest)
     if self._rows is None:
       self._search = self._steered_search = jax.jit(search)
     else:
@@ -136,9 +128,9 @@ class Translator:
       self._steered_search = jax.jit(
           search, in_shardings=(*shardings, Steering(self._rows, everywhere)),
           out_shardings=everywhere)
-    self._about = repr((model, config, nbest, PAD_ID, BOS_ID, EOS_ID))
+    about = repr((model, config, nbest, PAD_ID, BOS_ID, EOS_ID))
+    self._parts = None if config.sample else SearchParts(search, about, max_length)
     self._compiled: dict[tuple[int, bool], Callable] = {}
-    self._tracing = threading.Lock()
     self._root = jax.random.key(seed, impl='threefry2x32') if config.sample else None
 
   def __call__(self, params, sentences: Sequence[str], first: int = 0,
@@ -170,49 +162,42 @@ class Translator:
     batches = list(self._batches(
         asked, encoded, lambda i: automaton is not None or bool(prefixes[i])))
 
-    def translate(batch, params):
-      rows, room = self._config.batch_size, batch.length + self._config.max_extra_length
-      source, prefix = (np.full((rows, length), PAD_ID, np.int32)
+    def arrays_of(batch, room):
+      source, prefix = (np.full((self._config.batch_size, length), PAD_ID, np.int32)
                         for length in (batch.length, room))
-      limits_B = np.zeros(rows, np.int32)
+      limits_B = np.zeros(len(source), np.int32)
       for row, index in enumerate(batch.chosen):
         ids = [*encoded[index][:self._max_length - 1], EOS_ID]
         source[row, :len(ids)], limits_B[row] = ids, limits[index]
         prefix[row, :len(prefixes[index])] = prefixes[index]
+      return source, limits_B, prefix
+
+    def write(best, row, index):
+      nbest = self._nbest_of(best, row)
+      # If the log-probabilities are NaN, there may be no best hypothesis.
+      text, score = nbest[0] if nbest else ('', float(best.scores[row, 0]))
+      answers[index] = Translation(text, score, len(encoded[index]) >= self._max_length, nbest)
+
+    def translate(batch):
+      source, limits_B, prefix = arrays_of(batch, batch.length + self._config.max_extra_length)
       arrays = self._placed(source, limits_B, self._keys(batch.chosen, first))
       if batch.steered:
         arrays = *arrays, Steering(*self._placed(prefix), automaton)
-      best = self._run(params, arrays)
+      search = self._steered_search if batch.steered else self._search
+      best = jax.device_get(
+          self._compiled.get((batch.length, batch.steered), search)(params, *arrays))
       for row, index in enumerate(batch.chosen):
-        nbest = self._nbest_of(best, row)
-        # If the log-probabilities are NaN, there may be no best hypothesis.
-        text, score = nbest[0] if nbest else ('', float(best.scores[row, 0]))
-        answers[index] = Translation(text, score, len(encoded[index]) >= self._max_length, nbest)
+        write(best, row, index)
 
-    if self._devices:
-      share(batches, translate, self._devices, params)
+    if self._threads and self._parts:
+      search_pooled(self._parts, params, Work(batches, arrays_of, automaton, write),
+                    self._config.batch_size, self._threads)
+    elif self._threads:
+      Pool(batches, id, self._config.batch_size).run(translate, self._threads)
     else:
       for batch in batches:
-        translate(batch, params)
+        translate(batch)
     return answers
-
-  def _run(self, params, batch) -> Hypotheses:
-    """Searches for the translations of a batch: a source, limits, keys or None, and steering."""
-    source_BS, limits_B, keys_B, *steering = batch
-    key = source_BS.shape[1], bool(steering)
-    search = self._steered_search if steering else self._search
-    if not self._devices or self._root is not None:
-      return jax.device_get(self._compiled.get(key, search)(params, *batch))
-    # A traced program takes no tuples of ours.
-    arrays, tree = jax.tree.flatten(steering)
-    arrays = (params, source_BS, limits_B, *arrays)
-    with self._tracing:
-      if key not in self._compiled:
-        self._compiled[key] = keep_traced(
-            lambda params, source_BS, limits_B, *arrays: tuple(search(
-                params, source_BS, limits_B, keys_B, *jax.tree.unflatten(tree, arrays))),
-            self._about, ('ops', 'model', 'inference'), arrays)
-    return Hypotheses(*jax.device_get(self._compiled[key](*arrays)))
 
   def _nbest_of(self, best: Hypotheses, row: int) -> tuple[tuple[str, float], ...]:
     """Returns the texts and the scores in a row of a search's result."""
@@ -252,7 +237,7 @@ class Translator:
     numbers[:len(chosen)] = np.add(chosen, first)
     return jax.vmap(jax.random.fold_in, (None, 0))(self._root, numbers)
 
-  def _batches(self, asked, encoded, is_steered) -> Iterator[_Batch]:
+  def _batches(self, asked, encoded, is_steered) -> Iterator[Batch]:
     """Yields batches of sentences of similar length, the shortest first.
 
     A program that steers may round in another way. So the sentences that it is not for do not
@@ -265,4 +250,4 @@ class Translator:
     size = self._config.batch_size
     for (length, steered), members in buckets.items():
       for first in range(0, len(members), size):
-        yield _Batch(length, members[first:first + size], steered)
+        yield Batch(length, members[first:first + size], steered)

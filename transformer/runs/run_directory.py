@@ -17,7 +17,7 @@ from transformer import files
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.errors import UserError
 from transformer.runs.lock import LOCK
-from transformer.system.cpu_devices import usable_cores
+from transformer.system.cpu_cores import usable_cores
 from transformer.system.installation import installed_commit
 
 CONFIG, RUN, AUDIT, METRICS, CURVES, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (

@@ -24,7 +24,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
-                arguments: Sequence[Any]) -> Callable[..., Any]:
+                arguments: Sequence[Any], donated: Sequence[int] = ()) -> Callable[..., Any]:
   """Compiles a function, which an earlier process may have traced.
 
   The file of a traced program has a digest of all that the program depends on in its name: the
@@ -37,13 +37,14 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
     about: text that names everything that is not an array and that the function depends on.
     rooms: the folders of this package with the code of the function.
     arguments: arrays, or their shapes, of the calls to come.
+    donated: the numbers of the arguments whose memory the results may use.
 
   Returns:
     The function for arguments of these shapes, compiled for the device that they are on.
   """
   folder = jax.config.jax_compilation_cache_dir
   if not folder or jax.default_backend() != 'cpu':
-    return jax.jit(function)
+    return jax.jit(function, donate_argnums=donated)
   shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
   path = Path(folder, f'traced-{_key(about, rooms, shapes)}')
   program = _read(path)
@@ -54,7 +55,7 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
       files.write(path, hashlib.sha256(content).digest() + content)
     except UserError as error:
       logging.warning('a traced program is not kept for the next start: %s', error)
-  return jax.jit(program.call)
+  return jax.jit(program.call, donate_argnums=donated)
 
 
 def _read(path: Path) -> export.Exported | None:
