@@ -85,6 +85,20 @@ def test_what_waits_is_bounded():
     assert begun - finished <= 3 * SIZE
 
 
+def test_a_batch_is_alone_once_nobody_can_join_it():
+  seen = []
+
+  def compute(batch):
+    kind, t = (batch.kind, batch.t) if isinstance(batch, Part) else (batch, 0)
+    seen.append((kind, t, pool.is_alone(kind)))
+    return Part(kind, t + 4, [7], [np.array([7] * SIZE)], []) if t < 8 else None
+
+  pool = Pool(['few', 'many', 'many'], lambda batch: batch, SIZE)
+  pool.run(compute, 1)
+  assert [alone for kind, _, alone in seen if kind == 'few'] == [True] * 3
+  assert [alone for kind, _, alone in seen if kind == 'many'] == [False, False, True, True]
+
+
 def test_the_last_batches_begin_and_threads_work_side_by_side():
   together, begun = threading.Barrier(3, timeout=60), []
 

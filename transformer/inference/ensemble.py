@@ -54,7 +54,7 @@ def make_translator(members: Sequence[Run], decode: DecodeConfig, seed: int,
                     nbest: int = 1) -> Translator:
   """Builds the translator of a run, or of an ensemble, on the devices of the first run.
 
-  On a CPU each core takes whole batches; accelerators share each batch.
+  On a CPU each core takes other batches; accelerators share each batch.
 
   Args:
     members: the runs; the first one's config and vocabulary are used.

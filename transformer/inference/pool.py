@@ -77,6 +77,12 @@ class Pool:
       for each in [pool.submit(work) for _ in range(threads)]:
         each.result()
 
+  def is_alone(self, kind) -> bool:
+    """Returns whether only one batch is left that has or will have sentences of a kind."""
+    with self._changed:
+      places = [*self._waiting, *self._running]
+      return not self._new and sum(each == kind for each, _ in places) <= 1
+
   def _take(self) -> tuple[tuple[Any, int], Any] | None:
     """Returns the place of a batch, which is its kind and t, and the batch; None at the end."""
     with self._changed:

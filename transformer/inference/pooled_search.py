@@ -10,8 +10,8 @@ from transformer.inference.search_parts import SearchParts
 from transformer.ops.search import Hypotheses
 from transformer.ops.steering import Automaton
 
-# A batch goes on as it is while at least this share of its rows is unfinished: copying the others
-# costs as much as some steps.
+# A batch goes on as it is while at least this share of its rows is unfinished, since copies of them
+# take about as long as a token.
 _FULL = 0.75
 
 
@@ -71,7 +71,7 @@ def search_pooled(search: SearchParts, params, work: Work, size: int, threads: i
     part = begin(batch) if isinstance(batch, Batch) else batch
     (length, steered), t, chosen, sources, state = part
     rules, chosen = tables if steered else [], dict(enumerate(chosen))
-    while t == part.t or len(chosen) >= _FULL * size:
+    while t == part.t or len(chosen) >= _FULL * size or (chosen and pool.is_alone(part.kind)):
       state = search.with_room(params, sources, state, rules, t)
       t = search.next_stop(t, length)
       state, done_B, found = search.advance(params, sources, state, rules, t)
@@ -81,5 +81,6 @@ def search_pooled(search: SearchParts, params, work: Work, size: int, threads: i
     left = Part(part.kind, t, [], sources, state)
     return left.with_rows(list(chosen), list(chosen.values())) if chosen else None
 
-  Pool(work.batches, lambda batch: (search.decoded_length(batch.length), batch.steered),
-       size).run(compute, threads)
+  pool = Pool(work.batches,
+              lambda batch: (search.decoded_length(batch.length), batch.steered), size)
+  pool.run(compute, threads)
