@@ -25,10 +25,10 @@ from tests.ops.toy_language import (
   words,
 )
 from transformer.ops import search_loop
+from transformer.ops.beam_search import beam_search
 from transformer.ops.search import (
   PAD,
   Hypotheses,
-  beam_search,
   greedy_search,
   length_penalty,
 )

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.ops.toy_language import BEGIN, END, words
-from transformer.ops.search import Cache, SearchOptions, beam_search
+from transformer.ops.beam_search import beam_search
+from transformer.ops.search import Cache, SearchOptions
 
 
 def scripted(probabilities, beam_size, limits, alpha):

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.ops.toy_language import END, forced, tables, toy, words
+from transformer.ops.beam_search import beam_search
 from transformer.ops.sampling import SamplingOptions, sample_search
-from transformer.ops.search import PAD, beam_search, greedy_search
+from transformer.ops.search import PAD, greedy_search
 from transformer.ops.steering import Automaton, Steering, steer
 
 N, LENGTH, WIDTH, ALPHA = 5, 3, 83, 0.6  # The beam is wide enough for brute force.

@@ -11,14 +11,9 @@ import jax.numpy as jnp
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.inference.config import DecodeConfig
 from transformer.model.transformer import Transformer
+from transformer.ops.beam_search import plan_beam_search
 from transformer.ops.sampling import SamplingOptions, sample_search
-from transformer.ops.search import (
-  Cache,
-  Hypotheses,
-  SearchOptions,
-  plan_beam_search,
-  plan_greedy_search,
-)
+from transformer.ops.search import Cache, Hypotheses, SearchOptions, plan_greedy_search
 from transformer.ops.search_loop import Search, run_search
 from transformer.ops.steering import Steered, Steering, steer
 

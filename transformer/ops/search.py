@@ -1,4 +1,4 @@
-"""Greedy search and beam search over any step function.
+"""Greedy search over any step function, and what all searches share.
 
 A step function is `(tokens_BW, cache) -> (log_probs_BWN, cache)`. For each of B inputs it takes
 the last token of W hypotheses, and returns the log-probabilities of the next token. Two letters
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer.ops.search_loop import Search, run_search
-from transformer.ops.selection import take, top_k, where_rows
+from transformer.ops.selection import take, top_k
 
 PAD = 0
 
@@ -144,114 +144,6 @@ def plan_roll_out(choose, step, cache, limits_B, width, options: SearchOptions) 
       jnp.full((*shape, options.max_length), PAD, jnp.int32), jnp.zeros(shape, jnp.int32),
       jnp.zeros(shape, jnp.float32), jnp.broadcast_to((limits_B <= 0)[:, None], shape))
   return Search(start, advance, finish)
-
-
-class _Beams(NamedTuple):
-  """The state of a beam search after t tokens."""
-
-  t: jax.Array
-  live_tokens: jax.Array  # [B, W, T]
-  live_log_probs: jax.Array  # [B, W], descending; −inf where there is no hypothesis
-  cache: Cache
-  ended: Hypotheses  # the W best, by descending score
-  ended_count: jax.Array  # [B], the number of all that have ended
-  done: jax.Array  # [B], whether the search for an input is over
-
-
-def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1
-                ) -> Hypotheses:
-  """Keeps the W likeliest hypotheses at every length (section 6.1; Wu et al., 2016, section 7).
-
-  A hypothesis ends only when its end token is among the W best extensions of its step, so
-  that a beam of one is greedy search. The search for an input is over
-
-  - when W hypotheses have ended,
-  - when no live hypothesis can overtake the `nbest`-th best ended one, or
-  - at the input's limit. If none has ended by then, the live ones are the result.
-
-  After that, the input's hypotheses stay as they are while the search for other inputs goes on.
-
-  Args:
-    step: a step function, as this module describes it, called with W = `beam_size`.
-    cache, limits_B, options: as in `greedy_search`.
-    beam_size: W.
-    nbest: number of best hypotheses, at most W, that must be final before the search may end
-      early.
-
-  Returns:
-    `Hypotheses`, sorted by score.
-  """
-  return run_search(plan_beam_search(step, cache, limits_B, options, beam_size=beam_size,
-                                     nbest=nbest), options)
-
-
-def plan_beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1
-                     ) -> Search:
-  """Returns `beam_search` in parts; the same arguments."""
-  batch = limits_B.shape[0]
-
-  def advance(beams: _Beams) -> _Beams:
-    t = beams.t
-    last_BW = jnp.where(t == 0, options.begin_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)])
-    log_probs_BWN, cache = step(last_BW, beams.cache)
-    vocabulary = log_probs_BWN.shape[-1]
-    totals_BX = (beams.live_log_probs[:, :, None] + log_probs_BWN).reshape(batch, -1)
-    # Each hypothesis has one extension by the end token, so at least W of 2W candidates go on.
-    totals_BC, where_BC = top_k(totals_BX, min(2 * beam_size, totals_BX.shape[-1]))
-    token_BC = (where_BC % vocabulary).astype(jnp.int32)
-    origin_BC = where_BC // vocabulary
-    is_end_BC = token_BC == options.end_id
-
-    ending_BW = is_end_BC[:, :beam_size] & jnp.isfinite(totals_BC[:, :beam_size])
-    scores_BW = jnp.where(
-        ending_BW, totals_BC[:, :beam_size] / length_penalty(t + 1, options.alpha), -jnp.inf)
-    ending = Hypotheses(
-        take(beams.live_tokens, origin_BC[:, :beam_size]).at[:, :, t].set(options.end_id),
-        jnp.full((batch, beam_size), t + 1, jnp.int32), totals_BC[:, :beam_size], scores_BW)
-    ended = best(jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1),
-                              beams.ended, ending), beam_size)
-    ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1)
-
-    live_log_probs, chosen_BW = top_k(jnp.where(is_end_BC, -jnp.inf, totals_BC), beam_size)
-    origin_BW = jnp.take_along_axis(origin_BC, chosen_BW, axis=1)
-    live_tokens = take(beams.live_tokens, origin_BW).at[:, :, t].set(
-        jnp.take_along_axis(token_BC, chosen_BW, axis=1))
-    if beam_size > 1:
-      cache = cache._replace(own=jax.tree.map(lambda leaf: take(leaf, origin_BW), cache.own))
-
-    # A bound on the scores of live hypotheses: more tokens only lower a log-probability, and
-    # the length penalty is largest at the limit.
-    bound_B = live_log_probs[:, 0] / length_penalty(limits_B, options.alpha)
-    over_B = ((ended_count >= beam_size) | (ended.scores[:, nbest - 1] >= bound_B)
-              | (t + 1 >= limits_B))
-    live_tokens, live_log_probs, ended, ended_count = where_rows(
-        beams.done, (beams.live_tokens, beams.live_log_probs, beams.ended, beams.ended_count),
-        (live_tokens, live_log_probs, ended, ended_count))
-    return _Beams(t + 1, live_tokens, live_log_probs, cache, ended, ended_count,
-                  beams.done | over_B)
-
-  none = jnp.full((batch, beam_size), -jnp.inf, jnp.float32)
-  no_tokens = jnp.full((batch, beam_size, options.max_length), PAD, jnp.int32)
-  no_lengths = jnp.zeros((batch, beam_size), jnp.int32)
-  beams = _Beams(
-      jnp.int32(0), no_tokens, none.at[:, 0].set(0.0), cache,
-      Hypotheses(no_tokens, no_lengths, none, none), jnp.zeros(batch, jnp.int32), limits_B <= 0)
-  return Search(beams, advance, lambda beams: _result(beams, limits_B, options))
-
-
-def _result(beams: _Beams, limits_B, options: SearchOptions) -> Hypotheses:
-  """Returns the hypotheses that have ended; where there are none, the live ones."""
-  exists_BW = jnp.isfinite(beams.live_log_probs) & (limits_B > 0)[:, None]
-  lengths_BW = jnp.where(exists_BW, limits_B[:, None], 0)
-  live_scores_BW = beams.live_log_probs / length_penalty(lengths_BW, options.alpha)
-  live = Hypotheses(
-      jnp.where(exists_BW[:, :, None], beams.live_tokens, PAD), lengths_BW, beams.live_log_probs,
-      jnp.where(exists_BW, live_scores_BW, -jnp.inf))
-  result = where_rows(beams.ended_count > 0, beams.ended, live)
-  missing_BW = jnp.isneginf(result.scores)
-  return result._replace(tokens=jnp.where(missing_BW[:, :, None], PAD, result.tokens),
-                         lengths=jnp.where(missing_BW, 0, result.lengths),
-                         log_probs=jnp.where(missing_BW, -jnp.inf, result.log_probs))
 
 
 def best(hypotheses: Hypotheses, count) -> Hypotheses:

@@ -1,0 +1,199 @@
+"""Beam search over any step function, as `ops.search` describes it.
+
+Two letters belong to this file: C candidates for the beam, X extensions of all hypotheses of an
+input.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from transformer.ops.search import (
+  PAD,
+  Cache,
+  Hypotheses,
+  SearchOptions,
+  best,
+  length_penalty,
+)
+from transformer.ops.search_loop import Search, run_search
+from transformer.ops.selection import take, top_k, where_rows
+
+
+class Extensions(NamedTuple):
+  """W hypotheses of each input, each extended by a token.
+
+  Attributes:
+    log_probs: float32 [B, W], with the new token; −inf where there is no hypothesis.
+    origin: int32 [B, W], the index of the hypothesis that was extended.
+    token: int32 [B, W], the new token.
+  """
+
+  log_probs: jax.Array
+  origin: jax.Array
+  token: jax.Array
+
+
+class Choice(NamedTuple):
+  """The choice of a beam at one step.
+
+  Attributes:
+    best: the W best extensions; those with the end token end.
+    live: the W best extensions without the end token, which go on.
+    state: the state of the `live` extensions.
+  """
+
+  best: Extensions
+  live: Extensions
+  state: Any
+
+
+class Policy(NamedTuple):
+  """The rule by which `search_beams` chooses the beam.
+
+  Attributes:
+    choose: a function (log_probs_BWN, live_log_probs_BW, state) -> `Choice`. The first argument
+      has the next token's log-probabilities, and the second those of the hypotheses so far.
+    state: a pytree with the state of the hypotheses before the first token, leaves [B, W, ...].
+    preference: a function state -> int32 [B, W], at least 0. Where no hypothesis has ended, the
+      live ones of the largest preference are the result. None takes all, which must be sorted.
+  """
+
+  choose: Callable[..., Choice]
+  state: Any = ()
+  preference: Callable[[Any], jax.Array] | None = None
+
+
+class _Beams(NamedTuple):
+  """The state of a beam search after t tokens."""
+
+  t: jax.Array
+  live_tokens: jax.Array  # [B, W, T]
+  live_log_probs: jax.Array  # [B, W]; −inf where there is no hypothesis
+  state: Any  # of the policy
+  cache: Cache
+  ended: Hypotheses  # the W best, by descending score
+  ended_count: jax.Array  # [B], the number of all that have ended
+  done: jax.Array  # [B], whether the search for an input is over
+
+
+def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1
+                ) -> Hypotheses:
+  """Keeps the W likeliest hypotheses at every length (section 6.1; Wu et al., 2016, section 7).
+
+  A hypothesis ends only when its end token is among the W best extensions of its step, so
+  that a beam of one is greedy search. The search for an input is over
+
+  - when W hypotheses have ended,
+  - when no live hypothesis can overtake the `nbest`-th best ended one, or
+  - at the input's limit. If none has ended by then, the live ones are the result.
+
+  After that, the input's hypotheses stay as they are while the search for other inputs goes on.
+
+  Args:
+    step: a step function, as this module describes it, called with W = `beam_size`.
+    cache, limits_B, options: as in `greedy_search`.
+    beam_size: W.
+    nbest: number of best hypotheses, at most W, that must be final before the search may end
+      early.
+
+  Returns:
+    `Hypotheses`, sorted by score.
+  """
+  return run_search(plan_beam_search(step, cache, limits_B, options, beam_size=beam_size,
+                                     nbest=nbest), options)
+
+
+def plan_beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1
+                     ) -> Search:
+  """Returns `beam_search` in parts; the same arguments."""
+  def choose(log_probs_BWN, live_log_probs_BW, state):
+    vocabulary = log_probs_BWN.shape[-1]
+    totals_BX = (live_log_probs_BW[:, :, None] + log_probs_BWN).reshape(limits_B.shape[0], -1)
+    # Each hypothesis has one extension by the end token, so at least W of 2W candidates go on.
+    totals_BC, where_BC = top_k(totals_BX, min(2 * beam_size, totals_BX.shape[-1]))
+    token_BC, origin_BC = (where_BC % vocabulary).astype(jnp.int32), where_BC // vocabulary
+    live_BW, chosen_BW = top_k(jnp.where(token_BC == options.end_id, -jnp.inf, totals_BC),
+                               beam_size)
+    return Choice(
+        Extensions(*(each[:, :beam_size] for each in (totals_BC, origin_BC, token_BC))),
+        Extensions(live_BW, take(origin_BC, chosen_BW), take(token_BC, chosen_BW)), state)
+
+  return plan_beams(Policy(choose), step, cache, limits_B, options, (beam_size, nbest))
+
+
+def plan_beams(policy: Policy, step, cache, limits_B, options: SearchOptions,
+               sizes: tuple[int, int]) -> Search:
+  """Plans a beam search whose beam a policy chooses; it ends as `beam_search` describes.
+
+  Args:
+    policy: the rule by which the beam is chosen at every step.
+    step, cache, limits_B, options: as in `beam_search`.
+    sizes: `beam_size` and `nbest`.
+
+  Returns:
+    The search in parts, whose `Hypotheses` are sorted by score.
+  """
+  batch, (beam_size, nbest) = limits_B.shape[0], sizes
+
+  def advance(beams: _Beams) -> _Beams:
+    t = beams.t
+    last_BW = jnp.where(t == 0, options.begin_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)])
+    log_probs_BWN, cache = step(last_BW, beams.cache)
+    leading, live, state = policy.choose(log_probs_BWN, beams.live_log_probs, beams.state)
+
+    ending_BW = (leading.token == options.end_id) & jnp.isfinite(leading.log_probs)
+    scores_BW = jnp.where(
+        ending_BW, leading.log_probs / length_penalty(t + 1, options.alpha), -jnp.inf)
+    ending = Hypotheses(
+        take(beams.live_tokens, leading.origin).at[:, :, t].set(options.end_id),
+        jnp.full((batch, beam_size), t + 1, jnp.int32), leading.log_probs, scores_BW)
+    ended = best(jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1),
+                              beams.ended, ending), beam_size)
+    ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1)
+
+    live_tokens = take(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
+    if beam_size > 1:
+      cache = cache._replace(own=jax.tree.map(lambda leaf: take(leaf, live.origin), cache.own))
+
+    # A bound on the scores of live hypotheses: more tokens only lower a log-probability, and
+    # the length penalty is largest at the limit.
+    bound_B = jnp.max(live.log_probs, axis=1) / length_penalty(limits_B, options.alpha)
+    over_B = ((ended_count >= beam_size) | (ended.scores[:, nbest - 1] >= bound_B)
+              | (t + 1 >= limits_B))
+    live_tokens, live_log_probs, state, ended, ended_count = where_rows(
+        beams.done, (beams.live_tokens, beams.live_log_probs, beams.state, beams.ended,
+                     beams.ended_count),
+        (live_tokens, live.log_probs, state, ended, ended_count))
+    return _Beams(t + 1, live_tokens, live_log_probs, state, cache, ended, ended_count,
+                  beams.done | over_B)
+
+  none = jnp.full((batch, beam_size), -jnp.inf, jnp.float32)
+  no_tokens = jnp.full((batch, beam_size, options.max_length), PAD, jnp.int32)
+  no_lengths = jnp.zeros((batch, beam_size), jnp.int32)
+  beams = _Beams(
+      jnp.int32(0), no_tokens, none.at[:, 0].set(0.0), policy.state, cache,
+      Hypotheses(no_tokens, no_lengths, none, none), jnp.zeros(batch, jnp.int32), limits_B <= 0)
+  return Search(beams, advance, lambda beams: _result(beams, policy, limits_B, options))
+
+
+def _result(beams: _Beams, policy: Policy, limits_B, options: SearchOptions) -> Hypotheses:
+  """Returns the hypotheses that have ended; where there are none, the live ones."""
+  exists_BW = jnp.isfinite(beams.live_log_probs) & (limits_B > 0)[:, None]
+  if policy.preference:
+    preference_BW = jnp.where(exists_BW, policy.preference(beams.state), -1)
+    exists_BW &= preference_BW == jnp.max(preference_BW, axis=1, keepdims=True)
+  lengths_BW = jnp.where(exists_BW, limits_B[:, None], 0)
+  live_scores_BW = beams.live_log_probs / length_penalty(lengths_BW, options.alpha)
+  live = Hypotheses(
+      jnp.where(exists_BW[:, :, None], beams.live_tokens, PAD), lengths_BW, beams.live_log_probs,
+      jnp.where(exists_BW, live_scores_BW, -jnp.inf))
+  if policy.preference:
+    live = best(live, live.scores.shape[1])
+  result = where_rows(beams.ended_count > 0, beams.ended, live)
+  missing_BW = jnp.isneginf(result.scores)
+  return result._replace(tokens=jnp.where(missing_BW[:, :, None], PAD, result.tokens),
+                         lengths=jnp.where(missing_BW, 0, result.lengths),
+                         log_probs=jnp.where(missing_BW, -jnp.inf, result.log_probs))
