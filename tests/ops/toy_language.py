@@ -72,3 +72,20 @@ def toy(table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=Fals
 def words(found, b, w):
   """Returns the tokens of hypothesis `w` of input `b`, as a tuple."""
   return tuple(found.tokens[b, w, :found.lengths[b, w]].tolist())
+
+
+def contains(tokens, phrases, continues_N):
+  """Returns whether tokens contain phrases as whole words, equal ones as often as there are.
+
+  A phrase does not count where a token that continues its last word follows.
+  """
+  def count(phrase):
+    found, place = 0, 0
+    while place + len(phrase) <= len(tokens):
+      after = place + len(phrase)
+      whole = tuple(tokens[place:after]) == phrase and (
+          after == len(tokens) or not continues_N[tokens[after]])
+      found, place = found + whole, after if whole else place + 1
+    return found
+
+  return all(count(phrase) >= phrases.count(phrase) for phrase in phrases if phrase)

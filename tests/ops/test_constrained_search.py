@@ -1,0 +1,200 @@
+"""Constrained search finds what brute force finds among the sequences that contain the phrases."""
+
+import functools
+import itertools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.ops.toy_language import (
+  END,
+  LIMITS,
+  MAX_LENGTH,
+  B,
+  N,
+  contains,
+  forced,
+  tables,
+  toy,
+  words,
+)
+from transformer.ops.beam_search import beam_search
+from transformer.ops.constrained_search import _share_beams, constrained_beam_search
+from transformer.ops.phrases import Phrases
+from transformer.ops.search import PAD
+from transformer.ops.steering import Automaton, Steering, steer
+
+ALPHA = 0.6
+CONTINUES = np.arange(N) == 4
+WIDE = 1280  # As many as all extensions of all beginnings of four tokens.
+# Token 0 must not follow token 3.
+AUTOMATON = Automaton(np.asarray([[0, 0, 0, 1, 0]] * 2, np.int32),
+                      np.asarray([[False] * N, np.arange(N) == 0]))
+NOTHING = ((), ()), ((), ()), ((), ())
+# The second input's phrase appears twice; those of the third may overlap.
+PHRASES = ((3, 4), ()), ((3,), (3,)), ((1, 3), (3, 3))
+FREE = np.zeros((B, 0), np.int32)
+
+
+def padded(phrases, length=2):
+  return np.asarray([[(*phrase, *[PAD] * (length - len(phrase))) for phrase in each]
+                     for each in phrases], np.int32)
+
+
+@functools.cache
+def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, obeys=False, grows=False):
+  """Returns a compiled (tables, limits, phrases, prefixes) -> `Hypotheses`."""
+  def search(table_BXN, limits_B, tokens_BJL, prefix_BP):
+    automaton = jax.tree.map(jnp.asarray, AUTOMATON) if obeys else None
+    step, cache, options = toy(table_BXN, len(limits_B), width, max_length=max_length, alpha=ALPHA,
+                               grows=grows)
+    step, cache, grow = steer(step, cache, options.grow, Steering(prefix_BP, automaton), width)
+    options = options._replace(grow=grow)
+    if not constrained:
+      return beam_search(step, cache, limits_B, options, beam_size=width, nbest=nbest)
+    return constrained_beam_search(step, cache, limits_B, options, Phrases(tokens_BJL, CONTINUES),
+                                   beam_size=width, nbest=nbest)
+
+  return jax.jit(search)
+
+
+def find(width, table, phrases=PHRASES, limits=LIMITS, prefixes=FREE, **kinds):
+  length = max(len(phrase) for each in phrases for phrase in each) or 1
+  return jax.device_get(searcher(width, **kinds)(
+      table, jnp.asarray(limits, jnp.int32), padded(phrases, length),
+      np.asarray(prefixes, np.int32)))
+
+
+def brute_force(table_XN, phrases, limit, allowed=lambda tokens: True):
+  """Returns the scores and tokens of all sequences that contain the phrases, best first."""
+  others = [token for token in range(N) if token != END]
+  return sorted((
+      (forced(table_XN, tokens) / ((5 + n) / 6) ** ALPHA, tokens)
+      for n in range(1, limit + 1) for begun in itertools.product(others, repeat=n - 1)
+      for tokens in [(*begun, END)] if contains(tokens, phrases, CONTINUES) and allowed(tokens)),
+      reverse=True)
+
+
+def test_a_wide_beam_is_brute_force_over_what_contains_the_phrases():
+  limits = 4, 3, 5
+  for seed in range(3):
+    found = find(WIDE, tables(seed), limits=limits, max_length=5, nbest=5)
+    for b, limit in enumerate(limits):
+      best = brute_force(tables(seed)[b], PHRASES[b], limit)
+      assert len(best) > 0
+      for w, (score, tokens) in enumerate(best[:5]):
+        assert words(found, b, w) == tokens
+        assert found.scores[b, w] == pytest.approx(score, rel=1e-5)
+
+
+@pytest.mark.parametrize('grows', [False, True])
+def test_a_wide_beam_obeys_prefixes_and_an_automaton_too(grows):
+  prefixes, limits = ((3, 4), (1, PAD), (PAD, PAD)), (5, 5, 5)
+  for seed in range(2):
+    found = find(WIDE, tables(seed), prefixes=prefixes, limits=limits, max_length=5, nbest=5,
+                 obeys=True, grows=grows)
+    for b, prefix in enumerate(prefixes):
+      prefix = tuple(token for token in prefix if token != PAD)
+      best = brute_force(tables(seed)[b], PHRASES[b], 5, lambda tokens, prefix=prefix: (
+          tokens[:len(prefix)] == prefix and (3, 0) not in itertools.pairwise(tokens)))
+      assert len(best) >= 5
+      for w, (score, tokens) in enumerate(best[:5]):
+        assert words(found, b, w) == tokens
+        assert found.scores[b, w] == pytest.approx(score, rel=1e-5)
+
+
+@pytest.mark.parametrize(('width', 'nbest'), [(1, 1), (2, 2), (3, 1), (7, 3)])
+def test_without_phrases_it_is_beam_search_bit_for_bit(width, nbest):
+  for seed in range(7):
+    table = tables(seed).copy()
+    table[1] = np.round(table[1])  # Equal numbers keep the same order.
+    table[2] = np.where(np.arange(N) == END, np.float32(-100), table[2])  # None ends.
+    plain = find(width, table, NOTHING, nbest=nbest, constrained=False)
+    chex.assert_trees_all_equal(find(width, table, NOTHING, nbest=nbest), plain)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 3]))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_any_beam_finds_the_phrases_within_the_limit(seed, width):
+  rng = np.random.default_rng(seed)
+  phrases = tuple(tuple(tuple(rng.choice([1, 3, 4, 4], rng.integers(0, 3)).tolist())
+                        for _ in range(2)) for _ in range(B))
+  table = tables(seed)
+  found = find(width, table, phrases, (7, 7, 7))
+  for b, w in np.ndindex(*found.lengths.shape):
+    tokens = words(found, b, w)
+    if tokens and (w == 0 or tokens[-1] == END):
+      assert contains(tokens, phrases[b], CONTINUES), (phrases[b], tokens)
+      assert found.log_probs[b, w] == pytest.approx(forced(table[b], tokens), rel=1e-5)
+  assert found.lengths[:, 0].all()
+
+
+def test_lists_are_sorted_distinct_and_contain_the_phrases():
+  sizes = []
+  for seed in range(5):
+    found = find(7, tables(seed), limits=(7, 6, 7), nbest=5)
+    assert np.all(found.scores[:, :-1] >= found.scores[:, 1:])
+    for b in range(B):
+      present = [words(found, b, w) for w in range(7) if found.lengths[b, w]]
+      assert len(set(present)) == len(present)
+      assert all(contains(tokens, PHRASES[b], CONTINUES) for tokens in present)
+      sizes.append(len(present))
+  assert min(sizes) > 0 and np.mean(sizes) > 2
+
+
+def test_an_input_does_not_depend_on_its_neighbours():
+  table, limits = tables(1), (7, 6, 5)
+  together = find(3, table, limits=limits)
+  for b in range(B):
+    alone = find(3, table, limits=np.where(np.arange(B) == b, limits, 0))
+    chex.assert_trees_all_equal(jax.tree.map(lambda x, b=b: x[b], alone),
+                                jax.tree.map(lambda x, b=b: x[b], together))
+  order = np.array([2, 0, 1])
+  permuted = find(3, table[order], [PHRASES[b] for b in order], np.array(limits)[order])
+  chex.assert_trees_all_equal(permuted, jax.tree.map(lambda x: x[order], together))
+
+
+@pytest.mark.long
+def test_eager_jit_and_vmap_agree():
+  table, limits, tokens = jnp.asarray(tables(2)), jnp.asarray((3, 2, 3)), padded(PHRASES)
+  search = searcher(2, 3)
+  wanted = search(table, limits, tokens, FREE)
+  with jax.disable_jit():
+    chex.assert_trees_all_close(search(table, limits, tokens, FREE), wanted, rtol=1e-6)
+  rows = jax.vmap(lambda *row: search(*(each[None] for each in row)))(table, limits, tokens, FREE)
+  chex.assert_trees_all_close(jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6)
+
+
+def test_where_the_limit_is_too_small_those_with_most_tokens_are_the_result():
+  for seed in range(5):
+    found = find(5, tables(seed), [[(3, 1, 3, 3)]] * 3, (3, 4, 5))
+    for b in range(2):  # The second has no room for the end token.
+      assert words(found, b, 0) == (3, 1, 3, 3)[:3 + b] and not found.lengths[b, 1:].any()
+    assert contains(words(found, 2, 0), [(3, 1, 3, 3)], CONTINUES)
+
+
+def test_what_is_forbidden_and_required_ends_nowhere():
+  table = tables().copy()
+  table[:, :, 3] = -np.inf
+  found = find(3, table)
+  for b, limit in enumerate(LIMITS):
+    assert set(found.lengths[b]) <= {0, limit} and END not in found.tokens[b]
+    assert np.isfinite(found.scores[b, 0])
+
+
+def test_banks_share_the_beams_and_leave_what_they_cannot_fill():
+  rng = np.random.default_rng(0)
+  banks = rng.integers(0, 4, (29, 23)).astype(np.int32)
+  totals = rng.integers(-9, 0, banks.shape).astype(np.float32)  # With ties.
+  totals[:, ::5] = -np.inf
+  shared = np.asarray(_share_beams(jnp.asarray(banks), jnp.asarray(totals), 11))
+  for b, (bank, total) in enumerate(zip(banks, totals, strict=True)):
+    queues = {n: sorted((c for c in np.flatnonzero(bank == n) if total[c] > -np.inf),
+                        key=lambda c: -total[c]) for n in range(4)}
+    turns = [queues[n][turn] for turn in range(23) for n in (3, 2, 1, 0) if turn < len(queues[n])]
+    assert shared[b].tolist() == turns[:11]

@@ -1,0 +1,98 @@
+"""Phrases are read as a plain look at all tokens finds them."""
+
+import itertools
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from tests.ops.toy_language import END, contains
+from transformer.ops.phrases import Phrases, make_reader
+from transformer.ops.search import PAD
+
+N, LENGTH = 7, 19
+CONTINUES = np.arange(N) == 4
+# Phrases that overlap with themselves, with each other and with longer words, twice, or in one.
+PHRASES = [((3, 3, 5), (3, 5)), ((3,), (3,)), ((3,), (3, 4)), ((5, 3), (3, 5)), ((3, 4, 3), (4,)),
+           ((3, 3), (3, 3)), ((3, 5, 3, 4), (5, 3, 4, 5)), ((), (5,)), ((), ())]
+
+
+def padded(phrases, length=4):
+  return np.asarray([[(*phrase, *[PAD] * (length - len(phrase))) for phrase in each]
+                     for each in phrases], np.int32)
+
+
+@pytest.fixture(scope='module')
+def readings():
+  """Returns tokens [C, T], the same for every input, and what is found after each of them."""
+  rng = np.random.default_rng(0)
+  # Pad, begin and end may be emitted too, but tokens of the phrases are more frequent.
+  tokens_CT = rng.choice(N, p=[.02, .02, .01, .45, .15, .3, .05], size=(199, LENGTH))
+
+  @jax.jit
+  def read(tokens_TBC):
+    reader = make_reader(Phrases(padded(PHRASES), CONTINUES))
+
+    def advance(reading, token_BC):
+      reading = reader.after(reading, token_BC)
+      return reading, (reader.is_complete(reading), reader.is_pending(reading),
+                       reader.bank(reading), reader.wanted(reading), reading)
+
+    return jax.lax.scan(advance, reader.start(len(tokens_CT)), tokens_TBC)[1]
+
+  tokens_TBC = np.broadcast_to(tokens_CT.T[:, None], (LENGTH, len(PHRASES), len(tokens_CT)))
+  return tokens_CT.tolist(), jax.device_get(read(tokens_TBC.astype(np.int32)))
+
+
+def places(readings):
+  """Yields the phrases, the tokens so far, and the index of what was found after them."""
+  for b, c, t in itertools.product(range(len(PHRASES)), range(len(readings[0])), range(LENGTH)):
+    yield PHRASES[b], readings[0][c][:t + 1], (t, b, c)
+
+
+def test_phrases_are_complete_where_the_tokens_contain_them_as_whole_words(readings):
+  complete, pending = readings[1][:2]
+  seen = set()
+  for phrases, tokens, place in places(readings):
+    whole = contains(tokens, phrases, CONTINUES)
+    assert complete[place] == whole, (phrases, tokens)
+    # What counts only now is lost if the word goes on.
+    if whole and not contains([*tokens, 4], phrases[:1], CONTINUES):
+      assert pending[place]
+    seen.add((phrases, whole))
+  assert len(seen) == 2 * len(PHRASES) - 1  # Nothing is always complete.
+
+
+def test_tokens_that_are_wanted_complete_the_phrases_and_the_bank_is_full_only_then(readings):
+  complete, _, bank, wanted, _ = readings[1]
+  for phrases, tokens, place in places(readings):
+    most = sum(map(len, phrases))
+    assert 0 <= bank[place] <= most and (bank[place] == most) == complete[place], (phrases, tokens)
+    for phrase, token in zip(phrases, wanted[place], strict=True):
+      assert token == -1 or token in phrase
+    assert (wanted[place] == -1).all() == complete[place]
+
+
+def test_a_word_that_has_ended_counts_for_good(readings):
+  met, read = readings[1][-1]
+  assert np.all(met[:-1] <= met[1:]) and not np.any(met & (read > 0))
+
+
+def test_inputs_and_hypotheses_are_read_alone(readings):
+  reader = make_reader(Phrases(padded(PHRASES), CONTINUES))
+  tokens, found = readings
+  reading = reader.start(1)
+  for t in range(3):
+    token_BC = np.full((len(PHRASES), 1), tokens[5][t], np.int32)
+    reading = reader.after(reading, token_BC)
+    chex.assert_trees_all_equal(jax.device_get(reading), jax.tree.map(
+        lambda leaf, t=t: leaf[t, :, 5:6], found[-1]))
+
+
+def test_only_a_token_that_continues_the_word_takes_a_phrase_back():
+  reader = make_reader(Phrases(padded([((3,),)]), CONTINUES))
+  reading = reader.start(3)
+  for tokens, complete in (((3, 3, 3), [True] * 3), ((4, END, 5), [False, True, True])):
+    reading = reader.after(reading, np.asarray([tokens], np.int32))
+    assert reader.is_complete(reading).tolist() == [complete]

@@ -1,0 +1,109 @@
+"""Beam search for hypotheses that contain given phrases.
+
+Post and Vilar, 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural
+Machine Translation", https://arxiv.org/abs/1804.06609. Hypotheses that have met the same number of
+tokens of the phrases are a bank. Letters: J phrases, C candidates for the beam, X extensions of all
+hypotheses of an input.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from transformer.ops.beam_search import Choice, Extensions, Policy, plan_beams
+from transformer.ops.phrases import Phrases, Reader, make_reader, reorder
+from transformer.ops.search import Hypotheses, SearchOptions
+from transformer.ops.search_loop import run_search
+from transformer.ops.selection import take, top_k
+
+
+def constrained_beam_search(step, cache, limits_B, options: SearchOptions, phrases: Phrases, *,
+                            beam_size, nbest=1) -> Hypotheses:
+  """Keeps the likeliest hypotheses of every bank, so that some have all phrases at the end.
+
+  The candidates of a step are
+
+  - the 2W likeliest extensions of all hypotheses, as in `beam_search`,
+  - of each hypothesis, the likeliest extension that neither ends it nor goes on with a word that
+    is to end with a phrase, and
+  - of each hypothesis, the extensions by the next token of each phrase that it lacks.
+
+  Every bank that has candidates gets the same share of the W beams, the banks with more tokens
+  first if the shares are not equal. What a bank cannot fill goes to the others. So the search makes
+  progress with any number of beams. With fewer beams than tokens of the phrases, the phrases come
+  early in the hypotheses. Without phrases this is `beam_search`, bit for bit.
+
+  Args:
+    step, cache, limits_B, options, beam_size, nbest: as in `beam_search`.
+    phrases: what each input's hypotheses must contain.
+
+  Returns:
+    `Hypotheses`, sorted by score. Those that end within the limit contain all phrases. If none
+    ends, the live ones that have met most tokens are the result.
+  """
+  reader = make_reader(phrases)
+
+  def choose(log_probs_BWN, live_log_probs_BW, reading):
+    batch, beams, vocabulary = log_probs_BWN.shape
+    is_end_N = jnp.arange(vocabulary) == options.end_id
+    ends_early_BWN = is_end_N[None, None] & ~reader.is_complete(reading)[:, :, None]
+    log_probs_BWN = jnp.where(ends_early_BWN, -jnp.inf, log_probs_BWN)
+    totals_BX = (live_log_probs_BW[:, :, None] + log_probs_BWN).reshape(batch, -1)
+    _, likeliest_BC = top_k(totals_BX, min(2 * beams, totals_BX.shape[-1]))
+    own_BC = _own_candidates(reader, reading, log_probs_BWN, is_end_N)
+    # The order of the row keeps that of equal numbers.
+    where_BC = jnp.sort(jnp.concatenate([likeliest_BC.astype(jnp.int32), own_BC], axis=1), axis=1)
+    repeated_BC = jnp.pad(where_BC[:, 1:] == where_BC[:, :-1], ((0, 0), (1, 0)))
+    totals_BC = jnp.where(repeated_BC, -jnp.inf, jnp.take_along_axis(totals_BX, where_BC, axis=1))
+
+    token_BC, origin_BC = where_BC % vocabulary, where_BC // vocabulary
+    after = reader.after(reorder(reading, origin_BC), token_BC)
+    bank_BC = reader.bank(after)
+    best, live = (
+        _share_beams(bank_BC, totals, beams)
+        for totals in (totals_BC, jnp.where(token_BC == options.end_id, -jnp.inf, totals_BC)))
+    # An end token that is not chosen is no live hypothesis either.
+    live_log_probs_BW = jnp.where(take(token_BC, live) == options.end_id, -jnp.inf,
+                                  take(totals_BC, live))
+    return Choice(
+        Extensions(*(take(each, best) for each in (totals_BC, origin_BC, token_BC))),
+        Extensions(live_log_probs_BW, take(origin_BC, live), take(token_BC, live)),
+        reorder(after, live))
+
+  policy = Policy(choose, reader.start(beam_size), reader.bank)
+  return run_search(plan_beams(policy, step, cache, limits_B, options, (beam_size, nbest)), options)
+
+
+def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
+  """Returns the candidates of each hypothesis, which need not be among the likeliest of all.
+
+  Returns:
+    int32 [B, C], indices into the extensions of all hypotheses. Those of one hypothesis are its
+    likeliest extension that keeps what it has met, and one for each phrase; some may be equal.
+  """
+  batch, beams, vocabulary = log_probs_BWN.shape
+  loses_BWN = (reader.is_pending(reading)[:, :, None]
+               & reader.phrases.continues_N[None, None])
+  keeping_BW = jnp.argmax(jnp.where(loses_BWN | is_end_N[None, None], -jnp.inf, log_probs_BWN),
+                          axis=-1).astype(jnp.int32)[:, :, None]
+  wanted_BWJ = reader.wanted(reading)
+  tokens_BWC = jnp.concatenate(
+      [keeping_BW, jnp.where(wanted_BWJ < 0, keeping_BW, wanted_BWJ)], axis=-1)
+  first_W = jnp.arange(beams, dtype=jnp.int32) * vocabulary
+  return (tokens_BWC + first_W[None, :, None]).reshape(batch, -1)
+
+
+def _share_beams(bank_BC, totals_BC, beams):
+  """Returns the indices of `beams` candidates, shared evenly among the banks, int32 [B, W].
+
+  The first are the likeliest of each bank, that with most tokens met first; then the second of
+  each; and so on. Candidates with −inf come last.
+  """
+  bank_BC = jnp.where(jnp.isfinite(totals_BC), bank_BC, -1)
+  by_bank_BC = jnp.lexsort((-totals_BC, -bank_BC), axis=-1)
+  bank_BC = take(bank_BC, by_bank_BC)
+  place_C = jnp.arange(bank_BC.shape[1], dtype=jnp.int32)
+  begins_BC = jnp.pad(bank_BC[:, 1:] != bank_BC[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+  rank_BC = place_C[None] - jax.lax.cummax(jnp.where(begins_BC, place_C[None], 0), axis=1)
+  rank_BC = jnp.where(bank_BC < 0, bank_BC.shape[1], rank_BC)
+  order_BC = jnp.lexsort((-bank_BC, rank_BC), axis=-1)
+  return take(by_bank_BC, order_BC[:, :beams]).astype(jnp.int32)

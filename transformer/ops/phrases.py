@@ -1,0 +1,145 @@
+"""Phrases that hypotheses must contain, read token by token.
+
+Each phrase has an automaton of its own, that of Knuth, Morris and Pratt: its state is the number of
+the phrase's first tokens that the hypothesis ends with. So a phrase counts whoever has chosen its
+tokens, an interrupted one begins again, and phrases may overlap. Four letters belong to this file:
+J phrases, L tokens of a phrase, K tokens that have been read, C hypotheses.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from transformer.ops.search import PAD
+from transformer.ops.selection import take
+
+
+class Phrases(NamedTuple):
+  """Phrases that the hypotheses of each input must contain, as whole words.
+
+  Attributes:
+    tokens_BJL: int32, the tokens of each phrase, `PAD` after them. A phrase without tokens asks
+      for nothing. Equal phrases must appear as often as there are of them, without overlap.
+    continues_N: boolean, the tokens that continue the word before them. A phrase that such a token
+      follows does not count.
+  """
+
+  tokens_BJL: jax.Array
+  continues_N: jax.Array
+
+
+class Reading(NamedTuple):
+  """How far hypotheses have read phrases.
+
+  Attributes:
+    met_BCJ: boolean, the phrases that a hypothesis contains for good.
+    read_BCJ: int32, the number of first tokens of each other phrase that it ends with. A phrase
+      with all its tokens counts for now, and for good once the word does not go on.
+  """
+
+  met_BCJ: jax.Array
+  read_BCJ: jax.Array
+
+
+class Reader(NamedTuple):
+  """The automata of phrases.
+
+  Attributes:
+    phrases: the phrases.
+    lengths_BJ: int32, their numbers of tokens.
+    borders_BJKL: boolean [B, J, L + 1, L], whether the first l tokens of a phrase are the last of
+      its first k.
+    earlier_BJJ: boolean, whether the second phrase is equal to the first and stands before it.
+  """
+
+  phrases: Phrases
+  lengths_BJ: jax.Array
+  borders_BJKL: jax.Array
+  earlier_BJJ: jax.Array
+
+  def start(self, beams) -> Reading:
+    """Returns the state of `beams` hypotheses of each input before their first token."""
+    batch, count = self.lengths_BJ.shape
+    return Reading(jnp.zeros((batch, beams, count), bool),
+                   jnp.zeros((batch, beams, count), jnp.int32))
+
+  def after(self, reading: Reading, token_BC) -> Reading:
+    """Returns the state after one more token of each hypothesis."""
+    tokens_BJL, continues_N = self.phrases
+    places = jnp.arange(tokens_BJL.shape[-1], dtype=jnp.int32)
+    met_BCJ = reading.met_BCJ | self._is_whole(reading) & ~continues_N[token_BC][:, :, None]
+    longer_BJL = places[None, None] < self.lengths_BJ[:, :, None]
+    next_BJCL = ((tokens_BJL[:, :, None] == token_BC[:, None, :, None]) & longer_BJL[:, :, None])
+    border_BJCL = jnp.take_along_axis(
+        self.borders_BJKL, jnp.swapaxes(reading.read_BCJ, 1, 2)[..., None], axis=2)
+    read_BJC = jnp.max(jnp.where(border_BJCL & next_BJCL, places[None, None, None] + 1, 0), axis=-1)
+    stopped_BCJ = met_BCJ | self._waits(met_BCJ)
+    return Reading(met_BCJ, jnp.where(stopped_BCJ, 0, jnp.swapaxes(read_BJC, 1, 2)))
+
+  def is_complete(self, reading: Reading):
+    """Returns whether hypotheses contain all phrases if they end now, boolean [B, C]."""
+    return jnp.all(reading.met_BCJ | self._is_read(reading), axis=-1)
+
+  def is_pending(self, reading: Reading):
+    """Returns whether a phrase of a hypothesis counts only if its last word has ended, [B, C]."""
+    return jnp.any(self._is_whole(reading), axis=-1)
+
+  def bank(self, reading: Reading):
+    """Returns the number of tokens that hypotheses have met, int32 [B, C].
+
+    It has the tokens of all phrases that count for good, and of the phrase among the others that
+    is read furthest. A token that begins several phrases does not count several times, so that the
+    number is larger only where fewer tokens are missing.
+    """
+    lengths_BCJ = jnp.broadcast_to(self.lengths_BJ[:, None], reading.read_BCJ.shape)
+    met_BC = jnp.sum(jnp.where(reading.met_BCJ, lengths_BCJ, 0), axis=-1)
+    furthest_BC = jnp.max(jnp.where(reading.met_BCJ, 0, reading.read_BCJ), axis=-1, initial=0)
+    return jnp.where(self.is_complete(reading), jnp.sum(lengths_BCJ, axis=-1),
+                     met_BC + furthest_BC)
+
+  def wanted(self, reading: Reading):
+    """Returns the token that each unmet phrase needs next, int32 [B, C, J]; −1 where none."""
+    counts_BCJ = reading.met_BCJ | self._is_read(reading)
+    last = self.phrases.tokens_BJL.shape[-1] - 1
+    token_BJC = jnp.take_along_axis(
+        self.phrases.tokens_BJL, jnp.swapaxes(jnp.minimum(reading.read_BCJ, last), 1, 2), axis=2)
+    return jnp.where(counts_BCJ | self._waits(counts_BCJ), -1, jnp.swapaxes(token_BJC, 1, 2))
+
+  def _is_read(self, reading: Reading):
+    return reading.read_BCJ == self.lengths_BJ[:, None]
+
+  def _is_whole(self, reading: Reading):
+    """Returns whether all tokens of an unmet phrase were just read; not of an empty phrase."""
+    return ~reading.met_BCJ & self._is_read(reading) & (self.lengths_BJ > 0)[:, None]
+
+  def _waits(self, counts_BCJ):
+    """Returns the phrases with an equal one before them that does not count yet."""
+    return jnp.any(self.earlier_BJJ[:, None] & ~counts_BCJ[:, :, None], axis=-1)
+
+
+def make_reader(phrases: Phrases) -> Reader:
+  """Builds the automata of phrases."""
+  phrases = Phrases(*map(jnp.asarray, phrases))
+  tokens_BJL = phrases.tokens_BJL
+  lengths_BJ = jnp.sum(tokens_BJL != PAD, axis=-1, dtype=jnp.int32)
+  batch, count, length = tokens_BJL.shape
+
+  def longer(border_BJL, token_BJ):
+    """Returns the borders of a beginning that has one more token."""
+    rest_BJL = border_BJL[..., :-1] & (tokens_BJL[..., :-1] == token_BJ[..., None])
+    border_BJL = jnp.concatenate([jnp.ones((batch, count, 1), bool), rest_BJL], axis=-1)
+    return border_BJL, border_BJL
+
+  first_BJL = jnp.broadcast_to((jnp.arange(length) == 0)[None, None], tokens_BJL.shape)
+  _, borders = jax.lax.scan(longer, first_BJL, jnp.moveaxis(tokens_BJL, -1, 0))
+  borders_BJKL = jnp.concatenate([first_BJL[:, :, None], jnp.moveaxis(borders, 0, 2)], axis=2)
+  equal_BJJ = jnp.all(tokens_BJL[:, :, None] == tokens_BJL[:, None], axis=-1)
+  before_JJ = jnp.tril(jnp.ones((count, count), bool), -1)
+  return Reader(phrases, lengths_BJ, borders_BJKL,
+                equal_BJJ & before_JJ[None] & (lengths_BJ > 0)[:, :, None])
+
+
+def reorder(reading: Reading, origin_BC) -> Reading:
+  """Returns the states of the hypotheses with the indices `origin_BC`."""
+  return jax.tree.map(lambda leaf: take(leaf, origin_BC), reading)
