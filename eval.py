@@ -10,6 +10,7 @@
   python eval.py --workdir=DIR --sample --mbr=32                 # minimum Bayes risk, 32 samples
   python eval.py --workdir=DIR --metric=my_metrics:comet         # a metric of your own, too
   python eval.py --workdir=DIR --source=FILE --prefix=FILE2      # each begins with a line of FILE2
+  python eval.py --workdir=DIR --source=FILE --require=FILE2     # each contains what FILE2 asks
   python eval.py --workdir=DIR --source=FILE --avoid=FILE2       # without the words in FILE2
   python eval.py --workdir=DIR --source=FILE --reference=FILE --score   # how likely is each line
   python eval.py --workdir=DIR --source=FILE --alignments=FILE2  # links between words, too
@@ -32,7 +33,7 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer.commands import alignment_flags, shared_flags
+from transformer.commands import alignment_flags, requirement_flags, shared_flags
 from transformer.data.linearisation import linearise
 from transformer.data.text_files import STANDARD_INPUT
 from transformer.data.treebank import parse_tree
@@ -80,12 +81,7 @@ _METRIC = flags.DEFINE_multi_string('metric', [], 'A metric of your own, as MODU
                                     'be given more than once; see docs/translating.md.')
 _SCORE = flags.DEFINE_bool('score', False, 'Translate nothing, but give the log-probability of '
                            'each line of --reference, and how many tokens it has.')
-_PREFIX = flags.DEFINE_string('prefix', None, 'A file with a line for each of the source: what '
-                              'its translation begins with. An empty line leaves it free.')
-_PREFIX_COLUMN = flags.DEFINE_bool('prefix_column', False, 'Each line of --source has, after a '
-                                   'tab, the beginning of its translation.')
-_AVOID = flags.DEFINE_string('avoid', None, 'A file of words and phrases, one a line, that must '
-                             'not appear in translations.')
+_REQUIREMENTS = requirement_flags.define_requirements()
 _ALIGNMENTS = alignment_flags.define_alignments()
 _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are averaged with '
                               'those of --workdir, from their best checkpoints.')
@@ -115,13 +111,14 @@ def main(_):
   if _only_translates_standard_input() and stream.arrives_live():
     _translate_live(members, decoding, automaton)
     return
-  text, prefixes = _read(run.config.data)
+  text, prefixes, required = requirement_flags.read_by_line(_REQUIREMENTS,
+                                                            _read_text(run.config.data))
   if _SCORE.value:
     _score(members, text)
     return
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
   translate = make_translator(members, decoding.config, decoding.seed, _MBR.value or _NBEST.value)
-  decoding = decoding._replace(prefixes=prefixes)
+  decoding = decoding._replace(prefixes=prefixes, required=required)
   rows = [_translate([each, *members[1:]], translate, text, decoding, folder, automaton,
                      own_metrics) for each in itertools.chain([run], runs)]
   if every:
@@ -137,7 +134,8 @@ def _translate_live(members, decoding, automaton):
     prompt.run_prompt(members, decoding.config, decoding.seed, _NBEST.value, folder, automaton)
   else:
     translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
-    stream.translate_pipe(members, translate, _NBEST.value, automaton, _PREFIX_COLUMN.value)
+    stream.translate_pipe(members, translate, _NBEST.value, automaton,
+                          _REQUIREMENTS.prefix_column.value)
 
 
 def _score(members, text):
@@ -165,19 +163,21 @@ def _translate(members, translate, text, decoding, folder, automaton, own_metric
   """Translates the text; writes the translations, and reports scores if there are references."""
   from transformer.inference.ensemble import translate_with
   from transformer.inference.lines import as_lines, readable, write_lines
-  from transformer.inference.translator import Requirements, warn_of_cut
+  from transformer.inference.requirements import Requirements, warn_of_lacking
+  from transformer.inference.translator import warn_of_cut
   run = members[0]
   place = results.Place(folder, text.name, results.describe(run.steps, decoding))
   if _RESULTS.value and folder:
     place.check_own(str(run.workdir.resolve()))
   started = time.perf_counter()
-  answers = translate_with(members, translate, text.sources,
-                           requirements=Requirements(decoding.prefixes, automaton))
+  requirements = Requirements(decoding.prefixes, automaton, decoding.required)
+  answers = translate_with(members, translate, text.sources, requirements=requirements)
   if _MBR.value:
     from transformer.evaluation.minimum_risk import choose
     answers = choose(answers, _MBR_METRIC.value, usable_cores())
   seconds = time.perf_counter() - started
   warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
+  warn_of_lacking([[text for text, _ in answer.nbest] for answer in answers], decoding.required)
   if output := _OUTPUT.value or (None if text.references else '-'):
     write_lines(as_lines(readable(run.config.data, text.sources, answers), _NBEST.value), output)
   if _ALIGNMENTS.asked:
@@ -195,7 +195,7 @@ def _check_flags():
   """Refuses flags that exclude or need each other, before anything is read."""
   if not _WORKDIR.value:
     raise UserError('--workdir=DIR is needed, the directory of a run')
-  shared_flags.check_named(_SOURCE, _SPLIT, _OUTPUT, _RESULTS, _DATA_DIR, _PREFIX, _AVOID)
+  shared_flags.check_named(_SOURCE, _SPLIT, _OUTPUT, _RESULTS, _DATA_DIR)
   if _SOURCE.value and _SPLIT.value:
     raise UserError('--split and --source exclude each other')
   if STANDARD_INPUT in _REFERENCE.value:
@@ -205,7 +205,8 @@ def _check_flags():
   shared_flags.check_at_least(1, _AVERAGE)
   alignment_flags.check(_ALIGNMENTS, _OUTPUT.value, _SCORE.value,
                         _NBEST.value > 1 or _CHECKPOINT.value == 'all')
-  read = [_SOURCE.value, _PREFIX.value, _AVOID.value, _ALIGNMENTS.gold.value, *_REFERENCE.value]
+  requirement_flags.check(_REQUIREMENTS, _SOURCE.value, _SCORE.value, bool(_SAMPLE.value))
+  read = [_SOURCE.value, *_REQUIREMENTS.files, _ALIGNMENTS.gold.value, *_REFERENCE.value]
   for flag in (_OUTPUT, _ALIGNMENTS.file):
     if flag.value and flag.value != '-':
       outputs.check_file(flag.name, path := Path(flag.value).expanduser())
@@ -213,10 +214,6 @@ def _check_flags():
                              + run_directory.record_files(_WORKDIR.value))
   if _METRIC.value and _SOURCE.value and not _REFERENCE.value:
     raise UserError('--metric compares translations with references; give --reference=FILE')
-  if _PREFIX_COLUMN.value and (_PREFIX.value or not _SOURCE.value):
-    raise UserError('--prefix_column needs --source, and excludes --prefix')
-  if _SCORE.value and (_PREFIX.value or _PREFIX_COLUMN.value or _AVOID.value):
-    raise UserError('--score translates nothing; leave out --prefix, --prefix_column and --avoid')
   if _MBR.value is not None:
     shared_flags.check_at_least(2, _MBR)
     if _NBEST.value > 1 or _SCORE.value or (_BEAM_SIZE.value or _MBR.value) < _MBR.value:
@@ -235,7 +232,7 @@ def _only_translates_standard_input() -> bool:
   """Returns whether standard input is translated to standard output, and not scored."""
   return (_SOURCE.value == STANDARD_INPUT and not _REFERENCE.value
           and (_OUTPUT.value or '-') == '-'
-          and not (_PREFIX.value or _MBR.value or _ALIGNMENTS.asked))
+          and not (_REQUIREMENTS.by_line or _MBR.value or _ALIGNMENTS.asked))
 
 
 def _decoding(config) -> results.Decoding:
@@ -251,25 +248,18 @@ def _decoding(config) -> results.Decoding:
   for flag in (_TEMPERATURE, _TOP_K, _TOP_P, _SEED):
     if flag.value is not None and not decode.sample:
       raise UserError(f'--{flag.name} needs --sample; without it nothing is drawn')
+  avoid = _REQUIREMENTS.avoid.value
   seed = config.seed if _SEED.value is None else _SEED.value
   dataclasses.replace(config, seed=seed)  # The config checks it.
-  if config.data.source == 'trees' and (_AVOID.value or _PREFIX.value or _PREFIX_COLUMN.value):
-    raise UserError('--prefix, --prefix_column and --avoid are for translations; this run parses')
+  requirement_flags.check(_REQUIREMENTS, _SOURCE.value, _SCORE.value, decode.sample)
+  if config.data.source == 'trees' and _REQUIREMENTS.asked:
+    raise UserError('--prefix, --prefix_column, --require and --avoid are for translations; this '
+                    'run parses')
   if config.data.source == 'trees' and (_MBR.value or _METRIC.value or _ALIGNMENTS.asked):
     raise UserError('--mbr, --metric and alignments are for translations; this run parses')
   return results.Decoding(decode, seed, _ENSEMBLE.value,
-                          avoided=texts.read_phrases(_AVOID.value) if _AVOID.value else [],
+                          avoided=texts.read_phrases(avoid) if avoid else [],
                           utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '')
-
-
-def _read(data) -> tuple[texts.Text, list[str]]:
-  """Reads the text to translate, with its references; and the prefixes, if there are any."""
-  from transformer.inference.lines import split_prefixes
-  text = _read_text(data)
-  if _PREFIX_COLUMN.value:
-    sources, prefixes = split_prefixes(text.sources)
-    return text._replace(sources=sources), prefixes
-  return text, texts.read_prefixes(_PREFIX.value, text.sources) if _PREFIX.value else []
 
 
 def _read_text(data) -> texts.Text:

@@ -136,6 +136,7 @@ def test_all_checkpoints_are_scored(evaluate, run, tmp_path):
     (['--source={words}', *['--reference={folder}/test.mrg'] * 2], 'against one reference'),
     (['--split=test', '--output={folder}/test.mrg'], 'would replace what is read'),
     (['--split=nothing'], 'nothing.mrg'),
+    (['--require=x'], '--require and --avoid are for translations; this run parses'),
     (['--alignments=x'], 'alignments are for translations; this run parses'),
 ])
 def test_a_mistake_is_one_line(evaluate, run, treebank, flags, fact):

@@ -88,7 +88,8 @@ def talk(*typed, nbest=1):
     if nbest > decode.beam_size:
       raise UserError(f'{nbest} is more than {decode.beam_size}')
     asked.append((decode.beam_size, decode.alpha, nbest, decode.batch_size))
-    return lambda line, number, prefix: answer(f'{number} {prefix}{line}', nbest)
+    return lambda line, number, prefix, phrases: answer(
+        f'{number} {prefix}{line}{"".join(phrases)}', nbest)
 
   prompt.converse(read, said.append, make_translator, DecodeConfig(beam_size=4, alpha=0.6), nbest,
                   lambda source, translation: f'page of {source}, {translation}')
@@ -112,8 +113,13 @@ def test_a_prefix_holds_until_it_is_taken_back():
   assert talk('a', ':prefix xy', 'b', 'c', ':prefix', 'd')[0] == ['0 A', '1 XYB', '2 XYC', '3 D']
 
 
+def test_required_phrases_are_collected_until_they_are_taken_back():
+  said, _ = talk('a', ':require x', ':prefix z', 'b', ':require y ', 'c', ':require', 'd')
+  assert said == ['0 A', '1 ZBX', '2 ZCXY', '3 ZD']
+
+
 def test_a_prefix_that_is_too_long_is_one_line():
-  def refuse(line, number, prefix):
+  def refuse(line, number, prefix, phrases):
     if prefix:
       raise UserError('too long')
     return answer(line)
@@ -144,5 +150,5 @@ def test_a_mistake_is_one_line_and_changes_nothing(typed, fact):
 
 def test_help_names_every_command():
   said, _ = talk(':help')
-  assert all(f'  {name}' in said[0] for name in (':beam', ':alpha', ':nbest', ':prefix', ':attend',
-                                                 ':quit'))
+  assert all(f'  {name}' in said[0] for name in (':beam', ':alpha', ':nbest', ':prefix', ':require',
+                                                 ':attend', ':quit'))

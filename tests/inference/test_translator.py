@@ -14,7 +14,8 @@ from transformer.errors import UserError
 from transformer.inference.avoidance import avoid
 from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
-from transformer.inference.translator import Requirements, Translator
+from transformer.inference.requirements import Requirements, lacks_phrase
+from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.step import init_params
@@ -91,7 +92,8 @@ def test_a_pool_finds_what_whole_batches_find(model, vocabulary, params, beams):
   whole, one, three = (
       Translator(model, vocabulary, config, MAX_LENGTH, devices=threads, nbest=beams)
       for threads in (None, 1, 3))
-  for demands in (Requirements(), Requirements(['a', ''] * 14, avoid(['cat'], vocabulary))):
+  for demands in (Requirements(), Requirements(['a', ''] * 14, avoid(['cat'], vocabulary)),
+                  Requirements(phrases=[['tree'], []] * 14)):
     wanted = texts_and_scores(whole(params, lines, 0, demands))
     answers = one(params, lines, 0, demands)
     assert three(params, lines, 0, demands) == answers
@@ -124,6 +126,47 @@ def test_demands_hold_and_leave_other_sentences_alone(translator, vocabulary, pa
   assert not any(word in each.text.split() for each in without)
   with pytest.raises(UserError, match=r'beginning of translation 2 must have fewer tokens'):
     translator(params, lines, requirements=Requirements(['', 'x' * 99, *[''] * 5]))
+
+
+@pytest.mark.long(but=('beam',))
+def test_phrases_are_in_the_translations_alone_and_in_company(translator, vocabulary, params):
+  lines = [line[:13] for line in sentences(7)]  # All have the same padded length.
+  phrases = [['old house'], [], ['small cat'], ['a', 'a'], [' ', ''], ['cat runs'], ['old old']]
+  free = translator(params, lines)
+  found = translator(params, lines, requirements=Requirements(phrases=phrases))
+  for before, answer, wanted in zip(free, found, phrases, strict=True):
+    assert not lacks_phrase(answer.text, wanted), answer.text
+    # A sentence without phrases goes through the same program as before, bit for bit.
+    assert answer == before or ''.join(wanted).strip()
+  for number in (0, 3):
+    one = slice(number, number + 1)
+    assert translator(params, lines[one],
+                      requirements=Requirements(phrases=phrases[one])) == found[one]
+  steered = translator(params, [lines[0], lines[2]], requirements=Requirements(
+      ['the tree', 'a'], avoid(['old'], vocabulary), [phrases[0], phrases[2]]))
+  assert [each.text.startswith(prefix) for each, prefix in zip(steered, ['the tree', 'a'],
+                                                              strict=True)] == [True, True]
+  assert lacks_phrase(steered[0].text, phrases[0])  # It is forbidden.
+  assert not lacks_phrase(steered[1].text, phrases[2])
+
+
+def test_lists_contain_the_phrases(model, vocabulary, params):
+  translate = Translator(model, vocabulary, DECODE, MAX_LENGTH, nbest=3)
+  found = translate(params, sentences(5), requirements=Requirements(phrases=[['tree']] * 5))
+  assert sum(len(answer.nbest) for answer in found) > 5
+  for answer in found:
+    scores = [score for _, score in answer.nbest]
+    assert scores == sorted(scores, reverse=True) and answer.nbest[0] == (answer.text, answer.score)
+    assert not any(lacks_phrase(text, ['tree']) for text, _ in answer.nbest)
+
+
+def test_phrases_that_cannot_be_met_are_refused(translator, model, vocabulary, params):
+  phrases = [[], ['cat', 'x' * 99]]
+  with pytest.raises(UserError, match=r'must appear in translation 12 must have fewer tokens than '
+                                      r'its limit, \d+; got 1\d\d; shorten'):
+    translator(params, sentences(2), 10, Requirements(phrases=phrases))
+  with pytest.raises(UserError, match=r'words that must appear need a search; leave out --sample'):
+    sampler(model, vocabulary)(params, ['a'], requirements=Requirements(phrases=[['cat']]))
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ import hashlib
 import io
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -158,6 +159,16 @@ class Vocabulary:
     return self._processor.encode([_escape(sentence) for sentence in sentences],
                                   num_threads=num_threads)
 
+  def encode_phrase(self, phrase: str) -> list[int]:
+    """Returns the ids of words as they stand after a space, at the beginning of a line too.
+
+    Args:
+      phrase: words, which begin with no space.
+    """
+    ids = self.encode(phrase)
+    # Some vocabularies put no space of their own before a line.
+    return ids if self.piece(ids[0]).startswith(SPACE) else self.encode(f' {phrase}')
+
   def decode(self, ids: Sequence[int] | np.ndarray) -> str:
     """Returns the text of `ids` up to the first end token, as a single line.
 
@@ -190,6 +201,17 @@ class Vocabulary:
     if token in BYTE_IDS:
       return bytes([token - BYTE_IDS.start])
     return b'' if token <= UNK_ID else self.piece(token).replace(SPACE, ' ').encode()
+
+  def continue_words(self) -> list[bool]:
+    """Returns for each piece whether it may continue the word before it.
+
+    It begins with a letter, a digit or a combining mark; or it is a byte, which may be part of one.
+    Padding and the begin token write nothing, so that another piece may continue the word.
+    """
+    firsts = [self.piece(token)[:1] for token in range(self.size)]
+    return [token in (PAD_ID, BOS_ID) or token in BYTE_IDS or (
+        token > UNK_ID and (first.isalnum() or unicodedata.category(first).startswith('M')))
+            for token, first in enumerate(firsts)]
 
   def __reduce__(self):
     return Vocabulary.from_bytes, (self.model_bytes,)

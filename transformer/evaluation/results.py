@@ -54,6 +54,7 @@ class Decoding(NamedTuple):
     seed: the seed of sampling.
     ensemble: the directories of the other runs of an ensemble.
     prefixes: what each translation had to begin with; nothing if all were free.
+    required: what each translation had to contain; nothing if all were free.
     avoided: what no translation was allowed to hold.
     utility: the metric of minimum Bayes risk, which chooses among the candidates of the search;
       '' takes the candidate with the best score.
@@ -63,6 +64,7 @@ class Decoding(NamedTuple):
   seed: int
   ensemble: list[str]
   prefixes: Sequence[str] = ()
+  required: Sequence[Sequence[str]] = ()
   avoided: Sequence[str] = ()
   utility: str = ''
 
@@ -70,6 +72,7 @@ class Decoding(NamedTuple):
   def more(self) -> dict[str, str]:
     """What there is beyond the search: the utility, and digests of prefixes and of phrases."""
     found = {'prefix': self.prefixes and _digest(self.prefixes),
+             'require': self.required and _digest(['\t'.join(each) for each in self.required]),
              'avoid': self.avoided and _digest(self.avoided), 'mbr': self.utility}
     return {name: value for name, value in found.items() if value}
 

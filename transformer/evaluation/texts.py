@@ -78,17 +78,17 @@ def read_phrases(path: str) -> list[str]:
   return phrases
 
 
-def read_prefixes(path: str, sources: Sequence[str]) -> list[str]:
-  """Reads the beginnings of translations that --prefix names, a line for each source.
+def read_for_each(flag: str, path: str, sources: Sequence[str]) -> list[str]:
+  """Reads the file of a flag that has a line for each source.
 
   Raises:
     UserError: the file cannot be read, or has another number of lines.
   """
-  prefixes = read_lines(path)
-  if len(prefixes) != len(sources):
-    raise UserError(f'--prefix must have a line for each sentence; there are {len(sources)}, and '
-                    f'{path} has {len(prefixes)} lines')
-  return prefixes
+  lines = read_lines(path)
+  if len(lines) != len(sources):
+    raise UserError(f'--{flag} must have a line for each sentence; there are {len(sources)}, and '
+                    f'{path} has {len(lines)} lines')
+  return lines
 
 
 def read_treebank(source: str, references: Sequence[str]) -> Text:

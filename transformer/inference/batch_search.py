@@ -12,6 +12,8 @@ from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.inference.config import DecodeConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.beam_search import plan_beam_search
+from transformer.ops.constrained_search import plan_constrained_beam_search
+from transformer.ops.phrases import Phrases
 from transformer.ops.sampling import SamplingOptions, sample_search
 from transformer.ops.search import Cache, Hypotheses, SearchOptions, plan_greedy_search
 from transformer.ops.search_loop import Search, run_search
@@ -59,8 +61,8 @@ class BatchSearch:
     self._is_one = isinstance(model, Transformer)
     self._nbest = nbest
 
-  def __call__(self, params, source_BS, limits_B, keys_B=None, steering: Steering | None = None
-               ) -> Hypotheses:
+  def __call__(self, params, source_BS, limits_B, keys_B=None, steering: Steering | None = None,
+               phrases: Phrases | None = None) -> Hypotheses:
     """Searches for translations.
 
     Args:
@@ -69,10 +71,11 @@ class BatchSearch:
       limits_B: the largest number of tokens for each translation.
       keys_B: a random key for each sentence; only sampling needs them.
       steering: what translations begin with and must not hold; None is nothing.
+      phrases: what translations must contain; None is nothing. Samples ignore it.
     """
     encoded, config = self.encode(params, source_BS), self.config
     if not config.sample:
-      return run_search(*self.plan(params, encoded, limits_B, steering))
+      return run_search(*self.plan(params, encoded, limits_B, steering, phrases))
     (step, cache, grow), options = self._steps(params, encoded, steering)
     return sample_search(
         step, cache, limits_B, keys_B, options._replace(grow=grow), samples=config.beam_size,
@@ -89,15 +92,17 @@ class BatchSearch:
       memories.append(apply(memory_BSD, method='cache_memory'))
     return Encoded(real_BS, tuple(memories))
 
-  def plan(self, params, encoded: Encoded, limits_B, steering: Steering | None = None
-           ) -> tuple[Search, SearchOptions]:
+  def plan(self, params, encoded: Encoded, limits_B, steering: Steering | None = None,
+           phrases: Phrases | None = None) -> tuple[Search, SearchOptions]:
     """Returns a search of `ops` for encoded sources, and its options; not for sampling."""
     (step, cache, grow), options = self._steps(params, encoded, steering)
-    options = options._replace(grow=grow)
+    options, sizes = options._replace(grow=grow), (self.config.beam_size, self._nbest)
+    given = step, cache, limits_B, options
+    if phrases is not None:
+      return plan_constrained_beam_search(*given, phrases, sizes), options
     if self.config.beam_size == 1:
-      return plan_greedy_search(step, cache, limits_B, options), options
-    return plan_beam_search(step, cache, limits_B, options, beam_size=self.config.beam_size,
-                            nbest=self._nbest), options
+      return plan_greedy_search(*given), options
+    return plan_beam_search(*given, beam_size=sizes[0], nbest=sizes[1]), options
 
   def _steps(self, params, encoded: Encoded, steering) -> tuple[Steered, SearchOptions]:
     """Returns the step function, its empty cache and the growth of the cache; and the options."""

@@ -10,12 +10,8 @@ from transformer.data.vocabularies import model_files
 from transformer.errors import UserError
 from transformer.inference.config import DecodeConfig
 from transformer.inference.given_translations import Likelihood, score_pairs
-from transformer.inference.translator import (
-  NO_REQUIREMENTS,
-  Requirements,
-  Translation,
-  Translator,
-)
+from transformer.inference.requirements import NO_REQUIREMENTS, Requirements
+from transformer.inference.translator import Translation, Translator
 from transformer.inference.word_alignment import WordAligner
 from transformer.runs.loading import Run, diverged, load_run
 from transformer.system.cpu_cores import usable_cores
@@ -83,10 +79,10 @@ def translate_with(members: Sequence[Run], translate: Translator, lines: Sequenc
     translate: a translator; it may have been built for other runs with the same config.
     lines: text.
     first: the number of lines before these.
-    requirements: what the translations must begin with, and what they must not hold.
+    requirements: what the translations must begin with, contain, and not hold.
 
   Raises:
-    UserError: a log-probability is not finite, or a prefix is too long.
+    UserError: a log-probability is not finite, or as `Translator` raises it.
   """
   params = [member.params for member in members]
   answers = translate(params if len(params) > 1 else params[0], lines, first, requirements)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from transformer.inference.pool import Part, Pool
+from transformer.inference.requirements import Demand
 from transformer.inference.search_parts import SearchParts
 from transformer.ops.search import Hypotheses
 from transformer.ops.steering import Automaton
@@ -20,20 +21,20 @@ class Batch(NamedTuple):
 
   Attributes:
     length: the padded length of the sources.
+    demand: the demand of all its sentences.
     chosen: the indices of the sentences.
-    steered: whether `Steering` is needed.
   """
 
   length: int
+  demand: Demand
   chosen: list[int]
-  steered: bool
 
 
 class Work(NamedTuple):
   """Sentences to search translations for, and where these go.
 
   Attributes:
-    batches: the batches that sentences begin in; the last ones begin first.
+    batches: the batches that sentences begin in, none with phrases; the last ones begin first.
     arrays_of: a function (batch, room) -> source_BS, limits_B, prefix_BP, as `SearchParts.begin`
       takes them; P is `room`.
     automaton: forbids tokens in the batches that are steered; None forbids none.
@@ -61,11 +62,11 @@ def search_pooled(search: SearchParts, params, work: Work, size: int, threads: i
   def begin(batch: Batch):
     length = search.decoded_length(batch.length)
     source_BS, limits_B, prefix_BP = work.arrays_of(batch, search.room(length))
-    if not batch.steered:
+    if not batch.demand.steered:
       prefix_BP = prefix_BP[:, :0]
     sources, state = search.begin(params, source_BS, limits_B, prefix_BP,
-                                  tables if batch.steered else [])
-    return Part((length, batch.steered), 0, batch.chosen, sources, state)
+                                  tables if batch.demand.steered else [])
+    return Part((length, batch.demand.steered), 0, batch.chosen, sources, state)
 
   def compute(batch: Batch | Part) -> Part | None:
     part = begin(batch) if isinstance(batch, Batch) else batch
@@ -82,5 +83,5 @@ def search_pooled(search: SearchParts, params, work: Work, size: int, threads: i
     return left.with_rows(list(chosen), list(chosen.values())) if chosen else None
 
   pool = Pool(work.batches,
-              lambda batch: (search.decoded_length(batch.length), batch.steered), size)
+              lambda batch: (search.decoded_length(batch.length), batch.demand.steered), size)
   pool.run(compute, threads)

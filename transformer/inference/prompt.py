@@ -20,7 +20,8 @@ from transformer.inference.attention_page import page_of_run
 from transformer.inference.config import DecodeConfig
 from transformer.inference.ensemble import make_translator, translate_with
 from transformer.inference.lines import readable
-from transformer.inference.translator import Requirements, Translation
+from transformer.inference.requirements import Requirements, warn_of_lacking
+from transformer.inference.translator import Translation
 from transformer.ops.steering import Automaton
 from transformer.runs.loading import Run
 
@@ -29,12 +30,14 @@ HELP = """A line is translated, unless it is a command:
   :alpha 1    use length penalty 1
   :nbest 3    give 3 translations with their scores
   :prefix Da  begin each translation with these words; :prefix alone ends that
+  :require x  let each translation contain this phrase, too; :require alone ends that
   :attend     open a page that shows the attention in the last sentence
   :quit       end, as Ctrl-D does"""
 
 # Builds a translator from the settings of a search and the number of translations for each line.
-# The translator is a function (line, number of the line, prefix) -> translation.
-MakeTranslator = Callable[[DecodeConfig, int], Callable[[str, int, str], Translation]]
+# The translator is a function (line, number of the line, prefix, phrases) -> translation.
+MakeTranslator = Callable[[DecodeConfig, int],
+                          Callable[[str, int, str, Sequence[str]], Translation]]
 
 
 def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int, folder: Path,
@@ -55,9 +58,10 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
   def translator(decode, nbest):
     translate = make_translator(members, decode, seed, nbest)
 
-    def answer(line, number, prefix):
+    def answer(line, number, prefix, phrases):
       found = translate_with(members, translate, [line], number,
-                             Requirements([prefix], automaton))
+                             Requirements([prefix], automaton, [phrases]))
+      warn_of_lacking([[text for text, _ in found[0].nbest]], [phrases])
       return readable(run.config.data, [line], found)[0]
 
     return answer
@@ -90,11 +94,11 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
   """
   settings = dataclasses.replace(decode, batch_size=1), nbest
   translate = make_translator(*settings)
-  number, last, prefix = 0, None, ''
+  number, last, prefix, phrases = 0, None, '', []
   for line in _typed(read):
     if not line.startswith(':'):
       try:
-        answer = translate(line, number, prefix)
+        answer = translate(line, number, prefix, phrases)
       except UserError as error:
         say(f'error: {error}')
         continue
@@ -112,6 +116,8 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
         say(HELP)
       elif name == ':prefix':
         prefix = value.strip()
+      elif name == ':require':
+        phrases = [*phrases, value.strip()] if value.strip() else []
       elif name == ':attend':
         if last is None:
           raise UserError(':attend shows the last sentence; type a sentence first')

@@ -11,7 +11,8 @@ from transformer.data.text_files import iterate_lines
 from transformer.errors import UserError
 from transformer.inference.ensemble import translate_with
 from transformer.inference.lines import as_lines, readable, split_prefixes, write_lines
-from transformer.inference.translator import Requirements, Translation, Translator, warn_of_cut
+from transformer.inference.requirements import Requirements
+from transformer.inference.translator import Translation, Translator, warn_of_cut
 from transformer.ops.steering import Automaton
 from transformer.runs.loading import Run
 

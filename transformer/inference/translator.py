@@ -1,5 +1,6 @@
 """The translator: sentences in, translations out, in the same order."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,12 +15,21 @@ from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
 from transformer.inference.pool import Pool
 from transformer.inference.pooled_search import Batch, Work, search_pooled
+from transformer.inference.requirements import (
+  NO_REQUIREMENTS,
+  Demand,
+  EncodedRequirements,
+  Requirements,
+  encode_requirements,
+)
 from transformer.inference.search_parts import SearchParts
 from transformer.model.transformer import Transformer
+from transformer.ops.phrases import Phrases
 from transformer.ops.search import Hypotheses
-from transformer.ops.steering import Automaton, Steering
+from transformer.ops.steering import Steering
 
 _SHORTEST_BUCKET = 16
+_KINDS = tuple(itertools.product((True, False), repeat=2))  # Steered; with phrases to contain.
 _MOST_EXTENSIONS = 2**31 - 1  # A search indexes beams × vocabulary by int32.
 
 
@@ -39,21 +49,6 @@ class Translation(NamedTuple):
   score: float
   cut: bool
   nbest: tuple[tuple[str, float], ...]
-
-
-class Requirements(NamedTuple):
-  """What translations must begin with, and what they must not hold.
-
-  Attributes:
-    prefixes: the beginning of each sentence's translation, '' if it is free; or nothing.
-    automaton: from `avoidance.avoid`; None forbids nothing.
-  """
-
-  prefixes: Sequence[str] = ()
-  automaton: Automaton | None = None
-
-
-NO_REQUIREMENTS = Requirements()
 
 
 def padded_length(length: int, most: int) -> int:
@@ -120,17 +115,19 @@ class Translator:
     self._threads = devices if isinstance(devices, int) else 0
     search = BatchSearch(model, config, nbest)
     if self._rows is None:
-      self._search = self._steered_search = jax.jit(search)
+      self._searches = dict.fromkeys(_KINDS, jax.jit(search))
     else:
       everywhere = NamedSharding(self._rows.mesh, PartitionSpec())
-      shardings = (None, self._rows, self._rows, self._rows)
-      self._search = jax.jit(search, in_shardings=shardings, out_shardings=everywhere)
-      self._steered_search = jax.jit(
-          search, in_shardings=(*shardings, Steering(self._rows, everywhere)),
-          out_shardings=everywhere)
+      of_demands = {(steered, constrained): (
+          Steering(self._rows, everywhere) if steered else None,
+          Phrases(self._rows, everywhere) if constrained else None)
+          for steered, constrained in _KINDS} | {(False, False): ()}
+      self._searches = {kind: jax.jit(
+          search, in_shardings=(None, self._rows, self._rows, self._rows, *more),
+          out_shardings=everywhere) for kind, more in of_demands.items()}
     about = repr((model, config, nbest, PAD_ID, BOS_ID, EOS_ID))
     self._parts = None if config.sample else SearchParts(search, about, max_length)
-    self._compiled: dict[tuple[int, bool], Callable] = {}
+    self._compiled: dict[tuple[int, Demand], Callable] = {}
     self._root = jax.random.key(seed, impl='threefry2x32') if config.sample else None
 
   def __call__(self, params, sentences: Sequence[str], first: int = 0,
@@ -141,36 +138,31 @@ class Translator:
       params: the model's parameters; for several models, a sequence of their parameters.
       sentences: one line of text each.
       first: the number of sentences translated before these; samples depend on it.
-      requirements: what the translations must begin with, and what they must not hold.
+      requirements: what the translations must begin with, contain, and not hold.
 
     Raises:
-      UserError: a prefix leaves no room for more within the limit of length.
+      UserError: a prefix or phrases leave no room within the limit of length, or samples are to
+        contain phrases.
     """
     encoded = self._vocabulary.source.encode_batch(list(sentences))
-    prefixes = self._vocabulary.target.encode_batch(
-        list(requirements.prefixes)) or [[]] * len(encoded)
     limits = [min(len(ids) + 1, self._max_length) + self._config.max_extra_length
               for ids in encoded]
-    for number, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True), first + 1):
-      if len(prefix) >= limit:
-        raise UserError(f'the beginning of translation {number} must have fewer tokens than its '
-                        f'limit, {limit}; got {len(prefix)}; shorten it, or raise '
-                        f'decode.max_extra_length')
+    required = encode_requirements(requirements, self._vocabulary.target, limits, first)
+    if any(required.phrases) and self._config.sample:
+      raise UserError('words that must appear need a search; leave out --sample, or set '
+                      '--nosample')
     answers = [Translation('', 0.0, False, (('', 0.0),))] * len(sentences)
     asked = [i for i, sentence in enumerate(sentences) if sentence.strip()]
-    automaton = requirements.automaton
-    batches = list(self._batches(
-        asked, encoded, lambda i: automaton is not None or bool(prefixes[i])))
+    batches = list(self._batches(asked, encoded, required.demand))
+    rows = self._config.batch_size
 
-    def arrays_of(batch, room):
-      source, prefix = (np.full((self._config.batch_size, length), PAD_ID, np.int32)
-                        for length in (batch.length, room))
-      limits_B = np.zeros(len(source), np.int32)
+    def sources_of(batch):
+      source_BS = np.full((rows, batch.length), PAD_ID, np.int32)
+      limits_B = np.zeros(rows, np.int32)
       for row, index in enumerate(batch.chosen):
         ids = [*encoded[index][:self._max_length - 1], EOS_ID]
-        source[row, :len(ids)], limits_B[row] = ids, limits[index]
-        prefix[row, :len(prefixes[index])] = prefixes[index]
-      return source, limits_B, prefix
+        source_BS[row, :len(ids)], limits_B[row] = ids, limits[index]
+      return source_BS, limits_B
 
     def write(best, row, index):
       nbest = self._nbest_of(best, row)
@@ -179,25 +171,40 @@ class Translator:
       answers[index] = Translation(text, score, len(encoded[index]) >= self._max_length, nbest)
 
     def translate(batch):
-      source, limits_B, prefix = arrays_of(batch, batch.length + self._config.max_extra_length)
-      arrays = self._placed(source, limits_B, self._keys(batch.chosen, first))
-      if batch.steered:
-        arrays = *arrays, Steering(*self._placed(prefix), automaton)
-      search = self._steered_search if batch.steered else self._search
-      best = jax.device_get(
-          self._compiled.get((batch.length, batch.steered), search)(params, *arrays))
+      arrays = (*self._placed(*sources_of(batch), self._keys(batch.chosen, first)),
+                *self._demands(required, batch))
+      best = jax.device_get(self._search_of(batch)(params, *arrays))
       for row, index in enumerate(batch.chosen):
         write(best, row, index)
 
     if self._threads and self._parts:
-      search_pooled(self._parts, params, Work(batches, arrays_of, automaton, write),
-                    self._config.batch_size, self._threads)
-    elif self._threads:
-      Pool(batches, id, self._config.batch_size).run(translate, self._threads)
+      pooled = [batch for batch in batches if not batch.demand.shape]
+      search_pooled(self._parts, params, Work(pooled, lambda batch, room: (
+          *sources_of(batch), required.prefix_array(batch.chosen, rows, room)),
+                                              required.automaton, write), rows, self._threads)
+      batches = [batch for batch in batches if batch.demand.shape]
+    if self._threads:
+      Pool(batches, id, rows).run(translate, self._threads)
     else:
       for batch in batches:
         translate(batch)
     return answers
+
+  def _search_of(self, batch: Batch) -> Callable[..., Hypotheses]:
+    """Returns the search for a batch: one that is compiled ahead of time, if it fits."""
+    steered, shape = batch.demand
+    return self._compiled.get((batch.length, batch.demand),
+                              self._searches[steered, shape is not None])
+
+  def _demands(self, required: EncodedRequirements, batch: Batch
+               ) -> tuple[Steering | None, Phrases | None]:
+    """Returns the last arguments of a search, on its devices; none if there is no demand."""
+    if not any(batch.demand):
+      return ()
+    steering, phrases = required.arrays(batch.demand, batch.chosen, self._config.batch_size,
+                                        batch.length + self._config.max_extra_length)
+    return (steering and Steering(*self._placed(steering[0]), *steering[1:]),
+            phrases and Phrases(*self._placed(phrases[0]), *phrases[1:]))
 
   def _nbest_of(self, best: Hypotheses, row: int) -> tuple[tuple[str, float], ...]:
     """Returns the texts and the scores in a row of a search's result."""
@@ -217,10 +224,11 @@ class Translator:
     """
     longest = max(map(len, self._vocabulary.source.encode_batch(list(sentences))))
     length, size = padded_length(longest + 1, self._max_length), self._config.batch_size
-    self._compiled[length, False] = self._search.lower(
+    program = self._searches[False, False].lower(
         params, *self._placed(np.full((size, length), PAD_ID, np.int32), np.zeros(size, np.int32),
                               self._keys([]))).compile()
-    return length, self._compiled[length, False]
+    self._compiled[length, Demand(False, None)] = program
+    return length, program
 
   def _placed(self, *arrays):
     """Puts arrays onto the devices of the search; every process has the whole arrays."""
@@ -237,17 +245,17 @@ class Translator:
     numbers[:len(chosen)] = np.add(chosen, first)
     return jax.vmap(jax.random.fold_in, (None, 0))(self._root, numbers)
 
-  def _batches(self, asked, encoded, is_steered) -> Iterator[Batch]:
+  def _batches(self, asked, encoded, demand) -> Iterator[Batch]:
     """Yields batches of sentences of similar length, the shortest first.
 
-    A program that steers may round in another way. So the sentences that it is not for do not
-    share its batches, and their translations do not depend on the others.
+    The program for another demand may round in another way. So only sentences of the same demand
+    share a batch, and their translations do not depend on the others.
     """
-    buckets: dict[tuple[int, bool], list[int]] = {}
+    buckets: dict[tuple[int, Demand], list[int]] = {}
     for index in sorted(asked, key=lambda i: len(encoded[i])):
       length = padded_length(len(encoded[index]) + 1, self._max_length)
-      buckets.setdefault((length, is_steered(index)), []).append(index)
+      buckets.setdefault((length, demand(index)), []).append(index)
     size = self._config.batch_size
-    for (length, steered), members in buckets.items():
+    for (length, demand_of_all), members in buckets.items():
       for first in range(0, len(members), size):
-        yield Batch(length, members[first:first + size], steered)
+        yield Batch(length, demand_of_all, members[first:first + size])

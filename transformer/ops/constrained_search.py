@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from transformer.ops.beam_search import Choice, Extensions, Policy, plan_beams
 from transformer.ops.phrases import Phrases, Reader, make_reader, reorder
 from transformer.ops.search import Hypotheses, SearchOptions
-from transformer.ops.search_loop import run_search
+from transformer.ops.search_loop import Search, run_search
 from transformer.ops.selection import take, top_k
 
 
@@ -40,6 +40,13 @@ def constrained_beam_search(step, cache, limits_B, options: SearchOptions, phras
     `Hypotheses`, sorted by score. Those that end within the limit contain all phrases. If none
     ends, the live ones that have met most tokens are the result.
   """
+  return run_search(plan_constrained_beam_search(step, cache, limits_B, options, phrases,
+                                                 (beam_size, nbest)), options)
+
+
+def plan_constrained_beam_search(step, cache, limits_B, options: SearchOptions, phrases: Phrases,
+                                 sizes: tuple[int, int]) -> Search:
+  """Returns `constrained_beam_search` in parts; `sizes` are `beam_size` and `nbest`."""
   reader = make_reader(phrases)
 
   def choose(log_probs_BWN, live_log_probs_BW, reading):
@@ -69,8 +76,8 @@ def constrained_beam_search(step, cache, limits_B, options: SearchOptions, phras
         Extensions(live_log_probs_BW, take(origin_BC, live), take(token_BC, live)),
         reorder(after, live))
 
-  policy = Policy(choose, reader.start(beam_size), reader.bank)
-  return run_search(plan_beams(policy, step, cache, limits_B, options, (beam_size, nbest)), options)
+  policy = Policy(choose, reader.start(sizes[0]), reader.bank)
+  return plan_beams(policy, step, cache, limits_B, options, sizes)
 
 
 def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
