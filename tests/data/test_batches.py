@@ -53,7 +53,7 @@ def recover(batches):
   """Returns the pairs of batches, with counts."""
   found = collections.Counter()
   for batch in batches:
-    for row in zip(*batch, strict=True):
+    for row in zip(*batch[:6], strict=True):
       source, target = sentences_in(*row[:3]), sentences_in(*row[3:])
       assert len(source) == len(target)
       found.update(zip(source, target, strict=True))
@@ -84,9 +84,10 @@ OTHER = make_pairs(41, first=10_000, seed=1)
 def test_every_batch_is_int32_and_has_the_one_shape():
   batches = training([CORPUS])
   for batch in itertools.chain(epoch(batches, 0), scoring_batches(CORPUS, SHAPE)):
-    chex.assert_type(list(batch), np.int32)
+    chex.assert_type(list(batch[:6]), np.int32)
     chex.assert_shape(list(batch[:3]), (3, 29))
-    chex.assert_shape(list(batch[3:]), (3, 23))
+    chex.assert_shape(list(batch[3:6]), (3, 23))
+    assert batch.links is None
 
 
 @pytest.mark.parametrize('weights', [[1.0, 1.0], [1.0, 0.3]])

@@ -51,6 +51,14 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     *(({'max_length_ratio': ratio}, 'data.max_length_ratio must be 0 (no limit), or at least 1 and '
                                     f'finite; got {ratio}')
       for ratio in (-1.0, 0.99, float('inf'), float('nan'))),
+    ({'alignments': 'links'}, 'data.alignments is for data.source=text, whose files have an ending '
+                              'each; got data.source=tfds'),
+    ({'source': 'trees', 'dir': 'x', 'alignments': 'links'}, 'got data.source=trees'),
+    ({**TEXT, 'alignments': 'fr'}, "another ending than those of the two languages; got 'fr'"),
+    *(({**TEXT, 'alignments': 'links', name: 0.1}, f'and data.{name} cuts them anew at each use')
+      for name in ('bpe_dropout', 'upper_case', 'title_case', 'typing_errors')),
+    ({**TEXT, 'alignments': 'links', 'bpe_dropout': 0.1, 'typing_errors': 0.1},
+     'and data.bpe_dropout and data.typing_errors cuts them anew'),
     ({'max_length': 1}, 'data.max_length must be at least 2, a token and the end token; got 1'),
 ])
 def test_what_makes_no_sense_is_refused(changes, message):
@@ -61,7 +69,7 @@ def test_what_makes_no_sense_is_refused(changes, message):
 
 @pytest.mark.parametrize('changes', [
     TEXT, {**TEXT, 'name': ''}, {**TEXT, 'source': 'trees'}, {'dir': 'elsewhere'},
-    {'max_length': 2},
+    {'max_length': 2}, {**TEXT, 'alignments': 'links'},
     {'vocabulary_size': SMALLEST_VOCABULARY}, {'train_weights': (0.5,)},
     {'vocabulary_pairs': 1}, {'max_length_ratio': 1.0}, {'max_length_ratio': 0.0},
     {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},

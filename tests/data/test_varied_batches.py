@@ -52,7 +52,7 @@ def segmentations(batches, steps):
   found = collections.Counter()
   for step in steps:
     batch = batches[step]
-    for row in zip(*batch, strict=True):
+    for row in zip(*batch[:6], strict=True):
       sides = [[tuple(tokens[segments == number].tolist())
                 for number in range(1, segments.max(initial=0) + 1)]
                for tokens, segments in (row[:2], row[3:5])]

@@ -172,27 +172,37 @@ def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch
   """Returns a batch with the pairs of some packed rows.
 
   Args:
-    corpora: encoded corpora; pairs are numbered through all of them.
+    corpora: encoded corpora, all with links or all without; pairs are numbered through all.
     rows: which pairs share a row; at most as many rows as the batch has.
     shape: the shape of the batch; rows that are not needed stay padding.
   """
-  return Batch(*_fill([pairs.source for pairs in corpora], rows, shape.rows, shape.source_length),
-               *_fill([pairs.target for pairs in corpora], rows, shape.rows, shape.target_length))
+  source, source_starts = _fill([pairs.source for pairs in corpora], rows, shape.rows,
+                                shape.source_length)
+  target, target_starts = _fill([pairs.target for pairs in corpora], rows, shape.rows,
+                                shape.target_length)
+  links_BTS = None
+  if corpora[0].links is not None:
+    links_BTS = np.zeros((shape.rows, shape.target_length, shape.source_length), bool)
+    lengths, places = take([pairs.links for pairs in corpora], rows.pairs)
+    row, first_target, first_source = (np.repeat(each, lengths // 2) for each in (
+        np.repeat(np.arange(len(rows.sizes)), rows.sizes), target_starts, source_starts))
+    links_BTS[row, first_target + places[::2], first_source + places[1::2]] = True
+  return Batch(*source, *target, links_BTS)
 
 
 def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
-  """Returns the tokens, segments and positions of one side of a batch."""
+  """Returns the tokens, segments and positions of one side, and where in its row a sentence is."""
   lengths, found = take(sides, rows.pairs)
-  # The first token of a sentence has the place `row_starts + before` in the flat batch.
   before = np.cumsum(lengths) - lengths
-  row_starts = np.arange(len(rows.sizes)) * length - before[np.cumsum(rows.sizes) - rows.sizes]
+  starts = before - np.repeat(before[np.cumsum(rows.sizes) - rows.sizes], rows.sizes)
   position = count_from_zero(lengths)
-  place = np.repeat(np.repeat(row_starts, rows.sizes) + before, lengths) + position
+  row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+  place = np.repeat(row * length + starts, lengths) + position
   tokens, segments, positions = np.zeros((3, num_rows * length), np.int32)
   tokens[place] = found
   segments[place] = np.repeat(count_from_zero(rows.sizes) + 1, lengths)
   positions[place] = position
-  return [array.reshape(num_rows, length) for array in (tokens, segments, positions)]
+  return [array.reshape(num_rows, length) for array in (tokens, segments, positions)], starts
 
 
 def take(sides: Sequence[Sentences], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

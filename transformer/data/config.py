@@ -66,6 +66,9 @@ class DataConfig:
     typing_errors: likewise of those with misspelt words.
     tree_words: whether the targets of `trees` have the words of the source; otherwise, as in
       the paper, `XX` stands for each word.
+    alignments: the ending of files of links between words, `{dir}/{prefix}.{alignments}` for each
+      corpus of `train`, for `train.alignment_layer`; docs/alignments.md has the format. Only for
+      text. Empty is none.
   """
 
   source: str = 'tfds'
@@ -93,6 +96,7 @@ class DataConfig:
   title_case: float = 0.0
   typing_errors: float = 0.0
   tree_words: bool = False
+  alignments: str = ''
 
   @property
   def valid_sets(self) -> dict[str, str]:
@@ -159,12 +163,28 @@ class DataConfig:
     if sum(shares.values()) > 1.0:
       raise UserError('data.upper_case, data.title_case and data.typing_errors must be at most 1 '
                       f'together; got {", ".join(map(str, shares.values()))}')
+    self._check_alignments(shares)
     if self.max_length < 2:
       raise UserError(f'data.max_length must be at least 2, a token and the end token; '
                       f'got {self.max_length}')
     if self.max_length_ratio and not 1 <= self.max_length_ratio < float('inf'):
       raise UserError(f'data.max_length_ratio must be 0 (no limit), or at least 1 and finite; '
                       f'got {self.max_length_ratio}')
+
+  def _check_alignments(self, shares: dict[str, float]):
+    if not self.alignments:
+      return
+    if self.source != 'text':
+      raise UserError(f'data.alignments is for data.source=text, whose files have an ending each; '
+                      f'got data.source={self.source}')
+    if self.alignments in (self.source_language, self.target_language):
+      raise UserError(f'data.alignments must be another ending than those of the two languages; '
+                      f'got {self.alignments!r}')
+    varied = [name for name, share in {'bpe_dropout': self.bpe_dropout, **shares}.items() if share]
+    if varied:
+      raise UserError(f'data.alignments links the pieces of sentences that stay the same, and '
+                      f'data.{" and data.".join(varied)} cuts them anew at each use; leave out one '
+                      f'or the other')
 
   def _check_stages(self):
     if self.train_weights and self.train_stages:

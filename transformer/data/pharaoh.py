@@ -50,14 +50,23 @@ def read_gold(path: str | os.PathLike, sources: Sequence[str],
   if len(lines) != len(sources):
     raise UserError(f'a gold alignment must have a line for each pair of sentences; there are '
                     f'{len(sources)} pairs, {path} has {len(lines)} lines')
-  return [_gold(line, f'{path}:{number}', tuple(map(count_words, pair)))
-          for number, (line, pair) in enumerate(
-              zip(lines, zip(sources, targets, strict=True), strict=True), 1)]
+  return [parse_links(line, f'{path}:{number}', *pair) for number, (line, pair) in enumerate(
+      zip(lines, zip(sources, targets, strict=True), strict=True), 1)]
 
 
-def _gold(line: str, place: str, sizes: tuple[int, ...]) -> GoldLinks:
-  """Parses a line, whose file and number are `place`; its sentences have `sizes` words."""
-  sure, possible = set(), set()
+def parse_links(line: str, place: str, source: str, target: str) -> GoldLinks:
+  """Parses the links between two sentences.
+
+  Args:
+    line: links as in `read_gold`.
+    place: the file and the number of the line, for errors.
+    source: the source sentence.
+    target: the target sentence.
+
+  Raises:
+    UserError: a link is malformed, or one of its words is not in its sentence.
+  """
+  sure, possible, sizes = set(), set(), (count_words(source), count_words(target))
   for text in line.split():
     if not (match := _LINK.fullmatch(text)):
       raise UserError(f'{place}: a link must be I-J if it is sure, and I?J or IpJ if it is '
