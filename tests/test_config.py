@@ -208,6 +208,12 @@ def test_defaults_are_the_base_model_of_the_paper():
     ({'train': {'best_by': 'validation/bleu'}}, ('the first of data.valid are none; got',)),
     ({'data': {'shared_vocabulary': False}},
      ('gives each language its own embeddings; set --config.model.share_embeddings=False',)),
+    *(({'data': {'source': 'text', 'dir': 'x', 'alignments': links}, 'model': {'num_layers': 3},
+        'train': {'alignment_layer': layer}}, (message, f'got {got}'))
+      for links, layer, message, got in (
+          ('links', 0, 'set both or neither', "alignment_layer=0, alignments='links'"),
+          ('', 2, 'set both or neither', "alignment_layer=2, alignments=''"),
+          ('links', 4, 'a layer of the decoder, from 1 at the bottom to 3', '4'))),
     ({'seed': -1}, ('seed must be at least 0 and below 2³²; got -1',)),
     ({'seed': 2 ** 32}, ('seed must be at least 0 and below 2³²; got 4294967296',)),
 ])
@@ -224,6 +230,8 @@ def test_groups_that_contradict_each_other_are_refused(changes, facts):
     {'data': {'valid': ('news', 'talks/web')}, 'train': {'best_by': 'talks/web/chrf'}},
     {'data': {'shared_vocabulary': False, 'source_vocabulary_size': 264},
      'model': {'share_embeddings': False}},
+    {'data': {'source': 'text', 'dir': 'x', 'alignments': 'links'},
+     'model': {'num_layers': 4, 'decoder_layers': 3}, 'train': {'alignment_layer': 3}},
     {'mesh': {'data': 1, 'fsdp': -1}}, {'mesh': {'data': 2, 'fsdp': 3, 'tensor': 5}},
 ])
 def test_groups_that_fit_each_other_are_accepted(changes):
@@ -248,6 +256,8 @@ NUMBERS = [
     ('train.label_smoothing', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.ema_decay', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.r_drop', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
+    ('train.alignment_weight', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
+    ('train.alignment_layer', (-1,), 'must be at least 0'),
     *((f'data.{name}', (-0.1, 1.1, NOT_A_NUMBER), 'must be at least 0 and at most 1')
       for name in ('upper_case', 'title_case', 'typing_errors')),
     ('data.bpe_dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),

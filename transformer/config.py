@@ -71,6 +71,14 @@ class Config:
       raise UserError(f'train.best_by names a validation set that is not the first as SET/METRIC; '
                       f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
                       f'got {self.train.best_by!r}')
+    layer, depth = self.train.alignment_layer, self.model.decoder_depth
+    if bool(layer) != bool(self.data.alignments):
+      raise UserError(f'train.alignment_layer is trained towards the links of data.alignments; set '
+                      f'both or neither; got alignment_layer={layer}, '
+                      f'alignments={self.data.alignments!r}')
+    if layer > depth:
+      raise UserError(f'train.alignment_layer must be a layer of the decoder, from 1 at the bottom '
+                      f'to {depth}; got {layer}')
     if not self.data.shared_vocabulary and self.model.share_embeddings:
       raise UserError('data.shared_vocabulary=False gives each language its own embeddings; set '
                       '--config.model.share_embeddings=False')
