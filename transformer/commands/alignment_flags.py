@@ -34,7 +34,8 @@ def define_alignments() -> AlignmentFlags:
       flags.DEFINE_string('alignments', None, 'Where links between the words of sources and '
                           'translations go, as I-J: a source and a target word, from 0.'),
       flags.DEFINE_integer('alignment_layer', None, 'The layer of the decoder whose attention '
-                           'links words, from 1 at the bottom; default: the mean of all.'),
+                           'links words, from 1 at the bottom; default: the head that '
+                           'train.alignment_layer trained, or the mean of all layers.'),
       flags.DEFINE_bool('alignment_shift', False, 'Link a word by the attention at the step after '
                         'it was written (SHIFT-ATT), and not at the step that writes it.'),
       flags.DEFINE_string('alignment_gold', None, 'A file of links that people drew, which those '

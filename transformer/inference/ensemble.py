@@ -114,6 +114,9 @@ def align_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence
                layer: int | None = None, shift: bool = False) -> list[list[tuple[int, int]]]:
   """Returns the links of words by a run, or by an ensemble, which averages attention.
 
+  A run with `train.alignment_layer` takes part with the head that was trained, unless there is a
+  layer or a shift.
+
   Args:
     members: the runs; the first one's config and vocabulary are used.
     sources: lines of text.
@@ -125,8 +128,9 @@ def align_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence
     The links of each pair, as `WordAligner` gives them.
   """
   run = members[0]
+  guided = () if shift else [each.config.train.alignment_layer for each in members]
   align = WordAligner([each.model for each in members], run.vocabulary, _longest(run),
-                      run.config.decode.batch_size, layer, shift)
+                      run.config.decode.batch_size, layer, shift, guided)
   return align([each.params for each in members], sources, targets)
 
 

@@ -26,34 +26,42 @@ def check_layer(models: Sequence[Transformer], layer: int | None):
                     f'{depth}; got {layer}')
 
 
-def make_attention(models: Sequence[Transformer], layer: int | None = None,
-                   shift: bool = False) -> Callable[..., jax.Array]:
+def make_attention(models: Sequence[Transformer], layer: int | None = None, shift: bool = False,
+                   guided: Sequence[int] = ()) -> Callable[..., jax.Array]:
   """Builds the mean cross-attention of a batch, a pure function on arrays.
 
   Args:
     models: the models, whose weights are averaged.
-    layer: the layer of the decoder, from 1 at the bottom; None is the mean of all layers.
+    layer: the layer of the decoder, from 1 at the bottom; None is the mean of all layers, or the
+      guided one.
     shift: takes the attention of the position after the one that writes a token, at which the
       token is the decoder's input: SHIFT-ATT of Chen et al., 2020.
+    guided: for each model its layer whose first head was trained towards links, and is used alone;
+      0 is none. Empty is none for all.
 
   Returns:
     A function (params of each model, source_BS, target_BT) -> float32 [B, T, S], the mean over
-    the heads. It takes padded ids with their end tokens. Row t is for target token t. With
-    `shift`, the row of the last position is zero.
+    heads and then over models. It takes padded ids with their end tokens. Row t is for target
+    token t. With `shift`, the row of the last position is zero.
   """
 
   def attention(params, source_BS, target_BT):
     batch = forced(source_BS, target_BT)
-    layers = [weights_BHTS for model, own in zip(models, params, strict=True)
-              for weights_BHTS in _chosen(cross_attention_weights(model, own, *batch), layer)]
-    mean_BTS = sum(jnp.mean(weights_BHTS, axis=-3) for weights_BHTS in layers) / len(layers)
+    means = [_mean(cross_attention_weights(model, own, *batch), layer, trained)
+             for model, own, trained in zip(models, params, guided or [0] * len(models),
+                                            strict=True)]
+    mean_BTS = sum(means) / len(means)
     return jnp.pad(mean_BTS, ((0, 0), (0, 1), (0, 0)))[:, 1:] if shift else mean_BTS
 
   return attention
 
 
-def _chosen(layers, layer):
-  return layers if layer is None else [layers[layer - 1]]
+def _mean(layers, layer, guided):
+  """Returns the mean over the heads of one layer or of all; or the first head of a guided layer."""
+  if layer is None and guided:
+    return layers[guided - 1][..., 0, :, :]
+  chosen = layers if layer is None else [layers[layer - 1]]
+  return sum(jnp.mean(weights_BHTS, axis=-3) for weights_BHTS in chosen) / len(chosen)
 
 
 class WordAligner:
@@ -63,7 +71,8 @@ class WordAligner:
   """
 
   def __init__(self, models: Sequence[Transformer], vocabulary, most: tuple[int, int],
-               batch_size: int, layer: int | None = None, shift: bool = False):
+               batch_size: int, layer: int | None = None, shift: bool = False,
+               guided: Sequence[int] = ()):
     """Builds the attention; it is compiled when a length first occurs.
 
     Args:
@@ -74,6 +83,7 @@ class WordAligner:
       batch_size: the number of pairs that are computed together.
       layer: as in `make_attention`.
       shift: as in `make_attention`.
+      guided: as in `make_attention`.
 
     Raises:
       UserError: as `check_layer`.
@@ -82,7 +92,7 @@ class WordAligner:
     self._vocabularies = vocabulary.source, vocabulary.target
     self._most = most
     self._batch_size = batch_size
-    self._attention = jax.jit(make_attention(models, layer, shift))
+    self._attention = jax.jit(make_attention(models, layer, shift, guided))
 
   def __call__(self, params: Sequence, sources: Sequence[str],
                targets: Sequence[str]) -> list[list[tuple[int, int]]]:
