@@ -55,10 +55,10 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
                               'each; got data.source=tfds'),
     ({'source': 'trees', 'dir': 'x', 'alignments': 'links'}, 'got data.source=trees'),
     ({**TEXT, 'alignments': 'fr'}, "another ending than those of the two languages; got 'fr'"),
-    *(({**TEXT, 'alignments': 'links', name: 0.1}, f'and data.{name} cuts them anew at each use')
+    *(({**TEXT, 'alignments': 'links', name: 0.1}, f'do not vary them by data.{name}')
       for name in ('bpe_dropout', 'upper_case', 'title_case', 'typing_errors')),
     ({**TEXT, 'alignments': 'links', 'bpe_dropout': 0.1, 'typing_errors': 0.1},
-     'and data.bpe_dropout and data.typing_errors cuts them anew'),
+     'or do not vary them by data.bpe_dropout and data.typing_errors'),
     ({'max_length': 1}, 'data.max_length must be at least 2, a token and the end token; got 1'),
 ])
 def test_what_makes_no_sense_is_refused(changes, message):

@@ -182,9 +182,8 @@ class DataConfig:
                       f'got {self.alignments!r}')
     varied = [name for name, share in {'bpe_dropout': self.bpe_dropout, **shares}.items() if share]
     if varied:
-      raise UserError(f'data.alignments links the pieces of sentences that stay the same, and '
-                      f'data.{" and data.".join(varied)} cuts them anew at each use; leave out one '
-                      f'or the other')
+      raise UserError(f'data.alignments is for sentences that are always cut into the same pieces; '
+                      f'leave it out, or do not vary them by data.{" and data.".join(varied)}')
 
   def _check_stages(self):
     if self.train_weights and self.train_stages:

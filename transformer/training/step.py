@@ -135,9 +135,10 @@ def batch_loss(model: Transformer, params, batch: Batch, options: LossOptions = 
 
 
 def _decode(model: Transformer, params, batch: Batch, dropout_key=None, guided_layer: int = 0):
-  """Returns the decoder's output [B, T, D] for each target token, and the output projection.
+  """Decodes a batch by teacher forcing, and returns a pair.
 
-  Both are a pair. The scores of `with_guided_scores` follow; None without a guided layer.
+  Its first item is the decoder's output [B, T, D] for each target token, and the output
+  projection. The second is the scores of `with_guided_scores`; None without a guided layer.
   """
   arguments = ({'params': params},
                batch.source_tokens, batch.source_segments, batch.source_positions,
