@@ -31,6 +31,8 @@ KINDS = {
     'separate sources': {'share_embeddings': False},
     'rms norm': {'rms_norm': True},
     'gelu': {'activation': 'gelu'},
+    'silu': {'activation': 'silu'},
+    'bias of the logits': {'output_bias': True, 'tie_output': False},
     'swiglu': {'activation': 'swiglu'},
     'learned': {'positions': 'learned', 'max_positions': 151},
     'rotary': {'positions': 'rotary', 'key_dim': 6, 'value_dim': 6},

@@ -12,6 +12,7 @@ import pytest
 from transformer.data.batch import BOS_ID, PAD_ID
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.ops import linear
 
 B, H, W, K, V, D, F, S, T, MAX_POSITIONS, N = 2, 3, 5, 7, 11, 13, 17, 19, 23, 31, 37
 SIZES = {'num_layers': 2, 'model_dim': D, 'ff_dim': F, 'num_heads': H, 'key_dim': K,
@@ -59,8 +60,8 @@ def _build(**overrides) -> Tiny:
 
   @jax.jit
   def forward(params, *batch):
-    x_BTD, _ = model.apply({'params': params}, *batch)
-    return x_BTD, model.apply({'params': params}, x_BTD, method='logits')
+    x_BTD, output_ND = model.apply({'params': params}, *batch)
+    return x_BTD, linear.logits(x_BTD, output_ND)
 
   @jax.jit
   def encode(params, *source):

@@ -57,6 +57,8 @@ def feed_forward(config, p, x):
     h = np.maximum(h, 0.0)
   elif config.activation == 'gelu':
     h *= (1 + np.vectorize(math.erf)(h / np.sqrt(2))) / 2
+  elif config.activation == 'silu':
+    h /= 1 + np.exp(-h)
   else:
     h = h / (1 + np.exp(-h)) * (x @ p['gate']['kernel'])
   return h @ p['outer']['kernel'] + p['outer'].get('bias', 0.0)
@@ -112,4 +114,4 @@ def transformer(config, params, source, inputs):
   memory = stack(config, params, 'encoder', embed(config, params, 'source', source))
   x = stack(config, params, 'decoder', embed(config, params, 'target', inputs), memory)
   table = params['target_embedding']['table'] if config.tie_output else params['output']
-  return x @ np.asarray(table, np.float64).T
+  return x @ np.asarray(table, np.float64).T + np.asarray(params.get('output_bias', 0), np.float64)

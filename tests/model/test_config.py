@@ -67,7 +67,8 @@ def test_a_config_cannot_be_changed():
     ({'positions': 'none'},
      "model.positions must be one of sinusoidal, learned, rotary, relative; got 'none'"),
     ({'positions': 'rotary', 'key_dim': 7}, 'model.positions=rotary needs an even key_dim; got 7'),
-    ({'activation': 'tanh'}, "model.activation must be one of relu, gelu, swiglu; got 'tanh'"),
+    ({'activation': 'tanh'},
+     "model.activation must be one of relu, gelu, silu, swiglu; got 'tanh'"),
     ({'attention': 'flash'}, "model.attention must be one of reference, cudnn; got 'flash'"),
     ({'dtype': 'int8'}, "model.dtype must be one of float32, bfloat16; got 'int8'"),
     ({'attention': 'cudnn'},
@@ -205,6 +206,7 @@ def test_parameters_are_counted_by_hand(changed):
 
 @pytest.mark.parametrize(('changed', 'more'), [
     ({'positions': 'rotary', 'key_dim': 8}, {}), ({'activation': 'gelu'}, {}),
+    ({'activation': 'silu'}, {}),     ({'output_bias': True}, {'a number of each token': 37}),
     ({'positions': 'relative'}, {'a bias of every bucket and head in each stack': 2 * 32 * 3}),
     ({'attention_bias': 'output'}, {'six outputs': 6 * 13}),
     ({'attention_bias': 'all'}, {'six outputs': 6 * 13, 'heads': 6 * 3 * (2 * 7 + 11)}),
@@ -225,7 +227,7 @@ def test_variants_add_and_remove_the_right_parameters(changed, more):
 
 @pytest.mark.parametrize('changed, extra', [
     ({}, set()), ({'share_embeddings': False}, {'source_embedding'}),
-    ({'tie_output': False}, {'output'}),
+    ({'tie_output': False}, {'output'}), ({'output_bias': True}, {'output_bias'}),
     ({'norm': 'pre', 'positions': 'learned'},
      {'encoder_norm', 'decoder_norm', 'source_position', 'target_position'}),
 ])

@@ -12,7 +12,7 @@ N = 37
 
 
 @pytest.mark.parametrize('changed', [{}, {'norm': 'pre', 'num_layers': 3}, {'tie_output': False},
-                                     {'activation': 'swiglu'}])
+                                     {'activation': 'swiglu'}, {'output_bias': True}])
 def test_every_weight_matrix_is_counted_for_the_tokens_that_it_multiplies(changed):
   config = ModelConfig(**{'num_layers': 2, 'model_dim': 13, 'ff_dim': 17, 'num_heads': 3,
                           'key_dim': 7, 'value_dim': 11} | changed)

@@ -34,8 +34,8 @@ def config(**changed):
   return dataclasses.replace(CONFIG, **changed)
 
 
-@pytest.mark.parametrize('activation', ['gelu', 'swiglu'])
-def test_gelu_and_swiglu_are_their_formulas(activation):
+@pytest.mark.parametrize('activation', ['gelu', 'silu', 'swiglu'])
+def test_other_activations_are_their_formulas(activation):
   module, x = FeedForward(config(activation=activation)), normal(B, T, D)
   variables = randomised(module.init(jax.random.key(0), x, deterministic=True))
   p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables['params'])
@@ -44,6 +44,9 @@ def test_gelu_and_swiglu_are_their_formulas(activation):
     inner = x64 @ p['inner']['kernel'] + p['inner']['bias']
     inner *= (1 + np.vectorize(math.erf)(inner / np.sqrt(2))) / 2
     wanted = inner @ p['outer']['kernel'] + p['outer']['bias']
+  elif activation == 'silu':
+    inner = x64 @ p['inner']['kernel'] + p['inner']['bias']
+    wanted = inner / (1 + np.exp(-inner)) @ p['outer']['kernel'] + p['outer']['bias']
   else:
     chex.assert_shape([p['inner']['kernel'], p['gate']['kernel']], (D, F))
     assert all(set(each) == {'kernel'} for each in p.values())

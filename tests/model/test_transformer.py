@@ -21,9 +21,10 @@ UNTIED = {'share_embeddings': False, 'tie_output': False}
 MODERN = {'norm': 'pre', 'rms_norm': True, 'activation': 'swiglu', 'query_key_norm': True,
           'positions': 'rotary', 'key_dim': 8}
 RELATIVE = {'positions': 'relative', 'activation': 'gelu'}
+MARIAN = {'activation': 'silu', 'attention_bias': 'all', 'output_bias': True}
 variants = pytest.mark.parametrize('variant', VARIANTS, ids=['post', 'pre_learned'])
-all_variants = pytest.mark.parametrize('variant', [*VARIANTS, MODERN, RELATIVE],
-                                       ids=['post', 'pre_learned', 'modern', 'relative'])
+all_variants = pytest.mark.parametrize('variant', [*VARIANTS, MODERN, RELATIVE, MARIAN],
+                                       ids=['post', 'pre_learned', 'modern', 'relative', 'marian'])
 
 
 @pytest.mark.long(but=('post',))
@@ -48,7 +49,7 @@ def test_eager_jit_vmap_and_pmap_agree(build, batch, variant):
     return tiny.model.apply({'params': tiny.params}, *batch)[0]
 
   jitted, _ = tiny.forward(tiny.params, *batch)
-  chex.assert_shape(jitted, (B, T, D))
+  chex.assert_shape(jitted, (B, T, D + tiny.model.config.output_bias))
   for lifted in (apply, jax.jit(jax.vmap(apply)), jax.pmap(apply)):
     chex.assert_trees_all_close(lifted(*batch), jitted, rtol=1e-4, atol=1e-5)
 
@@ -97,7 +98,7 @@ def test_future_targets_cannot_change_past_outputs(build, pack, variant):
 
   def outputs(table_ND):
     params = tiny.params | {'target_embedding': {'table': table_ND}}
-    return tiny.model.apply({'params': params}, *given)[0][0] @ weights
+    return tiny.model.apply({'params': params}, *given)[0][0, :, :D] @ weights
 
   jacobian_TND = jax.jit(jax.jacrev(outputs))(tiny.params['target_embedding']['table'])
   influence_TT = np.any(jacobian_TND[:, places], axis=-1)

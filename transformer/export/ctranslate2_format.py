@@ -37,7 +37,8 @@ from transformer.ops.positions import sinusoidal_positions
 # CTranslate2's own types except bfloat16, which it writes only with PyTorch.
 QUANTIZATIONS = ('float32', 'float16', 'int16', 'int8', 'int8_float32', 'int8_float16')
 _MAX_INPUT_LENGTH = 1024  # CTranslate2's default.
-_ACTIVATIONS = {'relu': Activation.RELU, 'gelu': Activation.GELU, 'swiglu': Activation.SWISH}
+_ACTIVATIONS = {'relu': Activation.RELU, 'gelu': Activation.GELU, 'silu': Activation.SWISH,
+                'swiglu': Activation.SWISH}
 _MAX_DISTANCE = 128  # All larger distances share T5's last bucket; see `relative_buckets`.
 
 
@@ -116,6 +117,8 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
       _feed_forward(layer.ffn, given)
   spec.decoder.projection.weight = (spec.decoder.embeddings.weight if config.tie_output
                                     else _array(params['output']))
+  if config.output_bias:
+    spec.decoder.projection.bias = _array(params['output_bias'])
   source, target = map(list, pieces)
   spec.register_source_vocabulary(source)
   spec.register_target_vocabulary(target)

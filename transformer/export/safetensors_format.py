@@ -20,6 +20,7 @@ Matrices are [inputs …, outputs …], with the letters of the README for their
   encoder_norm.scale, .bias          [D], [D], if norm is pre; decoder_norm likewise
   encoder_bias.table                 [32, H], if positions are relative; decoder_bias likewise
   output                             [N, D], unless tie_output
+  output_bias                        [N], if output_bias
   vocabulary.model                   uint8, the bytes of the SentencePiece model; or
                                      vocabulary.source.model and vocabulary.target.model
 

@@ -12,6 +12,7 @@ from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.inference.batch_search import mean_probability
 from transformer.inference.forced_decoding import forced, pair_batches
 from transformer.model.transformer import Transformer
+from transformer.ops.linear import logits
 
 _LINES_SHOWN = 5
 
@@ -45,9 +46,7 @@ def make_scorer(models: Sequence[Transformer]) -> Callable[..., jax.Array]:
     batch = forced(source_BS, target_BT)
     log_probs = []
     for model, own in zip(models, params, strict=True):
-      x_BTD, _ = model.apply({'params': own}, *batch)
-      logits_BTN = model.apply({'params': own}, x_BTD, method='logits')
-      log_probs.append(jax.nn.log_softmax(logits_BTN))
+      log_probs.append(jax.nn.log_softmax(logits(*model.apply({'params': own}, *batch))))
     chosen_BT = jnp.take_along_axis(mean_probability(log_probs), target_BT[..., None], -1)[..., 0]
     return jnp.sum(chosen_BT * (target_BT != PAD_ID), axis=1)
 

@@ -6,7 +6,7 @@ from transformer.errors import UserError
 
 NORMS = ('post', 'pre')
 POSITIONS = ('sinusoidal', 'learned', 'rotary', 'relative')
-ACTIVATIONS = ('relu', 'gelu', 'swiglu')
+ACTIVATIONS = ('relu', 'gelu', 'silu', 'swiglu')
 ATTENTIONS = ('reference', 'cudnn')
 ATTENTION_BIASES = ('none', 'output', 'all')
 DTYPES = ('float32', 'bfloat16')
@@ -26,8 +26,9 @@ class ModelConfig:
     model_dim: width of the embeddings and of each layer's output, d_model.
     ff_dim: inner width of the feed-forward sublayer, d_ff.
     activation: activation of the feed-forward sublayer. `relu` is the published one. `gelu`
-      is by Hendrycks and Gimpel (2016). `swiglu` is swish(x W) ⊙ x V, with three matrices in
-      place of two and no biases (Shazeer, 2020, "GLU Variants Improve Transformer").
+      and `silu`, x · sigmoid(x), also known as swish, are by Hendrycks and Gimpel (2016).
+      `swiglu` is silu(x W) ⊙ x V, with three matrices in place of two and no biases (Shazeer,
+      2020, "GLU Variants Improve Transformer").
     num_heads: attention heads, h.
     key_dim: width of a head's queries and keys, d_k; None is model_dim / num_heads.
     value_dim: width of a head's values, d_v; None is model_dim / num_heads.
@@ -54,6 +55,8 @@ class ModelConfig:
     max_positions: number of positions in the table of `learned`.
     share_embeddings: use one table for source and target tokens (section 3.4).
     tie_output: use the target table as the output projection too (section 3.4).
+    output_bias: add a learned bias to the logits, zero at first. The paper has none; models
+      that Marian has trained have one.
     attention: implementation of attention: `reference`, or `cudnn` for the fused kernel on
       an NVIDIA GPU.
     dtype: type of activations, `float32` or `bfloat16`. Parameters, softmax, norms and loss
@@ -84,6 +87,7 @@ class ModelConfig:
   max_positions: int = 1024
   share_embeddings: bool = True
   tie_output: bool = True
+  output_bias: bool = False
   attention: str = 'reference'
   dtype: str = 'float32'
   remat: bool = False

@@ -66,7 +66,7 @@ class FeedForward(nn.Module):
     if gated:
       h_BTF = nn.silu(h_BTF) * dense(config.ff_dim, 'gate')(x_BTD)
     else:
-      h_BTF = {'relu': nn.relu, 'gelu': _gelu}[config.activation](h_BTF)
+      h_BTF = {'relu': nn.relu, 'gelu': _gelu, 'silu': nn.silu}[config.activation](h_BTF)
     h_BTF = Dropout(config.activation_dropout)(h_BTF, deterministic=deterministic)
     return dense(config.model_dim, 'outer')(h_BTF)
 

@@ -5,11 +5,7 @@ import functools
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer.model.attention import (
-  MultiHeadAttention,
-  Placement,
-  RelativeBias,
-)
+from transformer.model.attention import MultiHeadAttention, Placement, RelativeBias
 from transformer.model.cache import Cache, KeysValues
 from transformer.model.config import ModelConfig
 from transformer.model.layers import (
@@ -21,6 +17,7 @@ from transformer.model.layers import (
   normalisation,
 )
 from transformer.model.remat import recomputed
+from transformer.ops import linear
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
 
 
@@ -132,6 +129,9 @@ class Transformer(nn.Module):
     if not config.tie_output:
       self.output = self.param('output', nn.initializers.normal(config.model_dim ** -0.5),
                                (self.vocabulary_size, config.model_dim))
+    self.output_bias = (
+        self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
+        if config.output_bias else None)
 
   def encode(self, tokens_BS, segments_BS, positions_BS, *, deterministic=True):
     """Encodes packed source rows.
@@ -201,9 +201,11 @@ class Transformer(nn.Module):
     return self.target_embedding.table if self.config.tie_output else self.output
 
   def logits(self, x_BTD):
-    """Maps the decoder's output [..., D] to scores over the vocabulary, float32 [..., N]."""
-    return jnp.einsum('...D,ND->...N', x_BTD, self.output_ND.astype(x_BTD.dtype),
-                      preferred_element_type=jnp.float32)
+    """Maps the result of `decode` [..., D] to scores over the vocabulary, float32 [..., N]."""
+    logits_BTN = linear.logits(x_BTD, self.output_ND)
+    if self.output_bias is None:
+      return logits_BTN
+    return logits_BTN + jnp.broadcast_to(self.output_bias, logits_BTN.shape)
 
   def __call__(self, source_BS, source_segments_BS, source_positions_BS,
                inputs_BT, target_segments_BT, target_positions_BT, *, deterministic=True):
@@ -213,13 +215,14 @@ class Transformer(nn.Module):
 
     Returns:
       The decoder's output [B, T, D] and the output projection [N, D], the arguments of
-      `ops.losses`. Their product is `logits`.
+      `ops.losses`. Their product is the logits, `ops.linear.logits`. With `output_bias`, both
+      have one dim more.
     """
     memory_BSD = self.encode(source_BS, source_segments_BS, source_positions_BS,
                              deterministic=deterministic)
     x_BTD = self.decode(inputs_BT, target_segments_BT, target_positions_BT, memory_BSD,
                         source_segments_BS, deterministic=deterministic)
-    return x_BTD, self.output_ND
+    return linear.with_bias(x_BTD, self.output_ND, self.output_bias)
 
   def empty_cache(self, leading, beams, length) -> tuple[Cache, ...]:
     """Returns an empty self-attention cache for each decoder layer.

@@ -12,7 +12,8 @@ def spelt_params(params: Mapping[str, Any], source: Sequence[Sequence[int]],
 
   A row is the mean of the rows of the earlier pieces that spell the new one (Gee et al., 2022,
   "Fast Vocabulary Transfer for Language Model Compression"). So it keeps the bits of a piece
-  that stays, and a new piece begins in the midst of those that it replaces.
+  that stays, and a new piece begins in the midst of those that it replaces. The biases of the
+  logits are made in the same way.
 
   Args:
     params: parameters of a `Transformer` with the earlier vocabularies.
@@ -20,7 +21,8 @@ def spelt_params(params: Mapping[str, Any], source: Sequence[Sequence[int]],
       spell it, at least one.
     target: likewise of the target's. A table that the languages share is the target's.
   """
-  spelt = {'source_embedding': source, 'target_embedding': target, 'output': target}
+  spelt = {'source_embedding': source, 'target_embedding': target, 'output': target,
+           'output_bias': target}
 
   def rows(table_ND, pieces):
     table_ND = np.asarray(table_ND)

@@ -1,4 +1,4 @@
-"""A matrix product with a gradient that is fast on a CPU."""
+"""Matrix products: a layer's, with a gradient that is fast on a CPU, and that of the logits."""
 
 import jax
 import jax.numpy as jnp
@@ -49,3 +49,27 @@ def _product(x_PI, gradient_PO):
 
 
 linear.defvjp(_forward, _backward)
+
+
+def logits(x_BTD, output_ND):
+  """Returns x · outputᵀ in float32, [..., N], from factors of the type of x [..., D]."""
+  return jnp.einsum('...D,ND->...N', x_BTD, output_ND.astype(x_BTD.dtype),
+                    preferred_element_type=jnp.float32)
+
+
+def with_bias(x_BTD, output_ND, bias_N):
+  """Returns factors whose product is x · outputᵀ + bias.
+
+  The bias is one more column of the output projection, and x has ones there. So the loss, which
+  computes the product in chunks, needs no place for it.
+
+  Args:
+    x_BTD: the factor x.
+    output_ND: the output projection.
+    bias_N: the bias; None returns the arrays as they are.
+  """
+  if bias_N is None:
+    return x_BTD, output_ND
+  ones_BT1 = jnp.ones((*x_BTD.shape[:-1], 1), x_BTD.dtype)
+  return (jnp.concatenate([x_BTD, ones_BT1], axis=-1),
+          jnp.concatenate([output_ND, bias_N[:, None]], axis=-1))

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from transformer.ops import linear
+
 # Positions in a chunk. A device holds the logits of one chunk at a time. Smaller chunks read the
 # output projection from memory too often. Larger ones do not fit into a CPU's cache, or fill an
 # accelerator's memory.
@@ -174,7 +176,7 @@ def _sums_and_gradients(options, positions, x_BTD, output_ND, targets_BT, weight
 
 def _chunk_losses(options, output_ND, teacher_outputs, x, targets, weights, *teacher_x):
   """Returns (loss, nll) summed over a chunk, the softmax, and the gradients of the other terms."""
-  logits = _logits(x, output_ND)
+  logits = linear.logits(x, output_ND)
   peak = jnp.max(logits, axis=-1, keepdims=True)
   exponentials = jnp.exp(logits - peak)
   total = jnp.sum(exponentials, axis=-1, keepdims=True)
@@ -197,15 +199,10 @@ def _chunk_losses(options, output_ND, teacher_outputs, x, targets, weights, *tea
   return (jnp.sum(loss * weights), jnp.sum(nll * weights)), probabilities, more
 
 
-def _logits(x, output_ND):
-  return jnp.einsum('...D,ND->...N', x, output_ND.astype(x.dtype),
-                    preferred_element_type=jnp.float32)
-
-
 def _teacher_distance(logits, teacher_x, outputs, temperature):
   """Returns τ² · cross entropy against the teachers' mean, and its gradient by the logits."""
   log_probs = jax.nn.log_softmax(logits / temperature)
-  wanted = sum(jax.nn.softmax(_logits(x, output_ND) / temperature)
+  wanted = sum(jax.nn.softmax(linear.logits(x, output_ND) / temperature)
                for x, output_ND in zip(teacher_x, outputs, strict=True)) / len(outputs)
   distance = -temperature ** 2 * jnp.sum(wanted * log_probs, axis=-1)
   return distance, temperature * (jnp.exp(log_probs) - wanted)

@@ -28,6 +28,7 @@ _SPLITS = {
     ('target_embedding', 'table'): ('tensor', 'fsdp'),
     ('output', 'kernel'): ('tensor', None, 'fsdp'),
     ('output',): ('tensor', 'fsdp'),
+    ('output_bias',): ('tensor',),
 }
 
 

@@ -1,0 +1,99 @@
+"""A bias of the logits: one number for each token, in training, in scoring and in search alike."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import PartitionSpec
+
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.ops.losses import LossOptions, smoothed_cross_entropy
+from transformer.training.config import MeshConfig, OptimizerConfig
+from transformer.training.freezing import frozen_mask
+from transformer.training.mesh import make_mesh, state_shardings
+from transformer.training.optimizer import make_optimizer, make_schedule
+
+B, D, T, N = 2, 13, 23, 37
+
+
+def naive(model, params, batch, targets_BT, weights_BT, smoothing):
+  """Returns the smoothed cross entropy from logits that are a product and a sum."""
+  x_BTD = model.apply({'params': params}, *batch)[0][..., :D]
+  table = params['target_embedding']['table'] if model.config.tie_output else params['output']
+  logits_BTN = x_BTD.astype(jnp.float32) @ table.T + params['output_bias'][None, None]
+  labels_BTN = optax.smooth_labels(jax.nn.one_hot(targets_BT, N), smoothing)
+  return jnp.sum(weights_BT * optax.softmax_cross_entropy(logits_BTN, labels_BTN))
+
+
+def of_batch(model, params, batch, targets_BT, weights_BT, smoothing):
+  return smoothed_cross_entropy(*model.apply({'params': params}, *batch), targets_BT, weights_BT,
+                                LossOptions(smoothing))['loss']
+
+
+@pytest.mark.parametrize('tie', [True, False])
+def test_the_loss_and_its_gradient_are_those_of_the_naive_formula(build, batch, tie):
+  tiny = build(output_bias=True, tie_output=tie, num_layers=1)
+  targets_BT = np.random.default_rng(5).integers(4, N, (B, T))
+  weights_BT = (batch[4] > 0).astype(np.float32)
+
+  def gradient(loss):
+    return jax.jit(jax.value_and_grad(
+        lambda params: loss(tiny.model, params, batch, targets_BT, weights_BT, 0.1)))(tiny.params)
+
+  found, wanted = gradient(of_batch), gradient(naive)
+  chex.assert_trees_all_close(found, wanted, rtol=1e-4, atol=1e-4)
+  assert np.all(found[1]['output_bias'] != 0)
+  # All probabilities sum to one, and so do all labels.
+  np.testing.assert_allclose(found[1]['output_bias'].sum(), 0, atol=1e-3)
+
+
+def test_a_bias_of_zero_changes_no_bit_of_the_logits(build, batch):
+  plain, biased = build(num_layers=1), build(num_layers=1, output_bias=True)
+  params = plain.params | {'output_bias': jnp.zeros(N)}
+  x_BTD, logits_BTN = plain.forward(plain.params, *batch)
+  y_BTD, found_BTN = biased.forward(params, *batch)
+  np.testing.assert_array_equal(y_BTD[..., :D], x_BTD)
+  np.testing.assert_allclose(found_BTN, logits_BTN, rtol=1e-6, atol=1e-6)
+  # As search computes them.
+  one, other = (each.model.apply({'params': own}, x_BTD, method='logits')
+                for each, own in ((plain, plain.params), (biased, params)))
+  np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_the_bias_is_added_once_to_every_logit(build, batch, dtype):
+  tiny = build(num_layers=1, output_bias=True, dtype=dtype)
+  without = tiny.params | {'output_bias': jnp.zeros(N)}
+  bias_N = np.asarray(tiny.params['output_bias'])
+  atol = 1e-5 if dtype == 'float32' else 2e-3
+  for logits in (lambda params: tiny.forward(params, *batch)[1],
+                 lambda params: tiny.model.apply({'params': params}, jnp.ones((B, T, D), dtype),
+                                                 method='logits')):
+    after, before = logits(tiny.params), logits(without)
+    assert after.dtype == jnp.float32
+    np.testing.assert_allclose(after - before, np.broadcast_to(bias_N, after.shape), atol=atol)
+
+
+def test_it_begins_at_zero_and_is_a_bias_to_the_optimizer_and_the_mesh():
+  model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=8, num_heads=2,
+                                  output_bias=True), 36)
+  side = jnp.zeros((1, 2), jnp.int32)
+  params = jax.jit(model.init)(jax.random.key(0), *[side] * 6)['params']
+  assert params['output_bias'].shape == (36,) and not params['output_bias'].any()
+  assert {name for name, frozen in frozen_mask('^output_bias$', params).items()
+          if any(jax.tree.leaves(frozen))} == {'output_bias'}
+  # Weight decay leaves it out: without a gradient it stays, while kernels shrink.
+  params = jax.tree.map(jnp.ones_like, params)
+  config = OptimizerConfig(schedule='constant', peak_learning_rate=0.1, warmup_steps=1,
+                           weight_decay=0.5)
+  optimizer = make_optimizer(config, make_schedule(config, 8, 10))
+  state = optimizer.init(params)
+  for _ in range(2):
+    updates, state = optimizer.update(jax.tree.map(jnp.zeros_like, params), state, params)
+  assert not updates['output_bias'].any()
+  assert updates['encoder_0']['feed_forward']['inner']['kernel'].all()
+  shardings = state_shardings(make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), 2), params)
+  assert shardings['output_bias'].spec == PartitionSpec('tensor')
