@@ -26,7 +26,7 @@ from transformer.runs.loading import load_run
     {'positions': 'rotary'}, {'activation': 'gelu'}, {'norm': 'pre'}, {'rms_norm': True},
     {'query_key_norm': True}, {'tie_output': False}, {'share_embeddings': False},
     {'num_heads': 4}, {'encoder_layers': 3}, {'key_dim': 5},
-    {'attention_bias': 'all'}, {'positions': 'relative', 'ff_dim': 13}])
+    {'attention_bias': 'all'}, {'output_bias': True}, {'positions': 'relative', 'ff_dim': 13}])
 def test_a_run_does_not_start_from_a_different_model(changes):
   origin = ModelConfig(num_layers=1, model_dim=8, ff_dim=11, num_heads=2)
   with pytest.raises(UserError) as refused:

@@ -1,9 +1,11 @@
 """All commands know a run that has a vocabulary for each language."""
 
+import dataclasses
 import json
 import shutil
 
 import ctranslate2
+import jax
 import numpy as np
 import pytest
 import sentencepiece
@@ -139,9 +141,21 @@ def test_weights_come_back_as_a_run(export, run, folder, tmp_path):
   assert load_run(again).vocabulary.source.size == 290
 
 
-def test_hugging_face_has_no_such_tokenizer(export, run, tmp_path):
-  refused = export.refuses('--format=huggingface', f'--workdir={run}', f'--output={tmp_path}/x')
-  assert 'data.shared_vocabulary' in refused and not list(tmp_path.iterdir())
+def test_a_hugging_face_folder_comes_back_as_a_run(export, run, tmp_path):
+  there, back = tmp_path / 'there', tmp_path / 'back'
+  status, _, err = export('--format=huggingface', f'--workdir={run}', f'--output={there}')
+  assert status == 0, err
+  assert {'source.spm', 'target.spm', 'vocab.json', 'target_vocab.json'} < {
+      path.name for path in there.iterdir()}
+  status, _, err = export('--format=run', f'--weights={there}', f'--output={back}')
+  assert status == 0, err
+  for name in FILES:
+    assert (back / name).read_bytes() == (run / name).read_bytes()
+  old, new = load_run(run), load_run(back)
+  assert new.config.data.target_language == 'de' and new.config.model == dataclasses.replace(
+      old.config.model, encoder_layers=1, decoder_layers=1)
+  for one, other in zip(*map(jax.tree.leaves, (old.params, new.params)), strict=True):
+    np.testing.assert_allclose(one, other, rtol=3e-7)
 
 
 def test_ctranslate2_translates_from_one_to_the_other(export, evaluate, run, folder, tmp_path):

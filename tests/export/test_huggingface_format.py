@@ -7,6 +7,7 @@ import pytest
 
 from tests.export.random_models import opinionated
 from transformer.config import Config
+from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.export import tensor_file
 from transformer.export.huggingface_format import WEIGHTS, check_model, write_model
@@ -16,20 +17,13 @@ from transformer.model.transformer import Transformer
 SHAPE = {'num_layers': 1, 'model_dim': 6, 'ff_dim': 5, 'num_heads': 2}
 
 
-class Pieces:
-  """A vocabulary by its pieces."""
-
-  size = 263
-
-  def piece(self, token):
-    return (['<pad>', '<s>', '</s>', '<unk>', *(f'<0x{byte:02X}>' for byte in range(256)),
-             '▁ab', 'a', 'b'] if token < self.size else [])[token]
+VOCABULARY = Vocabulary.train(['ab ab'], 264)
 
 
 def written(folder, **settings):
   config = Config(model=ModelConfig(**SHAPE, **settings))
-  params = opinionated(Transformer(config.model, Pieces.size))
-  write_model(folder, config, params, Pieces())
+  params = opinionated(Transformer(config.model, VOCABULARY.size))
+  write_model(folder, config, params, VOCABULARY)
   return params, tensor_file.read(folder / WEIGHTS)[1]
 
 
@@ -42,6 +36,7 @@ def test_sines_come_before_cosines_and_missing_biases_are_zero(tmp_path):
                                 norm[[0, 2, 4, 1, 3, 5]])
   assert not tensors['model.decoder.layers.0.encoder_attn.q_proj.bias'].any()
   assert not tensors['final_logits_bias'].any()
+  assert tensors['final_logits_bias'].shape == (1, VOCABULARY.size)
   assert {each.dtype for each in tensors.values()} == {np.dtype(np.float32)}
 
 
@@ -54,7 +49,15 @@ def test_the_same_run_makes_the_same_files(tmp_path):
                    'tokenizer_config.json']
   for name in names:
     assert (tmp_path / 'a' / name).read_bytes() == (tmp_path / 'b' / name).read_bytes()
-  assert json.loads((tmp_path / 'a' / 'tokenizer.json').read_bytes())['model']['merges'] == []
+  model = json.loads((tmp_path / 'a' / 'tokenizer.json').read_bytes())['model']
+  assert model['merges'] == [['a', 'b']]
+
+
+def test_the_bias_of_the_logits_is_one_row(tmp_path):
+  params, tensors = written(tmp_path, output_bias=True, activation='silu')
+  np.testing.assert_array_equal(tensors['final_logits_bias'], params['output_bias'][None])
+  about = json.loads((tmp_path / 'config.json').read_bytes())
+  assert about['activation_function'] == 'silu'
 
 
 @pytest.mark.parametrize(('setting', 'value', 'named'), [

@@ -41,6 +41,8 @@ KINDS = {
     'separate sources': {'share_embeddings': False},
     'separate output': {'tie_output': False},
     'gelu': {'activation': 'gelu'},
+    'silu': {'activation': 'silu'},
+    'bias of the logits': {'output_bias': True},
     'odd width': {'model_dim': 15, 'num_heads': 3},
 }
 LONGEST, EXTRA, COUNT = 40, 13, 300

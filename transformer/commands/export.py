@@ -41,7 +41,7 @@ _REQUIREMENTS = Path(__file__).absolute().parents[1] / 'export' / 'requirements.
 _FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _WEIGHTS = flags.DEFINE_string('weights', None, 'A file of --format=safetensors, or a folder of '
-                               '--format=huggingface, for --format=run.')
+                               'a MarianMT model, for --format=run.')
 _FORMAT = flags.DEFINE_string('format', None, f'One of {", ".join(_FORMATS)}.')
 _OUTPUT = flags.DEFINE_string('output', None, 'A new or empty folder to write, or a new file.')
 _QUANTIZATION = flags.DEFINE_string('quantization', None, 'The type in which CTranslate2 stores '
@@ -124,14 +124,9 @@ def _to_ctranslate2(output: Path) -> str:
 
 def _to_huggingface(output: Path) -> str:
   from transformer.export import huggingface_format
-
-  def check(config: Config):
-    huggingface_format.check_vocabulary(config.data)
-    huggingface_format.check_model(config.model)
-
-  run = _load_checked(check)
+  run = _load_checked(lambda config: huggingface_format.check_model(config.model))
   with files.new_folder(output) as folder:
-    huggingface_format.write_model(folder, run.config, run.params, run.vocabulary.target)
+    huggingface_format.write_model(folder, run.config, run.params, run.vocabulary)
     vocabularies.save(run.vocabulary, folder)
     size = _size(folder)
   return f'a MarianMT model for transformers, {_origin(run.steps)}, {size}'

@@ -6,7 +6,7 @@ MarianMT is the published model. These are the differences, with c² = 10:
   order of the sinusoids all sines, then all cosines     interleaved
   epsilon of layer norms 10⁻⁵                            10⁻⁶
   biases of attention    everywhere                      model.attention_bias
-  bias of the logits     a vector                        none
+  bias of the logits     a vector                        model.output_bias
 
 So the dims of the model are permuted in all tensors, missing biases are zero, and the residual sums
 are c times as large: a norm of c · x with an epsilon of 10⁻⁵ is the norm of x with 10⁻⁶. The first
@@ -37,17 +37,16 @@ import numpy as np
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.data.config import DataConfig
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabularies import RunVocabulary, is_shared
+from transformer.data.vocabulary_adoption import has_merges_alone
 from transformer.errors import UserError
-from transformer.export import tensor_file
-from transformer.export.huggingface_tokenizer import tokenizer, tokenizer_config
+from transformer.export import huggingface_tokenizer, marian_vocabulary, tensor_file
 from transformer.model.config import ModelConfig
 
 WEIGHTS = 'model.safetensors'
 _FEWEST_POSITIONS = 1024  # The library's default.
 _GROWTH = (1e-5 / 1e-6) ** 0.5  # Of residual sums, for the other epsilon of the norms.
-ACTIVATIONS = {'relu': 'relu', 'gelu': 'gelu'}
+ACTIVATIONS = {'relu': 'relu', 'gelu': 'gelu', 'silu': 'silu'}
 _SUBLAYERS = {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn'}
 _PROJECTIONS = {'query': 'q_proj', 'key': 'k_proj', 'value': 'v_proj', 'output': 'out_proj'}
 
@@ -75,26 +74,15 @@ def check_model(config: ModelConfig):
                       f'--format=safetensors')
 
 
-def check_vocabulary(data: DataConfig):
-  """Checks that both languages share a vocabulary, since `tokenizer.json` holds one.
-
-  Raises:
-    UserError: each has its own.
-  """
-  if not data.shared_vocabulary:
-    raise UserError('tokenizer.json holds one vocabulary, and data.shared_vocabulary=False has '
-                    'two; export to --format=ctranslate2 or safetensors')
-
-
 def write_model(folder: str | os.PathLike, config: Config, params: Mapping[str, Any],
-                vocabulary: Vocabulary):
+                vocabulary: RunVocabulary):
   """Writes a model that `AutoModelForSeq2SeqLM` and `AutoTokenizer` load.
 
   Args:
     folder: an existing folder.
     config: the settings of the run.
     params: the model's parameters, float32, in this project's nested dicts.
-    vocabulary: the vocabulary.
+    vocabulary: the vocabulary, or one for each language.
 
   Raises:
     UserError: MarianMT cannot represent the model, or a file cannot be written.
@@ -103,14 +91,16 @@ def write_model(folder: str | os.PathLike, config: Config, params: Mapping[str, 
   folder = Path(folder)
   tensor_file.write(folder / WEIGHTS, _tensors(config.model, params), {'format': 'pt'})
   for name, content in (
-      ('config.json', _model_config(config, vocabulary.size)),
-      ('generation_config.json', _generation_config(config)),
-      ('tokenizer.json', tokenizer(vocabulary)),
-      ('tokenizer_config.json', tokenizer_config(vocabulary, config.data.max_length))):
+      ('config.json', _model_config(config, vocabulary.source.size, vocabulary.target.size)),
+      ('generation_config.json', _generation_config(config))):
     files.write_json(folder / name, content)
+  if is_shared(vocabulary) and has_merges_alone(vocabulary.target):
+    huggingface_tokenizer.write(folder, vocabulary.target, config.data.max_length)
+  else:
+    marian_vocabulary.write(folder, vocabulary, config.data)
 
 
-def _model_config(config: Config, size: int) -> dict[str, Any]:
+def _model_config(config: Config, source_size: int, size: int) -> dict[str, Any]:
   model = config.model
   sides = {f'{side}_{name}': value
            for side, depth in (('encoder', model.encoder_depth), ('decoder', model.decoder_depth))
@@ -118,7 +108,7 @@ def _model_config(config: Config, size: int) -> dict[str, Any]:
                                ('ffn_dim', model.ff_dim), ('layerdrop', model.layer_drop))}
   return {
       'architectures': ['MarianMTModel'], 'model_type': 'marian', 'dtype': 'float32',
-      'is_encoder_decoder': True, 'vocab_size': size, 'decoder_vocab_size': size,
+      'is_encoder_decoder': True, 'vocab_size': source_size, 'decoder_vocab_size': size,
       'd_model': model.model_dim, 'num_hidden_layers': model.encoder_depth, **sides,
       'activation_function': ACTIVATIONS[model.activation], 'dropout': model.dropout,
       'attention_dropout': model.attention_dropout,
@@ -173,8 +163,10 @@ def _tensors(config: ModelConfig, params: Mapping[str, Any]) -> dict[str, np.nda
   """Returns MarianMT's tensors by name."""
   given = flatten(params)
   size = len(given['target_embedding.table'])
-  tensors = {'final_logits_bias': np.zeros((1, size), np.float32)}
-  for each in layout(config, size):
+  source_size = len(given.get('source_embedding.table', given['target_embedding.table']))
+  bias_N = given.get('output_bias', np.zeros(size))
+  tensors = {'final_logits_bias': np.asarray(bias_N, np.float32).reshape(1, size)}
+  for each in layout(config, source_size, size):
     array = np.asarray(given.get(each.path, np.zeros(each.shape)), np.float32)
     if each.dims is not None:
       array = array.take(dim_order(config.model_dim), each.dims)
@@ -192,15 +184,16 @@ def dim_order(dim: int) -> np.ndarray:
   return np.concatenate([np.arange(0, dim, 2), np.arange(1, dim, 2)])
 
 
-def layout(config: ModelConfig, size: int) -> Iterator[Tensor]:
-  """Yields all tensors of a model with `size` tokens but the bias of the logits."""
+def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]:
+  """Yields all tensors of a model, with that many source and target tokens, but its bias."""
   source = 'target' if config.share_embeddings else 'source'
   tables = {'model.shared': 'target_embedding.table'} if _shares_all(config) else {
       'model.encoder.embed_tokens': f'{source}_embedding.table',
       'model.decoder.embed_tokens': 'target_embedding.table',
       **({} if config.tie_output else {'lm_head': 'output'})}
   for name, path in tables.items():
-    yield Tensor(f'{name}.weight', path, (size, config.model_dim), -1)
+    rows = source_size if path.startswith('source') else size
+    yield Tensor(f'{name}.weight', path, (rows, config.model_dim), -1)
   for side, depth, sublayers in (
       ('encoder', config.encoder_depth, ('self_attention', 'feed_forward')),
       ('decoder', config.decoder_depth, ('self_attention', 'cross_attention', 'feed_forward'))):

@@ -5,13 +5,27 @@ line back as it was. MarianMT's own tokenizer would not: it takes `>>…<<` at t
 for a language code, strips white space, and turns U+2581 into a space.
 """
 
+from pathlib import Path
 from typing import Any
 
+from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary import BYTE_IDS, ESCAPED, SPACE, Vocabulary
 
 
-def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+def write(folder: Path, vocabulary: Vocabulary, max_length: int):
+  """Writes `tokenizer.json` and `tokenizer_config.json`.
+
+  Args:
+    folder: an existing folder.
+    vocabulary: a vocabulary whose pieces are merged from characters.
+    max_length: the length of the longest source, in tokens, with the end token.
+  """
+  files.write_json(folder / 'tokenizer.json', _tokenizer(vocabulary))
+  files.write_json(folder / 'tokenizer_config.json', _tokenizer_config(vocabulary, max_length))
+
+
+def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
   """Returns the content of `tokenizer.json`."""
   pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
   end = pieces[EOS_ID]
@@ -43,13 +57,8 @@ def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
           'merges': _merges(pieces[BYTE_IDS.stop:])}}
 
 
-def tokenizer_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
-  """Returns the content of `tokenizer_config.json`.
-
-  Args:
-    vocabulary: the vocabulary.
-    max_length: the length of the longest source, in tokens, with the end token.
-  """
+def _tokenizer_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
+  """Returns the content of `tokenizer_config.json`."""
   return {
       'tokenizer_class': 'PreTrainedTokenizerFast',
       'model_max_length': max_length,
