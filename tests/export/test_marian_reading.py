@@ -190,6 +190,14 @@ def test_a_bias_that_is_too_short_is_refused(published, tmp_path):
   refuse(folder, 'final_logits_bias in .* it has 7, and a piece has row')
 
 
+def test_a_padding_token_that_begins_is_never_generated_either(published, tmp_path):
+  folder = shutil.copytree(published, tmp_path / 'model')
+  about = json.loads((folder / 'config.json').read_text('utf-8'))
+  (folder / 'config.json').write_text(json.dumps(about | {'bad_words_ids': None}), 'utf-8')
+  np.testing.assert_array_equal(read_model(folder).params['output_bias'],
+                                read_model(published).params['output_bias'])
+
+
 def test_half_precision_and_older_settings_are_read(published, tmp_path):
   folder = shutil.copytree(published, tmp_path / 'model')
   sizes = (len(ids_of(published)),) * 2
