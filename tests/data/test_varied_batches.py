@@ -148,6 +148,6 @@ def test_what_would_no_longer_fit_stays_whole(vocabulary):
 def test_batches_are_the_same_in_every_process(batches):
   """The first batch, and one of the third epoch, are those of an earlier process."""
   made = [batches[step] for step in (0, 1, 2 * batches.real + 1)]
-  digests = [hashlib.sha256(np.concatenate(batch, None).tobytes()).hexdigest()[:16]
+  digests = [hashlib.sha256(np.concatenate(batch[:6], None).tobytes()).hexdigest()[:16]
              for batch in made]
   assert digests == ['a4be6a81a73d99e8', '87887dcb19539646', 'fba5ec5f2f58ec70']

@@ -15,7 +15,7 @@ from tests.export.random_models import padded
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.vocabulary import BYTE_IDS
 from transformer.export import huggingface_format, huggingface_reading
-from transformer.inference.batch_search import make_search
+from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
 from transformer.model.transformer import Transformer
 from transformer.ops import linear
@@ -147,7 +147,7 @@ def test_translations_are_the_same(both, beam_size, share):
   vocabulary = both.vocabulary
   source_BS = padded([[*ids, EOS_ID] for ids in vocabulary.source.encode_batch(both.sources)],
                      batch['input_ids'].shape[1])[0]
-  best = jax.device_get(jax.jit(make_search(both.model, DecodeConfig(
+  best = jax.device_get(jax.jit(BatchSearch(both.model, DecodeConfig(
       beam_size=beam_size, alpha=0.0, max_extra_length=EXTRA)))(
           both.params, source_BS, np.full(COUNT, most, np.int32)))
   ours = [[vocabulary.target.piece(token) for token in tokens[:length]]

@@ -244,8 +244,8 @@ def test_the_longest_is_compiled_ahead_for_the_parameters_shapes_and_used(
     lengths.append(length)
     longest = lines[count // 2:count // 2 + 1]
     assert ahead(placed, longest) == plain(placed, longest)
-    assert ahead._search._cache_size() == 0  # Nothing was compiled again.
-    assert plain._search._cache_size() == 1
+    assert ahead._searches[False, False]._cache_size() == 0  # Nothing was compiled again.
+    assert plain._searches[False, False]._cache_size() == 1
   assert lengths == [16, MAX_LENGTH]
 
 
