@@ -65,7 +65,8 @@ def write_vocabularies(folder: Path, equal=False, separate_tables=False, separat
                        codes=(), kind='unigram') -> tuple[int, int]:
   """Writes the vocabularies and what describes them.
 
-  The last pieces of each model have no row. The rows have another order than the pieces.
+  The last pieces that only one of the models has get no row. The rows have
+  another order than the pieces.
 
   Returns:
     The numbers of source and of target rows.
@@ -73,7 +74,11 @@ def write_vocabularies(folder: Path, equal=False, separate_tables=False, separat
   models = [model_bytes(2, kind)] * 2 if equal else [model_bytes(0, kind), model_bytes(1, kind)]
   for name, model in zip(('source.spm', 'target.spm'), models, strict=True):
     (folder / name).write_bytes(model)
-  sides = [pieces_of(model)[:-3] for model in models]
+  of_model = [pieces_of(model) for model in models]
+  common = set(of_model[0]) & set(of_model[1])
+  own = [[piece for piece in pieces if equal or piece not in common][-3:] for pieces in of_model]
+  sides = [[piece for piece in pieces if piece not in lost]
+           for pieces, lost in zip(of_model, own, strict=True)]
   spaces = sides if separate_vocabs else [dict.fromkeys(sides[0] + sides[1])]
   ids = []
   for space in spaces:
