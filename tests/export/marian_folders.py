@@ -65,8 +65,8 @@ def write_vocabularies(folder: Path, equal=False, separate_tables=False, separat
                        codes=(), kind='unigram') -> tuple[int, int]:
   """Writes the vocabularies and what describes them.
 
-  The last pieces that only one of the models has get no row. The rows have
-  another order than the pieces.
+  The last pieces that only one of the models has get no row. The rows have another order than
+  the pieces.
 
   Returns:
     The numbers of source and of target rows.
