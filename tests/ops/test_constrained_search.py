@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ops.toy_language import (
+  BEGIN,
   END,
   LIMITS,
   MAX_LENGTH,
@@ -26,7 +27,7 @@ from tests.ops.toy_language import (
 from transformer.ops.beam_search import beam_search
 from transformer.ops.constrained_search import _share_beams, constrained_beam_search
 from transformer.ops.phrases import Phrases
-from transformer.ops.search import PAD
+from transformer.ops.search import PAD, Cache, SearchOptions
 from transformer.ops.steering import Automaton, Steering, steer
 
 ALPHA = 0.6
@@ -185,6 +186,37 @@ def test_what_is_forbidden_and_required_ends_nowhere():
   for b, limit in enumerate(LIMITS):
     assert set(found.lengths[b]) <= {0, limit} and END not in found.tokens[b]
     assert np.isfinite(found.scores[b, 0])
+
+
+def scripted(probabilities, phrases, beam_size, continues=()):
+  """Returns the best tokens where probabilities depend on the position alone, a row for each."""
+  def step(tokens_BW, cache):
+    row = jnp.log(jnp.asarray(probabilities, jnp.float32))[cache.common]
+    return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), Cache((), cache.common + 1)
+
+  length, tokens = len(probabilities), padded([phrases])
+  continues_N = np.isin(np.arange(len(probabilities[0])), continues)
+  return words(jax.device_get(constrained_beam_search(
+      step, Cache((), jnp.int32(0)), jnp.asarray([length]), SearchOptions(length, BEGIN, END, 0.0),
+      Phrases(tokens, continues_N), beam_size=beam_size)), 0, 0)
+
+
+# Columns: pad, begin, end, and words from 3 on.
+def test_a_phrase_is_kept_where_the_word_would_rather_go_on():
+  found = scripted([[0, 0, 0, 0.02, 0.5, 0.45, 0.03]] * 4, [(3,)], 1, continues=(4, 5))
+  assert contains(found, [(3,)], np.isin(np.arange(7), (4, 5))), found
+
+
+def test_a_token_that_begins_several_phrases_does_not_hold_the_search_up():
+  phrases = [(3, 4), (3, 5), (3, 6)]
+  found = scripted([[0, 0, 0, 0.97, 0.01, 0.01, 0.01]] * 7, phrases, 1)
+  assert contains(found, phrases, np.zeros(7, bool)), found
+
+
+def test_a_likely_hypothesis_without_the_phrase_may_still_overtake_one_that_has_ended():
+  places = [[0, 0, 0, 0.1, 0.9], [0, 0, 0.5, 0.01, 0.49], [0, 0, 0.01, 0.9, 0.09], [0, 0, 1, 0, 0]]
+  # After two tokens, (3, END) has 0.05, (3, 4) 0.049, and (4, 4) 0.441.
+  assert scripted(places, [(3,)], 4) == (4, 4, 3, END)
 
 
 def test_banks_share_the_beams_and_leave_what_they_cannot_fill():
