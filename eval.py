@@ -205,7 +205,7 @@ def _check_flags():
   shared_flags.check_at_least(1, _AVERAGE)
   alignment_flags.check(_ALIGNMENTS, _OUTPUT.value, _SCORE.value,
                         _NBEST.value > 1 or _CHECKPOINT.value == 'all')
-  requirement_flags.check(_REQUIREMENTS, _SOURCE.value, _SCORE.value, bool(_SAMPLE.value))
+  requirement_flags.check(_REQUIREMENTS, _SOURCE.value, _SCORE.value)
   read = [_SOURCE.value, *_REQUIREMENTS.files, _ALIGNMENTS.gold.value, *_REFERENCE.value]
   for flag in (_OUTPUT, _ALIGNMENTS.file):
     if flag.value and flag.value != '-':
@@ -251,7 +251,7 @@ def _decoding(config) -> results.Decoding:
   avoid = _REQUIREMENTS.avoid.value
   seed = config.seed if _SEED.value is None else _SEED.value
   dataclasses.replace(config, seed=seed)  # The config checks it.
-  requirement_flags.check(_REQUIREMENTS, _SOURCE.value, _SCORE.value, decode.sample)
+  requirement_flags.check_search(_REQUIREMENTS, decode.sample)
   if config.data.source == 'trees' and _REQUIREMENTS.asked:
     raise UserError('--prefix, --prefix_column, --require and --avoid are for translations; this '
                     'run parses')

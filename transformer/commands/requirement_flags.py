@@ -50,14 +50,13 @@ def define_requirements() -> RequirementFlags:
                           'appear in translations.'))
 
 
-def check(asked: RequirementFlags, source: str | None, score: bool, sample: bool):
+def check(asked: RequirementFlags, source: str | None, score: bool):
   """Refuses flags that exclude or need each other.
 
   Args:
     asked: the flags of requirements.
     source: the file that is translated, if one is named.
     score: whether translations are given.
-    sample: whether translations are drawn.
 
   Raises:
     UserError: says which.
@@ -68,6 +67,14 @@ def check(asked: RequirementFlags, source: str | None, score: bool, sample: bool
   if score and asked.asked:
     raise UserError('--score translates nothing; leave out --prefix, --prefix_column, --require '
                     'and --avoid')
+
+
+def check_search(asked: RequirementFlags, sample: bool):
+  """Refuses required words where translations are drawn, by a flag or by the run's config.
+
+  Raises:
+    UserError: there are both.
+  """
   if sample and asked.require.value:
     raise UserError('--require needs a search, which keeps places for the words; leave out '
                     '--sample, or give --nosample')
