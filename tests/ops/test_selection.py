@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.ops.selection import top_k
+from transformer.ops.selection import top_k, top_sums
 
 
 @pytest.mark.parametrize('width', [1, 7, 64, 127, 1000, 1024, 2003, 30_000])
@@ -23,3 +23,23 @@ def test_the_largest_numbers_are_found_block_by_block_with_their_ties(width, cou
   wanted = jax.lax.top_k(jnp.asarray(x), count)
   chex.assert_trees_all_equal(jax.jit(top_k, static_argnums=1)(x, count),
                               tuple(wanted))
+
+
+@pytest.mark.parametrize('shape', [(1, 1), (3, 5), (5, 127), (4, 1000), (5, 2003), (97, 11)])
+@pytest.mark.parametrize('count', [1, 2, 10])
+def test_the_largest_sums_are_those_of_all_sums_in_their_order(shape, count):
+  rows, width = shape
+  if count > rows * width:
+    return
+  rng = np.random.default_rng(width)
+  x = rng.integers(0, 20, (4, *shape)).astype(np.float32)
+  # Rows differ by whole numbers and by so little that sums are rounded to the same number.
+  y = rng.integers(0, 3, (4, rows)).astype(np.float32)
+  x[1] = 1e-8 * rng.normal(size=shape)
+  y[1] += 1.0
+  x[2, :, :max(width // 2, 1)] = -np.inf
+  y[2, rows // 2:] = -np.inf
+  y[3] = -np.inf
+  sums, where = jax.lax.top_k(jnp.asarray(x + y[:, :, None]).reshape(4, -1), count)
+  chex.assert_trees_all_equal(jax.jit(top_sums, static_argnums=2)(x, y, count),
+                              (sums, where // width, where % width))

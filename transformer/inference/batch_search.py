@@ -13,6 +13,7 @@ from transformer.inference.config import DecodeConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.beam_search import plan_beam_search
 from transformer.ops.constrained_search import plan_constrained_beam_search
+from transformer.ops.linear import log_softmax
 from transformer.ops.phrases import Phrases
 from transformer.ops.sampling import SamplingOptions, sample_search
 from transformer.ops.search import Cache, Hypotheses, SearchOptions, plan_greedy_search
@@ -115,7 +116,7 @@ class BatchSearch:
       for apply, layers, memory in zip(applies, caches, memories, strict=True):
         logits_BWN, lineage, layers = apply(tokens_BW, index, cache.own, layers, memory, real_BS,
                                             method='step')
-        log_probs.append(jax.nn.log_softmax(logits_BWN))
+        log_probs.append(log_softmax(logits_BWN))
         grown.append(layers)
       return mean_probability(log_probs), Cache(lineage, (index + 1, tuple(grown)))
 

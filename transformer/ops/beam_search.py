@@ -1,7 +1,6 @@
 """Beam search over any step function, as `ops.search` describes it.
 
-Two letters belong to this file: C candidates for the beam, X extensions of all hypotheses of an
-input.
+The letter C belongs to this file: candidates for the beam.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from transformer.ops.search import (
   length_penalty,
 )
 from transformer.ops.search_loop import Search, run_search
-from transformer.ops.selection import take, top_k, where_rows
+from transformer.ops.selection import take, top_k, top_sums, where_rows
 
 
 class Extensions(NamedTuple):
@@ -110,11 +109,9 @@ def plan_beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size
                      ) -> Search:
   """Returns `beam_search` in parts; the same arguments."""
   def choose(log_probs_BWN, live_log_probs_BW, state):
-    vocabulary = log_probs_BWN.shape[-1]
-    totals_BX = (live_log_probs_BW[:, :, None] + log_probs_BWN).reshape(limits_B.shape[0], -1)
     # Each hypothesis has one extension by the end token, so at least W of 2W candidates go on.
-    totals_BC, where_BC = top_k(totals_BX, min(2 * beam_size, totals_BX.shape[-1]))
-    token_BC, origin_BC = (where_BC % vocabulary).astype(jnp.int32), where_BC // vocabulary
+    candidates = min(2 * beam_size, log_probs_BWN[0].size)
+    totals_BC, origin_BC, token_BC = top_sums(log_probs_BWN, live_log_probs_BW, candidates)
     live_BW, chosen_BW = top_k(jnp.where(token_BC == options.end_id, -jnp.inf, totals_BC),
                                beam_size)
     return Choice(

@@ -2,8 +2,7 @@
 
 Post and Vilar, 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural
 Machine Translation", https://arxiv.org/abs/1804.06609. Hypotheses that have met the same number of
-tokens of the phrases are a bank. Letters: J phrases, C candidates for the beam, X extensions of all
-hypotheses of an input.
+tokens of the phrases are a bank. Letters: J phrases, C candidates for the beam.
 """
 
 import jax
@@ -13,7 +12,7 @@ from transformer.ops.beam_search import Choice, Extensions, Policy, plan_beams
 from transformer.ops.phrases import Phrases, Reader, make_reader, reorder
 from transformer.ops.search import Hypotheses, SearchOptions
 from transformer.ops.search_loop import Search, run_search
-from transformer.ops.selection import take, top_k
+from transformer.ops.selection import take, top_sums
 
 
 def constrained_beam_search(step, cache, limits_B, options: SearchOptions, phrases: Phrases, *,
@@ -54,15 +53,17 @@ def plan_constrained_beam_search(step, cache, limits_B, options: SearchOptions, 
     is_end_N = jnp.arange(vocabulary) == options.end_id
     ends_early_BWN = is_end_N[None, None] & ~reader.is_complete(reading)[:, :, None]
     log_probs_BWN = jnp.where(ends_early_BWN, -jnp.inf, log_probs_BWN)
-    totals_BX = (live_log_probs_BW[:, :, None] + log_probs_BWN).reshape(batch, -1)
-    _, likeliest_BC = top_k(totals_BX, min(2 * beams, totals_BX.shape[-1]))
+    _, origin_BC, token_BC = top_sums(log_probs_BWN, live_log_probs_BW,
+                                      min(2 * beams, log_probs_BWN[0].size))
+    likeliest_BC = origin_BC * vocabulary + token_BC
     own_BC = _own_candidates(reader, reading, log_probs_BWN, is_end_N)
     # The order of the row keeps that of equal numbers.
-    where_BC = jnp.sort(jnp.concatenate([likeliest_BC.astype(jnp.int32), own_BC], axis=1), axis=1)
+    where_BC = jnp.sort(jnp.concatenate([likeliest_BC, own_BC], axis=1), axis=1)
     repeated_BC = jnp.pad(where_BC[:, 1:] == where_BC[:, :-1], ((0, 0), (1, 0)))
-    totals_BC = jnp.where(repeated_BC, -jnp.inf, jnp.take_along_axis(totals_BX, where_BC, axis=1))
-
     token_BC, origin_BC = where_BC % vocabulary, where_BC // vocabulary
+    totals_BC = jnp.where(repeated_BC, -jnp.inf, take(live_log_probs_BW, origin_BC) + (
+        jnp.take_along_axis(log_probs_BWN.reshape(batch, -1), where_BC, axis=1)))
+
     after = reader.after(reorder(reading, origin_BC), token_BC)
     bank_BC = reader.bank(after)
     best, live = (

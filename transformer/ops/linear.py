@@ -1,4 +1,4 @@
-"""Matrix products: a layer's, with a gradient that is fast on a CPU, and that of the logits."""
+"""A layer's matrix product, with a gradient that is fast on a CPU; the logits and their softmax."""
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,24 @@ def logits(x_BTD, output_ND):
   """Returns x · outputᵀ in float32, [..., N], from factors of the type of x [..., D]."""
   return jnp.einsum('...D,ND->...N', x_BTD, output_ND.astype(x_BTD.dtype),
                     preferred_element_type=jnp.float32)
+
+
+def log_softmax(logits):
+  """Returns log-probabilities over the last axis, float32 [..., N].
+
+  On a CPU, XLA would compute the product, the maximum and the difference as one kernel, and so
+  write all differences. Here what reads a log-probability computes it from the logit. Other
+  platforms have kernels for the whole function.
+  """
+  return jax.lax.platform_dependent(logits, cpu=_log_softmax_on_cpu, default=jax.nn.log_softmax)
+
+
+def _log_softmax_on_cpu(logits):
+  logits = jax.lax.optimization_barrier(logits)
+  largest = jax.lax.optimization_barrier(jnp.max(logits, axis=-1, keepdims=True))
+  total = jax.lax.optimization_barrier(
+      jnp.sum(jnp.exp(logits - largest), axis=-1, keepdims=True))
+  return logits - largest - jnp.log(total)
 
 
 def with_bias(x_BTD, output_ND, bias_N):

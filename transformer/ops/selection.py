@@ -12,34 +12,57 @@ import jax.numpy as jnp
 def top_k(x_BX, count):
   """Returns the `count` largest numbers of each row, descending, and their indices.
 
-  Equal numbers keep their order. Long rows are cut into blocks. The largest numbers are all in
-  the `count` blocks with the largest maxima, and the maxima need no copy of the row.
+  Equal numbers keep their order. Long rows are cut into blocks, as in `top_sums`.
+  """
+  values_BC, _, where_BC = top_sums(x_BX[:, None], jnp.zeros_like(x_BX[:, :1]), count)
+  return values_BC, where_BC
+
+
+def top_sums(x_BWX, y_BW, count):
+  """Returns the largest sums x[b, w, i] + y[b, w] of each b, and their places.
+
+  Equal sums keep the order of w, then that of i. Long rows are cut into blocks. The largest sums
+  are all in the `count` blocks with the largest maxima. The maxima of x are found first and need
+  no copy of it. Rounding keeps the order of numbers, so y may be added to the maxima.
 
   Without the barriers, XLA sorts the whole row on a CPU where only a slice of the result is
   used. One barrier around both results would crash XLA's compiler under `pmap`.
+
+  Args:
+    x_BWX: numbers.
+    y_BW: what is added to each row.
+    count: number of sums, C.
+
+  Returns:
+    The sums [B, C], descending, and the indices w and i of each, int32 [B, C].
   """
-  rows, width = x_BX.shape
-  block = _block_size(width, count)
+  batch, rows, width = x_BWX.shape
+  block = _block_size(rows, width, count)
   if block == 1:
-    return tuple(map(jax.lax.optimization_barrier, jax.lax.top_k(x_BX, count)))
+    sums_BX = (x_BWX + y_BW[:, :, None]).reshape(batch, -1)
+    values_BC, where_BC = map(jax.lax.optimization_barrier, jax.lax.top_k(sums_BX, count))
+    return values_BC, where_BC // width, where_BC % width
   blocks = -(-width // block)
   if blocks * block != width:
-    x_BX = jnp.pad(x_BX, ((0, 0), (0, blocks * block - width)), constant_values=-jnp.inf)
-  x_BMX = x_BX.reshape(rows, blocks, block)
-  _, chosen_BC = top_k(jnp.max(x_BMX, axis=-1), count)
-  # The chosen blocks go back into the order of the row, so that equal numbers keep theirs.
+    x_BWX = jnp.pad(x_BWX, ((0, 0), (0, 0), (0, blocks * block - width)),
+                    constant_values=-jnp.inf)
+  x_BMX = x_BWX.reshape(batch, -1, block)
+  maxima_BWM = jnp.max(x_BMX, axis=-1).reshape(batch, rows, blocks) + y_BW[:, :, None]
+  _, chosen_BC = top_k(maxima_BWM.reshape(batch, -1), count)
+  # The chosen blocks go back into the order of the rows, so that equal sums keep theirs.
   chosen_BC = jnp.sort(chosen_BC, axis=-1)
-  values, where = top_k(take(x_BMX, chosen_BC).reshape(rows, -1), count)
-  return values, jnp.take_along_axis(chosen_BC, where // block, axis=1) * block + where % block
+  row_BC = chosen_BC // blocks
+  values_BC, block_BC, where_BC = top_sums(take(x_BMX, chosen_BC), take(y_BW, row_BC), count)
+  return (values_BC, take(row_BC, block_BC), take(chosen_BC % blocks, block_BC) * block + where_BC)
 
 
-def _block_size(width, count):
-  """Returns the size of the blocks for `top_k`; 1 where the row is too short for blocks.
+def _block_size(rows, width, count):
+  """Returns the size of the blocks for `top_sums`; 1 where the rows are too short for blocks.
 
-  The ideal size gives as many maxima, width / size, as numbers in the chosen blocks, count · size.
-  A size that divides the row needs no padding and is preferred.
+  The ideal size gives as many maxima, rows · width / size, as numbers in the chosen blocks,
+  count · size. A size that divides the width needs no padding and is preferred.
   """
-  ideal = math.sqrt(width / count)
+  ideal = min(math.sqrt(rows * width / count), width)
   if ideal < 8:
     return 1
   near = range(math.ceil(ideal / 2), math.floor(ideal * 2) + 1)
