@@ -1,4 +1,4 @@
-"""Traced programs that are kept on disk."""
+"""Traced programs, and shapes of results, that are kept on disk."""
 
 import chex
 import jax
@@ -108,6 +108,34 @@ def test_a_damaged_file_is_named_and_its_program_is_traced_again(function, trace
   assert str(path) in warning and 'traced again' in warning
   chex.assert_trees_all_equal(keep(function), WANTED)
   assert len(traced) == 2
+
+
+def shapes(traced, about='a model', rooms=ROOMS):
+  def params():
+    traced.append(None)
+    return {'layer': {'kernel': jnp.zeros((2, 3)), 'step': jnp.int32(0)},
+            'table': jnp.zeros((5,), jnp.bfloat16)}
+
+  return traced_programs.keep_shapes(params, about, rooms)
+
+
+def test_shapes_are_kept_until_anything_changes(traced, folder):
+  wanted = {'layer': {'kernel': jax.ShapeDtypeStruct((2, 3), jnp.float32),
+                      'step': jax.ShapeDtypeStruct((), jnp.int32)},
+            'table': jax.ShapeDtypeStruct((5,), jnp.bfloat16)}
+  for _ in range(3):
+    assert shapes(traced) == wanted
+    assert len(traced) == 1
+  assert shapes(traced, about='another model') == wanted
+  assert shapes(traced, rooms=('ops',)) == wanted
+  assert len(traced) == 3
+  for path in folder.glob('shapes-*'):
+    path.write_bytes(path.read_bytes()[:-1])
+  assert shapes(traced) == wanted
+  assert len(traced) == 4
+  jax.config.update('jax_compilation_cache_dir', None)
+  assert shapes(traced) == wanted
+  assert len(traced) == 5
 
 
 def test_without_a_folder_nothing_is_kept(function, traced, folder):

@@ -21,6 +21,7 @@ from transformer.model.transformer import Transformer
 from transformer.runs import run_directory
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.system.known_faults import check_backend
+from transformer.system.traced_programs import keep_shapes
 from transformer.training.mesh import replicated, sentence_mesh
 from transformer.training.step import TrainState, init_params
 
@@ -89,7 +90,7 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     mesh = sentence_mesh(config.decode.batch_size)
     like = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated(mesh)),
-        jax.eval_shape(lambda: init_params(model, config.seed)))
+        _shapes_of_params(model))
     params = checkpoints.average_params(steps, like, AVERAGE if config.train.ema_decay else PARAMS)
   run = Run(workdir, config, vocabulary, model, params, steps, mesh)
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
@@ -97,6 +98,10 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
       name = jax.tree_util.keystr(path, simple=True, separator='.')
       raise diverged([run], f'the parameter {name} is not finite')
   return run
+
+
+def _shapes_of_params(model: Transformer):
+  return keep_shapes(lambda: init_params(model, 0), repr(model), ('ops', 'model', 'training'))
 
 
 def diverged(runs: Sequence[Run], fact: str) -> UserError:
@@ -121,10 +126,9 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
     UserError: the parameters do not fit the config, or the run cannot be written.
   """
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
-  wanted = jax.eval_shape(lambda: init_params(model, 0))
   wanted, found = ({jax.tree_util.keystr(path, simple=True, separator='.'): (leaf.shape, leaf.dtype)
                     for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-                   for tree in (wanted, params))
+                   for tree in (_shapes_of_params(model), params))
   for name in sorted(wanted.keys() | found.keys()):
     if wanted.get(name) != found.get(name):
       shapes = [f'{list(each[0])} of {each[1]}' if each else 'none'

@@ -1,11 +1,17 @@
-"""Keeps traced programs on disk, beside those that JAX keeps compiled.
+"""Keeps traced programs, and shapes of results, on disk beside the programs that JAX compiled.
 
 JAX finds a compiled program by its traced form, so each process would trace it again. For a search
-that takes longer than to load the compiled program.
+that takes longer than to load the compiled program. A model is traced for the shapes of its
+parameters, too.
+
+The name of each file holds a digest of all that its content depends on: the code, the versions and
+settings of JAX, and what the function is given. The files lie in JAX's folder of compiled programs,
+and are unused after the same time. Where JAX keeps nothing, neither does this module.
 """
 
 import functools
 import hashlib
+import json
 import os
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -27,10 +33,7 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
                 arguments: Sequence[Any], donated: Sequence[int] = ()) -> Callable[..., Any]:
   """Compiles a function, which an earlier process may have traced.
 
-  The file of a traced program has a digest of all that the program depends on in its name: the
-  arguments of this function, the code, the versions and settings of JAX, and the processor. It lies
-  in JAX's folder of compiled programs, and is unused after the same time. Only programs for one CPU
-  are kept; others, and all where JAX keeps nothing, are traced.
+  Only programs for one CPU are kept; others are traced.
 
   Args:
     function: a pure function on arrays, which returns tuples or dicts of arrays.
@@ -47,19 +50,49 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
     return jax.jit(function, donate_argnums=donated)
   shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
   path = Path(folder, f'traced-{_key(about, rooms, shapes)}')
-  program = _read(path)
-  if program is None:
+  content = _read(path)
+  if content is not None:
+    program = export.deserialize(bytearray(content))
+  else:
     program = export.export(jax.jit(function))(*shapes)
-    content = bytes(program.serialize())
-    try:
-      files.write(path, hashlib.sha256(content).digest() + content)
-    except UserError as error:
-      logging.warning('a traced program is not kept for the next start: %s', error)
+    _write(path, bytes(program.serialize()))
   return jax.jit(program.call, donate_argnums=donated)
 
 
-def _read(path: Path) -> export.Exported | None:
-  """Returns the program of a file; None if there is none, or it is damaged."""
+def keep_shapes(function: Callable[[], Any], about: str, rooms: Sequence[str]) -> Any:
+  """Returns the shapes of a function's result, which an earlier process may have traced.
+
+  Args:
+    function: returns nested dicts of arrays, with text for keys.
+    about, rooms: as for `keep_traced`.
+
+  Returns:
+    The nested dicts, with a `jax.ShapeDtypeStruct` for each array.
+  """
+  folder = jax.config.jax_compilation_cache_dir
+  if not folder:
+    return jax.eval_shape(function)
+  path = Path(folder, f'shapes-{_key(about, rooms, ())}')
+  content = _read(path)
+  if content is None:
+    shapes = jax.eval_shape(function)
+    _write(path, json.dumps(jax.tree.map(lambda leaf: [leaf.dtype.name, *leaf.shape],
+                                         shapes)).encode())
+    return shapes
+  return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf[1:], leaf[0]), json.loads(content),
+                      is_leaf=lambda node: isinstance(node, list))
+
+
+def _write(path: Path, content: bytes):
+  """Writes a file that `_read` reads; warns if that fails."""
+  try:
+    files.write(path, hashlib.sha256(content).digest() + content)
+  except UserError as error:
+    logging.warning('a traced program is not kept for the next start: %s', error)
+
+
+def _read(path: Path) -> bytes | None:
+  """Returns the content of a file; None if there is none, or it is damaged."""
   try:
     content = path.read_bytes()
   except FileNotFoundError:
@@ -70,11 +103,11 @@ def _read(path: Path) -> export.Exported | None:
   if hashlib.sha256(content[_DIGEST:]).digest() != content[:_DIGEST]:
     logging.warning('%s is damaged, so its program is traced again', path)
     return None
-  return export.deserialize(bytearray(content[_DIGEST:]))
+  return content[_DIGEST:]
 
 
 def _key(about: str, rooms: Sequence[str], shapes: Any) -> str:
-  """Returns a digest of all that a traced program depends on."""
+  """Returns a digest of all that a file's content depends on."""
   settings = sorted((name, repr(value)) for name, value in jax.config.values.items())
   found = (about, repr(shapes), settings, os.environ.get('XLA_FLAGS'), *map(_code_of, rooms),
            [metadata.version(name) for name in ('jax', 'jaxlib', 'flax')])
