@@ -57,6 +57,8 @@ _RESULTS = flags.DEFINE_string('results', None, 'The folder where scores go; def
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, 'Sentences that are translated together; '
                                    'default: the run\'s config.')
 _BEAM_SIZE, _ALPHA = shared_flags.define_search()
+_DTYPE = flags.DEFINE_string('dtype', None, 'Type of activations: trained, float32 or bfloat16, '
+                             'which is faster on some processors; default: the run\'s config.')
 _SAMPLE = flags.DEFINE_bool('sample', None, 'Draw translations rather than search: one of each '
                             'sentence, or the best by score of --beam_size=W; default: the '
                             'run\'s config.')
@@ -237,7 +239,7 @@ def _only_translates_standard_input() -> bool:
 
 def _decoding(config) -> results.Decoding:
   """Returns how to decode: by the flags that are given, and else by the run's config."""
-  changes = shared_flags.given(_BEAM_SIZE, _ALPHA, _SAMPLE, _TEMPERATURE, _TOP_K, _TOP_P)
+  changes = shared_flags.given(_BEAM_SIZE, _ALPHA, _DTYPE, _SAMPLE, _TEMPERATURE, _TOP_K, _TOP_P)
   # The run's beam size is for its search; the best of several samples is not a plain sample.
   if _SAMPLE.value and not config.decode.sample:
     changes.setdefault('beam_size', 1)

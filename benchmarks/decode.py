@@ -30,6 +30,8 @@ _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.')
 _AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate with it.')
 
+# The rows of this project, with `config.decode.dtype`.
+_DTYPES = {'this project': 'trained', 'this project, bfloat16': 'bfloat16'}
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -45,7 +47,8 @@ def random_weights(folder: str):
     flax = [System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_decoding',
                    (DECODING, _FLAX.value, beam_size))]
     yield f'beam {beam_size}: {DECODING}', [
-        System('this project', 'this_project', 'make_decoding', (DECODING, beam_size)),
+        *(System(name, 'this_project', 'make_decoding', (DECODING, beam_size, dtype))
+          for name, dtype in _DTYPES.items()),
         *(System(f'CTranslate2 {kind}', 'peers.ctranslate', 'make_decoding',
                  (DECODING, folder, beam_size, kind)) for kind in ('float32', 'int8')),
         *(flax if _FLAX.value else [])]
@@ -61,9 +64,10 @@ def commands(folder: str) -> list[System]:
               [[side.piece(token) for token in range(side.size)]
                for side in (run.vocabulary.source, run.vocabulary.target)])
   return [
-      System('this project', 'side_by_side', 'make_command', (
-          _SOURCE.value, f'{folder}/ours', str(_ROOT / 'eval.py'), f'--workdir={_RUN.value}',
-          f'--average={_AVERAGE.value}', '--source=-', '--output=-')),
+      *(System(name, 'side_by_side', 'make_command', (
+          _SOURCE.value, f'{folder}/{dtype}', str(_ROOT / 'eval.py'), f'--workdir={_RUN.value}',
+          f'--average={_AVERAGE.value}', f'--dtype={dtype}', '--source=-', '--output=-'))
+        for name, dtype in _DTYPES.items()),
       *(System(f'CTranslate2 {kind}', 'side_by_side', 'make_command', (
           _SOURCE.value, f'{folder}/{kind}', str(_ROOT / 'benchmarks/peers/ctranslate_command.py'),
           folder, f'{_RUN.value}/vocabulary.model', kind, str(decode.beam_size),

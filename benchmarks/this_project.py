@@ -69,12 +69,13 @@ def packed_batch(work: Work) -> Batch:
   return Batch(source, segments, positions, target, segments, positions)
 
 
-def make_decoding(work: Work, beam_size: int):
+def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
   """Builds a search for as many tokens as the sources have, with all sentences in one batch.
 
   Args:
     work: the batch.
     beam_size: 1 is greedy.
+    dtype: as `config.decode.dtype`.
 
   Returns:
     The function to time.
@@ -83,7 +84,7 @@ def make_decoding(work: Work, beam_size: int):
   model = Transformer(work.model, work.vocabulary_size)
   params = random_params(work)
   search = jax.jit(BatchSearch(model, DecodeConfig(
-      beam_size=beam_size, alpha=0.6 if beam_size > 1 else 0.0, max_extra_length=1)))
+      beam_size=beam_size, alpha=0.6 if beam_size > 1 else 0.0, max_extra_length=1, dtype=dtype)))
   source = work.sources()
   limits = np.full(work.rows, work.length, np.int32)
 

@@ -241,7 +241,8 @@ def test_groups_that_fit_each_other_are_accepted(changes):
 CHOICES = {
     'data.source': 'tfds, text', 'model.norm': 'post, pre',
     'model.positions': 'sinusoidal, learned', 'model.attention': 'reference, cudnn',
-    'model.dtype': 'float32, bfloat16', 'decode.bleu_tokenize': '13a, intl, none, char',
+    'model.dtype': 'float32, bfloat16', 'decode.dtype': 'trained, float32, bfloat16',
+    'decode.bleu_tokenize': '13a, intl, none, char',
     'optimizer.algorithm': 'adam, muon',
     'optimizer.schedule': 'paper, inverse_sqrt, cosine, constant',
     'train.best_by': 'loss, perplexity, bleu, chrf, f1'}

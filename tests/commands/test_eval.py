@@ -57,6 +57,7 @@ from transformer.training.mesh import sentence_sharding
     (['--beam_size=0'], ['decode.beam_size must be at least 1; got 0']),
     (['--beam_size=1.5'], ['--beam_size=1.5', 'int']),
     (['--alpha=-1'], ['decode.alpha must be at least 0 and finite; got -1.0']),
+    (['--dtype=half'], ['decode.dtype must be one of trained, float32, bfloat16', "got 'half'"]),
     (['--temperature=2'], ['--temperature needs --sample']),
     (['--top_k=3'], ['--top_k needs --sample']),
     (['--top_p=0.5'], ['--top_p needs --sample']),
@@ -302,12 +303,13 @@ def test_a_run_may_sample_by_its_config_and_a_flag_turns_it_off(
     evaluate, trained, tmp_path, change_settings):
   shutil.copytree(trained, tmp_path / 'run')
   change_settings(tmp_path / 'run', decode__sample=True)
-  for flags in (['--top_k=3'], ['--nosample', '--beam_size=1']):
+  for flags in (['--top_k=3'], ['--nosample', '--beam_size=1'],
+                ['--nosample', '--beam_size=1', '--dtype=bfloat16']):
     status, _, err = evaluate(f'--workdir={tmp_path}/run', *flags)
     assert status == 0, err
   assert {each.name for each in (tmp_path / 'run' / 'eval').glob('*.json')} == {
       'test.step2.samples4.alpha0.6.temperature1.top_k3.top_p1.seed0.json',
-      'test.step2.beam1.alpha0.6.json'}
+      'test.step2.beam1.alpha0.6.json', 'test.step2.beam1.alpha0.6.dtypebfloat16.json'}
 
 
 def test_data_that_has_moved_is_scored_where_it_is_with_averaged_weights(

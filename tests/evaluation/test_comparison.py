@@ -1,6 +1,7 @@
 """Systems are compared only on the same text, with the deviation over their seeds."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -67,6 +68,15 @@ def test_systems_are_compared_over_their_seeds(score):
   assert f'{by_metric["BLEU"]["bootstrap"]:.4f}' in text and 'tok:13a' in text
 
 
+def test_results_from_before_there_was_a_type_are_of_the_trained_one(score, untested, tmp_path):
+  first, second = score('a', GOOD), score('b', POOR)
+  path, = (tmp_path / 'a/eval').glob('*.json')
+  content = json.loads(path.read_text('utf-8'))
+  content['decode'].pop('dtype')
+  path.write_text(json.dumps(content), 'utf-8')
+  assert len(taken(compared(first, second))) == 2
+
+
 def test_the_decoding_that_all_runs_have_is_chosen_and_shown(score, untested):
   first, second = score('a', GOOD), score('b', POOR, step=9)
   score('a', POOR, beam_size=1)  # The newest result of a.
@@ -84,6 +94,7 @@ def test_the_decoding_that_all_runs_have_is_chosen_and_shown(score, untested):
     ({}, {'beam_size': 1}, 'a has beam_size=4, .*b has beam_size=1;'),
     ({'alpha': 1.0}, {'alpha': 0.6}, r'a has alpha=1.0, .*b has alpha=0.6;'),
     ({}, {'max_extra_length': 3}, 'a has max_extra_length=50, .*b has max_extra_length=3;'),
+    ({}, {'dtype': 'bfloat16'}, 'a has dtype=trained, .*b has dtype=bfloat16;'),
     ({}, {'average': 3}, 'a has average=1, .*b has average=3;'),
     ({'sample': True}, {}, 'a has sample=True, temperature=.*b has sample=False;')])
 def test_systems_that_were_decoded_in_different_ways_are_refused(

@@ -310,6 +310,17 @@ def test_search_with_caches_finds_what_whole_forward_passes_say(model, params, v
         np.testing.assert_array_equal(target, log_probs[:length].argmax(axis=-1))
 
 
+def test_the_type_of_a_search_takes_the_place_of_the_trained_one(model, vocabulary, params):
+  def answers(model_dtype, dtype):
+    trained = model.clone(config=dataclasses.replace(model.config, dtype=model_dtype))
+    config = dataclasses.replace(DECODE, beam_size=1, dtype=dtype)
+    return Translator(trained, vocabulary, config, MAX_LENGTH)(params, sentences(3))
+
+  short, wide = answers('bfloat16', 'trained'), answers('float32', 'trained')
+  assert answers('float32', 'bfloat16') == short != wide
+  assert answers('bfloat16', 'float32') == wide
+
+
 def test_more_beams_than_can_be_numbered_are_refused(model, vocabulary):
   most = (2**31 - 1) // vocabulary.size
   for sample in (False, True):

@@ -14,6 +14,8 @@ from transformer.inference.config import DecodeConfig
 SENTENCES = '.sentences.jsonl'
 _RESULT = 'a result as eval.py writes it'
 _SEARCH = ('beam_size', 'alpha', 'max_extra_length', 'sample')
+# Results from before `decode.dtype` are of the run's own type.
+_BEFORE = {'dtype': DecodeConfig.dtype}
 _SAMPLING = ('temperature', 'top_k', 'top_p')
 
 
@@ -40,9 +42,9 @@ class Result(NamedTuple):
   @property
   def decoding(self) -> dict[str, Any]:
     """The settings that must be equal in a comparison; steps and seeds may differ."""
-    decode = self.content['decode']
+    decode = _BEFORE | self.content['decode']
     return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
-            **{key: decode[key] for key in _SEARCH + _SAMPLING * decode['sample']},
+            **{key: decode[key] for key in ('dtype', *_SEARCH, *_SAMPLING * decode['sample'])},
             **self.content.get('more', {})}
 
 
@@ -136,6 +138,8 @@ def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str | int]:
   if config.sample:
     how |= {'temperature': f'{config.temperature:g}', 'top_k': config.top_k,
             'top_p': f'{config.top_p:g}', 'seed': decoding.seed}
+  if config.dtype != DecodeConfig.dtype:
+    how['dtype'] = config.dtype
   return how | decoding.more
 
 

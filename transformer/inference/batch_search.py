@@ -54,11 +54,12 @@ class BatchSearch:
     Args:
       model: the Transformer; or several, whose probabilities of the next token are
         averaged. Then `params` is a sequence too.
-      config: beam size, length penalty and limit of length; or how to sample.
+      config: beam size, length penalty, limit of length and type; or how to sample.
       nbest: the number of hypotheses that a beam search returns.
     """
     self.config = config
-    self._models = [model] if isinstance(model, Transformer) else model
+    models = [model] if isinstance(model, Transformer) else model
+    self._models = [_computing_in(config.dtype, each) for each in models]
     self._is_one = isinstance(model, Transformer)
     self._nbest = nbest
 
@@ -138,6 +139,13 @@ class BatchSearch:
     """Returns the function `apply` of each model, with its parameters."""
     return [functools.partial(model.apply, {'params': own}) for model, own in zip(
         self._models, [params] if self._is_one else params, strict=True)]
+
+
+def _computing_in(dtype: str, model: Transformer) -> Transformer:
+  """Returns the model with another type of activations; `trained` leaves it as it is."""
+  if dtype == DecodeConfig.dtype:
+    return model
+  return model.clone(config=model.config.with_dtype(dtype))
 
 
 def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:

@@ -4,6 +4,8 @@ import dataclasses
 
 from transformer.errors import UserError
 
+_TRAINED = 'trained'
+_DTYPES = (_TRAINED, 'float32', 'bfloat16')
 BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh')
 
 
@@ -18,6 +20,9 @@ class DecodeConfig:
     max_extra_length: a translation has at most as many tokens as its source plus
       this many (section 6.1).
     batch_size: sentences translated together.
+    dtype: type of activations and of the factors of matrix products: `trained` is the run's
+      `model.dtype`. `bfloat16` is faster on processors that multiply it, with slightly other
+      scores. Parameters, softmax and norms stay float32.
     sample: draw translations instead of searching for the likeliest. Only then are
       `temperature`, `top_k` and `top_p` read.
     temperature: divides log-probabilities before a token is drawn.
@@ -32,6 +37,7 @@ class DecodeConfig:
   alpha: float = 0.6
   max_extra_length: int = 50
   batch_size: int = 64
+  dtype: str = _TRAINED
   sample: bool = False
   temperature: float = 1.0
   top_k: int = 0
@@ -42,6 +48,8 @@ class DecodeConfig:
     for name in ('beam_size', 'max_extra_length', 'batch_size'):
       if getattr(self, name) < 1:
         raise UserError(f'decode.{name} must be at least 1; got {getattr(self, name)}')
+    if self.dtype not in _DTYPES:
+      raise UserError(f'decode.dtype must be one of {", ".join(_DTYPES)}; got {self.dtype!r}')
     if not 0 <= self.alpha < float('inf'):
       raise UserError(f'decode.alpha must be at least 0 and finite; got {self.alpha}')
     if not 0 < self.temperature < float('inf'):

@@ -138,6 +138,15 @@ class ModelConfig:
       raise UserError(f'model.attention=cudnn needs heads whose width is a multiple of 8, at most '
                       f'256; got key_dim={self.head_key_dim}')
 
+  def with_dtype(self, dtype: str) -> 'ModelConfig':
+    """Returns the same shape with another type of activations.
+
+    In float32, the reference attention takes the place of cuDNN's, which needs 16 bits.
+    """
+    fits = dtype != 'float32' or self.attention != 'cudnn'
+    return dataclasses.replace(self, dtype=dtype,
+                               attention=self.attention if fits else 'reference')
+
   @property
   def encoder_depth(self) -> int:
     """Number of layers in the encoder."""
