@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from transformer.errors import UserError
 from transformer.runs import digests
+from transformer.runs.averages import keep_mean
 from transformer.runs.orbax_store import OrbaxStore
 from transformer.runs.patience import best_evaluation, headline
 from transformer.system import processes
@@ -171,12 +172,19 @@ class Checkpoints:
 
   def average_params(self, steps: list[int], like, item: str = PARAMS):
     """Returns the mean of several checkpoints' parameters (section 6.1) or moving averages."""
-    total = self.restore_params(steps[0], like, item)
     if len(steps) == 1:
-      return total  # A division would compile a program for every shape.
-    for step in steps[1:]:
-      total = jax.tree.map(jnp.add, total, self.restore_params(step, like, item))
-    return jax.tree.map(lambda leaf: leaf / len(steps), total)
+      return self.restore_params(steps[0], like, item)
+
+    def mean():
+      total = self.restore_params(steps[0], like, item)
+      for step in steps[1:]:
+        total = jax.tree.map(jnp.add, total, self.restore_params(step, like, item))
+      return jax.tree.map(lambda leaf: leaf / len(steps), total)
+
+    for step in steps:
+      self._verify(step)
+    return keep_mean(mean, like, [item.encode(), *(
+        (self._directory / str(step) / digests.DIGESTS).read_bytes() for step in steps)])
 
   def history(self, step: int) -> dict[str, Any]:
     """Reads the history of a checkpoint, and nothing else.
