@@ -32,7 +32,9 @@ def pytest_configure(config):
   """
   half_written = 'ignore:Error reading persistent compilation cache entry:UserWarning'
   config.addinivalue_line('filterwarnings', half_written)
-  if not hasattr(config, 'workerinput'):  # pytest-xdist starts the workers from here.
+  if hasattr(config, 'workerinput'):
+    config.option.all = config.workerinput['all']
+  else:  # pytest-xdist starts the workers from here.
     config.option.all |= config.args_source is pytest.Config.ArgsSource.ARGS
     compiled = tempfile.TemporaryDirectory()
     config.add_cleanup(compiled.cleanup)
@@ -52,6 +54,12 @@ def pytest_configure(config):
   jax.config.update('jax_compilation_cache_dir', os.environ['JAX_COMPILATION_CACHE_DIR'])
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+
+
+@pytest.hookimpl(optionalhook=True)  # It is a hook of pytest-xdist.
+def pytest_configure_node(node):
+  """Tells a worker whether long tests run; it does not see that files or tests were named."""
+  node.workerinput['all'] = node.config.option.all
 
 
 def pytest_collection_modifyitems(config, items):
