@@ -10,6 +10,7 @@ import pytest
 
 from transformer.config import Config, check_name, check_value, flatten
 from transformer.errors import UserError
+from transformer.model.config import ModelConfig
 
 TEXT = {'source': 'text', 'dir': 'somewhere'}
 NOT_A_NUMBER = float('nan')
@@ -298,6 +299,10 @@ def test_heads_must_divide_the_width_unless_their_own_are_given(widths):
 
 def test_fused_attention_needs_16_bit_activations():
   refuse({'model': {'attention': 'cudnn'}}, 'model.attention=cudnn', '--config.model.dtype')
+  short = ModelConfig(attention='cudnn', dtype='bfloat16')
+  assert short.with_dtype('float32') == ModelConfig()
+  assert ModelConfig().with_dtype('bfloat16') == ModelConfig(dtype='bfloat16')
+  assert short.with_dtype('bfloat16') == short
 
 
 @pytest.mark.parametrize('mesh', [{'data': 0}, {'fsdp': -2}, {'tensor': 0}, {'fsdp': -1}])
