@@ -1,0 +1,227 @@
+"""Trains this project and other toolkits on the same text for the same time: BLEU against minutes.
+
+  python benchmarks/learning.py --data=DIR --out=OUT                   # train, an hour each
+  python benchmarks/learning.py --data=DIR --out=OUT --score           # translate, table and plot
+  python benchmarks/learning.py --data=DIR --out=OUT --systems=JoeyNMT # only one
+
+DIR has train, valid and test with the languages as endings, as configs/tatoeba.py describes. All
+systems get the same SentencePiece model, and nothing else in common: each has its own recipe. A
+system's time counts from the start of its command to the writing of a checkpoint, on all cores of
+the machine. A system that is done is skipped. Each checkpoint that is the last before one of the
+marks of --every minutes then translates the beginning of valid, and the last one all of test.
+
+The other toolkits may have a Python of their own, --peers, with
+
+  pip install torch transformers accelerate joeynmt importlib-metadata 'sentencepiece<0.2.1'
+"""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from absl import app, flags, logging
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from peers import joeynmt
+from side_by_side import machine
+
+from transformer.data.vocabulary import Vocabulary
+from transformer.evaluation.metrics import corpus_bleu
+
+_DATA = flags.DEFINE_string('data', 'data/tatoeba-en-de', 'The folder of the text.')
+_OUT = flags.DEFINE_string('out', None, 'The folder for runs, scores and the plot.', required=True)
+_LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'Source and target.')
+_MINUTES = flags.DEFINE_float('minutes', 60.0, 'Time of each system.')
+_EVERY = flags.DEFINE_float('every', 5.0, 'Minutes from one score of valid to the next.')
+_SYSTEMS = flags.DEFINE_list('systems', None, 'Names of the systems; default: all.')
+_PEERS = flags.DEFINE_string('peers', sys.executable, 'The Python that has the other toolkits.')
+_SCORE = flags.DEFINE_bool('score', False, 'Score what was trained, instead of training.')
+_LINES = flags.DEFINE_integer('lines', 500, 'Lines of valid that are translated.')
+_STEPS = flags.DEFINE_integer('checkpoint_every', 100, 'Updates from one checkpoint to the next.')
+
+_ROOT = Path(__file__).resolve().parents[1]
+_VOCABULARY_SIZE = 6000
+# Lines for the validation that JoeyNMT demands before it writes a checkpoint.
+_FEW = 100
+
+
+class Learner(NamedTuple):
+  """A system that trains.
+
+  Attributes:
+    train: the command that trains, and writes checkpoints.
+    checkpoints: a pattern of their paths under the system's folder.
+    translate: a function checkpoint -> command that reads and writes standard streams.
+  """
+
+  train: list[str]
+  checkpoints: str
+  translate: Callable[[Path], list[str]]
+
+
+def learners(out: Path) -> dict[str, Learner]:
+  """Returns the systems by name."""
+  vocabulary, text, (source, target) = out / 'pieces.model', out / 'text', _LANGUAGES.value
+  command = str(_ROOT / 'benchmarks/peers/huggingface_command.py')
+  ours, joey, marian = (out / name for name in ('ours', 'joeynmt', 'huggingface'))
+  return {
+      'this project': Learner(
+          [sys.executable, str(_ROOT / 'train.py'), '--config=configs/tatoeba.py:cpu',
+           f'--workdir={ours}', f'--config.data.dir={text}',
+           f'--config.data.source_language={source}', f'--config.data.target_language={target}',
+           f'--config.data.vocabulary={vocabulary}', '--config.train.keep=1000',
+           f'--config.train.checkpoint_every={_STEPS.value}'],
+          'checkpoints/[0-9]*',
+          lambda path: [sys.executable, str(_ROOT / 'eval.py'), f'--workdir={ours}',
+                        f'--checkpoint={path.name}', '--source=-', '--output=-']),
+      'JoeyNMT': Learner(
+          [_PEERS.value, '-m', 'joeynmt', 'train', '--skip-test', str(joey / 'config.yaml')],
+          'model/[0-9]*.ckpt',
+          lambda path: [_PEERS.value, '-m', 'joeynmt', 'translate',
+                        str(joeynmt.of_checkpoint(joey, path))]),
+      'Hugging Face': Learner(
+          [_PEERS.value, command, 'train', str(text), str(vocabulary), source, target,
+           str(marian), str(_STEPS.value)],
+          'checkpoint-*',
+          lambda path: [_PEERS.value, command, 'translate', str(path), str(vocabulary)])}
+
+
+def folder_of(out: Path, name: str) -> Path:
+  """Returns the folder of a system."""
+  return out / {'this project': 'ours', 'JoeyNMT': 'joeynmt', 'Hugging Face': 'huggingface'}[name]
+
+
+def beside(folder: Path, ending: str) -> Path:
+  """Returns the path of a file beside a system's folder, which belongs to the system alone."""
+  return folder.with_name(folder.name + ending)
+
+
+def prepare(out: Path):
+  """Writes the text and the vocabulary, which all systems share, and what JoeyNMT needs."""
+  (out / 'text').mkdir(parents=True, exist_ok=True)
+  for name in ('train', 'valid', 'test'):
+    for language in _LANGUAGES.value:
+      lines = Path(_DATA.value, f'{name}.{language}').read_bytes()
+      (out / f'text/{name}.{language}').write_bytes(lines)
+      if name == 'valid':
+        few = lines.splitlines(keepends=True)[:_FEW]
+        (out / f'text/few.{language}').write_bytes(b''.join(few))
+  if not (out / 'pieces.model').exists():
+    lines = (line for language in _LANGUAGES.value
+             for line in read(out / f'text/train.{language}'))
+    Vocabulary.train(lines, _VOCABULARY_SIZE).save(out / 'pieces.model')
+  (out / 'joeynmt').mkdir(exist_ok=True)
+  joeynmt.write_config(out / 'joeynmt', out / 'text', out / 'pieces.model',
+                       tuple(_LANGUAGES.value), _STEPS.value)
+
+
+def train(learner: Learner, folder: Path, seconds: float):
+  """Trains a system for some time, and writes when each checkpoint was there."""
+  started, clock = time.time(), time.monotonic()
+  with open(beside(folder, '.log'), 'wb') as log:
+    process = subprocess.Popen(learner.train, cwd=_ROOT, stdout=log, stderr=log,
+                               start_new_session=True)
+    try:
+      status = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+      status = 0
+    finally:
+      if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+  if status:
+    raise RuntimeError(f'{learner.train[:4]} ended with status {status}; see '
+                       f'{beside(folder, ".log")}')
+  # The newest may be half written.
+  written = sorted((path.stat().st_mtime - started, str(path.relative_to(folder)))
+                   for path in folder.glob(learner.checkpoints))
+  beside(folder, '.json').write_text(json.dumps(
+      {'seconds': time.monotonic() - clock, 'checkpoints': written[:-1] or written}))
+
+
+def score(learner: Learner, out: Path, folder: Path) -> dict:
+  """Returns the BLEU of a system on valid by minutes, and on test."""
+  times = json.loads(beside(folder, '.json').read_text())
+  bleu_of = functools.partial(_bleu, learner, out, folder)
+  curve, mark = [], _EVERY.value
+  while mark <= _MINUTES.value:
+    there = [path for seconds, path in times['checkpoints'] if seconds <= 60 * mark]
+    if there:
+      curve.append((mark, bleu_of(there[-1], 'valid', _LINES.value)))
+    mark += _EVERY.value
+  (_, last), count = times['checkpoints'][-1], len(read(out / f'text/test.{_LANGUAGES.value[0]}'))
+  return {'valid': curve, 'test': bleu_of(last, 'test', count), 'last': last,
+          'minutes': times['seconds'] / 60}
+
+
+def _bleu(learner: Learner, out: Path, folder: Path, path: str, split: str, count: int) -> float:
+  """Returns the BLEU of a checkpoint on the first lines of a split; a translation is kept."""
+  source, target = (read(out / f'text/{split}.{language}')[:count]
+                    for language in _LANGUAGES.value)
+  kept = beside(folder, f'-{split}-{count}-{Path(path).stem}.txt')
+  if not kept.exists():
+    done = subprocess.run(learner.translate(folder / path), cwd=_ROOT, check=True,
+                          input=''.join(line + '\n' for line in source).encode(),
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    kept.write_bytes(done.stdout)
+  return corpus_bleu(read(kept), [target]).score
+
+
+def read(path: Path) -> list[str]:
+  """Returns the lines of a file."""
+  return path.read_text(encoding='utf-8').removesuffix('\n').split('\n')
+
+
+def draw(found: dict[str, dict], path: Path):
+  """Draws the curves of all systems."""
+  from matplotlib.figure import Figure
+  figure = Figure(figsize=(6, 3.5), layout='constrained')
+  axes = figure.subplots()
+  for name, each in found.items():
+    axes.plot(*zip(*each['valid'], strict=True), marker='.', label=name)
+  axes.set_xlabel('minutes')
+  axes.set_ylabel(f'BLEU on valid, first {_LINES.value} lines')
+  axes.set_ylim(bottom=0)
+  axes.legend()
+  figure.savefig(path)
+
+
+def main(_):
+  """Trains or scores the systems."""
+  logging.set_verbosity(logging.WARNING)
+  out = Path(_OUT.value).absolute()
+  every = learners(out)
+  if unknown := set(_SYSTEMS.value or ()) - every.keys():
+    raise app.UsageError(f'--systems must name some of {", ".join(every)}; got '
+                         f'{", ".join(sorted(unknown))}')
+  chosen = {name: every[name] for name in _SYSTEMS.value or every}
+  if not _SCORE.value:
+    prepare(out)
+    for name, learner in chosen.items():
+      folder = folder_of(out, name)
+      if not beside(folder, '.json').exists():
+        print(f'{name}: {_MINUTES.value:g} minutes', flush=True)
+        train(learner, folder, 60 * _MINUTES.value)
+    return
+  found = {name: score(learner, out, folder_of(out, name)) for name, learner in chosen.items()}
+  (out / 'scores.json').write_text(json.dumps(found, indent=2))
+  draw(found, out / 'learning.svg')
+  print(machine('jax'), '\n')
+  marks = sorted({mark for each in found.values() for mark, _ in each['valid']})
+  print(f'| system | {" | ".join(f"{mark:g} min" for mark in marks)} | test |')
+  print(f'| --- {"| --- " * len(marks)}| --- |')
+  for name, each in found.items():
+    curve = dict(each['valid'])
+    cells = [f'{curve[mark]:.1f}' if mark in curve else '–' for mark in marks]
+    print(f'| {name} | {" | ".join(cells)} | {each["test"]:.2f} |')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,80 @@
+"""Trains and translates with Hugging Face's Trainer and MarianMT: what its users' scripts do.
+
+  python huggingface_command.py train TEXT VOCABULARY SOURCE TARGET FOLDER EVERY
+  python huggingface_command.py translate CHECKPOINT VOCABULARY < SOURCE > OUTPUT
+"""
+
+import sys
+from pathlib import Path
+
+import sentencepiece
+import torch
+import transformers
+
+# In tokens, the end token included.
+_LONGEST = 64
+# Sentences of an update, about 4,096 tokens of Tatoeba.
+_SENTENCES = 320
+
+
+def padded(rows, value):
+  """Returns lists of ids as one array, with `value` at their ends."""
+  return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True,
+                                         padding_value=value)
+
+
+def train(text, vocabulary, source, target, folder, every):
+  """Trains until it is stopped; the model has the size of configs/tatoeba.py:cpu."""
+  pieces = sentencepiece.SentencePieceProcessor(model_file=vocabulary)
+
+  def encode(language):
+    lines = Path(text, f'train.{language}').read_text(encoding='utf-8').splitlines()
+    return [[*ids[:_LONGEST - 1], pieces.eos_id()] for ids in pieces.encode(lines)]
+
+  rows = [{'input_ids': ids, 'labels': labels}
+          for ids, labels in zip(encode(source), encode(target), strict=True)]
+
+  model = transformers.MarianMTModel(transformers.MarianConfig(
+      vocab_size=pieces.vocab_size(), d_model=128, encoder_layers=4, decoder_layers=4,
+      encoder_ffn_dim=512, decoder_ffn_dim=512, encoder_attention_heads=4,
+      decoder_attention_heads=4, dropout=0.1, scale_embedding=True,
+      pad_token_id=pieces.pad_id(), eos_token_id=pieces.eos_id(), forced_eos_token_id=None,
+      decoder_start_token_id=pieces.pad_id(), max_position_embeddings=256))
+
+  def collate(chosen):
+    ids = padded([row['input_ids'] for row in chosen], pieces.pad_id())
+    labels = padded([row['labels'] for row in chosen], -100)
+    return {'input_ids': ids, 'attention_mask': (ids != pieces.pad_id()).long(), 'labels': labels,
+            'decoder_input_ids': model.prepare_decoder_input_ids_from_labels(labels)}
+
+  transformers.Trainer(
+      model=model, train_dataset=rows, data_collator=collate,
+      args=transformers.TrainingArguments(
+          output_dir=folder, use_cpu=True, per_device_train_batch_size=_SENTENCES,
+          train_sampling_strategy='group_by_length', learning_rate=1e-3, adam_beta2=0.98,
+          lr_scheduler_type='inverse_sqrt', warmup_steps=600, label_smoothing_factor=0.1,
+          num_train_epochs=1000, save_steps=int(every), save_only_model=True,
+          logging_steps=int(every), report_to='none')).train()
+
+
+def translate(checkpoint, vocabulary):
+  """Reads standard input, writes standard output, with a beam of 5."""
+  pieces = sentencepiece.SentencePieceProcessor(model_file=vocabulary)
+  model = transformers.MarianMTModel.from_pretrained(checkpoint).eval()
+  lines = sys.stdin.read().splitlines()
+  rows = [[*ids[:_LONGEST - 1], pieces.eos_id()] for ids in pieces.encode(lines)]
+  order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+  found = [''] * len(rows)
+  for first in range(0, len(order), 100):
+    chosen = order[first:first + 100]
+    ids = padded([rows[number] for number in chosen], pieces.pad_id())
+    results = model.generate(input_ids=ids, attention_mask=(ids != pieces.pad_id()).long(),
+                             num_beams=5, max_length=2 * ids.shape[1] + 10)
+    for number, result in zip(chosen, results.tolist(), strict=True):
+      found[number] = pieces.decode([token for token in result
+                                     if token not in (pieces.pad_id(), pieces.eos_id())])
+  sys.stdout.writelines(line + '\n' for line in found)
+
+
+if __name__ == '__main__':
+  {'train': train, 'translate': translate}[sys.argv[1]](*sys.argv[2:])
