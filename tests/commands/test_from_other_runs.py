@@ -73,6 +73,7 @@ def test_a_run_takes_a_vocabulary_that_there_is(train, folder, trained, tmp_path
   assert status == 0 and 'the run is done' in err
 
 
+@pytest.mark.long
 def test_a_run_takes_a_model_of_another_kind_and_leaves_out_its_normalisation(
     train, evaluate, folder, tmp_path):
   model = io.BytesIO()
@@ -156,6 +157,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused_before_anything_is_written(
   assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.long
 def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
     train, folder, trained, tmp_path):
   teacher, run = tmp_path / 'teacher', tmp_path / 'run'
