@@ -22,9 +22,10 @@ def keep_mean(mean: Callable[[], Any], like: Any, seals: Sequence[bytes]) -> Any
   Returns:
     The mean, the same bits whether it was kept or not.
   """
-  path = kept_files.path_of(f'mean-{hashlib.sha256(repr(seals).encode()).hexdigest()}')
-  if path is None or jax.process_count() > 1:
+  folder = kept_files.folder()
+  if folder is None or jax.process_count() > 1:
     return mean()
+  path = folder / f'mean-{hashlib.sha256(repr(seals).encode()).hexdigest()}'
   leaves, tree = jax.tree.flatten(like)
   content = kept_files.read(path)
   if content is not None:

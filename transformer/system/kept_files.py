@@ -16,10 +16,10 @@ from transformer.errors import UserError
 _DIGEST = hashlib.sha256().digest_size
 
 
-def path_of(name: str) -> Path | None:
-  """Returns the path of a file that is kept; None if nothing is kept."""
-  folder = jax.config.jax_compilation_cache_dir
-  return Path(folder, name) if folder else None
+def folder() -> Path | None:
+  """Returns the folder of the files; None if nothing is kept."""
+  name = jax.config.jax_compilation_cache_dir
+  return Path(name) if name else None
 
 
 def read(path: Path) -> bytes | None:

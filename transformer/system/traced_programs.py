@@ -41,10 +41,11 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
   Returns:
     The function for arguments of these shapes, compiled for the device that they are on.
   """
-  shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
-  path = kept_files.path_of(f'traced-{_key(about, rooms, shapes)}')
-  if path is None or jax.default_backend() != 'cpu':
+  folder = kept_files.folder()
+  if folder is None or jax.default_backend() != 'cpu':
     return jax.jit(function, donate_argnums=donated)
+  shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
+  path = folder / f'traced-{_key(about, rooms, shapes)}'
   content = kept_files.read(path)
   if content is not None:
     program = export.deserialize(bytearray(content))
@@ -64,9 +65,10 @@ def keep_shapes(function: Callable[[], Any], about: str, rooms: Sequence[str]) -
   Returns:
     The nested dicts, with a `jax.ShapeDtypeStruct` for each array.
   """
-  path = kept_files.path_of(f'shapes-{_key(about, rooms, ())}')
-  if path is None:
+  folder = kept_files.folder()
+  if folder is None:
     return jax.eval_shape(function)
+  path = folder / f'shapes-{_key(about, rooms, ())}'
   content = kept_files.read(path)
   if content is None:
     shapes = jax.eval_shape(function)
