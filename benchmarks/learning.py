@@ -33,8 +33,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from peers import joeynmt
 from side_by_side import machine
 
+from transformer.data.text_files import read_lines
 from transformer.data.vocabulary import Vocabulary
 from transformer.evaluation.metrics import corpus_bleu
+from transformer.system import child_process
 
 _DATA = flags.DEFINE_string('data', 'data/tatoeba-en-de', 'The folder of the text.')
 _OUT = flags.DEFINE_string('out', None, 'The folder for runs, scores and the plot.', required=True)
@@ -57,11 +59,13 @@ class Learner(NamedTuple):
   """A system that trains.
 
   Attributes:
+    folder: where it writes; the folder belongs to the system alone.
     train: the command that trains, and writes checkpoints.
-    checkpoints: a pattern of their paths under the system's folder.
+    checkpoints: a pattern of their paths under the folder.
     translate: a function checkpoint -> command that reads and writes standard streams.
   """
 
+  folder: Path
   train: list[str]
   checkpoints: str
   translate: Callable[[Path], list[str]]
@@ -74,7 +78,7 @@ def learners(out: Path) -> dict[str, Learner]:
   ours, joey, marian = (out / name for name in ('ours', 'joeynmt', 'huggingface'))
   return {
       'this project': Learner(
-          [sys.executable, str(_ROOT / 'train.py'), '--config=configs/tatoeba.py:cpu',
+          ours, [sys.executable, str(_ROOT / 'train.py'), '--config=configs/tatoeba.py:cpu',
            f'--workdir={ours}', f'--config.data.dir={text}',
            f'--config.data.source_language={source}', f'--config.data.target_language={target}',
            f'--config.data.vocabulary={vocabulary}', '--config.train.keep=1000',
@@ -83,24 +87,19 @@ def learners(out: Path) -> dict[str, Learner]:
           lambda path: [sys.executable, str(_ROOT / 'eval.py'), f'--workdir={ours}',
                         f'--checkpoint={path.name}', '--source=-', '--output=-']),
       'JoeyNMT': Learner(
-          [_PEERS.value, '-m', 'joeynmt', 'train', '--skip-test', str(joey / 'config.yaml')],
+          joey, [_PEERS.value, '-m', 'joeynmt', 'train', '--skip-test', str(joey / 'config.yaml')],
           'model/[0-9]*.ckpt',
           lambda path: [_PEERS.value, '-m', 'joeynmt', 'translate',
                         str(joeynmt.of_checkpoint(joey, path))]),
       'Hugging Face': Learner(
-          [_PEERS.value, command, 'train', str(text), str(vocabulary), source, target,
+          marian, [_PEERS.value, command, 'train', str(text), str(vocabulary), source, target,
            str(marian), str(_STEPS.value)],
           'checkpoint-*',
           lambda path: [_PEERS.value, command, 'translate', str(path), str(vocabulary)])}
 
 
-def folder_of(out: Path, name: str) -> Path:
-  """Returns the folder of a system."""
-  return out / {'this project': 'ours', 'JoeyNMT': 'joeynmt', 'Hugging Face': 'huggingface'}[name]
-
-
 def beside(folder: Path, ending: str) -> Path:
-  """Returns the path of a file beside a system's folder, which belongs to the system alone."""
+  """Returns the path of a file beside a system's folder."""
   return folder.with_name(folder.name + ending)
 
 
@@ -116,67 +115,66 @@ def prepare(out: Path):
         (out / f'text/few.{language}').write_bytes(b''.join(few))
   if not (out / 'pieces.model').exists():
     lines = (line for language in _LANGUAGES.value
-             for line in read(out / f'text/train.{language}'))
+             for line in read_lines(out / f'text/train.{language}'))
     Vocabulary.train(lines, _VOCABULARY_SIZE).save(out / 'pieces.model')
   (out / 'joeynmt').mkdir(exist_ok=True)
   joeynmt.write_config(out / 'joeynmt', out / 'text', out / 'pieces.model',
                        tuple(_LANGUAGES.value), _STEPS.value)
 
 
-def train(learner: Learner, folder: Path, seconds: float):
+def train(learner: Learner, seconds: float):
   """Trains a system for some time, and writes when each checkpoint was there."""
-  started, clock = time.time(), time.monotonic()
+  folder, started, clock = learner.folder, time.time(), time.monotonic()
   with open(beside(folder, '.log'), 'wb') as log:
-    process = subprocess.Popen(learner.train, cwd=_ROOT, stdout=log, stderr=log,
-                               start_new_session=True)
+    process = child_process.start(learner.train, cwd=_ROOT, stdout=log, stderr=log)
     try:
       status = process.wait(seconds)
     except subprocess.TimeoutExpired:
-      status = 0
+      status = None
     finally:
       if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
   if status:
     raise RuntimeError(f'{learner.train[:4]} ended with status {status}; see '
                        f'{beside(folder, ".log")}')
-  # The newest may be half written.
   written = sorted((path.stat().st_mtime - started, str(path.relative_to(folder)))
                    for path in folder.glob(learner.checkpoints))
+  if status is None:
+    written = written[:-1]  # A killed process may have written half of the newest.
+  if not written:
+    raise RuntimeError(f'{learner.train[:4]} wrote no whole checkpoint in {seconds:g} s; lower '
+                       f'--checkpoint_every, or give more --minutes')
   beside(folder, '.json').write_text(json.dumps(
-      {'seconds': time.monotonic() - clock, 'checkpoints': written[:-1] or written}))
+      {'seconds': time.monotonic() - clock, 'checkpoints': written}))
 
 
-def score(learner: Learner, out: Path, folder: Path) -> dict:
+def score(learner: Learner, out: Path) -> dict:
   """Returns the BLEU of a system on valid by minutes, and on test."""
-  times = json.loads(beside(folder, '.json').read_text())
-  bleu_of = functools.partial(_bleu, learner, out, folder)
+  times = json.loads(beside(learner.folder, '.json').read_text())
+  bleu_of = functools.partial(_bleu, learner, out)
   curve, mark = [], _EVERY.value
   while mark <= _MINUTES.value:
     there = [path for seconds, path in times['checkpoints'] if seconds <= 60 * mark]
     if there:
       curve.append((mark, bleu_of(there[-1], 'valid', _LINES.value)))
     mark += _EVERY.value
-  (_, last), count = times['checkpoints'][-1], len(read(out / f'text/test.{_LANGUAGES.value[0]}'))
+  _, last = times['checkpoints'][-1]
+  count = len(read_lines(out / f'text/test.{_LANGUAGES.value[0]}'))
   return {'valid': curve, 'test': bleu_of(last, 'test', count), 'last': last,
           'minutes': times['seconds'] / 60}
 
 
-def _bleu(learner: Learner, out: Path, folder: Path, path: str, split: str, count: int) -> float:
+def _bleu(learner: Learner, out: Path, path: str, split: str, count: int) -> float:
   """Returns the BLEU of a checkpoint on the first lines of a split; a translation is kept."""
-  source, target = (read(out / f'text/{split}.{language}')[:count]
+  source, target = (read_lines(out / f'text/{split}.{language}')[:count]
                     for language in _LANGUAGES.value)
-  kept = beside(folder, f'-{split}-{count}-{Path(path).stem}.txt')
+  kept = beside(learner.folder, f'-{split}-{count}-{Path(path).stem}.txt')
   if not kept.exists():
-    done = subprocess.run(learner.translate(folder / path), cwd=_ROOT, check=True,
+    done = subprocess.run(learner.translate(learner.folder / path), cwd=_ROOT, check=True,
                           input=''.join(line + '\n' for line in source).encode(),
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     kept.write_bytes(done.stdout)
-  return corpus_bleu(read(kept), [target]).score
-
-
-def read(path: Path) -> list[str]:
-  """Returns the lines of a file."""
-  return path.read_text(encoding='utf-8').removesuffix('\n').split('\n')
+  return corpus_bleu(read_lines(kept), [target]).score
 
 
 def draw(found: dict[str, dict], path: Path):
@@ -205,12 +203,11 @@ def main(_):
   if not _SCORE.value:
     prepare(out)
     for name, learner in chosen.items():
-      folder = folder_of(out, name)
-      if not beside(folder, '.json').exists():
+      if not beside(learner.folder, '.json').exists():
         print(f'{name}: {_MINUTES.value:g} minutes', flush=True)
-        train(learner, folder, 60 * _MINUTES.value)
+        train(learner, 60 * _MINUTES.value)
     return
-  found = {name: score(learner, out, folder_of(out, name)) for name, learner in chosen.items()}
+  found = {name: score(learner, out) for name, learner in chosen.items()}
   (out / 'scores.json').write_text(json.dumps(found, indent=2))
   draw(found, out / 'learning.svg')
   print(machine('jax'), '\n')
