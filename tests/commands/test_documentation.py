@@ -89,8 +89,8 @@ def shortened(block):
 
 
 @pytest.mark.parametrize('name', ELSEWHERE)
-def test_what_is_run_elsewhere_is_on_one_page_and_run(name):
-  assert sum(name in block for block in BLOCKS.values()) == 1
+def test_what_is_run_elsewhere_is_on_a_page_and_run(name):
+  assert any(name in block for block in BLOCKS.values())
   command = name.split('/')[-1].removesuffix('.py').split('.')[-1]
   assert command in (ROOT / ELSEWHERE[name]).read_text('utf-8')
 

@@ -162,14 +162,17 @@ def test_a_model_that_ctranslate2_cannot_represent_is_refused():
 
 
 def test_ctranslate2_normalises_several_heads_differently(tmp_path, monkeypatch):
-  """Without the check CTranslate2 loads several normalised heads, and computes other values."""
+  """Without the check CTranslate2 loads several normalised heads, and computes other values.
+
+  Which values it computes varies, and some may be NaN.
+  """
   model = Transformer(ModelConfig(**SHAPE, query_key_norm=True), VOCABULARY)
   params = opinionated(model)
   monkeypatch.setattr(ctranslate2_format, 'check_model', lambda _: None)
   write_model(tmp_path, model.config, params, (PIECES, PIECES))
   found = ctranslate2.Translator(str(tmp_path)).score_batch([pieces([7, 8, 9])], [pieces([9, 11])])
   wanted = forced_log_probs(model, params, [[7, 8, 9]], [[9, 11]])[0]
-  assert np.abs(np.array(found[0].log_probs) - wanted).max() > 0.05
+  assert not (np.abs(np.array(found[0].log_probs) - wanted) < 0.05).all()
 
 
 @pytest.mark.long
