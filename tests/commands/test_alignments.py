@@ -33,6 +33,7 @@ def check_links(path, sources, targets):
     assert links == sorted(links) and all(i < len(source) for i, _ in links)
 
 
+@pytest.mark.long
 def test_translations_are_aligned_with_their_sources(evaluate, folder, run, tmp_path):
   source = tmp_path / 'in'
   source.write_text((folder / 'test.en').read_text('utf-8') + '\n', encoding='utf-8')

@@ -228,6 +228,7 @@ def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, 
   assert status == 0 and out == plain, err
 
 
+@pytest.mark.long
 def test_required_words_appear_and_have_results_of_their_own(evaluate, folder, trained, tmp_path):
   (tmp_path / 'words').write_text('hund\tdas gras\n\n', encoding='utf-8')
   flags = [f'--workdir={trained}', '--beam_size=2', f'--results={tmp_path}']
@@ -299,6 +300,7 @@ def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
   assert len(list((tmp_path / 'run' / 'eval').glob('*.json'))) == 2
 
 
+@pytest.mark.long
 def test_a_run_may_sample_by_its_config_and_a_flag_turns_it_off(
     evaluate, trained, tmp_path, change_settings):
   shutil.copytree(trained, tmp_path / 'run')

@@ -120,6 +120,7 @@ def test_a_run_comes_back_bit_for_bit(export, evaluate, trained, weights, return
   assert again.read_bytes() == weights.read_bytes()
 
 
+@pytest.mark.long
 def test_a_hugging_face_folder_comes_back_as_a_run(export, evaluate, trained, folder):
   there, back = folder / 'peers' / 'there', folder / 'peers' / 'back'
   assert export('--format=huggingface', f'--workdir={trained}', f'--output={there}')[0] == 0

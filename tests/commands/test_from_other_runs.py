@@ -62,6 +62,7 @@ def test_another_model_to_start_from_is_refused_before_anything_is_written(
   assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.long
 def test_a_run_takes_a_vocabulary_that_there_is(train, folder, trained, tmp_path):
   config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
   given = trained / 'vocabulary.model'
@@ -96,6 +97,7 @@ def test_a_run_takes_a_model_of_another_kind_and_leaves_out_its_normalisation(
   assert status == 0 and 'ﬁne  hat' in out, err
 
 
+@pytest.mark.long
 def test_a_run_that_starts_from_another_may_add_pieces(train, evaluate, folder, trained, tmp_path):
   config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--config.data.train=other',
             f'--config.data.dir={tmp_path}', '--config.train.steps=1',
@@ -123,6 +125,7 @@ def test_a_run_that_starts_from_another_may_add_pieces(train, evaluate, folder, 
   assert status == 0 and 'training a vocabulary' not in err, err
 
 
+@pytest.mark.long
 def test_a_vocabulary_of_ones_own_gets_the_rows_of_pieces_by_name(train, folder, trained, tmp_path):
   before = load_run(trained)
   shuffled = Vocabulary.train(ENGLISH * 3, 290)

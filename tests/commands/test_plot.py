@@ -40,6 +40,7 @@ def test_a_run_that_is_done_has_its_curves(train, plot, trained, folder, tmp_pat
   assert times[0] == times[1] < times[2]
 
 
+@pytest.mark.long
 def test_a_run_whose_curves_cannot_be_drawn_is_done_all_the_same(train, trained, folder, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
   (tmp_path / 'run' / 'curves.svg').unlink()

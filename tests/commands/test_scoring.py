@@ -76,6 +76,7 @@ def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_p
   assert float(rows[2][0]) < 0 and f'get nan: line 2 ({longer} tokens)' in err
 
 
+@pytest.mark.long
 def test_scores_that_cannot_be_kept_are_printed_and_those_of_a_folder_are_compared(
     evaluate, trained, tmp_path):
   for name in 'ab':

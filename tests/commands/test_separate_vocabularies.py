@@ -71,6 +71,7 @@ def test_training_goes_on_with_them_and_not_without(train, run, folder, tmp_path
   assert 'is damaged, or is not the one' in train.refuses(*config, '--config.train.steps=4')
 
 
+@pytest.mark.long
 def test_another_run_starts_from_it_if_it_has_the_same(train, run, folder, tmp_path):
   config = [f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run']
   origin = f'--config.train.init_from={run}'
@@ -89,6 +90,7 @@ def test_another_run_starts_from_it_if_it_has_the_same(train, run, folder, tmp_p
   assert not (tmp_path / 'none').exists()
 
 
+@pytest.mark.long
 def test_it_translates_scores_and_aligns_and_shows_its_attention(evaluate, attend, run, folder,
                                                                  tmp_path):
   source = f'--source={folder}/test.en'

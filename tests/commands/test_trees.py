@@ -98,6 +98,7 @@ def test_scores_are_printed_and_written_with_those_of_each_sentence(scored, tree
       100 * sum(bool(each['mends']) for each in sentences) / 3)
 
 
+@pytest.mark.long
 def test_a_file_of_words_is_scored_against_a_file_of_trees(evaluate, run, treebank, scored):
   flags = f'--workdir={run}', f'--source={treebank}/words'
   status, out, err = evaluate(*flags, f'--reference={treebank}/test.mrg')
@@ -190,6 +191,7 @@ def test_a_given_parse_that_is_none_is_one_line(attend, run, tree, fact):
   assert not (run / 'eval' / 'attention.html').exists()
 
 
+@pytest.mark.long
 def test_systems_are_compared_by_f1(compare, evaluate, run, tmp_path):
   for beams in (1, 2):
     status, _, err = evaluate(f'--workdir={run}', f'--beam_size={beams}',

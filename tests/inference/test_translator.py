@@ -72,6 +72,7 @@ def test_answers_come_in_the_order_and_number_of_the_lines(translator, params):
   assert translator(params, [lines[i] for i in order]) == [answers[i] for i in order]
 
 
+@pytest.mark.long(but=('beam', 'pooled'))
 def test_translation_and_score_are_the_same_alone_and_in_company(translator, params):
   lines = sentences(7)
   together = translator(params, [*lines, *sentences(9, seed=3)])[:7]
@@ -84,22 +85,24 @@ def texts_and_scores(answers):
       [score for _, score in nbest])
 
 
-@pytest.mark.long(but=('3',))
+@pytest.mark.long(but=('free-3',))
 @pytest.mark.parametrize('beams', [1, 3])
-def test_a_pool_finds_what_whole_batches_find(model, vocabulary, params, beams):
+@pytest.mark.parametrize('demand', ['free', 'prefixes', 'phrases'])
+def test_a_pool_finds_what_whole_batches_find(model, vocabulary, params, demand, beams):
   lines = [*sentences(23), '', *sentences(4, seed=2)]
   config = dataclasses.replace(DECODE, beam_size=beams)
   whole, one, three = (
       Translator(model, vocabulary, config, MAX_LENGTH, devices=threads, nbest=beams)
       for threads in (None, 1, 3))
-  for demands in (Requirements(), Requirements(['a', ''] * 14, avoid(['cat'], vocabulary)),
-                  Requirements(phrases=[['tree'], []] * 14)):
-    wanted = texts_and_scores(whole(params, lines, 0, demands))
-    answers = one(params, lines, 0, demands)
-    assert three(params, lines, 0, demands) == answers
-    found = texts_and_scores(answers)
-    assert found[:2] == wanted[:2] and len(set(found[0])) > 5
-    np.testing.assert_allclose(found[2], wanted[2], rtol=1e-5)
+  demands = {'free': Requirements(),
+             'prefixes': Requirements(['a', ''] * 14, avoid(['cat'], vocabulary)),
+             'phrases': Requirements(phrases=[['tree'], []] * 14)}[demand]
+  wanted = texts_and_scores(whole(params, lines, 0, demands))
+  answers = one(params, lines, 0, demands)
+  assert three(params, lines, 0, demands) == answers
+  found = texts_and_scores(answers)
+  assert found[:2] == wanted[:2] and len(set(found[0])) > 5
+  np.testing.assert_allclose(found[2], wanted[2], rtol=1e-5)
   assert one(params, []) == []
 
 
@@ -112,6 +115,7 @@ def test_a_pool_searches_with_an_ensemble(model, vocabulary, params):
   assert [each.text for each in found] == [each.text for each in wanted]
 
 
+@pytest.mark.long(but=('pooled',))
 def test_demands_hold_and_leave_other_sentences_alone(translator, vocabulary, params):
   lines = sentences(7)
   prefixes = ['', 'the old ca', '', 'a', 'trees', '', 'x y']
@@ -128,7 +132,7 @@ def test_demands_hold_and_leave_other_sentences_alone(translator, vocabulary, pa
     translator(params, lines, requirements=Requirements(['', 'x' * 99, *[''] * 5]))
 
 
-@pytest.mark.long(but=('beam',))
+@pytest.mark.long
 def test_phrases_are_in_the_translations_alone_and_in_company(translator, vocabulary, params):
   lines = [line[:13] for line in sentences(7)]  # All have the same padded length.
   phrases = [['old house'], [], ['small cat'], ['a', 'a'], [' ', ''], ['cat runs'], ['old old']]

@@ -88,7 +88,7 @@ def learnt(task, model, vocabulary, steps=400):
   return params
 
 
-@pytest.mark.long(but=('reversal',))
+@pytest.mark.long
 @pytest.mark.parametrize('task', TASKS)
 def test_a_model_that_has_learnt_a_task_links_its_words(vocabulary, task):
   model = Transformer(dataclasses.replace(SHAPE, num_layers=1), vocabulary.size)
