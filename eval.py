@@ -57,8 +57,9 @@ _RESULTS = flags.DEFINE_string('results', None, 'The folder where scores go; def
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, 'Sentences that are translated together; '
                                    'default: the run\'s config.')
 _BEAM_SIZE, _ALPHA = shared_flags.define_search()
-_DTYPE = flags.DEFINE_string('dtype', None, 'Type of activations: trained, float32 or bfloat16, '
-                             'which is faster on some processors; default: the run\'s config.')
+_DTYPE = flags.DEFINE_string('dtype', None, 'Type of activations in a search: trained, float32 or '
+                             'bfloat16, which is faster on some processors; default: the '
+                             'run\'s config.')
 _SAMPLE = flags.DEFINE_bool('sample', None, 'Draw translations rather than search: one of each '
                             'sentence, or the best by score of --beam_size=W; default: the '
                             'run\'s config.')
@@ -88,6 +89,7 @@ _ALIGNMENTS = alignment_flags.define_alignments()
 _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are averaged with '
                               'those of --workdir, from their best checkpoints.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if it has moved.')
+_SEARCH_FLAGS = (_BEAM_SIZE, _ALPHA, _DTYPE, _SAMPLE, _TEMPERATURE, _TOP_K, _TOP_P)
 
 
 def main(_):
@@ -221,6 +223,8 @@ def _check_flags():
     if _NBEST.value > 1 or _SCORE.value or (_BEAM_SIZE.value or _MBR.value) < _MBR.value:
       raise UserError(f'--mbr={_MBR.value} takes as many candidates and gives one translation; '
                       f'leave out --nbest and --score, and a smaller --beam_size')
+  if _SCORE.value and (searching := shared_flags.given(*_SEARCH_FLAGS, _SEED)):
+    raise UserError(f'--score searches for nothing; leave out --{next(iter(searching))}')
   if _SCORE.value and len(_REFERENCE.value) != 1:
     raise UserError('--score needs --source=FILE and one --reference=FILE')
   if _CHECKPOINT.value == 'all' and (_OUTPUT.value or _SCORE.value or _ENSEMBLE.value
@@ -239,7 +243,7 @@ def _only_translates_standard_input() -> bool:
 
 def _decoding(config) -> results.Decoding:
   """Returns how to decode: by the flags that are given, and else by the run's config."""
-  changes = shared_flags.given(_BEAM_SIZE, _ALPHA, _DTYPE, _SAMPLE, _TEMPERATURE, _TOP_K, _TOP_P)
+  changes = shared_flags.given(*_SEARCH_FLAGS)
   # The run's beam size is for its search; the best of several samples is not a plain sample.
   if _SAMPLE.value and not config.decode.sample:
     changes.setdefault('beam_size', 1)

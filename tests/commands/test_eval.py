@@ -32,6 +32,8 @@ from transformer.training.mesh import sentence_sharding
     (['--mbr=4', '--beam_size=3'], ['leave out --nbest and --score, and a smaller --beam_size']),
     (['--metric=nothing_here:f'], ['the metric nothing_here:f cannot be imported']),
     (['--source={folder}/test.en', '--metric=math:fsum'], ['--metric compares translations with']),
+    (['--score', '--dtype=bfloat16'], ['--score searches for nothing; leave out --dtype']),
+    (['--score', '--seed=3'], ['--score searches for nothing; leave out --seed']),
     (['--score', '--avoid=x'], ['--score translates nothing; leave out --prefix']),
     (['--source=-', '--metric=math:fsum'], ['--metric compares translations with references']),
     (['--source={folder}/test.en', '--avoid={folder}/test.de', '--output={folder}/test.de'],

@@ -43,3 +43,16 @@ def test_the_largest_sums_are_those_of_all_sums_in_their_order(shape, count):
   sums, where = jax.lax.top_k(jnp.asarray(x + y[:, :, None]).reshape(4, -1), count)
   chex.assert_trees_all_equal(jax.jit(top_sums, static_argnums=2)(x, y, count),
                               (sums, where // width, where % width))
+
+
+@pytest.mark.parametrize('shape, count', [
+    ((70, 131), 140), ((80, 149), 160), ((75, 1021), 150), ((1, 1021), 16), ((4, 1021), 16)])
+def test_padding_is_never_chosen_where_few_sums_are_possible(shape, count):
+  rows, width = shape
+  x, y = np.full((4, *shape), -np.inf, np.float32), np.zeros((4, rows), np.float32)
+  x[0, 0, 0] = x[1, -1, -1] = x[2, :, 7] = 1.0
+  y[3, 1:] = -np.inf
+  x[3, 0, width // 2:] = 2.0
+  sums, where = jax.lax.top_k(jnp.asarray(x + y[:, :, None]).reshape(4, -1), count)
+  chex.assert_trees_all_equal(jax.jit(top_sums, static_argnums=2)(x, y, count),
+                              (sums, where // width, where % width))

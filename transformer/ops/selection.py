@@ -57,16 +57,19 @@ def top_sums(x_BWX, y_BW, count):
 
 
 def _block_size(rows, width, count):
-  """Returns the size of the blocks for `top_sums`; 1 where the rows are too short for blocks.
+  """Returns the size of the blocks for `top_sums`; 1 where the rows cannot be cut into blocks.
 
   The ideal size gives as many maxima, rows · width / size, as numbers in the chosen blocks,
-  count · size. A size that divides the width needs no padding and is preferred.
+  count · size. A size that divides the width needs no padding and is preferred. Another size must
+  be at least `count`: if numbers of -inf are among the largest, the first block alone then holds
+  enough of them, so that padding is never chosen.
   """
   ideal = min(math.sqrt(rows * width / count), width)
   if ideal < 8:
     return 1
-  near = range(math.ceil(ideal / 2), math.floor(ideal * 2) + 1)
-  return min(near, key=lambda size: (width % size != 0, abs(math.log(size / ideal))))
+  near = [size for size in range(math.ceil(ideal / 2), math.floor(ideal * 2) + 1)
+          if width % size == 0 or count <= size < width]
+  return min(near, key=lambda size: (width % size != 0, abs(math.log(size / ideal))), default=1)
 
 
 def take(leaf, origin_BW):

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,14 +10,18 @@ import numpy as np
 
 from transformer.system import kept_files
 
+_FORMAT = 2
+_LIMIT = 4 * 2**30  # Bytes of all means that are kept.
 
-def keep_mean(mean: Callable[[], Any], like: Any, seals: Sequence[bytes]) -> Any:
+
+def keep_mean(mean: Callable[[], Any], like: Any, seals: Callable[[], list[bytes]]) -> Any:
   """Returns a mean of checkpoints, which an earlier process may have computed.
 
   Args:
     mean: returns the mean, a pytree of arrays.
     like: `jax.ShapeDtypeStruct` for each array, with its sharding.
-    seals: all that the mean depends on, such as the digests of the checkpoints' files.
+    seals: returns all that the mean depends on, such as the digests of the checkpoints' files. The
+      mean is kept only if the seals are the same after it was computed.
 
   Returns:
     The mean, the same bits whether it was kept or not.
@@ -25,19 +29,30 @@ def keep_mean(mean: Callable[[], Any], like: Any, seals: Sequence[bytes]) -> Any
   folder = kept_files.folder()
   if folder is None or jax.process_count() > 1:
     return mean()
-  path = folder / f'mean-{hashlib.sha256(repr(seals).encode()).hexdigest()}'
-  leaves, tree = jax.tree.flatten(like)
+  found_seals = seals()
+  about = repr((_FORMAT, jax.default_backend(), found_seals))
+  path = folder / f'mean-{hashlib.sha256(about.encode()).hexdigest()}'
   content = kept_files.read(path)
   if content is not None:
     with np.load(io.BytesIO(content), allow_pickle=False) as kept:
-      arrays = [kept[name] for name in kept.files]
-    # Arrays of other shapes cannot belong to the run, and `mean` then tells why.
-    if [(each.shape, each.dtype) for each in arrays] == [(leaf.shape, leaf.dtype)
-                                                         for leaf in leaves]:
-      return tree.unflatten(jax.device_put(array, leaf.sharding)
-                            for array, leaf in zip(arrays, leaves, strict=True))
+      arrays = dict(kept)
+    # Other parameters cannot belong to the run, and `mean` then tells why.
+    if _shapes(arrays) == _shapes(_named(like)):
+      return jax.tree.map_with_path(
+          lambda name, leaf: jax.device_put(arrays[jax.tree_util.keystr(name)], leaf.sharding), like)
   found = mean()
-  buffer = io.BytesIO()
-  np.savez(buffer, *jax.device_get(jax.tree.leaves(found)))
-  kept_files.write(path, buffer.getvalue())
+  if seals() == found_seals:
+    buffer = io.BytesIO()
+    np.savez(buffer, **_named(jax.device_get(found)))
+    kept_files.write(path, buffer.getvalue())
+    kept_files.remove_oldest(folder, 'mean-*', _LIMIT)
   return found
+
+
+def _named(tree: Any) -> dict[str, Any]:
+  """Returns the leaves of a pytree by their paths."""
+  return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
+
+
+def _shapes(named: dict[str, Any]) -> dict[str, Any]:
+  return {name: (leaf.shape, leaf.dtype) for name, leaf in named.items()}

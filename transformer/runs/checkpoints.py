@@ -183,8 +183,7 @@ class Checkpoints:
 
     for step in steps:
       self._verify(step)
-    return keep_mean(mean, like, [item.encode(), *(
-        (self._directory / str(step) / digests.DIGESTS).read_bytes() for step in steps)])
+    return keep_mean(mean, like, lambda: [item.encode(), *map(self._digests, steps)])
 
   def history(self, step: int) -> dict[str, Any]:
     """Reads the history of a checkpoint, and nothing else.
@@ -222,6 +221,14 @@ class Checkpoints:
       raise UserError(f'{self._directory / str(step)} is damaged: {damage}; restore it from a '
                       f'copy, or choose another checkpoint')
     self._verified.add(step)
+
+  def _digests(self, step: int) -> bytes:
+    path = self._directory / str(step) / digests.DIGESTS
+    try:
+      return path.read_bytes()
+    except OSError as error:
+      self._check_exists(step)
+      raise UserError(f'{path} cannot be read: {error.strerror}; restore it from a copy') from error
 
   def _check_exists(self, step: int):
     """Refuses a checkpoint that was removed after the directory was opened."""

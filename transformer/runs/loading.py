@@ -51,7 +51,7 @@ class Run(NamedTuple):
 
 def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int = 1,
              batch_size: int | None = None) -> Run:
-  """Loads a run; reads nothing outside its directory.
+  """Loads a run from its directory alone; what an earlier start kept only saves time.
 
   Args:
     workdir: the run's directory.

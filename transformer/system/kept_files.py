@@ -1,9 +1,10 @@
 """Files that are kept for the next start, beside the programs that JAX keeps compiled.
 
-JAX's folder of compiled programs belongs to the user alone, and what is unused there for long is
-removed. Where JAX keeps nothing, nothing is kept. Each file begins with a digest of its content.
+Where JAX keeps nothing, or keeps it in a store such as `gs://…`, nothing is kept. Each file begins
+with a digest of its content.
 """
 
+import contextlib
 import hashlib
 from pathlib import Path
 
@@ -19,7 +20,9 @@ _DIGEST = hashlib.sha256().digest_size
 def folder() -> Path | None:
   """Returns the folder of the files; None if nothing is kept."""
   name = jax.config.jax_compilation_cache_dir
-  return Path(name) if name else None
+  if not name or '://' in name or not jax.config.jax_enable_compilation_cache:
+    return None
+  return Path(name)
 
 
 def read(path: Path) -> bytes | None:
@@ -43,3 +46,27 @@ def write(path: Path, content: bytes):
     files.write(path, hashlib.sha256(content).digest() + content)
   except UserError as error:
     logging.warning('a file is not kept for the next start: %s', error)
+
+
+def remove_oldest(folder: Path, pattern: str, limit: int):
+  """Removes the files that were not used for longest, until the rest have at most `limit` bytes.
+
+  Args:
+    folder: of the files.
+    pattern: which files count, such as `mean-*`.
+    limit: in bytes. The file used last stays, whatever its size.
+  """
+  def last_use(path):
+    found = path.stat()
+    return max(found.st_atime, found.st_mtime), found.st_size, path
+
+  used = []
+  for path in folder.glob(pattern):
+    with contextlib.suppress(FileNotFoundError):  # Another process was quicker.
+      used.append(last_use(path))
+  total = 0
+  for number, (_, size, path) in enumerate(sorted(used, reverse=True)):
+    total += size
+    if number and total > limit:
+      with contextlib.suppress(OSError):
+        path.unlink()
