@@ -7,8 +7,11 @@
 DIR has train, valid and test with the languages as endings, as configs/tatoeba.py describes. All
 systems get the same SentencePiece model, and nothing else in common: each has its own recipe. A
 system's time counts from the start of its command to the writing of a checkpoint, on all cores of
-the machine. A system that is done is skipped. Each checkpoint that is the last before one of the
-marks of --every minutes then translates the beginning of valid, and the last one all of test.
+the machine. A system that is done is skipped. This project plans its learning rate for --updates:
+train for a minute first, and give as many as fill the time at that speed.
+
+With --score, each checkpoint that is the last before one of the marks of --every minutes translates
+the beginning of valid, and the last one all of test.
 
 The other toolkits may have a Python of their own, --peers, with
 
@@ -33,8 +36,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from peers import joeynmt
 from side_by_side import machine
 
+from transformer import files
 from transformer.data.text_files import read_lines
 from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
 from transformer.evaluation.metrics import corpus_bleu
 from transformer.system import child_process
 
@@ -47,6 +52,7 @@ _SYSTEMS = flags.DEFINE_list('systems', None, 'Names of the systems; default: al
 _PEERS = flags.DEFINE_string('peers', sys.executable, 'The Python that has the other toolkits.')
 _SCORE = flags.DEFINE_bool('score', False, 'Score what was trained, instead of training.')
 _LINES = flags.DEFINE_integer('lines', 500, 'Lines of valid that are translated.')
+_UPDATES = flags.DEFINE_integer('updates', 3000, 'Updates that this project plans for.')
 _STEPS = flags.DEFINE_integer('checkpoint_every', 100, 'Updates from one checkpoint to the next.')
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -82,6 +88,7 @@ def learners(out: Path) -> dict[str, Learner]:
            f'--workdir={ours}', f'--config.data.dir={text}',
            f'--config.data.source_language={source}', f'--config.data.target_language={target}',
            f'--config.data.vocabulary={vocabulary}', '--config.train.keep=1000',
+           f'--config.train.steps={_UPDATES.value}',
            f'--config.train.checkpoint_every={_STEPS.value}'],
           'checkpoints/[0-9]*',
           lambda path: [sys.executable, str(_ROOT / 'eval.py'), f'--workdir={ours}',
@@ -111,8 +118,8 @@ def prepare(out: Path):
       lines = Path(_DATA.value, f'{name}.{language}').read_bytes()
       (out / f'text/{name}.{language}').write_bytes(lines)
       if name == 'valid':
-        few = lines.splitlines(keepends=True)[:_FEW]
-        (out / f'text/few.{language}').write_bytes(b''.join(few))
+        few = lines.split(b'\n')[:_FEW]
+        (out / f'text/few.{language}').write_bytes(b'\n'.join(few) + b'\n')
   if not (out / 'pieces.model').exists():
     lines = (line for language in _LANGUAGES.value
              for line in read_lines(out / f'text/train.{language}'))
@@ -123,10 +130,21 @@ def prepare(out: Path):
 
 
 def train(learner: Learner, seconds: float):
-  """Trains a system for some time, and writes when each checkpoint was there."""
+  """Trains a system for some time, and writes when each checkpoint was there.
+
+  Raises:
+    UserError: the folder has checkpoints of a training that was stopped.
+    RuntimeError: the training failed, or wrote no checkpoint.
+  """
   folder, started, clock = learner.folder, time.time(), time.monotonic()
+  if any(folder.glob(learner.checkpoints)):
+    raise UserError(f'{folder} must have no checkpoints before its time begins; it has those of a '
+                    f'training that was stopped; remove the folder')
+  for kept in folder.parent.glob(f'{folder.name}-*.txt'):
+    kept.unlink()  # Translations by checkpoints that are gone.
   with open(beside(folder, '.log'), 'wb') as log:
-    process = child_process.start(learner.train, cwd=_ROOT, stdout=log, stderr=log)
+    process = child_process.start(child_process.leashed(learner.train), cwd=_ROOT, stdout=log,
+                                  stderr=log)
     try:
       status = process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -144,8 +162,8 @@ def train(learner: Learner, seconds: float):
   if not written:
     raise RuntimeError(f'{learner.train[:4]} wrote no whole checkpoint in {seconds:g} s; lower '
                        f'--checkpoint_every, or give more --minutes')
-  beside(folder, '.json').write_text(json.dumps(
-      {'seconds': time.monotonic() - clock, 'checkpoints': written}))
+  files.write_json(beside(folder, '.json'),
+                   {'seconds': time.monotonic() - clock, 'checkpoints': written})
 
 
 def score(learner: Learner, out: Path) -> dict:
@@ -153,7 +171,7 @@ def score(learner: Learner, out: Path) -> dict:
   times = json.loads(beside(learner.folder, '.json').read_text())
   bleu_of = functools.partial(_bleu, learner, out)
   curve, mark = [], _EVERY.value
-  while mark <= _MINUTES.value:
+  while 60 * mark < times['seconds'] + 1:
     there = [path for seconds, path in times['checkpoints'] if seconds <= 60 * mark]
     if there:
       curve.append((mark, bleu_of(there[-1], 'valid', _LINES.value)))
@@ -170,10 +188,11 @@ def _bleu(learner: Learner, out: Path, path: str, split: str, count: int) -> flo
                     for language in _LANGUAGES.value)
   kept = beside(learner.folder, f'-{split}-{count}-{Path(path).stem}.txt')
   if not kept.exists():
-    done = subprocess.run(learner.translate(learner.folder / path), cwd=_ROOT, check=True,
-                          input=''.join(line + '\n' for line in source).encode(),
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    kept.write_bytes(done.stdout)
+    with open(beside(learner.folder, '.log'), 'ab') as log:
+      done = subprocess.run(learner.translate(learner.folder / path), cwd=_ROOT, check=True,
+                            input=''.join(line + '\n' for line in source).encode(),
+                            stdout=subprocess.PIPE, stderr=log)
+    files.write(kept, done.stdout)
   return corpus_bleu(read_lines(kept), [target]).score
 
 
@@ -197,7 +216,7 @@ def main(_):
   out = Path(_OUT.value).absolute()
   every = learners(out)
   if unknown := set(_SYSTEMS.value or ()) - every.keys():
-    raise app.UsageError(f'--systems must name some of {", ".join(every)}; got '
+    raise UserError(f'--systems must name some of {", ".join(every)}; got '
                          f'{", ".join(sorted(unknown))}')
   chosen = {name: every[name] for name in _SYSTEMS.value or every}
   if not _SCORE.value:
@@ -208,7 +227,7 @@ def main(_):
         train(learner, 60 * _MINUTES.value)
     return
   found = {name: score(learner, out) for name, learner in chosen.items()}
-  (out / 'scores.json').write_text(json.dumps(found, indent=2))
+  files.write_json(out / 'scores.json', found)
   draw(found, out / 'learning.svg')
   print(machine('jax'), '\n')
   marks = sorted({mark for each in found.values() for mark, _ in each['valid']})
@@ -221,4 +240,7 @@ def main(_):
 
 
 if __name__ == '__main__':
-  app.run(main)
+  try:
+    app.run(main)
+  except UserError as error:
+    sys.exit(f'error: {error}')

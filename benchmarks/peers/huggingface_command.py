@@ -28,7 +28,8 @@ def train(text, vocabulary, source, target, folder, every):
   pieces = sentencepiece.SentencePieceProcessor(model_file=vocabulary)
 
   def encode(language):
-    lines = Path(text, f'train.{language}').read_text(encoding='utf-8').splitlines()
+    with open(Path(text, f'train.{language}'), encoding='utf-8', newline='\n') as file:
+      lines = [line.rstrip('\r\n') for line in file]
     return [[*ids[:_LONGEST - 1], pieces.eos_id()] for ids in pieces.encode(lines)]
 
   rows = [{'input_ids': ids, 'labels': labels}
@@ -61,7 +62,8 @@ def translate(checkpoint, vocabulary):
   """Reads standard input, writes standard output, with a beam of 5."""
   pieces = sentencepiece.SentencePieceProcessor(model_file=vocabulary)
   model = transformers.MarianMTModel.from_pretrained(checkpoint).eval()
-  lines = sys.stdin.read().splitlines()
+  sys.stdin.reconfigure(encoding='utf-8', newline='\n')
+  lines = [line.rstrip('\n') for line in sys.stdin]
   rows = [[*ids[:_LONGEST - 1], pieces.eos_id()] for ids in pieces.encode(lines)]
   order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
   found = [''] * len(rows)
