@@ -61,6 +61,8 @@ def main(_):
   run = load_run(_RUN.value, _CHECKPOINT.value, _AVERAGE.value)
   config, vocabulary = run.config, run.vocabulary
   sources, reference = read_lines(_SOURCE.value), read_lines(_REFERENCE.value)
+  pieces = tuple([side.piece(token) for token in range(side.size)]
+                 for side in (vocabulary.source, vocabulary.target))
 
   def bleu(translations):
     return corpus_bleu(translations, [reference], config.decode.bleu_tokenize).score
@@ -73,8 +75,7 @@ def main(_):
     ours = [answer.text for answer in answers]
     for quantization in _QUANTIZATIONS.value:
       with tempfile.TemporaryDirectory() as folder:
-        write_model(folder, config.model, run.params,
-                    [vocabulary.piece(token) for token in range(vocabulary.size)],
+        write_model(folder, config.model, run.params, pieces,
                     config.data.max_length + config.decode.max_extra_length, quantization)
         theirs = translate(folder, run, sources, beam_size)
       same = sum(one == other for one, other in zip(ours, theirs, strict=True))

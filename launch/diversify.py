@@ -4,9 +4,10 @@ r"""Trains a student on what teachers translate: data diversification, distillat
       [--directions=forward,back] [--config.group.key=value …]
 
 K teachers of each direction are trained, each with another seed. They translate the training text:
-`forward` its sources, and `back` its targets. The student is trained on the original pairs and on
-all new ones (Nguyen et al., 2020, "Data Diversification"). With --directions=forward, that is
-distillation by sequences (Kim and Rush, 2016), with the original pairs kept.
+the teachers of `forward` its sources, and those of `back` its targets. The student is trained on
+the original pairs and on all new ones (Nguyen et al., 2020, "Data Diversification"). With
+--directions=forward, that is distillation by sequences (Kim and Rush, 2016), with the original
+pairs kept.
 
 The three models have the settings of --config, but for the languages of `back`. A config file whose
 `get_config` takes `model` has settings for each: `student`, `forward` and `back`, as

@@ -58,7 +58,7 @@ _PREPARE = (f'{_BUSY} && rm -rf transformer-jax && '
             'git clone --quiet code.bundle transformer-jax && '
             'cd transformer-jax && python3 -m pip install --quiet --user uv && '
             'python3 -m uv venv --python=3.12 && ' + _INSTALL.format(pip='python3 -m uv pip'))
-_COMING = ('CREATING', 'ACCEPTED', 'WAITING_FOR_RESOURCES', 'PROVISIONING', 'ACTIVE')
+_COMING = ('CREATING', 'ACCEPTED', 'WAITING_FOR_RESOURCES', 'PROVISIONING')
 _LOOK_SECONDS = 20
 
 

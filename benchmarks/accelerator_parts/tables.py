@@ -94,8 +94,8 @@ def _data(found) -> str:
       ['batches', 'rows × length', 'seconds', 'updates', 'target tokens a second',
        'waiting for data', 'utilisation', 'rows are full'],
       [[row['batches'], f'{row["rows"]:,} × {row["length"]}', f'{row["seconds"]:.0f}',
-        _count(row['updates']), _count(row['tokens_per_second']), _share(row['data_wait'], 1),
-        _share(row['utilisation']), _share(row['fill'], 1)] for row in _rows(found, 'data')])
+        _count(row['updates']), _count(row['tokens_per_second']), _share(row['data_wait']),
+        _share(row['utilisation']), _share(row['fill'])] for row in _rows(found, 'data')])
 
 
 _TABLES: Sequence[tuple[str, Callable[[dict[str, Any]], str]]] = (
@@ -150,8 +150,8 @@ def _count(value: float) -> str:
   return f'{value:,.0f}'
 
 
-def _share(value: float | None, digits: int = 1) -> str:
-  return _NONE if value is None else f'{100 * value:.{digits}f} %'
+def _share(value: float | None) -> str:
+  return _NONE if value is None else f'{100 * value:.1f} %'
 
 
 def _gigabytes(value: float) -> str:

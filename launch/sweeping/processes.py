@@ -13,9 +13,9 @@ _MEMORY = 0.9  # The part of a GPU's memory that all its workers use together.
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[list[str]]:
-  """Yields a list that receives the first signal's name; a second signal ends the process at once.
+  """Yields a list that receives the name of the first signal.
 
-  On Linux, the child processes are then asked to stop too.
+  A second signal ends the process at once. On Linux, its child processes are then asked to stop.
   """
   requests: list[str] = []
 

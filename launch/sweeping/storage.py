@@ -29,9 +29,10 @@ _STALE_SECONDS = 120
 
 
 class _Lock(JournalFileOpenLock):
-  """Optuna's lock of a journal; it also removes an incomplete line, which a full disk may leave.
+  """Optuna's lock of a journal, which also removes an incomplete line.
 
-  Optuna's other lock is a symbolic link. If its path is relative, a dead process keeps it for good.
+  A full disk may leave such a line. Optuna's other lock is a symbolic link: if its path is
+  relative, a dead process keeps the lock for good.
   """
 
   def __init__(self, path: Path):

@@ -111,7 +111,6 @@ def update_cost(settings, devices: Sequence[Any]) -> dict[str, Any]:
       flops: `model` by `train_flops`, and `xla`, which counts a loop's body once.
       seconds: `arithmetic` and `wire`, both estimates.
       utilisation: the model's FLOPs in the sum of these seconds, as a share of the peak.
-      optimal_seconds: the compiler's figure, which is below 0 and of no use.
       chips, mesh, compile_seconds and others: what was compiled, and how long that took.
 
   Raises:
@@ -163,7 +162,6 @@ def _costs(compiled, state, devices: Sequence[Any], flops: float) -> dict[str, A
                  'temporaries': need.temporaries, 'code': code, 'total': need.total + code},
       'collectives': collectives, 'unknown_loops': program.unknown_loops,
       'flops': {'model': flops, 'xla': compiled.cost_analysis()['flops']},
-      'optimal_seconds': compiled.cost_analysis().get('optimal_seconds'),
       'seconds': seconds, 'utilisation': flops / peak / sum(seconds.values())}
 
 

@@ -68,7 +68,7 @@ def test_a_guided_run_resumes_as_if_it_had_not_stopped(train, evaluate, text):
     ([], GUIDED[:1], "got alignment_layer=0, alignments='links'"),
     ([], GUIDED[1:], "got alignment_layer=1, alignments=''"),
     ([], [GUIDED[0], '--config.train.alignment_layer=2'], 'from 1 at the bottom to 1; got 2'),
-    ([], [*GUIDED, '--config.data.bpe_dropout=0.1'], 'do not vary them by data.bpe_dropout')])
+    ([], [*GUIDED, '--config.data.bpe_dropout=0.1'], 'leave out data.bpe_dropout')])
 def test_a_mistake_in_guided_alignment_is_one_line(train, text, links, flags, fact):
   folder, config = text
   if links is None:

@@ -35,7 +35,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
         (((0.0, 1.0),), 'for each of the 2 corpora of data.train; got (0.0, 1.0)'),
         (((0.0, 1.0, -1.0),), 'must be at least 0, and one of them above 0; got (0.0, 1.0, -1.0)'),
         (((0.0, 0.0, 0.0),), 'one of them above 0; got (0.0, 0.0, 0.0)'),
-        (((5.0, 1.0, 1.0),), 'must begin after 0 updates, and then after more and more; got 5'),
+        (((5.0, 1.0, 1.0),), 'after ascending numbers of updates, the first after 0; got 5'),
         (((0.0, 1.0, 1.0), (9.0, 1.0, 2.0), (9.0, 1.0, 3.0)), 'got 0, 9, 9'),
         (((0.0, 1.0, 1.0), (0.5, 1.0, 2.0)), 'got 0, 0.5'))),
     ({'train_weights': (2.0,), 'train_stages': ((0.0, 1.0),)}, 'exclude each other; got both'),
@@ -51,14 +51,13 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     *(({'max_length_ratio': ratio}, 'data.max_length_ratio must be 0 (no limit), or at least 1 and '
                                     f'finite; got {ratio}')
       for ratio in (-1.0, 0.99, float('inf'), float('nan'))),
-    ({'alignments': 'links'}, 'data.alignments is for data.source=text, whose files have an ending '
-                              'each; got data.source=tfds'),
+    ({'alignments': 'links'}, 'it needs data.source=text; got data.source=tfds'),
     ({'source': 'trees', 'dir': 'x', 'alignments': 'links'}, 'got data.source=trees'),
-    ({**TEXT, 'alignments': 'fr'}, "another ending than those of the two languages; got 'fr'"),
-    *(({**TEXT, 'alignments': 'links', name: 0.1}, f'do not vary them by data.{name}')
+    ({**TEXT, 'alignments': 'fr'}, "must differ from the endings of the two languages; got 'fr'"),
+    *(({**TEXT, 'alignments': 'links', name: 0.1}, f'or leave out data.{name}')
       for name in ('bpe_dropout', 'upper_case', 'title_case', 'typing_errors')),
     ({**TEXT, 'alignments': 'links', 'bpe_dropout': 0.1, 'typing_errors': 0.1},
-     'or do not vary them by data.bpe_dropout and data.typing_errors'),
+     'or leave out data.bpe_dropout and data.typing_errors'),
     ({'max_length': 1}, 'data.max_length must be at least 2, a token and the end token; got 1'),
 ])
 def test_what_makes_no_sense_is_refused(changes, message):

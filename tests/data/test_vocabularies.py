@@ -1,6 +1,9 @@
 """A run has one vocabulary for both languages, or one for each, and knows which."""
 
+import dataclasses
+
 import pytest
+import sentencepiece
 
 from transformer.data import vocabularies
 from transformer.data.config import DataConfig
@@ -122,3 +125,16 @@ def test_earlier_vocabularies_are_kept_and_grow_each_for_its_language(corpora, s
 def test_a_size_that_a_side_cannot_fill_names_the_key_of_that_side(corpora, key):
   with pytest.raises(UserError, match=rf'set --config\.data\.{key} to at most'):
     vocabularies.make_vocabulary(DataConfig(**{**SEPARATE, key: 4000}), corpora)
+
+
+def test_an_earlier_vocabulary_without_merges_is_refused_with_bpe_dropout_only(corpora, tmp_path):
+  sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter([side for pair in PAIRS for side in pair]), vocab_size=310,
+      model_prefix=str(tmp_path / 'unigram'), model_type='unigram', byte_fallback=True,
+      normalization_rule_name='identity', remove_extra_whitespaces=False, pad_id=0, bos_id=1,
+      eos_id=2, unk_id=3, minloglevel=2, hard_vocab_limit=False)
+  earlier = Vocabulary.load(tmp_path / 'unigram.model')
+  config = DataConfig(vocabulary_size=earlier.size)
+  assert vocabularies.make_vocabulary(config, corpora, earlier) is earlier
+  with pytest.raises(UserError, match=r'by merges; that of train\.init_from does not'):
+    vocabularies.make_vocabulary(dataclasses.replace(config, bpe_dropout=0.1), corpora, earlier)

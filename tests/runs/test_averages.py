@@ -130,7 +130,7 @@ def test_a_mean_of_checkpoints_that_changed_meanwhile_is_not_kept(folder):
 @pytest.mark.parametrize('setting, value', [
     ('jax_compilation_cache_dir', None), ('jax_compilation_cache_dir', 'gs://bucket/cache'),
     ('jax_enable_compilation_cache', False)])
-def test_nothing_is_kept_where_jax_keeps_nothing_here(tmp_path, monkeypatch, folder, setting, value):
+def test_nothing_is_kept_where_jax_keeps_nothing(tmp_path, monkeypatch, folder, setting, value):
   monkeypatch.chdir(tmp_path)
   before = jax.config.values[setting]
   jax.config.update(setting, value)

@@ -16,7 +16,7 @@ from transformer.data.packing import Packing, Rows
 from transformer.data.prefetch import prefetch
 from transformer.errors import UserError
 
-BATCHES_AHEAD = 8  # batches that are assembled before the step that reads them
+_BATCHES_AHEAD = 8  # batches that are assembled before the step that reads them
 
 
 class Shape(NamedTuple):
@@ -46,7 +46,19 @@ def batch_shape(tokens_per_batch: int, max_length: int,
   return Shape(tokens_per_batch // max_length, source_length, max_length)
 
 
-class TrainingBatches:
+class BatchesByStep:
+  """The batches of a run: any can be computed at any time, and `iterate` computes them ahead."""
+
+  def __getitem__(self, step: int) -> Batch:
+    """Returns the batch of a step."""
+    raise NotImplementedError
+
+  def iterate(self, start: int, stop: int) -> Iterator[Batch]:
+    """Yields batches `start` … `stop − 1`, assembled ahead of time."""
+    return prefetch(self.__getitem__, range(start, stop), _BATCHES_AHEAD)
+
+
+class TrainingBatches(BatchesByStep):
   """The batches of a run by step, from 0: packed, and shuffled anew every epoch.
 
   Any batch can be computed at any time, in any process, because none depends on another.
@@ -111,10 +123,6 @@ class TrainingBatches:
       first_pair += cycle.num_pairs
     return Rows(*map(np.concatenate, zip(*dealt, strict=True))), np.concatenate(rounds)
 
-  def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-    """Yields batches `start` … `stop − 1`, assembled ahead of time."""
-    return prefetch(self.__getitem__, range(start, stop), BATCHES_AHEAD)
-
 
 class _Cycle:
   """Cycles through the packed rows of all corpora that share a weight.
@@ -133,8 +141,9 @@ class _Cycle:
     # A fraction, because ten times 0.3 must be exactly 3.
     self._rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
     if self._rows_in_epoch < 1:
-      raise UserError(f'data.train_weights must take at least one row of each corpus; a weight of '
-                      f'{weight} takes none of {rows} rows ({self.num_pairs} pairs)')
+      raise UserError(f'data.train_weights and data.train_stages must take at least one row of '
+                      f'each corpus; a weight of {weight} takes none of {rows} rows '
+                      f'({self.num_pairs} pairs)')
     self.most_rows = math.ceil(self._rows_in_epoch)
 
   def window(self, epoch: int) -> tuple[int, int]:

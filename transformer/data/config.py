@@ -175,15 +175,15 @@ class DataConfig:
     if not self.alignments:
       return
     if self.source != 'text':
-      raise UserError(f'data.alignments is for data.source=text, whose files have an ending each; '
-                      f'got data.source={self.source}')
+      raise UserError(f'data.alignments names the ending of a file of links, so it needs '
+                      f'data.source=text; got data.source={self.source}')
     if self.alignments in (self.source_language, self.target_language):
-      raise UserError(f'data.alignments must be another ending than those of the two languages; '
+      raise UserError(f'data.alignments must differ from the endings of the two languages; '
                       f'got {self.alignments!r}')
     varied = [name for name, share in {'bpe_dropout': self.bpe_dropout, **shares}.items() if share]
     if varied:
-      raise UserError(f'data.alignments is for sentences that are always cut into the same pieces; '
-                      f'leave it out, or do not vary them by data.{" and data.".join(varied)}')
+      raise UserError(f'data.alignments needs sentences that are always cut into the same pieces; '
+                      f'leave it out, or leave out data.{" and data.".join(varied)}')
 
   def _check_stages(self):
     if self.train_weights and self.train_stages:
@@ -199,5 +199,6 @@ class DataConfig:
     firsts = [stage[0] for stage in self.train_stages]
     if firsts and (firsts[0] != 0 or firsts != sorted(set(firsts))
                    or any(first % 1 for first in firsts)):
-      raise UserError(f'the stages of data.train_stages must begin after 0 updates, and then after '
-                      f'more and more; got {", ".join(f"{first:g}" for first in firsts)}')
+      raise UserError(f'the stages of data.train_stages must begin after ascending numbers of '
+                      f'updates, the first after 0; got '
+                      f'{", ".join(f"{first:g}" for first in firsts)}')

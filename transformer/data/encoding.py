@@ -70,8 +70,8 @@ class EncodedPairs:
     target: the target sentence of each pair, with `EOS_ID` at its end.
     counts: the number of pairs by what happened to them: `kept`, or the reason in words
       why they were dropped or cut.
-    links: for each pair the places of its linked tokens, target and source in turn, from 0; None
-      if the corpus has no links.
+    links: for each pair, the places of its linked tokens, counted from 0: a target token, then its
+      source token, and so on. None if the corpus has no links.
   """
 
   source: Sentences

@@ -1,15 +1,14 @@
 """Training batches whose mixture of corpora changes at given steps."""
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from transformer.data.batch import Batch
-from transformer.data.batches import BATCHES_AHEAD, Shape, TrainingBatches
-from transformer.data.prefetch import prefetch
+from transformer.data.batches import BatchesByStep, Shape, TrainingBatches
 from transformer.data.varied_batches import VariedBatches
 
 
-class StagedBatches:
+class StagedBatches(BatchesByStep):
   """The batches of a run by step, from 0; each stage has its own plan and begins a new epoch.
 
   The batch of step n stays a function of (data, seed, n).
@@ -33,7 +32,3 @@ class StagedBatches:
     """Returns the batch of a step."""
     stage = bisect.bisect_right(self._first_steps, step) - 1
     return self._stages[stage][step - self._first_steps[stage]]
-
-  def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-    """Yields batches `start` … `stop − 1`, assembled ahead of time."""
-    return prefetch(self.__getitem__, range(start, stop), BATCHES_AHEAD)

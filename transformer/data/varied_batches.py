@@ -9,16 +9,15 @@ a fixed number of real batches. So the batch of a step depends on one window onl
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from transformer.data.batch import Batch
-from transformer.data.batches import BATCHES_AHEAD, TrainingBatches, assemble, take
+from transformer.data.batches import BatchesByStep, TrainingBatches, assemble, take
 from transformer.data.encoding import EncodedPairs, Sentences
 from transformer.data.packing import Packing
-from transformer.data.prefetch import prefetch
 from transformer.data.shuffling import mix
 
 # (0 for sources and 1 for targets, sentences, uint64 keys of the sentences) -> other sentences in
@@ -35,11 +34,11 @@ class _Window(NamedTuple):
   packing: Packing
 
 
-class VariedBatches:
+class VariedBatches(BatchesByStep):
   """The batches of a run by step, like `TrainingBatches`, of varied sentences.
 
-  An epoch of the plan uses every pair as often as without. It takes more real batches, because
-  varied sentences have more pieces.
+  An epoch of the plan uses every pair as often as the plan alone would. It takes more real batches,
+  because varied sentences have more pieces.
 
   Attributes:
     shape: the shape of every batch.
@@ -73,10 +72,6 @@ class VariedBatches:
       window = self._window(number)
     places = np.arange(index, window.packing.num_rows, self.real)
     return assemble([window.pairs], window.packing.deal(places, self._seed, number), self.shape)
-
-  def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-    """Yields batches `start` … `stop − 1`, assembled ahead of time."""
-    return prefetch(self.__getitem__, range(start, stop), BATCHES_AHEAD)
 
   def _make_window(self, number: int) -> _Window:
     """Returns the pairs of a window, varied and packed into at most its number of rows."""

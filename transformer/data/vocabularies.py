@@ -148,7 +148,7 @@ def make_vocabulary(config: DataConfig, corpora,
 
 def _make(config: DataConfig, corpora, key: str, lines: slice,
           earlier: Vocabulary | None) -> Vocabulary:
-  """Returns the vocabulary of a key of the config, learned from a slice of the text if need be."""
+  """Returns the vocabulary of a key of the config; learns it from a slice of the text if needed."""
   def text(pairs):
     return itertools.islice(corpora.training_text(pairs), lines.start, lines.stop, lines.step)
 
@@ -164,6 +164,8 @@ def _make(config: DataConfig, corpora, key: str, lines: slice,
     report_adoption(adopted, itertools.islice(text(_TRIED), 2 * _TRIED), key)
     return given
   known = earlier.size if earlier else 0
+  if earlier and config.bpe_dropout:
+    check_merges(earlier, itertools.islice(text(_TRIED), 2 * _TRIED), 'that of train.init_from')
   if size == known:
     return earlier
   if size < known:

@@ -134,7 +134,7 @@ class Vocabulary:
       fingerprint: the expected fingerprint, if it is known.
 
     Raises:
-      UserError: the file is missing, as `from_bytes`, or it has another fingerprint.
+      UserError: the file is missing, has another fingerprint, or holds what `from_bytes` refuses.
     """
     try:
       model_bytes = Path(path).read_bytes()

@@ -32,7 +32,7 @@ class Adopted(NamedTuple):
 
 
 def adopt(path: str | os.PathLike) -> Adopted:
-  """Reads any SentencePiece model as a vocabulary, under which every text stays as it is.
+  """Reads any SentencePiece model as a vocabulary that gives every text back as it was.
 
   The control symbols and the bytes get the ids of this project, which come first. Bytes that the
   model lacks are added, so that unknown characters can be spelt. Normalisation and the trimming
@@ -135,9 +135,9 @@ def report_adoption(adopted: Adopted, lines: Iterable[str], key: str):
 
 def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
            others: Iterable[str] = ()) -> Vocabulary:
-  """Returns a vocabulary with more pieces behind its own; those that it has are left out.
+  """Returns a vocabulary with more pieces behind its own; pieces that it has are not added again.
 
-  Text is cut as before, but for the symbols, and for characters that had to be spelt in bytes.
+  Text is cut as before, with two exceptions: the symbols, and characters that were spelt in bytes.
 
   Args:
     vocabulary: its pieces keep their ids.
@@ -160,7 +160,7 @@ def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
 
 
 def has_merges_alone(vocabulary: Vocabulary) -> bool:
-  """Returns whether pieces are merged from characters, all of them by the same rule."""
+  """Returns whether a vocabulary merges its pieces from characters, all by the same rule."""
   model = ModelProto.FromString(vocabulary.model_bytes)
   return (model.trainer_spec.model_type == TrainerSpec.BPE
           and all(each.type == _Piece.NORMAL for each in model.pieces[BYTE_IDS.stop:]))

@@ -8,14 +8,14 @@ from transformer.errors import UserError
 
 
 def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vocabulary:
-  """Returns a vocabulary with the pieces of one, and behind them the first new ones of another.
+  """Adds the first new pieces of a learned vocabulary behind the pieces of another.
 
   The merges of the new pieces come after all merges of the first vocabulary.
 
   Args:
     vocabulary: its pieces keep their ids.
-    learned: what is learned from the new text alone.
-    size: the number of pieces.
+    learned: a vocabulary of the new text alone.
+    size: the number of pieces of the result.
     key: the key of `config.data` that may name a vocabulary, for error messages.
 
   Raises:
@@ -25,9 +25,10 @@ def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vo
   model = ModelProto.FromString(vocabulary.model_bytes)
   if model.trainer_spec.model_type != TrainerSpec.BPE:
     kind = TrainerSpec.ModelType.Name(model.trainer_spec.model_type).lower()
-    raise UserError(f'a vocabulary of the type bpe can take new pieces; that of train.init_from '
-                    f'has the type {kind}; set --config.data.{key}_size={vocabulary.size}, or name '
-                    f'a larger one by --config.data.{key}')
+    raise UserError(f'only a vocabulary of the type bpe can take new pieces; that of '
+                    f'train.init_from has the type {kind}; set '
+                    f'--config.data.{key}_size={vocabulary.size}, or name a larger one by '
+                    f'--config.data.{key}')
   known = {each.piece for each in model.pieces}
   new = [piece for token in range(BYTE_IDS.stop, learned.size)
          if (piece := learned.piece(token)) not in known]

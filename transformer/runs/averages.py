@@ -39,7 +39,7 @@ def keep_mean(mean: Callable[[], Any], like: Any, seals: Callable[[], list[bytes
     # Other parameters cannot belong to the run, and `mean` then tells why.
     if _shapes(arrays) == _shapes(_named(like)):
       return jax.tree.map_with_path(
-          lambda name, leaf: jax.device_put(arrays[jax.tree_util.keystr(name)], leaf.sharding), like)
+          lambda at, leaf: jax.device_put(arrays[jax.tree_util.keystr(at)], leaf.sharding), like)
   found = mean()
   if seals() == found_seals:
     buffer = io.BytesIO()
