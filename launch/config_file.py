@@ -1,10 +1,20 @@
-"""Changes the settings of a config, and writes a config as a file for train.py."""
+"""Reads the settings of a command line, changes a config, and writes one as a file for train.py."""
 
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
 from transformer.config import Config, flatten
+
+
+def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
+  """Returns the settings that the command line gives to the flag `config`, by dotted name."""
+  given = config_flags.get_override_values(flags.FLAGS[config_flag.name])
+  return flatten({name: value.to_dict() if isinstance(value, ConfigDict) else value
+                  for name, value in given.items()})
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:

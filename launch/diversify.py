@@ -25,17 +25,20 @@ import inspect
 import runpy
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from launch.config_file import given_settings
 from launch.diversifying.commands import carry_out, commands
 from launch.diversifying.recipe import DIRECTIONS, begin, plan
 from transformer.commands import shared_flags
-from transformer.config import Config, flatten
+from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs.lock import RunLock
 from transformer.system import child_process, command_line, outputs
@@ -55,8 +58,9 @@ def main(_):
   shared_flags.check_at_least(1, _TEACHERS)
   workdir = Path(_WORKDIR.value).expanduser().absolute()
   outputs.check_folder('workdir', workdir)
-  recipe = plan(load_models(flags.FLAGS['config'], _CONFIG.value), _DIRECTIONS.value,
-                _TEACHERS.value, workdir)
+  filename = config_flags.get_config_filename(flags.FLAGS['config']).partition(':')[0]
+  models = load_models(filename, given_settings(_CONFIG), _CONFIG.value)
+  recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir)
   if _DRY_RUN.value:
     for command in commands(recipe, workdir):
       print(shlex.join(command))
@@ -66,12 +70,16 @@ def main(_):
     carry_out(recipe, workdir, lambda command: child_process.run(child_process.leashed(command)))
 
 
-def load_models(config_flag, student: ConfigDict) -> dict[str, Config]:
-  """Returns the settings of `student`, `forward` and `back`, with those of the command line."""
-  get_config = runpy.run_path(config_flags.get_config_filename(config_flag).partition(':')[0]
-                              )['get_config']
-  overrides = flatten({name: value.to_dict() if isinstance(value, ConfigDict) else value
-                       for name, value in config_flags.get_override_values(config_flag).items()})
+def load_models(filename: str, overrides: Mapping[str, Any],
+                student: ConfigDict) -> dict[str, Config]:
+  """Returns the settings of `student`, `forward` and `back`.
+
+  Args:
+    filename: a config file. If its `get_config` takes `model`, it has settings for each of them.
+    overrides: the settings of the command line, by dotted name.
+    student: the settings of the file with those of the command line.
+  """
+  get_config = runpy.run_path(filename)['get_config']
 
   def load(model: str) -> Config:
     settings = get_config(model)

@@ -26,12 +26,11 @@ import sys
 from pathlib import Path
 
 from absl import flags, logging
-from ml_collections import ConfigDict, config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from transformer.commands import shared_flags
-from transformer.config import Config, flatten
+from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs.lock import RunLock
 from transformer.system import command_line, outputs
@@ -40,6 +39,7 @@ try:
   import optuna
 
   from launch import sbatch
+  from launch.config_file import given_settings
   from launch.sweeping import results, space, workers
   from launch.sweeping.processes import stop_requests
   from launch.sweeping.storage import database_errors, without_password
@@ -78,10 +78,7 @@ def main(_):
     raise UserError(f'--workdir must have no colon in it; got {workdir}')
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
-  overrides = config_flags.get_override_values(flags.FLAGS['config'])
-  space.check(searched, config, flatten({
-      name: value.to_dict() if isinstance(value, ConfigDict) else value
-      for name, value in overrides.items()}))
+  space.check(searched, config, given_settings(_CONFIG))
   sweep = Sweep(workdir, searched, config, _TRIALS.value, _STORAGE.value)
   if _DRY_RUN.value:
     commands = ([sbatch.as_shell(*_slurm(workdir))] if _SLURM.value else map(shlex.join, _local()))

@@ -32,6 +32,7 @@ from ml_collections import ConfigDict, config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from launch.config_file import given_settings
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config, flatten
@@ -103,16 +104,14 @@ def main(_):
   shared_flags.check_at_least(1, _SCALE, _LAYERS)
   workdir = Path(_WORKDIR.value).expanduser()
   outputs.check_folder('workdir', workdir)
-  config_flag = flags.FLAGS['config']
-  rows = plan(names, _CONFIG.value, config_flags.get_override_values(config_flag), _SCALE.value,
-              _LAYERS.value)
-  filename = config_flags.get_config_filename(config_flag)
+  rows = plan(names, _CONFIG.value, given_settings(_CONFIG), _SCALE.value, _LAYERS.value)
+  filename = config_flags.get_config_filename(flags.FLAGS['config'])
   if _DRY_RUN.value:
     for row in rows:
       for command in commands(row, filename, workdir):
         print(shlex.join(command))
     return
-  sweep(rows, filename, workdir, child_process.run)
+  run_rows(rows, filename, workdir, child_process.run)
 
 
 def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
@@ -130,8 +129,6 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
     UserError: the config, the scale or the layers do not fit a row, or the command line sets a
       key that the rows set.
   """
-  overrides = flatten({name: value.to_dict() if isinstance(value, ConfigDict) else value
-                       for name, value in overrides.items()})
   base, base_steps = _of_the_paper('base', scale, layers)
   taken = sorted(base.keys() & overrides.keys())
   if taken:
@@ -186,8 +183,8 @@ def commands(row: Row, filename: str, workdir: Path) -> tuple[list[str], list[st
           [sys.executable, str(ROOT / 'eval.py'), run, '--split=valid', '--checkpoint=latest'])
 
 
-def sweep(rows: Sequence[Row], filename: str, workdir: Path,
-          start: Callable[[Sequence[str]], int]):
+def run_rows(rows: Sequence[Row], filename: str, workdir: Path,
+             start: Callable[[Sequence[str]], int]):
   """Trains and scores the rows that are not done yet, and writes the table after each.
 
   Args:

@@ -16,7 +16,7 @@ _COMPILERS = 4  # programs that are compiled at a time
 
 def measure(model: str, shapes: list[list[int]], reproducible: bool = False
             ) -> Iterator[dict[str, Any]]:
-  """Yields a row for each shape, [rows, length]; nothing is compiled while an update is timed."""
+  """Compiles an update for each shape, [rows, length], then times them one by one; yields rows."""
   if reproducible:
     set_reproducible_flags(os.environ)
   import jax

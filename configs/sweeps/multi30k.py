@@ -25,5 +25,5 @@ def suggest(trial):
 
 
 def pruner():
-  """Returns a pruner of trials below the median of five or more, after the slowest warm-up."""
+  """Returns a pruner that stops trials below the median, from 1,000 updates and five trials on."""
   return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1000)

@@ -30,7 +30,7 @@ class Recipe(NamedTuple):
 
 def plan(models: Mapping[str, Config], directions: Sequence[str], count: int,
          workdir: Path) -> Recipe:
-  """Returns the recipe, checked.
+  """Checks the flags and returns the recipe.
 
   Args:
     models: from `load_models`.
@@ -58,10 +58,10 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int,
 
 
 def begin(recipe: Recipe, workdir: Path):
-  """Writes the settings of all models, or checks that the recipe is the one that was begun.
+  """Writes the settings of all models, and a record of the recipe and its text.
 
   Raises:
-    UserError: it is another recipe or other text; names what differs.
+    UserError: the directory has the record of another recipe or other text; names what differs.
   """
   models = {**recipe.teachers, 'student': recipe.student}
   data = next(iter(recipe.teachers.values())).data

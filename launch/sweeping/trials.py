@@ -61,7 +61,7 @@ def _run(sweep: Sweep, trial: optuna.trial.Trial, stop: list[str]):
   files.write(run.with_name(f'{number}.py'), config_file(docstring, config, settings))
   logging.info('trial %d: %s', number, ', '.join(
       f'{name} {value}' for name, value in settings.items()))
-  while _is_free(run, stop):
+  while _wait_until_free(run, stop):
     status, pruned_at = _train(sweep, trial, config.train.steps, run, stop)
     if pruned_at is not None:
       trial.set_user_attr('step', pruned_at)
@@ -91,8 +91,8 @@ def rows_with(run: Path, objective: str) -> list[dict[str, float]]:
           for line in lines if objective.encode() in line]
 
 
-def _is_free(run: Path, stop: list[str]) -> bool:
-  """Waits until no process trains in the directory, or until asked to stop.
+def _wait_until_free(run: Path, stop: list[str]) -> bool:
+  """Waits until no process trains in the directory; returns False if asked to stop before.
 
   After a worker was killed, its train.py may need a while to save.
   """

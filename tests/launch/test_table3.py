@@ -129,7 +129,7 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
     folder, start, tmp_path):
   def sweep(*rows):
     start.seen.clear()
-    table3.sweep(rows, f'{folder}/tiny.py', tmp_path, start)
+    table3.run_rows(rows, f'{folder}/tiny.py', tmp_path, start)
     return [pathlib.Path(command[1]).name for command in start.seen]
 
   base = tiny_row(folder, 'base')
@@ -173,5 +173,5 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
 def test_a_damaged_table_is_named(folder, start, tmp_path):
   (tmp_path / 'table3.json').write_text('{')
   with pytest.raises(UserError, match=r'table3.json should hold .* damaged; remove it'):
-    table3.sweep([tiny_row(folder, 'base')], 'tiny.py', tmp_path, start)
+    table3.run_rows([tiny_row(folder, 'base')], 'tiny.py', tmp_path, start)
   assert start.seen == []

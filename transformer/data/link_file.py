@@ -66,7 +66,7 @@ def link_tokens(links: Collection[Link], in_source_SI: np.ndarray,
     in_target_TJ: boolean, whether target token t is a part of target word j.
 
   Returns:
-    int [links, 2]: a target and a source token, from 0, in order.
+    int [links, 2]: rows of a target token and a source token, counted from 0, ascending.
   """
   links_JI = np.zeros((in_target_TJ.shape[1], in_source_SI.shape[1]), np.float32)
   for i, j in links:

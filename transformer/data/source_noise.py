@@ -26,8 +26,8 @@ def make_source_noise(vocabulary: Vocabulary, upper_case: float, title_case: flo
   Args:
     vocabulary: the source's vocabulary.
     upper_case: the share of sentences in capitals.
-    title_case: the share of sentences whose words begin with a capital.
-    typing_errors: the share of sentences with `misspelt` words. The sum of shares is at most 1.
+    title_case: the share of sentences that `title_cased` changes.
+    typing_errors: the share of sentences that `misspelt` changes. The sum of shares is at most 1.
   """
   kinds = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
   bounds = np.cumsum([upper_case, title_case, typing_errors])
@@ -50,16 +50,17 @@ def make_source_noise(vocabulary: Vocabulary, upper_case: float, title_case: flo
 
 
 def title_cased(text: str) -> str:
-  """Returns a text whose words begin with a capital, and whose other letters are as they were."""
+  """Returns a text with the first character of each word in capitals; the rest stays as it was."""
   return _WORD.sub(lambda word: word[0][:1].upper() + word[0][1:], text)
 
 
 def misspelt(text: str, key: int) -> str:
-  """Returns a text with a typing error in one of ten words, and in at least one.
+  """Returns a text with a typing error for every ten words, and at least one.
 
-  An error exchanges two neighbours in a word, leaves out a letter, doubles one, or writes
-  another letter of the text for it, so that it stays in the text's script. A letter has its
-  combining marks with it. Words without two letters in a row stay as they are.
+  An error exchanges two neighbouring letters of a word, leaves out a letter, doubles it, or
+  replaces it by another letter of the text, so that it stays in the text's script. Combining marks
+  stay with their letter. Errors are only made where two letters stand side by side. By chance an
+  error changes nothing, such as the exchange of two equal letters.
 
   Args:
     text: the text.

@@ -26,9 +26,9 @@ def look_over(config: DataConfig, vocabulary: RunVocabulary | None = None, *, or
 
   Args:
     config: names the text, and the limits for it.
-    vocabulary: cuts the text; None takes what the config names, or learns a vocabulary from
-      the training text.
-    origin: the origin of the vocabulary, for the report.
+    vocabulary: cuts the text into tokens. If it is None, the vocabulary that the config names is
+      read, or one is learned from the training text.
+    origin: where the vocabulary is from, for the report.
     examples: how many examples of each finding are kept.
 
   Returns:

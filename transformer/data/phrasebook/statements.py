@@ -163,8 +163,7 @@ def location(rng: Random) -> Draw:
     if thing.en[0] in ('a', 'some'):
       return None
     if kind < 0.1:
-        return words('where', 'où') + be_at(
-        resumed(thing), question=True) + thing, '?'
+      return words('where', 'où') + be_at(resumed(thing), question=True) + thing, '?'
     return be_at(thing, negation=some_negation(rng)) + _somewhere(rng, thing), '.'
   plural, negated = rng.random() < 0.45, rng.random() < 0.3
   thing = noun_phrase(noun, rng.choice(('many', *NUMBERS)) if plural and not negated else 'a',
