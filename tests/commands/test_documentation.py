@@ -60,6 +60,8 @@ def sandbox(folder, train, evaluate, tmp_path_factory):
     shutil.copytree(sandbox / 'RUN_A', sandbox / name)
   for name, source in (('FILE', 'test.en'), ('in.txt', 'test.en'), ('FILE2', 'test.de')):
     shutil.copy(folder / source, sandbox / name)
+  pairs = (folder / 'test.en').read_text('utf-8').count('\n')
+  (sandbox / 'GOLD').write_text('0-0\n' * pairs)
   words = random.Random(0)
   for language in ('en', 'de'):
     lines = (' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(8))

@@ -113,8 +113,8 @@ class TrainConfig:
     valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
       --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
-      empty starts from random weights. Both runs need the same config.model, except
-      `dropout`, `attention`, `dtype` and `remat`. The vocabulary may be larger, or another one
+      empty starts from random weights. Both runs need the same config.model, except every rate
+      of dropout, `attention`, `dtype` and `remat`. The vocabulary may be larger, or another one
       that `data.vocabulary` names: see docs/vocabulary.md.
     freeze: a regular expression that is searched in the names of the parameters, such as
       `encoder_0/self_attention/query/kernel`; those that match are not changed, and have no
