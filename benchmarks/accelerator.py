@@ -5,11 +5,11 @@
   python benchmarks/accelerator.py --tables=FILE.json           # the tables of README.md
   python benchmarks/accelerator.py --train=FOLDER --out=OUT     # runs that carry.py has packed
 
-Each section has a process of its own and a time limit. What is measured is in FILE.json at once,
-and is skipped when the command is started again. A section that does not fit into the time left is
-left for that. One that fails is recorded with its error, and --retry measures it again.
-Packages: jax, flax, optax, absl and numpy, SentencePiece for the section `data`, PyTorch for the
-rows beside it. --train needs those of train.py but for ml-collections and TFDS.
+Each section has a process of its own and a time limit, and is in FILE.json as soon as it ends. The
+next start skips what is there, and measures the sections that did not fit into the time. A section
+that fails is recorded with its error; --retry measures it again. It needs the packages jax, flax,
+optax, absl and numpy; SentencePiece for the section `data`; and PyTorch for the rows of PyTorch.
+--train needs the packages of train.py except ml-collections and TFDS.
 """
 
 import importlib
