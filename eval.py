@@ -123,10 +123,15 @@ def main(_):
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
   translate = make_translator(members, decoding.config, decoding.seed, _MBR.value or _NBEST.value)
   decoding = decoding._replace(prefixes=prefixes, required=required)
+  how = results.describe(run.steps, decoding)
+  del how['step']
+  table = results.Place(folder, f'{text.name}.all', how)
+  if every and folder and _RESULTS.value:
+    table.check_own(str(run.workdir.resolve()))
   rows = [_translate([each, *members[1:]], translate, text, decoding, folder, automaton,
                      own_metrics) for each in itertools.chain([run], runs)]
   if every:
-    report.print_table(folder, text.name, rows)
+    report.print_table(table, run, text, decoding, rows)
 
 
 def _translate_live(members, decoding, automaton):
@@ -134,6 +139,9 @@ def _translate_live(members, decoding, automaton):
   from transformer.inference import prompt, stream
   from transformer.inference.ensemble import make_translator
   if sys.stdin.isatty() and sys.stdout.isatty():
+    if _REQUIREMENTS.prefix_column.value:
+      raise UserError('--prefix_column is for files and pipes; at this prompt, :prefix WORDS says '
+                      'what translations begin with')
     folder = Path(_RESULTS.value or members[0].workdir / run_directory.EVALUATIONS).expanduser()
     prompt.run_prompt(members, decoding.config, decoding.seed, _NBEST.value, folder, automaton)
   else:
@@ -202,20 +210,26 @@ def _check_flags():
   shared_flags.check_named(_SOURCE, _SPLIT, _OUTPUT, _RESULTS, _DATA_DIR)
   if _SOURCE.value and _SPLIT.value:
     raise UserError('--split and --source exclude each other')
-  if STANDARD_INPUT in _REFERENCE.value:
-    raise UserError('--reference must name a file; standard input is for --source')
+  for name, paths in (('reference', _REFERENCE.value), *(
+      (flag.name, [flag.value]) for flag in (*_REQUIREMENTS.files, _ALIGNMENTS.gold))):
+    if STANDARD_INPUT in paths:
+      raise UserError(f'--{name} must name a file; standard input is for --source')
   if _REFERENCE.value and not _SOURCE.value:
     raise UserError('--reference needs --source; a split brings its own')
   shared_flags.check_at_least(1, _AVERAGE)
+  shared_flags.check_at_least(0, _EXAMPLES)
   alignment_flags.check(_ALIGNMENTS, _OUTPUT.value, _SCORE.value,
                         _NBEST.value > 1 or _CHECKPOINT.value == 'all')
   requirement_flags.check(_REQUIREMENTS, _SOURCE.value, _SCORE.value)
-  read = [_SOURCE.value, *_REQUIREMENTS.files, _ALIGNMENTS.gold.value, *_REFERENCE.value]
+  read = [_SOURCE.value, *(flag.value for flag in (*_REQUIREMENTS.files, _ALIGNMENTS.gold)),
+          *_REFERENCE.value]
   for flag in (_OUTPUT, _ALIGNMENTS.file):
     if flag.value and flag.value != '-':
       outputs.check_file(flag.name, path := Path(flag.value).expanduser())
       outputs.check_not_read(flag.name, path, [each for each in read if each]
                              + run_directory.record_files(_WORKDIR.value))
+  if flags.FLAGS[_MBR_METRIC.name].present and _MBR.value is None:
+    raise UserError(f'--mbr_metric={_MBR_METRIC.value} needs --mbr=N')
   if _METRIC.value and _SOURCE.value and not _REFERENCE.value:
     raise UserError('--metric compares translations with references; give --reference=FILE')
   if _MBR.value is not None:
@@ -223,7 +237,13 @@ def _check_flags():
     if _NBEST.value > 1 or _SCORE.value or (_BEAM_SIZE.value or _MBR.value) < _MBR.value:
       raise UserError(f'--mbr={_MBR.value} takes as many candidates and gives one translation; '
                       f'leave out --nbest and --score, and a smaller --beam_size')
-  if _SCORE.value and (searching := shared_flags.given(*_SEARCH_FLAGS, _SEED)):
+  if _NBEST.value > 1 and (_SCORE.value or not (
+      _OUTPUT.value or (_SOURCE.value and not _REFERENCE.value))):
+    raise UserError(f'--nbest={_NBEST.value} gives lists of translations; add --output=FILE or '
+                    f'--output=-, and leave out --score')
+  if _SCORE.value and (searching := {
+      **shared_flags.given(*_SEARCH_FLAGS, _SEED),
+      **{flag.name: flag.value for flag in (_EXAMPLES, _METRIC) if flag.value}}):
     raise UserError(f'--score searches for nothing; leave out --{next(iter(searching))}')
   if _SCORE.value and len(_REFERENCE.value) != 1:
     raise UserError('--score needs --source=FILE and one --reference=FILE')
@@ -244,12 +264,15 @@ def _only_translates_standard_input() -> bool:
 def _decoding(config) -> results.Decoding:
   """Returns how to decode: by the flags that are given, and else by the run's config."""
   changes = shared_flags.given(*_SEARCH_FLAGS)
-  # The run's beam size is for its search; the best of several samples is not a plain sample.
-  if _SAMPLE.value and not config.decode.sample:
+  if _MBR.value and changes.get('sample', config.decode.sample):
+    if changes.get('beam_size', _MBR.value) != _MBR.value:
+      raise UserError(f'--mbr={_MBR.value} draws as many samples; leave out --beam_size')
+    changes['beam_size'] = _MBR.value
+  elif _MBR.value:
+    changes['beam_size'] = max(changes.get('beam_size', config.decode.beam_size), _MBR.value)
+  elif _SAMPLE.value and not config.decode.sample:
+    # The run's beam size is for its search; the best of several samples is not a plain sample.
     changes.setdefault('beam_size', 1)
-  if _MBR.value:
-    wide = changes.get('beam_size', 1 if _SAMPLE.value else config.decode.beam_size)
-    changes['beam_size'] = max(wide, _MBR.value)
   decode = dataclasses.replace(config.decode, **changes)
   for flag in (_TEMPERATURE, _TOP_K, _TOP_P, _SEED):
     if flag.value is not None and not decode.sample:
@@ -275,6 +298,9 @@ def _read_text(data) -> texts.Text:
   if _DATA_DIR.value:
     data = dataclasses.replace(data, dir=_DATA_DIR.value)
   split = texts.split_name(data, _SPLIT.value or 'test')
+  if not split:
+    raise UserError('the config of this run names no data.test; give --split=NAME, or '
+                    '--source=FILE with --reference=FILE')
   for flag in (_OUTPUT, _ALIGNMENTS.file):
     if flag.value:
       outputs.check_not_read(flag.name, Path(flag.value).expanduser(),

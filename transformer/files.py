@@ -133,7 +133,12 @@ def flush_folder(folder: str | os.PathLike):
 
 def write_json(path: str | os.PathLike, value: Any):
   """Writes indented JSON atomically."""
-  write(path, _dump(value) + b'\n')
+  write(path, as_json(value))
+
+
+def as_json(value: Any) -> bytes:
+  """Returns a value as indented JSON that ends in a line feed."""
+  return _dump(value) + b'\n'
 
 
 def write_sealed(path: str | os.PathLike, value: Mapping[str, Any]):

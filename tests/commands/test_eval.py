@@ -24,7 +24,7 @@ from transformer.training.mesh import sentence_sharding
     (['--source='], ['--source= names nothing']),
     (['--reference=x'], ['--reference needs --source']),
     (['--split=test', '--source=x'], ['--split and --source exclude each other']),
-    (['--nbest=5'], ['at most decode.beam_size=4 translations; got 5']),
+    (['--nbest=5', '--output=-'], ['at most decode.beam_size=4 translations; got 5']),
     (['--score'], ['--score needs --source=FILE and one --reference=FILE']),
     (['--checkpoint=all', '--output=-'], ['--checkpoint=all gives a table of scores']),
     (['--mbr=1'], ['--mbr must be at least 2; got 1']),
@@ -34,6 +34,13 @@ from transformer.training.mesh import sentence_sharding
     (['--source={folder}/test.en', '--metric=math:fsum'], ['--metric compares translations with']),
     (['--score', '--dtype=bfloat16'], ['--score searches for nothing; leave out --dtype']),
     (['--score', '--seed=3'], ['--score searches for nothing; leave out --seed']),
+    (['--score', '--examples=3'], ['--score searches for nothing; leave out --examples']),
+    (['--examples=-1'], ['--examples must be at least 0; got -1']),
+    (['--mbr_metric=BLEU'], ['--mbr_metric=BLEU needs --mbr=N']),
+    (['--mbr=4', '--sample', '--beam_size=8'], ['--mbr=4 draws as many samples']),
+    (['--nbest=2'], ['--nbest=2 gives lists of translations; add --output=FILE']),
+    (['--source=-', '--avoid=-'], ['--avoid must name a file; standard input is for --source']),
+    (['--source=-', '--alignment_gold=-'], ['--alignment_gold must name a file']),
     (['--score', '--avoid=x'], ['--score translates nothing; leave out --prefix']),
     (['--source=-', '--metric=math:fsum'], ['--metric compares translations with references']),
     (['--source={folder}/test.en', '--avoid={folder}/test.de', '--output={folder}/test.de'],
@@ -188,8 +195,11 @@ def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_p
   shutil.copytree(trained, tmp_path / 'run')
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1')
   assert status == 0, err
-  rows = json.loads((tmp_path / 'run' / 'eval' / 'test.all.json').read_text('utf-8'))
-  assert [row['step'] for row in rows] == [1, 2]
+  path = tmp_path / 'run' / 'eval' / 'test.all.beam1.alpha0.6.json'
+  found = json.loads(path.read_text('utf-8'))
+  assert (found['workdir'], found['decode']['beam_size']) == (str(tmp_path / 'run'), 1)
+  rows = found['checkpoints']
+  assert found['steps'] == [row['step'] for row in rows] == [1, 2]
   for row in rows:
     alone = json.loads((tmp_path / 'run' / 'eval' / f'test.step{row["step"]}.beam1.alpha0.6.json')
                        .read_text('utf-8'))
@@ -200,7 +210,7 @@ def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_p
     assert again['metrics'] == alone['metrics']
   table = [line.split() for line in out.splitlines()[-4:-1]]
   assert table[0] == ['step', 'BLEU', 'chrF2++', 'TER']
-  drawing = (tmp_path / 'run' / 'eval' / 'test.all.svg').read_text('utf-8')
+  drawing = path.with_suffix('.svg').read_text('utf-8')
   assert 'test: BLEU with its 95 % interval' in drawing
   best = max(rows, key=lambda row: row['BLEU'])['step']
   assert [int(line[0]) for line in table[1:] if line[-1] == '*'] == [best]

@@ -122,9 +122,10 @@ def test_all_checkpoints_are_scored(evaluate, run, tmp_path):
   table = [line.split() for line in out.splitlines()[-4:-1]]
   assert table[0] == ['step', 'F1', 'precision', 'recall'] and [row[0] for row in table[1:]] == [
       '2', '4']
-  rows = json.loads((tmp_path / 'test.all.json').read_bytes())
+  path, = tmp_path.glob('test.all.*.json')
+  rows = json.loads(path.read_bytes())['checkpoints']
   assert all(len(row['F1_interval_95']) == 2 for row in rows)
-  assert 'test: F1 with its 95 % interval' in (tmp_path / 'test.all.svg').read_text('utf-8')
+  assert 'test: F1 with its 95 % interval' in path.with_suffix('.svg').read_text('utf-8')
 
 
 @pytest.mark.parametrize(('flags', 'fact'), [

@@ -7,6 +7,7 @@ import pytest
 
 from transformer.errors import UserError
 from transformer.evaluation import comparison, metrics, results, scores
+from transformer.evaluation.own_metrics import OwnMetric
 from transformer.inference.config import DecodeConfig
 from transformer.inference.translator import Translation
 
@@ -66,6 +67,28 @@ def test_systems_are_compared_over_their_seeds(score):
   text = '\n'.join(comparison.as_table(found))
   assert f'{scores["mean"]:.2f} ± {scores["deviation"]:.2f}' in text
   assert f'{by_metric["BLEU"]["bootstrap"]:.4f}' in text and 'tok:13a' in text
+
+
+@pytest.mark.parametrize('first_has_it', [True, False])
+def test_metrics_that_some_results_lack_are_left_out(score, untested, tmp_path, first_has_it):
+  systems = [score('a', POOR), score('b', GOOD)]
+  path, = (tmp_path / 'ab'[not first_has_it] / 'eval').glob('*.json')
+  content = json.loads(path.read_text('utf-8'))
+  content['metrics'].append({'name': 'comet', 'score': 1.0, 'signature': 'm:comet'})
+  path.write_text(json.dumps(content), encoding='utf-8')
+  found = compared(*systems)
+  assert list(found['signatures']) == ['BLEU', 'chrF2++', 'TER']
+  assert all(list(each) == list(found['signatures']) for each in found['systems'].values())
+  assert 'comet' not in '\n'.join(comparison.as_table(found))
+
+
+@pytest.mark.parametrize('names', [['BLEU'], ['source'], ['step'], ['mine', 'mine']])
+def test_a_metric_with_a_name_that_is_taken_is_refused(names):
+  answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in GOOD]
+  own = [OwnMetric(f'm{number}:f', lambda *_, name=name: {name: 1.0})
+         for number, name in enumerate(names)]
+  with pytest.raises(UserError, match=f"m{len(names) - 1}:f gives '{names[-1]}', which names"):
+    scores.evaluate(SOURCES, [REFERENCES], answers, 1.0, '13a', 'en', own)
 
 
 def test_results_from_before_there_was_a_type_are_of_the_trained_one(score, untested, tmp_path):

@@ -87,3 +87,18 @@ def test_the_tables_stay_small(vocabulary, automaton, monkeypatch):
   monkeypatch.setattr(avoidance, '_MOST_CELLS', 2 * vocabulary.size)
   with pytest.raises(UserError, match=r'must have at most about 2 characters in all; there are'):
     avoid(PHRASES, vocabulary)
+
+
+@pytest.mark.parametrize('before', ['„', '—', 'a „'])
+def test_a_phrase_after_a_mark_that_is_spelt_in_bytes_is_forbidden(vocabulary, automaton, before):
+  ids = vocabulary.encode(f'{before}cat')
+  assert any(token in BYTE_IDS for token in ids)
+  assert first_forbidden(automaton, ids) == len(ids) - 1
+
+
+def test_letters_that_are_spelt_in_bytes_are_letters(vocabulary, automaton):
+  ids = [vocabulary.encode('a')[0], *(BYTE_IDS[each] for each in b' cat')]
+  assert vocabulary.decode(ids) == 'a cat'
+  assert first_forbidden(automaton, ids) == len(ids) - 1
+  concat = [vocabulary.encode('a')[0], *(BYTE_IDS[each] for each in b'cat')]
+  assert first_forbidden(automaton, concat) is None

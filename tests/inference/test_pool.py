@@ -1,5 +1,6 @@
 """The pool fills up batches, and finishes every sentence once."""
 
+import signal
 import threading
 import time
 from typing import NamedTuple
@@ -123,3 +124,18 @@ def test_an_error_is_raised_and_other_batches_are_left_out():
   with pytest.raises(FloatingPointError):
     Pool(range(50), lambda batch: 'kind', SIZE).run(compute, 3)
   assert len(begun) < 9
+
+
+def test_ctrl_c_ends_the_work_after_the_batches_in_hand():
+  started = []
+
+  def compute(batch):
+    started.append(batch)
+    if len(started) == 3:
+      signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    time.sleep(0.05)
+
+  new = [New('short', {i: 1}) for i in range(200)]
+  with pytest.raises(KeyboardInterrupt):
+    Pool(new, lambda batch: batch.kind, SIZE).run(compute, 2)
+  assert len(started) < 20

@@ -167,6 +167,12 @@ def test_several_runs_are_drawn_over_one_another_by_name(tmp_path, count):
                                           if each.startswith(str(tmp_path))]
 
 
+def test_a_score_a_little_beside_its_interval_is_drawn(tmp_path):
+  curves.draw_scores('test: BLEU', [1, 2], [50.00000000000001, 40.0],
+                     [(50.00000038, 50.00000038), (39.0, 41.0)], tmp_path / 'scores.svg')
+  assert 'test: BLEU with its 95 % interval' in (tmp_path / 'scores.svg').read_text('utf-8')
+
+
 @pytest.mark.parametrize('line', [
     b'{"step": 3, "train/loss": }', b'[]', b'7', b'{"train/loss": 1.0}', b'{"step": "x"}',
     b'{"step": 1.5}', b'{"step": -1}', b'{"step": true}', b'{"step": 1, "train/loss": [1]}',

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer import files
 from transformer.commands import shared_flags
 from transformer.data.config import DataConfig
 from transformer.data.text_files import STANDARD_INPUT, read_lines
@@ -68,7 +67,7 @@ def main(_):
   from transformer.runs.loading import load_run
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   if output != '-':
-    outputs.check_folder('output', path.parent)
+    outputs.check_file('output', path)
   decode = dataclasses.replace(run.config.decode, **shared_flags.given(_BEAM_SIZE, _ALPHA))
   numbers, sources, translations = _read(run.config.data)
   _check_size(run, sources)
@@ -79,7 +78,7 @@ def main(_):
   if output == '-':
     sys.stdout.buffer.write(page)
     return
-  files.write(path, page)
+  outputs.write(path, page)
   layers, heads = maps[0].weights.cross.shape[:2]
   print(f'{_count(len(maps), "sentence")}, {_count(layers, "layer")} of {_count(heads, "head")}: '
         f'open {output} in a browser, {len(page) / 1000:,.0f} kB')

@@ -66,8 +66,7 @@ def main(_):
                      examples=_EXAMPLES.value)
   text = json.dumps(report, indent=2, ensure_ascii=False) + '\n'
   if path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding='utf-8', errors='backslashreplace')
+    outputs.write(path, text.encode('utf-8', 'backslashreplace'))
   sys.stdout.reconfigure(encoding='utf-8', errors='backslashreplace')
   print(text if _JSON.value == '-' else as_table(report), end='')
 

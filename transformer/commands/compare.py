@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]):
   for name in arguments[2:]:
     _show_examples(arguments[1], name, systems)
   if output:
-    files.write_json(output, found)
+    outputs.write(output, files.as_json(found))
     print(f'also in {_OUTPUT.value}')
 
 

@@ -63,7 +63,10 @@ def main(_):
     raise UserError(f'--quantization is for --format=ctranslate2; --format={_FORMAT.value} keeps '
                     f'float32')
   shared_flags.check_at_least(1, _AVERAGE)
-  output = Path(_OUTPUT.value).expanduser()
+  for flag in (_CHECKPOINT, _AVERAGE):
+    if _FORMAT.value == 'run' and flag.value != flag.default:
+      raise UserError(f'--{flag.name} is for a run with checkpoints; --format=run takes --weights')
+  output = Path(_OUTPUT.value).expanduser().absolute()
   _check_free(output)
   write = {'ctranslate2': _to_ctranslate2, 'huggingface': _to_huggingface,
            'safetensors': _to_safetensors, 'run': _to_run}

@@ -27,9 +27,9 @@ class RequirementFlags(NamedTuple):
     return any(flag.value for flag in self)
 
   @property
-  def files(self) -> list[str | None]:
-    """The files that are read."""
-    return [self.prefix.value, self.require.value, self.avoid.value]
+  def files(self) -> list[flags.FlagHolder]:
+    """The flags that name files to read."""
+    return [self.prefix, self.require, self.avoid]
 
   @property
   def by_line(self) -> bool:

@@ -37,9 +37,11 @@ def read_lines(path: str | os.PathLike) -> list[str]:
     path: a file, or `-` for standard input.
 
   Raises:
-    UserError: the file is missing, unreadable or not UTF-8.
+    UserError: the file is missing, unreadable or not UTF-8, or standard input is closed.
   """
   if path == STANDARD_INPUT:
+    if sys.stdin is None:
+      raise UserError('standard input is closed; give it something, or name a file')
     name, data = 'standard input', sys.stdin.buffer.read()
   else:
     name = os.fspath(path)

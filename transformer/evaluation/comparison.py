@@ -75,7 +75,7 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
   Returns:
     JSON data with these keys:
       text, sentences: the name of the text and the number of its sentences.
-      signatures: the signature of each metric, sacreBLEU's for translations.
+      signatures: the signature of each metric that all results have, sacreBLEU's for translations.
       systems: for each system and metric the scores of its seeds, their mean and their
         standard deviation, all in percent.
       results: for each system and seed the run, the checkpoints and the decoding.
@@ -96,11 +96,15 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
   if not allow_unequal_decoding:
     results.check_decoded_alike([each.result for seeds in systems.values() for each in seeds])
   content = first.result.content
+  # A metric of one's own may have been given for some runs only.
+  everywhere = set.intersection(*(set(_scores(scored))
+                                  for seeds in systems.values() for scored in seeds))
+  signatures = {each['name']: each['signature'] for each in content['metrics']
+                if each['name'] in everywhere}
   return {
-      'text': content['text'], 'sentences': len(first.sentences),
-      'signatures': {each['name']: each['signature'] for each in content['metrics']},
+      'text': content['text'], 'sentences': len(first.sentences), 'signatures': signatures,
       'systems': {name: {metric: _statistics([_scores(scored)[metric] for scored in seeds])
-                         for metric in _scores(first)} for name, seeds in systems.items()},
+                         for metric in signatures} for name, seeds in systems.items()},
       'results': {name: [{'run': each.result.run, 'name': each.result.name,
                           'steps': each.result.content['steps'],
                           'seed': each.result.content['seed'], 'decoding': each.result.decoding}

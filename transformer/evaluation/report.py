@@ -151,12 +151,15 @@ def _origin(run, text: Text) -> dict[str, Any]:
           'commit': run_directory.commit(), 'command': sys.argv[1:]}
 
 
-def print_table(folder: Path | None, name: str, rows: Sequence[dict[str, Any]]):
+def print_table(place: results.Place, run, text: Text, decoding: results.Decoding,
+                rows: Sequence[dict[str, Any]]):
   """Prints the scores of all checkpoints and marks the best; writes them, and plots BLEU or F1.
 
   Args:
-    folder: the folder for results; None if they are not kept.
-    name: the text's name.
+    place: where the table is written.
+    run: the `Run` of the last checkpoint.
+    text: the sources and references.
+    decoding: how they were translated.
     rows: the row that `report` returned for each checkpoint.
   """
   _, *metrics, interval = rows[0]
@@ -166,9 +169,12 @@ def print_table(folder: Path | None, name: str, rows: Sequence[dict[str, Any]]):
   for row in rows:
     print(f'{row["step"]:9}' + ''.join(f'{row[metric]:11.2f}' for metric in metrics)
           + '  *' * (row is best))
-  if folder:
-    files.write_json(folder / f'{name}.all.json', rows)
-    draw_scores(f'{name}: {headline}', [row['step'] for row in rows],
+  if place.folder:
+    path = place.folder / place.stem
+    files.write_json(f'{path}.json', {
+        **_origin(run, text), 'steps': [row['step'] for row in rows],
+        'decode': dataclasses.asdict(decoding.config), 'more': decoding.more, 'checkpoints': rows})
+    draw_scores(f'{text.name}: {headline}', [row['step'] for row in rows],
                 [row[headline] for row in rows], [row[interval] for row in rows],
-                folder / f'{name}.all.svg')
-    print(f'also in {folder / name}.all.json and .svg')
+                Path(f'{path}.svg'))
+    print(f'also in {path}.json and .svg')

@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from transformer.errors import UserError
 from transformer.evaluation.metrics import bleu_by_protocol, corpus_scores, sentence_scores
-from transformer.evaluation.own_metrics import OwnMetric, own_scores
+from transformer.evaluation.own_metrics import OwnMetric, OwnScore, own_scores
 from transformer.inference.translator import Translation
+
+# Names in the results: of metrics, of the fields of a sentence, and of the first column of a table.
+_TAKEN = ('BLEU', 'chrF2++', 'TER', 'source', 'references', 'translation', 'model_score', 'step')
 
 
 def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
@@ -27,13 +31,19 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
     JSON data for `results.write`: the scores of the text, and an object for each sentence.
 
   Raises:
-    UserError: a reference has another number of lines, or a metric of one's own fails.
+    UserError: a reference has another number of lines, or a metric of one's own fails or has a
+      name that is taken.
   """
   translations = [answer.text for answer in answers]
   headline, *protocols = bleu_by_protocol(translations, references, tokenize, target_language)
   metrics = corpus_scores(translations, references, tokenize)
-  own = [(each.spec, score) for each in own_metrics
-         for score in own_scores(each, sources, translations, references)]
+  own: list[tuple[str, OwnScore]] = []
+  for each in own_metrics:
+    for score in own_scores(each, sources, translations, references):
+      if score.name in (*_TAKEN, *(other.name for _, other in own)):
+        raise UserError(f'a metric must have a name of its own; {each.spec} gives {score.name!r}, '
+                        f'which names another score or a field of the results; rename it')
+      own.append((each.spec, score))
   words = [sum(len(line.split()) for line in side) for side in (translations, references[0])]
   result = {
       'bleu': headline.score, 'signature': headline.signature, 'details': headline.details,

@@ -108,9 +108,10 @@ def read_model(folder: Path) -> Imported:
   model, params = _in_order(given, found, _params(folder, given, _sizes(folder, about, found),
                                                   tensors), bias_N)
   data = _data_config(found.vocabulary, tokenizer)
+  beams = generation.get('num_beams')
   rows = max(TrainConfig().tokens_per_batch // data.max_length, 1)
   config = Config(data, model, train=TrainConfig(tokens_per_batch=rows * data.max_length),
-                  decode=DecodeConfig(beam_size=generation.get('num_beams', 4)))
+                  decode=DecodeConfig(beam_size=beams if type(beams) is int and beams > 0 else 4))
   return Imported(config, found.vocabulary, params)
 
 
@@ -143,14 +144,19 @@ def _model_config(folder: Path, about: Mapping[str, Any],
   tables = [tensors.get(f'model.{side}.embed_tokens.weight') for side in ('encoder', 'decoder')]
   shared = about['share_encoder_decoder_embeddings'] or (
       tables[0] is not None and np.array_equal(*tables))
-  return ModelConfig(
-      num_layers=about['encoder_layers'], encoder_layers=about['encoder_layers'],
-      decoder_layers=about['decoder_layers'], model_dim=about['d_model'],
-      ff_dim=about['encoder_ffn_dim'], num_heads=about['encoder_attention_heads'],
-      activation=_NAMES[about['activation_function']], dropout=about['dropout'],
-      attention_dropout=about['attention_dropout'], activation_dropout=about['activation_dropout'],
-      attention_bias='all' if biased - {'out_proj'} else 'output' if biased else 'none',
-      share_embeddings=shared, tie_output=about['tie_word_embeddings'])
+  settings = {
+      'num_layers': about['encoder_layers'], 'encoder_layers': about['encoder_layers'],
+      'decoder_layers': about['decoder_layers'], 'model_dim': about['d_model'],
+      'ff_dim': about['encoder_ffn_dim'], 'num_heads': about['encoder_attention_heads'],
+      'activation': _NAMES[about['activation_function']],
+      'attention_bias': 'all' if biased - {'out_proj'} else 'output' if biased else 'none',
+      'share_embeddings': shared, 'tie_output': about['tie_word_embeddings'],
+      **{name: about[name] for name in ('dropout', 'attention_dropout', 'activation_dropout')}}
+  try:
+    return Config.from_dict({'model': settings}).model
+  except UserError as error:
+    raise UserError(f'{folder}/config.json describes a model that this project cannot hold: '
+                    f'{error}') from error
 
 
 def _check_positions(folder: Path, dim: int, tensors: Mapping[str, np.ndarray]):

@@ -85,7 +85,7 @@ function drawWords() {
   mark(by('target-words'), from ? null : chosen,
       from ? (i) => wordWeight(targetWords[i], sourceWords[chosen]) : undefined);
   by('words-note').textContent = 'Point at a word. The weights are those of cross-attention, ' +
-      `the mean of ${data.heads} heads of layer ${state.layer}.`;
+      `the mean of ${data.heads} heads of layer ${Math.min(state.layer, data.layers - 1)}.`;
 }
 
 function drawGrid() {

@@ -54,7 +54,7 @@ def page_of_run(run: Run, sources: Sequence[str], translations: Sequence[str],
   longest = config.data.max_length
   maps = Attender(run.model, run.vocabulary, longest, longest + config.decode.max_extra_length)(
       run.params, sources, translations)
-  check_finite([run], (float(each.weights.cross.sum()) for each in maps))
+  check_finite([run], (float(each.weights.cross.sum()) for each in maps), numbers)
   for kind, name, most in (('sources', 'source_cut', 'data.max_length'),
                            ('translations', 'target_cut',
                             'data.max_length + decode.max_extra_length')):

@@ -21,7 +21,8 @@ _State = frozenset[tuple[int, int]]
 def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
   """Builds the automaton that keeps phrases out of translations.
 
-  A phrase is forbidden as whole words: where no letter or digit stands before or after it. It is
+  A phrase is forbidden as whole words: where no letter or digit stands before or after it. A
+  character before it that the vocabulary spells in bytes counts as no letter. A phrase is
   forbidden however it is segmented into pieces, and with its own upper and lower case only. A
   longer word that begins with the phrase is allowed if one piece goes beyond the end of the phrase.
   Otherwise a search would begin the forbidden word and could not end it.
@@ -80,7 +81,10 @@ def _units_of_piece(vocabulary: Vocabulary, token: int) -> Sequence[_Unit]:
   if token <= UNK_ID:
     return ()
   piece = vocabulary.piece(token)
-  return (piece,) if token in BYTE_IDS else piece.replace(SPACE, ' ')
+  if token in BYTE_IDS:
+    byte = token - BYTE_IDS.start
+    return (chr(byte) if byte < 128 else piece,)
+  return piece.replace(SPACE, ' ')
 
 
 def _units(phrase: str, characters: set[_Unit]) -> list[_Unit]:
@@ -91,7 +95,8 @@ def _units(phrase: str, characters: set[_Unit]) -> list[_Unit]:
 
 
 def _ends_word(unit: _Unit) -> bool:
-  return len(unit) == 1 and not unit.isalnum()
+  """Returns whether a word may begin after a unit; a byte may be the end of a quotation mark."""
+  return len(unit) > 1 or not unit.isalnum()
 
 
 def _has_ended(state: _State, wanted: Sequence[Sequence[_Unit]]) -> bool:

@@ -1,5 +1,6 @@
 """Translation and scoring by a run, or by an ensemble of runs with averaged probabilities."""
 
+import itertools
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -33,15 +34,20 @@ def load_ensemble(run: Run, others: Sequence[str | os.PathLike]) -> list[Run]:
     All runs, `run` first.
 
   Raises:
-    UserError: a directory holds no run, or one with another vocabulary.
+    UserError: a directory holds no run, or one with another vocabulary or too few positions.
   """
-  members = [run]
+  members, (_, longest) = [run], _longest(run)
   for workdir in others:
     member = load_run(workdir, batch_size=run.config.decode.batch_size)
     if model_files(member.vocabulary) != model_files(run.vocabulary):
       raise UserError(f'the runs of an ensemble must have the same vocabulary, and {workdir} has '
                       f'another one; train that run on the same text with the same config.data, '
                       f'or leave it out')
+    if member.model.config.positions == 'learned' and member.model.config.max_positions < longest:
+      raise UserError(f'the runs of an ensemble must have positions for {longest} tokens, as '
+                      f'data.max_length and decode.max_extra_length of the first run say; '
+                      f'{workdir} learned {member.model.config.max_positions}; leave it out, or '
+                      f'take it as --workdir')
     members.append(member)
   return members
 
@@ -86,7 +92,7 @@ def translate_with(members: Sequence[Run], translate: Translator, lines: Sequenc
   """
   params = [member.params for member in members]
   answers = translate(params if len(params) > 1 else params[0], lines, first, requirements)
-  check_finite(members, (answer.score for answer in answers), first)
+  check_finite(members, (answer.score for answer in answers), itertools.count(first + 1))
   return answers
 
 
@@ -106,7 +112,7 @@ def score_with(members: Sequence[Run], sources: Sequence[str],
   found = score_pairs([each.model for each in members], [each.params for each in members],
                       run.vocabulary, sources, targets, _longest(run),
                       run.config.decode.batch_size)
-  check_finite(members, (each.log_prob or 0.0 for each in found))
+  check_finite(members, (each.log_prob or 0.0 for each in found), itertools.count(1))
   return found
 
 
@@ -140,17 +146,17 @@ def _longest(run: Run) -> tuple[int, int]:
   return longest, longest + run.config.decode.max_extra_length
 
 
-def check_finite(runs: Sequence[Run], scores: Iterable[float], first: int = 0):
+def check_finite(runs: Sequence[Run], scores: Iterable[float], numbers: Iterable[int]):
   """Refuses log-probabilities that are not finite: the model has diverged.
 
   Args:
     runs: the run, or the ensemble, that gave the scores.
     scores: one for each line.
-    first: the number of lines before these.
+    numbers: the number of each line, from 1.
 
   Raises:
     UserError: a score is not finite; names its line and the runs.
   """
-  for number, score in enumerate(scores, first + 1):
+  for number, score in zip(numbers, scores, strict=False):
     if not math.isfinite(score):
       raise diverged(runs, f'the log-probabilities for line {number} are not finite')

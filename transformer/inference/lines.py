@@ -9,6 +9,7 @@ from transformer.data.linearisation import delinearise
 from transformer.data.treebank import bracketed, split_words
 from transformer.inference.given_translations import Likelihood
 from transformer.inference.translator import Translation
+from transformer.system import outputs
 
 
 def split_prefixes(lines: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -69,6 +70,4 @@ def write_lines(lines: Iterable[str], output: str):
     sys.stdout.writelines(line + '\n' for line in lines)
     sys.stdout.flush()
   else:
-    path = Path(output).expanduser()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(''.join(line + '\n' for line in lines), encoding='utf-8', newline='\n')
+    outputs.write(Path(output).expanduser(), ''.join(line + '\n' for line in lines).encode())

@@ -74,8 +74,12 @@ class Pool:
           self._give_back(place, left)
 
     with ThreadPoolExecutor(threads) as pool:
-      for each in [pool.submit(work) for _ in range(threads)]:
-        each.result()
+      try:
+        for each in [pool.submit(work) for _ in range(threads)]:
+          each.result()
+      except BaseException:  # Ctrl-C reaches only this thread.
+        self._failed = True
+        raise
 
   def is_alone(self, kind) -> bool:
     """Returns whether only one batch is left that has or will have sentences of a kind."""

@@ -5,22 +5,48 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from transformer import files
 from transformer.errors import UserError
 
 
 def check_file(flag: str, path: Path):
-  """Refuses a file that could not be written.
+  """Refuses a file that `write` could not write.
 
   Args:
     flag: the flag that names the file.
     path: the file; it need not exist.
 
   Raises:
-    UserError: `path` is a directory, or its parent fails `check_folder`.
+    UserError: `path` is a directory or may not be written to, or its parent fails `check_folder`.
   """
   if path.is_dir():
     raise UserError(f'--{flag} must name a file; {path} is a directory')
-  check_folder(flag, path.parent)
+  if path.exists() and not os.access(path, os.W_OK):
+    raise UserError(f'--{flag} must name a file to write to; {path} may not be written to')
+  if not _is_stream(path):
+    check_folder(flag, path.resolve().parent)
+
+
+def write(path: Path, content: bytes):
+  """Writes a file that a flag names: atomically, unless it is a device or a pipe.
+
+  Raises:
+    UserError: the file cannot be written.
+  """
+  if not _is_stream(path):
+    files.write(path.resolve(), content)
+    return
+  try:
+    with path.open('ab') as stream:
+      stream.write(content)
+  except OSError as error:
+    raise UserError(f'{path} cannot be written: {error.strerror}; name another file') from error
+
+
+def _is_stream(path: Path) -> bool:
+  """Returns whether a path is a device or a pipe, such as /dev/null or that of `>(command)`."""
+  in_use = path.absolute().parts[1:2] in (('dev',), ('proc',))
+  return path.exists() and (in_use or not path.is_file())
 
 
 def check_not_read(flag: str, path: Path, inputs: Iterable[str | os.PathLike]):
