@@ -58,6 +58,8 @@ def main(_):
   shared_flags.check_at_least(1, _TEACHERS)
   workdir = Path(_WORKDIR.value).expanduser().absolute()
   outputs.check_folder('workdir', workdir)
+  if ':' in str(workdir):  # In --config=FILE:ARGUMENT, a colon ends the file's name.
+    raise UserError(f'--workdir must have no colon in its path; got {workdir}')
   filename = config_flags.get_config_filename(flags.FLAGS['config']).partition(':')[0]
   models = load_models(filename, given_settings(_CONFIG), _CONFIG.value)
   recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir)
@@ -97,4 +99,4 @@ def load_models(filename: str, overrides: Mapping[str, Any],
 
 
 if __name__ == '__main__':
-  command_line.run(main)
+  command_line.run(main, launches=True)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from transformer.system.cuda_devices import named_gpus
+
 _GPUS = Path('/proc/driver/nvidia/gpus')
 
 
@@ -11,5 +13,5 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
   if environment.get('JAX_PLATFORMS') == 'cpu':
     return []
   if 'CUDA_VISIBLE_DEVICES' in environment:
-    return [each for each in environment['CUDA_VISIBLE_DEVICES'].split(',') if each]
+    return named_gpus(environment)
   return [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []

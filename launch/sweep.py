@@ -148,4 +148,4 @@ def _slurm(workdir: Path) -> tuple[list[str], str]:
 
 
 if __name__ == '__main__':
-  command_line.run(main)
+  command_line.run(main, launches=True)

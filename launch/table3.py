@@ -111,7 +111,8 @@ def main(_):
       for command in commands(row, filename, workdir):
         print(shlex.join(command))
     return
-  run_rows(rows, filename, workdir, child_process.run)
+  run_rows(rows, filename, workdir,
+           lambda command: child_process.run(child_process.leashed(command)))
 
 
 def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
@@ -280,4 +281,4 @@ def _differences(differs: Mapping[str, Any]) -> str:
 
 
 if __name__ == '__main__':
-  command_line.run(main)
+  command_line.run(main, launches=True)

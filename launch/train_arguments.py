@@ -17,7 +17,7 @@ _HINT = ('the arguments of train.py must stand after --, such as '
 
 def run_launcher(main: Callable[[Sequence[str]], None]):
   """Runs the `main` of a launcher that takes arguments after `--`; see `command_line.run`."""
-  command_line.run(main, takes_arguments=True, hint=_HINT)
+  command_line.run(main, takes_arguments=True, hint=_HINT, launches=True)
 
 
 def checked(arguments: Sequence[str], *more: str) -> list[str]:

@@ -71,6 +71,10 @@ class Config:
       raise UserError(f'train.best_by names a validation set that is not the first as SET/METRIC; '
                       f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
                       f'got {self.train.best_by!r}')
+    metric = self.train.best_by.rpartition('/')[2]
+    if metric == 'f1' and self.data.source != 'trees' and not self.train.valid_metric:
+      raise UserError(f'train.best_by={self.train.best_by} is for trees; data.source='
+                      f'{self.data.source} has loss, perplexity, bleu and chrf')
     layer, depth = self.train.alignment_layer, self.model.decoder_depth
     if bool(layer) != bool(self.data.alignments):
       raise UserError(f'train.alignment_layer is trained towards the links of data.alignments; set '

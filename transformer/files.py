@@ -108,6 +108,15 @@ def unfinished_name(path: Path) -> Path:
   return path.with_name(f'{path.name}.{_host()}.{os.getpid()}.{uuid.uuid4().hex}.tmp')
 
 
+def unused_name(path: Path) -> Path:
+  """Returns the path, or the first of PATH.2, PATH.3 and so on that does not exist."""
+  found, number = path, 1
+  while found.exists():
+    number += 1
+    found = path.with_name(f'{path.name}.{number}')
+  return found
+
+
 def is_unfinished(path: Path) -> bool:
   """Returns whether a file has a name of `unfinished_name`."""
   return _UNFINISHED.fullmatch(path.name) is not None

@@ -45,7 +45,7 @@ def make_text(recipe: Recipe, workdir: Path):
 def _with_translations(pairs: Sequence[tuple[str, str]], direction: str,
                        path: Path) -> list[tuple[str, str]]:
   """Returns the pairs with one side replaced by the lines of a file."""
-  lines = path.read_text('utf-8').split('\n')[:-1]
+  lines = path.read_bytes().decode('utf-8').split('\n')[:-1]
   if len(lines) != len(pairs):
     raise UserError(f'{path} should have a line for each of {len(pairs)} pairs; it has '
                     f'{len(lines)}; remove it, and start this again')

@@ -161,7 +161,7 @@ def _report(trial: optuna.trial.Trial, rows: list[dict[str, float]], objective: 
 
 
 def _complete(sweep: Sweep, trial: optuna.trial.Trial, rows: list[dict[str, float]]):
-  """Stores the best evaluation of a run; for BLEU and F1, the one that the run calls best."""
+  """Stores the best evaluation of a run by the objective; ties in BLEU and F1 go by the loss."""
   objective = sweep.space.objective
   finite = [row for row in rows if not math.isnan(row[objective])]
   best = (best_evaluation(finite) if sweep.space.direction == 'maximize'

@@ -138,7 +138,8 @@ def update_cost(settings, devices: Sequence[Any]) -> dict[str, Any]:
       raise
     return {**result, 'memory': None, 'compile_seconds': time.monotonic() - start}
   result['compile_seconds'] = time.monotonic() - start
-  flops = train_flops(settings.model, settings.data.vocabulary_size)
+  flops = train_flops(settings.model, settings.data.vocabulary_size,
+                      2 if settings.train.r_drop else 1)
   return {**result, **_costs(compiled, setup.state, devices,
                              sum(flops) * settings.train.tokens_per_batch / len(devices))}
 

@@ -196,6 +196,7 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   # A run that has ended needs no teachers; one that goes on needs the same.
   status, _, err = train(*flags('/gone', '/gone', steps=2))
   assert status == 0 and 'the run is done' in err, err
+  assert 'they were step 2 with' in train.refuses(*flags(steps=3))
   message = train.refuses(*flags(trained, steps=3))
   assert re.search(r'began with other train\.teachers.*: they were step 2 with .*, step 2 with .*, '
                    r'and are step 2 with digest \w{8}; choose another --workdir', message), message

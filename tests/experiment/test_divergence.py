@@ -180,6 +180,15 @@ def test_a_stopped_run_may_be_resumed_with_skipping(model, tmp_path):
     check_same_settings('run', {'train.skip_nonfinite': 3}, {'train.skip_nonfinite': 0})
 
 
+def test_the_metric_that_decides_which_step_is_the_best_may_not_change_on_resume():
+  for best_by in ('', 'loss', 'talks/bleu'):
+    settings = {'train.best_by': best_by, 'train.valid_metric': 'm:f'}
+    assert check_same_settings('run', settings, {**settings, 'train.valid_metric': ''})
+  settings = {'train.best_by': 'talks/f', 'train.valid_metric': 'm:f'}
+  with pytest.raises(UserError, match=r"train\.valid_metric was 'm:f', is ''"):
+    check_same_settings('run', settings, {**settings, 'train.valid_metric': ''})
+
+
 def bad_metrics(total):
   return {'loss': np.float32('nan'), 'gradient_norm': np.float32(1), 'skips': Skips(total, 1)}
 

@@ -87,7 +87,8 @@ def test_finished_run_is_left_alone(model, uninterrupted):
   workdir, outcome = uninterrupted
   before = rows_of(workdir), final_state(workdir)
   again = run(model, workdir, fatal=0)
-  assert again == outcome._replace(resumed_from=12)
+  assert outcome.worked
+  assert again == outcome._replace(resumed_from=12, worked=False)
   assert again.step == 12
   assert rows_of(workdir) == before[0]
   chex.assert_trees_all_equal(final_state(workdir), before[1])

@@ -126,6 +126,10 @@ def test_changed_metrics_are_reported_and_copied_aside(tmp_path, monkeypatch, da
   assert (tmp_path / 'metrics.jsonl.damaged').read_bytes() == found
   with reporting_to(tmp_path, 5, written=later):  # It is reported once.
     assert steps_in(tmp_path) == [*left, 5] and len(warnings) == 1
+  path.write_bytes(b'again')  # Without a checkpoint in between, the next start finds damage again.
+  with reporting_to(tmp_path, 3, written=written):
+    assert (tmp_path / 'metrics.jsonl.damaged').read_bytes() == found
+    assert (tmp_path / 'metrics.jsonl.damaged.2').read_bytes() == b'again'
 
 
 @pytest.mark.long

@@ -172,6 +172,16 @@ def test_translations_with_lines_missing_are_refused(recipe, tmp_path):
     commands.carry_out(recipe, tmp_path, Machine())
 
 
+def test_only_a_line_feed_ends_a_translation(recipe, tmp_path):
+  commands.carry_out(recipe, tmp_path, Machine())
+  path = tmp_path / 'translations' / 'back_1.train'
+  lines = [f'a\r{number}\u2028b' for number in range(12)]
+  path.write_bytes(''.join(f'{line}\n' for line in lines).encode())
+  commands.carry_out(recipe, tmp_path, Machine())
+  text = (tmp_path / 'text' / 'train_back.en').read_bytes().decode()
+  assert set(lines) <= set(text.split('\n'))
+
+
 def test_a_config_with_three_models_gives_each_its_own_settings(launch, tmp_path, monkeypatch):
   monkeypatch.chdir(commands.ROOT)
   status, out, err = launch('--config=configs/multi30k.py', f'--workdir={tmp_path}/run',
@@ -191,7 +201,8 @@ def test_a_config_with_three_models_gives_each_its_own_settings(launch, tmp_path
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--directions=forward,up'],
      "--directions must be forward, back or one of them; got 'forward,up'"),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--config.data.source=tfds'],
-     'data.source must be text; got tfds')])
+     'data.source must be text; got tfds'),
+    (['--config={folder}/tiny.py', '--workdir={folder}/x:y'], '--workdir must have no colon')])
 def test_a_mistake_is_one_line(launch, folder, flags, fact):
   assert fact in launch.refuses(*(flag.format(folder=folder) for flag in flags))
   assert not (folder / 'x').exists()

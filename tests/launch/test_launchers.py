@@ -66,6 +66,19 @@ def test_a_dry_run_prints_the_job_and_submits_nothing(launch, tmp_path):
       '--config.train.grace_seconds=100']
 
 
+def test_a_job_inherits_the_environment_as_it_is(launch, tmp_path, monkeypatch):
+  # The nodes may have other processors and another home than the machine that submits.
+  for name in ('JAX_COMPILATION_CACHE_DIR', 'TF_CPP_MIN_LOG_LEVEL'):
+    monkeypatch.delenv(name, raising=False)
+  (tmp_path / 'sbatch').write_text(f'#!/bin/sh\n/usr/bin/env > {tmp_path}/inherited\n')
+  (tmp_path / 'sbatch').chmod(0o755)
+  status, _, err, _ = launch('slurm', '--', '--config=configs/quickstart.py',
+                             f'--workdir={tmp_path}/run', programs=())
+  assert status == 0, err
+  inherited = (tmp_path / 'inherited').read_text()
+  assert 'JAX_COMPILATION_CACHE_DIR' not in inherited and 'TF_CPP' not in inherited
+
+
 @pytest.fixture
 def job(tmp_path):
   """(code of a task, of squeue, earlier restarts, name) -> a job's output, status and errors."""

@@ -48,6 +48,8 @@ def test_every_config_comes_back_from_its_file(tmp_path):
     (2, 2, '3,5,6,7', [([0], '3,5', None), ([1], '6,7', None)]),
     (3, 3, '4,5', [([0], '4', '0.450'), ([1], '5', '0.450'), ([2], '4', '0.450')]),
     (1, 1, '', [([0], None, None)]),
+    (2, 2, '-1', [([0], None, None), ([1], None, None)]),
+    (1, 1, '5, -1,6', [([0], '5', None)]),
 ])
 def test_workers_share_a_machine(workers, cores, gpus, shares):
   environment = {} if gpus is None else {'CUDA_VISIBLE_DEVICES': gpus}

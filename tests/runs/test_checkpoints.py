@@ -147,6 +147,17 @@ def test_a_kill_before_or_after_sealing_loses_only_that_checkpoint(
   chex.assert_trees_all_equal(resumed(directory)[0], state_of(2))
 
 
+def test_a_checkpoint_that_is_removed_while_it_is_compared_is_not_called_damaged(directory,
+                                                                                 monkeypatch):
+  def find_damage(folder, step):
+    shutil.rmtree(folder)
+    return 'a file cannot be read'
+
+  monkeypatch.setattr(digests, 'find_damage', find_damage)
+  with pytest.raises(UserError, match='1 was there and has been removed, as a run in training'):
+    looked_at(directory, lambda each: each.restore_params(1, LIKE.params))
+
+
 def test_a_checkpoint_that_training_removes_during_reading_is_reported(directory, monkeypatch):
   for when in ('before it is looked at', 'before it is read'):
     copy = directory.with_name(when)

@@ -6,16 +6,16 @@ import pytest
 
 from transformer import files
 from transformer.runs.cost import training_cost
-from transformer.runs.run_directory import add_cost
+from transformer.runs.run_directory import add_cost, has_cost
 
 DEVICES = {'count': 2, 'kind': 'H100'}
 
 
 @pytest.fixture
 def run(tmp_path):
-  """Writes a run of 300 updates that 8 devices began; its first line has no speed."""
+  """Writes a run of 300 updates that other devices began; its first line has no speed."""
   files.write_sealed(tmp_path / 'run.json', {
-      'flops_per_update': 1e12, 'devices': {'count': 8, 'kind': 'TPU v4'},
+      'flops_per_update': 1e12, 'devices': {'count': 2, 'kind': 'TPU v4'},
       'resumed': [{'devices': DEVICES}]})
   files.write_sealed(tmp_path / 'config.json', {'train': {'tokens_per_batch': 1000}})
   lines = [{'step': 50, 'train/fill': 0.9, 'train/loss': 5.0},
@@ -36,12 +36,21 @@ def test_hours_are_the_targets_by_their_speeds_and_flops_those_of_the_updates(ru
   assert str(cost) == 'trained with 2.00e+14 FLOPs in 0.148 device hours on 2 H100'
 
 
+def test_a_run_on_changing_numbers_of_devices_has_no_hours(run):
+  about = files.read_sealed(run / 'run.json', 'the record')
+  about['resumed'].append({'devices': {'count': 1, 'kind': 'cpu'}})
+  files.write_sealed(run / 'run.json', about)
+  assert str(training_cost(run, 200)) == 'trained with 2.00e+14 FLOPs on 1 cpu'
+
+
 def test_a_run_without_a_speed_has_no_hours_and_one_of_an_earlier_version_no_cost(run):
   assert training_cost(run, 50).device_hours is None
   (run / 'metrics.jsonl').unlink()
   cost = training_cost(run, 10)
   assert str(cost) == 'trained with 1.00e+13 FLOPs on 2 H100'
+  assert not has_cost(run)
   add_cost(run, cost._asdict())
+  assert has_cost(run)
   about = files.read_sealed(run / 'run.json', 'the record')
   assert about['cost'] == {'flops': 1e13, 'device_hours': None, 'devices': '2 H100'}
   about.pop('flops_per_update')

@@ -14,6 +14,7 @@ from transformer.training.mesh import batch_sharding, make_mesh
     ({}, None),
     ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2(x3)'}, None),
     ({'CUDA_VISIBLE_DEVICES': '0,1'}, None),
+    ({'SLURM_LOCALID': '0', 'SLURM_STEP_TASKS_PER_NODE': '1', 'CUDA_VISIBLE_DEVICES': '-1'}, None),
     # All tasks see all GPUs of the node, and divide them.
     ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2(x3)', 'SLURM_GPUS_ON_NODE': '4',
       'CUDA_VISIBLE_DEVICES': '4,5,6,7'}, [2, 3]),

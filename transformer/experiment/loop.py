@@ -75,6 +75,7 @@ class Outcome(NamedTuple):
     best_step: the step of the best evaluation, or None.
     best: that evaluation, or None.
     out_of_patience: whether `train.patience` ended training before `train.steps`.
+    worked: whether this process made an update or an evaluation.
   """
 
   step: int
@@ -82,6 +83,7 @@ class Outcome(NamedTuple):
   best_step: int | None
   best: Mapping[str, float] | None
   out_of_patience: bool
+  worked: bool
 
 
 def train(settings: Settings, task: Task, setup: Setup, workdir: str | os.PathLike,
@@ -188,7 +190,8 @@ class _Loop:
         self._reporter.close()
     best = best_evaluation(self._history['evaluations'])
     return Outcome(self.step, self._resumed_from, best and best['step'], best,
-                   self._out_of_patience)
+                   self._out_of_patience,
+                   self.owes_evaluation or self.step != self._resumed_from)
 
   def _finish_step(self, programs: Programs):
     """Evaluates, saves and stops after a step, if that is due."""

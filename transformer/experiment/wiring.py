@@ -139,10 +139,11 @@ def _train(config: Config, workdir: Path, profile, signals):
     resumed = run_directory.has_begun(workdir)
     if resumed:
       resuming.check_same_data(workdir, fingerprints)
-      if teachers:
+      if not ended:
         resuming.check_same_teachers(workdir, describe_teachers(teachers))
-      # Before the config, so that no change of a setting goes unrecorded.
-      run_directory.add_session(workdir, config.train.reproducible, changes)
+      if changes or not ended:
+        # Before the config, so that no change of a setting goes unrecorded.
+        run_directory.add_session(workdir, config.train.reproducible, changes)
     else:
       _audit(workdir, config, corpora, vocabulary)
     files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
@@ -181,12 +182,11 @@ def _train(config: Config, workdir: Path, profile, signals):
 
 def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
   """Draws the curves of a run that has ended, and logs its best step and the next command."""
-  finished_before = outcome.resumed_from == outcome.step
-  if processes.is_first() and not (finished_before and (workdir / run_directory.CURVES).exists()):
+  if processes.is_first() and (outcome.worked or not (workdir / run_directory.CURVES).exists()):
     draw_for_run(workdir, logging.warning)
-  if processes.is_first() and not finished_before:
+  if processes.is_first() and (outcome.worked or not run_directory.has_cost(workdir)):
     _record_cost(workdir, outcome.step)
-  if finished_before:
+  if not outcome.worked:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
   if outcome.best_step is not None:
@@ -203,8 +203,8 @@ def _record_cost(workdir: Path, step: int):
   logging.info('%s', cost)
   try:
     run_directory.add_cost(workdir, cost._asdict())
-  except OSError as error:
-    logging.warning('the cost is not in %s: %s', workdir / run_directory.RUN, error.strerror)
+  except UserError as error:
+    logging.warning('the cost of the run is not recorded: %s', error)
 
 
 def _audit(workdir: Path, config: Config, corpora, vocabulary: RunVocabulary):

@@ -218,6 +218,7 @@ class Checkpoints:
       return
     self._check_exists(step)
     if damage := digests.find_damage(self._directory / str(step), step):
+      self._check_exists(step)
       raise UserError(f'{self._directory / str(step)} is damaged: {damage}; restore it from a '
                       f'copy, or choose another checkpoint')
     self._verified.add(step)

@@ -15,7 +15,7 @@ class TrainingCost(NamedTuple):
   Attributes:
     flops: floating-point operations, as `model.flops.update_flops` counts them.
     device_hours: hours of updates, times the number of devices; without compiling, evaluating
-      and saving. None if no line of metrics has a speed.
+      and saving. None if no line of metrics has a speed, or the number of devices has changed.
     devices: the number and kind of the devices that trained last.
   """
 
@@ -44,11 +44,13 @@ def training_cost(workdir: Path, step: int) -> TrainingCost | None:
   about = files.read_sealed(workdir / RUN, 'the record of the run')
   if 'flops_per_update' not in about:
     return None
-  devices = [about, *about['resumed']][-1]['devices']
+  sessions = [each['devices'] for each in (about, *about['resumed'])]
+  devices = sessions[-1]
   tokens = files.read_sealed(workdir / CONFIG, 'the run\'s config')['train']['tokens_per_batch']
   seconds = _seconds(workdir / METRICS, tokens, step)
   return TrainingCost(step * about['flops_per_update'],
-                      None if seconds is None else seconds * devices['count'] / 3600,
+                      None if seconds is None or len({each['count'] for each in sessions}) > 1
+                      else seconds * devices['count'] / 3600,
                       f'{devices["count"]} {devices["kind"]}')
 
 

@@ -49,9 +49,6 @@ def find_damage(folder: str | os.PathLike, step: int) -> str | None:
     OSError: a file cannot be read for a reason other than damage, such as missing permission.
   """
   folder = Path(folder)
-  if not (folder / DIGESTS).exists():
-    return (f'{DIGESTS} is missing, so nothing shows whether the checkpoint is whole (resume a run '
-            f'from before there were digests with the commit that it began with)')
   try:
     about = files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
     wanted = about['files']
@@ -71,6 +68,9 @@ def find_damage(folder: str | os.PathLike, step: int) -> str | None:
         if each != wanted[name]:
           return f'{name} should have {wanted[name]}; it has {each}'
   except UserError as error:
+    if isinstance(error.__cause__, FileNotFoundError):
+      return (f'{DIGESTS} is missing, so nothing shows whether the checkpoint is whole (resume a '
+              f'run from before there were digests with the commit that it began with)')
     if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_DAMAGE:
       raise error.__cause__ from None
     return str(error)
@@ -85,10 +85,7 @@ def find_damage(folder: str | os.PathLike, step: int) -> str | None:
 
 def move_aside(folder: Path, damage: str, step: int):
   """Renames a damaged folder, and warns that the run goes on from `step`."""
-  aside, number = folder.with_name(f'{folder.name}.damaged'), 1
-  while aside.exists():
-    number += 1
-    aside = folder.with_name(f'{folder.name}.damaged.{number}')
+  aside = files.unused_name(folder.with_name(f'{folder.name}.damaged'))
   os.rename(folder, aside)
   files.flush_folder(folder.parent)
   logging.warning('%s is damaged: %s; it is moved to %s, which may be removed, and the run '

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from transformer import files
+
 
 class MetricsFile:
   """A JSONL file of whole lines, and a queue of lines that could not be written yet."""
@@ -26,7 +28,7 @@ class MetricsFile:
     """
     self._path, self._warn, self._warned = path, warn, False
     self._pending = [line.encode() for line in written.get('unwritten', ())]
-    self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    self._file = self._open()
     self._size, self._digest = written.get('bytes', 0), hashlib.sha256()
     with path.open('rb') as file:
       self._digest.update(file.read(self._size))
@@ -52,15 +54,21 @@ class MetricsFile:
     self._append()
     os.close(self._file)
 
+  def _open(self) -> int:
+    return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+
   def _mend(self, step: int):
     """Copies the damaged file aside, and keeps its readable lines up to `step`."""
     found = self._path.read_bytes()
-    aside = self._path.with_name(f'{self._path.name}.damaged')
-    aside.write_bytes(found)
+    aside = files.unused_name(self._path.with_name(f'{self._path.name}.damaged'))
+    files.write(aside, found)
     lines = [line for line in found.splitlines(keepends=True) if _step(line) <= step]
-    os.ftruncate(self._file, 0)
-    os.write(self._file, b''.join(lines))
+    files.write(self._path, b''.join(lines))
+    os.close(self._file)
+    self._file = self._open()
     self._size, self._digest = sum(map(len, lines)), hashlib.sha256(b''.join(lines))
+    # A line that could not be written at the checkpoint may have been written after it.
+    self._pending = [line for line in self._pending if line not in lines]
     self._warn(f'{self._path} is not as it was written up to step {step}: lines are missing, or '
                f'were changed; the readable lines are kept, and {aside.name} is a copy of the '
                f'damaged file; restore {self._path.name} from a copy if its figures matter')

@@ -21,6 +21,7 @@ from transformer.runs.run_directory import (
   read_config,
   read_fingerprints,
 )
+from transformer.training.config import STANDARD_METRICS
 
 # Settings that may differ when a run is resumed. They change how long the run goes on, what it
 # reports and where it runs, but no update.
@@ -83,6 +84,8 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
   may_differ = set(_MAY_DIFFER)
   if new.get('optimizer.schedule') == 'cosine':
     may_differ.discard('train.steps')
+  if new.get('train.best_by', '').rpartition('/')[2] not in ('', *STANDARD_METRICS):
+    may_differ.discard('train.valid_metric')  # One of its names decides which step is the best.
   if not new.get('train.skip_nonfinite'):
     may_differ.discard('train.skip_nonfinite')  # The skipped updates must still be counted.
   changes = {name: {'from': old.get(name), 'to': new.get(name)} for name in sorted({*old, *new})

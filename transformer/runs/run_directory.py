@@ -139,6 +139,11 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
   files.write_sealed(path, about)
 
 
+def has_cost(workdir: str | os.PathLike) -> bool:
+  """Returns whether `run.json` says what the run has cost."""
+  return 'cost' in files.read_sealed(Path(workdir) / RUN, 'the record of the run')
+
+
 def add_cost(workdir: str | os.PathLike, cost: Mapping[str, Any]):
   """Records in `run.json` what the run has cost; replaces what it recorded before."""
   path = Path(workdir) / RUN

@@ -28,8 +28,11 @@ class SignalCheckpoint:
     self.step: int | None = processes.from_first(self._find)
 
   def _find(self) -> int | None:
-    steps = [int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()]
-    return max(steps, default=None)
+    try:
+      names = os.listdir(self._directory)
+    except FileNotFoundError:
+      return None
+    return max((int(name) for name in names if name.isdecimal()), default=None)
 
   def is_whole(self) -> bool:
     """Returns whether there is a checkpoint, byte for byte as it was saved."""

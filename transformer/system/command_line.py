@@ -26,13 +26,16 @@ _CONFIG_FLAGS = ('--config', '-config')
 _HELP = re.compile(r'--?(?:help(?:short|full|xml)?|\?)')
 
 
-def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hint: str = ''):
+def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hint: str = '',
+        launches: bool = False):
   """Parses flags, calls `main`, and turns a user's mistake into one line and status 1.
 
   Args:
     main: called with the command's name and its arguments that are not flags.
     takes_arguments: whether arguments that are not flags are allowed.
     hint: text added to the error about an unknown flag.
+    launches: whether `main` only starts other commands, perhaps on other machines. They inherit
+      the environment, so it is left as it is.
   """
   status = None
 
@@ -46,12 +49,15 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     nonlocal status
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().addFilter(_should_show)
+    if sys.stdout is None:  # It was closed, as `>&-` does.
+      sys.stdout = open(os.devnull, 'w', encoding='utf-8')  # noqa: SIM115
     sys.stdout.reconfigure(errors='backslashreplace')  # A file name need not be UTF-8.
     try:
       if len(argv) > 1 and not takes_arguments:
         raise UserError(f'unexpected argument {argv[1]!r}; ' + (
             'leave out the -- before it' if argv[1].startswith('-') else 'flags begin with --'))
-      keep_compiled_programs(os.environ)
+      if not launches:
+        keep_compiled_programs(os.environ)
       main(argv)
       sys.stdout.flush()
       sys.stderr.flush()
@@ -71,6 +77,8 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     except OSError as error:
       sys.exit(f'error: {error.filename or "a file"} cannot be used: {error.strerror or error}')
     except RuntimeError as error:  # JAX's errors are RuntimeErrors.
+      if 'home directory' in str(error):  # Of `Path.expanduser`.
+        sys.exit('error: a path begins with ~, and there is no such home directory; write it out')
       if 'RESOURCE_EXHAUSTED' not in str(error):
         raise
       sys.exit(installation.spell_commands(

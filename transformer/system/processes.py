@@ -14,6 +14,7 @@ from absl import logging
 from jax.experimental import multihost_utils
 
 from transformer.errors import Preempted, UserError
+from transformer.system.cuda_devices import named_gpus
 
 # The environment variables that launch/local.py sets for each process.
 COUNT, INDEX = 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
@@ -61,7 +62,7 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
   Raises:
     UserError: the GPUs cannot be divided evenly among the tasks.
   """
-  visible = [each for each in environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if each]
+  visible = named_gpus(environ)
   if not visible or 'SLURM_LOCALID' not in environ:
     return None
   if COUNT in environ:  # launch/local.py has divided them already.

@@ -6,7 +6,7 @@ import re
 from transformer.errors import UserError
 
 ALGORITHMS = ('adam', 'muon')
-_BEST_BY = ('loss', 'perplexity', 'bleu', 'chrf', 'f1')
+STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf', 'f1')
 SCHEDULES = ('paper', 'inverse_sqrt', 'cosine', 'constant')
 
 
@@ -181,8 +181,8 @@ class TrainConfig:
     for name in ('alignment_layer', 'patience', 'skip_nonfinite'):
       if getattr(self, name) < 0:
         raise UserError(f'train.{name} must be at least 0; got {getattr(self, name)}')
-    if self.best_by.rpartition('/')[2] not in ('', *_BEST_BY) and not self.valid_metric:
-      raise UserError(f'train.best_by must be one of {", ".join(_BEST_BY)}, or a metric of '
+    if self.best_by.rpartition('/')[2] not in ('', *STANDARD_METRICS) and not self.valid_metric:
+      raise UserError(f'train.best_by must be one of {", ".join(STANDARD_METRICS)}, or a metric of '
                       f'train.valid_metric; got {self.best_by!r}')
     try:
       re.compile(self.freeze)
