@@ -206,6 +206,8 @@ def test_defaults_are_the_base_model_of_the_paper():
     *(({'data': {'valid': ('news', 'talks', 'web')}, 'train': {'best_by': best_by}},
        ('the sets after the first of data.valid are talks, web', f'got {best_by!r}'))
       for best_by in ('news/bleu', 'web2/loss')),
+    ({'data': {'max_length': 99}, 'train': {'tokens_per_batch': 990},
+      'model': {'attention': 'cudnn', 'dtype': 'bfloat16'}}, ('data.max_length must be even',)),
     ({'train': {'best_by': 'f1'}}, ('best_by=f1 is for trees', 'loss, perplexity, bleu and chrf')),
     ({'train': {'best_by': 'validation/bleu'}}, ('the first of data.valid are none; got',)),
     ({'data': {'shared_vocabulary': False}},

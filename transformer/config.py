@@ -71,6 +71,9 @@ class Config:
       raise UserError(f'train.best_by names a validation set that is not the first as SET/METRIC; '
                       f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
                       f'got {self.train.best_by!r}')
+    if self.model.attention == 'cudnn' and length % 2:
+      raise UserError(f'data.max_length must be even with model.attention=cudnn, whose kernel '
+                      f'takes masks of even lengths; got {length}')
     metric = self.train.best_by.rpartition('/')[2]
     if metric == 'f1' and self.data.source != 'trees' and not self.train.valid_metric:
       raise UserError(f'train.best_by={self.train.best_by} is for trees; data.source='

@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec
 
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.ops import linear
 from transformer.ops.losses import LossOptions, smoothed_cross_entropy
 from transformer.training.config import MeshConfig, OptimizerConfig
 from transformer.training.freezing import frozen_mask
@@ -61,6 +62,15 @@ def test_a_bias_of_zero_changes_no_bit_of_the_logits(build, batch):
   one, other = (each.model.apply({'params': own}, x_BTD, method='logits')
                 for each, own in ((plain, plain.params), (biased, params)))
   np.testing.assert_array_equal(one, other)
+
+
+def test_the_loss_of_16_bits_has_the_bias_of_32():
+  bias_N = jnp.array([10.03, -3.3, 0.1])
+  x, output = linear.with_bias(jnp.zeros((2, D), jnp.bfloat16), jnp.ones((3, D)), bias_N)
+  found, gradient = jax.jit(jax.value_and_grad(lambda bias_N: linear.logits(
+      *linear.with_bias(x[:, :D], output[:, :D], bias_N))[0, 0]))(bias_N)
+  np.testing.assert_allclose(linear.logits(x, output), np.tile(bias_N, (2, 1)), rtol=1e-4)
+  np.testing.assert_allclose((found, *gradient), (10.03, 1, 0, 0), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])

@@ -266,6 +266,9 @@ def test_each_language_may_have_a_vocabulary_of_its_own_size(build, batch):
   last, before = (forward(table, jnp.asarray(batch[0]).at[0, 0].set(token))
                   for token in (N + 5, N + 4))
   assert not np.allclose(last[0], before[0], atol=1e-3)
+  one_table = Transformer(build(num_layers=1).model.config, N, source_vocabulary_size=N + 6)
+  with pytest.raises(ValueError, match=f'one vocabulary; got {N} target and {N + 6} source tokens'):
+    jax.eval_shape(one_table.init, jax.random.key(0), *batch)
 
 
 @pytest.mark.long(but=('True-True',))

@@ -235,6 +235,12 @@ def test_additive_attention_refuses_what_does_not_fit(change, match):
     additive_attention(q, k, v, weights, mask)
 
 
+def test_additive_attention_refuses_a_mask_of_numbers():
+  q, k, v, weights, mask = additive_arguments()
+  with pytest.raises(ValueError, match='mask must be boolean; got float32'):
+    additive_attention(q, k, v, weights, jnp.where(mask, 0.0, -jnp.inf))
+
+
 @pytest.mark.parametrize('piece', [narrow, wide])
 def test_without_a_scale_the_products_are_as_large_as_the_width_makes_them(piece):
   x, width = normal(B, T, D), K if piece is narrow else D

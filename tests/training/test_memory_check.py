@@ -176,6 +176,12 @@ def test_unknown_memory_is_logged_and_not_checked(model, monkeypatch, need, has)
   assert 'not checked' in line
 
 
+def test_a_program_that_its_compiler_refuses_is_named_where_memory_is_unknown(model, monkeypatch):
+  fakes = Fakes(monkeypatch, lambda rows: math.inf, None)
+  with pytest.raises(UserError, match=r'tokens_per_batch=\d+ does not fit into the memory'):
+    fakes.run(model, 40)
+
+
 def test_another_error_of_the_compiler_is_raised(model, monkeypatch):
   fakes = Fakes(monkeypatch, lambda rows: 10, 1000)
   def fail(*_):

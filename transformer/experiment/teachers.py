@@ -16,12 +16,14 @@ from transformer.training.mesh import replicated
 
 
 def load_teachers(config: Config) -> list[Run]:
-  """Loads the best checkpoint of each run of `train.teachers`.
+  """Loads the best checkpoint of each run of `train.teachers`; its parameters stay on the host.
 
   Raises:
     UserError: a directory holds no run, or one with learned positions for shorter sentences.
   """
-  runs = [load_run(workdir) for workdir in config.train.teachers]
+  # Devices get the parameters once, from `place_teachers`.
+  runs = [run._replace(params=jax.device_get(run.params))
+          for run in map(load_run, config.train.teachers)]
   for run in runs:
     model = run.config.model
     if model.positions == 'learned' and model.max_positions < config.data.max_length:
@@ -53,4 +55,4 @@ def place_teachers(runs: Sequence[Run], mesh: jax.sharding.Mesh) -> Teachers:
   """Returns the models of the runs, with the parameters on all devices of a mesh."""
   where = replicated(mesh)
   return Teachers(tuple(run.model for run in runs), tuple(
-      jax.device_put(processes.place(jax.device_get(run.params), where), where) for run in runs))
+      jax.device_put(processes.place(run.params, where), where) for run in runs))

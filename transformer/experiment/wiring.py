@@ -79,6 +79,11 @@ def _check_devices(config: Config):
   if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
     raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '
                     f'{jax.default_backend()} here; set --config.model.attention=reference')
+  width, capability = config.model.head_key_dim, getattr(jax.devices()[0], 'compute_capability', '')
+  if config.model.attention == 'cudnn' and width > 128 and capability and float(capability) < 9:
+    raise UserError(f'model.attention=cudnn takes heads of at most 128 dims on a GPU of compute '
+                    f'capability {capability}, and of 256 from 9.0 on; got key_dim={width}; set '
+                    f'--config.model.attention=reference')
   ways = row_devices(_make_mesh(config))
   if config.decode.batch_size % ways and jax.process_count() > 1:
     raise UserError(f'mesh.data × mesh.fsdp = {ways} must divide decode.batch_size, since several '

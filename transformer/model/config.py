@@ -39,7 +39,8 @@ class ModelConfig:
     attention_dropout: dropout rate of attention weights (section 6.3 uses it in parsing).
     activation_dropout: dropout rate inside the feed-forward sublayer, after the activation.
     layer_drop: probability that an update skips a layer (Fan et al., 2019, "Reducing
-      Transformer Depth on Demand with Structured Dropout").
+      Transformer Depth on Demand with Structured Dropout"). Both passes of R-Drop skip the
+      same layers.
     word_dropout: dropout rate of whole token embeddings, source and target (Gal and
       Ghahramani, 2016). Araabi and Monz (2020) use these four for low-resource translation.
     norm: place of the norms. `post` is after the residual sum, as published; `pre` is before

@@ -14,7 +14,7 @@ def train_flops(config: ModelConfig, vocabulary_size: int, passes: int = 1,
 
   A multiply-add with a weight is two operations in the forward pass and four in the backward pass.
   Norms, softmax and the products of queries, keys and values are left out, so the numbers are
-  lower bounds.
+  lower bounds. Frozen parameters are counted as if they were trained.
 
   Args:
     config: the model's shape.

@@ -100,7 +100,7 @@ class Transformer(nn.Module):
     config: the shape of the model.
     vocabulary_size: number of target tokens, N.
     source_vocabulary_size: number of source tokens; None is `vocabulary_size`. It must be
-      None or the same with `share_embeddings`.
+      None or the same with `share_embeddings`, else `setup` raises a `ValueError`.
     guided_layer: the decoder's layer, from 1, whose cross-attention is guided; 0 is none.
   """
 
@@ -111,6 +111,9 @@ class Transformer(nn.Module):
 
   def setup(self):
     config = self.config
+    if config.share_embeddings and self.source_vocabulary_size not in (None, self.vocabulary_size):
+      raise ValueError(f'share_embeddings needs one vocabulary; got {self.vocabulary_size} target '
+                       f'and {self.source_vocabulary_size} source tokens')
     self.target_embedding = Embedding(config, self.vocabulary_size)
     self.source_embedding = (
         self.target_embedding if config.share_embeddings
@@ -216,7 +219,7 @@ class Transformer(nn.Module):
     Returns:
       The decoder's output [B, T, D] and the output projection [N, D], the arguments of
       `ops.losses`. Their product is the logits, `ops.linear.logits`. With `output_bias`, both
-      have one dim more.
+      have one dim more, or two in 16 bits.
     """
     memory_BSD = self.encode(source_BS, source_segments_BS, source_positions_BS,
                              deterministic=deterministic)

@@ -79,7 +79,8 @@ def with_bias(x_BTD, output_ND, bias_N):
   """Returns factors whose product is x · outputᵀ + bias.
 
   The bias is one more column of the output projection, and x has ones there. So the loss, which
-  computes the product in chunks, needs no place for it.
+  computes the product in chunks, needs no place for it. If x has 16 bits, the product rounds the
+  projection to them, so a second column has what the rounding of the bias leaves over.
 
   Args:
     x_BTD: the factor x.
@@ -88,6 +89,12 @@ def with_bias(x_BTD, output_ND, bias_N):
   """
   if bias_N is None:
     return x_BTD, output_ND
-  ones_BT1 = jnp.ones((*x_BTD.shape[:-1], 1), x_BTD.dtype)
-  return (jnp.concatenate([x_BTD, ones_BT1], axis=-1),
-          jnp.concatenate([output_ND, bias_N[:, None]], axis=-1))
+  columns = [bias_N]
+  if x_BTD.dtype != bias_N.dtype:
+    # Unlike two conversions, XLA keeps this one.
+    rounding = jnp.finfo(x_BTD.dtype)
+    rounded_N = jax.lax.reduce_precision(bias_N, rounding.nexp, rounding.nmant)
+    columns = [rounded_N, bias_N - rounded_N]
+  ones = jnp.ones((*x_BTD.shape[:-1], len(columns)), x_BTD.dtype)
+  return (jnp.concatenate([x_BTD, ones], axis=-1),
+          jnp.concatenate([output_ND, jnp.stack(columns, axis=-1)], axis=-1))

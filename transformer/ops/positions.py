@@ -105,12 +105,13 @@ def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirection
   """Returns each distance's bucket in T5's relative bias: Raffel et al., 2020, section 2.1.
 
   Of the buckets of one direction, the first half hold one distance each. The others hold ranges
-  of equal width in the logarithm of the distance. The last holds all from `max_distance` on.
+  of equal width in the logarithm of the distance. The last bucket begins below `max_distance`, and
+  holds all distances from there on.
 
   Args:
     distances: integers, the key's position minus the query's.
     num_buckets: number of buckets.
-    max_distance: the first distance of the last bucket.
+    max_distance: distances from here on are all in the last bucket.
     bidirectional: True gives half of the buckets to keys after the query. False is for
       masked attention and puts keys after the query into bucket 0.
 

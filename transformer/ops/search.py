@@ -1,8 +1,7 @@
 """Greedy search over any step function, and what all searches share.
 
 A step function is `(tokens_BW, cache) -> (log_probs_BWN, cache)`. For each of B inputs it takes
-the last token of W hypotheses, and returns the log-probabilities of the next token. Two letters
-belong to this file: C candidates for the beam, X extensions of all hypotheses of an input.
+the last token of W hypotheses, and returns the log-probabilities of the next token.
 """
 
 from collections.abc import Callable

@@ -181,7 +181,8 @@ def additive_attention(q_BTK, k_BSC, v_BSV, weights: AdditiveWeights, mask_BTS=N
     [..., 1, T, S].
 
   Raises:
-    ValueError: a matrix does not fit the others or its input, or a type is not a float type.
+    ValueError: a matrix does not fit the others or its input, a type is not a float type, or the
+      mask is not boolean.
   """
   hidden = weights.score.shape[-1]
   for name, matrix, wanted in (('query', weights.query, (q_BTK.shape[-1], hidden)),
@@ -196,6 +197,8 @@ def additive_attention(q_BTK, k_BSC, v_BSV, weights: AdditiveWeights, mask_BTS=N
   scores_BTS = jnp.einsum('...TSA,A->...TS', hidden_BTSA, weights.score,
                           preferred_element_type=jnp.float32)
   if mask_BTS is not None:
+    if mask_BTS.dtype != jnp.bool_:
+      raise ValueError(f'mask must be boolean; got {mask_BTS.dtype}')
     mask_BTS = jnp.broadcast_to(mask_BTS, scores_BTS.shape)
   return _weighted_averages(v_BSV, masked_softmax(scores_BTS, mask_BTS), return_weights)
 

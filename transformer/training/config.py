@@ -201,7 +201,7 @@ class MeshConfig:
   Attributes:
     data: number of parts that the rows of a batch are split into.
     fsdp: number of parts that each of these parts is split into, and one axis of each
-      parameter too.
+      matrix and each table of embeddings too.
     tensor: number of parts that heads, the feed-forward's inner width and the vocabulary are
       split into.
   """

@@ -83,8 +83,15 @@ def compile_within_memory(settings, model: Transformer, setup: Setup,
   logging.info('compiling the update, the evaluation and the search; the next start finds most of '
                'it in the cache')
   capacity = processes.least(device_memory.capacity())
+  if capacity is not None:  # The needs below count the teachers, which are on the devices already.
+    capacity += sum(leaf.size * leaf.dtype.itemsize
+                    for leaf in jax.tree.leaves(setup.teacher_arguments))
   programs, needs = compile_rows(rows)
   search_needs = needs_of(resident, (*compile_search(state.best_params), state.best_params))
+  if programs is None and capacity is None:
+    raise UserError(f'an update with train.tokens_per_batch={rows * target_length} does not fit '
+                    f'into the memory of a device, as its compiler says; lower it, raise '
+                    f'optimizer.accumulate, or set --config.model.remat=True')
   if capacity is None or needs is None or search_needs is None:
     logging.info('the memory of a device, or the memory that the programs need, is not known '
                  'here, so it is not checked')

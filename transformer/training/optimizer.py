@@ -39,6 +39,8 @@ def inverse_sqrt_schedule(peak: float, warmup_steps: int) -> optax.Schedule:
 def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.Schedule:
   """Returns the configured learning rate as a function of the number of updates already made.
 
+  `cosine` and `constant` with a warm-up begin at 0, so their first update changes no parameter.
+
   Args:
     config: the optimizer's settings.
     model_dim: width of the model; the paper's schedule depends on it.
