@@ -21,6 +21,7 @@ The other toolkits may have a Python of their own, --peers, with
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,6 +81,7 @@ class Learner(NamedTuple):
 def learners(out: Path) -> dict[str, Learner]:
   """Returns the systems by name."""
   vocabulary, text, (source, target) = out / 'pieces.model', out / 'text', _LANGUAGES.value
+  peers = shutil.which(_PEERS.value) or _PEERS.value
   command = str(_ROOT / 'benchmarks/peers/huggingface_command.py')
   ours, joey, marian = (out / name for name in ('ours', 'joeynmt', 'huggingface'))
   return {
@@ -94,15 +96,15 @@ def learners(out: Path) -> dict[str, Learner]:
           lambda path: [sys.executable, str(_ROOT / 'eval.py'), f'--workdir={ours}',
                         f'--checkpoint={path.name}', '--source=-', '--output=-']),
       'JoeyNMT': Learner(
-          joey, [_PEERS.value, '-m', 'joeynmt', 'train', '--skip-test', str(joey / 'config.yaml')],
+          joey, [peers, '-m', 'joeynmt', 'train', '--skip-test', str(joey / 'config.yaml')],
           'model/[0-9]*.ckpt',
-          lambda path: [_PEERS.value, '-m', 'joeynmt', 'translate',
+          lambda path: [peers, '-m', 'joeynmt', 'translate',
                         str(joeynmt.of_checkpoint(joey, path))]),
       'Hugging Face': Learner(
-          marian, [_PEERS.value, command, 'train', str(text), str(vocabulary), source, target,
+          marian, [peers, command, 'train', str(text), str(vocabulary), source, target,
            str(marian), str(_STEPS.value)],
           'checkpoint-*',
-          lambda path: [_PEERS.value, command, 'translate', str(path), str(vocabulary)])}
+          lambda path: [peers, command, 'translate', str(path), str(vocabulary)])}
 
 
 def beside(folder: Path, ending: str) -> Path:
@@ -217,7 +219,7 @@ def main(_):
   every = learners(out)
   if unknown := set(_SYSTEMS.value or ()) - every.keys():
     raise UserError(f'--systems must name some of {", ".join(every)}; got '
-                         f'{", ".join(sorted(unknown))}')
+                    f'{", ".join(sorted(unknown))}')
   chosen = {name: every[name] for name in _SYSTEMS.value or every}
   if not _SCORE.value:
     prepare(out)

@@ -114,6 +114,9 @@ def test_run_json_records_whether_the_run_is_reproducible(train, folder, trained
   with_flags, without = (rows_of(workdir) for workdir in (tmp_path / 'run', trained))
   assert with_flags == without
   status, _, err = train(*flags)
+  assert status == 0 and 'the run is done' in err, err
+  assert json.loads((tmp_path / 'run' / 'run.json').read_text('utf-8')) == about
+  status, _, err = train(*flags, '--config.train.steps=3')
   assert status == 0, err
   session, = json.loads((tmp_path / 'run' / 'run.json').read_text('utf-8'))['resumed']
   assert (session['reproducible'], session['xla_flags']) == (True, about['xla_flags'])

@@ -135,7 +135,11 @@ def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path, monkeypatch):
     os.utime(other, ns=times)
     other.replace(path)
 
-  for change in (longer, later, replaced):
+  def in_place():
+    same_size(b'wOrDs')
+    os.utime(path, ns=times)  # As rsync --inplace --times does.
+
+  for change in (longer, later, replaced, in_place):
     same_size(b'words')
     os.utime(path, ns=times)
     corpus_in(tmp_path)
@@ -143,7 +147,7 @@ def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path, monkeypatch):
     seen = looks(monkeypatch)
     fingerprints.add(corpus_in(tmp_path).fingerprint)
     assert seen == ['train.en']
-  assert len(fingerprints) == 4
+  assert len(fingerprints) == 5
 
 
 def test_a_damaged_record_is_made_again(tmp_path, monkeypatch):

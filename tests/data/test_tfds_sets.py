@@ -155,14 +155,15 @@ def test_a_set_that_can_only_be_streamed_says_what_to_run(copied):
 
 
 def test_a_missing_split_says_which_there_are(prepared):
-  for split in ('validation', 'validation[:3]', 'train['):
+  for split in ('validation', 'validation[:3]', 'train[', 'all[:10%]'):
     with pytest.raises(UserError, match=r'no split .*; it has (train, test|test, train)'):
       open_corpus(config(prepared), split)
 
 
 def test_an_empty_split_is_an_error(prepared):
-  with pytest.raises(UserError, match='at least one pair'):
-    open_corpus(config(prepared), 'train[:0]')
+  for split in ('train[:0]', 'train[2:1]', 'train[3:1]', 'train[2:1]+train'):
+    with pytest.raises(UserError, match='at least one pair'):
+      open_corpus(config(prepared), split)
 
 
 def test_a_missing_shard_is_an_error(copied):

@@ -119,6 +119,13 @@ def test_sequences_give_trees_back():
       assert found == without_tags(tree) and not mends
 
 
+def test_a_space_that_does_not_split_words_stays_in_a_sequence():
+  words = ('10\u00a0000', 'a\u3000b', 'c\u202fd')
+  tree = Tree(words, ('CD', 'NN', 'NN'), (Bracket('S', 0, 3),))
+  assert delinearise(linearise(tree, True), words) == (without_tags(tree), {})
+  assert is_linearised(linearise(tree, True))
+
+
 def test_the_two_forms_of_trees_are_told_apart():
   drawn = random.Random(6)
   for _ in range(100):

@@ -12,7 +12,7 @@ from transformer.data import varied_batches
 from transformer.data.batch import EOS_ID
 from transformer.data.batches import Shape, TrainingBatches
 from transformer.data.bpe_dropout import make_bpe_dropout
-from transformer.data.encoding import encode_for_training
+from transformer.data.encoding import EncodedPairs, Sentences, encode_for_training
 from transformer.data.varied_batches import VariedBatches
 from transformer.data.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary import Vocabulary
@@ -103,6 +103,37 @@ def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):
   for step in np.random.default_rng(1).permutation(40):
     chex.assert_trees_all_equal(fresh[int(step)], whole[step])
   chex.assert_trees_all_equal(list(fresh.iterate(31, 40)), whole[31:])
+
+
+# With these seeds, the pairs of a window cannot be packed again into the rows of the plan.
+@pytest.mark.parametrize('seed', [137, 162, 166])
+def test_a_window_whose_pairs_fill_more_rows_than_planned_keeps_its_rows(seed):
+  rng = np.random.default_rng(seed)
+  lengths = rng.integers(2, 40, (2, 41))
+  sides = [Sentences.end_to_end(np.full(each.sum(), 9, np.int32), each.astype(np.int32))
+           for each in lengths]
+  plan = TrainingBatches([EncodedPairs(*sides, {})], [0.3], Shape(1, 64, 64), seed=seed)
+  batches = VariedBatches(plan, [lambda side, sentences, keys: sentences], seed=seed)
+  for window in range(8):
+    planned = sum(len(plan.deal(step)[0].pairs) for step in range(
+        window * batches.planned, (window + 1) * batches.planned))
+    found = sum(int(batches[step].source_segments.max()) for step in range(
+        window * batches.real, (window + 1) * batches.real))
+    assert found == planned
+
+
+def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
+  plan = TrainingBatches([EncodedPairs(*(Sentences.end_to_end(np.full(60, 9, np.int32), np.full(
+      6, 10, np.int32)) for _ in range(2)), {})], [1.0], Shape(2, 96, 24), seed=0)
+
+  def doubled(side, sentences, keys):
+    return Sentences.end_to_end(np.full(12 * len(sentences) * (3 - 2 * side), 7, np.int32),
+                                np.full(len(sentences), 12 * (3 - 2 * side), np.int32))
+
+  batches = VariedBatches(plan, [doubled], seed=0)
+  lengths = [set(np.unique(getattr(batches[0], f'{side}_positions')).tolist())
+             for side in ('source', 'target')]
+  assert [max(each) + 1 for each in lengths] == [10, 12]  # 36 tokens are too many, 12 are not.
 
 
 def test_seeds_decide(plan, vocabulary, batches):

@@ -207,6 +207,9 @@ def test_a_missing_file_is_named(tmp_path):
     {'pad_id': 0, 'bos_id': 1, 'eos_id': 2, 'unk_id': 3},  # our ids, but text is lost
     {'byte_fallback': True, 'normalization_rule_name': 'identity',
      'remove_extra_whitespaces': False},  # text is kept, but with other ids
+    {'pad_id': 0, 'bos_id': 1, 'eos_id': 2, 'unk_id': 3, 'byte_fallback': True,
+     'normalization_rule_name': 'identity', 'remove_extra_whitespaces': False,
+     'user_defined_symbols': ['<x>']},  # bytes have other ids
 ])
 def test_a_model_made_otherwise_is_refused(tmp_path, options):
   prefix = tmp_path / 'other'

@@ -127,11 +127,13 @@ def test_an_error_is_raised_and_other_batches_are_left_out():
 
 
 def test_ctrl_c_ends_the_work_after_the_batches_in_hand():
-  started = []
+  started, lock = [], threading.Lock()
 
   def compute(batch):
-    started.append(batch)
-    if len(started) == 3:
+    with lock:
+      started.append(batch)
+      number = len(started)
+    if number == 3:
       signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
     time.sleep(0.05)
 

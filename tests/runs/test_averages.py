@@ -122,9 +122,14 @@ def test_a_mean_is_computed_again_where_the_kept_one_does_not_fit(folder, monkey
 
 
 def test_a_mean_of_checkpoints_that_changed_meanwhile_is_not_kept(folder):
-  seals = iter([[b'before'], [b'after']])
-  chex.assert_trees_all_equal(keep_mean(lambda: MEAN, LIKE_MEAN, lambda: next(seals)), MEAN)
-  assert not list(folder.iterdir())
+  def removed():
+    raise UserError('checkpoint 2 was there and has been removed')
+
+  for after in (lambda: [b'after'], removed):
+    seals = iter([lambda: [b'before'], after])
+    found = keep_mean(lambda: MEAN, LIKE_MEAN, lambda seals=seals: next(seals)())
+    chex.assert_trees_all_equal(found, MEAN)
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize('setting, value', [

@@ -6,7 +6,7 @@ import pytest
 
 from transformer import files
 from transformer.runs.cost import training_cost
-from transformer.runs.run_directory import add_cost, has_cost
+from transformer.runs.run_directory import add_cost, recorded_cost
 
 DEVICES = {'count': 2, 'kind': 'H100'}
 
@@ -48,9 +48,9 @@ def test_a_run_without_a_speed_has_no_hours_and_one_of_an_earlier_version_no_cos
   (run / 'metrics.jsonl').unlink()
   cost = training_cost(run, 10)
   assert str(cost) == 'trained with 1.00e+13 FLOPs on 2 H100'
-  assert not has_cost(run)
+  assert recorded_cost(run) is None
   add_cost(run, cost._asdict())
-  assert has_cost(run)
+  assert recorded_cost(run) == cost._asdict()
   about = files.read_sealed(run / 'run.json', 'the record')
   assert about['cost'] == {'flops': 1e13, 'device_hours': None, 'devices': '2 H100'}
   about.pop('flops_per_update')

@@ -1,6 +1,8 @@
 """Files that flags name are checked before the work, and written whole."""
 
+import errno
 import os
+import tempfile
 import threading
 from pathlib import Path
 
@@ -27,6 +29,33 @@ def test_a_link_stays_a_link_and_its_file_is_written(tmp_path):
     outputs.write(tmp_path / 'link', content)
     assert (tmp_path / 'link').is_symlink()
     assert (tmp_path / 'folder/file').read_bytes() == content
+
+
+def test_a_file_keeps_its_permissions(tmp_path):
+  (tmp_path / 'file').write_text('before')
+  (tmp_path / 'file').chmod(0o600)
+  outputs.write(tmp_path / 'file', b'after')
+  assert (tmp_path / 'file').stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(not os.access('/dev/shm', os.W_OK), reason='there is no memory to write to')
+def test_a_file_in_shared_memory_is_replaced():
+  with tempfile.TemporaryDirectory(dir='/dev/shm') as folder:
+    for content in (b'first', b'2'):
+      outputs.write(Path(folder, 'out'), content)
+      assert Path(folder, 'out').read_bytes() == content
+
+
+def test_a_file_that_cannot_be_replaced_is_written_in_place(tmp_path, monkeypatch):
+  (tmp_path / 'mounted').write_text('before, and longer')
+
+  def busy(*_):
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+  monkeypatch.setattr(os, 'replace', busy)
+  outputs.write(tmp_path / 'mounted', b'after')
+  assert (tmp_path / 'mounted').read_bytes() == b'after'
+  assert [each.name for each in tmp_path.iterdir()] == ['mounted']
 
 
 def test_a_pipe_gets_the_content_and_stays_a_pipe(tmp_path):

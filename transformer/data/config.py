@@ -1,6 +1,7 @@
 """The settings of `config.data`."""
 
 import dataclasses
+import math
 
 from transformer.errors import UserError
 
@@ -152,6 +153,10 @@ class DataConfig:
       if size < SMALLEST_VOCABULARY:
         raise UserError(f'data.{key}_size must be at least {SMALLEST_VOCABULARY} '
                         f'(256 bytes and the control symbols); got {size}')
+    if self.drop_identical and not self.shared_vocabulary:
+      raise UserError('data.drop_identical compares tokens, which separate vocabularies number '
+                      'apart; leave it out, and remove such pairs from the text (the audit counts '
+                      'them)')
     if self.vocabulary_pairs < 1:
       raise UserError(f'data.vocabulary_pairs must be at least 1; got {self.vocabulary_pairs}')
     if not 0.0 <= self.bpe_dropout < 1.0:
@@ -160,7 +165,7 @@ class DataConfig:
     for name, share in shares.items():
       if not 0.0 <= share <= 1.0:
         raise UserError(f'data.{name} must be at least 0 and at most 1; got {share}')
-    if sum(shares.values()) > 1.0:
+    if math.fsum(shares.values()) > 1.0:
       raise UserError('data.upper_case, data.title_case and data.typing_errors must be at most 1 '
                       f'together; got {", ".join(map(str, shares.values()))}')
     self._check_alignments(shares)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from transformer.data.treebank import TAG, Builder, Tree, escaped, walk
+from transformer.data.treebank import TAG, Builder, Tree, escaped, split_words, walk
 
 _STEP = re.compile(r'([()])([^()]+)')
 
@@ -50,7 +50,7 @@ def linearise(tree: Tree, with_words: bool = False) -> str:
 
 def is_linearised(text: str) -> bool:
   """Returns whether the brackets of a text are those of `linearise`; they need not make a tree."""
-  steps = [token for token in text.split() if re.search('[()]', token)]
+  steps = [token for token in split_words(text) if re.search('[()]', token)]
   return bool(steps) and all(map(_STEP.fullmatch, steps))
 
 
@@ -68,7 +68,7 @@ def delinearise(text: str, words: Sequence[str]) -> Mended:
     words: the words of the source, such as those of `split_words`.
   """
   builder, mends = Builder(), collections.Counter()
-  for token in _without_words(text.split(), words, mends):
+  for token in _without_words(split_words(text), words, mends):
     step = _STEP.fullmatch(token)
     if token == TAG and len(builder.words) < len(words):
       builder.add(words[len(builder.words)], TAG)

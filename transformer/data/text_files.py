@@ -22,7 +22,7 @@ from transformer import files
 from transformer.errors import UserError
 
 STANDARD_INPUT = '-'
-_FORMAT = 2
+_FORMAT = 3
 _CHUNK = 1 << 24  # bytes read together
 _EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
 _REMEMBERED = 1 << 24  # bytes of the smallest file whose survey is recorded
@@ -231,9 +231,13 @@ def _remembered(record: Path, file: BinaryIO, name: str) -> _Survey:
 
 
 def _state(file: BinaryIO) -> dict[str, int]:
-  """Returns the size, modification time and inode of a file; one of them differs after a change."""
+  """Returns the size, times and inode of a file; one of them differs after a change.
+
+  A copy may keep the time of modification, but nothing keeps the time of the inode's change.
+  """
   found = os.fstat(file.fileno())
-  return {'bytes': found.st_size, 'mtime_ns': found.st_mtime_ns, 'inode': found.st_ino}
+  return {'bytes': found.st_size, 'mtime_ns': found.st_mtime_ns, 'ctime_ns': found.st_ctime_ns,
+          'inode': found.st_ino}
 
 
 @contextlib.contextmanager
@@ -254,7 +258,10 @@ def _what_is_there(path: Path) -> str:
   folder = path.parent
   if not folder.is_dir():
     return f'there is no folder {folder}'
-  names = [entry.name for entry in folder.iterdir() if entry.is_file()]
+  try:
+    names = [entry.name for entry in folder.iterdir() if entry.is_file()]
+  except OSError as error:
+    return f'{folder} cannot be listed: {error.strerror}'
   if not names:
     return f'there are no files in {folder}'
   nearest = difflib.get_close_matches(path.name, sorted(names), n=_NAMES_SHOWN, cutoff=0)

@@ -270,11 +270,14 @@ def _require_random_access(builder: tfds.core.DatasetBuilder, name: str, data_di
 
 def _require_split(builder: tfds.core.DatasetBuilder, name: str, split: str):
   try:
+    parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
     info = builder.info.splits[split]
-  except (ValueError, KeyError) as error:
-    raise UserError(f'{name} has no split {split!r}; it has '
-                    f'{", ".join(builder.info.splits)}') from error
-  if not info.num_examples:
+  except (ValueError, KeyError, NotImplementedError) as error:
+    raise UserError(f'{name} has no split {split!r}; it has {", ".join(builder.info.splits)} '
+                    f'({_one_line(error)})') from error
+  # TFDS reads other examples for a slice that ends before it begins.
+  backwards = any(None not in (part.from_, part.to) and part.to < part.from_ for part in parts)
+  if backwards or not info.num_examples:
     raise UserError(f'a corpus must hold at least one pair; {name}:{split} is empty')
   for instruction in info.file_instructions:
     if not os.path.exists(instruction.filename):

@@ -16,8 +16,8 @@ import numpy as np
 
 from transformer.data.batch import Batch
 from transformer.data.batches import BatchesByStep, TrainingBatches, assemble, take
-from transformer.data.encoding import EncodedPairs, Sentences
-from transformer.data.packing import Packing
+from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
+from transformer.data.packing import Packing, Rows
 from transformer.data.shuffling import mix
 
 # (0 for sources and 1 for targets, sentences, uint64 keys of the sentences) -> other sentences in
@@ -29,9 +29,30 @@ _WINDOW_PAIRS = 32_768  # approximate number of pairs that are varied and packed
 _SPARE = 0.01
 
 
+class _PlannedRows(NamedTuple):
+  """The rows of a window as they were planned, in the place of a packing.
+
+  Attributes:
+    sizes: int [rows], the number of pairs in each row.
+  """
+
+  sizes: np.ndarray
+
+  @property
+  def num_rows(self) -> int:
+    return len(self.sizes)
+
+  def deal(self, rows: np.ndarray, *key: int) -> Rows:
+    """Returns the pairs of some rows, which the plan has shuffled."""
+    del key
+    sizes = self.sizes[rows]
+    firsts = np.cumsum(self.sizes) - self.sizes
+    return Rows(np.repeat(firsts[rows], sizes) + count_from_zero(sizes), sizes)
+
+
 class _Window(NamedTuple):
   pairs: EncodedPairs
-  packing: Packing
+  packing: Packing | _PlannedRows
 
 
 class VariedBatches(BatchesByStep):
@@ -58,7 +79,7 @@ class VariedBatches(BatchesByStep):
     self._plan, self._variations, self._seed = plan, variations, seed
     windows_in_epoch = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)
     self.planned = -(-plan.batches_in_epoch // windows_in_epoch)
-    planned, varied = self._vary(0)
+    planned, varied, _ = self._vary(0)
     needed = self._packed(planned, varied, len(planned[0])).packing.num_rows
     needed = needed * (1 + _SPARE) / self.shape.rows
     self.real = max(math.ceil(needed), self.planned)
@@ -75,16 +96,14 @@ class VariedBatches(BatchesByStep):
 
   def _make_window(self, number: int) -> _Window:
     """Returns the pairs of a window, varied and packed into at most its number of rows."""
-    planned, varied = self._vary(number)
-    whole = len(planned[0])
-    window = self._packed(planned, varied, whole)
+    planned, varied, sizes = self._vary(number)
     # Very rarely, there are too many rows. Then some pairs stay as planned, until the rows fit.
-    # If all pairs stay as planned, the rows always fit.
-    for sixteenths in range(15, -1, -1):
+    for sixteenths in range(16, 0, -1):
+      window = self._packed(planned, varied, len(planned[0]) * sixteenths // 16)
       if window.packing.num_rows <= self.real * self.shape.rows:
-        break
-      window = self._packed(planned, varied, whole * sixteenths // 16)
-    return window
+        return window
+    # The same pairs packed again may need more rows than the plan has.
+    return _Window(EncodedPairs(*planned, {}), _PlannedRows(sizes))
 
   def _packed(self, planned: list[Sentences], varied: list[Sentences], number: int) -> _Window:
     """Packs the pairs, the first `number` varied and the others as planned."""
@@ -94,14 +113,14 @@ class VariedBatches(BatchesByStep):
     return _Window(EncodedPairs(source, target, {}),
                    Packing(source.lengths, target.lengths, *capacities))
 
-  def _vary(self, window: int) -> tuple[list[Sentences], list[Sentences]]:
-    """Returns both sides of a window's pairs, as planned and varied."""
+  def _vary(self, window: int) -> tuple[list[Sentences], list[Sentences], np.ndarray]:
+    """Returns both sides of a window's pairs, as planned and varied, and the sizes of its rows."""
     dealt = [self._plan.deal(step) for step in range(window * self.planned,
                                                      (window + 1) * self.planned)]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([each for _, each in dealt])
     planned, varied = [], []
-    for side, capacity in enumerate(self.shape[1:]):
+    for side in range(2):
       lengths, tokens = take([(each.source, each.target)[side] for each in self._plan.corpora],
                              pairs)
       planned.append(Sentences.end_to_end(tokens, lengths.astype(np.int32)))
@@ -111,9 +130,10 @@ class VariedBatches(BatchesByStep):
       keys, changed = mix(keys), planned[side]
       for vary in self._variations:
         changed = vary(side, changed, keys)
-      # A sentence that no longer fits into a row stays as planned.
-      varied.append(_choose(changed.lengths <= capacity, changed, planned[side]))
-    return planned, varied
+      # A row of targets has data.max_length positions, the most that any sentence may have.
+      short = changed.lengths <= self.shape.target_length
+      varied.append(_choose(short, changed, planned[side]))
+    return planned, varied, np.concatenate([rows.sizes for rows, _ in dealt])
 
 
 def _choose(first: np.ndarray, one: Sentences, other: Sentences) -> Sentences:

@@ -120,6 +120,7 @@ class Vocabulary:
     vocabulary = cls(processor, model_bytes)
     ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
     if (ids != (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+        or any(vocabulary.piece(token) != f'<0x{byte:02X}>' for byte, token in enumerate(BYTE_IDS))
         or vocabulary.decode(vocabulary.encode(_PROBE)) != _PROBE):
       raise UserError(f'{name} is damaged, or does not give text back as it was; restore it from '
                       f'a copy')

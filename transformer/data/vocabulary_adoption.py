@@ -46,7 +46,7 @@ def adopt(path: str | os.PathLike) -> Adopted:
     UserError: the file cannot be read, or is no model that can be used.
   """
   try:
-    model_bytes = Path(path).read_bytes()
+    model_bytes = Path(path).expanduser().read_bytes()
   except OSError as error:
     raise UserError(f'the vocabulary {path} cannot be read: {error.strerror}') from error
   original = sentencepiece.SentencePieceProcessor()

@@ -157,7 +157,7 @@ def print_table(place: results.Place, run, text: Text, decoding: results.Decodin
 
   Args:
     place: where the table is written.
-    run: the `Run` of the last checkpoint.
+    run: the `Run` of one of the checkpoints.
     text: the sources and references.
     decoding: how they were translated.
     rows: the row that `report` returned for each checkpoint.

@@ -9,7 +9,8 @@ from transformer.evaluation.own_metrics import OwnMetric, OwnScore, own_scores
 from transformer.inference.translator import Translation
 
 # Names in the results: of metrics, of the fields of a sentence, and of the first column of a table.
-_TAKEN = ('BLEU', 'chrF2++', 'TER', 'source', 'references', 'translation', 'model_score', 'step')
+_TAKEN = ('BLEU', 'chrF2++', 'TER', 'source', 'references', 'translation', 'model_score', 'step',
+          'BLEU_interval_95')
 
 
 def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],

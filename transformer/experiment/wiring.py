@@ -79,11 +79,13 @@ def _check_devices(config: Config):
   if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
     raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '
                     f'{jax.default_backend()} here; set --config.model.attention=reference')
-  width, capability = config.model.head_key_dim, getattr(jax.devices()[0], 'compute_capability', '')
-  if config.model.attention == 'cudnn' and width > 128 and capability and float(capability) < 9:
+  # Such as 8.0; other makers than NVIDIA have names there.
+  capability = getattr(jax.devices()[0], 'compute_capability', '')
+  old = capability[:1].isdigit() and float(capability) < 9
+  if config.model.attention == 'cudnn' and config.model.head_key_dim > 128 and old:
     raise UserError(f'model.attention=cudnn takes heads of at most 128 dims on a GPU of compute '
-                    f'capability {capability}, and of 256 from 9.0 on; got key_dim={width}; set '
-                    f'--config.model.attention=reference')
+                    f'capability {capability}, and of 256 from 9.0 on; got key_dim='
+                    f'{config.model.head_key_dim}; set --config.model.attention=reference')
   ways = row_devices(_make_mesh(config))
   if config.decode.batch_size % ways and jax.process_count() > 1:
     raise UserError(f'mesh.data × mesh.fsdp = {ways} must divide decode.batch_size, since several '
@@ -189,7 +191,7 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
   """Draws the curves of a run that has ended, and logs its best step and the next command."""
   if processes.is_first() and (outcome.worked or not (workdir / run_directory.CURVES).exists()):
     draw_for_run(workdir, logging.warning)
-  if processes.is_first() and (outcome.worked or not run_directory.has_cost(workdir)):
+  if processes.is_first():
     _record_cost(workdir, outcome.step)
   if not outcome.worked:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
@@ -201,9 +203,12 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
 
 
 def _record_cost(workdir: Path, step: int):
-  """Logs what the run has cost, and writes it to `run.json` if there is room on the disk."""
+  """Logs what the run has cost, and writes it to `run.json` if there is room on the disk.
+
+  Does neither if that is what `run.json` has already.
+  """
   cost = training_cost(workdir, step)
-  if cost is None:
+  if cost is None or cost._asdict() == run_directory.recorded_cost(workdir):
     return
   logging.info('%s', cost)
   try:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from transformer.errors import UserError
 from transformer.system import kept_files
 
 _FORMAT = 2
@@ -41,12 +42,20 @@ def keep_mean(mean: Callable[[], Any], like: Any, seals: Callable[[], list[bytes
       return jax.tree.map_with_path(
           lambda at, leaf: jax.device_put(arrays[jax.tree_util.keystr(at)], leaf.sharding), like)
   found = mean()
-  if seals() == found_seals:
+  if _after(seals) == found_seals:
     buffer = io.BytesIO()
     np.savez(buffer, **_named(jax.device_get(found)))
     kept_files.write(path, buffer.getvalue())
     kept_files.remove_oldest(folder, 'mean-*', _LIMIT)
   return found
+
+
+def _after(seals: Callable[[], list[bytes]]) -> list[bytes] | None:
+  """Returns the seals once more; None if a checkpoint was removed after it was read."""
+  try:
+    return seals()
+  except UserError:
+    return None
 
 
 def _named(tree: Any) -> dict[str, Any]:

@@ -139,9 +139,9 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
   files.write_sealed(path, about)
 
 
-def has_cost(workdir: str | os.PathLike) -> bool:
-  """Returns whether `run.json` says what the run has cost."""
-  return 'cost' in files.read_sealed(Path(workdir) / RUN, 'the record of the run')
+def recorded_cost(workdir: str | os.PathLike) -> dict[str, Any] | None:
+  """Returns what `run.json` says that the run has cost; None if it says nothing."""
+  return files.read_sealed(Path(workdir) / RUN, 'the record of the run').get('cost')
 
 
 def add_cost(workdir: str | os.PathLike, cost: Mapping[str, Any]):

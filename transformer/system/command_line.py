@@ -49,8 +49,6 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     nonlocal status
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().addFilter(_should_show)
-    if sys.stdout is None:  # It was closed, as `>&-` does.
-      sys.stdout = open(os.devnull, 'w', encoding='utf-8')  # noqa: SIM115
     sys.stdout.reconfigure(errors='backslashreplace')  # A file name need not be UTF-8.
     try:
       if len(argv) > 1 and not takes_arguments:
@@ -85,6 +83,9 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
           'error: the device is out of memory; in training, lower train.tokens_per_batch or raise '
           'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'))
 
+  for name in ('stdout', 'stderr'):
+    if getattr(sys, name) is None:  # It was closed, as `>&-` does.
+      setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))  # noqa: SIM115
   sys.unraisablehook = _print_unraisable
   allocator.keep_freed_memory()
   atexit.register(leave)  # The first function to be registered is called last.

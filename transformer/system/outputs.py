@@ -1,5 +1,6 @@
 """Checks of the files and folders that a command will write, before it starts its work."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -24,20 +25,35 @@ def check_file(flag: str, path: Path):
   if path.exists() and not os.access(path, os.W_OK):
     raise UserError(f'--{flag} must name a file to write to; {path} may not be written to')
   if not _is_stream(path):
-    check_folder(flag, path.resolve().parent)
+    check_folder(flag, Path(os.path.realpath(path)).parent)
 
 
 def write(path: Path, content: bytes):
   """Writes a file that a flag names: atomically, unless it is a device or a pipe.
 
+  A file that is replaced keeps its permissions. If the path is a link, its target is written.
+
   Raises:
     UserError: the file cannot be written.
   """
-  if not _is_stream(path):
-    files.write(path.resolve(), content)
+  if _is_stream(path):
+    _write_in_place(path, content, 'ab')
     return
+  target = Path(os.path.realpath(path))
+  mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
   try:
-    with path.open('ab') as stream:
+    files.write(target, content)
+    if mode is not None:
+      target.chmod(mode)
+  except UserError as error:
+    if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EBUSY:
+      raise
+    _write_in_place(target, content, 'wb')  # A file that is mounted by itself cannot be replaced.
+
+
+def _write_in_place(path: Path, content: bytes, mode: str):
+  try:
+    with path.open(mode) as stream:
       stream.write(content)
   except OSError as error:
     raise UserError(f'{path} cannot be written: {error.strerror}; name another file') from error
@@ -45,7 +61,8 @@ def write(path: Path, content: bytes):
 
 def _is_stream(path: Path) -> bool:
   """Returns whether a path is a device or a pipe, such as /dev/null or that of `>(command)`."""
-  in_use = path.absolute().parts[1:2] in (('dev',), ('proc',))
+  # Standard output may be a regular file, to which this process goes on writing.
+  in_use = str(path.absolute()).startswith(('/dev/fd/', '/dev/std', '/proc/'))
   return path.exists() and (in_use or not path.is_file())
 
 

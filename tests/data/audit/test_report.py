@@ -87,6 +87,8 @@ def test_sound_text_has_no_finding(tmp_path, vocabulary):
   assert all(found_in(each) == {} for each in report['overlap'].values())
   table = as_table(report)
   assert 'NOT ALIGNED' not in table and '100.00 % Latin' in table
+  without = look_over(config_of(tmp_path, test=''), vocabulary)
+  assert list(without['corpora']) == ['train/train', 'valid']
 
 
 @pytest.mark.parametrize('chunk', [7, 500, 20_000])

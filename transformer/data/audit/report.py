@@ -41,7 +41,7 @@ def look_over(config: DataConfig, vocabulary: RunVocabulary | None = None, *, or
   """
   started = time.monotonic()
   splits = {**{f'train/{name}': name for name in config.train}, **config.valid_sets,
-            'test': config.test}
+            **({'test': config.test} if config.test else {})}
   corpora, about = {}, {}
   for name, split in splits.items():
     try:
