@@ -60,6 +60,8 @@ _BEAM_SIZE, _ALPHA = shared_flags.define_search()
 _DTYPE = flags.DEFINE_string('dtype', None, 'Type of activations in a search: trained, float32 or '
                              'bfloat16, which is faster on some processors; default: the '
                              'run\'s config.')
+_BLEU_TOKENIZE = flags.DEFINE_string('bleu_tokenize', None, 'sacreBLEU\'s tokenizer, such as '
+                                     'ja-mecab or zh; default: the run\'s config.')
 _SAMPLE = flags.DEFINE_bool('sample', None, 'Draw translations rather than search: one of each '
                             'sentence, or the best by score of --beam_size=W; default: the '
                             'run\'s config.')
@@ -90,6 +92,7 @@ _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are aver
                               'those of --workdir, from their best checkpoints.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if it has moved.')
 _SEARCH_FLAGS = (_BEAM_SIZE, _ALPHA, _DTYPE, _SAMPLE, _TEMPERATURE, _TOP_K, _TOP_P)
+_DECODE_FLAGS = (*_SEARCH_FLAGS, _BLEU_TOKENIZE)
 
 
 def main(_):
@@ -242,9 +245,10 @@ def _check_flags():
     raise UserError(f'--nbest={_NBEST.value} gives lists of translations; add --output=FILE or '
                     f'--output=-, and leave out --score')
   if _SCORE.value and (searching := {
-      **shared_flags.given(*_SEARCH_FLAGS, _SEED),
+      **shared_flags.given(*_DECODE_FLAGS, _SEED),
       **{flag.name: flag.value for flag in (_EXAMPLES, _METRIC) if flag.value}}):
-    raise UserError(f'--score searches for nothing; leave out --{next(iter(searching))}')
+    raise UserError(f'--score searches for nothing and computes no BLEU; leave out '
+                    f'--{next(iter(searching))}')
   if _SCORE.value and len(_REFERENCE.value) != 1:
     raise UserError('--score needs --source=FILE and one --reference=FILE')
   if _CHECKPOINT.value == 'all' and (_OUTPUT.value or _SCORE.value or _ENSEMBLE.value
@@ -263,7 +267,7 @@ def _only_translates_standard_input() -> bool:
 
 def _decoding(config) -> results.Decoding:
   """Returns how to decode: by the flags that are given, and else by the run's config."""
-  changes = shared_flags.given(*_SEARCH_FLAGS)
+  changes = shared_flags.given(*_DECODE_FLAGS)
   if _MBR.value and changes.get('sample', config.decode.sample):
     if changes.get('beam_size', _MBR.value) != _MBR.value:
       raise UserError(f'--mbr={_MBR.value} draws as many samples; leave out --beam_size')
@@ -277,6 +281,10 @@ def _decoding(config) -> results.Decoding:
   for flag in (_TEMPERATURE, _TOP_K, _TOP_P, _SEED):
     if flag.value is not None and not decode.sample:
       raise UserError(f'--{flag.name} needs --sample; without it nothing is drawn')
+  changed = decode.bleu_tokenize != config.decode.bleu_tokenize
+  if changed:
+    from transformer.evaluation.metrics import check_tokenizer
+    check_tokenizer(decode.bleu_tokenize)
   avoid = _REQUIREMENTS.avoid.value
   seed = config.seed if _SEED.value is None else _SEED.value
   dataclasses.replace(config, seed=seed)  # The config checks it.
@@ -288,7 +296,8 @@ def _decoding(config) -> results.Decoding:
     raise UserError('--mbr, --metric and alignments are for translations; this run parses')
   return results.Decoding(decode, seed, _ENSEMBLE.value,
                           avoided=texts.read_phrases(avoid) if avoid else [],
-                          utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '')
+                          utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '',
+                          tokenize=decode.bleu_tokenize if changed else '')
 
 
 def _read_text(data) -> texts.Text:

@@ -40,16 +40,14 @@ def main(_):
   profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)
   outputs.check_folder('workdir', workdir)
   config = resuming.check_workdir(workdir, config)
+  for doubt in config.doubts():
+    logging.warning('%s', doubt)
   if _CHECK.value:
     holds_run = (workdir / run_directory.CONFIG).exists()
     logging.info('the flags and the config are fine, and --workdir=%s %s; data and devices were '
                  'not looked at', workdir,
                  'holds this run, which would go on' if holds_run else 'is free for a run')
     return
-  if config.optimizer.warmup_steps >= config.train.steps:
-    logging.warning('the learning rate is still warming up at the end: '
-                    'optimizer.warmup_steps=%d, train.steps=%d',
-                    config.optimizer.warmup_steps, config.train.steps)
   if config.train.reproducible:
     set_reproducible_flags(os.environ)
   # JAX is imported only now, so that --help and a mistake answer at once.

@@ -294,6 +294,24 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
   refuse(nest(name, 'nonsense'), f'{name} must be one of {CHOICES[name]}', "got 'nonsense'")
 
 
+@pytest.mark.parametrize(('changes', 'facts'), [
+    ({}, ()),
+    ({'train': {'steps': 4000}}, ('optimizer.warmup_steps=4000, train.steps=4000',)),
+    ({'optimizer': {'peak_learning_rate': 1e-3}},
+     ('peak_learning_rate=0.001 does nothing with optimizer.schedule=paper',)),
+    ({'optimizer': {'scale': 2.0, 'schedule': 'cosine'}},
+     ('scale=2 does nothing with optimizer.schedule=cosine',)),
+    ({'optimizer': {'scale': 2.0}}, ()),
+    ({'optimizer': {'peak_learning_rate': 1e-3, 'schedule': 'constant'}}, ()),
+    *(({'data': {'target_language': language}}, (f'--config.decode.bleu_tokenize={tokenize}',))
+      for language, tokenize in (('zh-CN', 'zh'), ('ja', 'ja-mecab'), ('th', 'char'))),
+    ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ()),
+    ({'data': {'target_language': 'japanisch'}}, ())])
+def test_settings_that_are_probably_not_meant_are_said(changes, facts):
+  found = Config.from_dict(changes).doubts()
+  assert len(found) == len(facts) and all(map(str.__contains__, found, facts)), found
+
+
 @pytest.mark.parametrize('widths', [{}, {'key_dim': 4}, {'value_dim': 4}])
 def test_heads_must_divide_the_width_unless_their_own_are_given(widths):
   refuse({'model': {'num_heads': 3, 'model_dim': 8, **widths}},

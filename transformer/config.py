@@ -6,6 +6,7 @@
 
 import dataclasses
 import difflib
+import re
 import reprlib
 import types
 import typing
@@ -26,6 +27,10 @@ _FORBIDDEN = {'Cc', 'Cs', 'Zl', 'Zp'}
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 100
 
+
+# Languages that are written without spaces between words, and the tokenizer of sacreBLEU for each.
+_WITHOUT_SPACES = {'zh': 'zh', 'ja': 'ja-mecab',
+                   **dict.fromkeys(('th', 'lo', 'km', 'my'), 'char')}
 
 # How runs behaved before there was a key for it, where that is not the key's default.
 _BEFORE = {'model': {'attention_bias': 'all'}}
@@ -91,6 +96,24 @@ class Config:
                       '--config.model.share_embeddings=False')
     if not 0 <= self.seed < 2 ** 32:
       raise UserError(f'seed must be at least 0 and below 2³²; got {self.seed}')
+
+  def doubts(self) -> list[str]:
+    """Returns sentences about settings that are allowed, and probably not what was meant."""
+    optimizer, found = self.optimizer, []
+    if optimizer.warmup_steps >= self.train.steps:
+      found.append(f'the learning rate is still warming up at the end: optimizer.warmup_steps='
+                   f'{optimizer.warmup_steps}, train.steps={self.train.steps}')
+    unread = 'peak_learning_rate' if optimizer.schedule == 'paper' else 'scale'
+    if (value := getattr(optimizer, unread)) != getattr(OptimizerConfig, unread):
+      found.append(f'optimizer.{unread}={value:g} does nothing with optimizer.schedule='
+                   f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '
+                   f'optimizer.peak_learning_rate')
+    language = re.split('[-_]', self.data.target_language.lower())[0]
+    if language in _WITHOUT_SPACES and self.decode.bleu_tokenize in ('13a', 'intl'):
+      found.append(f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces '
+                   f'as one word, so BLEU says little about {self.data.target_language}; set '
+                   f'--config.decode.bleu_tokenize={_WITHOUT_SPACES[language]}')
+    return found
 
   @classmethod
   def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':

@@ -39,12 +39,18 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int,
     workdir: the directory of all runs and texts.
 
   Raises:
-    UserError: a direction does not exist, or the text is not that of files.
+    UserError: a direction does not exist, `back` has other languages, or the text is not that of
+      files.
   """
   if not directions or set(directions) - set(DIRECTIONS) or len(set(directions)) < len(directions):
     raise UserError(f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
                     f'{",".join(directions)!r}')
-  student = models['student']
+  student, back = models['student'], models['back'].data
+  swapped = student.data.target_language, student.data.source_language
+  if 'back' in directions and (back.source_language, back.target_language) != swapped:
+    raise UserError(f'the settings of back must translate from data.source_language={swapped[0]} '
+                    f'to data.target_language={swapped[1]}; got {back.source_language} and '
+                    f'{back.target_language}')
   if student.data.source != 'text':
     raise UserError(f'teachers translate text files, so data.source must be text; got '
                     f'{student.data.source}')

@@ -4,8 +4,9 @@ It defines these names. All others must be imported or begin with an underscore.
 
   suggest(trial)  Returns the settings of a trial as a dict, such as {'model.dropout': 0.1}, with
                   values drawn by trial.suggest_float, .suggest_int and .suggest_categorical.
-  objective       'valid/bleu' (the default), 'valid/f1' or 'valid/loss'; a run's best evaluation
-                  counts. Runs on trees have 'valid/f1' in place of 'valid/bleu'.
+  objective       'valid/bleu' (the default), 'valid/chrf', 'valid/f1' or 'valid/loss'; a run's
+                  best evaluation counts. Runs on trees have 'valid/f1' in place of 'valid/bleu'.
+                  'valid/chrf' needs --config.train.best_by=chrf.
   pruner()        Returns one of optuna.pruners, which ends trials early; default: MedianPruner().
   sampler(seed)   Returns one of optuna.samplers, which draws; default: TPESampler(seed=seed).
 """
@@ -24,7 +25,8 @@ from transformer.config import Config, check_value
 from transformer.errors import UserError
 
 # The measures by which trials may be compared, each with the direction that is better.
-OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/loss': 'minimize'}
+OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/chrf': 'maximize',
+              'valid/loss': 'minimize'}
 # Keys that change how a run is measured, not how good it is.
 _MEASURE = ('data.source', 'data.name', 'data.dir', 'data.valid', 'data.source_language',
             'data.target_language', 'decode.bleu_tokenize')
@@ -114,6 +116,9 @@ def check(space: Space, config: Config, taken: Collection[str]):
   if space.objective == other:
     raise UserError(f'{space.filename}: objective must be {score!r} or \'valid/loss\' with '
                     f'config.data.source={source}; got {space.objective!r}')
+  if space.objective == 'valid/chrf' and config.train.best_by != 'chrf':
+    raise UserError(f'{space.filename}: objective \'valid/chrf\' is computed only with '
+                    f'--config.train.best_by=chrf; got {config.train.best_by!r}')
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
   refused = []
   for _ in range(_DRAWS):
@@ -122,9 +127,16 @@ def check(space: Space, config: Config, taken: Collection[str]):
       if name in taken:
         raise UserError(f'{space.filename} sets {name} for each trial; leave --config.{name} out')
     try:
-      changed(config, settings)
+      trial = changed(config, settings)
     except UserError as error:
       refused.append(error)
+      continue
+    unread = 'peak_learning_rate' if trial.optimizer.schedule == 'paper' else 'scale'
+    if f'optimizer.{unread}' in settings:
+      raise UserError(f'{space.filename} searches optimizer.{unread}, which does nothing with '
+                      f'optimizer.schedule={trial.optimizer.schedule}; search the other of '
+                      f'optimizer.scale and optimizer.peak_learning_rate, or set '
+                      f'--config.optimizer.schedule')
   if len(refused) == _DRAWS:
     raise UserError(f'{space.filename}: the config refuses all {_DRAWS} trials that were drawn '
                     f'to check it; the first one: {refused[0]}')

@@ -164,8 +164,11 @@ def _complete(sweep: Sweep, trial: optuna.trial.Trial, rows: list[dict[str, floa
   """Stores the best evaluation of a run by the objective; ties in BLEU and F1 go by the loss."""
   objective = sweep.space.objective
   finite = [row for row in rows if not math.isnan(row[objective])]
-  best = (best_evaluation(finite) if sweep.space.direction == 'maximize'
-          else min(finite, key=lambda row: row[objective], default=None))
+  if objective in ('valid/bleu', 'valid/f1'):
+    best = best_evaluation(finite)
+  else:
+    sign = 1 if sweep.space.direction == 'maximize' else -1
+    best = max(finite, key=lambda row: sign * row[objective], default=None)
   if best is None:
     _fail(sweep, trial, f'{objective} was never a finite number')
     return

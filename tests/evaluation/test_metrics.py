@@ -6,8 +6,10 @@ import pytest
 import sacrebleu
 
 from transformer.errors import UserError
+from transformer.evaluation import metrics
 from transformer.evaluation.metrics import (
   bleu_by_protocol,
+  check_tokenizer,
   corpus_bleu,
   corpus_scores,
   differences,
@@ -163,6 +165,25 @@ def test_metrics_are_sacrebleus_and_lie_in_their_intervals():
   metric = sacrebleu.BLEU()
   wanted = metric.corpus_score(translations, [references], n_bootstrap=1000)
   assert bleu.interval == pytest.approx((wanted._mean - wanted._ci, wanted._mean + wanted._ci))
+
+
+def test_text_without_spaces_is_compared_by_its_characters():
+  translations, references = ['私は毎朝コーヒーを飲む。'], ['私は毎朝お茶を飲む。']
+  plain, by_character = (corpus_scores(translations, [references], tokenize)
+                         for tokenize in ('13a', 'char'))
+  assert plain[0].score < 1 < 30 < by_character[0].score
+  assert plain[2].score == 100 > 60 > by_character[2].score
+  assert 'norm:yes|' in by_character[2].signature and 'asian:yes' in by_character[2].signature
+
+
+def test_a_tokenizer_without_its_packages_says_how_to_install_them(monkeypatch):
+  def missing(*_, **__):
+    raise RuntimeError('\nJapanese tokenization requires extra dependencies\n')
+
+  check_tokenizer('13a')
+  monkeypatch.setattr(metrics.sacrebleu, 'BLEU', missing)
+  with pytest.raises(UserError, match=r'pip install "sacrebleu\[ja\]"'):
+    check_tokenizer('ja-mecab')
 
 
 def test_an_interval_of_sentences_that_are_alike_is_a_point():

@@ -195,6 +195,15 @@ def test_a_config_with_three_models_gives_each_its_own_settings(launch, tmp_path
   assert not (tmp_path / 'run').exists()
 
 
+def test_teachers_of_back_must_have_the_languages_the_other_way_round(folder, tmp_path):
+  same = Config(DataConfig(source='text', dir=str(folder), target_language='de'))
+  models = dict.fromkeys(('student', 'forward', 'back'), same)
+  assert recipes.plan(models, ('forward',), 1, tmp_path)
+  with pytest.raises(UserError, match=r'back must translate from data\.source_language=de to data\.'
+                     'target_language=en; got en and de'):
+    recipes.plan(models, ('forward', 'back'), 1, tmp_path)
+
+
 @pytest.mark.parametrize(('flags', 'fact'), [
     ([], '--config=configs/NAME.py and --workdir=DIR are both needed'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--teachers=0'], 'at least 1; got 0'),

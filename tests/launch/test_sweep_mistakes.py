@@ -42,9 +42,15 @@ def returning(value):
     ('', [], ['space.py must define suggest(trial)']),
     ('suggest = 3', [], ['suggest must be a function; got 3']),
     (GOOD + 'objective = "valid/blue"', [],
-     ["objective must be one of valid/bleu, valid/f1, valid/loss; got 'valid/blue'"]),
+     ["objective must be one of valid/bleu, valid/f1, valid/chrf, valid/loss; got 'valid/blue'"]),
     (GOOD + 'objective = "valid/f1"', [],
      ["must be 'valid/bleu' or 'valid/loss' with config.data.source=text; got 'valid/f1'"]),
+    (GOOD + 'objective = "valid/chrf"', [],
+     ["objective 'valid/chrf' is computed only with --config.train.best_by=chrf; got ''"]),
+    (returning({'optimizer.peak_learning_rate': 0.1}), ['--config.optimizer.schedule=paper'],
+     ['space.py searches optimizer.peak_learning_rate, which does nothing with']),
+    (returning({'optimizer.scale': 0.1}), ['--config.optimizer.schedule=cosine'],
+     ['space.py searches optimizer.scale, which does nothing with optimizer.schedule=cosine']),
     (GOOD, ['--config.data.source=trees'],
      ["must be 'valid/f1' or 'valid/loss' with config.data.source=trees; got 'valid/bleu'"]),
     (GOOD + 'obejctive = "valid/loss"', [], ['defines obejctive', 'did you mean objective?']),
@@ -117,8 +123,9 @@ def test_a_missing_package_is_named(tmp_path):
   assert error.endswith(' -m pip install -r launch/requirements.txt')
 
 
-@pytest.mark.parametrize('name', ['quickstart', 'multi30k'])
-def test_the_spaces_that_come_with_the_code_draw_configs(launch, name, monkeypatch):
+@pytest.mark.parametrize(('name', 'file'), [
+    ('quickstart', 'quickstart'), ('multi30k', 'multi30k'), ('ablation', 'text')])
+def test_the_spaces_that_come_with_the_code_draw_configs(launch, name, file, monkeypatch):
   monkeypatch.chdir(trials.ROOT)
   docstring = runpy.run_path(str(trials.ROOT / f'configs/sweeps/{name}.py'))['__doc__']
   command = docstring.split('\n\n')[1]
@@ -127,7 +134,7 @@ def test_the_spaces_that_come_with_the_code_draw_configs(launch, name, monkeypat
   status, out, err = launch(*words[2:], '--dry_run')
   assert status == 0 and out.endswith(' --worker=0\n'), err
   # The config accepts everything that may be drawn.
-  config = Config.from_dict(runpy.run_path(f'configs/{name}.py')['get_config']().to_dict())
+  config = Config.from_dict(runpy.run_path(f'configs/{file}.py')['get_config']().to_dict())
   flags = (word[9:].split('=') for word in words if word.startswith('--config.'))
   config = changed(config, {key: int(value) for key, value in flags if value.isdecimal()})
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))

@@ -67,3 +67,20 @@ def test_impossible_tokens_make_no_hypotheses():
   assert words(found, 0, 0) == (3, END)
   assert not np.any(found.tokens[0, 1:])
   assert np.all(np.isneginf(found.log_probs[0, 1:]))
+
+
+def test_limits_beyond_the_longest_hypothesis_are_that_length():
+  table = jax.nn.log_softmax(jnp.arange(25.0).reshape(5, 5) % 7)
+
+  def search(limits):
+    return beam_search(lambda last_BW, cache: (table[last_BW], cache), Cache((), ()),
+                       jnp.int32(limits), SearchOptions(4, BEGIN, END), beam_size=3)
+
+  for found, wanted in zip(search([80, 4]), search([4, 4]), strict=True):
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_cache_of_another_type_is_refused():
+  with pytest.raises(ValueError, match=r'must be a Cache, Cache\(\(\), \(\)\) if .*; got dict'):
+    beam_search(lambda last_BW, cache: (last_BW, cache), {}, jnp.int32([4]),
+                SearchOptions(4, BEGIN, END), beam_size=3)

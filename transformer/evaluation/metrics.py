@@ -18,6 +18,8 @@ _PROTOCOLS = {
     '13a lower-cased': {'tokenize': '13a', 'lowercase': True},
     'none': {'tokenize': 'none'},
 }
+# Tokenizers for text without spaces between words, whose TER splits Asian characters.
+_WITHOUT_SPACES = ('zh', 'ja-mecab', 'ko-mecab', 'char')
 _COMPOUND_SPLIT = 'compound-split'
 _RESAMPLES, _TRIALS = 1000, 10_000  # For bootstrap resampling and approximate randomisation.
 
@@ -57,6 +59,19 @@ class Difference(NamedTuple):
   system: float
   bootstrap: float
   randomisation: float
+
+
+def check_tokenizer(tokenize: str):
+  """Checks that a tokenizer of sacreBLEU has the packages that it needs.
+
+  Raises:
+    UserError: it lacks them.
+  """
+  try:
+    sacrebleu.BLEU(tokenize=tokenize)
+  except RuntimeError as error:
+    raise UserError(f'decode.bleu_tokenize={tokenize} needs more packages; install them with: '
+                    f'pip install "sacrebleu[{tokenize[:2]}]"') from error
 
 
 def corpus_bleu(translations: Sequence[str], references: Sequence[Sequence[str]],
@@ -207,8 +222,9 @@ class _Ter(_FloatScores, sacrebleu.TER):
 
 
 def _metrics(tokenize: str, effective_order: bool = False) -> dict[str, Metric]:
+  asian = tokenize in _WITHOUT_SPACES
   return {'BLEU': sacrebleu.BLEU(tokenize=tokenize, force=True, effective_order=effective_order),
-          'chrF2++': _Chrf(word_order=2), 'TER': _Ter()}
+          'chrF2++': _Chrf(word_order=2), 'TER': _Ter(normalized=asian, asian_support=asian)}
 
 
 def _compound_split_bleu(translations: Sequence[str], references: Sequence[Sequence[str]],

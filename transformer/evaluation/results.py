@@ -60,6 +60,7 @@ class Decoding(NamedTuple):
     avoided: what no translation was allowed to hold.
     utility: the metric of minimum Bayes risk, which chooses among the candidates of the search;
       '' takes the candidate with the best score.
+    tokenize: BLEU's tokenizer, if it is not the one of the run's config.
   """
 
   config: DecodeConfig
@@ -69,13 +70,15 @@ class Decoding(NamedTuple):
   required: Sequence[Sequence[str]] = ()
   avoided: Sequence[str] = ()
   utility: str = ''
+  tokenize: str = ''
 
   @property
   def more(self) -> dict[str, str]:
-    """What there is beyond the search: the utility, and digests of prefixes and of phrases."""
+    """What there is beyond the search: utility, tokenizer, and digests of prefixes and phrases."""
     found = {'prefix': self.prefixes and _digest(self.prefixes),
              'require': self.required and _digest(['\t'.join(each) for each in self.required]),
-             'avoid': self.avoided and _digest(self.avoided), 'mbr': self.utility}
+             'avoid': self.avoided and _digest(self.avoided), 'mbr': self.utility,
+             'bleu': self.tokenize}
     return {name: value for name, value in found.items() if value}
 
 

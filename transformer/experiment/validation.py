@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.evaluation import parses
-from transformer.evaluation.metrics import corpus_bleu, corpus_chrf
+from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
 from transformer.evaluation.own_metrics import OwnMetric, load_metric, own_scores
 from transformer.experiment.meter import perplexity
 from transformer.experiment.reporting import Sample
 from transformer.inference.attention_maps import Attender, picture
 from transformer.inference.translator import Translator
-from transformer.training.config import TrainConfig
 
 _SHOWN = 5  # TensorBoard shows this many sentences, evenly spread over the split.
 
@@ -51,14 +51,15 @@ class ValidationSet(NamedTuple):
   validate: Callable[[Any], Validation]
 
 
-def validation_metrics(config: TrainConfig) -> list[OwnMetric]:
+def validation_metrics(config: Config) -> list[OwnMetric]:
   """Returns the metrics that a config asks for in addition to the loss, BLEU and F1.
 
   Raises:
-    UserError: one's own metric cannot be imported.
+    UserError: one's own metric cannot be imported, or BLEU's tokenizer lacks packages.
   """
-  metrics = [load_metric(config.valid_metric)] if config.valid_metric else []
-  if config.best_by.rpartition('/')[2] == 'chrf':
+  check_tokenizer(config.decode.bleu_tokenize)
+  metrics = [load_metric(config.train.valid_metric)] if config.train.valid_metric else []
+  if config.train.best_by.rpartition('/')[2] == 'chrf':
     metrics.append(OwnMetric('sacrebleu:chrf', lambda _, *texts: corpus_chrf(*texts)))
   return metrics
 

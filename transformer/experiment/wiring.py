@@ -78,7 +78,8 @@ def _check_devices(config: Config):
   """Refuses a config that does not fit the devices here."""
   if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
     raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '
-                    f'{jax.default_backend()} here; set --config.model.attention=reference')
+                    f'{jax.default_backend()} here; on a machine with a GPU, install its '
+                    f'JAX as the README says, elsewhere set --config.model.attention=reference')
   # Such as 8.0; other makers than NVIDIA have names there.
   capability = getattr(jax.devices()[0], 'compute_capability', '')
   old = capability[:1].isdigit() and float(capability) < 9
@@ -102,7 +103,7 @@ def _train(config: Config, workdir: Path, profile, signals):
   if run_directory.has_begun(workdir):
     resuming.check_resumable(workdir)
   # A mistake in it ends the run before the data is read.
-  metrics = validation_metrics(config.train)
+  metrics = validation_metrics(config)
   # All processes must read a checkpoint together, as Orbax demands. The first one decides.
   ended, begun = _has_ended(workdir, config), (workdir / run_directory.CONFIG).exists()
   ended, begun = processes.from_first(lambda: [ended, begun])

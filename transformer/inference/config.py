@@ -6,7 +6,7 @@ from transformer.errors import UserError
 
 _TRAINED = 'trained'
 _DTYPES = (_TRAINED, 'float32', 'bfloat16')
-BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh')
+BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +29,9 @@ class DecodeConfig:
     top_k: draw from the k likeliest tokens; 0 is all.
     top_p: draw from the fewest tokens whose probabilities sum to at least this
       (Holtzman et al., 2020); 1 is all.
-    bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenised text, `none` for
-      tokenised text.
+    bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenised text, `none` for tokenised
+      text, `zh` for Chinese, `ja-mecab` for Japanese, `ko-mecab` for Korean, and `char` for
+      other text without spaces. The two of MeCab need more packages.
   """
 
   beam_size: int = 4

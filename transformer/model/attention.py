@@ -93,6 +93,8 @@ class MultiHeadAttention(nn.Module):
       self.sow(WEIGHTS, 'weights', weights_BHTS)
     elif config.attention == 'cudnn':
       out = fused_attention(*given)
+    elif config.attention != 'reference':
+      raise NotImplementedError(f'model.attention={config.attention} has no call here')
     else:
       drops = config.attention_dropout > 0.0 and not deterministic
       out = dot_product_attention(*given, dropout=WeightDropout(

@@ -133,6 +133,10 @@ def plan_beams(policy: Policy, step, cache, limits_B, options: SearchOptions,
   Returns:
     The search in parts, whose `Hypotheses` are sorted by score.
   """
+  if not isinstance(cache, Cache):
+    raise ValueError(f'the cache must be a Cache, Cache((), ()) if there is no state; got '
+                     f'{type(cache).__name__}')
+  limits_B = jnp.minimum(limits_B, options.max_length)
   batch, (beam_size, nbest) = limits_B.shape[0], sizes
 
   def advance(beams: _Beams) -> _Beams:

@@ -94,7 +94,9 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
                  for name, change in changes.items() if name not in may_differ]
   if differences:
     raise UserError(f'{workdir} belongs to a run with another configuration: '
-                    f'{"; ".join(differences)}; choose another --workdir, or the same settings')
+                    f'{"; ".join(differences)}; choose another --workdir, or the same '
+                    f'settings; to begin a run with other settings from these weights: '
+                    f'--workdir=NEW --config.train.init_from={workdir}')
   return changes
 
 

@@ -60,10 +60,18 @@ def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) ->
   if rows % (sizes[0] * sizes[1]):
     raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
                     f'through the model at a time, train.tokens_per_batch / data.max_length / '
-                    f'optimizer.accumulate = {rows}')
+                    f'optimizer.accumulate = {rows}; the nearest multiples are '
+                    f'{_multiples(rows, sizes[0] * sizes[1])} rows, which '
+                    f'train.tokens_per_batch sets')
   # `jax.make_mesh` refuses a mesh whose sides differ from those of the TPU's network.
   arranged = create_device_mesh(tuple(sizes), devices, allow_split_physical_axes=True)
   return Mesh(arranged, ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3)
+
+
+def _multiples(rows: int, ways: int) -> str:
+  """Returns the multiples of `ways` around a number of rows, above 0."""
+  below = rows // ways * ways
+  return ' and '.join(str(each) for each in (below, below + ways) if each)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -1,0 +1,33 @@
+r"""Kinds of positions and places of the norms, each with three seeds: all 18 combinations.
+
+  python launch/sweep.py --config=configs/text.py --sweep=configs/sweeps/ablation.py \
+      --workdir=runs/ablation --trials=18 --config.data.dir=DIR --config.train.keep=1
+
+Not run yet. Each trial takes as long as a run of the config.
+"""
+
+import warnings
+
+import optuna
+
+
+def suggest(trial):
+  """Returns the settings of a trial."""
+  return {
+      'model.positions': trial.suggest_categorical(
+          'positions', ['sinusoidal', 'rotary', 'relative']),
+      'model.norm': trial.suggest_categorical('norm', ['pre', 'post']),
+      'seed': trial.suggest_categorical('seed', [1, 2, 3]),
+  }
+
+
+def sampler(seed):
+  """Returns a sampler that tries each combination once."""
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
+    return optuna.samplers.BruteForceSampler(seed=seed)
+
+
+def pruner():
+  """Returns a pruner that ends no trial early."""
+  return optuna.pruners.NopPruner()
