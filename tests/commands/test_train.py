@@ -136,7 +136,8 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
                         (trained, 'holds this run, which would go on')):
     status, out, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}', '--check')
     assert (status, out) == (0, '')
-    line, = err.splitlines()
+    doubt, line = err.splitlines()
+    assert 'still warming up at the end: optimizer.warmup_steps=4000, train.steps=2' in doubt
     assert f'the flags and the config are fine, and --workdir={workdir} {fact}; ' in line
   assert not (tmp_path / 'run').exists()
 
