@@ -23,7 +23,7 @@ from absl import app, flags, logging
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from accelerator_parts import running
-from accelerator_parts.record import Record, read
+from accelerator_parts.record import Record, failures, read
 from accelerator_parts.sections import Section, sections
 from accelerator_parts.tables import tables
 
@@ -64,7 +64,8 @@ def measure_all(deadline: float):
     command = running.python(__file__, f'--section={section.name}', f'--size={_SIZE.value}')
     found = running.measure(command, min(remaining, 2 * section.seconds))
     record.add(section.name, **found, **about)
-    print(f'{section.name}: {len(found["rows"])} rows in {found["seconds"]:.0f} s'
+    bad = f', {count} failures' if (count := failures(found)) else ''
+    print(f'{section.name}: {len(found["rows"])} rows{bad} in {found["seconds"]:.0f} s'
           + (f'; {found["error"]}' if found['error'] else ''), flush=True)
   if left:
     print(f'left for another call: {"; ".join(left)}')

@@ -7,7 +7,8 @@
 With random weights, all systems decode the same sources to the same number of tokens, and those
 that can load this project's weights use the same weights. With a run, each system is a command
 that starts, loads the weights, translates the file and writes the translation. Each command runs
-once before it is timed. Packages: benchmarks/requirements.txt.
+once before it is timed, so that this project's programs are kept. All systems use the CPU.
+Packages: benchmarks/requirements.txt.
 """
 
 import os
@@ -21,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from side_by_side import System, machine, take_turns
 from work import DECODING
+
+from transformer.errors import UserError
 
 _BEAMS = flags.DEFINE_multi_integer('beam_size', [4, 1], 'Beams; 1 is greedy.')
 _TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.')
@@ -59,18 +62,22 @@ def commands(folder: str) -> list[System]:
   from transformer.export.ctranslate2_format import write_model
   from transformer.runs.loading import load_run
   run = load_run(_RUN.value, average=_AVERAGE.value)
-  decode = run.config.decode
-  write_model(folder, run.config.model, run.params,
-              [[side.piece(token) for token in range(side.size)]
-               for side in (run.vocabulary.source, run.vocabulary.target)])
+  decode, sides = run.config.decode, (run.vocabulary.source, run.vocabulary.target)
+  vocabularies = [f'{folder}/{name}.model' for name in ('source', 'target')]
+  for side, path in zip(sides, vocabularies, strict=True):
+    side.save(path)
+  pieces = tuple([side.piece(token) for token in range(side.size)] for side in sides)
+  for kind in ('float32', 'int8'):
+    os.mkdir(f'{folder}/model-{kind}')
+    write_model(f'{folder}/model-{kind}', run.config.model, run.params, pieces, quantization=kind)
   return [
       *(System(name, 'side_by_side', 'make_command', (
-          _SOURCE.value, f'{folder}/{dtype}', str(_ROOT / 'eval.py'), f'--workdir={_RUN.value}',
+          _SOURCE.value, f'{folder}/{dtype}', str(_ROOT / 'eval.py'), f'--workdir={run.workdir}',
           f'--average={_AVERAGE.value}', f'--dtype={dtype}', '--source=-', '--output=-'))
         for name, dtype in _DTYPES.items()),
       *(System(f'CTranslate2 {kind}', 'side_by_side', 'make_command', (
           _SOURCE.value, f'{folder}/{kind}', str(_ROOT / 'benchmarks/peers/ctranslate_command.py'),
-          folder, f'{_RUN.value}/vocabulary.model', kind, str(decode.beam_size),
+          f'{folder}/model-{kind}', *vocabularies, kind, str(decode.beam_size),
           str(decode.alpha))) for kind in ('float32', 'int8'))]
 
 
@@ -95,6 +102,11 @@ def show(systems: list[System], unit: str):
 def main(_):
   """Prints the tables."""
   logging.set_verbosity(logging.WARNING)
+  if bool(_RUN.value) != bool(_SOURCE.value):
+    raise UserError('--run and --source need each other')
+  if min(_TURNS.value, _RUNS.value) < 1:
+    raise UserError('--turns and --runs must be at least 1')
+  os.environ['JAX_PLATFORMS'] = 'cpu'
   print(machine('jax', 'ctranslate2'), flush=True)
   with tempfile.TemporaryDirectory() as folder:
     if _RUN.value:
@@ -107,4 +119,7 @@ def main(_):
 
 
 if __name__ == '__main__':
-  app.run(main)
+  try:
+    app.run(main)
+  except UserError as error:
+    sys.exit(f'error: {error}')

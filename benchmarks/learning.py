@@ -5,7 +5,8 @@
   python benchmarks/learning.py --data=DIR --out=OUT --systems=JoeyNMT # only one
 
 DIR has train, valid and test with the languages as endings, as configs/tatoeba.py describes. All
-systems get the same SentencePiece model, and nothing else in common: each has its own recipe. A
+systems get the same SentencePiece model. This project's recipe was tuned on this data; JoeyNMT has
+the one that its page recommends for small data, and Hugging Face's trainer this project's shape. A
 system's time counts from the start of its command to the writing of a checkpoint, on all cores of
 the machine. A system that is done is skipped. This project plans its learning rate for --updates:
 train for a minute first, and give as many as fill the time at that speed.
@@ -15,7 +16,7 @@ the beginning of valid, and the last one all of test.
 
 The other toolkits may have a Python of their own, --peers, with
 
-  pip install torch transformers accelerate joeynmt importlib-metadata 'sentencepiece<0.2.1'
+  pip install torch 'transformers>=5.2' accelerate joeynmt importlib-metadata 'sentencepiece<0.2.1'
 """
 
 import functools
@@ -216,6 +217,9 @@ def main(_):
   """Trains or scores the systems."""
   logging.set_verbosity(logging.WARNING)
   out = Path(_OUT.value).absolute()
+  if min(_EVERY.value, _MINUTES.value) <= 0:
+    raise UserError('--every and --minutes must be above 0')
+  os.environ['JAX_PLATFORMS'] = 'cpu'  # The others are told to use the CPU, too.
   every = learners(out)
   if unknown := set(_SYSTEMS.value or ()) - every.keys():
     raise UserError(f'--systems must name some of {", ".join(every)}; got '
@@ -228,6 +232,10 @@ def main(_):
         print(f'{name}: {_MINUTES.value:g} minutes', flush=True)
         train(learner, 60 * _MINUTES.value)
     return
+  untrained = [name for name, each in chosen.items() if not beside(each.folder, '.json').exists()]
+  if untrained:
+    raise UserError(f'{", ".join(untrained)} must be trained before it is scored; leave out '
+                    f'--score')
   found = {name: score(learner, out) for name, learner in chosen.items()}
   files.write_json(out / 'scores.json', found)
   draw(found, out / 'learning.svg')

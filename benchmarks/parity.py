@@ -42,16 +42,17 @@ def translate(folder: str, run, sources: list[str], beam_size: int) -> list[str]
   config, found = run.config, [''] * len(sources)
   by_length = defaultdict(list)
   for index, line in enumerate(sources):
-    ids = run.vocabulary.encode(line)[:config.data.max_length - 1]
+    ids = run.vocabulary.source.encode(line)[:config.data.max_length - 1]
     if line.strip():
-      by_length[len(ids)].append((index, [run.vocabulary.piece(token) for token in ids]))
-  numbers = {run.vocabulary.piece(token): token for token in range(run.vocabulary.size)}
+      by_length[len(ids)].append((index, [run.vocabulary.source.piece(token) for token in ids]))
+  target = run.vocabulary.target
+  numbers = {target.piece(token): token for token in range(target.size)}
   for length, chosen in by_length.items():
     results = translator.translate_batch(
         [pieces for _, pieces in chosen], beam_size=beam_size, length_penalty=0,
         min_decoding_length=0, max_decoding_length=length + 1 + config.decode.max_extra_length)
     for (index, _), result in zip(chosen, results, strict=True):
-      found[index] = run.vocabulary.decode([numbers[piece] for piece in result.hypotheses[0]])
+      found[index] = target.decode([numbers[piece] for piece in result.hypotheses[0]])
   return found
 
 

@@ -40,6 +40,9 @@ def shape(word: str) -> str:
   return f'<{marks}{word[-2:].lower() if word.isalpha() else ""}>'
 
 
+_CHILD = '¦'  # Marks the artificial nodes of binary rules; labels such as PRT|ADVP have a |.
+
+
 class Grammar:
   """Binary rules, and words, with their log-probabilities; parses by CKY."""
 
@@ -51,7 +54,7 @@ class Grammar:
     for tree in trees:
       read = nltk.Tree.fromstring(bracketed(tree))
       read.collapse_unary(collapsePOS=True, collapseRoot=True)
-      read.chomsky_normal_form(horzMarkov=siblings, vertMarkov=int(parents))
+      read.chomsky_normal_form(horzMarkov=siblings, vertMarkov=int(parents), childChar=_CHILD)
       for place in read.treepositions('leaves'):
         read[place] = self._seen(read[place])
       productions += read.productions()
@@ -110,7 +113,7 @@ class Grammar:
     if not np.isfinite(whole.max()):
       return None, -np.inf
     tree = self._read(chart, words, int(whole.argmax()))
-    tree.un_chomsky_normal_form()
+    tree.un_chomsky_normal_form(childChar=_CHILD)
     return tree, float(whole.max())
 
   def _read(self, chart: np.ndarray, words: tuple[str, ...], root: int) -> nltk.Tree:

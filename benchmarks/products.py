@@ -2,8 +2,9 @@
 
   python benchmarks/products.py --size=base
 
-Their sum is a floor for the update on this machine: what it would take if nothing but products had
-to be computed, one after the other. NumPy gets contiguous factors, as its BLAS likes them best.
+Their sum is about the least that an update can take on this machine: what it would take if nothing
+but products had to be computed, one after the other. NumPy gets contiguous factors, as its BLAS
+likes them best.
 """
 
 import collections

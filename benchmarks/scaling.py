@@ -121,8 +121,12 @@ def _write(found: dict[str, Any]):
   if text.count(_BEGIN) != 1 or text.count(_END) != 1:
     raise UserError(f'{_PAGE} must have {_BEGIN} and {_END} once each, around its tables')
   before, _, rest = text.partition(_BEGIN)
-  _PAGE.write_text(f'{before}{_BEGIN}\n{_tables(found)}{_END}{rest.partition(_END)[2]}',
-                   encoding='utf-8')
+  old, _, after = rest.partition(_END)
+  new = _tables(found)
+  if new.count('\n| ') < old.count('\n| '):
+    raise UserError(f'{_PAGE} has more rows than {_DATA}; compile the others too, or bring that '
+                    f'file from where they were compiled')
+  files.write(_PAGE, f'{before}{_BEGIN}\n{new}{_END}{after}'.encode())
 
 
 def _tables(found: dict[str, Any]) -> str:

@@ -100,9 +100,11 @@ def make_command(source: str, output: str, *arguments: str):
   """Returns a function that runs a whole Python command, from `source` to `output`."""
   def run():
     with open(source, 'rb') as given, open(output, 'wb') as taken:
-      subprocess.run([sys.executable, *arguments], stdin=given, stdout=taken,
-                     stderr=subprocess.DEVNULL, check=True)
-    lines = Path(output).read_text(encoding='utf-8').splitlines()
+      done = subprocess.run([sys.executable, *arguments], stdin=given, stdout=taken,
+                            stderr=subprocess.PIPE, check=False)
+    if done.returncode:
+      raise RuntimeError(done.stderr.decode(errors='replace').rstrip().split('\n')[-1])
+    lines = Path(output).read_bytes().decode('utf-8').split('\n')[:-1]
     return {'sentences': len(lines), 'words': lines}
 
   return run

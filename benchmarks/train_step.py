@@ -5,9 +5,9 @@
   python benchmarks/train_step.py --size=base --turns=3
   python benchmarks/train_step.py                      # on a GPU: base and big, bfloat16
 
-All systems have the same full batch of random tokens, dropout, label smoothing and Adam. A time is
-that of one whole update. On a GPU, this project's rows of 256 hold eight sentence pairs each,
-separated by segments. PyTorch's rows hold one pair, which its fastest fused attention needs.
+All systems have the same full batch of random tokens, rate of dropout, label smoothing and Adam. A
+time is that of one whole update. On a GPU, this project's rows of 256 hold eight sentence pairs
+each, separated by segments. PyTorch's rows hold one pair, which its fastest fused attention needs.
 Packages: jax, flax, optax and absl for this project, benchmarks/requirements.txt for the others. A
 system without its package is left out and named.
 """

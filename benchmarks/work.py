@@ -52,7 +52,7 @@ class Work(NamedTuple):
             f'smoothing {self.label_smoothing}, {model.dtype}')
 
 
-# The peers have biases in all projections of attention.
+# PyTorch and CTranslate2 have biases in all projections of attention; Flax's example has none.
 _BASE = ModelConfig(attention_bias='all')
 # Shapes of an update on a CPU, by the size of the model.
 ON_A_CPU = {

@@ -95,6 +95,10 @@ def test_a_record_keeps_what_it_has(tmp_path):
   assert last.sections['one']['rows'] == [{'x': 1}] and last.sections['two']['rows'] == [{'x': 2}]
   assert [last.is_done(name) for name in ('one', 'two', 'three')] == [True, True, False]
   assert [last.is_done(name, retry=True) for name in ('one', 'two')] == [True, False]
+  last.add('three', **measured([{'x': 1}, {'error': 'no memory'}]))
+  assert last.is_done('three') and not last.is_done('three', retry=True)
+  last.add('three', **measured([], 'it failed'))  # A retry that finds less changes nothing.
+  assert last.sections['three']['rows'] == [{'x': 1}, {'error': 'no memory'}]
   with pytest.raises(UserError, match='--size=full'):
     Record(path, 'toy')
   for content in ('[]', '{', '{"size": "toy"}'):

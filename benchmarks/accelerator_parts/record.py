@@ -38,13 +38,24 @@ class Record:
     self.sections = found['sections']
 
   def is_done(self, name: str, retry: bool = False) -> bool:
-    """Returns whether a section needs no measurement; `retry` measures those that failed."""
-    return name in self.sections and not (retry and self.sections[name]['error'])
+    """Returns whether a section needs no measurement; `retry` measures what failed, in part too."""
+    return name in self.sections and not (retry and failures(self.sections[name]))
 
   def add(self, name: str, **measured: Any):
-    """Writes the measurement of a section, which replaces an earlier one."""
+    """Writes the measurement of a section, which replaces an earlier one unless that has more."""
+    if name in self.sections and _good_rows(measured) < _good_rows(self.sections[name]):
+      return
     self.sections[name] = measured
     files.write_json(self._path, {'size': self._size, 'sections': self.sections})
+
+
+def failures(section: dict[str, Any]) -> int:
+  """Returns how many rows of a section failed, and one more if the section did."""
+  return len(section['rows']) - _good_rows(section) + bool(section['error'])
+
+
+def _good_rows(section: dict[str, Any]) -> int:
+  return sum('error' not in row for row in section['rows'])
 
 
 def read(path: str | os.PathLike) -> dict[str, Any]:

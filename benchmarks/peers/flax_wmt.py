@@ -120,7 +120,7 @@ def _config(models, work, max_length):
       share_embeddings=True, logits_via_embedding=True, dtype=jnp.dtype(model.dtype),
       emb_dim=model.model_dim, num_heads=model.num_heads, num_layers=model.num_layers,
       qkv_dim=model.model_dim, mlp_dim=model.ff_dim, max_len=max_length,
-      dropout_rate=model.dropout, attention_dropout_rate=model.dropout)
+      dropout_rate=model.dropout, attention_dropout_rate=0.0)
 
 
 def _params(models, config, source, target):
