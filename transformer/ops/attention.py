@@ -58,9 +58,9 @@ def dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None,
     q_BTHK: queries. B stands for any leading axes, the same in all arguments.
     k_BSHK: keys.
     v_BSHV: values.
-    mask_BTS: boolean, True where a query may attend to a key; it broadcasts
-      against [..., T, S]. None lets every query attend to every key. A query
-      that may attend to no key gets zeros and finite gradients.
+    mask_BTS: boolean, True where a query may attend to a key; it broadcasts against
+      [..., T, S], so a mask of keys alone is `mask_BS[:, None, :]`. None lets every query
+      attend to every key. A query that may attend to no key gets zeros and finite gradients.
     bias_BHTS: floats, added to the scores before the softmax; they broadcast against
       [..., H, T, S]. −∞ hides a key as the mask does. None adds nothing.
     scale: the number that multiplies the dot products; None is 1 / √d_k.
