@@ -123,6 +123,9 @@ def main(_):
   if _SCORE.value:
     _score(members, text)
     return
+  if text.references and run.config.data.source != 'trees':
+    from transformer.evaluation.metrics import check_tokenizer
+    check_tokenizer(decoding.config.bleu_tokenize)
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
   translate = make_translator(members, decoding.config, decoding.seed, _MBR.value or _NBEST.value)
   decoding = decoding._replace(prefixes=prefixes, required=required)
@@ -233,8 +236,10 @@ def _check_flags():
                              + run_directory.record_files(_WORKDIR.value))
   if flags.FLAGS[_MBR_METRIC.name].present and _MBR.value is None:
     raise UserError(f'--mbr_metric={_MBR_METRIC.value} needs --mbr=N')
-  if _METRIC.value and _SOURCE.value and not _REFERENCE.value:
-    raise UserError('--metric compares translations with references; give --reference=FILE')
+  for flag in (_METRIC, _BLEU_TOKENIZE):
+    if flag.value and _SOURCE.value and not _REFERENCE.value:
+      raise UserError(f'--{flag.name} compares translations with references; give '
+                      f'--reference=FILE')
   if _MBR.value is not None:
     shared_flags.check_at_least(2, _MBR)
     if _NBEST.value > 1 or _SCORE.value or (_BEAM_SIZE.value or _MBR.value) < _MBR.value:
@@ -282,9 +287,6 @@ def _decoding(config) -> results.Decoding:
     if flag.value is not None and not decode.sample:
       raise UserError(f'--{flag.name} needs --sample; without it nothing is drawn')
   changed = decode.bleu_tokenize != config.decode.bleu_tokenize
-  if changed:
-    from transformer.evaluation.metrics import check_tokenizer
-    check_tokenizer(decode.bleu_tokenize)
   avoid = _REQUIREMENTS.avoid.value
   seed = config.seed if _SEED.value is None else _SEED.value
   dataclasses.replace(config, seed=seed)  # The config checks it.
@@ -292,8 +294,10 @@ def _decoding(config) -> results.Decoding:
   if config.data.source == 'trees' and _REQUIREMENTS.asked:
     raise UserError('--prefix, --prefix_column, --require and --avoid are for translations; this '
                     'run parses')
-  if config.data.source == 'trees' and (_MBR.value or _METRIC.value or _ALIGNMENTS.asked):
-    raise UserError('--mbr, --metric and alignments are for translations; this run parses')
+  if config.data.source == 'trees' and (_MBR.value or _METRIC.value or _BLEU_TOKENIZE.value
+                                        or _ALIGNMENTS.asked):
+    raise UserError('--mbr, --metric, --bleu_tokenize and alignments are for translations; this '
+                    'run parses')
   return results.Decoding(decode, seed, _ENSEMBLE.value,
                           avoided=texts.read_phrases(avoid) if avoid else [],
                           utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '',

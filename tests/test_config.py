@@ -302,6 +302,8 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
     ({'optimizer': {'scale': 2.0, 'schedule': 'cosine'}},
      ('scale=2 does nothing with optimizer.schedule=cosine',)),
     ({'optimizer': {'scale': 2.0}}, ()),
+    ({'data': {'drop_identical': True, 'shared_vocabulary': False},
+      'model': {'share_embeddings': False}}, ('data.drop_identical compares tokens',)),
     ({'optimizer': {'peak_learning_rate': 1e-3, 'schedule': 'constant'}}, ()),
     *(({'data': {'target_language': language}}, (f'--config.decode.bleu_tokenize={tokenize}',))
       for language, tokenize in (('zh-CN', 'zh'), ('ja', 'ja-mecab'), ('th', 'char'))),

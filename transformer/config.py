@@ -29,8 +29,9 @@ _brief.maxstring = _brief.maxother = 100
 
 
 # Languages that are written without spaces between words, and the tokenizer of sacreBLEU for each.
-_WITHOUT_SPACES = {'zh': 'zh', 'ja': 'ja-mecab',
-                   **dict.fromkeys(('th', 'lo', 'km', 'my'), 'char')}
+_WITHOUT_SPACES = {**dict.fromkeys(('zh', 'zho', 'cmn', 'yue'), 'zh'),
+                   **dict.fromkeys(('ja', 'jpn'), 'ja-mecab'),
+                   **dict.fromkeys(('th', 'tha', 'lo', 'km', 'my'), 'char')}
 
 # How runs behaved before there was a key for it, where that is not the key's default.
 _BEFORE = {'model': {'attention_bias': 'all'}}
@@ -108,6 +109,9 @@ class Config:
       found.append(f'optimizer.{unread}={value:g} does nothing with optimizer.schedule='
                    f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '
                    f'optimizer.peak_learning_rate')
+    if self.data.drop_identical and not self.data.shared_vocabulary:
+      found.append('data.drop_identical compares tokens, which separate vocabularies number apart, '
+                   'so it drops nothing; remove such pairs from the text (the audit counts them)')
     language = re.split('[-_]', self.data.target_language.lower())[0]
     if language in _WITHOUT_SPACES and self.decode.bleu_tokenize in ('13a', 'intl'):
       found.append(f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces '

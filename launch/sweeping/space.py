@@ -116,7 +116,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
   if space.objective == other:
     raise UserError(f'{space.filename}: objective must be {score!r} or \'valid/loss\' with '
                     f'config.data.source={source}; got {space.objective!r}')
-  if space.objective == 'valid/chrf' and config.train.best_by != 'chrf':
+  if space.objective == 'valid/chrf' and config.train.best_by.rpartition('/')[2] != 'chrf':
     raise UserError(f'{space.filename}: objective \'valid/chrf\' is computed only with '
                     f'--config.train.best_by=chrf; got {config.train.best_by!r}')
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
@@ -132,7 +132,8 @@ def check(space: Space, config: Config, taken: Collection[str]):
       refused.append(error)
       continue
     unread = 'peak_learning_rate' if trial.optimizer.schedule == 'paper' else 'scale'
-    if f'optimizer.{unread}' in settings:
+    # Where trials have different schedules, each key may be read in some.
+    if f'optimizer.{unread}' in settings and 'optimizer.schedule' not in settings:
       raise UserError(f'{space.filename} searches optimizer.{unread}, which does nothing with '
                       f'optimizer.schedule={trial.optimizer.schedule}; search the other of '
                       f'optimizer.scale and optimizer.peak_learning_rate, or set '

@@ -37,6 +37,7 @@ from transformer.training.mesh import sentence_sharding
     (['--score', '--seed=3'], ['--score searches', 'leave out --seed']),
     (['--score', '--examples=3'], ['--score searches', 'leave out --examples']),
     (['--score', '--bleu_tokenize=zh'], ['leave out --bleu_tokenize']),
+    (['--source={folder}/test.en', '--bleu_tokenize=zh'], ['--bleu_tokenize compares']),
     (['--bleu_tokenize=kanji'], ['decode.bleu_tokenize must be one of 13a', "got 'kanji'"]),
     (['--examples=-1'], ['--examples must be at least 0; got -1']),
     (['--mbr_metric=BLEU'], ['--mbr_metric=BLEU needs --mbr=N']),

@@ -47,8 +47,6 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
      'data.source_vocabulary_size must be at least 264'),
     ({'vocabulary_size': SMALLEST_VOCABULARY - 1}, 'at least 264 (256 bytes and the control '
                                                    'symbols); got 263'),
-    ({'shared_vocabulary': False, 'drop_identical': True},
-     'data.drop_identical compares tokens, which separate vocabularies number apart'),
     ({'vocabulary_pairs': 0}, 'data.vocabulary_pairs must be at least 1; got 0'),
     *(({'max_length_ratio': ratio}, 'data.max_length_ratio must be 0 (no limit), or at least 1 and '
                                     f'finite; got {ratio}')

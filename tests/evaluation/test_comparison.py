@@ -82,6 +82,25 @@ def test_metrics_that_some_results_lack_are_left_out(score, untested, tmp_path, 
   assert 'comet' not in '\n'.join(comparison.as_table(found))
 
 
+def test_a_metric_that_was_computed_in_two_ways_is_left_out_whatever_its_version(
+    score, untested, tmp_path):
+  systems = [score('a', POOR), score('b', GOOD)]
+  path, = (tmp_path / 'b/eval').glob('*.json')
+  content = path.read_text('utf-8').replace('norm:no', 'norm:yes').replace('version:', 'version:9')
+  path.write_text(content, encoding='utf-8')
+  assert list(compared(*systems)['signatures']) == ['BLEU', 'chrF2++']
+
+
+def test_results_of_one_tokenizer_are_compared_whether_a_flag_or_a_config_gave_it(
+    score, untested, tmp_path):
+  systems = [score('a', POOR, bleu_tokenize='char'), score('b', GOOD, bleu_tokenize='char')]
+  path, = (tmp_path / 'b/eval').glob('*.json')
+  content = json.loads(path.read_text('utf-8'))
+  path.write_text(json.dumps({**content, 'more': {'bleu': 'char'}}), encoding='utf-8')
+  found = compared(*systems)
+  assert 'tok:char' in found['signatures']['BLEU']
+
+
 @pytest.mark.parametrize('names', [['BLEU'], ['source'], ['step'], ['mine', 'mine']])
 def test_a_metric_with_a_name_that_is_taken_is_refused(names):
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in GOOD]

@@ -5,6 +5,7 @@ import math
 import pytest
 import sacrebleu
 
+from transformer.config import Config
 from transformer.evaluation.own_metrics import OwnMetric, own_scores
 from transformer.experiment.reporting import Sample
 from transformer.experiment.validation import (
@@ -15,7 +16,6 @@ from transformer.experiment.validation import (
   validation_metrics,
 )
 from transformer.inference.translator import Translation
-from transformer.training.config import TrainConfig
 
 
 def test_an_evaluation_has_a_metric_of_ones_own():
@@ -53,9 +53,13 @@ def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
 
 
 def test_chrf_is_computed_where_it_decides():
-  assert validation_metrics(TrainConfig()) == validation_metrics(TrainConfig(best_by='bleu')) == []
+  def metrics(**settings):
+    return validation_metrics(Config.from_dict({'train': settings, 'data': {
+        'valid': ('news', 'talks')}}))
+
+  assert metrics() == metrics(best_by='bleu') == []
   for best_by in ('chrf', 'talks/chrf'):
-    metric, = validation_metrics(TrainConfig(best_by=best_by))
+    metric, = metrics(best_by=best_by)
     score, = own_scores(metric, ['x', 'y'], ['a red dog', 'cats'], [['a red dog .', 'a cat']])
     wanted = sacrebleu.corpus_chrf(['a red dog', 'cats'], [['a red dog .', 'a cat']], word_order=2)
     assert (score.name, score.score) == ('chrf', wanted.score)

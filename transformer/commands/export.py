@@ -2,7 +2,7 @@
 
   python -m transformer.commands.export --workdir=RUN --format=ctranslate2 --output=DIR
   python -m transformer.commands.export --workdir=RUN --format=ctranslate2 --output=DIR \\
-      --quantization=int8 --average=10
+      --quantization=int8 --average=5
   python -m transformer.commands.export --workdir=RUN --format=huggingface --output=DIR
   python -m transformer.commands.export --workdir=RUN --format=safetensors --output=FILE
   python -m transformer.commands.export --weights=FILE --format=run --output=DIR

@@ -153,10 +153,6 @@ class DataConfig:
       if size < SMALLEST_VOCABULARY:
         raise UserError(f'data.{key}_size must be at least {SMALLEST_VOCABULARY} '
                         f'(256 bytes and the control symbols); got {size}')
-    if self.drop_identical and not self.shared_vocabulary:
-      raise UserError('data.drop_identical compares tokens, which separate vocabularies number '
-                      'apart; leave it out, and remove such pairs from the text (the audit counts '
-                      'them)')
     if self.vocabulary_pairs < 1:
       raise UserError(f'data.vocabulary_pairs must be at least 1; got {self.vocabulary_pairs}')
     if not 0.0 <= self.bpe_dropout < 1.0:

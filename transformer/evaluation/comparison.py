@@ -1,6 +1,7 @@
 """Comparison of systems by their scores on one text."""
 
 import itertools
+import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,11 +97,12 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
   if not allow_unequal_decoding:
     results.check_decoded_alike([each.result for seeds in systems.values() for each in seeds])
   content = first.result.content
-  # A metric of one's own may have been given for some runs only.
-  everywhere = set.intersection(*(set(_scores(scored))
-                                  for seeds in systems.values() for scored in seeds))
+  # A metric of one's own may have been given for some runs only, or be computed in another way.
+  everywhere = set.intersection(*(
+      set(map(_computation, scored.result.content['metrics']))
+      for seeds in systems.values() for scored in seeds))
   signatures = {each['name']: each['signature'] for each in content['metrics']
-                if each['name'] in everywhere}
+                if _computation(each) in everywhere}
   return {
       'text': content['text'], 'sentences': len(first.sentences), 'signatures': signatures,
       'systems': {name: {metric: _statistics([_scores(scored)[metric] for scored in seeds])
@@ -118,7 +120,9 @@ def _differences(baseline: Sequence[ScoredRun],
   if is_of_trees(baseline[0]):
     return bracketing.differences(*([bracketing.Counts(*each['brackets']) for scored in seeds
                                      for each in scored.sentences] for seeds in (baseline, system)))
-  from transformer.evaluation.metrics import differences  # Imported here: errors come sooner.
+  # Imported here: errors come sooner.
+  from transformer.evaluation.metrics import check_tokenizer, differences
+  check_tokenizer(baseline[0].result.content['decode']['bleu_tokenize'])
   ours, theirs = ([[each['translation'] for each in scored.sentences] for scored in seeds]
                   for seeds in (baseline, system))
   references = list(zip(*(each['references'] for each in baseline[0].sentences), strict=True))
@@ -152,6 +156,11 @@ def as_table(found: dict[str, Any]) -> list[str]:
 def _with_spread(scores: dict[str, Any]) -> str:
   spread = f' ± {scores["deviation"]:.2f}' if len(scores['seeds']) > 1 else ''
   return f'{scores["mean"]:.2f}{spread}'
+
+
+def _computation(metric: dict[str, Any]) -> tuple[str, str]:
+  """Returns the name of a metric and its signature without the version of sacreBLEU."""
+  return metric['name'], re.sub(r'\|version:[^|]*', '', metric['signature'])
 
 
 def _scores(scored: ScoredRun) -> dict[str, float]:

@@ -43,9 +43,12 @@ class Result(NamedTuple):
   def decoding(self) -> dict[str, Any]:
     """The settings that must be equal in a comparison; steps and seeds may differ."""
     decode = _BEFORE | self.content['decode']
+    # A tokenizer is in `more` only if a flag gave it.
+    more = {key: value for key, value in self.content.get('more', {}).items() if key != 'bleu'}
     return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
+            'bleu_tokenize': decode['bleu_tokenize'],
             **{key: decode[key] for key in ('dtype', *_SEARCH, *_SAMPLING * decode['sample'])},
-            **self.content.get('more', {})}
+            **more}
 
 
 class Decoding(NamedTuple):

@@ -192,7 +192,7 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
   """Draws the curves of a run that has ended, and logs its best step and the next command."""
   if processes.is_first() and (outcome.worked or not (workdir / run_directory.CURVES).exists()):
     draw_for_run(workdir, logging.warning)
-  if processes.is_first():
+  if processes.is_first() and (outcome.worked or not _has_cost_of(workdir, outcome.step)):
     _record_cost(workdir, outcome.step)
   if not outcome.worked:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
@@ -203,13 +203,16 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
   logging.info(spell_commands('score it with: python eval.py --workdir=%s'), workdir)
 
 
-def _record_cost(workdir: Path, step: int):
-  """Logs what the run has cost, and writes it to `run.json` if there is room on the disk.
+def _has_cost_of(workdir: Path, step: int) -> bool:
+  """Returns whether `run.json` has the cost of so many updates."""
+  cost, recorded = training_cost(workdir, step), run_directory.recorded_cost(workdir)
+  return cost is None or (recorded is not None and recorded['flops'] == cost.flops)
 
-  Does neither if that is what `run.json` has already.
-  """
+
+def _record_cost(workdir: Path, step: int):
+  """Logs what the run has cost, and writes it to `run.json` if there is room on the disk."""
   cost = training_cost(workdir, step)
-  if cost is None or cost._asdict() == run_directory.recorded_cost(workdir):
+  if cost is None:
     return
   logging.info('%s', cost)
   try:

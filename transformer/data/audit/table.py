@@ -17,7 +17,7 @@ _IN_TRAINING = (
     ('a side is empty', 'training drops the empty ones'),
     ('a side has more than data.max_length', 'training drops them'),
     ('a side has more than', 'data.max_length_ratio drops them'),
-    ('source equals target', 'data.drop_identical drops them'),
+    ('source equals target', 'data.drop_identical drops them, with a shared vocabulary'),
     ('a pair repeats an earlier one', 'data.drop_duplicates drops them, within a corpus'))
 _IN_SCORING = (('a side has more than data.max_length', 'such sources are cut'),)
 
