@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from launch.gpus import visible_gpus
+from transformer.system.cuda_devices import visible_gpus
 from transformer.system.signals import EXIT_STATUS, handling
 
 _MEMORY = 0.9  # The part of a GPU's memory that all its workers use together.

@@ -12,10 +12,10 @@ import optuna
 import pytest
 
 from launch.config_file import changed, config_file
-from launch.gpus import visible_gpus
 from launch.sweeping import page, processes, results, space, storage, study, trials
 from transformer.config import Config
 from transformer.errors import UserError
+from transformer.system.cuda_devices import visible_gpus
 
 # ml_collections loads a config's file in a way that Python would have changed.
 pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')

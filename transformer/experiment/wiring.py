@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from transformer.runs.loading import Run, load_run
 from transformer.runs.lock import RunLock
 from transformer.runs.patience import headline, is_out_of_patience
 from transformer.system import processes
+from transformer.system.cuda_devices import visible_gpus
 from transformer.system.installation import spell_commands
 from transformer.system.known_faults import check_backend
 from transformer.system.signals import Signals
@@ -75,7 +77,10 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
 
 
 def _check_devices(config: Config):
-  """Refuses a config that does not fit the devices here."""
+  """Refuses a config that does not fit the devices here; warns of GPUs that JAX does not use."""
+  if jax.default_backend() == 'cpu' and (gpus := visible_gpus(os.environ)):
+    logging.warning('this machine has %d NVIDIA GPUs, and JAX runs on the CPU: install the JAX for '
+                    'them as the README says, or set JAX_PLATFORMS=cpu', len(gpus))
   if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
     raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '
                     f'{jax.default_backend()} here; on a machine with a GPU, install its '
