@@ -91,8 +91,7 @@ _ALIGNMENTS = alignment_flags.define_alignments()
 _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are averaged with '
                               'those of --workdir, from their best checkpoints.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if it has moved.')
-_SEARCH_FLAGS = (_BEAM_SIZE, _ALPHA, _DTYPE, _SAMPLE, _TEMPERATURE, _TOP_K, _TOP_P)
-_DECODE_FLAGS = (*_SEARCH_FLAGS, _BLEU_TOKENIZE)
+_DECODE_FLAGS = (_BEAM_SIZE, _ALPHA, _DTYPE, _SAMPLE, _TEMPERATURE, _TOP_K, _TOP_P, _BLEU_TOKENIZE)
 
 
 def main(_):
@@ -129,11 +128,12 @@ def main(_):
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
   translate = make_translator(members, decoding.config, decoding.seed, _MBR.value or _NBEST.value)
   decoding = decoding._replace(prefixes=prefixes, required=required)
-  how = results.describe(run.steps, decoding)
-  del how['step']
-  table = results.Place(folder, f'{text.name}.all', how)
-  if every and folder and _RESULTS.value:
-    table.check_own(str(run.workdir.resolve()))
+  if every:
+    how = results.describe(run.steps, decoding)
+    del how['step']
+    table = results.Place(folder, f'{text.name}.all', how)
+    if _RESULTS.value and folder:
+      table.check_own(str(run.workdir.resolve()))
   rows = [_translate([each, *members[1:]], translate, text, decoding, folder, automaton,
                      own_metrics) for each in itertools.chain([run], runs)]
   if every:

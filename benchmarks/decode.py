@@ -59,14 +59,15 @@ def random_weights(folder: str):
 
 def commands(folder: str) -> list[System]:
   """Returns the systems that are whole processes."""
+  from transformer.data.vocabularies import pieces_of
   from transformer.export.ctranslate2_format import write_model
   from transformer.runs.loading import load_run
   run = load_run(_RUN.value, average=_AVERAGE.value)
-  decode, sides = run.config.decode, (run.vocabulary.source, run.vocabulary.target)
+  decode = run.config.decode
   vocabularies = [f'{folder}/{name}.model' for name in ('source', 'target')]
-  for side, path in zip(sides, vocabularies, strict=True):
+  for path, side in zip(vocabularies, (run.vocabulary.source, run.vocabulary.target), strict=True):
     side.save(path)
-  pieces = tuple([side.piece(token) for token in range(side.size)] for side in sides)
+  pieces = pieces_of(run.vocabulary)
   for kind in ('float32', 'int8'):
     os.mkdir(f'{folder}/model-{kind}')
     write_model(f'{folder}/model-{kind}', run.config.model, run.params, pieces, quantization=kind)

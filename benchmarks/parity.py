@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ctranslate2
 
 from transformer.data.text_files import read_lines
+from transformer.data.vocabularies import pieces_of
 from transformer.evaluation.metrics import corpus_bleu
 from transformer.export.ctranslate2_format import write_model
 from transformer.inference.translator import Translator
@@ -62,8 +63,7 @@ def main(_):
   run = load_run(_RUN.value, _CHECKPOINT.value, _AVERAGE.value)
   config, vocabulary = run.config, run.vocabulary
   sources, reference = read_lines(_SOURCE.value), read_lines(_REFERENCE.value)
-  pieces = tuple([side.piece(token) for token in range(side.size)]
-                 for side in (vocabulary.source, vocabulary.target))
+  pieces = pieces_of(vocabulary)
 
   def bleu(translations):
     return corpus_bleu(translations, [reference], config.decode.bleu_tokenize).score

@@ -31,6 +31,7 @@ _LONGEST = flags.DEFINE_integer('longest', bracketing.SHORT, 'The most words of 
 _SENTENCES = flags.DEFINE_integer('sentences', None, 'So many, spread evenly; default: all.')
 _SIBLINGS = flags.DEFINE_integer('siblings', None, 'Children that a rule remembers; default: all.')
 _PARENTS = flags.DEFINE_bool('parents', False, 'Annotate labels with the label above them.')
+_CHILD = '¦'  # Marks the artificial nodes of binary rules; labels such as PRT|ADVP have a |.
 
 
 def shape(word: str) -> str:
@@ -38,9 +39,6 @@ def shape(word: str) -> str:
   marks = ''.join(mark for mark, has in (
       ('A', word[:1].isupper()), ('0', any(map(str.isdigit, word))), ('-', '-' in word)) if has)
   return f'<{marks}{word[-2:].lower() if word.isalpha() else ""}>'
-
-
-_CHILD = '¦'  # Marks the artificial nodes of binary rules; labels such as PRT|ADVP have a |.
 
 
 class Grammar:

@@ -104,7 +104,7 @@ class Config:
     if optimizer.warmup_steps >= self.train.steps:
       found.append(f'the learning rate is still warming up at the end: optimizer.warmup_steps='
                    f'{optimizer.warmup_steps}, train.steps={self.train.steps}')
-    unread = 'peak_learning_rate' if optimizer.schedule == 'paper' else 'scale'
+    unread = optimizer.unread
     if (value := getattr(optimizer, unread)) != getattr(OptimizerConfig, unread):
       found.append(f'optimizer.{unread}={value:g} does nothing with optimizer.schedule='
                    f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '

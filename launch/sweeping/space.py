@@ -131,7 +131,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
     except UserError as error:
       refused.append(error)
       continue
-    unread = 'peak_learning_rate' if trial.optimizer.schedule == 'paper' else 'scale'
+    unread = trial.optimizer.unread
     # Where trials have different schedules, each key may be read in some.
     if f'optimizer.{unread}' in settings and 'optimizer.schedule' not in settings:
       raise UserError(f'{space.filename} searches optimizer.{unread}, which does nothing with '

@@ -111,11 +111,9 @@ def _to_ctranslate2(output: Path) -> str:
   ctranslate2_format.check_quantization(quantization)
   run = _load_checked(lambda config: ctranslate2_format.check_model(config.model))
   config = run.config
-  pieces = tuple([each.piece(token) for token in range(each.size)]
-                 for each in (run.vocabulary.source, run.vocabulary.target))
   with files.new_folder(output) as folder:
     ctranslate2_format.write_model(
-        folder, config.model, run.params, pieces,
+        folder, config.model, run.params, vocabularies.pieces_of(run.vocabulary),
         config.data.max_length + config.decode.max_extra_length, quantization)
     vocabularies.save(run.vocabulary, folder)
     size = _size(folder)

@@ -52,6 +52,13 @@ def model_files(vocabulary: RunVocabulary) -> dict[str, bytes]:
   return {name: each.model_bytes for name, each in _by_file(vocabulary).items()}
 
 
+def pieces_of(vocabulary: RunVocabulary) -> tuple[list[str], list[str]]:
+  """Returns the pieces of the source's and of the target's vocabulary, by id."""
+  source, target = ([each.piece(token) for token in range(each.size)]
+                    for each in (vocabulary.source, vocabulary.target))
+  return source, target
+
+
 def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
   """Returns the SHA-256 of each model, by the name of its file without `.model`."""
   return {_name(file): each.fingerprint for file, each in _by_file(vocabulary).items()}
@@ -152,6 +159,9 @@ def _make(config: DataConfig, corpora, key: str, lines: slice,
   def text(pairs):
     return itertools.islice(corpora.training_text(pairs), lines.start, lines.stop, lines.step)
 
+  def tried():
+    return itertools.islice(text(_TRIED), 2 * _TRIED)
+
   size, path = config.sizes[key], getattr(config, key)
   if path:
     adopted = adopt(path)
@@ -160,12 +170,12 @@ def _make(config: DataConfig, corpora, key: str, lines: slice,
       raise UserError(f'a run takes its vocabulary from data.{key}; set '
                       f'--config.data.{key}_size={given.size}; got {size}')
     if config.bpe_dropout:
-      check_merges(given, itertools.islice(text(_TRIED), 2 * _TRIED), f'data.{key}')
-    report_adoption(adopted, itertools.islice(text(_TRIED), 2 * _TRIED), key)
+      check_merges(given, tried(), f'data.{key}')
+    report_adoption(adopted, tried(), key)
     return given
   known = earlier.size if earlier else 0
   if earlier and config.bpe_dropout:
-    check_merges(earlier, itertools.islice(text(_TRIED), 2 * _TRIED), 'that of train.init_from')
+    check_merges(earlier, tried(), 'that of train.init_from')
   if size == known:
     return earlier
   if size < known:

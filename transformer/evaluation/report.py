@@ -176,5 +176,5 @@ def print_table(place: results.Place, run, text: Text, decoding: results.Decodin
         'decode': dataclasses.asdict(decoding.config), 'more': decoding.more, 'checkpoints': rows})
     draw_scores(f'{text.name}: {headline}', [row['step'] for row in rows],
                 [row[headline] for row in rows], [row[interval] for row in rows],
-                Path(f'{path}.svg'))
+                f'{path}.svg')
     print(f'also in {path}.json and .svg')

@@ -197,8 +197,8 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
   """Draws the curves of a run that has ended, and logs its best step and the next command."""
   if processes.is_first() and (outcome.worked or not (workdir / run_directory.CURVES).exists()):
     draw_for_run(workdir, logging.warning)
-  if processes.is_first() and (outcome.worked or not _has_cost_of(workdir, outcome.step)):
-    _record_cost(workdir, outcome.step)
+  if processes.is_first():
+    _record_cost(workdir, outcome)
   if not outcome.worked:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
@@ -208,16 +208,13 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
   logging.info(spell_commands('score it with: python eval.py --workdir=%s'), workdir)
 
 
-def _has_cost_of(workdir: Path, step: int) -> bool:
-  """Returns whether `run.json` has the cost of so many updates."""
-  cost, recorded = training_cost(workdir, step), run_directory.recorded_cost(workdir)
-  return cost is None or (recorded is not None and recorded['flops'] == cost.flops)
+def _record_cost(workdir: Path, outcome: Outcome):
+  """Logs what the run has cost, and writes it to `run.json` if there is room on the disk.
 
-
-def _record_cost(workdir: Path, step: int):
-  """Logs what the run has cost, and writes it to `run.json` if there is room on the disk."""
-  cost = training_cost(workdir, step)
-  if cost is None:
+  Does neither if the run had ended before, with the cost of as many updates.
+  """
+  cost, recorded = training_cost(workdir, outcome.step), run_directory.recorded_cost(workdir)
+  if cost is None or (not outcome.worked and recorded and recorded['flops'] == cost.flops):
     return
   logging.info('%s', cost)
   try:

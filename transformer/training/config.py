@@ -48,6 +48,11 @@ class OptimizerConfig:
   clip_norm: float = 0.0
   accumulate: int = 1
 
+  @property
+  def unread(self) -> str:
+    """The key of the learning rate's height that the schedule does not read."""
+    return 'peak_learning_rate' if self.schedule == 'paper' else 'scale'
+
   def __post_init__(self):
     for name, choices in (('algorithm', ALGORITHMS), ('schedule', SCHEDULES)):
       if getattr(self, name) not in choices:
