@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from transformer.config import Config, flatten
+from transformer.errors import UserError
 
 
 def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
@@ -15,6 +17,17 @@ def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
   given = config_flags.get_override_values(flags.FLAGS[config_flag.name])
   return flatten({name: value.to_dict() if isinstance(value, ConfigDict) else value
                   for name, value in given.items()})
+
+
+def check_holds_configs(workdir: Path):
+  """Refuses a directory whose config files no --config could name.
+
+  Raises:
+    UserError: there is a colon in its path, which would end the file's name in
+      --config=FILE:ARGUMENT.
+  """
+  if ':' in str(workdir):
+    raise UserError(f'--workdir must have no colon in it; got {workdir}')
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:

@@ -34,7 +34,7 @@ from ml_collections import ConfigDict, config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from launch.config_file import given_settings
+from launch.config_file import check_holds_configs, given_settings
 from launch.diversifying.commands import carry_out, commands
 from launch.diversifying.recipe import DIRECTIONS, begin, plan
 from transformer.commands import shared_flags
@@ -58,8 +58,7 @@ def main(_):
   shared_flags.check_at_least(1, _TEACHERS)
   workdir = Path(_WORKDIR.value).expanduser().absolute()
   outputs.check_folder('workdir', workdir)
-  if ':' in str(workdir):  # In --config=FILE:ARGUMENT, a colon ends the file's name.
-    raise UserError(f'--workdir must have no colon in its path; got {workdir}')
+  check_holds_configs(workdir)
   filename = config_flags.get_config_filename(flags.FLAGS['config']).partition(':')[0]
   models = load_models(filename, given_settings(_CONFIG), _CONFIG.value)
   recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir)

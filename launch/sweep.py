@@ -39,7 +39,7 @@ try:
   import optuna
 
   from launch import sbatch
-  from launch.config_file import given_settings
+  from launch.config_file import check_holds_configs, given_settings
   from launch.sweeping import results, space, workers
   from launch.sweeping.processes import stop_requests
   from launch.sweeping.storage import database_errors, without_password
@@ -74,8 +74,7 @@ def main(_):
   optuna.logging.set_verbosity(optuna.logging.WARNING)
   workdir = Path(_WORKDIR.value).expanduser()
   outputs.check_folder('workdir', workdir)
-  if ':' in str(workdir):  # In --config=FILE:ARGUMENT, a colon ends the file's name.
-    raise UserError(f'--workdir must have no colon in it; got {workdir}')
+  check_holds_configs(workdir)
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
   space.check(searched, config, given_settings(_CONFIG))
