@@ -24,6 +24,7 @@ def test_the_command_prints_the_table_and_what_differs_most(command, score, tmp_
 
 @pytest.mark.parametrize(('arguments', 'fact'), [
     (['{a}'], 'two systems or more are needed'), (['{a}', '{a}'], 'named twice'),
+    (['{e},{e}/', '{a},{e}'], 'the seeds of a system must be different runs;'),
     (['{a}', '/nowhere'], "/nowhere/eval should hold a result for 'test'; it holds nothing"),
     (['{a}', '{e}', '--decoding=beam9'], "result for 'test' of 'beam9'; it holds test.step5.beam4"),
     (['{a}', '{b}'], 'should hold a result as eval.py writes it'),

@@ -91,6 +91,20 @@ def test_a_metric_that_was_computed_in_two_ways_is_left_out_whatever_its_version
   assert list(compared(*systems)['signatures']) == ['BLEU', 'chrF2++']
 
 
+def test_each_p_stands_under_its_metric():
+  systems = {name: {metric: {'seeds': [1.0], 'mean': 1.0} for metric in ('comet', 'TER')}
+             for name in ('a', 'b')}
+  differences = [{'metric': metric, 'bootstrap': p, 'randomisation': p / 2}
+                 for metric, p in (('BLEU', 0.1), ('chrF2++', 0.2), ('TER', 0.4))]
+  *_, header, _, _, _, _, bootstrap, randomisation = comparison.as_table({
+      'text': 'test', 'sentences': 1, 'signatures': {'comet': 'c', 'TER': 't'}, 'systems': systems,
+      'results': {name: [{'name': 'step1', 'run': name}] for name in systems},
+      'differences': {'b': differences}})
+  assert header.endswith('TER') and bootstrap.endswith(' 0.4000') and 'comet' in header
+  assert len(bootstrap) == len(randomisation) == len(header.strip('\n'))
+  assert '0.1' not in bootstrap and randomisation.endswith(' 0.2000')
+
+
 def test_results_of_one_tokenizer_are_compared_whether_a_flag_or_a_config_gave_it(
     score, untested, tmp_path):
   systems = [score('a', POOR, bleu_tokenize='char'), score('b', GOOD, bleu_tokenize='char')]

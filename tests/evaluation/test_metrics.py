@@ -209,6 +209,17 @@ def test_equal_systems_do_not_differ_and_a_better_one_does():
     assert (each.system < each.baseline) == (each.metric == 'TER')
 
 
+@pytest.mark.parametrize('changed', [1, 2, 3])
+def test_few_different_sentences_are_no_proof(changed):
+  # All sentences that differ gain. So the trials that swap all or none of them are as extreme, and
+  # the others are less.
+  lines = [*REFERENCES[:changed], *TRANSLATIONS[changed:]]
+  assert all(a != b for a, b in zip(lines[:changed], TRANSLATIONS, strict=False))
+  bleu, *_ = differences([TRANSLATIONS], [lines], [REFERENCES], '13a')
+  assert bleu.system > bleu.baseline
+  assert bleu.randomisation == pytest.approx(2.0 ** (1 - changed), abs=0.01)
+
+
 def test_seeds_are_compared_in_pairs():
   one, other = TRANSLATIONS * 3, REFERENCES[:2] * 4 + REFERENCES[:1]
   found = differences([one, other], [other, one], [REFERENCES * 3], '13a')

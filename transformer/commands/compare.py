@@ -51,6 +51,9 @@ def main(arguments: Sequence[str]):
   if len(set(arguments)) < len(arguments):
     raise UserError('a system is named twice; name each once')
   systems = comparison.read(arguments[1:], _TEXT.value, _DECODING.value)
+  for name, seeds in systems.items():
+    if len({scored.result.path.resolve() for scored in seeds}) < len(seeds):
+      raise UserError(f'the seeds of a system must be different runs; {name} names one twice')
   if output:
     outputs.check_not_read('output', output, [
         each for seeds in systems.values() for scored in seeds for each in scored.result.files])

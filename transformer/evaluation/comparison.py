@@ -147,9 +147,12 @@ def as_table(found: dict[str, Any]) -> list[str]:
                  + ''.join(f'{_with_spread(each):>16}' for each in scores.values()))
     taken = found['results'][name]
     lines += [f'  {each["name"]}' + f'   [{each["run"]}]' * (len(taken) > 1) for each in taken]
-    for kind, label in tests.items() if name in found['differences'] else ():
-      lines.append(f'{label:{width}}  ' + ''.join(
-          f'{each[kind]:16.4f}' for each in found['differences'][name]))
+    differences = {each['metric']: each for each in found['differences'].get(name, ())}
+    for kind, label in tests.items() if differences else ():
+      # An own metric has a score and no test.
+      lines.append((f'{label:{width}}  ' + ''.join(
+          f'{differences[metric][kind]:16.4f}' if metric in differences else f'{"":16}'
+          for metric in found['signatures'])).rstrip())
   return lines
 
 

@@ -140,13 +140,14 @@ def sentence_scores(translations: Sequence[str], references: Sequence[Sequence[s
           for translation, *sides in zip(translations, *references, strict=True)]
 
 
-def sentence_utility(name: str) -> Callable[[str, str], float]:
+def sentence_utility(name: str, tokenize: str) -> Callable[[str, str], float]:
   """Returns a function (translation, reference) -> score of one sentence, in percent.
 
   Args:
     name: `chrF2++`, or `BLEU` of the orders for which the sentence is long enough.
+    tokenize: BLEU's tokenizer, as in `corpus_bleu`.
   """
-  metric = _metrics('13a', effective_order=True)[name]
+  metric = _metrics(tokenize, effective_order=True)[name]
   return lambda translation, reference: metric.sentence_score(translation, [reference]).score
 
 
@@ -171,10 +172,14 @@ def differences(baseline: Sequence[Sequence[str]], system: Sequence[Sequence[str
     test = PairedTest(list(zip(('baseline', 'system'), sides, strict=True)), _metrics(tokenize),
                       repeated, kind, samples)
     found.append(test()[1])
-  # p of equal scores is 1; sacreBLEU would find no sample with a larger difference.
+  # sacreBLEU counts the samples with a larger difference. An equal one counts, too: it comes from
+  # each trial of the randomisation that swaps all sentences that differ, or none of them.
+  changed = sum(one != two for one, two in zip(*sides, strict=True))
+  ties = 0.0, 2.0 ** (1 - changed)
   return [Difference(name, *(result.score for result in found[0][name]), *(
-      1.0 if results[name][0].score == results[name][1].score else results[name][1].p_value
-      for results in found)) for name in _metrics(tokenize)]
+      1.0 if results[name][0].score == results[name][1].score
+      else min(1.0, results[name][1].p_value + tied)
+      for results, tied in zip(found, ties, strict=True))) for name in _metrics(tokenize)]
 
 
 def bleu_by_protocol(translations: Sequence[str], references: Sequence[Sequence[str]],
