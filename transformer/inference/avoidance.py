@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from transformer.data.batch import UNK_ID
+from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
 from transformer.ops.steering import Automaton
@@ -67,6 +67,7 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
   while waiting:
     state = waiting.popleft()
     next_N, forbidden_N = usual_N.copy(), usual_forbidden_N.copy()
+    next_N[[PAD_ID, BOS_ID]] = numbers[state]  # The text goes on as if they were not there.
     for first in {wanted[i][n] for i, n in state if n < len(wanted[i])}:
       for token in tokens_by_first[first]:
         after, forbidden_N[token] = _read(state, texts[token], wanted)
@@ -78,7 +79,9 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
 
 def _units_of_piece(vocabulary: Vocabulary, token: int) -> Sequence[_Unit]:
   """Returns the units of a piece; none for a token that is no text."""
-  if token <= UNK_ID:
+  if token == UNK_ID:
+    return vocabulary.decode([UNK_ID])
+  if token < UNK_ID:
     return ()
   piece = vocabulary.piece(token)
   if token in BYTE_IDS:
