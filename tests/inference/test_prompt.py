@@ -91,8 +91,12 @@ def talk(*typed, nbest=1):
     return lambda line, number, prefix, phrases: answer(
         f'{number} {prefix}{line}{"".join(phrases)}', nbest)
 
+  def check(prefix, phrases):
+    if 'never' in [prefix, *phrases]:
+      raise UserError('that cannot be')
+
   prompt.converse(read, said.append, make_translator, DecodeConfig(beam_size=4, alpha=0.6), nbest,
-                  lambda source, translation: f'page of {source}, {translation}')
+                  lambda source, translation: f'page of {source}, {translation}', check)
   return said, asked
 
 
@@ -118,6 +122,11 @@ def test_required_phrases_are_collected_until_they_are_taken_back():
   assert said == ['0 A', '1 ZBX', '2 ZCXY', '3 ZD']
 
 
+def test_what_cannot_be_required_is_refused_and_changes_nothing():
+  said, _ = talk(':require x', ':require never', ':prefix z', ':prefix never', 'b')
+  assert said == ['error: that cannot be', 'error: that cannot be', '0 ZBX']
+
+
 def test_a_prefix_that_is_too_long_is_one_line():
   def refuse(line, number, prefix, phrases):
     if prefix:
@@ -125,7 +134,8 @@ def test_a_prefix_that_is_too_long_is_one_line():
     return answer(line)
 
   said, typed = [], iter(['a', ':prefix x', 'a', ':prefix', 'b', ':quit'])
-  prompt.converse(lambda: next(typed), said.append, lambda *_: refuse, DecodeConfig(), 1, None)
+  prompt.converse(lambda: next(typed), said.append, lambda *_: refuse, DecodeConfig(), 1, None,
+                  lambda *_: None)
   assert said == ['A', 'error: too long', 'B']
 
 

@@ -21,7 +21,7 @@ from transformer.inference.config import DecodeConfig
 from transformer.inference.ensemble import make_translator, translate_with
 from transformer.inference.lines import readable
 from transformer.inference.requirements import Requirements, warn_of_lacking
-from transformer.inference.translator import Translation
+from transformer.inference.translator import Translation, warn_of_cut
 from transformer.ops.steering import Automaton
 from transformer.runs.loading import Run
 
@@ -61,6 +61,7 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
     def answer(line, number, prefix, phrases):
       found = translate_with(members, translate, [line], number,
                              Requirements([prefix], automaton, [phrases]))
+      warn_of_cut([found[0].cut], run.config.data.max_length)
       warn_of_lacking([[text for text, _ in found[0].nbest]], [phrases])
       return readable(run.config.data, [line], found)[0]
 
@@ -75,13 +76,22 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
       webbrowser.open(path.resolve().as_uri())
     return f'open {path} in a browser'
 
+  def check(prefix, phrases):
+    if (prefix or phrases) and run.config.data.source == 'trees':
+      raise UserError(':prefix and :require are for translations; this run parses')
+    if phrases and decode.sample:
+      raise UserError(':require needs a search, which keeps places for the words; start eval.py '
+                      'with --nosample')
+
+  sys.stdin.reconfigure(encoding='utf-8', errors='replace')
   sys.stdout.reconfigure(encoding='utf-8', newline='\n')
   print(f'{run.workdir}, step {run.steps[-1]}: type a line to translate it, or :help')
-  converse(functools.partial(input, '> '), print, translator, decode, nbest, attend)
+  converse(functools.partial(input, '> '), print, translator, decode, nbest, attend, check)
 
 
 def converse(read: Callable[[], str], say: Callable[[str], None], make_translator: MakeTranslator,
-             decode: DecodeConfig, nbest: int, attend: Callable[[str, str], str]):
+             decode: DecodeConfig, nbest: int, attend: Callable[[str, str], str],
+             check: Callable[[str, Sequence[str]], None]):
   """Translates typed lines and obeys commands, until the end of the input.
 
   Args:
@@ -91,6 +101,7 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
     decode: how to search at first; lines are translated one at a time, in batches of 1.
     nbest: the number of translations for each line at first.
     attend: writes the attention page of a source and its translation; returns a line to print.
+    check: raises `UserError` if no translation can have a prefix and phrases.
   """
   settings = dataclasses.replace(decode, batch_size=1), nbest
   translate = make_translator(*settings)
@@ -115,9 +126,12 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
       if name == ':help':
         say(HELP)
       elif name == ':prefix':
+        check(value.strip(), phrases)
         prefix = value.strip()
       elif name == ':require':
-        phrases = [*phrases, value.strip()] if value.strip() else []
+        wanted = [*phrases, value.strip()] if value.strip() else []
+        check(prefix, wanted)
+        phrases = wanted
       elif name == ':attend':
         if last is None:
           raise UserError(':attend shows the last sentence; type a sentence first')
