@@ -157,6 +157,8 @@ def test_matrices_are_stored_as_asked_for(tmp_path, quantization):
 def test_a_model_that_ctranslate2_cannot_represent_is_refused():
   with pytest.raises(UserError, match=r'cannot hold model\.query_key_norm=True: in attention to'):
     check_model(ModelConfig(query_key_norm=True))
+  with pytest.raises(UserError, match='with keys narrower than values, 8 and 16'):
+    check_model(ModelConfig(query_key_norm=True, num_heads=1, key_dim=8, value_dim=16))
   with pytest.raises(UserError, match=r"must be one of float32, .*; got 'int4'"):
     write_model('none', ModelConfig(), {}, ([], []), quantization='int4')
 

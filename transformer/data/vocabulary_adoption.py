@@ -160,7 +160,11 @@ def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
 
 
 def has_merges_alone(vocabulary: Vocabulary) -> bool:
-  """Returns whether a vocabulary merges its pieces from characters, all by the same rule."""
+  """Returns whether a vocabulary merges its pieces from characters, all by the same rule.
+
+  A line also has to begin as if a space stood before it.
+  """
   model = ModelProto.FromString(vocabulary.model_bytes)
   return (model.trainer_spec.model_type == TrainerSpec.BPE
+          and model.normalizer_spec.add_dummy_prefix
           and all(each.type == _Piece.NORMAL for each in model.pieces[BYTE_IDS.stop:]))

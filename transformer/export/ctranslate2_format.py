@@ -63,6 +63,10 @@ def check_model(config: ModelConfig):
     raise UserError('CTranslate2 cannot hold model.query_key_norm=True: in attention to the source '
                     'it normalises the queries of all heads as one vector; export to '
                     '--format=safetensors')
+  if config.query_key_norm and config.head_key_dim < config.head_value_dim:
+    raise UserError(f'CTranslate2 cannot hold model.query_key_norm=True with keys narrower than '
+                    f'values, {config.head_key_dim} and {config.head_value_dim}: it would normalise '
+                    f'the padding, too; export to --format=safetensors')
 
 
 def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[str, Any],

@@ -122,9 +122,15 @@ def _model_config(config: Config, source_size: int, size: int) -> dict[str, Any]
 
 
 def _generation_config(config: Config) -> dict[str, Any]:
-  beams = config.decode.beam_size
-  search = {'early_stopping': True, 'length_penalty': config.decode.alpha} if beams > 1 else {}
-  return {**SPECIAL, 'max_length': 1 + _reach(config), 'num_beams': beams, **search}
+  decode = config.decode
+  if decode.sample:
+    how = {'num_beams': 1, 'do_sample': True, 'temperature': decode.temperature,
+           'top_k': decode.top_k, 'top_p': decode.top_p}
+  else:
+    how = {'num_beams': decode.beam_size}
+    if decode.beam_size > 1:
+      how |= {'early_stopping': True, 'length_penalty': decode.alpha}
+  return {**SPECIAL, 'max_length': 1 + _reach(config), **how}
 
 
 SPECIAL = {'pad_token_id': PAD_ID, 'bos_token_id': BOS_ID, 'eos_token_id': EOS_ID,
