@@ -31,7 +31,7 @@ import sys
 import time
 from pathlib import Path
 
-from absl import flags
+from absl import flags, logging
 
 from transformer.commands import alignment_flags, requirement_flags, shared_flags
 from transformer.data.linearisation import linearise
@@ -122,9 +122,11 @@ def main(_):
   if _SCORE.value:
     _score(members, text)
     return
-  if text.references and run.config.data.source != 'trees':
+  if (text.references or _weighs_by_bleu()) and run.config.data.source != 'trees':
     from transformer.evaluation.metrics import check_tokenizer
     check_tokenizer(decoding.config.bleu_tokenize)
+    for doubt in dataclasses.replace(run.config, decode=decoding.config).doubts_of_bleu():
+      logging.warning('%s', doubt)
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
   translate = make_translator(members, decoding.config, decoding.seed, _MBR.value or _NBEST.value)
   decoding = decoding._replace(prefixes=prefixes, required=required)
@@ -192,7 +194,7 @@ def _translate(members, translate, text, decoding, folder, automaton, own_metric
   answers = translate_with(members, translate, text.sources, requirements=requirements)
   if _MBR.value:
     from transformer.evaluation.minimum_risk import choose
-    answers = choose(answers, _MBR_METRIC.value, usable_cores())
+    answers = choose(answers, _MBR_METRIC.value, decoding.config.bleu_tokenize, usable_cores())
   seconds = time.perf_counter() - started
   warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
   warn_of_lacking([[text for text, _ in answer.nbest] for answer in answers], decoding.required)
@@ -236,17 +238,25 @@ def _check_flags():
                              + run_directory.record_files(_WORKDIR.value))
   if flags.FLAGS[_MBR_METRIC.name].present and _MBR.value is None:
     raise UserError(f'--mbr_metric={_MBR_METRIC.value} needs --mbr=N')
-  for flag in (_METRIC, _BLEU_TOKENIZE):
-    if flag.value and _SOURCE.value and not _REFERENCE.value:
+  unscored = _SOURCE.value and not _REFERENCE.value
+  compared = (_METRIC, _EXAMPLES) if _weighs_by_bleu() else (_METRIC, _EXAMPLES, _BLEU_TOKENIZE)
+  for flag in compared:
+    if flag.value and unscored:
       raise UserError(f'--{flag.name} compares translations with references; give '
                       f'--reference=FILE')
+  if _RESULTS.value and (unscored and _SOURCE.value != STANDARD_INPUT
+                         or _SCORE.value and not _ALIGNMENTS.gold.value):
+    raise UserError(f'--results={_RESULTS.value} is for scores, and nothing is scored here; leave '
+                    f'it out; --output=FILE takes translations and likelihoods')
+  if _DATA_DIR.value and _SOURCE.value:
+    raise UserError(f'--data_dir={_DATA_DIR.value} is the folder of a split, and --source a file '
+                    f'of its own; leave out one of them')
   if _MBR.value is not None:
     shared_flags.check_at_least(2, _MBR)
     if _NBEST.value > 1 or _SCORE.value or (_BEAM_SIZE.value or _MBR.value) < _MBR.value:
       raise UserError(f'--mbr={_MBR.value} takes as many candidates and gives one translation; '
                       f'leave out --nbest and --score, and a smaller --beam_size')
-  if _NBEST.value > 1 and (_SCORE.value or not (
-      _OUTPUT.value or (_SOURCE.value and not _REFERENCE.value))):
+  if _NBEST.value > 1 and (_SCORE.value or not (_OUTPUT.value or unscored)):
     raise UserError(f'--nbest={_NBEST.value} gives lists of translations; add --output=FILE or '
                     f'--output=-, and leave out --score')
   if _SCORE.value and (searching := {
@@ -257,10 +267,14 @@ def _check_flags():
   if _SCORE.value and len(_REFERENCE.value) != 1:
     raise UserError('--score needs --source=FILE and one --reference=FILE')
   if _CHECKPOINT.value == 'all' and (_OUTPUT.value or _SCORE.value or _ENSEMBLE.value
-                                     or _AVERAGE.value > 1
-                                     or (_SOURCE.value and not _REFERENCE.value)):
+                                     or _AVERAGE.value > 1 or unscored):
     raise UserError('--checkpoint=all gives a table of scores; leave out --output, --score, '
                     '--ensemble, --average, and --source without --reference')
+
+
+def _weighs_by_bleu() -> bool:
+  """Returns whether candidates are compared with each other by BLEU."""
+  return _MBR.value is not None and _MBR_METRIC.value == 'BLEU'
 
 
 def _only_translates_standard_input() -> bool:

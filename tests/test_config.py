@@ -305,7 +305,7 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
     ({'data': {'drop_identical': True, 'shared_vocabulary': False},
       'model': {'share_embeddings': False}}, ('data.drop_identical compares tokens',)),
     ({'optimizer': {'peak_learning_rate': 1e-3, 'schedule': 'constant'}}, ()),
-    *(({'data': {'target_language': language}}, (f'--config.decode.bleu_tokenize={tokenize}',))
+    *(({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize}, which',))
       for language, tokenize in (('zh-CN', 'zh'), ('ja', 'ja-mecab'), ('th', 'char'))),
     ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ()),
     ({'data': {'target_language': 'japanisch'}}, ())])

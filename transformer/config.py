@@ -112,12 +112,16 @@ class Config:
     if self.data.drop_identical and not self.data.shared_vocabulary:
       found.append('data.drop_identical compares tokens, which separate vocabularies number apart, '
                    'so it drops nothing; remove such pairs from the text (the audit counts them)')
+    return found + self.doubts_of_bleu()
+
+  def doubts_of_bleu(self) -> list[str]:
+    """Returns a sentence if BLEU's tokenizer needs spaces that the target language does not have."""
     language = re.split('[-_]', self.data.target_language.lower())[0]
-    if language in _WITHOUT_SPACES and self.decode.bleu_tokenize in ('13a', 'intl'):
-      found.append(f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces '
-                   f'as one word, so BLEU says little about {self.data.target_language}; set '
-                   f'--config.decode.bleu_tokenize={_WITHOUT_SPACES[language]}')
-    return found
+    if language not in _WITHOUT_SPACES or self.decode.bleu_tokenize not in ('13a', 'intl'):
+      return []
+    return [f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces as one '
+            f'word, so BLEU says little about {self.data.target_language}; set '
+            f'decode.bleu_tokenize={_WITHOUT_SPACES[language]}, which is --bleu_tokenize of eval.py']
 
   @classmethod
   def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':

@@ -51,6 +51,18 @@ def test_log_probabilities_that_are_not_finite_are_refused(diverged, changes):
     translate_with([run], translate, ['', 'a dog'], 11)
 
 
+def test_a_tokenizer_that_needs_spaces_is_doubted(evaluate, trained, tmp_path, folder):
+  run = load_run(trained)
+  config = dataclasses.replace(
+      run.config, data=dataclasses.replace(run.config.data, target_language='zh'))
+  save_run(tmp_path, config, run.vocabulary, run.params, [7])
+  flags = (f'--workdir={tmp_path}', f'--source={folder}/test.en', f'--reference={folder}/test.de',
+           '--beam_size=1')
+  doubt = 'counts a line without spaces as one word'
+  assert doubt in evaluate(*flags)[2]
+  assert doubt not in evaluate(*flags, '--bleu_tokenize=zh')[2]
+
+
 def test_a_command_with_a_diverged_run_ends_in_one_line(evaluate, diverged, folder):
   flags = f'--workdir={diverged}', f'--source={folder}/test.en', f'--reference={folder}/test.de'
   for more in ([], ['--score']):

@@ -23,7 +23,7 @@ def answer(texts):
 def test_the_expectation_is_over_all_candidates(utility):
   metric = (sacrebleu.CHRF(word_order=2) if utility == 'chrF2++'
             else sacrebleu.BLEU(effective_order=True))
-  found = choose(list(map(answer, SENTENCES)), utility, 1)
+  found = choose(list(map(answer, SENTENCES)), utility, '13a', 1)
   for texts, chosen in zip(SENTENCES, found, strict=True):
     expected = [sum(metric.sentence_score(text, [other]).score for other in texts)
                 for text in texts]
@@ -32,12 +32,19 @@ def test_the_expectation_is_over_all_candidates(utility):
   assert found[1].text == 'no' and found[2].text == 'one two'
 
 
+def test_bleu_sees_the_words_of_text_without_spaces():
+  candidates = ['他们昨天去了那里', '我们今天去学校', '我们今天去学校吗', '我们今天去了学校']
+  for tokenize, wanted in ('zh', '我们今天去学校'), ('13a', candidates[0]):
+    assert choose([answer(candidates)], 'BLEU', tokenize, 1)[0].text == wanted
+
+
 def test_blank_sentences_stay():
   blank = Translation('', 0.0, False, (('', 0.0),))
-  assert choose([blank, blank._replace(nbest=())], 'BLEU', 1) == [blank, blank._replace(nbest=())]
+  assert choose([blank, blank._replace(nbest=())], 'BLEU', '13a', 1) == [
+      blank, blank._replace(nbest=())]
 
 
 @pytest.mark.long
 def test_processes_choose_what_one_chooses():
   answers = list(map(answer, SENTENCES)) * 9
-  assert choose(answers, 'chrF2++', 2) == choose(answers, 'chrF2++', 1)
+  assert choose(answers, 'chrF2++', '13a', 2) == choose(answers, 'chrF2++', '13a', 1)
