@@ -145,6 +145,7 @@ def test_seeds_decide(plan, vocabulary, batches):
 
 def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
   monkeypatch.setattr(varied_batches, '_WINDOW_PAIRS', 60)
+  monkeypatch.setattr(varied_batches, '_FEWEST_BATCHES', 1)
   batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
   # Windows cross the ends of epochs, so this takes the epochs that fill whole windows.
   epochs = next(n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0)
@@ -158,6 +159,18 @@ def test_rows_are_as_full_as_without(batches, plan):
   def fill(each):
     return np.mean([each[step].target_segments > 0 for step in epoch(each, 0)])
   assert fill(batches) > fill(plan) - 0.1
+
+
+def test_a_window_of_large_batches_has_few_more_than_planned(monkeypatch):
+  lengths = np.random.default_rng(0).integers(2, 5, (2, 4000))
+  sides = [Sentences.end_to_end(np.full(each.sum(), 9, np.int32), each.astype(np.int32))
+           for each in lengths]
+  plan = TrainingBatches([EncodedPairs(*sides, {})], [1.0], Shape(5, 64, 64), seed=0)
+  # A batch has about as many pairs as a window should have.
+  monkeypatch.setattr(varied_batches, '_WINDOW_PAIRS', len(plan.deal(0)[0].pairs))
+  batches = VariedBatches(plan, [lambda side, sentences, keys: sentences], seed=0)
+  assert batches.planned < plan.batches_in_epoch
+  assert batches.real < 1.2 * batches.planned
 
 
 def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(

@@ -25,6 +25,8 @@ from transformer.data.shuffling import mix
 Vary = Callable[[int, Sentences, np.ndarray], Sentences]
 
 _WINDOW_PAIRS = 32_768  # approximate number of pairs that are varied and packed together
+# A window has one real batch or so more than planned ones. With few, batches would be half empty.
+_FEWEST_BATCHES = 16
 # Spare rows in each window, as a share of the rows that the first window needs.
 _SPARE = 0.01
 
@@ -78,7 +80,8 @@ class VariedBatches(BatchesByStep):
     self.shape = plan.shape
     self._plan, self._variations, self._seed = plan, variations, seed
     windows_in_epoch = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)
-    self.planned = -(-plan.batches_in_epoch // windows_in_epoch)
+    self.planned = min(max(-(-plan.batches_in_epoch // windows_in_epoch), _FEWEST_BATCHES),
+                       plan.batches_in_epoch)
     planned, varied, _ = self._vary(0)
     needed = self._packed(planned, varied, len(planned[0])).packing.num_rows
     needed = needed * (1 + _SPARE) / self.shape.rows
