@@ -21,24 +21,19 @@ The same command goes on after a stop, in the middle of any run. Test text is no
 line says how to score the student.
 """
 
-import inspect
-import runpy
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch.config_file import check_holds_configs, given_settings
 from launch.diversifying.commands import carry_out, commands
-from launch.diversifying.recipe import DIRECTIONS, begin, plan
+from launch.diversifying.recipe import DIRECTIONS, begin, load_models, plan
 from transformer.commands import shared_flags
-from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs.lock import RunLock
 from transformer.system import child_process, command_line, outputs
@@ -59,7 +54,7 @@ def main(_):
   workdir = Path(_WORKDIR.value).expanduser().absolute()
   outputs.check_folder('workdir', workdir)
   check_holds_configs(workdir)
-  filename = config_flags.get_config_filename(flags.FLAGS['config']).partition(':')[0]
+  filename = config_flags.get_config_filename(flags.FLAGS['config'])
   models = load_models(filename, given_settings(_CONFIG), _CONFIG.value)
   recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir)
   if _DRY_RUN.value:
@@ -69,32 +64,6 @@ def main(_):
   with RunLock(workdir):
     begin(recipe, workdir)
     carry_out(recipe, workdir, lambda command: child_process.run(child_process.leashed(command)))
-
-
-def load_models(filename: str, overrides: Mapping[str, Any],
-                student: ConfigDict) -> dict[str, Config]:
-  """Returns the settings of `student`, `forward` and `back`.
-
-  Args:
-    filename: a config file. If its `get_config` takes `model`, it has settings for each of them.
-    overrides: the settings of the command line, by dotted name.
-    student: the settings of the file with those of the command line.
-  """
-  get_config = runpy.run_path(filename)['get_config']
-
-  def load(model: str) -> Config:
-    settings = get_config(model)
-    settings.update_from_flattened_dict(overrides)
-    return Config.from_dict(settings.to_dict())
-
-  if 'model' in inspect.signature(get_config).parameters:
-    return {model: load(model) for model in ('student', *DIRECTIONS)}
-  tree = student.to_dict()
-  data = tree['data']
-  swapped = data | {'source_language': data['target_language'],
-                    'target_language': data['source_language']}
-  same = Config.from_dict(tree)
-  return {'student': same, 'forward': same, 'back': Config.from_dict(tree | {'data': swapped})}
 
 
 if __name__ == '__main__':

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from absl import logging
 
-from launch.diversifying.recipe import Recipe, translation
+from launch.diversifying.recipe import Recipe, translation, without, write_settings
 from launch.diversifying.student_text import make_text
 from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
@@ -71,6 +71,8 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
       path = translation(workdir, name, corpus)
       run(name, translate_command(recipe, name, corpus, workdir))
       os.replace(_unfinished(path), path)
-  make_text(recipe, workdir)
+  if empty := make_text(recipe, workdir):
+    logging.info('the student is trained without %s', ', '.join(empty))
+    write_settings(workdir, 'student', without(recipe.student, empty))
   run('student', train_command('student', workdir))
   logging.info('score it with: python eval.py --workdir=%s', workdir / 'student')

@@ -1,12 +1,17 @@
 """The models of a recipe of teachers and a student, and the record of its settings."""
 
-from collections.abc import Mapping, Sequence
+import inspect
+import runpy
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
 
 from launch.config_file import changed, config_file
 from transformer import files
 from transformer.config import Config, flatten
+from transformer.data.config import DataConfig
 from transformer.data.sources import open_corpus
 from transformer.errors import UserError
 
@@ -28,6 +33,51 @@ class Recipe(NamedTuple):
   student: Config
 
 
+def load_models(filename: str, overrides: Mapping[str, Any],
+                student: ConfigDict) -> dict[str, Config]:
+  """Returns the settings of `student`, `forward` and `back`.
+
+  Args:
+    filename: a config file, perhaps with a colon and an argument. If its `get_config` takes
+      `model`, it has settings for each of them.
+    overrides: the settings of the command line, by dotted name.
+    student: the settings of the file with those of the command line.
+
+  Raises:
+    UserError: the file has settings for each model, and the argument chooses one.
+  """
+  filename, _, argument = filename.partition(':')
+  get_config = runpy.run_path(filename)['get_config']
+
+  def load(model: str) -> Config:
+    settings = get_config(model)
+    settings.update_from_flattened_dict(overrides)
+    return Config.from_dict(settings.to_dict())
+
+  if 'model' in inspect.signature(get_config).parameters:
+    if argument:
+      raise UserError(f'all models of {filename} are trained; leave out :{argument}')
+    return {model: load(model) for model in ('student', *DIRECTIONS)}
+  tree = student.to_dict()
+  data = tree['data']
+  same = Config.from_dict(tree)
+  return {'student': same, 'forward': same,
+          'back': Config.from_dict(tree | {'data': data | _swapped(same.data)})}
+
+
+def _swapped(data: DataConfig) -> dict[str, Any]:
+  """Returns the settings of the other direction: the languages, and their own vocabularies."""
+  changes = {'source_language': data.target_language, 'target_language': data.source_language}
+  if data.shared_vocabulary:
+    return changes
+  if data.vocabulary or data.source_vocabulary:
+    changes |= {'vocabulary': data.source_vocabulary, 'source_vocabulary': data.vocabulary}
+  if data.source_vocabulary_size is not None:
+    changes |= {'vocabulary_size': data.source_vocabulary_size,
+                'source_vocabulary_size': data.vocabulary_size}
+  return changes
+
+
 def plan(models: Mapping[str, Config], directions: Sequence[str], count: int,
          workdir: Path) -> Recipe:
   """Checks the flags and returns the recipe.
@@ -40,7 +90,7 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int,
 
   Raises:
     UserError: a direction does not exist, `back` has other languages, or the text is not that of
-      files.
+      files, or has links.
   """
   if not directions or set(directions) - set(DIRECTIONS) or len(set(directions)) < len(directions):
     raise UserError(f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
@@ -51,6 +101,10 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int,
     raise UserError(f'the settings of back must translate from data.source_language={swapped[0]} '
                     f'to data.target_language={swapped[1]}; got {back.source_language} and '
                     f'{back.target_language}')
+  if linked := [name for name, config in models.items() if config.data.alignments]:
+    raise UserError(f'data.alignments must be empty here, since translations have no links; got '
+                    f'{models[linked[0]].data.alignments!r}; train.py can train a student towards '
+                    f'links')
   if student.data.source != 'text':
     raise UserError(f'teachers translate text files, so data.source must be text; got '
                     f'{student.data.source}')
@@ -76,17 +130,39 @@ def begin(recipe: Recipe, workdir: Path):
   now = flatten(about)
   path = workdir / _RECORD
   if path.exists():
-    before = flatten(files.read_sealed(path, 'the recipe'))
+    record = files.read_sealed(path, 'the recipe')
+    # A setting that came later has the value that earlier versions behaved by.
+    earlier = {name: _plain(Config.from_saved({})) for name in models if name in record}
+    before = flatten(earlier) | flatten(record)
     for name in sorted(before.keys() | now.keys()):
       if before.get(name) != now.get(name):
         raise UserError(f'{workdir} was begun with another recipe: {name} was '
                         f'{before.get(name, "not there")}, is {now.get(name, "not there")}; choose '
                         f'another --workdir, or the same flags')
   for name, config in models.items():
-    files.write(workdir / f'{name}.py', config_file(f'The settings of {name}.', config, ()))
+    write_settings(workdir, name, config)
   for folder in ('text', 'translations'):
     (workdir / folder).mkdir(exist_ok=True)
   files.write_sealed(path, about)
+
+
+def write_settings(workdir: Path, name: str, config: Config):
+  """Writes the settings of a model as a config file."""
+  files.write(workdir / f'{name}.py', config_file(f'The settings of {name}.', config, ()))
+
+
+def without(config: Config, corpora: Collection[str]) -> Config:
+  """Returns settings that leave some training corpora out, with their weights."""
+  data = config.data
+  kept = [number for number, name in enumerate(data.train) if name not in corpora]
+
+  def pick(values):
+    return tuple(values[number] for number in kept)
+
+  return changed(config, {
+      'data.train': pick(data.train),
+      'data.train_weights': pick(data.train_weights) if data.train_weights else (),
+      'data.train_stages': tuple((stage[0], *pick(stage[1:])) for stage in data.train_stages)})
 
 
 def _plain(config: Config) -> dict[str, Any]:

@@ -12,8 +12,12 @@ from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
 
 
-def make_text(recipe: Recipe, workdir: Path):
-  """Makes the student's text: links to the files that there are, and the new pairs."""
+def make_text(recipe: Recipe, workdir: Path) -> list[str]:
+  """Makes the student's text: links to the files that there are, and the new pairs.
+
+  Returns:
+    The names of the new corpora that have no pair.
+  """
   data = next(iter(recipe.teachers.values())).data
   languages = recipe.student.data.source_language, recipe.student.data.target_language
   for split in filter(None, (*recipe.names, *recipe.student.data.valid_sets.values(),
@@ -26,7 +30,7 @@ def make_text(recipe: Recipe, workdir: Path):
         link.symlink_to(path)
   originals = {corpus: list(open_corpus(recipe.student.data, corpus)[:])
                for corpus in recipe.names}
-  known = {pair for pairs in originals.values() for pair in pairs}
+  known, empty = {pair for pairs in originals.values() for pair in pairs}, []
   for direction in DIRECTIONS:
     teachers = [name for name in recipe.teachers if name.startswith(direction)]
     for corpus in recipe.names if teachers else ():
@@ -37,9 +41,12 @@ def make_text(recipe: Recipe, workdir: Path):
       known.update(new)
       logging.info('%s_%s: %s of %s pairs are new', corpus, direction, f'{len(new):,}',
                    f'{len(made):,}')
+      if not new:
+        empty.append(f'{corpus}_{direction}')
       for side, language in enumerate(languages):
         files.write(workdir / 'text' / f'{corpus}_{direction}.{language}',
                     ''.join(f'{pair[side]}\n' for pair in new).encode())
+  return empty
 
 
 def _with_translations(pairs: Sequence[tuple[str, str]], direction: str,

@@ -2,13 +2,16 @@
 
 import dataclasses
 import pathlib
+import runpy
 import shlex
 
 import pytest
 
+from launch.config_file import changed
 from launch.diversifying import commands, student_text
 from launch.diversifying import recipe as recipes
 from tests.running_commands import ENGLISH, GERMAN
+from transformer import files
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.errors import Preempted, UserError
@@ -131,6 +134,9 @@ def test_no_pair_is_in_two_of_the_students_files(recipe, tmp_path):
   pairs = [pair for name in ('train_forward', 'train_back') for pair in zip(
       *(found[f'{name}.{each}'].splitlines() for each in ('en', 'de')), strict=True)]
   assert pairs == [('same', 'same')]
+  # No translation back is new, and an empty corpus cannot be trained on.
+  settings = runpy.run_path(str(tmp_path / 'student.py'))['get_config']()
+  assert settings.data.train == ('train', 'train_forward')
 
 
 def test_text_that_has_changed_is_refused(recipe, tmp_path):
@@ -204,7 +210,34 @@ def test_teachers_of_back_must_have_the_languages_the_other_way_round(folder, tm
     recipes.plan(models, ('forward', 'back'), 1, tmp_path)
 
 
+def test_the_way_back_has_each_languages_own_vocabulary(folder):
+  settings = runpy.run_path(str(folder / 'tiny.py'))['get_config']()
+  settings.update_from_flattened_dict({
+      'data.shared_vocabulary': False, 'model.share_embeddings': False, 'data.vocabulary': 'to',
+      'data.source_vocabulary': 'from', 'data.source_vocabulary_size': 400})
+  models = recipes.load_models(str(folder / 'tiny.py'), {}, settings)
+  for name, wanted in ('forward', ('from', 'to', 400, 300)), ('back', ('to', 'from', 300, 400)):
+    data = models[name].data
+    assert (data.source_vocabulary, data.vocabulary, data.source_vocabulary_size,
+            data.vocabulary_size) == wanted
+
+
+def test_a_record_without_a_setting_that_came_later_is_gone_on_with(recipe, tmp_path):
+  record = files.read_sealed(tmp_path / 'diversify.json', 'the recipe')
+  for name in ('student', *recipe.teachers):
+    del record[name]['train.label_smoothing']
+  files.write_sealed(tmp_path / 'diversify.json', record)
+  recipes.begin(recipe, tmp_path)
+  other = recipe._replace(student=changed(recipe.student, {'train.label_smoothing': 0.3}))
+  files.write_sealed(tmp_path / 'diversify.json', record)
+  with pytest.raises(UserError, match=r'student\.train\.label_smoothing was 0\.1, is 0\.3'):
+    recipes.begin(other, tmp_path)
+
+
 @pytest.mark.parametrize(('flags', 'fact'), [
+    (['--config=configs/multi30k.py:forward', '--workdir={folder}/x'], 'leave out :forward'),
+    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--config.data.alignments=links',
+      '--config.train.alignment_layer=1'], 'since translations have no links; got'),
     ([], '--config=configs/NAME.py and --workdir=DIR are both needed'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--teachers=0'], 'at least 1; got 0'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--directions=forward,up'],
