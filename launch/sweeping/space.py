@@ -33,7 +33,10 @@ _MEASURE = ('data.source', 'data.name', 'data.dir', 'data.valid', 'data.source_l
 # Keys that change what a token is, or which tokens are counted.
 _TOKENS = ('data.vocabulary_size', 'data.vocabulary', 'data.vocabulary_pairs', 'data.train',
            'data.shared_vocabulary', 'data.source_vocabulary_size', 'data.source_vocabulary',
-           'data.max_length', 'train.init_from', 'train.teachers')
+           'data.max_length', 'data.tree_words', 'train.init_from', 'train.teachers')
+# Keys that the search of an evaluation does not read: it is greedy.
+_UNREAD = ('decode.beam_size', 'decode.alpha', 'decode.sample', 'decode.temperature',
+           'decode.top_k', 'decode.top_p')
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
 _DRAWS = 20
 
@@ -166,6 +169,9 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
     if name in _MEASURE:
       raise UserError(f'{space.filename}: trials must be measured alike, so {name} must be the '
                       f'same for all; set it with --config.{name}')
+    if name in _UNREAD:
+      raise UserError(f'{space.filename}: evaluations search greedily, so {name} changes none of '
+                      f'them; choose it afterwards, by eval.py on the validation text')
     if name in _TOKENS and space.objective == 'valid/loss':
       raise UserError(f'{space.filename}: valid/loss is the loss of a token, and {name} changes '
                       f'the tokens, so valid/loss cannot compare trials; set objective = '

@@ -240,13 +240,13 @@ class Sweep:
 
   def _about(self) -> dict[str, Any]:
     """Returns the settings and the text that must stay the same while the sweep goes on."""
-    return json.loads(json.dumps({'settings': flatten(self.config.to_dict()),
-                                  'space': self.space.text}))
+    return {'settings': _plain(self.config), 'space': self.space.text}
 
   def _check_same_sweep(self):
     """Refuses a sweep whose trials could not be compared with the earlier ones."""
     old, new = self.study.user_attrs['about'], self._about()
-    before, after = old['settings'], new['settings']
+    # A setting that came later has the value that earlier versions behaved by.
+    before, after = _plain(Config.from_saved({})) | old['settings'], new['settings']
     differences = [f'{name} was {before.get(name)!r}, is {after.get(name)!r}'
                    for name in sorted({*before, *after})
                    if before.get(name) != after.get(name)
@@ -256,6 +256,11 @@ class Sweep:
     if differences:
       raise UserError(f'{self._place} belongs to another sweep: {"; ".join(differences)}; choose '
                       f'another --workdir, or the same settings')
+
+
+def _plain(config: Config) -> dict[str, Any]:
+  """Returns settings by dotted name, as JSON gives them back."""
+  return json.loads(json.dumps(flatten(config.to_dict())))
 
 
 def number_of(trial: optuna.trial.BaseTrial) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -19,10 +20,11 @@ from launch.sweeping.study import TRIALS, Sweep, number_of
 from transformer import files
 from transformer.errors import UserError
 from transformer.runs.lock import RunLock
-from transformer.runs.patience import best_evaluation
+from transformer.runs.patience import BEST_BY, best_evaluation, is_out_of_patience
 from transformer.runs.run_directory import METRICS, RUN
 from transformer.system.child_process import leashed, start
 from transformer.system.signals import EXIT_STATUS
+from transformer.training.config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.2
@@ -62,7 +64,7 @@ def _run(sweep: Sweep, trial: optuna.trial.Trial, stop: list[str]):
   logging.info('trial %d: %s', number, ', '.join(
       f'{name} {value}' for name, value in settings.items()))
   while _wait_until_free(run, stop):
-    status, pruned_at = _train(sweep, trial, config.train.steps, run, stop)
+    status, pruned_at = _train(sweep, trial, config.train, run, stop)
     if pruned_at is not None:
       trial.set_user_attr('step', pruned_at)
       sweep.finish(trial, TrialState.PRUNED)
@@ -79,6 +81,15 @@ def _run(sweep: Sweep, trial: optuna.trial.Trial, stop: list[str]):
       _fail(sweep, trial, _reason(status, run.with_name(f'{number}.log')))
       return
   sweep.put_back(trial)
+
+
+def reason_at_once(sweep: Sweep, trial: optuna.trial.Trial) -> str | None:
+  """Returns why train.py failed before an evaluation, without numbers; None if it did not."""
+  record = sweep.all()[number_of(trial)]
+  if (record.state != TrialState.FAIL or record.intermediate_values
+      or 'seconds' not in record.user_attrs):
+    return None
+  return re.sub(r'\d+', '#', record.user_attrs['reason'])
 
 
 def rows_with(run: Path, objective: str) -> list[dict[str, float]]:
@@ -109,20 +120,22 @@ def _wait_until_free(run: Path, stop: list[str]) -> bool:
   return False
 
 
-def _train(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
+def _train(sweep: Sweep, trial: optuna.trial.Trial, train: TrainConfig, run: Path,
            stop: list[str]) -> tuple[int, int | None]:
   """Runs train.py until it ends, is pruned or is asked to stop.
 
-  The pruner sees all evaluations but that of the last step, each once and in order. So its decision
+  The pruner sees all evaluations but the run's last one, each once and in order. So its decision
   does not depend on when this process reads the evaluations.
 
   Returns:
     The exit status, and the step at which the trial was pruned or None.
   """
+  objective = sweep.space.objective
   reported = set(sweep.all()[number_of(trial)].intermediate_values)
-  if reported and max(reported) < steps and trial.should_prune():
+  before = [row for row in rows_with(run, objective) if row['step'] in reported]
+  if before and not _is_last(before, train) and trial.should_prune():
     return EXIT_STATUS, max(reported)
-  began, before = time.monotonic(), trial.user_attrs.get('seconds', 0.0)
+  began, spent = time.monotonic(), trial.user_attrs.get('seconds', 0.0)
   command = [sys.executable, str(ROOT / 'train.py'), f'--config={run}.py', f'--workdir={run}']
   with run.with_name(f'{run.name}.log').open('ab') as log:
     # In its own session: Slurm sends a signal to this process and to its group, and a second
@@ -133,8 +146,7 @@ def _train(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
     while not ended:
       ended = process.poll() is not None  # Before reading the metrics, so that none is missed.
       if pruned_at is None:
-        pruned_at = _report(trial, rows_with(run, sweep.space.objective), sweep.space.objective,
-                            steps, reported)
+        pruned_at = _report(trial, rows_with(run, objective), objective, train, reported)
       if (stop or pruned_at is not None) and not asked:
         process.terminate()
         asked = True
@@ -143,21 +155,28 @@ def _train(sweep: Sweep, trial: optuna.trial.Trial, steps: int, run: Path,
   finally:
     if not ended:
       process.terminate()
-  trial.set_user_attr('seconds', before + time.monotonic() - began)
+  trial.set_user_attr('seconds', spent + time.monotonic() - began)
   return process.returncode, pruned_at
 
 
-def _report(trial: optuna.trial.Trial, rows: list[dict[str, float]], objective: str, steps: int,
-            reported: set[int]) -> int | None:
+def _report(trial: optuna.trial.Trial, rows: list[dict[str, float]], objective: str,
+            train: TrainConfig, reported: set[int]) -> int | None:
   """Reports new evaluations, and returns the step at which the pruner ends the trial, or None."""
-  for row in rows:
+  for number, row in enumerate(rows, 1):
     step = row['step']
     if step not in reported:
       reported.add(step)
       trial.report(row[objective], step)
-      if step < steps and trial.should_prune():
+      if not _is_last(rows[:number], train) and trial.should_prune():
         return step
   return None
+
+
+def _is_last(rows: list[dict[str, float]], train: TrainConfig) -> bool:
+  """Returns whether a run ends with the last of its evaluations so far."""
+  if train.best_by:
+    rows = [row | {BEST_BY: train.best_by} for row in rows]
+  return rows[-1]['step'] >= train.steps or is_out_of_patience(rows, train.patience)
 
 
 def _complete(sweep: Sweep, trial: optuna.trial.Trial, rows: list[dict[str, float]]):

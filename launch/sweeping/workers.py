@@ -13,11 +13,13 @@ from launch import sbatch
 from launch.sweeping import results
 from launch.sweeping.processes import share
 from launch.sweeping.study import TRIALS, Sweep
-from launch.sweeping.trials import run_trial
+from launch.sweeping.trials import reason_at_once, run_trial
 from transformer.errors import Preempted, UserError
 from transformer.system.child_process import leashed, start
 
 _POLL_SECONDS = 0.5
+# So many first trials of a worker that fail at once, for one reason, are not the settings' fault.
+_FIRST_TRIALS = 4
 LOGS = 'workers'
 
 
@@ -34,7 +36,9 @@ def work(sweep: Sweep, stop: list[str], alone: bool, command: str):
 
   Raises:
     Preempted: this worker was asked to stop.
+    UserError: its first trials all failed at once, for the same reason.
   """
+  reasons: list[str | None] = []
   while not stop:
     with contextlib.ExitStack() as stack:
       trial = sweep.claim(stack)
@@ -43,6 +47,11 @@ def work(sweep: Sweep, stop: list[str], alone: bool, command: str):
     if trial is not None:
       if alone:
         results.write(sweep, command)
+      reasons.append(reason_at_once(sweep, trial))
+      if len(reasons) == _FIRST_TRIALS and reasons[0] and len(set(reasons)) == 1:
+        raise UserError(f'the first {_FIRST_TRIALS} trials of this worker failed before an '
+                        f'evaluation, for one reason: {reasons[0]}; mend it, and start this again '
+                        f'to go on with the other trials')
     elif alone or not sweep.unfinished():
       return
     else:

@@ -74,6 +74,7 @@ def returning(value):
     (returning({'model.num_heads': 3}), [],
      ['the config refuses all 20 trials', 'num_heads must divide model_dim; got num_heads=3']),
     (returning({'data.valid': 'test'}), [], ['must be measured alike, so data.valid']),
+    (returning({'decode.alpha': 0.5}), [], ['search greedily, so decode.alpha changes none']),
     (returning({'data.vocabulary_size': 300}) + 'objective = "valid/loss"', [],
      ['valid/loss is the loss of a token, and data.vocabulary_size changes the tokens']),
 ])

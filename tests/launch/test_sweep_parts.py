@@ -7,15 +7,17 @@ import pathlib
 import runpy
 import threading
 import time
+import types
 
 import optuna
 import pytest
 
 from launch.config_file import changed, config_file
-from launch.sweeping import page, processes, results, space, storage, study, trials
+from launch.sweeping import page, processes, results, space, storage, study, trials, workers
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.system.cuda_devices import visible_gpus
+from transformer.training.config import TrainConfig
 
 # ml_collections loads a config's file in a way that Python would have changed.
 pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
@@ -191,6 +193,54 @@ def test_a_full_disk_is_not_noted_as_what_a_trial_comes_to(begin, monkeypatch):
   with contextlib.ExitStack() as stack, pytest.raises(UserError, match='no room'):
     trials.run_trial(sweep, sweep.claim(stack), None)
   assert [each.number for each in sweep.unfinished()] == [0, 1, 2]
+
+
+def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(begin, monkeypatch):
+  def failing(reason, **attributes):
+    def run_trial(sweep, trial, stop):
+      for name, value in attributes.items():
+        trial.set_user_attr(name, value)
+      trials._fail(sweep, trial, reason.format(trial.number, 'ab'[trial.number % 2]))
+    return run_trial
+
+  monkeypatch.setattr(workers, 'run_trial', failing('no room for {0} bytes', seconds=1.0))
+  with pytest.raises(UserError, match=r'first 4 trials .*, for one reason: no room for # bytes; '):
+    workers.work(begin(number=9), [], False, '')
+  assert len(begin(number=9).unfinished()) == 5
+  # Two reasons, and settings that the config refuses.
+  for number, run_trial in (9, failing('no {1}', seconds=1.0)), (18, failing('it is refused')):
+    monkeypatch.setattr(workers, 'run_trial', run_trial)
+    sweep = begin(number=number)
+    workers.work(sweep, [], False, '')
+    assert not sweep.unfinished()
+
+
+def test_the_pruner_is_not_asked_about_the_last_evaluation_of_a_run():
+  rows = [{'step': step, 'valid/bleu': bleu, 'valid/loss': 2.0}
+          for step, bleu in ((5, 4.0), (10, 3.0), (15, 2.0), (20, 1.0))]
+
+  def pruned_at(train, seen=()):
+    reported = []
+    trial = types.SimpleNamespace(report=lambda value, step: reported.append(step),
+                                  should_prune=lambda: len(reported) == 3)
+    return trials._report(trial, rows, 'valid/bleu', train, set(seen))
+
+  assert pruned_at(TrainConfig(steps=20)) == 15
+  assert pruned_at(TrainConfig(steps=15)) is None
+  assert pruned_at(TrainConfig(steps=30, patience=2)) is None
+  assert pruned_at(TrainConfig(steps=30, patience=3)) == 15
+  # By the loss, the first evaluation stays the best, too, and ties do not count as better.
+  assert pruned_at(TrainConfig(steps=30, patience=2, best_by='loss')) is None
+
+
+def test_a_sweep_from_before_a_setting_goes_on_with_its_earlier_value(begin):
+  sweep = begin()
+  about = sweep.study.user_attrs['about']
+  del about['settings']['train.label_smoothing']
+  sweep.study.set_user_attr('about', about)
+  begin()
+  with pytest.raises(UserError, match=r'train\.label_smoothing was 0\.1, is 0\.3'):
+    begin(**{'train.label_smoothing': 0.3})
 
 
 def test_a_grid_ends_when_all_of_it_was_tried(begin):
