@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from launch import sbatch
 from launch.train_arguments import ROOT, checked, run_launcher, workdir
 from transformer.commands import shared_flags
+from transformer.errors import UserError
 
 _NODES = flags.DEFINE_integer('nodes', 1, 'The number of nodes.')
 _TASKS = flags.DEFINE_integer('tasks-per-node', 1, 'The number of processes on each node.')
@@ -34,7 +35,10 @@ def main(arguments: Sequence[str]):
   """Wires flags to a job."""
   shared_flags.check_at_least(1, _NODES, _TASKS)
   train = sbatch.with_grace([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])])
-  script = sbatch.script(shlex.join(train), shlex.quote(workdir(arguments[1:])))
+  folder = workdir(arguments[1:])
+  if folder is None:
+    raise UserError('--workdir=DIR is needed after --, and not in a file of flags')
+  script = sbatch.script(shlex.join(train), shlex.quote(folder))
   submission = sbatch.submission('train', _SBATCH.value, f'--nodes={_NODES.value}',
                                  f'--ntasks-per-node={_TASKS.value}')
   if _DRY_RUN.value:

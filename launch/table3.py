@@ -128,8 +128,15 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
 
   Raises:
     UserError: the config, the scale or the layers do not fit a row, or the command line sets a
-      key that the rows set.
+      key that the rows set, or the runs parse.
   """
+  if config.data.source == 'trees':
+    raise UserError('the rows of table 3 are scored by BLEU, and config.data.source=trees has '
+                    'none; choose a config that translates')
+  for stack in ('encoder_layers', 'decoder_layers'):
+    if config.model[stack] is not None:
+      raise UserError(f'the rows of table 3 set config.model.num_layers for both stacks; leave '
+                      f'config.model.{stack}={config.model[stack]} out')
   base, base_steps = _of_the_paper('base', scale, layers)
   taken = sorted(base.keys() & overrides.keys())
   if taken:

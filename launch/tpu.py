@@ -2,9 +2,9 @@ r"""Starts one training run on a slice of Google's TPUs, by gcloud or, in a GKE 
 
   python launch/tpu.py --name=NAME --accelerator=v5litepod-16 --zone=us-west4-a [--spot] \
       --setup='mountpoint -q /mnt/disk || sudo mount DISK /mnt/disk' \
-      -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big
+      -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big --config.train.tokens_per_batch=24576
   python launch/tpu.py --name=NAME --accelerator=v5litepod-16 --zone=us-west4-a --cluster=CLUSTER \
-      -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big
+      -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big --config.train.tokens_per_batch=24576
 
 The arguments after `--` go to train.py on every host; the config is checked here first.
 
@@ -108,6 +108,14 @@ def _train_on_slice(system: str, bundle: Path, train: str):
                       f'again; to delete it: {shlex.join(_deletion())}')
     logging.info('the slice is %s; looking again every %d seconds', state, _LOOK_SECONDS)
     time.sleep(_LOOK_SECONDS)
+  try:
+    _train_there(bundle, train)
+  finally:
+    print(f'# The slice costs money until it is deleted: {shlex.join(_deletion())}', flush=True)
+
+
+def _train_there(bundle: Path, train: str):
+  """Installs this code on the slice, and trains."""
   if subprocess.run(['git', '-C', str(ROOT), 'status', '--porcelain'], check=False,
                     capture_output=True).stdout:
     logging.warning('the slice gets the commit that is checked out, without uncommitted changes')
@@ -119,7 +127,6 @@ def _train_on_slice(system: str, bundle: Path, train: str):
   status = _run(_machine('ssh', _NAME.value, steps), allowed=(0, EXIT_STATUS))
   if status:
     raise Preempted('training on the slice was stopped; the same command goes on from there')
-  print(f'# The slice costs money until it is deleted: {shlex.join(_deletion())}')
 
 
 def _steps(*steps: str) -> str:

@@ -150,6 +150,12 @@ def test_what_slurm_cannot_take_is_one_line(launch, one_error, tmp_path, argumen
   assert status == 1 and out == '' and fact in one_error(err)
 
 
+def test_a_directory_that_only_a_file_of_flags_names_is_refused(launch, one_error, tmp_path):
+  (tmp_path / 'flags').write_text(f'--workdir={tmp_path}/run\n')
+  status, _, err, calls = launch('slurm', '--', TRAIN[0], f'--flagfile={tmp_path}/flags')
+  assert status == 1 and not calls and '--workdir=DIR is needed after --' in one_error(err)
+
+
 @pytest.mark.parametrize('script', ['slurm', 'tpu'])
 def test_a_mistake_in_what_is_to_be_run_is_told_before_anything_is_asked_for(
     launch, one_error, script):
@@ -232,9 +238,11 @@ def test_a_slice_that_is_there_is_trained_on_and_a_run_that_was_stopped_is_not_a
     ([{'to': 'describe', 'out': 'ACTIVE', 'times': 2}, {'to': 'scp', 'status': 3}],
      ['gcloud compute tpus tpu-vm scp … ended with status 3'])])
 def test_a_slice_that_fails_is_one_line(launch, one_error, answers, facts):
-  status, _, err, _ = launch('tpu', *SLICE, '--', *TRAIN, answers=answers)
+  status, out, err, _ = launch('tpu', *SLICE, '--', *TRAIN, answers=answers)
   message = one_error('\n'.join(line for line in err.splitlines() if line))
   assert status == 1 and all(fact in message for fact in facts)
+  # A slice that was there is there still.
+  assert ('costs money until it is deleted' in out) == (answers[-1]['to'] == 'scp')
 
 
 def test_a_cluster_is_handed_the_folder(launch):
