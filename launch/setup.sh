@@ -4,22 +4,28 @@
 #   PYTHON      the Python that creates the virtual environment (python3)
 #   VENV        the folder of the virtual environment (.venv)
 #   RESOLUTION  `lowest` makes uv install the oldest versions that the files allow (unset: the newest)
+# With another Python or RESOLUTION, the virtual environment is made anew.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv="${VENV:-.venv}"
 python="$venv/bin/python"
 
 setup() {
-  local base="${PYTHON:-python3}" stamp file arguments=()
+  local base="${PYTHON:-python3}" mode stamp digest file clear=() arguments=()
   if ! "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     echo "error: Python 3.11 or newer is needed; $base is" \
       "$("$base" --version 2>&1 || true). Set PYTHON=/path/to/python3.11" >&2
     exit 1
   fi
-  stamp="$venv/installed-$({ cat "$@"; echo "${RESOLUTION:-}"; } | sha256sum | cut -c1-16)"
-  if [ ! -e "$stamp" ]; then
+  mode="$("$base" --version 2>&1), ${RESOLUTION:-newest}"
+  stamp="$venv/installed-$(echo "$*" | sha256sum | cut -c1-16)"
+  digest="$({ cat "$@"; echo "$mode"; } | sha256sum)"
+  if [ "$(cat "$stamp" 2>/dev/null || true)" != "$digest" ]; then
     echo "installing $* into $venv" >&2
-    "$base" -m venv "$venv"
+    # Otherwise pip would keep the versions that are there.
+    if [ -e "$venv/mode" ] && [ "$(cat "$venv/mode")" != "$mode" ]; then clear=(--clear); fi
+    "$base" -m venv "${clear[@]}" "$venv"
+    echo "$mode" > "$venv/mode"
     for file in "$@"; do arguments+=(-r "$file"); done
     if [ "${RESOLUTION:-}" = lowest ]; then
       "$python" -m pip install --quiet --disable-pip-version-check uv
@@ -27,6 +33,6 @@ setup() {
     else
       "$python" -m pip install --quiet --disable-pip-version-check "${arguments[@]}"
     fi
-    touch "$stamp"
+    echo "$digest" > "$stamp"
   fi
 }
