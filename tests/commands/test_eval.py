@@ -214,10 +214,11 @@ def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_p
     alone = json.loads((tmp_path / 'run' / 'eval' / f'test.step{row["step"]}.beam1.alpha0.6.json')
                        .read_text('utf-8'))
     assert row['BLEU'] == alone['metrics'][0]['score']
-    assert evaluate(f'--workdir={tmp_path}/run', f'--checkpoint={row["step"]}', '--beam_size=1')
-    again = json.loads((tmp_path / 'run' / 'eval' / f'test.step{row["step"]}.beam1.alpha0.6.json')
-                       .read_text('utf-8'))
-    assert again['metrics'] == alone['metrics']
+    again = tmp_path / f'again{row["step"]}'
+    assert evaluate(f'--workdir={tmp_path}/run', f'--checkpoint={row["step"]}', '--beam_size=1',
+                    f'--results={again}')[0] == 0
+    written, = again.glob('*.beam1.alpha0.6.json')
+    assert json.loads(written.read_text('utf-8'))['metrics'] == alone['metrics']
   table = [line.split() for line in out.splitlines()[-4:-1]]
   assert table[0] == ['step', 'BLEU', 'chrF2++', 'TER']
   drawing = path.with_suffix('.svg').read_text('utf-8')

@@ -11,7 +11,8 @@ import pytest
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.evaluation import comparison
-from transformer.inference.ensemble import translate_with
+from transformer.evaluation.minimum_risk import choose
+from transformer.inference.ensemble import make_translator, translate_with
 from transformer.inference.translator import Translator
 from transformer.runs.loading import load_run, save_run
 
@@ -49,6 +50,28 @@ def test_log_probabilities_that_are_not_finite_are_refused(diverged, changes):
                          dataclasses.replace(run.config.decode, **changes), 64)
   with pytest.raises(UserError, match='step 7, has diverged: the log-probabilities for line 13'):
     translate_with([run], translate, ['', 'a dog'], 11)
+
+
+def words(sources, translations, references):
+  """A metric of one's own: the words of each translation."""
+  return [len(line.split()) for line in translations]
+
+
+def test_candidates_are_weighed_and_scored_as_the_flags_say(evaluate, trained, tmp_path):
+  status, out, err = evaluate(
+      f'--workdir={trained}', f'--results={tmp_path}', '--output=-', '--mbr=4', '--mbr_metric=BLEU',
+      '--bleu_tokenize=char', '--metric=tests.commands.test_scoring:words')
+  assert status == 0, err
+  path, = (each for each in tmp_path.glob('*.json') if '.mbrBLEU.4' in each.name)
+  found = {each['name']: each for each in json.loads(path.read_text('utf-8'))['metrics']}
+  assert found['words']['score'] == sum(words(0, out.splitlines(), 0)) / 2
+  assert '|tok:char|' in found['BLEU']['signature']
+  run = load_run(trained)
+  sources = [json.loads(line)['source'] for line in
+             next(tmp_path.glob('*.sentences.jsonl')).read_text('utf-8').splitlines()]
+  answers = translate_with([run], make_translator([run], run.config.decode, 0, 4), sources)
+  assert all(len(answer.nbest) == 4 for answer in answers)
+  assert out.splitlines() == [each.text for each in choose(answers, 'BLEU', 'char', 1)]
 
 
 def test_a_tokenizer_that_needs_spaces_is_doubted(evaluate, trained, tmp_path, folder):

@@ -1,9 +1,11 @@
-"""Runs that an earlier version saved load as they were, and their record needs no TFDS."""
+"""A run loads from the checkpoints that are asked for, and as an earlier version saved it."""
 
+import contextlib
 import importlib.metadata
 
 import chex
 import jax
+import jax.numpy as jnp
 import pytest
 
 from transformer import files
@@ -12,15 +14,51 @@ from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.runs import run_directory
+from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.loading import load_run, save_run
-from transformer.training.step import init_params
+from transformer.training.step import TrainState, init_params
+
+MODEL = {'num_layers': 1, 'model_dim': 8, 'ff_dim': 12, 'num_heads': 2, 'attention_bias': 'all'}
 
 
-def test_a_run_from_before_attention_bias_has_all_biases(tmp_path):
-  vocabulary = Vocabulary.train(['a dog and a man', 'ein hund und ein mann'] * 9, 280)
-  config = Config.from_dict({'model': {'num_layers': 1, 'model_dim': 8, 'ff_dim': 12,
-                                       'num_heads': 2, 'attention_bias': 'all'}})
-  params = jax.device_get(init_params(Transformer(config.model, vocabulary.size), 0))
+@pytest.fixture(scope='module')
+def vocabulary():
+  return Vocabulary.train(['a dog and a man', 'ein hund und ein mann'] * 9, 280)
+
+
+@pytest.fixture(scope='module')
+def params(vocabulary):
+  return jax.device_get(init_params(
+      Transformer(Config.from_dict({'model': MODEL}).model, vocabulary.size), 0))
+
+
+@pytest.mark.parametrize('ema_decay', [0.0, 0.5])
+def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
+    tmp_path, vocabulary, params, ema_decay):
+  config = Config.from_dict({'model': MODEL, 'train': {'ema_decay': ema_decay}})
+  save_run(tmp_path, config, vocabulary, params, [1])
+  with contextlib.closing(Checkpoints(tmp_path / run_directory.CHECKPOINTS, keep=9)) as checkpoints:
+    for step in (2, 3, 4):
+      scaled = jax.tree.map(lambda leaf, step=step: jnp.asarray(step * leaf), params)
+      # With a moving average, the parameters themselves must not be read.
+      own = jax.tree.map(jnp.negative, scaled) if ema_decay else scaled
+      checkpoints.save(TrainState(jnp.int32(step), own, optimizer={},
+                                  average=scaled if ema_decay else None),
+                       {'evaluations': [{'step': each, 'valid/bleu': 9.0 - abs(each - 3),
+                                         'valid/loss': 1.0} for each in range(1, step + 1)]})
+  for which, average, steps in (('3', 2, [2, 3]), ('best', 2, [2, 3]), ('latest', 3, [2, 3, 4]),
+                                ('best', 1, [3]), ('2', 2, [1, 2])):
+    run = load_run(tmp_path, which, average)
+    assert run.steps == steps
+    chex.assert_trees_all_close(
+        jax.device_get(run.params),
+        jax.tree.map(lambda leaf, steps=steps: leaf * (sum(steps) / len(steps)), params), rtol=1e-6)
+  with pytest.raises(UserError, match='1 checkpoints up to step 1, fewer than the 2 to average'):
+    load_run(tmp_path, '1', 2)
+
+
+def test_a_run_from_before_attention_bias_has_all_biases(tmp_path, vocabulary, params):
+  config = Config.from_dict({'model': MODEL})
   save_run(tmp_path / 'run', config, vocabulary, params, [3])
   path = tmp_path / 'run' / run_directory.CONFIG
   settings = run_directory.read_config(tmp_path / 'run')

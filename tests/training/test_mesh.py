@@ -30,10 +30,6 @@ def sent(mesh, kind):
   return [size for each, size in mesh['sent'] if each == kind]
 
 
-def test_there_are_ten_meshes():
-  assert len(set(MESHES)) == 10 and all(np.prod(sizes) == 8 for sizes in MESHES)
-
-
 @pytest.mark.parametrize('sizes', MESHES)
 def test_every_mesh_makes_the_updates_of_one_device_dropout_included(found, sizes):
   np.testing.assert_allclose(found[sizes]['losses'], found[ALONE]['losses'], rtol=2e-6)

@@ -105,7 +105,7 @@ def test_gradient_is_of_the_mean_over_real_tokens():
   chex.assert_trees_all_equal(after.params, state.params)
 
 
-@pytest.mark.long
+@pytest.mark.long(but=('2',))
 @pytest.mark.parametrize('parts', [2, 4])
 def test_accumulated_update_is_that_of_the_whole_batch(parts):
   model = without_dropout()

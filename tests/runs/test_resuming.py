@@ -1,0 +1,37 @@
+"""What may change when a run is resumed is what the page says."""
+
+import pathlib
+import re
+
+import pytest
+
+from transformer.config import Config, flatten
+from transformer.errors import UserError
+from transformer.runs.resuming import check_same_settings
+
+SETTINGS = flatten(Config().to_dict())
+PAGE = pathlib.Path(__file__).parents[2] / 'docs/runs.md'
+# The page names them to say what else must hold, or what stays.
+NOT_THESE = {'train.best_by', 'decode.max_extra_length', 'decode.bleu_tokenize'}
+
+
+def may_change(name, **others):
+  before = {**SETTINGS, **others}
+  try:
+    check_same_settings('run', before, {**before, name: 'changed'})
+  except UserError:
+    return False
+  return True
+
+
+def test_the_settings_that_may_change_are_those_of_the_page():
+  section = PAGE.read_text('utf-8').split('## Settings that may change on resume\n\n')[1]
+  named = set(re.findall(r'`([a-z]+\.[a-z_*]+)`', section.split('\n\n')[0])) - NOT_THESE
+  wanted = {name for name in SETTINGS.keys() - NOT_THESE
+            if name in named or f'{name.partition(".")[0]}.*' in named}
+  assert wanted == set(filter(may_change, SETTINGS)) and len(wanted) > 20
+
+
+@pytest.mark.parametrize(('schedule', 'may'), [('paper', True), ('cosine', False)])
+def test_the_length_of_a_cosine_schedule_stays(schedule, may):
+  assert may_change('train.steps', **{'optimizer.schedule': schedule}) == may
