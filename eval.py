@@ -244,8 +244,8 @@ def _check_flags():
     if flag.value and unscored:
       raise UserError(f'--{flag.name} compares translations with references; give '
                       f'--reference=FILE')
-  if _RESULTS.value and (unscored and _SOURCE.value != STANDARD_INPUT
-                         or _SCORE.value and not _ALIGNMENTS.gold.value):
+  if _RESULTS.value and ((unscored and _SOURCE.value != STANDARD_INPUT)
+                         or (_SCORE.value and not _ALIGNMENTS.gold.value)):
     raise UserError(f'--results={_RESULTS.value} is for scores, and nothing is scored here; leave '
                     f'it out; --output=FILE takes translations and likelihoods')
   if _DATA_DIR.value and _SOURCE.value:

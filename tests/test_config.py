@@ -304,8 +304,12 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
     ({'optimizer': {'scale': 2.0}}, ()),
     ({'data': {'drop_identical': True, 'shared_vocabulary': False},
       'model': {'share_embeddings': False}}, ('data.drop_identical compares tokens',)),
+    ({'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},
+      'train': {'steps': 5000}}, ('begins after 5000 updates is never reached',)),
+    ({'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},
+      'train': {'steps': 5001}}, ()),
     ({'optimizer': {'peak_learning_rate': 1e-3, 'schedule': 'constant'}}, ()),
-    *(({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize}, which',))
+    *(({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize} (',))
       for language, tokenize in (('zh-CN', 'zh'), ('ja', 'ja-mecab'), ('th', 'char'))),
     ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ()),
     ({'data': {'target_language': 'japanisch'}}, ())])

@@ -109,19 +109,22 @@ class Config:
       found.append(f'optimizer.{unread}={value:g} does nothing with optimizer.schedule='
                    f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '
                    f'optimizer.peak_learning_rate')
+    if late := [stage[0] for stage in self.data.train_stages if stage[0] >= self.train.steps]:
+      found.append(f'the stage of data.train_stages that begins after {late[0]:g} updates is never '
+                   f'reached: train.steps={self.train.steps}')
     if self.data.drop_identical and not self.data.shared_vocabulary:
       found.append('data.drop_identical compares tokens, which separate vocabularies number apart, '
                    'so it drops nothing; remove such pairs from the text (the audit counts them)')
     return found + self.doubts_of_bleu()
 
   def doubts_of_bleu(self) -> list[str]:
-    """Returns a sentence if BLEU's tokenizer needs spaces that the target language does not have."""
+    """Returns a sentence if BLEU's tokenizer needs spaces that the target language lacks."""
     language = re.split('[-_]', self.data.target_language.lower())[0]
     if language not in _WITHOUT_SPACES or self.decode.bleu_tokenize not in ('13a', 'intl'):
       return []
     return [f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces as one '
             f'word, so BLEU says little about {self.data.target_language}; set '
-            f'decode.bleu_tokenize={_WITHOUT_SPACES[language]}, which is --bleu_tokenize of eval.py']
+            f'decode.bleu_tokenize={_WITHOUT_SPACES[language]} (--bleu_tokenize of eval.py)']
 
   @classmethod
   def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':

@@ -65,8 +65,8 @@ def check_model(config: ModelConfig):
                     '--format=safetensors')
   if config.query_key_norm and config.head_key_dim < config.head_value_dim:
     raise UserError(f'CTranslate2 cannot hold model.query_key_norm=True with keys narrower than '
-                    f'values, {config.head_key_dim} and {config.head_value_dim}: it would normalise '
-                    f'the padding, too; export to --format=safetensors')
+                    f'values, {config.head_key_dim} and {config.head_value_dim}: it normalises the '
+                    f'padding, too; export to --format=safetensors')
 
 
 def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[str, Any],
