@@ -197,7 +197,7 @@ def _translate(members, translate, text, decoding, folder, automaton, own_metric
     answers = choose(answers, _MBR_METRIC.value, decoding.config.bleu_tokenize, usable_cores())
   seconds = time.perf_counter() - started
   warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
-  warn_of_lacking([[text for text, _ in answer.nbest] for answer in answers], decoding.required)
+  warn_of_lacking([[line for line, _ in answer.nbest] for answer in answers], decoding.required)
   if output := _OUTPUT.value or (None if text.references else '-'):
     write_lines(as_lines(readable(run.config.data, text.sources, answers), _NBEST.value), output)
   if _ALIGNMENTS.asked:

@@ -4,9 +4,10 @@
   python launch/local.py --processes=4 --devices=2 -- --config=… --workdir=…
 
 The arguments after `--` go to train.py. On a CPU, each process has --devices virtual devices; GPUs
-are split evenly. The first process writes the run's directory and prints the progress. If a
-process fails or is killed, the others end within a minute, and the reason is printed. The same
-command then goes on from the last checkpoint. Signals are passed on to all processes.
+are split evenly. All processes write checkpoints; the first one writes all other files and prints
+the progress. If a process fails or is killed, the others end within a minute, and the reason is
+printed. The same command then goes on from the last checkpoint. Signals are passed on to all
+processes.
 """
 
 import contextlib

@@ -55,7 +55,7 @@ def test_a_warning_counts_the_sentences_that_lack_a_phrase(caplog):
   warn_of_lacking([['a cat', 'a dog'], ['x'], ['cat']], [['cat'], [], ['cat']])
   assert [record.getMessage() for record in caplog.records] == [
       '1 of 3 translations lack words that must appear; they ended at the limit of length, or '
-      'other flags forbid the words']
+      'other flags forbid the words, or the line is blank']
 
 
 def test_nothing_is_required_by_default(vocabulary):

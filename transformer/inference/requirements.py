@@ -136,7 +136,8 @@ def warn_of_lacking(translations: Sequence[Sequence[str]], phrases: Sequence[Seq
               for texts, each in zip(translations, phrases, strict=True)) if phrases else 0
   if count:
     logging.warning('%d of %d translations lack words that must appear; they ended at the limit of '
-                    'length, or other flags forbid the words', count, len(translations))
+                    'length, other flags forbid the words, or the line is blank', count,
+                    len(translations))
 
 
 def _power_of_two(number: int) -> int:

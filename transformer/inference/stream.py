@@ -45,8 +45,9 @@ def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
     prefixed: whether a line has a second column, the beginning of its translation.
 
   Raises:
-    UserError: a line is not text, or the model has diverged; the translations of the lines
-      before it are written.
+    UserError: a line is not text; the translations of the lines before it are written. Or a
+      prefix is too long, or the model has diverged; of the lines that were translated together
+      with that line, none is written.
   """
   cut = []
 

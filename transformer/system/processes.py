@@ -79,7 +79,7 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
 
 
 def is_first() -> bool:
-  """Returns whether this is the first process, which alone writes files."""
+  """Returns whether this is the first process, which alone writes all files but the checkpoints."""
   return jax.process_index() == 0
 
 
