@@ -2,9 +2,11 @@ r"""Starts one training run on a slice of Google's TPUs, by gcloud or, in a GKE 
 
   python launch/tpu.py --name=NAME --accelerator=v5litepod-16 --zone=us-west4-a [--spot] \
       --setup='mountpoint -q /mnt/disk || sudo mount DISK /mnt/disk' \
-      -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big --config.train.tokens_per_batch=24576
+      -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big --config.data.dir=/mnt/disk/data \
+      --config.train.tokens_per_batch=24576
   python launch/tpu.py --name=NAME --accelerator=v5litepod-16 --zone=us-west4-a --cluster=CLUSTER \
-      -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big --config.train.tokens_per_batch=24576
+      -- --config=configs/wmt14.py:big --workdir=/mnt/disk/big --config.data.dir=/mnt/disk/data \
+      --config.train.tokens_per_batch=24576
 
 The arguments after `--` go to train.py on every host; the config is checked here first.
 

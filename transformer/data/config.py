@@ -63,8 +63,8 @@ class DataConfig:
       pieces. The sentence is cut again at each use (Provilkov et al., 2020, "BPE-Dropout",
       which uses 0.1). 0 always gives the same pieces.
     upper_case: share of training sources in capitals, drawn anew at each use; see docs/data.md.
-    title_case: likewise of those whose words begin with a capital.
-    typing_errors: likewise of those with misspelt words.
+    title_case: share of training sources whose words each get a capital, likewise.
+    typing_errors: share of training sources that get typing errors, likewise.
     tree_words: whether the targets of `trees` have the words of the source; otherwise, as in
       the paper, `XX` stands for each word.
     alignments: the ending of files of links between words, `{dir}/{prefix}.{alignments}` for each

@@ -113,8 +113,8 @@ class TrainConfig:
     best_by: the metric of the validation split that decides which checkpoint is the best:
       `loss`, `perplexity`, `bleu`, `chrf` (chrF2++, computed only if it is named here), `f1`
       of trees, or a name of `valid_metric`'s, of which more is better. `talks/loss` is that of
-      the set `talks` of `data.valid`. Empty is BLEU, or F1 of trees; where it is equal or
-      below 1, the lower loss is the best.
+      the set `talks` of `data.valid`. Empty is BLEU, or F1 of trees. The lower loss decides
+      ties, and among scores below 1.
     valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
       --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
