@@ -130,13 +130,6 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
     UserError: the config, the scale or the layers do not fit a row, or the command line sets a
       key that the rows set, or the runs parse.
   """
-  if config.data.source == 'trees':
-    raise UserError('the rows of table 3 are scored by BLEU, and config.data.source=trees has '
-                    'none; choose a config that translates')
-  for stack in ('encoder_layers', 'decoder_layers'):
-    if config.model[stack] is not None:
-      raise UserError(f'the rows of table 3 set config.model.num_layers for both stacks; leave '
-                      f'config.model.{stack}={config.model[stack]} out')
   base, base_steps = _of_the_paper('base', scale, layers)
   taken = sorted(base.keys() & overrides.keys())
   if taken:
@@ -156,7 +149,19 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
     except UserError as error:
       raise UserError(f'row {name} does not go with this config: {error}; change the config, '
                       f'or leave the row out with --rows') from error
+    _check(rows[-1].settings)
   return rows
+
+
+def _check(settings: Config):
+  """Refuses settings with which a row would not be what its name says, or has no BLEU."""
+  if settings.data.source == 'trees':
+    raise UserError('the rows of table 3 are scored by BLEU, and config.data.source=trees has '
+                    'none; choose a config that translates')
+  for stack in ('encoder_layers', 'decoder_layers'):
+    if (number := getattr(settings.model, stack)) is not None:
+      raise UserError(f'the rows of table 3 set config.model.num_layers for both stacks; leave '
+                      f'config.model.{stack}={number} out')
 
 
 def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], int]:

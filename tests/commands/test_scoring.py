@@ -59,19 +59,21 @@ def words(sources, translations, references):
 
 def test_candidates_are_weighed_and_scored_as_the_flags_say(evaluate, trained, tmp_path):
   status, out, err = evaluate(
-      f'--workdir={trained}', f'--results={tmp_path}', '--output=-', '--mbr=4', '--mbr_metric=BLEU',
-      '--bleu_tokenize=char', '--metric=tests.commands.test_scoring:words')
+      f'--workdir={trained}', f'--results={tmp_path}', '--output=-', '--sample', '--mbr=4',
+      '--mbr_metric=BLEU', '--bleu_tokenize=char', '--metric=tests.commands.test_scoring:words')
   assert status == 0, err
   path, = (each for each in tmp_path.glob('*.json') if '.mbrBLEU.4' in each.name)
   found = {each['name']: each for each in json.loads(path.read_text('utf-8'))['metrics']}
-  assert found['words']['score'] == sum(words(0, out.splitlines(), 0)) / 2
+  lines = out.removesuffix('\n').split('\n')
+  assert found['words']['score'] == sum(words(0, lines, 0)) / 2
   assert '|tok:char|' in found['BLEU']['signature']
   run = load_run(trained)
   sources = [json.loads(line)['source'] for line in
              next(tmp_path.glob('*.sentences.jsonl')).read_text('utf-8').splitlines()]
-  answers = translate_with([run], make_translator([run], run.config.decode, 0, 4), sources)
+  decode = dataclasses.replace(run.config.decode, sample=True, beam_size=4)
+  answers = translate_with([run], make_translator([run], decode, run.config.seed, 4), sources)
   assert all(len(answer.nbest) == 4 for answer in answers)
-  assert out.splitlines() == [each.text for each in choose(answers, 'BLEU', 'char', 1)]
+  assert lines == [each.text for each in choose(answers, 'BLEU', 'char', 1)]
 
 
 def test_a_tokenizer_that_needs_spaces_is_doubted(evaluate, trained, tmp_path, folder):
