@@ -54,7 +54,7 @@ def test_a_warning_counts_the_sentences_that_lack_a_phrase(caplog):
   assert not caplog.records
   warn_of_lacking([['a cat', 'a dog'], ['x'], ['cat']], [['cat'], [], ['cat']])
   assert [record.getMessage() for record in caplog.records] == [
-      '1 of 3 translations lack words that must appear; they ended at the limit of length, or '
+      '1 of 3 translations lack words that must appear; they ended at the limit of length, '
       'other flags forbid the words, or the line is blank']
 
 
