@@ -6,11 +6,13 @@ import pytest
 import sacrebleu
 
 from transformer.config import Config
+from transformer.errors import UserError
 from transformer.evaluation.own_metrics import OwnMetric, own_scores
 from transformer.experiment.reporting import Sample
 from transformer.experiment.validation import (
   Validation,
   ValidationSet,
+  check_metrics,
   evaluate,
   make_validation,
   validation_metrics,
@@ -36,6 +38,35 @@ def test_an_evaluation_has_a_metric_of_ones_own():
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
   assert values == {'valid/loss': 2.0, 'valid/perplexity': pytest.approx(math.exp(2.0)),
                     'valid/bleu': validation.bleu, 'valid/right': 0.5, 'valid/count': 3.0}
+
+
+@pytest.mark.parametrize('name', ['loss', 'perplexity', 'bleu', 'chrf', 'f1'])
+def test_a_metric_may_not_take_the_name_of_another_measure(name):
+  validate = make_validation(lambda params, sources: [Translation('a', 0.0, False, ())], ['a'],
+                             ['a'], 'none', None, metrics=[OwnMetric('m:f', lambda *_: {name: 1})])
+  with pytest.raises(UserError, match=f"m:f gives '{name}', which is the name of another measure"):
+    validate(0)
+
+
+def test_a_mistake_in_a_metric_is_found_before_training():
+  seen = []
+
+  def share(sources, translations, references):
+    seen.append((sources, translations, references))
+    return 1.0
+
+  def check(function, **settings):
+    check_metrics([OwnMetric('m:share', function)], Config.from_dict({
+        'train': {'valid_metric': 'm:share', **settings}}), [('a', 'A'), ('b', 'B'), ('c', 'C')])
+
+  check(share, best_by='share')
+  assert seen == [(['a', 'b', 'c'], ['B', 'C', 'A'], [['A', 'B', 'C']])]
+  with pytest.raises(UserError, match="one of bleu, loss, perplexity, share; got 'comet'"):
+    check(share, best_by='comet')
+  with pytest.raises(UserError, match='the metric m:share failed: ZeroDivisionError'):
+    check(lambda *_: 1 / 0)
+  config = Config.from_dict({'train': {'best_by': 'chrf'}})
+  check_metrics(validation_metrics(config), config, [('a', 'A')])
 
 
 def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():

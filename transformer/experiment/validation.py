@@ -8,6 +8,7 @@ import numpy as np
 
 from transformer.config import Config
 from transformer.data.batch import Batch
+from transformer.errors import UserError
 from transformer.evaluation import parses
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
 from transformer.evaluation.own_metrics import OwnMetric, load_metric, own_scores
@@ -15,6 +16,7 @@ from transformer.experiment.meter import perplexity
 from transformer.experiment.reporting import Sample
 from transformer.inference.attention_maps import Attender, picture
 from transformer.inference.translator import Translator
+from transformer.training.config import STANDARD_METRICS
 
 _SHOWN = 5  # TensorBoard shows this many sentences, evenly spread over the split.
 
@@ -35,6 +37,12 @@ class Validation(NamedTuple):
   pictures: Mapping[str, np.ndarray] = {}
   f1: float | None = None
   more: Mapping[str, float] = {}
+
+
+# sacreBLEU's, which is computed if `train.best_by` names it.
+_CHRF = OwnMetric('sacrebleu:chrf', lambda _, *texts: corpus_chrf(*texts))
+# The number of pairs that `check_metrics` needs.
+PAIRS_TO_TRY = 5
 
 
 class ValidationSet(NamedTuple):
@@ -60,8 +68,43 @@ def validation_metrics(config: Config) -> list[OwnMetric]:
   check_tokenizer(config.decode.bleu_tokenize)
   metrics = [load_metric(config.train.valid_metric)] if config.train.valid_metric else []
   if config.train.best_by.rpartition('/')[2] == 'chrf':
-    metrics.append(OwnMetric('sacrebleu:chrf', lambda _, *texts: corpus_chrf(*texts)))
+    metrics.append(_CHRF)
   return metrics
+
+
+def check_metrics(metrics: Sequence[OwnMetric], config: Config, pairs: Sequence[tuple[str, str]]):
+  """Computes metrics once, so that a mistake in them ends a run before it trains.
+
+  Args:
+    metrics: from `validation_metrics`.
+    config: the settings of the run.
+    pairs: some pairs of a validation set. Each source gets the target of the next for a
+      translation.
+
+  Raises:
+    UserError: a metric fails, or has a name that is taken; or nothing has the name that
+      `train.best_by` gives.
+  """
+  sources, references = (list(side) for side in zip(*pairs, strict=True))
+  names = {'loss', 'perplexity', 'bleu',
+           *_more(metrics, sources, [*references[1:], references[0]], references)}
+  if config.data.source == 'trees':
+    names.add('f1')
+  if (name := config.train.best_by.rpartition('/')[2]) and name not in names:
+    raise UserError(f'train.best_by must name one of {", ".join(sorted(names))}; got {name!r}')
+
+
+def _more(metrics: Sequence[OwnMetric], sources: Sequence[str], translations: Sequence[str],
+          references: Sequence[str]) -> dict[str, float]:
+  """Returns the scores of metrics by name; refuses a name that is taken."""
+  found = {}
+  for metric in metrics:
+    for score in own_scores(metric, sources, translations, [references]):
+      if score.name in found or (score.name in STANDARD_METRICS and metric is not _CHRF):
+        raise UserError(f'the metric {metric.spec} gives {score.name!r}, which is the name of '
+                        f'another measure of the validation text; give it another name')
+      found[score.name] = score.score
+  return found
 
 
 def make_validation(translate: Translator, sources: Sequence[str], references: Sequence[str],
@@ -92,8 +135,7 @@ def make_validation(translate: Translator, sources: Sequence[str], references: S
                       [Sample(sources[each], references[each], translations[each])
                        for each in shown], pictures,
                       None if trees is None else parses.f1(sources, trees, answers),
-                      {score.name: score.score for metric in metrics
-                       for score in own_scores(metric, sources, translations, [references])})
+                      _more(metrics, sources, translations, references))
 
   return validate
 
