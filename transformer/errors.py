@@ -1,4 +1,4 @@
-"""Exceptions whose messages are written for users."""
+"""Exceptions whose messages are written for users, and how JAX says that memory is lacking."""
 
 
 class UserError(ValueError):
@@ -17,3 +17,8 @@ class Preempted(KeyboardInterrupt):
   exit with a status that tells a scheduler to start them again. Libraries do not catch
   this exception, just as they do not catch Ctrl-C.
   """
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+  """Returns whether an error of JAX, or one that quotes it, says that a device lacks memory."""
+  return 'RESOURCE_EXHAUSTED' in str(error)

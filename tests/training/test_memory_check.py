@@ -100,8 +100,12 @@ class Fakes:
                              optimizer=dataclasses.replace(base.optimizer, accumulate=accumulate))
     setup = make_setup(settings, model, make_mesh(settings.mesh, rows // accumulate))
     return memory_check.compile_within_memory(
-        settings, model, setup, (rows, *LENGTHS),
-        lambda params: ('search', self._program(self._search)), begun)
+        settings, model, setup, (rows, *LENGTHS), self._compile_search, begun)
+
+  def _compile_search(self, params):
+    if self._search == math.inf:
+      raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: out of memory')
+    return 'search', self._program(self._search)
 
 
 def test_a_batch_that_fits_is_compiled_once_and_logged(model, monkeypatch):
@@ -179,6 +183,12 @@ def test_unknown_memory_is_logged_and_not_checked(model, monkeypatch, need, has)
 def test_a_program_that_its_compiler_refuses_is_named_where_memory_is_unknown(model, monkeypatch):
   fakes = Fakes(monkeypatch, lambda rows: math.inf, None)
   with pytest.raises(UserError, match=r'tokens_per_batch=\d+ does not fit into the memory'):
+    fakes.run(model, 40)
+
+
+def test_a_search_that_the_compiler_refuses_names_the_setting_that_helps(model, monkeypatch):
+  fakes = Fakes(monkeypatch, lambda rows: 10, 1000, search=math.inf)
+  with pytest.raises(UserError, match=r'the search .* does not fit .*; lower decode\.batch_size'):
     fakes.run(model, 40)
 
 

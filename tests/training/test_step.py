@@ -123,6 +123,14 @@ def test_accumulated_update_is_that_of_the_whole_batch(parts):
   chex.assert_trees_all_close(results[0][1], results[1][1], rtol=1e-5)
 
 
+def test_an_evaluation_in_parts_is_that_of_the_whole_batch():
+  model, batch = without_dropout(), make_batch(0)
+  batch = batch._replace(target_segments=batch.target_segments * np.array([[1], [0], [1], [1]]))
+  whole, parts = (jax.jit(make_eval_step(model, accumulate=number))(initial(model), batch)
+                  for number in (1, 2))
+  chex.assert_trees_all_close(parts, whole, rtol=1e-6)
+
+
 @pytest.mark.long
 def test_every_part_has_its_own_dropout(model):
   row = jax.tree.map(lambda x: x[:1], make_batch(0))

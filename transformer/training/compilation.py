@@ -107,7 +107,7 @@ def compile_programs(settings, model: Transformer, setup: Setup,
     shape: rows, source positions and target positions of a batch.
   """
   mesh, params = setup.mesh, setup.state.best_params
-  eval_step = jax.jit(make_eval_step(model, mesh),
+  eval_step = jax.jit(make_eval_step(model, mesh, settings.optimizer.accumulate),
                       in_shardings=(_shardings(params), batch_sharding(mesh)),
                       out_shardings=replicated(mesh))
   return Programs(lower_train_step(settings, model, setup, shape).compile(),

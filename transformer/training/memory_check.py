@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 from absl import logging
 
-from transformer.errors import UserError
+from transformer.errors import UserError, is_out_of_memory
 from transformer.model.transformer import Transformer
 from transformer.system import processes
 from transformer.training import device_memory
@@ -73,7 +73,7 @@ def compile_within_memory(settings, model: Transformer, setup: Setup,
     try:
       programs = compile_programs(settings, model, setup, (rows, source_length, target_length))
     except jax.errors.JaxRuntimeError as error:
-      if 'RESOURCE_EXHAUSTED' not in str(error):
+      if not is_out_of_memory(error):
         raise
       # Some compilers refuse a program that does not fit.
       return None, [Need(f'update, {named}', math.inf, 0, 0, 0)]
@@ -87,7 +87,14 @@ def compile_within_memory(settings, model: Transformer, setup: Setup,
     capacity += sum(leaf.size * leaf.dtype.itemsize
                     for leaf in jax.tree.leaves(setup.teacher_arguments))
   programs, needs = compile_rows(rows)
-  search_needs = needs_of(resident, (*compile_search(state.best_params), state.best_params))
+  try:
+    search_needs = needs_of(resident, (*compile_search(state.best_params), state.best_params))
+  except jax.errors.JaxRuntimeError as error:
+    if not is_out_of_memory(error):
+      raise
+    raise UserError('the search of the longest validation sentences does not fit into the memory '
+                    'of a device, as its compiler says; lower decode.batch_size, or take a smaller '
+                    'model') from error
   if programs is None and capacity is None:
     raise UserError(f'an update with train.tokens_per_batch={rows * target_length} does not fit '
                     f'into the memory of a device, as its compiler says; lower it, raise '

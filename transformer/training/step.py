@@ -210,9 +210,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     if accumulate == 1:
       gradients, totals = gradient_of(whole, batch, key)
     else:
-      # Part k takes rows k, k + accumulate, …, so that all devices share the work of each part.
-      parts = jax.tree.map(
-          lambda x: jnp.moveaxis(x.reshape(-1, accumulate, *x.shape[1:]), 1, 0), batch)
+      parts = _parts(batch, accumulate)
 
       def add_part(carry, part):
         number, rows = part
@@ -254,18 +252,34 @@ def layers_of(params) -> list[str]:
   return sorted(params)
 
 
-def make_eval_step(model: Transformer, mesh: Mesh | None = None) -> Callable:
+def _parts(batch: Batch, number: int) -> Batch:
+  """Cuts the rows of a batch into parts, which a new first axis numbers.
+
+  Part k has rows k, k + number, …, so that all devices share the work of each part.
+  """
+  return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(-1, number, *x.shape[1:]), 1, 0), batch)
+
+
+def make_eval_step(model: Transformer, mesh: Mesh | None = None, accumulate: int = 1) -> Callable:
   """Builds the function that evaluates a batch.
 
   Args:
     model: the Transformer.
     mesh: the devices that the evaluation is compiled for; None is one device.
+    accumulate: number of parts that a batch's rows are cut into, as in an update.
 
   Returns:
     A pure function (params, batch) -> dict of sums `loss`, `nll` and `weight`, without
     smoothing or dropout, so that `loss` equals `nll`.
   """
+  options = LossOptions(devices=row_devices(mesh))
+
   def eval_step(params, batch: Batch):
-    return batch_loss(model, gathered(mesh, params), batch, LossOptions(devices=row_devices(mesh)))
+    whole = gathered(mesh, params)
+    if accumulate == 1:
+      return batch_loss(model, whole, batch, options)
+    totals = jax.lax.map(lambda rows: batch_loss(model, whole, rows, options),
+                         _parts(batch, accumulate))
+    return jax.tree.map(lambda each: jnp.sum(each, axis=0), totals)
 
   return eval_step
