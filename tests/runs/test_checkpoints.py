@@ -21,6 +21,7 @@ from transformer.errors import UserError
 from transformer.runs import digests
 from transformer.runs.checkpoints import PARAMS, Checkpoints
 from transformer.runs.digests import DIGESTS
+from transformer.runs.orbax_store import OrbaxStore
 
 
 def test_a_path_that_tensorstore_cannot_open_is_not_reported_as_damage(tmp_path):
@@ -32,6 +33,15 @@ def test_a_path_that_tensorstore_cannot_open_is_not_reported_as_damage(tmp_path)
       Checkpoints(tmp_path / '\udcff', read_only=read_only)
   (tmp_path / '\udcff').rename(tmp_path / 'ü')
   assert looked_at(tmp_path / 'ü', Checkpoints.steps) == [3]
+
+
+def test_a_device_without_room_is_no_fault_of_the_checkpoint(directory, monkeypatch):
+  def fail(*_):
+    raise RuntimeError('RESOURCE_EXHAUSTED: out of memory')
+
+  monkeypatch.setattr(OrbaxStore, 'read', fail)
+  with pytest.raises(RuntimeError, match='^RESOURCE_EXHAUSTED'):
+    looked_at(directory, lambda each: each.restore_params(2, LIKE.params))
 
 
 def test_a_saved_checkpoint_is_whole_and_is_restored(directory, warnings):

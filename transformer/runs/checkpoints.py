@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from transformer.errors import UserError
+from transformer.errors import UserError, is_out_of_memory
 from transformer.runs import digests
 from transformer.runs.averages import keep_mean
 from transformer.runs.orbax_store import OrbaxStore
@@ -206,11 +206,14 @@ class Checkpoints:
     try:
       return self._store.read(step, items, history)
     except Exception as error:  # Orbax and TensorStore raise many types.
+      if is_out_of_memory(error):
+        raise
       self._check_exists(step)
+      reason = f'{type(error).__name__}: {" ".join(str(error).split())[:200]}'
       raise UserError(
-          f'{self._directory / str(step)} cannot be read, or does not fit the run\'s config.json '
-          f'({type(error).__name__}); restore it from a copy, or remove that folder to go on from '
-          f'the checkpoint before') from error
+          f'{self._directory / str(step)} is as it was written, and cannot be read or does not fit '
+          f'the run\'s config.json ({reason}); restore both from a copy, or choose another '
+          f'checkpoint') from error
 
   def _verify(self, step: int):
     """Refuses a checkpoint that differs from what was written; compares each only once."""

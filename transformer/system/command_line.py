@@ -15,7 +15,7 @@ from pathlib import Path
 from absl import app, flags, logging
 
 from transformer.config import check_name
-from transformer.errors import Preempted, UserError
+from transformer.errors import Preempted, UserError, is_out_of_memory
 from transformer.system import allocator, installation
 from transformer.system.compilation_cache import keep_compiled_programs
 from transformer.system.signals import EXIT_STATUS
@@ -77,7 +77,7 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     except RuntimeError as error:  # JAX's errors are RuntimeErrors.
       if 'home directory' in str(error):  # Of `Path.expanduser`.
         sys.exit('error: a path begins with ~, and there is no such home directory; write it out')
-      if 'RESOURCE_EXHAUSTED' not in str(error):
+      if not is_out_of_memory(error):
         raise
       sys.exit(installation.spell_commands(
           'error: the device is out of memory; in training, lower train.tokens_per_batch or raise '
