@@ -1,12 +1,14 @@
 """The processes of a sweep: how signals stop them, and which part of a machine each may use."""
 
 import contextlib
+import math
 import os
 import signal
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from transformer.system.cuda_devices import visible_gpus
-from transformer.system.signals import EXIT_STATUS, handling
+from transformer.system.signals import EXIT_STATUS, TWICE_SECONDS, handling
 
 _MEMORY = 0.9  # The part of a GPU's memory that all its workers use together.
 
@@ -15,15 +17,20 @@ _MEMORY = 0.9  # The part of a GPU's memory that all its workers use together.
 def stop_requests() -> Iterator[list[str]]:
   """Yields a list that receives the name of the first signal.
 
-  A second signal ends the process at once. On Linux, its child processes are then asked to stop.
+  A second signal ends the process at once, if it comes half a second later or more. On Linux, its
+  child processes are then asked to stop.
   """
   requests: list[str] = []
+  first = math.inf
 
   def request(number, frame):
+    nonlocal first
     del frame
-    if requests:
+    if time.monotonic() > first + TWICE_SECONDS:
       os._exit(EXIT_STATUS)
-    requests.append(signal.Signals(number).name)
+    if not requests:
+      first = time.monotonic()
+      requests.append(signal.Signals(number).name)
 
   with handling(request):
     yield requests

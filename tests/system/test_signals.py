@@ -39,11 +39,27 @@ def test_a_closed_standard_error_does_not_delay_the_end(number):
     process.stderr.close()
     for _ in range(number):
       process.send_signal(signal.SIGINT)
-      time.sleep(0.1)
+      time.sleep(0.6)
     try:
       assert process.wait(timeout=20) == EXIT_STATUS
     finally:
       process.kill()
+
+
+def test_a_signal_that_comes_twice_at_once_counts_once():
+  """As where a service manager signals a group, and a launcher in it passes the signal on."""
+  with subprocess.Popen([sys.executable, '-c', BUSY.format(before='pass'), '1.5'], cwd=ROOT,
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    process.stdout.readline()
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+      process.send_signal(number)
+      time.sleep(0.05)
+    try:
+      _, err = process.communicate(timeout=20)
+    finally:
+      process.kill()
+  assert process.returncode == EXIT_STATUS and 'took longer than train.grace_seconds' in err
+  assert 'second signal, ' not in err
 
 
 @pytest.mark.parametrize('before', ['pass', 'signals.hold()'])
@@ -58,7 +74,7 @@ def test_the_grace_period_and_a_second_signal_end_a_busy_process(
     process.stdout.readline()
     for number in signals:
       process.send_signal(number)
-      time.sleep(0.1)
+      time.sleep(0.6)
     try:
       _, err = process.communicate(timeout=20)
     finally:

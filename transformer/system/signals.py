@@ -15,6 +15,8 @@ from transformer.errors import Preempted
 EXIT_STATUS = 75
 # Sent by Slurm and other schedulers; by Ctrl-C; by Slurm's --signal=USR1@60.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+# A signal may come twice at once: to the group of processes, and from the one that passes it on.
+TWICE_SECONDS = 0.5
 
 
 @contextlib.contextmanager
@@ -31,6 +33,7 @@ def handling(handler: Callable) -> Iterator[None]:
 class Signals:
   """A context in which the first signal asks the run to stop and the second ends the process.
 
+  Those that come within half a second of the first count as the first.
   At first, a request raises `Preempted` wherever the main thread is. After `hold` there is
   something to save, so a request only sets `requested`, except in `interruptible` calls.
   Python handles signals only in the main thread, which may be inside XLA's compiler for
@@ -110,7 +113,7 @@ class Signals:
 
   def _watch(self):
     """Reads the number of each signal as it arrives; runs in a thread."""
-    asked, deadline = False, math.inf
+    asked = deadline = math.inf
     while True:
       remaining = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
       if not select.select([self._reader], [], [], remaining)[0]:
@@ -121,11 +124,13 @@ class Signals:
           return
         if number not in SIGNALS:
           continue
-        name = signal.Signals(number).name
-        if asked:
+        name, now = signal.Signals(number).name, time.monotonic()
+        if now < asked + TWICE_SECONDS < math.inf:
+          continue
+        if asked < math.inf:
           _end(f'stopped at once by a second signal, {name}: the same command goes on from the '
                f'last checkpoint')
-        asked, deadline = True, time.monotonic() + self._grace
+        asked, deadline = now, now + self._grace
         self.requested = self.requested or name
         does = 'saves where it is and stops' if self._held else 'stops'
         _tell(f'{name}: the run {does}, within {self._grace:g} seconds; a second signal stops it '
