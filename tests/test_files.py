@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -84,9 +83,9 @@ def test_the_next_write_removes_what_a_killed_writer_left(tmp_path):
   assert files.is_unfinished(left) and not files.is_unfinished(path)
   assert path.read_bytes() == b'old'
   # Files of live processes and of other machines may still be in use; other files are not ours.
-  process = left.name.split('.')[-3]
+  machine, process = left.name.split('.')[-4:-2]
   others = {left.name.replace(f'.{process}.', f'.{os.getppid()}.'),
-            left.name.replace(socket.gethostname().replace('.', '-'), 'elsewhere'),
+            left.name.replace(f'.{machine}.', '.elsewhere.'),
             'other' + left.name, f'{path.name}.mine.tmp'}
   for name in others:
     (tmp_path / name).touch()

@@ -26,7 +26,7 @@ _BEFORE_DIGEST, _AFTER_DIGEST = f'"{SEAL}": "'.encode(), b'"\n}\n'
 _MAX_DEPTH = 20
 _REMOVE_SECONDS, _RETRY_SECONDS = 5.0, 0.1
 _DIGITS = 2 * hashlib.sha256().digest_size
-_UNFINISHED = re.compile(r'.+\.(?P<host>[^.]+)\.(?P<process>\d+)\.[0-9a-f]{32}\.tmp', re.DOTALL)
+_UNFINISHED = re.compile(r'.+\.(?P<machine>[^.]+)\.(?P<process>\d+)\.[0-9a-f]{32}\.tmp', re.DOTALL)
 
 
 def write(path: str | os.PathLike, content: bytes):
@@ -105,7 +105,7 @@ def _remove(path: Path):
 
 def unfinished_name(path: Path) -> Path:
   """Returns a name for an unfinished file that no other process or thread uses."""
-  return path.with_name(f'{path.name}.{_host()}.{os.getpid()}.{uuid.uuid4().hex}.tmp')
+  return path.with_name(f'{path.name}.{_machine()}.{os.getpid()}.{uuid.uuid4().hex}.tmp')
 
 
 def unused_name(path: Path) -> Path:
@@ -223,7 +223,7 @@ def _literal(name: str) -> str:
 def _is_abandoned(name: str) -> bool:
   """Returns whether an unfinished file belongs to a dead process of this machine."""
   parts = _UNFINISHED.fullmatch(name)
-  if not parts or parts['host'] != _host():
+  if not parts or parts['machine'] != _machine():
     return False
   try:
     os.kill(int(parts['process']), 0)  # Only checks that the process exists.
@@ -234,5 +234,18 @@ def _is_abandoned(name: str) -> bool:
   return False
 
 
-def _host() -> str:
-  return socket.gethostname().replace('.', '-')
+def machine_id() -> str | None:
+  """Returns an id shared by the processes that see the same process numbers; None if unknown.
+
+  The host's name would not do, since containers may share it.
+  """
+  try:
+    boot = Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()
+    return f'{boot} {os.readlink("/proc/self/ns/pid")}'
+  except OSError:
+    return None
+
+
+def _machine() -> str:
+  """Returns a short name of the machine, or of the container, for names of files."""
+  return hashlib.sha256((machine_id() or socket.gethostname()).encode()).hexdigest()[:12]

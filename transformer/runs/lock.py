@@ -71,7 +71,7 @@ class RunLock:
     self._stop = threading.Event()
     # The id distinguishes this lock from an earlier lock of the same process.
     self._content = json.dumps({
-        'host': socket.gethostname(), 'process': os.getpid(), 'machine': _machine(),
+        'host': socket.gethostname(), 'process': os.getpid(), 'machine': files.machine_id(),
         'began': _began(os.getpid()), 'taken': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
         'id': uuid.uuid4().hex}).encode()
 
@@ -136,8 +136,8 @@ class RunLock:
 
   def _check_dead(self, found: _Found):
     """Raises `UserError` if the holder lives; returns once it is dead or has released the lock."""
-    holder = found.holder
-    if holder is not None and holder['machine'] is not None and holder['machine'] == _machine():
+    holder, machine = found.holder, files.machine_id()
+    if holder is not None and machine is not None and holder['machine'] == machine:
       if _began(holder['process']) == holder['began']:
         raise self._taken(found)
       logging.info('taking over the run from process %s, which is gone', holder['process'])
@@ -206,18 +206,6 @@ def _name(holder: dict[str, Any] | None) -> str:
   if holder is None:
     return f'a process that has not written its name into {LOCK}'
   return f'process {holder["process"]} on host {holder["host"]}'
-
-
-def _machine() -> str | None:
-  """Returns an id shared by the processes that see the same process numbers; None if unknown.
-
-  The host's name would not do, since containers may share it.
-  """
-  try:
-    boot = Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()
-    return f'{boot} {os.readlink("/proc/self/ns/pid")}'
-  except OSError:
-    return None
 
 
 def _began(process: int) -> int | None:
