@@ -109,6 +109,14 @@ class Config:
       found.append(f'optimizer.{unread}={value:g} does nothing with optimizer.schedule='
                    f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '
                    f'optimizer.peak_learning_rate')
+    model = self.model
+    if self.train.r_drop and not any((model.dropout, model.attention_dropout,
+                                      model.activation_dropout, model.word_dropout)):
+      found.append('train.r_drop compares two passes that differ by dropout, and there is none but '
+                   'perhaps that of whole layers, which is the same in both; set model.dropout')
+    for name in () if self.train.teachers else ('teacher_share', 'teacher_temperature'):
+      if getattr(self.train, name) != getattr(TrainConfig, name):
+        found.append(f'train.{name} does nothing without train.teachers')
     if late := [stage[0] for stage in self.data.train_stages if stage[0] >= self.train.steps]:
       found.append(f'the stage of data.train_stages that begins after {late[0]:g} updates is never '
                    f'reached: train.steps={self.train.steps}')

@@ -139,7 +139,7 @@ def update_cost(settings, devices: Sequence[Any]) -> dict[str, Any]:
     return {**result, 'memory': None, 'compile_seconds': time.monotonic() - start}
   result['compile_seconds'] = time.monotonic() - start
   flops = train_flops(settings.model, settings.data.vocabulary_size,
-                      2 if settings.train.r_drop else 1)
+                      settings.train.passes)
   return {**result, **_costs(compiled, setup.state, devices,
                              sum(flops) * settings.train.tokens_per_batch / len(devices))}
 

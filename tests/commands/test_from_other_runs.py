@@ -17,9 +17,14 @@ from transformer.data.vocabulary import Vocabulary
 from transformer.data.vocabulary_adoption import adopt
 from transformer.data.vocabulary_growth import spell
 from transformer.errors import UserError
-from transformer.experiment.origin import check_same_model
+from transformer.experiment.origin import check_same_model, load_to_host
 from transformer.model.config import ModelConfig
 from transformer.runs.loading import load_run
+
+
+def test_no_device_keeps_what_a_run_starts_from(trained):
+  leaves = jax.tree.leaves(load_to_host(trained).params)
+  assert leaves and all(isinstance(leaf, np.ndarray) for leaf in leaves)
 
 
 @pytest.mark.parametrize('changes', [

@@ -7,6 +7,8 @@ import shutil
 import pytest
 
 from tests.experiment.tiny_runs import rows_of
+from transformer.config import Config
+from transformer.experiment import wiring
 from transformer.runs import run_directory
 from transformer.system.cpu_cores import usable_cores
 
@@ -26,6 +28,14 @@ def test_another_config_for_a_run_is_refused_with_every_difference(train, folder
     assert name not in message
   assert {path: path.stat().st_mtime_ns
           for path in trained.rglob('*') if path.is_file()} == before
+
+
+def test_a_run_that_a_signal_stopped_has_not_ended(trained, tmp_path):
+  config = Config.from_saved(run_directory.read_config(trained))
+  shutil.copytree(trained, tmp_path / 'run')
+  assert wiring._has_ended(tmp_path / 'run', config)
+  (tmp_path / 'run' / 'interrupted' / '3').mkdir(parents=True)
+  assert not wiring._has_ended(tmp_path / 'run', config)
 
 
 def test_a_run_resumed_with_another_number_of_cores_warns(

@@ -141,7 +141,7 @@ class _Loop:
     self._reporter = (Reporter(workdir, self.step, config.steps, log) if self._writes
                       else NoReporter())
     self._meter = Meter(self._history['meter'], rows * length, utilisation(
-        task.model, self._mesh.size, 2 if config.r_drop else 1,
+        task.model, self._mesh.size, config.passes,
         [each.config for each in setup.teachers.models]))
     self._guard = DivergenceGuard(
         self._history.get('window', {}), config.skip_nonfinite, workdir, self._reporter.say,

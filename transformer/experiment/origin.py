@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 from typing import Any
 
 import jax
@@ -12,11 +13,17 @@ from transformer.data.vocabulary_growth import spell
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.vocabulary_rows import spelt_params
-from transformer.runs.loading import Run
+from transformer.runs.loading import Run, load_run
 
 # Settings of a model that do not change what its parameters mean.
 _FREE_SETTINGS = ('dropout', 'attention_dropout', 'activation_dropout', 'layer_drop',
                   'word_dropout', 'attention', 'dtype', 'remat')
+
+
+def load_to_host(workdir: str | os.PathLike) -> Run:
+  """Loads the best checkpoint of a run; no device keeps its parameters."""
+  run = load_run(workdir)
+  return run._replace(params=jax.device_get(run.params))
 
 
 def check_same_model(origin: ModelConfig, model: ModelConfig):

@@ -8,8 +8,8 @@ import jax
 from transformer.config import Config
 from transformer.data.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
-from transformer.experiment.origin import describe_origin
-from transformer.runs.loading import Run, load_run
+from transformer.experiment.origin import describe_origin, load_to_host
+from transformer.runs.loading import Run
 from transformer.system import processes
 from transformer.training.compilation import Teachers
 from transformer.training.mesh import replicated
@@ -22,8 +22,7 @@ def load_teachers(config: Config) -> list[Run]:
     UserError: a directory holds no run, or one with learned positions for shorter sentences.
   """
   # Devices get the parameters once, from `place_teachers`.
-  runs = [run._replace(params=jax.device_get(run.params))
-          for run in map(load_run, config.train.teachers)]
+  runs = list(map(load_to_host, config.train.teachers))
   for run in runs:
     model = run.config.model
     if model.positions == 'learned' and model.max_positions < config.data.max_length:

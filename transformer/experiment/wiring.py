@@ -19,14 +19,25 @@ from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.experiment.loop import Outcome, Task, train
-from transformer.experiment.origin import check_same_model, describe_origin, params_from
+from transformer.experiment.origin import (
+  check_same_model,
+  describe_origin,
+  load_to_host,
+  params_from,
+)
 from transformer.experiment.teachers import (
   check_vocabulary,
   describe_teachers,
   load_teachers,
   place_teachers,
 )
-from transformer.experiment.validation import ValidationSet, make_validation, validation_metrics
+from transformer.experiment.validation import (
+  PAIRS_TO_TRY,
+  ValidationSet,
+  check_metrics,
+  make_validation,
+  validation_metrics,
+)
 from transformer.inference.attention_maps import Attender
 from transformer.inference.translator import Translator
 from transformer.model.flops import update_flops
@@ -35,7 +46,7 @@ from transformer.runs import resuming, run_directory
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.cost import training_cost
 from transformer.runs.curves import draw_for_run
-from transformer.runs.loading import Run, load_run
+from transformer.runs.loading import Run
 from transformer.runs.lock import RunLock
 from transformer.runs.patience import headline, is_out_of_patience
 from transformer.system import processes
@@ -114,9 +125,12 @@ def _train(config: Config, workdir: Path, profile, signals):
   ended, begun = processes.from_first(lambda: [ended, begun])
   teachers = [] if ended else load_teachers(config)
   corpora = open_corpora(config.data)
+  if not ended:
+    first, *_ = corpora.valid.values()
+    check_metrics(metrics, config, first[:PAIRS_TO_TRY])
   # Loaded only if the run still lacks its vocabulary or its first parameters.
-  origin = (functools.cache(lambda: load_run(config.train.init_from)) if config.train.init_from
-            else None)
+  origin = (functools.cache(lambda: load_to_host(config.train.init_from))
+            if config.train.init_from else None)
   vocabulary = _vocabulary(workdir, config, corpora, origin)
   check_vocabulary(teachers, vocabulary)
   encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
@@ -166,7 +180,7 @@ def _train(config: Config, workdir: Path, profile, signals):
           fingerprints, encoded.counts,
           sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)),
           update_flops(config.model, vocabulary.target.size, encoded.batches.shape,
-                       2 if config.train.r_drop else 1, [each.config.model for each in teachers]),
+                       config.train.passes, [each.config.model for each in teachers]),
           config.train.reproducible, origin and describe_origin(origin(), vocabulary),
           describe_teachers(teachers)))
 
@@ -239,8 +253,9 @@ def _audit(workdir: Path, config: Config, corpora, vocabulary: RunVocabulary):
 
 def _has_ended(workdir: Path, config: Config) -> bool:
   """Returns whether the run has made its last step, so that it needs no compiled programs."""
-  folder = workdir / run_directory.CHECKPOINTS
-  if not folder.is_dir():
+  folder, interrupted = workdir / run_directory.CHECKPOINTS, workdir / run_directory.INTERRUPTED
+  # A run that a signal stopped goes on from there, and may owe an evaluation.
+  if not folder.is_dir() or any(path.name.isdecimal() for path in interrupted.glob('*')):
     return False
   with contextlib.closing(Checkpoints(folder, read_only=True)) as checkpoints:
     last = max(checkpoints.steps(), default=None)

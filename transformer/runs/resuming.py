@@ -121,10 +121,10 @@ def check_same_origin(workdir: str | os.PathLike, origin: Mapping[str, Any]):
   """Refuses to start a run again from parameters other than those that it began from."""
   began = files.read_sealed(Path(workdir) / RUN, 'the record of the run').get('origin')
   if began != origin:
-    steps = began['steps'] if isinstance(began, dict) and 'steps' in began else 'unknown'
-    raise UserError(f'{workdir} began from step {steps} of train.init_from, whose best step is now '
-                    f'{origin["steps"]}, or which is now another run; choose another --workdir to '
-                    f'start from the present parameters')
+    step = began['steps'][-1] if isinstance(began, dict) and 'steps' in began else 'unknown'
+    raise UserError(f'{workdir} began from step {step} of train.init_from, whose best step is now '
+                    f'{origin["steps"][-1]}, or which is now another run; choose another --workdir '
+                    f'to start from the present parameters')
 
 
 def check_same_teachers(workdir: str | os.PathLike, teachers: Sequence[Mapping[str, Any]]):

@@ -30,9 +30,12 @@ def join():
   Raises:
     UserError: the environment does not describe the processes.
   """
-  given = {name: int(os.environ[variable])
-           for name, variable in (('num_processes', COUNT), ('process_id', INDEX))
-           if variable in os.environ}
+  try:
+    given = {name: int(os.environ[variable])
+             for name, variable in (('num_processes', COUNT), ('process_id', INDEX))
+             if variable in os.environ}
+  except ValueError as error:
+    raise UserError(f'{COUNT} and {INDEX} must be whole numbers, or not be set; {error}') from error
   # This service would take SIGTERM, which the run handles itself.
   jax.config.update('jax_enable_preemption_service', False)
   try:

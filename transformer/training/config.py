@@ -160,6 +160,11 @@ class TrainConfig:
   grace_seconds: float = 25.0
   reproducible: bool = False
 
+  @property
+  def passes(self) -> int:
+    """How often each token of a batch goes through the model in an update."""
+    return 2 if self.r_drop else 1
+
   def __post_init__(self):
     for name in ('steps', 'tokens_per_batch', 'log_every', 'eval_every', 'checkpoint_every',
                  'keep'):
