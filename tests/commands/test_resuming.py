@@ -3,10 +3,14 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
+import time
 
 import pytest
 
 from tests.experiment.tiny_runs import rows_of
+from tests.running_commands import ROOT
 from transformer.config import Config
 from transformer.experiment import wiring
 from transformer.runs import run_directory
@@ -28,6 +32,32 @@ def test_another_config_for_a_run_is_refused_with_every_difference(train, folder
     assert name not in message
   assert {path: path.stat().st_mtime_ns
           for path in trained.rglob('*') if path.is_file()} == before
+
+
+@pytest.mark.long
+def test_a_terminal_that_closes_leaves_a_saved_run(folder, tmp_path):
+  run = tmp_path / 'run'
+  terminal = subprocess.Popen(
+      [sys.executable, '-c', 'import pty, sys; pty.spawn(sys.argv[1:])', sys.executable,
+       str(ROOT / 'train.py'), f'--config={folder}/tiny.py', f'--workdir={run}',
+       '--config.train.log_every=1', *(f'--config.train.{name}=1000000' for name in (
+           'steps', 'eval_every', 'checkpoint_every'))],
+      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+      env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
+  try:
+    wait_until(lambda: (run / 'metrics.jsonl').exists())
+  finally:
+    terminal.kill()
+    terminal.wait()
+  wait_until(lambda: not (run / 'lock.json').exists())
+  assert [path.name.isdecimal() for path in (run / 'interrupted').iterdir()] == [True]
+
+
+def wait_until(happened):
+  deadline = time.monotonic() + 120
+  while not happened():
+    assert time.monotonic() < deadline
+    time.sleep(0.1)
 
 
 def test_a_run_that_a_signal_stopped_has_not_ended(trained, tmp_path):

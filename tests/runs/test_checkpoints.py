@@ -40,7 +40,7 @@ def test_a_device_without_room_is_no_fault_of_the_checkpoint(directory, monkeypa
     raise RuntimeError('RESOURCE_EXHAUSTED: out of memory')
 
   monkeypatch.setattr(OrbaxStore, 'read', fail)
-  with pytest.raises(RuntimeError, match='^RESOURCE_EXHAUSTED'):
+  with pytest.raises(RuntimeError, match=r'^RESOURCE_EXHAUSTED'):
     looked_at(directory, lambda each: each.restore_params(2, LIKE.params))
 
 

@@ -30,6 +30,15 @@ def test_former_handlers_are_restored():
   assert signal.set_wakeup_fd(-1) == -1
 
 
+def test_a_process_that_outlives_its_terminal_goes_on_doing_so():
+  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # As nohup does.
+  try:
+    with Signals():
+      assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+  finally:
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize('number', [1, 2])
 def test_a_closed_standard_error_does_not_delay_the_end(number):
   """As in `train.py 2>&1 | tee log`, where Ctrl-C ends `tee` too."""

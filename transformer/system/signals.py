@@ -13,16 +13,21 @@ from transformer.errors import Preempted
 
 # EX_TEMPFAIL of sysexits.h: the same command will succeed when it is started again.
 EXIT_STATUS = 75
-# Sent by Slurm and other schedulers; by Ctrl-C; by Slurm's --signal=USR1@60.
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+# Sent by Slurm and other schedulers; by Ctrl-C; by Slurm's --signal=USR1@60; by a terminal that
+# closes.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 # A signal may come twice at once: to the group of processes, and from the one that passes it on.
 TWICE_SECONDS = 0.5
 
 
 @contextlib.contextmanager
 def handling(handler: Callable) -> Iterator[None]:
-  """Handles `SIGNALS` by `handler(number, frame)`, and restores the former handlers at the end."""
-  before = {number: signal.signal(number, handler) for number in SIGNALS}
+  """Handles `SIGNALS` by `handler(number, frame)`, and restores the former handlers at the end.
+
+  What outlives its terminal, as `nohup` asks for, goes on ignoring SIGHUP.
+  """
+  before = {number: signal.signal(number, handler) for number in SIGNALS
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN}
   try:
     yield
   finally:
