@@ -29,6 +29,8 @@ _PROFILE = flags.DEFINE_string('profile', None, 'FROM:TO traces the steps FROM t
                                'included, for TensorBoard and Perfetto.')
 _CHECK = flags.DEFINE_bool('check', False, 'Check the flags, the config and the directory, and '
                            'train nothing.')
+_DEVICES = flags.DEFINE_integer('devices', None, 'With --check: also check that so many devices '
+                                'can share the rows of a batch.')
 
 
 def main(_):
@@ -42,6 +44,12 @@ def main(_):
   config = resuming.check_workdir(workdir, config)
   for doubt in config.doubts():
     logging.warning('%s', doubt)
+  if _DEVICES.value is not None:
+    if not _CHECK.value:
+      raise UserError('--devices is for --check; training uses all devices that it finds')
+    shared_flags.check_at_least(1, _DEVICES)
+    from transformer.training.mesh import mesh_sizes
+    mesh_sizes(config.mesh, config.rows_at_once, _DEVICES.value)
   if _CHECK.value:
     holds_run = (workdir / run_directory.CONFIG).exists()
     logging.info('the flags and the config are fine, and --workdir=%s %s; data and devices were '

@@ -1,5 +1,6 @@
 """Slurm jobs that stop before their time limit and queue themselves again."""
 
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -64,12 +65,33 @@ def submission(name: str, user_options: str, *options: str) -> list[str]:
   Raises:
     UserError: a shell could not split the user's options into words.
   """
+  return ['sbatch', f'--job-name={name}', '--requeue', f'--signal=USR1@{WARNING_SECONDS}',
+          '--open-mode=append', *options, *_split(user_options)]
+
+
+def gpus(user_options: str, nodes: int, tasks: int) -> int | None:
+  """Returns the number of GPUs that a job asks for; None if the options do not say it.
+
+  Args:
+    user_options: the user's options for sbatch.
+    nodes: the number of nodes, unless the options change it.
+    tasks: the number of tasks on each node.
+  """
+  words = _split(user_options)
+  if any(word.startswith(('--nodes', '-N', '--ntasks', '-n')) for word in words):
+    return None
+  times = {'gres=gpu:': nodes, 'gpus-per-node=': nodes, 'gpus-per-task=': nodes * tasks, 'gpus=': 1}
+  for word in words:
+    if asked := re.fullmatch(r'--(gres=gpu:|gpus[a-z-]*=)(?:[A-Za-z][\w.-]*:)?(\d+)', word):
+      return int(asked[2]) * times[asked[1]] if asked[1] in times else None
+  return None
+
+
+def _split(user_options: str) -> list[str]:
   try:
-    more = shlex.split(user_options)
+    return shlex.split(user_options)
   except ValueError as error:
     raise UserError(f'--sbatch={user_options} cannot be split into words: {error}') from error
-  return ['sbatch', f'--job-name={name}', '--requeue', f'--signal=USR1@{WARNING_SECONDS}',
-          '--open-mode=append', *options, *more]
 
 
 def script(command: str, runs: str, job: str = JOB) -> str:

@@ -34,7 +34,9 @@ flags.DEFINE_alias('tasks_per_node', 'tasks-per-node')
 def main(arguments: Sequence[str]):
   """Wires flags to a job."""
   shared_flags.check_at_least(1, _NODES, _TASKS)
-  train = sbatch.with_grace([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])])
+  gpus = sbatch.gpus(_SBATCH.value, _NODES.value, _TASKS.value)
+  train = sbatch.with_grace([sys.executable, str(ROOT / 'train.py'), *checked(
+      arguments[1:], *([f'--devices={gpus}'] if gpus else []))])
   folder = workdir(arguments[1:])
   if folder is None:
     raise UserError('--workdir=DIR is needed after --, and not in a file of flags')

@@ -21,6 +21,7 @@ The run's directory and the data must be on a disk that every host has mounted, 
 of a cluster is attached by xpk. --dry_run prints the commands, and runs none of them.
 """
 
+import re
 import shlex
 import subprocess
 import sys
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]):
   shared_flags.check_at_least(0, _RESTARTS)
   system = next((system for start, system in _SYSTEMS if _ACCELERATOR.value.startswith(start)),
                 None)
-  if system is None or '-' not in _ACCELERATOR.value:
+  if system is None or not re.fullmatch(r'.+-[1-9]\d*', _ACCELERATOR.value):
     raise UserError(f'--accelerator must be a kind of TPU and a size, such as v5litepod-16 or '
                     f'v5p-128; got {_ACCELERATOR.value!r}')
   if arguments[1:] and workdir(arguments) is None:
@@ -80,11 +81,18 @@ def main(arguments: Sequence[str]):
   if _CLUSTER.value and _SPOT.value:
     raise UserError('--spot is for a slice; leave it out with --cluster, which has nodes already')
   with tempfile.TemporaryDirectory() as folder:  # The run's directory is not on this machine.
-    train = shlex.join(checked(arguments[1:], f'--workdir={folder}/run'))
+    train = shlex.join(checked(arguments[1:], f'--workdir={folder}/run',
+                               f'--devices={_devices(_ACCELERATOR.value)}'))
     if _CLUSTER.value:
       _run(workload(train))
     else:
       _train_on_slice(system, Path(folder) / 'code.bundle', train)
+
+
+def _devices(accelerator: str) -> int:
+  """Returns the number of JAX's devices on a slice; some kinds count cores, two to a device."""
+  kind, _, size = accelerator.rpartition('-')
+  return max(int(size) // (2 if kind in ('v4', 'v5p') else 1), 1)
 
 
 def workload(train: str) -> list[str]:

@@ -134,6 +134,11 @@ class Config:
             f'word, so BLEU says little about {self.data.target_language}; set '
             f'decode.bleu_tokenize={_WITHOUT_SPACES[language]} (--bleu_tokenize of eval.py)']
 
+  @property
+  def rows_at_once(self) -> int:
+    """The rows of a batch that go through the model at a time."""
+    return self.train.tokens_per_batch // self.data.max_length // self.optimizer.accumulate
+
   @classmethod
   def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':
     """Checks names, types and values, and returns the frozen settings.

@@ -150,6 +150,25 @@ def test_what_slurm_cannot_take_is_one_line(launch, one_error, tmp_path, argumen
   assert status == 1 and out == '' and fact in one_error(err)
 
 
+@pytest.mark.parametrize(('options', 'gpus'), [
+    ('--gres=gpu:8 --time=1', 32), ('--gpus-per-node=a100:8', 32), ('--gpus-per-task=1', 8),
+    ('--gpus=7', 7), ('--gres=gpu:a100-80g:2', 8), ('--gres=shard:8', None), ('', None),
+    ('--gpus-per-socket=2', None), ('--gres=gpu:8 --nodes=2', None), ('-N2 --gpus=8', None)])
+def test_the_gpus_of_a_job_are_counted_where_its_options_tell(options, gpus):
+  assert sbatch.gpus(options, 4, 2) == gpus
+
+
+@pytest.mark.parametrize(('script', 'place'), [
+    ('slurm', ['--nodes=3', '--sbatch=--gres=gpu:1']),
+    ('tpu', [*SLICE, '--accelerator=v5p-48']), ('tpu', [*SLICE, '--accelerator=v6e-24'])])
+def test_devices_that_cannot_share_the_rows_are_refused_before_anything_is_asked_for(
+    launch, one_error, script, place):
+  status, out, err, calls = launch(script, *place, '--', *TRAIN)
+  assert status == 1 and out == '' and not calls
+  assert ('must divide the rows that go through the model at a time, train.tokens_per_batch / '
+          'data.max_length / optimizer.accumulate = 64') in one_error(err)
+
+
 def test_a_directory_that_only_a_file_of_flags_names_is_refused(launch, one_error, tmp_path):
   (tmp_path / 'flags').write_text(f'--workdir={tmp_path}/run\n')
   status, _, err, calls = launch('slurm', '--', TRAIN[0], f'--flagfile={tmp_path}/flags')

@@ -110,8 +110,7 @@ def _check_devices(config: Config):
 
 
 def _make_mesh(config: Config) -> jax.sharding.Mesh:
-  rows = config.train.tokens_per_batch // config.data.max_length
-  return make_mesh(config.mesh, rows // config.optimizer.accumulate)
+  return make_mesh(config.mesh, config.rows_at_once)
 
 
 def _train(config: Config, workdir: Path, profile, signals):

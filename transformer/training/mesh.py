@@ -44,28 +44,42 @@ def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) ->
     A mesh with axes `data`, `fsdp` and `tensor`.
 
   Raises:
+    UserError: as `mesh_sizes`.
+  """
+  devices = jax.devices() if devices is None else devices
+  # `jax.make_mesh` refuses a mesh whose sides differ from those of the TPU's network.
+  arranged = create_device_mesh(mesh_sizes(config, rows, len(devices)), devices,
+                                allow_split_physical_axes=True)
+  return Mesh(arranged, ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3)
+
+
+def mesh_sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
+  """Returns the sizes of the mesh axes `data`, `fsdp` and `tensor` for a number of devices.
+
+  Args:
+    config, rows: as for `make_mesh`.
+    devices: the number of devices.
+
+  Raises:
     UserError: the product of the sizes is not the number of devices, or data × fsdp does
       not divide the rows.
   """
   sizes = [config.data, config.fsdp, config.tensor]
-  devices = jax.devices() if devices is None else devices
   named = f'data={config.data}, fsdp={config.fsdp}, tensor={config.tensor}'
   if -1 in sizes:
     given = -int(np.prod(sizes))
-    if len(devices) % given:
-      raise UserError(f'the mesh must divide the {len(devices)} devices; got {named}')
-    sizes[sizes.index(-1)] = len(devices) // given
-  if np.prod(sizes) != len(devices):
-    raise UserError(f'the mesh must use all {len(devices)} devices; got {named}')
+    if devices % given:
+      raise UserError(f'the mesh must divide the {devices} devices; got {named}')
+    sizes[sizes.index(-1)] = devices // given
+  if np.prod(sizes) != devices:
+    raise UserError(f'the mesh must use all {devices} devices; got {named}')
   if rows % (sizes[0] * sizes[1]):
     raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
                     f'through the model at a time, train.tokens_per_batch / data.max_length / '
                     f'optimizer.accumulate = {rows}; the nearest multiples are '
                     f'{_multiples(rows, sizes[0] * sizes[1])} rows, which '
                     f'train.tokens_per_batch sets')
-  # `jax.make_mesh` refuses a mesh whose sides differ from those of the TPU's network.
-  arranged = create_device_mesh(tuple(sizes), devices, allow_split_physical_axes=True)
-  return Mesh(arranged, ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3)
+  return tuple(sizes)
 
 
 def _multiples(rows: int, ways: int) -> str:
