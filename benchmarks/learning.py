@@ -60,7 +60,7 @@ _STEPS = flags.DEFINE_integer('checkpoint_every', 100, 'Updates from one checkpo
 _ROOT = Path(__file__).resolve().parents[1]
 _VOCABULARY_SIZE = 6000
 # Lines for the validation that JoeyNMT demands before it writes a checkpoint.
-_FEW = 100
+_FEW = 10
 
 
 class Learner(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer.data.pharaoh import GoldLinks, Link, alignment_lines
+from transformer.evaluation.resampling import metric_lines, scored
 
 SIGNATURE = 'aer:och+ney.2003|links:sure,possible|words:white space'
-_RESAMPLES, _SEED = 1000, 12345  # As in sacreBLEU.
 _NAMES = ('AER', 'precision', 'recall')
 
 
@@ -70,13 +70,8 @@ def evaluate(sources: Sequence[str], targets: Sequence[str], gold: Sequence[Gold
     and possible.
   """
   counts = [count(*pair) for pair in zip(gold, found, strict=True)]
-  samples = np.random.default_rng(_SEED).multinomial(
-      len(counts), [1 / len(counts)] * len(counts), size=_RESAMPLES)
-  intervals = np.percentile(_figures((samples @ np.array(counts)).T), [2.5, 97.5], axis=1).T
   result = {
-      'metrics': [{'name': name, 'score': value, 'interval_95': interval, 'signature': SIGNATURE}
-                  for name, value, interval in zip(
-                      _NAMES, figures(counts), intervals.tolist(), strict=True)],
+      'metrics': scored(_NAMES, SIGNATURE, counts, _figures),
       'sentences': len(counts),
       'links': {'found': sum(each.found for each in counts),
                 'sure': sum(each.sure for each in counts),
@@ -91,10 +86,8 @@ def evaluate(sources: Sequence[str], targets: Sequence[str], gold: Sequence[Gold
 
 def as_table(result: dict[str, Any]) -> list[str]:
   """Returns the lines of a table: the metrics with their intervals, then the numbers of links."""
-  lines = [f'  {each["name"]:9}  {each["score"]:6.2f}  {low:.2f} … {high:.2f}  {each["signature"]}'
-           for each in result['metrics'] for low, high in [each['interval_95']]]
-  return [*lines, '  ' + ', '.join(f'{number:,} {kind}' for kind, number
-                                   in result['links'].items()) + ' links']
+  links = ', '.join(f'{number:,} {kind}' for kind, number in result['links'].items())
+  return [*metric_lines(result['metrics']), f'  {links} links']
 
 
 def _figures(sums: np.ndarray) -> np.ndarray:

@@ -8,12 +8,12 @@ import numpy as np
 
 from transformer.data.linearisation import Mended
 from transformer.data.treebank import Tree
+from transformer.evaluation.resampling import SEED, TRIALS, resamples, scored
 
 SIGNATURE = 'evalb|prm:COLLINS|deleted:by the tags of the reference'
 SHORT = 40  # Words; results for sentences of at most so many are usual too.
 _DELETED = frozenset(['TOP', '-NONE-', ',', ':', '``', "''", '.'])
 _SAME_LABELS = {'PRT': 'ADVP'}
-_RESAMPLES, _TRIALS, _SEED = 1000, 10_000, 12345  # As in sacreBLEU.
 _NAMES = ('F1', 'precision', 'recall')
 
 
@@ -92,17 +92,13 @@ def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, An
   """
   counts = [count(reference, answer.tree)
             for reference, answer in zip(references, answers, strict=True)]
-  intervals = np.percentile(_figures((_resamples(len(counts)) @ np.array(counts)).T),
-                            [2.5, 97.5], axis=1).T.tolist()
   short = [each for reference, each in zip(references, counts, strict=True)
            if len(reference.words) <= SHORT]
   exact = [each.exact for reference, each in zip(references, counts, strict=True)
            if not _DELETED.issuperset(reference.tags)]
   mends = collections.Counter(kind for answer in answers for kind in answer.mends)
   return {
-      'metrics': [{'name': name, 'score': value, 'interval_95': interval, 'signature': SIGNATURE}
-                  for name, value, interval in zip(
-                      _NAMES, figures(counts), intervals, strict=True)],
+      'metrics': scored(_NAMES, SIGNATURE, counts, _figures),
       'short': {'words': SHORT, 'sentences': len(short), **figures(short)._asdict()},
       'exact': _percent(sum(exact), len(exact)),
       'mended': _percent(sum(bool(answer.mends) for answer in answers), len(answers)),
@@ -120,12 +116,12 @@ def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[di
   sides = [np.array(each, np.int64) for each in (baseline, system)]
   totals = [each.sum(axis=0) for each in sides]
   scores = [_figures(each) for each in totals]
-  one, two = (_figures((_resamples(len(baseline)) @ each).T) for each in sides)
+  one, two = (_figures((resamples(len(baseline)) @ each).T) for each in sides)
   resampled = (two - one) - (two - one).mean(axis=1, keepdims=True)
-  rng = np.random.default_rng(_SEED)
+  rng = np.random.default_rng(SEED)
   # In each trial, each sentence changes sides or not.
   moved = np.array([(sides[1] - sides[0])[rng.random(len(baseline)) < 0.5].sum(axis=0)
-                    for _ in range(_TRIALS)])
+                    for _ in range(TRIALS)])
   swapped = _figures((totals[1] - moved).T) - _figures((totals[0] + moved).T)
   gap = np.abs(scores[1] - scores[0])[:, None] - 1e-9  # Equal but for rounding is as large.
   tests = [(1 + np.sum(np.abs(found) >= gap, axis=1)) / (1 + found.shape[1])
@@ -133,12 +129,6 @@ def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[di
   return [{'metric': name, 'baseline': ours, 'system': theirs, 'bootstrap': p, 'randomisation': q}
           for name, ours, theirs, p, q in zip(
               _NAMES, *(each.tolist() for each in (*scores, *tests)), strict=True)]
-
-
-def _resamples(sentences: int) -> np.ndarray:
-  """Returns how often each bootstrap sample has each sentence, [samples, sentences]."""
-  return np.random.default_rng(_SEED).multinomial(
-      sentences, [1 / sentences] * sentences, size=_RESAMPLES)
 
 
 def _figures(sums: np.ndarray) -> np.ndarray:

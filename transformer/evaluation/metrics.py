@@ -10,6 +10,7 @@ from sacrebleu.significance import PairedTest
 
 from transformer.errors import UserError
 from transformer.evaluation.compounds import split_compounds, tokenize_german
+from transformer.evaluation.resampling import RESAMPLES, TRIALS
 
 # The usual BLEU protocols of publications, and sacreBLEU's arguments for each.
 _PROTOCOLS = {
@@ -21,7 +22,6 @@ _PROTOCOLS = {
 # Tokenizers for text without spaces between words, whose TER splits Asian characters.
 _WITHOUT_SPACES = ('zh', 'ja-mecab', 'ko-mecab', 'char')
 _COMPOUND_SPLIT = 'compound-split'
-_RESAMPLES, _TRIALS = 1000, 10_000  # For bootstrap resampling and approximate randomisation.
 
 
 class Score(NamedTuple):
@@ -113,7 +113,7 @@ def corpus_scores(translations: Sequence[str], references: Sequence[Sequence[str
   scores = []
   for name, metric in _metrics(tokenize).items():
     result = metric.corpus_score(list(translations), [list(each) for each in references],
-                                 n_bootstrap=_RESAMPLES)
+                                 n_bootstrap=RESAMPLES)
     metric.n_bootstrap = metric.seed = None  # The signature is the score's, not the interval's.
     mean, half = float(result._mean), float(result._ci)
     result._mean = -1.0  # Otherwise the details would include the interval.
@@ -168,7 +168,7 @@ def differences(baseline: Sequence[Sequence[str]], system: Sequence[Sequence[str
   sides = [[line for seed in each for line in seed] for each in (baseline, system)]
   repeated = [list(each) * len(baseline) for each in references]
   found = []
-  for kind, samples in (('bs', _RESAMPLES), ('ar', _TRIALS)):
+  for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS)):
     test = PairedTest(list(zip(('baseline', 'system'), sides, strict=True)), _metrics(tokenize),
                       repeated, kind, samples)
     found.append(test()[1])

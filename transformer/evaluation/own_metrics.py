@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer.errors import UserError
-
-_RESAMPLES, _SEED = 1000, 12345  # As sacreBLEU's.
+from transformer.evaluation.resampling import RESAMPLES, SEED
 
 
 class OwnMetric(NamedTuple):
@@ -104,7 +103,7 @@ def _score(metric: OwnMetric, name: str, value: Any, count: int) -> OwnScore:
                     f'{count} translations, or a dict of these; {name} is {str(value)[:100]!r}')
   if alone:
     return OwnScore(name, sentences[0], None, None)
-  drawn = np.random.default_rng(_SEED).integers(count, size=(_RESAMPLES, count))
+  drawn = np.random.default_rng(SEED).integers(count, size=(RESAMPLES, count))
   low, high = np.quantile(np.asarray(sentences)[drawn].mean(axis=1), (0.025, 0.975))
   return OwnScore(name, math.fsum(sentences) / count, sentences, (float(low), float(high)))
 

@@ -7,6 +7,7 @@ from transformer.data.linearisation import Mended, delinearise
 from transformer.data.tree_drawing import draw_text
 from transformer.data.treebank import bracketed, parse_tree, split_words
 from transformer.evaluation import bracketing
+from transformer.evaluation.resampling import metric_lines
 
 
 def evaluate(sources: Sequence[str], references: Sequence[str], answers: Sequence,
@@ -48,11 +49,10 @@ def f1(sources: Sequence[str], references: Sequence[str], answers: Sequence) -> 
 
 def as_table(result: dict[str, Any]) -> list[str]:
   """Returns the lines of a table: metrics with their intervals, then shares of the outputs."""
-  lines = [f'  {each["name"]:9}  {each["score"]:6.2f}  {low:.2f} … {high:.2f}  {each["signature"]}'
-           for each in result['metrics'] for low, high in [each['interval_95']]]
   short = result['short']
   kinds = ', '.join(f'{kind} {count}' for kind, count in result['mends'].items())
-  return [*lines, f'  at most {short["words"]} words, {short["sentences"]} sentences: '
+  return [*metric_lines(result['metrics']),
+          f'  at most {short["words"]} words, {short["sentences"]} sentences: '
                   f'F1 {short["f1"]:.2f}, precision {short["precision"]:.2f}, '
                   f'recall {short["recall"]:.2f}',
           f'  exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %'

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
+from transformer.data.batch import EOS_ID, PAD_ID
+from transformer.inference.forced_decoding import forced
 from transformer.inference.translator import padded_length
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.model.transformer import Transformer
@@ -66,7 +67,7 @@ class Attender:
     self._vocabulary = vocabulary
     self._max_source, self._max_target = max_source, max_target
     self._weights: Callable[..., AttentionWeights] = jax.jit(
-        lambda params, *batch: attention_weights(model, params, *batch))
+        lambda params, *sides: attention_weights(model, params, *forced(*sides)))
 
   def __call__(self, params, sources: Sequence[str],
                translations: Sequence[str]) -> list[AttentionMap]:
@@ -84,9 +85,9 @@ class Attender:
     target_ids = [*target[:self._max_target - 1], EOS_ID]
     lengths = len(source_ids), len(target_ids)
     longest = max(lengths)
-    batch = (*_row(source_ids, padded_length(longest, self._max_source)),
-             *_row([BOS_ID, *target_ids[:-1]], padded_length(longest, self._max_target)))
-    found = jax.device_get(self._weights(params, *batch))
+    found = jax.device_get(self._weights(
+        params, _row(source_ids, padded_length(longest, self._max_source)),
+        _row(target_ids, padded_length(longest, self._max_target))))
     s, t = lengths
     weights = AttentionWeights(found.encoder[:, 0, :, :s, :s], found.decoder[:, 0, :, :t, :t],
                                found.cross[:, 0, :, :t, :s])
@@ -135,9 +136,8 @@ def _is_punctuation(piece) -> bool:
   return all(unicodedata.category(each).startswith('P') for each in piece)
 
 
-def _row(ids, length) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns a sentence as a batch of one row: tokens, segments, positions; each [1, length]."""
+def _row(ids, length) -> np.ndarray:
+  """Returns a sentence as a batch of one padded row, int32 [1, length]."""
   row = np.full((1, length), PAD_ID, np.int32)
   row[0, :len(ids)] = ids
-  places = np.arange(length, dtype=np.int32)[None]
-  return row, (places < len(ids)).astype(np.int32), places
+  return row

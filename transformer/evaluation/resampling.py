@@ -1,0 +1,39 @@
+"""Bootstrap resampling of scores that are functions of counts summed over sentences."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+# As in sacreBLEU: bootstrap samples, trials of approximate randomisation, and the seed of both.
+RESAMPLES, TRIALS, SEED = 1000, 10_000, 12345
+
+
+def resamples(sentences: int) -> np.ndarray:
+  """Returns how often each bootstrap sample has each sentence, [samples, sentences]."""
+  return np.random.default_rng(SEED).multinomial(
+      sentences, [1 / sentences] * sentences, size=RESAMPLES)
+
+
+def scored(names: Sequence[str], signature: str, counts: Sequence[Sequence[int]],
+           figures: Callable[[np.ndarray], np.ndarray]) -> list[dict[str, Any]]:
+  """Returns metrics with their 95 % intervals, as JSON data.
+
+  Args:
+    names: the names of M metrics.
+    signature: how they are computed.
+    counts: C counts of each sentence.
+    figures: computes the metrics [M, ...] from sums of the counts [C, ...].
+  """
+  counts = np.array(counts)
+  scores = figures(counts.sum(axis=0)).tolist()
+  intervals = np.percentile(figures((resamples(len(counts)) @ counts).T), [2.5, 97.5],
+                            axis=1).T.tolist()
+  return [{'name': name, 'score': score, 'interval_95': interval, 'signature': signature}
+          for name, score, interval in zip(names, scores, intervals, strict=True)]
+
+
+def metric_lines(metrics: Sequence[dict[str, Any]]) -> list[str]:
+  """Returns a line for each metric of `scored`, with its interval and its signature."""
+  return [f'  {each["name"]:9}  {each["score"]:6.2f}  {low:.2f} … {high:.2f}  {each["signature"]}'
+          for each in metrics for low, high in [each['interval_95']]]
