@@ -11,7 +11,6 @@ tokens a second, they train a smaller model in 72 minutes:
       --config.model.model_dim=128 --config.model.ff_dim=512 \
       --config.train.tokens_per_batch=4096 --config.train.steps=4000
 
-A model for Hugging Face's library needs --config.model.norm=post: see docs/export.md.
 On an NVIDIA GPU, add --config.model.dtype=bfloat16 --config.model.attention=cudnn.
 
 The BLEU to expect depends on the text. Any other key can be set in the same way.

@@ -126,7 +126,7 @@ def test_a_hugging_face_folder_comes_back_as_a_run(export, evaluate, trained, fo
   assert export('--format=huggingface', f'--workdir={trained}', f'--output={there}')[0] == 0
   status, out, err = export('--format=run', f'--weights={there}', f'--output={back}')
   assert status == 0, err
-  assert out.startswith(f'{back}: a run of weights alone, of a MarianMT model; ')
+  assert out.startswith(f'{back}: a run of weights alone, of a folder for transformers; ')
   old, new = load_run(trained), load_run(back)
   assert new.vocabulary.fingerprint == old.vocabulary.fingerprint
   for one, other in zip(*map(jax.tree.leaves, (old.params, new.params)), strict=True):

@@ -23,7 +23,7 @@ def test_it_is_scored_and_fine_tuned(export, train, evaluate, folder, tmp_path):
   given.mkdir()
   write_folder(given)
   status, out, err = export('--format=run', f'--weights={given}', f'--output={tmp_path}/run')
-  assert status == 0 and 'a run of weights alone, of a MarianMT model' in out, err
+  assert status == 0 and 'a run of weights alone, of a folder for transformers' in out, err
   run = load_run(tmp_path / 'run')
   text = tmp_path / 'text'
   text.mkdir()

@@ -1,4 +1,4 @@
-"""A MarianMT folder holds the published model's tensors, and other models are refused by name."""
+"""A folder holds the tensors of MarianMT or Pegasus, and other models are refused by name."""
 
 import json
 
@@ -40,6 +40,23 @@ def test_sines_come_before_cosines_and_missing_biases_are_zero(tmp_path):
   assert {each.dtype for each in tensors.values()} == {np.dtype(np.float32)}
 
 
+def test_norms_before_the_sublayers_make_a_pegasus(tmp_path):
+  params, tensors = written(tmp_path, norm='pre')
+  order = [0, 2, 4, 1, 3, 5]
+  for side in ('encoder', 'decoder'):
+    for theirs, ours in ('weight', 'scale'), ('bias', 'bias'):
+      np.testing.assert_array_equal(tensors[f'model.{side}.layer_norm.{theirs}'],
+                                    params[f'{side}_norm'][ours][order])
+  # The library adds the positions, so no residual sum may grow.
+  np.testing.assert_array_equal(
+      tensors['model.encoder.layers.0.fc2.weight'],
+      params['encoder_0']['feed_forward']['outer']['kernel'][:, order].T)
+  about = json.loads((tmp_path / 'config.json').read_bytes())
+  assert about['model_type'] == 'pegasus' and 'decoder_vocab_size' not in about
+  _, post = written(tmp_path)
+  assert not any('decoder.layer_norm' in name for name in post)
+
+
 def test_the_same_run_makes_the_same_files(tmp_path):
   for name in ('a', 'b'):
     (tmp_path / name).mkdir()
@@ -61,7 +78,7 @@ def test_the_bias_of_the_logits_is_one_row(tmp_path):
 
 
 @pytest.mark.parametrize(('setting', 'value', 'named'), [
-    ('norm', 'pre', 'norm=pre'), ('rms_norm', True, 'rms_norm=True'),
+    ('rms_norm', True, 'rms_norm=True'),
     ('query_key_norm', True, 'query_key_norm=True'), ('positions', 'learned', 'positions=learned'),
     ('positions', 'rotary', 'positions=rotary'), ('positions', 'relative', 'positions=relative'),
     ('activation', 'swiglu', 'activation=swiglu'), ('key_dim', 32, 'key_dim=32'),
@@ -70,3 +87,11 @@ def test_other_models_are_refused_by_name(setting, value, named):
   check_model(ModelConfig())
   with pytest.raises(UserError, match=rf'^MarianMT cannot hold model\.{named}: .*safetensors$'):
     check_model(ModelConfig(**{setting: value}))
+
+
+@pytest.mark.parametrize(('setting', 'value'), [
+    ('share_embeddings', False), ('tie_output', False), ('rms_norm', True)])
+def test_a_pegasus_has_one_table_and_layer_norm(setting, value):
+  check_model(ModelConfig(norm='pre'))
+  with pytest.raises(UserError, match=rf'^Pegasus cannot hold model\.{setting}={value}: '):
+    check_model(ModelConfig(norm='pre', **{setting: value}))

@@ -44,6 +44,10 @@ KINDS = {
     'silu': {'activation': 'silu'},
     'bias of the logits': {'output_bias': True},
     'odd width': {'model_dim': 15, 'num_heads': 3},
+    'norms before': {'norm': 'pre'},
+    'norms before, the rest': {'norm': 'pre', 'encoder_layers': 3, 'decoder_layers': 1,
+                               'activation': 'gelu', 'output_bias': True,
+                               'attention_bias': 'none'},
 }
 LONGEST, EXTRA, COUNT = 40, 13, 300
 HOSTILE_LINES = [
@@ -102,7 +106,7 @@ def logits_of(peer, sources, targets):
                 decoder_input_ids=torch.tensor(targets[0])).logits.numpy()
 
 
-@pytest.mark.long(but=('published', 'separate output'))
+@pytest.mark.long(but=('published', 'separate output', 'norms before'))
 @pytest.mark.parametrize('kind', KINDS)
 def test_logits_are_the_same(export, vocabulary, tmp_path, kind):
   rng = np.random.default_rng(0)
@@ -185,7 +189,7 @@ def test_any_pieces_are_the_same_text(exported, vocabulary):
                                      skip_special_tokens=True) == vocabulary.decode(ids)
 
 
-@pytest.mark.long(but=('published',))
+@pytest.mark.long(but=('published', 'norms before'))
 @pytest.mark.parametrize('kind', KINDS)
 def test_what_the_library_saves_comes_back(export, vocabulary, tmp_path, kind):
   given = export(KINDS[kind], 0.4, 0.4)
@@ -197,7 +201,8 @@ def test_what_the_library_saves_comes_back(export, vocabulary, tmp_path, kind):
   given.tokenizer.save_pretrained(tmp_path / 'saved')
   vocabulary.save(tmp_path / 'saved' / 'vocabulary.model')
   found = huggingface_reading.read_model(tmp_path / 'saved')
-  assert found.config.model.share_embeddings == given.config.model.share_embeddings
+  for name in ('share_embeddings', 'norm'):
+    assert getattr(found.config.model, name) == getattr(given.config.model, name)
   model = Transformer(found.config.model, vocabulary.size)
   sources = [[5, 7, 300, EOS_ID], [9, EOS_ID]]
   targets = [[BOS_ID, 11, 12], [BOS_ID, 400]]

@@ -71,7 +71,7 @@ def test_a_model_comes_back(export, vocabulary, settings):
 
 
 @pytest.mark.parametrize(('changes', 'fact'), [
-    ({'model_type': 'bart'}, 'model_type=bart, and this project can hold only marian'),
+    ({'model_type': 'bart'}, 'model_type=bart, and this project can hold only marian and pegasus'),
     ({'decoder_start_token_id': 0}, 'decoder_start_token_id=0, and this project can hold only 1'),
     ({'normalize_embedding': True}, 'normalize_embedding=True'),
     ({'scale_embedding': False}, 'scale_embedding=False'),

@@ -11,7 +11,7 @@
   ctranslate2   a folder for `ctranslate2.Translator`, with the SentencePiece model; its search
                 differs, see transformer/export/ctranslate2_format.py
   huggingface   a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer` of Hugging Face's
-                transformers, a MarianMT; its search differs, see
+                transformers, a MarianMT or a Pegasus; its search differs, see
                 transformer/export/huggingface_format.py
   safetensors   one file with weights, config and vocabulary; its tensors are listed in
                 transformer/export/safetensors_format.py
@@ -41,7 +41,7 @@ _REQUIREMENTS = Path(__file__).absolute().parents[1] / 'export' / 'requirements.
 _FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _WEIGHTS = flags.DEFINE_string('weights', None, 'A file of --format=safetensors, or a folder of '
-                               'a MarianMT model, for --format=run.')
+                               'Hugging Face\'s transformers, for --format=run.')
 _FORMAT = flags.DEFINE_string('format', None, f'One of {", ".join(_FORMATS)}.')
 _OUTPUT = flags.DEFINE_string('output', None, 'A new or empty folder to write, or a new file.')
 _QUANTIZATION = flags.DEFINE_string('quantization', None, 'The type in which CTranslate2 stores '
@@ -130,7 +130,8 @@ def _to_huggingface(output: Path) -> str:
     huggingface_format.write_model(folder, run.config, run.params, run.vocabulary)
     vocabularies.save(run.vocabulary, folder)
     size = _size(folder)
-  return f'a MarianMT model for transformers, {_origin(run.steps)}, {size}'
+  name = huggingface_format.MODELS[run.config.model.norm][1]
+  return f'a {name} model for transformers, {_origin(run.steps)}, {size}'
 
 
 def _to_safetensors(output: Path) -> str:
@@ -145,7 +146,8 @@ def _to_run(output: Path) -> str:
   path = Path(_WEIGHTS.value).expanduser()
   if path.is_dir():
     from transformer.export.huggingface_reading import read_model
-    (config, vocabulary, params), steps, origin = read_model(path), [0], 'of a MarianMT model'
+    (config, vocabulary, params), steps = read_model(path), [0]
+    origin = 'of a folder for transformers'
   else:
     from transformer.export import safetensors_format
     found = safetensors_format.read(path)

@@ -1,4 +1,4 @@
-"""Reads a MarianMT folder of Hugging Face's `transformers`: an export, or a published model.
+"""Reads a folder of Hugging Face's `transformers`: an export, or a published MarianMT model.
 
 A folder with `vocabulary.model` is an export of this project, also after further training there.
 Others have the vocabularies of `transformer/export/marian_vocabulary.py`. Their tables are put in
@@ -27,20 +27,16 @@ from transformer.data.config import DataConfig
 from transformer.data.vocabularies import RunVocabulary, is_shared
 from transformer.errors import UserError
 from transformer.export import marian_vocabulary, tensor_file
-from transformer.export.huggingface_format import (
-  ACTIVATIONS,
-  SPECIAL,
-  WEIGHTS,
-  dim_order,
-  layout,
-)
+from transformer.export.huggingface_format import ACTIVATIONS, MODELS, SPECIAL, WEIGHTS
+from transformer.export.huggingface_layout import dim_order, layout
 from transformer.export.marian_vocabulary import Vocabularies
 from transformer.inference.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
 from transformer.training.config import TrainConfig
 
-_FIXED = {'model_type': 'marian', 'scale_embedding': True}
+_NORMS = {kind: norm for norm, (kind, _) in MODELS.items()}
+_FIXED = {'scale_embedding': True}
 # Settings of older folders; the library has one value for all models.
 _FIXED_BY_DEFAULT = {'normalize_embedding': False, 'normalize_before': False,
                      'add_final_layer_norm': False, 'static_position_embeddings': True}
@@ -85,8 +81,12 @@ def read_model(folder: Path) -> Imported:
   if missing:
     raise UserError(f'{folder}/config.json should describe a MarianMT model; it lacks '
                     f'{", ".join(sorted(missing))}')
-  own = marian_vocabulary.is_own(folder)
-  for name, wanted in (_FIXED | _FIXED_BY_DEFAULT | (SPECIAL if own else {})).items():
+  own, kind = marian_vocabulary.is_own(folder), about.get('model_type')
+  if kind not in _NORMS:
+    raise UserError(f'{folder}/config.json has model_type={kind}, and this project can hold only '
+                    f'{" and ".join(_NORMS)}')
+  fixed = _FIXED | (_FIXED_BY_DEFAULT if kind == 'marian' else {'tie_word_embeddings': True})
+  for name, wanted in (fixed | (SPECIAL if own else {})).items():
     if about.get(name, _FIXED_BY_DEFAULT.get(name)) != wanted:
       raise UserError(f'{folder}/config.json has {name}={about.get(name)}, and this project can '
                       f'hold only {wanted}')
@@ -148,7 +148,7 @@ def _model_config(folder: Path, about: Mapping[str, Any],
       'num_layers': about['encoder_layers'], 'encoder_layers': about['encoder_layers'],
       'decoder_layers': about['decoder_layers'], 'model_dim': about['d_model'],
       'ff_dim': about['encoder_ffn_dim'], 'num_heads': about['encoder_attention_heads'],
-      'activation': _NAMES[about['activation_function']],
+      'activation': _NAMES[about['activation_function']], 'norm': _NORMS[about['model_type']],
       'attention_bias': 'all' if biased - {'out_proj'} else 'output' if biased else 'none',
       'share_embeddings': shared, 'tie_output': about['tie_word_embeddings'],
       **{name: about[name] for name in ('dropout', 'attention_dropout', 'activation_dropout')}}
@@ -230,7 +230,7 @@ def _params(folder: Path, config: ModelConfig, sizes: tuple[int, int],
   params: dict[str, Any] = {}
   for each in layout(config, *sizes):
     *path, name = each.path.split('.')
-    if name == 'bias' and path[1].endswith('attention') and (
+    if name == 'bias' and path[-2:-1] and path[-2].endswith('attention') and (
         path[-1] not in parts[config.attention_bias]):
       continue
     theirs = next((one for one in (each.name, *_ALIASES.get(each.name, ())) if one in tensors),
