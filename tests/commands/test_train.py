@@ -12,7 +12,8 @@ from tests.experiment.test_samples import cells, kept, shown
 from tests.running_commands import ENGLISH, GERMAN
 from transformer.config import Config
 from transformer.data.audit.table import in_brief
-from transformer.experiment import wiring
+from transformer.data.corpora import open_corpora
+from transformer.experiment import start_record, wiring
 from transformer.inference.attention_maps import Attender, picture
 from transformer.model.attention_weights import AttentionWeights
 from transformer.runs import run_directory
@@ -197,10 +198,10 @@ def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
 
 def test_a_large_text_is_not_audited_at_the_start_of_a_run(trained, tmp_path, monkeypatch):
   said = []
-  monkeypatch.setattr(wiring, '_AUDITED_PAIRS', 3)
-  monkeypatch.setattr(wiring.logging, 'info', lambda text, *each: said.append(text % each))
-  corpora = wiring.open_corpora(Config.from_dict(run_directory.read_config(trained)).data)
-  wiring._audit(tmp_path, None, corpora, None)
+  monkeypatch.setattr(start_record, '_AUDITED_PAIRS', 3)
+  monkeypatch.setattr(start_record.logging, 'info', lambda text, *each: said.append(text % each))
+  corpora = open_corpora(Config.from_dict(run_directory.read_config(trained)).data)
+  start_record._audit(tmp_path, None, corpora, None)
   assert said == ['12 training pairs are too many to audit at the start of a run; to audit them: '
                   'python -m transformer.commands.audit, with the same --config flags']
   assert list(tmp_path.iterdir()) == []

@@ -4,20 +4,18 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
 from absl import logging
 
-from transformer import files
 from transformer.config import Config
 from transformer.data import vocabularies
-from transformer.data.audit.report import look_over
-from transformer.data.audit.table import in_brief
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabularies import RunVocabulary
 from transformer.errors import UserError
+from transformer.evaluation.own_metrics import OwnMetric
 from transformer.experiment.loop import Outcome, Task, train
 from transformer.experiment.origin import (
   check_same_model,
@@ -25,12 +23,8 @@ from transformer.experiment.origin import (
   load_to_host,
   params_from,
 )
-from transformer.experiment.teachers import (
-  check_vocabulary,
-  describe_teachers,
-  load_teachers,
-  place_teachers,
-)
+from transformer.experiment.start_record import Start, record_start
+from transformer.experiment.teachers import check_vocabulary, load_teachers, place_teachers
 from transformer.experiment.validation import (
   PAIRS_TO_TRY,
   ValidationSet,
@@ -40,7 +34,6 @@ from transformer.experiment.validation import (
 )
 from transformer.inference.attention_maps import Attender
 from transformer.inference.translator import Translator
-from transformer.model.flops import update_flops
 from transformer.model.transformer import Transformer
 from transformer.runs import resuming, run_directory
 from transformer.runs.checkpoints import Checkpoints
@@ -58,8 +51,6 @@ from transformer.training.compilation import make_setup
 from transformer.training.freezing import describe_frozen
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
-
-_AUDITED_PAIRS = 200_000  # A run audits no larger training text: this many pairs take 10 s.
 
 
 def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
@@ -158,32 +149,10 @@ def _train(config: Config, workdir: Path, profile, signals):
                                                                      tokens_per_batch=tokens))
       encoded = encoded.resized(tokens)
 
-  def record():
-    # train.py has compared the settings, but another run may have begun before the lock was taken.
-    changes = resuming.changed_settings(workdir, config)
-    fingerprints = {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()}
-    resumed = run_directory.has_begun(workdir)
-    if resumed:
-      resuming.check_same_data(workdir, fingerprints)
-      if not ended:
-        resuming.check_same_teachers(workdir, describe_teachers(teachers))
-      if changes or not ended:
-        # Before the config, so that no change of a setting goes unrecorded.
-        run_directory.add_session(workdir, config.train.reproducible, changes)
-    else:
-      _audit(workdir, config, corpora, vocabulary)
-    files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
-    vocabularies.save(vocabulary, workdir)
-    if not resumed:
-      files.write_sealed(workdir / run_directory.RUN, run_directory.describe(
-          fingerprints, encoded.counts,
-          sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)),
-          update_flops(config.model, vocabulary.target.size, encoded.batches.shape,
-                       config.train.passes, [each.config.model for each in teachers]),
-          config.train.reproducible, origin and describe_origin(origin(), vocabulary),
-          describe_teachers(teachers)))
-
-  processes.from_first(record)
+  start = Start(corpora, vocabulary, encoded,
+                sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)), teachers, origin,
+                ended)
+  processes.from_first(lambda: record_start(workdir, config, start))
 
   def initial_params():
     identity = describe_origin(origin(), vocabulary)
@@ -191,19 +160,26 @@ def _train(config: Config, workdir: Path, profile, signals):
     processes.from_first(lambda: resuming.check_same_origin(workdir, identity))
     return params_from(origin(), vocabulary)
 
+  task = Task(model, encoded.batches, _valid_sets(config, start, model, translate, metrics),
+              initial_params if origin else None,
+              (vocabulary.source.decode, vocabulary.target.decode))
+  _report_outcome(workdir, config, train(config, task, setup, workdir, programs, profile, signals))
+
+
+def _valid_sets(config: Config, start: Start, model: Transformer, translate: Translator,
+                metrics: Sequence[OwnMetric]) -> list[ValidationSet]:
+  """Returns the validation sets; the attention of the first one's first pair is drawn."""
   attend = None
   if jax.process_count() == 1:  # An `Attender` works in one process.
-    attend = Attender(model, vocabulary, config.data.max_length, config.data.max_length)
-  valid_sets = []
-  for key, corpus in corpora.valid.items():
+    attend = Attender(model, start.vocabulary, config.data.max_length, config.data.max_length)
+  sets = []
+  for key, corpus in start.corpora.valid.items():
     sources, references = (list(side) for side in zip(*corpus[:], strict=True))
     trees = corpus.trees if config.data.source == 'trees' else None
     validate = make_validation(translate, sources, references, config.decode.bleu_tokenize,
-                               None if valid_sets else attend, trees, metrics)
-    valid_sets.append(ValidationSet(key, encoded.valid_batches[key], validate))
-  task = Task(model, encoded.batches, valid_sets, initial_params if origin else None,
-              (vocabulary.source.decode, vocabulary.target.decode))
-  _report_outcome(workdir, config, train(config, task, setup, workdir, programs, profile, signals))
+                               None if sets else attend, trees, metrics)
+    sets.append(ValidationSet(key, start.encoded.valid_batches[key], validate))
+  return sets
 
 
 def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
@@ -234,20 +210,6 @@ def _record_cost(workdir: Path, outcome: Outcome):
     run_directory.add_cost(workdir, cost._asdict())
   except UserError as error:
     logging.warning('the cost of the run is not recorded: %s', error)
-
-
-def _audit(workdir: Path, config: Config, corpora, vocabulary: RunVocabulary):
-  """Audits the text if it is short, logs a summary, and writes the report."""
-  pairs = sum(map(len, corpora.train.values()))
-  if pairs > _AUDITED_PAIRS:
-    logging.info(spell_commands('%s training pairs are too many to audit at the start of a run; to '
-                                'audit them: python -m transformer.commands.audit, with the same '
-                                '--config flags'), f'{pairs:,}')
-    return
-  report = look_over(config.data, vocabulary, origin='this run')
-  for line in in_brief(report):
-    logging.info('%s', line)
-  files.write_json(workdir / run_directory.AUDIT, report)
 
 
 def _has_ended(workdir: Path, config: Config) -> bool:

@@ -1,0 +1,89 @@
+"""What a run's directory records when the run starts or resumes."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from absl import logging
+
+from transformer import files
+from transformer.config import Config
+from transformer.data import vocabularies
+from transformer.data.audit.report import look_over
+from transformer.data.audit.table import in_brief
+from transformer.data.corpora import Corpora, EncodedCorpora
+from transformer.data.vocabularies import RunVocabulary
+from transformer.experiment.origin import describe_origin
+from transformer.experiment.teachers import describe_teachers
+from transformer.model.flops import update_flops
+from transformer.runs import resuming, run_directory
+from transformer.runs.loading import Run
+from transformer.system.installation import spell_commands
+
+_AUDITED_PAIRS = 200_000  # A run audits no larger training text: this many pairs take 10 s.
+
+
+class Start(NamedTuple):
+  """What a run starts with.
+
+  Attributes:
+    corpora: its text.
+    vocabulary: its vocabulary.
+    encoded: the encoded text.
+    parameters: the number of the model's parameters.
+    teachers: the runs that it learns from.
+    origin: () -> the run of `train.init_from`; None if there is none.
+    ended: whether the run had made its last step before.
+  """
+
+  corpora: Corpora
+  vocabulary: RunVocabulary
+  encoded: EncodedCorpora
+  parameters: int
+  teachers: Sequence[Run]
+  origin: Callable[[], Run] | None
+  ended: bool
+
+
+def record_start(workdir: Path, config: Config, start: Start):
+  """Writes the settings, the vocabulary and `run.json`.
+
+  Raises:
+    UserError: the directory holds a run with other settings, data or teachers.
+  """
+  # train.py has compared the settings, but another run may have begun before the lock was taken.
+  changes = resuming.changed_settings(workdir, config)
+  fingerprints = {**vocabularies.fingerprints(start.vocabulary), **start.corpora.fingerprints()}
+  resumed = run_directory.has_begun(workdir)
+  if resumed:
+    resuming.check_same_data(workdir, fingerprints)
+    if not start.ended:
+      resuming.check_same_teachers(workdir, describe_teachers(start.teachers))
+    if changes or not start.ended:
+      # Before the config, so that no change of a setting goes unrecorded.
+      run_directory.add_session(workdir, config.train.reproducible, changes)
+  else:
+    _audit(workdir, config, start.corpora, start.vocabulary)
+  files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
+  vocabularies.save(start.vocabulary, workdir)
+  if not resumed:
+    flops = update_flops(config.model, start.vocabulary.target.size, start.encoded.batches.shape,
+                         config.train.passes, [each.config.model for each in start.teachers])
+    files.write_sealed(workdir / run_directory.RUN, run_directory.describe(
+        fingerprints, start.encoded.counts, start.parameters, flops, config.train.reproducible,
+        start.origin and describe_origin(start.origin(), start.vocabulary),
+        describe_teachers(start.teachers)))
+
+
+def _audit(workdir: Path, config: Config, corpora: Corpora, vocabulary: RunVocabulary):
+  """Audits the text if it is short, logs a summary, and writes the report."""
+  pairs = sum(map(len, corpora.train.values()))
+  if pairs > _AUDITED_PAIRS:
+    logging.info(spell_commands('%s training pairs are too many to audit at the start of a run; to '
+                                'audit them: python -m transformer.commands.audit, with the same '
+                                '--config flags'), f'{pairs:,}')
+    return
+  report = look_over(config.data, vocabulary, origin='this run')
+  for line in in_brief(report):
+    logging.info('%s', line)
+  files.write_json(workdir / run_directory.AUDIT, report)
