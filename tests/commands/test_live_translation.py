@@ -1,6 +1,7 @@
 """A pipe is answered line by line, and a terminal by a prompt."""
 
 import contextlib
+import dataclasses
 import os
 import pty
 import select
@@ -12,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.running_commands import ENGLISH, GERMAN
+from transformer.inference import stream
+from transformer.inference.avoidance import avoid
+from transformer.inference.ensemble import make_translator
 from transformer.inference.requirements import lacks_phrase
+from transformer.runs.loading import load_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,3 +65,28 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
   assert not lacks_phrase(said.rpartition(':require hund')[2], ['hund'])
   assert f'open {tmp_path}/run/eval/attention.html in a browser' in said
   assert b'<html' in (tmp_path / 'run' / 'eval' / 'attention.html').read_bytes()
+
+
+@pytest.mark.long
+def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
+  """More lines than are translated together: draws and lists go by the numbers of the lines."""
+  (tmp_path / 'in').write_text(''.join(f'{source}\t{target[:5]}\n' for source, target in zip(
+      ENGLISH * 18, GERMAN * 18, strict=True)), 'utf-8')
+  (tmp_path / 'avoid').write_text('hund\n')
+  status, _, err = evaluate(
+      f'--workdir={trained}', f'--source={tmp_path}/in', f'--output={tmp_path}/out', '--sample',
+      '--prefix_column', '--beam_size=2', '--nbest=2', f'--avoid={tmp_path}/avoid')
+  assert status == 0, err
+  run = load_run(trained)
+  decode = dataclasses.replace(run.config.decode, sample=True, beam_size=2)
+  translate = make_translator([run], decode, run.config.seed, 2)
+  before = os.dup(0)
+  try:
+    with open(tmp_path / 'in', 'rb') as file:
+      os.dup2(file.fileno(), 0)
+    stream.translate_pipe([run], translate, 2, avoid(['hund'], run.vocabulary.target), True)
+  finally:
+    os.dup2(before, 0)
+    os.close(before)
+  found = capfdbinary.readouterr().out
+  assert found == (tmp_path / 'out').read_bytes() and found.count(b'\n') > 72

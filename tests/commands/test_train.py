@@ -196,6 +196,13 @@ def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
     assert status == 0 and f'{run}/eval/{text}.step1.' in out, err
 
 
+@pytest.mark.long
+def test_a_window_of_steps_is_traced(train, folder, tmp_path):
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--profile=1:2')
+  assert status == 0 and 'traced steps 1 to 2' in err, err
+  assert list((tmp_path / 'run').glob('tensorboard/plugins/profile/*/perfetto_trace.json.gz'))
+
+
 def test_a_large_text_is_not_audited_at_the_start_of_a_run(trained, tmp_path, monkeypatch):
   said = []
   monkeypatch.setattr(start_record, '_AUDITED_PAIRS', 3)
