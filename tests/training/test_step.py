@@ -185,6 +185,16 @@ def test_each_device_takes_as_many_positions_of_the_loss_as_one_alone(monkeypatc
     assert (f'tensor<8x{each}x{VOCABULARY + 1}xf32>' in text) == (each == positions)
 
 
+def test_a_mixed_mesh_makes_the_update_of_one_device():
+  model, batch, metrics = without_dropout(), make_batch(0), []
+  for mesh in (None, make_mesh(MeshConfig(data=2, tensor=2), rows=4)):
+    step, state = make(model, mesh=mesh)
+    where = {} if mesh is None else {
+        'in_shardings': (state_shardings(mesh, state), batch_sharding(mesh))}
+    metrics.append(jax.device_get(jax.jit(step, **where)(state, batch)[1]))
+  chex.assert_trees_all_close(*metrics, rtol=1e-5)
+
+
 def test_a_mesh_has_the_given_devices():
   mesh = make_mesh(MeshConfig(fsdp=2), rows=6, devices=jax.devices()[2:])
   assert mesh.shape == {'data': 1, 'fsdp': 2, 'tensor': 1}
