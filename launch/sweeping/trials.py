@@ -86,10 +86,10 @@ def _run(sweep: Sweep, trial: optuna.trial.Trial, stop: list[str]):
 def reason_at_once(sweep: Sweep, trial: optuna.trial.Trial) -> str | None:
   """Returns why train.py failed before an evaluation, without numbers; None if it did not."""
   record = sweep.all()[number_of(trial)]
-  if (record.state != TrialState.FAIL or record.intermediate_values
-      or 'seconds' not in record.user_attrs):
+  known = record.user_attrs
+  if record.state != TrialState.FAIL or record.intermediate_values or 'seconds' not in known:
     return None
-  return re.sub(r'\d+', '#', record.user_attrs['reason'])
+  return re.sub(r'\d+', '#', known.get('reason', '')) or None
 
 
 def rows_with(run: Path, objective: str) -> list[dict[str, float]]:

@@ -38,11 +38,11 @@ def handling(handler: Callable) -> Iterator[None]:
 class Signals:
   """A context in which the first signal asks the run to stop and the second ends the process.
 
-  Those that come within half a second of the first count as the first.
-  At first, a request raises `Preempted` wherever the main thread is. After `hold` there is
-  something to save, so a request only sets `requested`, except in `interruptible` calls.
-  Python handles signals only in the main thread, which may be inside XLA's compiler for
-  minutes. So another thread watches the clock, and acts on the second signal.
+  What comes within half a second of the first signal is no second one. At first, a request raises
+  `Preempted` wherever the main thread is. After `hold` there is something to save, so a request
+  only sets `requested`, except in `interruptible` calls. Python handles signals only in the main
+  thread, which may be inside XLA's compiler for minutes. So another thread watches the clock, and
+  acts on the second signal.
 
   Attributes:
     requested: the name of the first signal; None if there was none.
