@@ -181,7 +181,8 @@ def trained(train, folder):
   assert status == 0, err
   assert out == ''
   # Only the project's own log lines, and none of a library.
-  ours = 'train|wiring|corpora|report|vocabularies|encoded_cache|memory_check|reporting'
+  ours = ('train|wiring|start_record|corpora|report|vocabularies|encoded_cache|memory_check|'
+          'reporting')
   assert all(re.match(rf'[IW]\d{{4}} .* ({ours})\.py:\d+\] ', line)
              for line in err.splitlines()), err
   return workdir
