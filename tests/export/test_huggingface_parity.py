@@ -122,8 +122,9 @@ def test_logits_are_the_same(export, vocabulary, tmp_path, kind):
   assert wanted.std() > 0.1
   real_BT = targets[1].astype(bool)
   found = logits_of(peer, sources, targets)
-  np.testing.assert_allclose(found[real_BT], wanted[real_BT], rtol=0, atol=1e-5)
-  # The library does not save positions, so those that it makes itself must be right.
+  np.testing.assert_allclose(found[real_BT], wanted[real_BT], rtol=0,
+                             atol=1e-5 if model.config.norm == 'post' else 3e-5)
+  # MarianMT is saved without positions, so those that the library makes itself must be right.
   peer.save_pretrained(tmp_path)
   again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
   np.testing.assert_array_equal(logits_of(again, sources, targets), found)

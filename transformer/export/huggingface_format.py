@@ -41,6 +41,7 @@ from transformer.errors import UserError
 from transformer.export import huggingface_tokenizer, marian_vocabulary, tensor_file
 from transformer.export.huggingface_layout import dim_order, layout, shares_all
 from transformer.model.config import ModelConfig
+from transformer.ops.positions import sinusoidal_positions
 
 WEIGHTS = 'model.safetensors'
 _FEWEST_POSITIONS = 1024  # The library's default.
@@ -89,7 +90,12 @@ def write_model(folder: str | os.PathLike, config: Config, params: Mapping[str, 
   """
   check_model(config.model)
   folder = Path(folder)
-  tensor_file.write(folder / WEIGHTS, _tensors(config.model, params), {'format': 'pt'})
+  tensors = _tensors(config.model, params)
+  if config.model.norm == 'pre':  # A Pegasus is saved with its positions, and MarianMT without.
+    table = sinusoidal_positions(_positions(config), config.model.model_dim)
+    table = np.asarray(table, np.float32)[:, dim_order(config.model.model_dim)]
+    tensors |= {f'model.{side}.embed_positions.weight': table for side in ('encoder', 'decoder')}
+  tensor_file.write(folder / WEIGHTS, tensors, {'format': 'pt'})
   for name, content in (
       ('config.json', _model_config(config, vocabulary.source.size, vocabulary.target.size)),
       ('generation_config.json', _generation_config(config))):
@@ -119,7 +125,7 @@ def _model_config(config: Config, source_size: int, size: int) -> dict[str, Any]
       'attention_dropout': model.attention_dropout,
       'activation_dropout': model.activation_dropout,
       'scale_embedding': True,
-      'max_position_embeddings': max(_reach(config), _FEWEST_POSITIONS),
+      'max_position_embeddings': _positions(config),
       'tie_word_embeddings': model.tie_output,
       'forced_eos_token_id': None,  # By default, it ends translations at the limit by token 0.
       **SPECIAL}
@@ -139,6 +145,11 @@ def _generation_config(config: Config) -> dict[str, Any]:
 
 SPECIAL = {'pad_token_id': PAD_ID, 'bos_token_id': BOS_ID, 'eos_token_id': EOS_ID,
             'decoder_start_token_id': BOS_ID}
+
+
+def _positions(config: Config) -> int:
+  """Returns the number of positions of the library's model."""
+  return max(_reach(config), _FEWEST_POSITIONS)
 
 
 def _reach(config: Config) -> int:

@@ -8,7 +8,7 @@ follow the residual sums, gets sums that are c times as large, with c² = 10: a 
 epsilon of 10⁻⁵ is the norm of x with 10⁻⁶. The first residual sum of each stack is kept as it is,
 because it holds the positions; the library computes them itself, and does not save them. Its norm
 differs by at most 10⁻⁵ of its variance. In Pegasus, whose norms precede the sublayers, all sums
-hold the positions and are kept.
+hold the positions and are kept, with the same difference.
 """
 
 from collections.abc import Iterator
