@@ -138,6 +138,11 @@ def test_ctrl_c_ends_the_work_after_the_batches_in_hand():
     time.sleep(0.05)
 
   new = [New('short', {i: 1}) for i in range(200)]
-  with pytest.raises(KeyboardInterrupt):
-    Pool(new, lambda batch: batch.kind, SIZE).run(compute, 2)
+  # What a shell runs in its background, such as all of the tests, ignores Ctrl-C.
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  try:
+    with pytest.raises(KeyboardInterrupt):
+      Pool(new, lambda batch: batch.kind, SIZE).run(compute, 2)
+  finally:
+    signal.signal(signal.SIGINT, before)
   assert len(started) < 20
