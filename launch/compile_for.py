@@ -86,8 +86,7 @@ def estimates(settings: Config, devices: Sequence[Any], try_meshes: bool
   if not try_meshes:
     yield estimate.update_cost(settings, devices)
     return
-  rows = (settings.train.tokens_per_batch // settings.data.max_length
-          // settings.optimizer.accumulate)
+  rows = settings.rows_at_once
   meshes = list(estimate.candidate_meshes(len(devices), rows, settings.model.num_heads))
   if not meshes:
     raise UserError(f'{len(devices)} chips, or a half, a quarter or an eighth of them, must divide '

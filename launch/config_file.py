@@ -1,5 +1,6 @@
 """Reads the settings of a command line, changes a config, and writes one as a file for train.py."""
 
+import json
 import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -70,3 +71,8 @@ def _literal(value: Any) -> str:
     value = float(value)  # NumPy's subclass has another repr.
     return repr(value) if math.isfinite(value) else f'float({str(value)!r})'
   return repr(value)
+
+
+def plain_settings(config: Config) -> dict[str, Any]:
+  """Returns settings by dotted name, as JSON gives them back."""
+  return json.loads(json.dumps(flatten(config.to_dict())))

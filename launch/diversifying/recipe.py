@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from launch.config_file import changed, config_file
+from launch.config_file import changed, config_file, plain_settings
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.data.config import DataConfig
@@ -126,13 +126,13 @@ def begin(recipe: Recipe, workdir: Path):
   models = {**recipe.teachers, 'student': recipe.student}
   data = next(iter(recipe.teachers.values())).data
   about = {'text': {corpus: open_corpus(data, corpus).fingerprint for corpus in recipe.names},
-           **{name: _plain(config) for name, config in models.items()}}
+           **{name: plain_settings(config) for name, config in models.items()}}
   now = flatten(about)
   path = workdir / _RECORD
   if path.exists():
     record = files.read_sealed(path, 'the recipe')
     # A setting that came later has the value that earlier versions behaved by.
-    earlier = {name: _plain(Config.from_saved({})) for name in models if name in record}
+    earlier = {name: plain_settings(Config.from_saved({})) for name in models if name in record}
     before = flatten(earlier) | flatten(record)
     for name in sorted(before.keys() | now.keys()):
       if before.get(name) != now.get(name):
@@ -163,12 +163,6 @@ def without(config: Config, corpora: Collection[str]) -> Config:
       'data.train': pick(data.train),
       'data.train_weights': pick(data.train_weights) if data.train_weights else (),
       'data.train_stages': tuple((stage[0], *pick(stage[1:])) for stage in data.train_stages)})
-
-
-def _plain(config: Config) -> dict[str, Any]:
-  """Returns settings as JSON gives them back."""
-  return {name: list(value) if isinstance(value, tuple) else value
-          for name, value in flatten(config.to_dict()).items()}
 
 
 def translation(workdir: Path, teacher: str, corpus: str) -> Path:

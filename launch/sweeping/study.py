@@ -12,7 +12,6 @@ then adds a new trial with the same parameters. This module adds three things:
 
 import contextlib
 import copy
-import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages._heartbeat import get_heartbeat_thread
 from optuna.trial import FrozenTrial, TrialState
 
+from launch.config_file import plain_settings
 from launch.sweeping.space import Space
 from launch.sweeping.storage import (
     JOURNAL,
@@ -32,7 +32,7 @@ from launch.sweeping.storage import (
     without_experimental_warnings,
     without_password,
 )
-from transformer.config import Config, flatten
+from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs import run_directory
 from transformer.runs.lock import LOCK, RunLock
@@ -240,13 +240,13 @@ class Sweep:
 
   def _about(self) -> dict[str, Any]:
     """Returns the settings and the text that must stay the same while the sweep goes on."""
-    return {'settings': _plain(self.config), 'space': self.space.text}
+    return {'settings': plain_settings(self.config), 'space': self.space.text}
 
   def _check_same_sweep(self):
     """Refuses a sweep whose trials could not be compared with the earlier ones."""
     old, new = self.study.user_attrs['about'], self._about()
     # A setting that came later has the value that earlier versions behaved by.
-    before, after = _plain(Config.from_saved({})) | old['settings'], new['settings']
+    before, after = plain_settings(Config.from_saved({})) | old['settings'], new['settings']
     differences = [f'{name} was {before.get(name)!r}, is {after.get(name)!r}'
                    for name in sorted({*before, *after})
                    if before.get(name) != after.get(name)
@@ -256,11 +256,6 @@ class Sweep:
     if differences:
       raise UserError(f'{self._place} belongs to another sweep: {"; ".join(differences)}; choose '
                       f'another --workdir, or the same settings')
-
-
-def _plain(config: Config) -> dict[str, Any]:
-  """Returns settings by dotted name, as JSON gives them back."""
-  return json.loads(json.dumps(flatten(config.to_dict())))
 
 
 def number_of(trial: optuna.trial.BaseTrial) -> int:

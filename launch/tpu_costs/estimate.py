@@ -117,7 +117,7 @@ def update_cost(settings, devices: Sequence[Any]) -> dict[str, Any]:
     UserError: the mesh does not fit the devices or the rows.
   """
   rows = settings.train.tokens_per_batch // settings.data.max_length
-  mesh = make_mesh(settings.mesh, rows // settings.optimizer.accumulate, devices)
+  mesh = make_mesh(settings.mesh, settings.rows_at_once, devices)
   model = Transformer(settings.model, settings.data.vocabulary_size,
                       settings.data.source_vocabulary_size)
   setup = make_setup(settings, model, mesh)

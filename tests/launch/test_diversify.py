@@ -222,6 +222,14 @@ def test_the_way_back_has_each_languages_own_vocabulary(folder):
             data.vocabulary_size) == wanted
 
 
+def test_a_recipe_with_stages_goes_on(recipe, tmp_path):
+  (tmp_path / 'staged').mkdir()
+  staged = recipe._replace(student=changed(
+      recipe.student, {'data.train_stages': ((0, 1, 0, 0), (1, 1, 1, 1))}))
+  for _ in range(2):
+    recipes.begin(staged, tmp_path / 'staged')
+
+
 def test_a_record_without_a_setting_that_came_later_is_gone_on_with(recipe, tmp_path):
   record = files.read_sealed(tmp_path / 'diversify.json', 'the recipe')
   for name in ('student', *recipe.teachers):
