@@ -55,19 +55,25 @@ def test_a_closed_standard_error_does_not_delay_the_end(number):
       process.kill()
 
 
-def test_a_signal_that_comes_twice_at_once_counts_once():
-  """As where a service manager signals a group, and a launcher in it passes the signal on."""
-  with subprocess.Popen([sys.executable, '-c', BUSY.format(before='pass'), '1.5'], cwd=ROOT,
+def end_of(before, grace, signals, pause):
+  """Returns the status and the standard error of a busy process that gets signals."""
+  with subprocess.Popen([sys.executable, '-c', BUSY.format(before=before), str(grace)], cwd=ROOT,
                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
     process.stdout.readline()
-    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+    for number in signals:
       process.send_signal(number)
-      time.sleep(0.05)
+      time.sleep(pause)
     try:
       _, err = process.communicate(timeout=20)
     finally:
       process.kill()
-  assert process.returncode == EXIT_STATUS and 'took longer than train.grace_seconds' in err
+  return process.returncode, err
+
+
+def test_a_signal_that_comes_twice_at_once_counts_once():
+  """As where a service manager signals a group, and a launcher in it passes the signal on."""
+  status, err = end_of('pass', 1.5, (signal.SIGTERM, signal.SIGTERM, signal.SIGINT), pause=0.05)
+  assert status == EXIT_STATUS and 'took longer than train.grace_seconds' in err
   assert 'second signal, ' not in err
 
 
@@ -78,17 +84,8 @@ def test_a_signal_that_comes_twice_at_once_counts_once():
 ])
 def test_the_grace_period_and_a_second_signal_end_a_busy_process(
     before, grace, signals, said):
-  with subprocess.Popen([sys.executable, '-c', BUSY.format(before=before), str(grace)], cwd=ROOT,
-                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-    process.stdout.readline()
-    for number in signals:
-      process.send_signal(number)
-      time.sleep(0.6)
-    try:
-      _, err = process.communicate(timeout=20)
-    finally:
-      process.kill()
-  assert process.returncode == EXIT_STATUS == 75
+  status, err = end_of(before, grace, signals, pause=0.6)
+  assert status == EXIT_STATUS == 75
   first, last = err.splitlines()
   does = 'stops' if before == 'pass' else 'saves where it is and stops'
   assert first == (f'{signals[0].name}: the run {does}, within {grace:g} seconds; a second signal '
