@@ -254,9 +254,10 @@ def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, 
 @pytest.mark.long
 def test_required_words_appear_and_have_results_of_their_own(evaluate, folder, trained, tmp_path):
   (tmp_path / 'words').write_text('hund\tdas gras\n\n', encoding='utf-8')
-  flags = [f'--workdir={trained}', '--beam_size=2', f'--results={tmp_path}']
-  _, free, _ = evaluate(*flags, '--output=-')
-  status, out, err = evaluate(*flags, '--output=-', f'--require={tmp_path}/words')
+  flags = [f'--workdir={trained}', '--beam_size=2']
+  scored = [*flags, f'--results={tmp_path}', '--output=-']
+  _, free, _ = evaluate(*scored)
+  status, out, err = evaluate(*scored, f'--require={tmp_path}/words')
   assert status == 0 and 'lack words' not in err, err
   first, second = out.splitlines()
   assert not lacks_phrase(first, ['hund', 'das gras']) and second == free.splitlines()[1]
