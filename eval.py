@@ -89,7 +89,8 @@ _SCORE = flags.DEFINE_bool('score', False, 'Translate nothing, but give the log-
 _REQUIREMENTS = requirement_flags.define_requirements()
 _ALIGNMENTS = alignment_flags.define_alignments()
 _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are averaged with '
-                              'those of --workdir, from their best checkpoints.')
+                              'those of --workdir. --average and --checkpoint=latest are for each '
+                              'run, and a step for --workdir alone: the others have their best.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if it has moved.')
 _DECODE_FLAGS = (_BEAM_SIZE, _ALPHA, _DTYPE, _SAMPLE, _TEMPERATURE, _TOP_K, _TOP_P, _BLEU_TOKENIZE)
 
@@ -110,9 +111,10 @@ def main(_):
   runs = (load_run(_WORKDIR.value, each, _AVERAGE.value, _BATCH_SIZE.value)
           for each in checkpoints)
   run = next(runs)
-  members = load_ensemble(run, _ENSEMBLE.value)
+  members = load_ensemble(run, _ENSEMBLE.value, 'latest' if checkpoints == ['latest'] else 'best',
+                          _AVERAGE.value)
   check_layer([each.model for each in members], _ALIGNMENTS.layer.value)
-  decoding = _decoding(run.config)
+  decoding = _decoding(run.config)._replace(ensemble=_others(members))
   automaton = avoid(decoding.avoided, run.vocabulary.target) if decoding.avoided else None
   if _only_translates_standard_input() and stream.arrives_live():
     _translate_live(members, decoding, automaton)
@@ -166,7 +168,7 @@ def _score(members, text):
   if data.source == 'trees':
     targets = [linearise(parse_tree(line), data.tree_words) for line in targets]
   if gold := alignment_flags.read(_ALIGNMENTS, text.sources, targets):
-    how = results.describe_models(members[0].steps, _ENSEMBLE.value)
+    how = results.describe_models(members[0].steps, _others(members))
     place = results.Place(report.writable_folder(_WORKDIR.value, _RESULTS.value),
                           f'{text.name}.alignment', how | alignment_flags.how(_ALIGNMENTS))
     if _RESULTS.value:
@@ -312,10 +314,16 @@ def _decoding(config) -> results.Decoding:
                                         or _ALIGNMENTS.asked):
     raise UserError('--mbr, --metric, --bleu_tokenize and alignments are for translations; this '
                     'run parses')
-  return results.Decoding(decode, seed, _ENSEMBLE.value,
+  return results.Decoding(decode, seed, ensemble=(),
                           avoided=texts.read_phrases(avoid) if avoid else [],
                           utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '',
                           tokenize=decode.bleu_tokenize if changed else '')
+
+
+def _others(members) -> list[results.Member]:
+  """Returns what results say of all runs of an ensemble but the first."""
+  return [results.Member(workdir, member.steps)
+          for workdir, member in zip(_ENSEMBLE.value, members[1:], strict=True)]
 
 
 def _read_text(data) -> texts.Text:

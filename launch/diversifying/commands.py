@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from absl import logging
+from absl import flags, logging
 
 from launch.diversifying.recipe import Recipe, translation, without, write_settings
 from launch.diversifying.student_text import make_text
@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def commands(recipe: Recipe, workdir: Path) -> Iterator[list[str]]:
   """Yields all commands, in order; between them, `carry_out` makes the student's text."""
-  for name in recipe.teachers:
-    yield train_command(name, workdir)
+  for translator, teachers in recipe.translators.items():
+    yield from (train_command(name, workdir) for name in teachers)
     for corpus in recipe.names:
-      yield translate_command(recipe, name, corpus, workdir)
+      yield translate_command(recipe, translator, corpus, workdir)
   yield train_command('student', workdir)
 
 
@@ -31,11 +31,15 @@ def train_command(name: str, workdir: Path) -> list[str]:
           f'--workdir={workdir / name}']
 
 
-def translate_command(recipe: Recipe, teacher: str, corpus: str, workdir: Path) -> list[str]:
-  """Returns the command with which a teacher translates a corpus."""
-  source = split_files(recipe.teachers[teacher].data, corpus)[0].expanduser().absolute()
-  return [sys.executable, str(ROOT / 'eval.py'), f'--workdir={workdir / teacher}',
-          f'--source={source}', f'--output={_unfinished(translation(workdir, teacher, corpus))}']
+def translate_command(recipe: Recipe, translator: str, corpus: str, workdir: Path) -> list[str]:
+  """Returns the command with which teachers translate a corpus together, or one alone."""
+  first, *others = recipe.translators[translator]
+  how, ensemble = recipe.translating, [str(workdir / name) for name in others]
+  source = split_files(recipe.teachers[first].data, corpus)[0].expanduser().absolute()
+  return [sys.executable, str(ROOT / 'eval.py'), f'--workdir={workdir / first}',
+          *([f'--ensemble={flags.CsvListSerializer(",").serialize(ensemble)}'] if others else []),
+          f'--checkpoint={how.checkpoint}', f'--average={how.average}',
+          f'--source={source}', f'--output={_unfinished(translation(workdir, translator, corpus))}']
 
 
 def _unfinished(path: Path) -> Path:
@@ -60,16 +64,17 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
       raise UserError(f'{name}: {Path(command[1]).name} ended with status {status}, for the reason '
                       f'above; start this again to go on')
 
-  for name in recipe.teachers:
+  for translator, teachers in recipe.translators.items():
     missing = [corpus for corpus in recipe.names
-               if not translation(workdir, name, corpus).exists()]
+               if not translation(workdir, translator, corpus).exists()]
     if not missing:
-      logging.info('%s has translated all text', name)
+      logging.info('%s has translated all text', translator)
       continue
-    run(name, train_command(name, workdir))
+    for name in teachers:
+      run(name, train_command(name, workdir))
     for corpus in missing:
-      path = translation(workdir, name, corpus)
-      run(name, translate_command(recipe, name, corpus, workdir))
+      path = translation(workdir, translator, corpus)
+      run(translator, translate_command(recipe, translator, corpus, workdir))
       os.replace(_unfinished(path), path)
   if empty := make_text(recipe, workdir):
     logging.info('the student is trained without %s', ', '.join(empty))

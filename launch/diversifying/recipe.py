@@ -19,6 +19,23 @@ DIRECTIONS = ('forward', 'back')
 _RECORD = 'diversify.json'
 
 
+class Translating(NamedTuple):
+  """How teachers translate.
+
+  Attributes:
+    ensemble: whether those of a direction translate together, by their mean probabilities.
+    checkpoint: the checkpoint of each, `best` or `latest`.
+    average: the number of checkpoints of each that are averaged.
+  """
+
+  ensemble: bool = False
+  checkpoint: str = 'best'
+  average: int = 1
+
+
+_AS_EVAL_DOES = Translating()
+
+
 class Recipe(NamedTuple):
   """The models to train.
 
@@ -26,11 +43,21 @@ class Recipe(NamedTuple):
     names: the training corpora that there are.
     teachers: the settings of each teacher, by its name, such as `forward_1`.
     student: the settings of the student.
+    translating: how teachers translate.
   """
 
   names: tuple[str, ...]
   teachers: Mapping[str, Config]
   student: Config
+  translating: Translating = _AS_EVAL_DOES
+
+  @property
+  def translators(self) -> dict[str, list[str]]:
+    """The teachers that translate together, by the name of their translations."""
+    if not self.translating.ensemble:
+      return {name: [name] for name in self.teachers}
+    return {direction: members for direction in DIRECTIONS
+            if (members := [name for name in self.teachers if name.startswith(direction)])}
 
 
 def load_models(filename: str, overrides: Mapping[str, Any],
@@ -78,8 +105,8 @@ def _swapped(data: DataConfig) -> dict[str, Any]:
   return changes
 
 
-def plan(models: Mapping[str, Config], directions: Sequence[str], count: int,
-         workdir: Path) -> Recipe:
+def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, workdir: Path,
+         translating: Translating = _AS_EVAL_DOES) -> Recipe:
   """Checks the flags and returns the recipe.
 
   Args:
@@ -87,10 +114,11 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int,
     directions: some of `DIRECTIONS`.
     count: the number of teachers of each direction.
     workdir: the directory of all runs and texts.
+    translating: how teachers translate.
 
   Raises:
-    UserError: a direction does not exist, `back` has other languages, or the text is not that of
-      files, or has links.
+    UserError: a direction does not exist, `back` has other languages, the text is not that of
+      files, or has links, an ensemble has one teacher, or teachers keep too few checkpoints.
   """
   if not directions or set(directions) - set(DIRECTIONS) or len(set(directions)) < len(directions):
     raise UserError(f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
@@ -108,13 +136,19 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int,
   if student.data.source != 'text':
     raise UserError(f'teachers translate text files, so data.source must be text; got '
                     f'{student.data.source}')
+  if translating.ensemble and count < 2:
+    raise UserError('--ensemble needs --teachers=2 or more; got 1')
+  for name in directions:
+    if (keep := models[name].train.keep) < translating.average:
+      raise UserError(f'--average={translating.average} needs as many checkpoints of each teacher; '
+                      f'train.keep of {name} is {keep}; raise it, or lower --average')
   names = models['forward'].data.train
   teachers = {f'{direction}_{number}': changed(
       models[direction], {'seed': models[direction].seed + number - 1})
               for direction in directions for number in range(1, count + 1)}
   new = tuple(f'{name}_{direction}' for direction in directions for name in names)
   return Recipe(names, teachers, changed(student, {
-      'data.dir': str(workdir / 'text'), 'data.train': (*names, *new)}))
+      'data.dir': str(workdir / 'text'), 'data.train': (*names, *new)}), translating)
 
 
 def begin(recipe: Recipe, workdir: Path):
@@ -126,6 +160,7 @@ def begin(recipe: Recipe, workdir: Path):
   models = {**recipe.teachers, 'student': recipe.student}
   data = next(iter(recipe.teachers.values())).data
   about = {'text': {corpus: open_corpus(data, corpus).fingerprint for corpus in recipe.names},
+           'translating': recipe.translating._asdict(),
            **{name: plain_settings(config) for name, config in models.items()}}
   now = flatten(about)
   path = workdir / _RECORD
@@ -133,6 +168,7 @@ def begin(recipe: Recipe, workdir: Path):
     record = files.read_sealed(path, 'the recipe')
     # A setting that came later has the value that earlier versions behaved by.
     earlier = {name: plain_settings(Config.from_saved({})) for name in models if name in record}
+    earlier['translating'] = _AS_EVAL_DOES._asdict()
     before = flatten(earlier) | flatten(record)
     for name in sorted(before.keys() | now.keys()):
       if before.get(name) != now.get(name):
@@ -165,6 +201,6 @@ def without(config: Config, corpora: Collection[str]) -> Config:
       'data.train_stages': tuple((stage[0], *pick(stage[1:])) for stage in data.train_stages)})
 
 
-def translation(workdir: Path, teacher: str, corpus: str) -> Path:
-  """Returns the file of a teacher's translation of a corpus."""
-  return workdir / 'translations' / f'{teacher}.{corpus.replace("/", "_")}'
+def translation(workdir: Path, translator: str, corpus: str) -> Path:
+  """Returns the file of the translation of a corpus; `translator` is a name of `translators`."""
+  return workdir / 'translations' / f'{translator}.{corpus.replace("/", "_")}'

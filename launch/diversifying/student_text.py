@@ -32,10 +32,10 @@ def make_text(recipe: Recipe, workdir: Path) -> list[str]:
                for corpus in recipe.names}
   known, empty = {pair for pairs in originals.values() for pair in pairs}, []
   for direction in DIRECTIONS:
-    teachers = [name for name in recipe.teachers if name.startswith(direction)]
-    for corpus in recipe.names if teachers else ():
+    translators = [name for name in recipe.translators if name.startswith(direction)]
+    for corpus in recipe.names if translators else ():
       pairs = originals[corpus]
-      made = [pair for name in teachers for pair in _with_translations(
+      made = [pair for name in translators for pair in _with_translations(
           pairs, direction, translation(workdir, name, corpus))]
       new = list(new_pairs(known, made))
       known.update(new)

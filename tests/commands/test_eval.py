@@ -64,7 +64,7 @@ from transformer.training.mesh import sentence_sharding
                                         'unequal.de has 3 lines']),
     (['--ensemble=/nowhere'], ['/nowhere holds no run']),
     (['--average=0'], ['--average must be at least 1; got 0']),
-    (['--average=5'], ['there are 2 checkpoints up to step 2, fewer than the 5', 'train.keep']),
+    (['--average=5'], ['has 2 of its checkpoints up to step 2, fewer than the 5', 'train.keep']),
     (['--checkpoint=9'], ['best, latest or one of the steps 1, 2', "got '9'"]),
     (['--checkpoint=bset'], ['best, latest or one of the steps 1, 2', "got 'bset'"]),
     (['--beam_size=0'], ['decode.beam_size must be at least 1; got 0']),
@@ -249,6 +249,15 @@ def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, 
   shutil.copytree(trained, tmp_path / 'twin')
   status, out, err = evaluate(f'--workdir={trained}', *source, f'--ensemble={tmp_path}/twin')
   assert status == 0 and out == plain, err
+  # A step is that of --workdir; the best of the other run is its last.
+  for flags, steps, others in ((['--checkpoint=latest', '--average=2'], [1, 2], [[1, 2]]),
+                               (['--checkpoint=1'], [1], [[2]])):
+    status, _, err = evaluate(f'--workdir={trained}', f'--ensemble={tmp_path}/twin', *flags,
+                              f'--results={tmp_path}/{steps[0]}-{steps[-1]}')
+    assert status == 0, err
+    path, = (tmp_path / f'{steps[0]}-{steps[-1]}').glob('*.ensemble2.*.json')
+    result = json.loads(path.read_text('utf-8'))
+    assert (result['steps'], result['ensemble_steps']) == (steps, others)
 
 
 @pytest.mark.long

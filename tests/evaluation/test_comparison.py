@@ -187,6 +187,12 @@ def test_one_of_several_results_is_chosen_by_name(score, untested):
   assert taken(found)[1] == 'step5.beam1.alpha0.6'
 
 
+def test_ensembles_of_other_checkpoints_have_results_of_their_own():
+  names = {results.Place(None, 'test', results.describe([5], results.Decoding(
+      DecodeConfig(), 0, [results.Member('b', steps)]))).stem for steps in ([5], [4, 5], [6])}
+  assert len(names) == 3 and all(name.startswith('test.step5.ensemble2.') for name in names)
+
+
 def test_beam_sizes_of_one_run_are_compared_on_request(score, untested):
   score('a', POOR, beam_size=1)
   run = score('a', GOOD)

@@ -39,3 +39,13 @@ def test_a_member_without_positions_for_the_longest_translation_is_refused(load)
 def test_a_member_with_another_vocabulary_is_refused(load):
   with pytest.raises(UserError, match='must have the same vocabulary, and other has another one'):
     load(run_with(), run_with('another'))
+
+
+@pytest.mark.parametrize('chosen', [(), ('latest', 10)])
+def test_the_others_have_the_checkpoints_that_are_asked_for(monkeypatch, chosen):
+  asked, first = [], run_with()
+  monkeypatch.setattr(ensemble, 'model_files', lambda vocabulary: vocabulary)
+  monkeypatch.setattr(ensemble, 'load_run', lambda *given: asked.append(given) or first)
+  ensemble.load_ensemble(first, ['one', 'two'], *chosen)
+  size = first.config.decode.batch_size
+  assert asked == [(name, *(chosen or ('best', 1)), size) for name in ('one', 'two')]

@@ -6,6 +6,7 @@ import runpy
 import shlex
 
 import pytest
+from absl import flags
 
 from launch.config_file import changed
 from launch.diversifying import commands, student_text
@@ -43,16 +44,16 @@ class Machine:
     self.done, self._stop_at = [], stop_at
 
   def __call__(self, command):
-    flags = dict(each[2:].split('=', 1) for each in command[2:])
-    name = pathlib.Path(command[1]).stem, pathlib.Path(flags['workdir']).name
+    given = dict(each[2:].split('=', 1) for each in command[2:])
+    name = pathlib.Path(command[1]).stem, pathlib.Path(given['workdir']).name
     if len(self.done) == self._stop_at:
       raise Preempted('stopped')
     self.done.append(name)
     if name[0] == 'eval':
       teacher = name[1]
-      lines = pathlib.Path(flags['source']).read_text('utf-8').splitlines()
+      lines = pathlib.Path(given['source']).read_text('utf-8').splitlines()
       # The second teacher writes what the first one writes, but for the first line.
-      pathlib.Path(flags['output']).write_text(''.join(
+      pathlib.Path(given['output']).write_text(''.join(
           f'{line.upper()}{teacher if not number else ""}\n'
           for number, line in enumerate(lines)), 'utf-8')
     return 0
@@ -61,6 +62,12 @@ class Machine:
 def texts(workdir):
   return {path.name: path.read_text('utf-8') for path in sorted((workdir / 'text').iterdir())
           if path.is_file()}
+
+
+@pytest.fixture
+def together(recipe):
+  """Returns the recipe with an ensemble of the two teachers of each direction."""
+  return recipe._replace(translating=recipes.Translating(ensemble=True, average=3))
 
 
 def test_new_pairs_are_said_once_in_order_and_have_two_sides():
@@ -96,6 +103,25 @@ def test_everything_is_done_once_and_in_order(recipe, folder, tmp_path):
   assert set(targets) == set(GERMAN) and all(line[:9].isupper() for line in sources)
 
 
+def test_the_teachers_of_a_direction_translate_together(together, tmp_path):
+  machine = Machine()
+  commands.carry_out(together, tmp_path, machine)
+  assert machine.done == [
+      ('train', 'forward_1'), ('train', 'forward_2'), ('eval', 'forward_1'),
+      ('train', 'back_1'), ('train', 'back_2'), ('eval', 'back_1'), ('train', 'student')]
+  # There is one translation of each line. The first line of all is unlike its later repetitions.
+  targets = texts(tmp_path)['train_forward.de'].splitlines()
+  assert targets == [f'{ENGLISH[0].upper()}forward_1', *map(str.upper, ENGLISH[1:]),
+                     ENGLISH[0].upper()]
+  # eval.py reads the list of directories as absl does.
+  folder = tmp_path / 'a, "b"'
+  command = commands.translate_command(together, 'forward', 'train', folder)
+  given = dict(each[2:].split('=', 1) for each in command[2:])
+  assert (given['workdir'], given['checkpoint'], given['average']) == (
+      str(folder / 'forward_1'), 'best', '3')
+  assert flags.ListParser().parse(given['ensemble']) == [str(folder / 'forward_2')]
+
+
 @pytest.mark.parametrize('stop_at', range(9))
 def test_after_a_stop_anywhere_it_goes_on_and_ends_with_the_same_text(recipe, tmp_path, stop_at):
   first, second = Machine(stop_at), Machine()
@@ -118,10 +144,10 @@ def test_no_pair_is_in_two_of_the_students_files(recipe, tmp_path):
   class Echo(Machine):
     def __call__(self, command):
       status = super().__call__(command)
-      flags = dict(each[2:].split('=', 1) for each in command[2:])
-      if 'output' in flags:
-        lines = ['same'] * len(pathlib.Path(flags['source']).read_text('utf-8').splitlines())
-        pathlib.Path(flags['output']).write_text('\n'.join([*lines, '']), 'utf-8')
+      given = dict(each[2:].split('=', 1) for each in command[2:])
+      if 'output' in given:
+        lines = ['same'] * len(pathlib.Path(given['source']).read_text('utf-8').splitlines())
+        pathlib.Path(given['output']).write_text('\n'.join([*lines, '']), 'utf-8')
       return status
 
   (tmp_path / 'own').mkdir()
@@ -158,6 +184,9 @@ def test_another_recipe_in_the_directory_is_refused(recipe, tmp_path):
   other = recipe._replace(student=dataclasses.replace(recipe.student, seed=9))
   with pytest.raises(UserError, match=r'with another recipe: student\.seed was 0, is 9; choose'):
     recipes.begin(other, tmp_path)
+  averaged = recipe._replace(translating=recipes.Translating(average=2))
+  with pytest.raises(UserError, match=r'another recipe: translating\.average was 1, is 2; choose'):
+    recipes.begin(averaged, tmp_path)
   fewer = recipe._replace(teachers={'forward_1': recipe.teachers['forward_1']})
   with pytest.raises(UserError, match=r'back_1.* is not there; choose another --workdir'):
     recipes.begin(fewer, tmp_path)
@@ -234,6 +263,7 @@ def test_a_record_without_a_setting_that_came_later_is_gone_on_with(recipe, tmp_
   record = files.read_sealed(tmp_path / 'diversify.json', 'the recipe')
   for name in ('student', *recipe.teachers):
     del record[name]['train.label_smoothing']
+  del record['translating']
   files.write_sealed(tmp_path / 'diversify.json', record)
   recipes.begin(recipe, tmp_path)
   other = recipe._replace(student=changed(recipe.student, {'train.label_smoothing': 0.3}))
@@ -242,30 +272,36 @@ def test_a_record_without_a_setting_that_came_later_is_gone_on_with(recipe, tmp_
     recipes.begin(other, tmp_path)
 
 
-@pytest.mark.parametrize(('flags', 'fact'), [
+@pytest.mark.parametrize(('given', 'fact'), [
     (['--config=configs/multi30k.py:forward', '--workdir={folder}/x'], 'leave out :forward'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--config.data.alignments=links',
       '--config.train.alignment_layer=1'], 'since translations have no links; got'),
     ([], '--config=configs/NAME.py and --workdir=DIR are both needed'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--teachers=0'], 'at least 1; got 0'),
+    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--ensemble'],
+     '--ensemble needs --teachers=2 or more; got 1'),
+    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--average=6'],
+     '--average=6 needs as many checkpoints of each teacher; train.keep of forward is 5; raise it'),
+    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--average=0'], 'at least 1; got 0'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--directions=forward,up'],
      "--directions must be forward, back or one of them; got 'forward,up'"),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--config.data.source=tfds'],
      'data.source must be text; got tfds'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x:y'], '--workdir must have no colon')])
-def test_a_mistake_is_one_line(launch, folder, flags, fact):
-  assert fact in launch.refuses(*(flag.format(folder=folder) for flag in flags))
+def test_a_mistake_is_one_line(launch, folder, given, fact):
+  assert fact in launch.refuses(*(flag.format(folder=folder) for flag in given))
   assert not (folder / 'x').exists()
 
 
 @pytest.mark.long
 def test_a_student_is_trained_from_end_to_end(launch, folder, tmp_path):
-  flags = [f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--directions=back']
-  status, _, err = launch(*flags)
+  given = [f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--directions=back',
+           '--teachers=2', '--ensemble', '--checkpoint=latest', '--average=2']
+  status, _, err = launch(*given)
   assert status == 0, err
   assert f'score it with: python eval.py --workdir={tmp_path}/run/student' in err
   assert (tmp_path / 'run' / 'student' / 'checkpoints' / '2').is_dir()
   before = texts(tmp_path / 'run')
-  status, _, err = launch(*flags)
-  assert status == 0 and 'back_1 has translated all text' in err, err
+  status, _, err = launch(*given)
+  assert status == 0 and 'back has translated all text' in err, err
   assert texts(tmp_path / 'run') == before

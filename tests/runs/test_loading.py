@@ -53,7 +53,7 @@ def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
     chex.assert_trees_all_close(
         jax.device_get(run.params),
         jax.tree.map(lambda leaf, steps=steps: leaf * (sum(steps) / len(steps)), params), rtol=1e-6)
-  with pytest.raises(UserError, match='1 checkpoints up to step 1, fewer than the 2 to average'):
+  with pytest.raises(UserError, match='has 1 of its checkpoints up to step 1, fewer than the 2 to'):
     load_run(tmp_path, '1', 2)
 
 

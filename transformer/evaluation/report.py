@@ -113,7 +113,9 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
   if place.folder:
     results.write(place.folder, place.stem, result | {
         **_origin(run, text), 'decode': dataclasses.asdict(decoding.config),
-        'seed': decoding.seed if decoding.config.sample else None, 'ensemble': decoding.ensemble,
+        'seed': decoding.seed if decoding.config.sample else None,
+        'ensemble': [each.workdir for each in decoding.ensemble],
+        'ensemble_steps': [each.steps for each in decoding.ensemble],
         'more': decoding.more, 'training_cost': cost and cost._asdict()}, sentences)
     print(f'also in {place.folder / place.stem}.json', file=people)
   return {'step': run.steps[-1], **{each['name']: each['score'] for each in result['metrics']},

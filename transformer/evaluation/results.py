@@ -51,13 +51,25 @@ class Result(NamedTuple):
             **more}
 
 
+class Member(NamedTuple):
+  """Another run of an ensemble.
+
+  Attributes:
+    workdir: its directory, as the user names it.
+    steps: the steps of its checkpoints whose parameters were averaged; often one.
+  """
+
+  workdir: str
+  steps: Sequence[int]
+
+
 class Decoding(NamedTuple):
   """The settings of a translation.
 
   Attributes:
     config: the search.
     seed: the seed of sampling.
-    ensemble: the directories of the other runs of an ensemble.
+    ensemble: the other runs of an ensemble.
     prefixes: what each translation had to begin with; nothing if all were free.
     required: what each translation had to contain; nothing if all were free.
     avoided: what no translation was allowed to hold.
@@ -68,7 +80,7 @@ class Decoding(NamedTuple):
 
   config: DecodeConfig
   seed: int
-  ensemble: list[str]
+  ensemble: Sequence[Member]
   prefixes: Sequence[str] = ()
   required: Sequence[Sequence[str]] = ()
   avoided: Sequence[str] = ()
@@ -119,16 +131,17 @@ class Place(NamedTuple):
                       f'its own by --results')
 
 
-def describe_models(steps: Sequence[int], ensemble: Sequence[str]) -> dict[str, str | int]:
+def describe_models(steps: Sequence[int], ensemble: Sequence[Member]) -> dict[str, str | int]:
   """Returns the names and values that distinguish the models of results.
 
   Args:
     steps: the steps of the checkpoints whose parameters were averaged; often one.
-    ensemble: the directories of the other runs of an ensemble.
+    ensemble: the other runs of an ensemble.
   """
   how = {'step': str(steps[-1]) + f'.average{len(steps)}' * (len(steps) > 1)}
   if ensemble:  # A digest distinguishes ensembles of the same size.
-    how['ensemble'] = f'{1 + len(ensemble)}.{_digest(ensemble)}'
+    digest = _digest([f'{each.workdir} {[*each.steps]}' for each in ensemble])
+    how['ensemble'] = f'{1 + len(ensemble)}.{digest}'
   return how
 
 

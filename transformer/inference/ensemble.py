@@ -23,22 +23,26 @@ from transformer.training.mesh import sentence_sharding
 _MOST_BATCHES = 4
 
 
-def load_ensemble(run: Run, others: Sequence[str | os.PathLike]) -> list[Run]:
-  """Loads the best checkpoints of other runs, which must have the vocabulary of the first.
+def load_ensemble(run: Run, others: Sequence[str | os.PathLike], checkpoint: str = 'best',
+                  average: int = 1) -> list[Run]:
+  """Loads other runs, which must have the vocabulary of the first.
 
   Args:
     run: the first run; its config says how text is read and translated.
     others: directories of the other runs.
+    checkpoint: as in `load_run`, for each of the others.
+    average: as in `load_run`, for each of the others.
 
   Returns:
     All runs, `run` first.
 
   Raises:
-    UserError: a directory holds no run, or one with another vocabulary or too few positions.
+    UserError: a directory holds no run, or one with another vocabulary or too few positions or
+      checkpoints.
   """
   members, (_, longest) = [run], _longest(run)
   for workdir in others:
-    member = load_run(workdir, batch_size=run.config.decode.batch_size)
+    member = load_run(workdir, checkpoint, average, run.config.decode.batch_size)
     if model_files(member.vocabulary) != model_files(run.vocabulary):
       raise UserError(f'the runs of an ensemble must have the same vocabulary, and {workdir} has '
                       f'another one; train that run on the same text with the same config.data, '

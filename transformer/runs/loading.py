@@ -85,8 +85,9 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     chosen = checkpoints.resolve(checkpoint)
     steps = [step for step in checkpoints.steps() if step <= chosen][-average:]
     if len(steps) < average:
-      raise UserError(f'there are {len(steps)} checkpoints up to step {chosen}, fewer than the '
-                      f'{average} to average; lower --average, or train with a larger train.keep')
+      raise UserError(f'{workdir} has {len(steps)} of its checkpoints up to step {chosen}, fewer '
+                      f'than the {average} to average; lower --average, or train with a larger '
+                      f'train.keep')
     mesh = sentence_mesh(config.decode.batch_size)
     like = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated(mesh)),
