@@ -99,11 +99,15 @@ def test_a_mistake_is_one_line_and_leaves_nothing(attend, folder, trained, flags
   assert not (trained / 'eval').exists()
 
 
-@pytest.mark.parametrize('flags', [[], ['--translation=ein hund']])
-def test_a_run_that_has_diverged_is_named(attend, diverged, tmp_path, flags):  # noqa: F811
-  message = attend.refuses(f'--workdir={diverged}', '--sentence=a dog', *flags,
+@pytest.mark.parametrize('given', [False, True])
+def test_a_run_that_has_diverged_is_named(attend, diverged, tmp_path, given):  # noqa: F811
+  for name in ('in', 'out'):
+    (tmp_path / name).write_text('\n\na dog\n', encoding='utf-8')
+  flags = [f'--translation={tmp_path}/out'] if given else []
+  message = attend.refuses(f'--workdir={diverged}', f'--source={tmp_path}/in', *flags,
                            f'--output={tmp_path}/page.html')
-  assert f'{diverged}, step 7, has diverged' in message and not list(tmp_path.iterdir())
+  assert f'{diverged}, step 7, has diverged: the log-probabilities for line 3 are' in message
+  assert not (tmp_path / 'page.html').exists()
 
 
 def test_what_no_browser_would_open_is_refused_before_the_work(attend, trained, tmp_path):

@@ -73,7 +73,12 @@ def main(_):
   _check_size(run, sources)
   if translations is None:
     translate = make_translator([run], decode, run.config.seed)
-    translations = [answer.text for answer in translate_with([run], translate, sources)]
+    # With the blank lines between them, the sentences have the numbers that eval.py gives them.
+    lines = [''] * numbers[-1]
+    for number, source in zip(numbers, sources, strict=True):
+      lines[number - 1] = source
+    answers = translate_with([run], translate, lines)
+    translations = [answers[number - 1].text for number in numbers]
   page, maps = page_of_run(run, sources, translations, numbers)
   if output == '-':
     sys.stdout.buffer.write(page)
