@@ -114,7 +114,7 @@ def main(_):
   members = load_ensemble(run, _ENSEMBLE.value, 'latest' if checkpoints == ['latest'] else 'best',
                           _AVERAGE.value)
   check_layer([each.model for each in members], _ALIGNMENTS.layer.value)
-  decoding = _decoding(run.config)._replace(ensemble=_others(members))
+  decoding = _decoding(members)
   automaton = avoid(decoding.avoided, run.vocabulary.target) if decoding.avoided else None
   if _only_translates_standard_input() and stream.arrives_live():
     _translate_live(members, decoding, automaton)
@@ -122,7 +122,7 @@ def main(_):
   text, prefixes, required = requirement_flags.read_by_line(_REQUIREMENTS,
                                                             _read_text(run.config.data))
   if _SCORE.value:
-    _score(members, text)
+    _score(members, text, decoding.ensemble)
     return
   if (text.references or _weighs_by_bleu()) and run.config.data.source != 'trees':
     from transformer.evaluation.metrics import check_tokenizer
@@ -160,7 +160,7 @@ def _translate_live(members, decoding, automaton):
                           _REQUIREMENTS.prefix_column.value)
 
 
-def _score(members, text):
+def _score(members, text, others):
   """Writes the likelihood of each reference, and its alignment if that is asked for."""
   from transformer.inference.ensemble import score_with
   from transformer.inference.lines import score_lines, write_lines
@@ -168,7 +168,7 @@ def _score(members, text):
   if data.source == 'trees':
     targets = [linearise(parse_tree(line), data.tree_words) for line in targets]
   if gold := alignment_flags.read(_ALIGNMENTS, text.sources, targets):
-    how = results.describe_models(members[0].steps, _others(members))
+    how = results.describe_models(members[0].steps, others)
     place = results.Place(report.writable_folder(_WORKDIR.value, _RESULTS.value),
                           f'{text.name}.alignment', how | alignment_flags.how(_ALIGNMENTS))
     if _RESULTS.value:
@@ -286,8 +286,11 @@ def _only_translates_standard_input() -> bool:
           and not (_REQUIREMENTS.by_line or _MBR.value or _ALIGNMENTS.asked))
 
 
-def _decoding(config) -> results.Decoding:
-  """Returns how to decode: by the flags that are given, and else by the run's config."""
+def _decoding(members) -> results.Decoding:
+  """Returns how to decode: by the flags that are given, and else by the first run's config."""
+  config = members[0].config
+  others = [results.Member(workdir, member.steps)
+            for workdir, member in zip(_ENSEMBLE.value, members[1:], strict=True)]
   changes = shared_flags.given(*_DECODE_FLAGS)
   if _MBR.value and changes.get('sample', config.decode.sample):
     if changes.get('beam_size', _MBR.value) != _MBR.value:
@@ -314,16 +317,10 @@ def _decoding(config) -> results.Decoding:
                                         or _ALIGNMENTS.asked):
     raise UserError('--mbr, --metric, --bleu_tokenize and alignments are for translations; this '
                     'run parses')
-  return results.Decoding(decode, seed, ensemble=(),
+  return results.Decoding(decode, seed, others,
                           avoided=texts.read_phrases(avoid) if avoid else [],
                           utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '',
                           tokenize=decode.bleu_tokenize if changed else '')
-
-
-def _others(members) -> list[results.Member]:
-  """Returns what results say of all runs of an ensemble but the first."""
-  return [results.Member(workdir, member.steps)
-          for workdir, member in zip(_ENSEMBLE.value, members[1:], strict=True)]
 
 
 def _read_text(data) -> texts.Text:
