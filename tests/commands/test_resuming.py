@@ -45,7 +45,8 @@ def test_a_terminal_that_closes_leaves_a_saved_run(folder, tmp_path):
       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
       env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
   try:
-    wait_until(lambda: (run / 'metrics.jsonl').exists())
+    # Before the first update, the file is empty, and there is nothing to save.
+    wait_until(lambda: any(path.stat().st_size for path in run.glob('metrics.jsonl')))
   finally:
     terminal.kill()
     terminal.wait()
