@@ -217,3 +217,18 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
   assert (columns or 80) - 2 <= len(bar) <= (columns or 80)
   assert re.fullmatch(r'54400/100000 54% \|.+\| [\d:?]+ left, loss 10\.123, tokens/s 123,456, '
                       r'BLEU 41\.04', bar), bar
+
+
+def test_a_run_outlives_its_terminal(tmp_path, monkeypatch):
+  main, end = pty.openpty()
+  # Closing the file would write to the terminal once more.
+  with contextlib.suppress(OSError), open(end, 'w', encoding='utf-8') as terminal:
+    monkeypatch.setattr(reporting.sys, 'stderr', terminal)
+    with reporting_to(tmp_path) as reporter:
+      os.close(main)
+      reporter.advance(1, {'loss': '4.321'})
+      reporter.write(1, {'a': 1.0}, {})
+      reporter.write(1, {'b': 1.0}, {}, 'valid BLEU 7.00')
+      reporter.warn('a fault')
+      reporter.write(2, {'a': 1.0}, {})
+  assert steps_in(tmp_path) == [1, 1, 2]

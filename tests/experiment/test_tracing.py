@@ -53,6 +53,17 @@ def test_a_window_that_is_not_reached_gives_a_line_and_no_file(tmp_path, window,
                                                                             strict=True))
 
 
+def test_an_error_in_the_first_traced_step_is_the_one_that_is_raised(tmp_path):
+  def fail():
+    raise MemoryError
+  lines = []
+  tracer = Tracer(tmp_path, (1, 3), lines.append)
+  with pytest.raises(MemoryError):
+    tracer.run(1, fail)
+  tracer.close()
+  assert lines[0].startswith('traced steps 1 to 1')
+
+
 @pytest.mark.long
 def test_a_run_that_dies_in_the_window_writes_its_trace(model, tmp_path):
   with pytest.raises(InterruptedError):

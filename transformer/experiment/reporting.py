@@ -121,7 +121,8 @@ class Reporter:
     """Logs a message, above the bar if there is one."""
     if self._bar.disable:
       logging.info('%s', message)
-    else:
+      return
+    with contextlib.suppress(OSError):  # The terminal may have closed.
       self._bar.write(message, file=sys.stderr)
 
   def warn(self, message: str):

@@ -38,9 +38,9 @@ class Tracer:
       options.python_tracer_level = 0  # Python's calls would crowd out the devices' work.
       jax.profiler.start_trace(self._folder, create_perfetto_trace=True, profiler_options=options)
       self._open = True
+    self._traced = (self._traced[0] if self._traced else number, number)
     with jax.profiler.StepTraceAnnotation('train', step_num=number):
       results = step(*arguments)
-    self._traced = (self._traced[0] if self._traced else number, number)
     if number == self._window[1]:
       jax.block_until_ready(results)
       self._stop()
