@@ -46,8 +46,9 @@ class RunLock:
   """A context manager that holds the right to write to a run's directory.
 
   The lock is a file that names its holder. A holder on the same machine is dead when no
-  process has its number and its start time. A holder on another machine is dead when it has
-  not set the file's modification time for `EXPIRES_SECONDS`, by the clock of the file system.
+  process has its number and its start time. A holder on another machine, or one whose start
+  time /proc hides from this user, is dead when it has not set the file's modification time for
+  `EXPIRES_SECONDS`, by the clock of the file system.
   A living holder sets that time every `BEAT_SECONDS`. Reading a run needs no lock.
   """
 
@@ -138,10 +139,12 @@ class RunLock:
     """Raises `UserError` if the holder lives; returns once it is dead or has released the lock."""
     holder, machine = found.holder, files.machine_id()
     if holder is not None and machine is not None and holder['machine'] == machine:
-      if _began(holder['process']) == holder['began']:
+      began = _began(holder['process'])
+      if began == holder['began']:
         raise self._taken(found)
-      logging.info('taking over the run from process %s, which is gone', holder['process'])
-      return
+      if began is not None or not _may_be_hidden(holder['process']):
+        logging.info('taking over the run from process %s, which is gone', holder['process'])
+        return
     age = self._now() - found.beat
     # A clock that was set back puts the heartbeat into the future: then wait the whole time.
     deadline = time.monotonic() + self._expires_seconds - max(0.0, age)
@@ -209,7 +212,7 @@ def _name(holder: dict[str, Any] | None) -> str:
 
 
 def _began(process: int) -> int | None:
-  """Returns when a process started, in clock ticks since boot; None if it does not run."""
+  """Returns when a process started, in clock ticks since boot; None if it ended or is hidden."""
   try:
     stat = Path(f'/proc/{process}/stat').read_text(encoding='ascii', errors='replace')
   except OSError:
@@ -218,6 +221,17 @@ def _began(process: int) -> int | None:
   # the start time.
   fields = stat.rpartition(')')[2].split()
   return None if fields[0] in 'ZX' else int(fields[19])
+
+
+def _may_be_hidden(process: int) -> bool:
+  """Returns whether another user's process has this number: /proc may hide it."""
+  try:
+    os.kill(process, 0)  # Only checks that the process exists.
+  except PermissionError:
+    return True
+  except (ProcessLookupError, OverflowError):
+    pass
+  return False
 
 
 def _end(message: str):
