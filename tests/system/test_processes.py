@@ -39,6 +39,12 @@ def test_gpus_that_cannot_be_divided_evenly_are_refused():
                           'SLURM_GPUS_ON_NODE': '3', 'CUDA_VISIBLE_DEVICES': '0,1,2'})
 
 
+def test_the_script_of_a_slurm_job_is_told_to_use_srun():
+  with pytest.raises(UserError, match='put srun before the command'):
+    processes.slurm_gpus({'SLURM_LOCALID': '0', 'SLURM_GPUS_ON_NODE': '2',
+                          'CUDA_VISIBLE_DEVICES': '0,1'})
+
+
 def test_one_process_is_the_first_and_agrees_with_itself():
   assert processes.is_first()
   assert processes.from_first(lambda: {'a': 1}) == {'a': 1}

@@ -63,7 +63,7 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
     Their indices among the visible GPUs; None without Slurm or without a visible GPU.
 
   Raises:
-    UserError: the GPUs cannot be divided evenly among the tasks.
+    UserError: the GPUs cannot be divided evenly among the tasks, or `srun` started none.
   """
   visible = named_gpus(environ)
   if not visible or 'SLURM_LOCALID' not in environ:
@@ -72,6 +72,9 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
     return list(range(len(visible)))
   if len(visible) < int(environ.get('SLURM_GPUS_ON_NODE', len(visible))):
     return list(range(len(visible)))
+  if 'SLURM_STEP_TASKS_PER_NODE' not in environ:  # The script of sbatch itself has none.
+    raise UserError('--distributed is for the processes that srun starts; put srun before the '
+                    'command in the script of the job')
   # Such as 2(x3): 2 tasks on each of 3 nodes.
   tasks = int(re.match(r'\d+', environ['SLURM_STEP_TASKS_PER_NODE'])[0])
   if len(visible) % tasks:
