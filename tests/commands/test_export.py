@@ -168,9 +168,10 @@ def test_weights_of_another_config_are_refused(export, weights, folder, group, k
 @pytest.mark.long
 def test_training_can_start_from_weights_but_not_resume_them(train, returned, folder):
   before = digest_of(returned)
-  line = train.refuses(f'--config={folder}/tiny.py', f'--workdir={returned}')
-  assert line == (f'{returned} holds weights alone, with which a run cannot go on; start another '
-                  f'from them: --workdir=NEW --config.train.init_from={returned}')
+  for flags in ((), ('--check',)):
+    line = train.refuses(f'--config={folder}/tiny.py', f'--workdir={returned}', *flags)
+    assert line == (f'{returned} holds weights alone, with which a run cannot go on; start another '
+                    f'from them: --workdir=NEW --config.train.init_from={returned}')
   assert digest_of(returned) == before
   status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={folder}/next',
                          f'--config.train.init_from={returned}', '--config.train.steps=1',

@@ -108,7 +108,8 @@ def test_a_run_without_one_of_its_files_does_not_count_as_new(
     train, folder, trained, tmp_path, name, fact):
   shutil.copytree(trained, tmp_path / 'run')
   (tmp_path / 'run' / name).unlink()
-  assert fact in train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  for flags in ((), ('--check',)):
+    assert fact in train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags)
   assert not (tmp_path / 'run' / name).exists()
 
 

@@ -106,8 +106,6 @@ def _make_mesh(config: Config) -> jax.sharding.Mesh:
 
 def _train(config: Config, workdir: Path, profile, signals):
   """Does the work of `train_run` in a locked directory."""
-  if run_directory.has_begun(workdir):
-    resuming.check_resumable(workdir)
   # A mistake in it ends the run before the data is read.
   metrics = validation_metrics(config)
   # All processes must read a checkpoint together, as Orbax demands. The first one decides.

@@ -17,6 +17,7 @@ from transformer.errors import UserError
 from transformer.runs.run_directory import (
   RUN,
   WEIGHTS_ALONE,
+  has_begun,
   holds_nothing,
   read_config,
   read_fingerprints,
@@ -35,11 +36,15 @@ _MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.r
 
 
 def check_workdir(workdir: Path, config: Config) -> Config:
-  """Refuses a directory that holds a run with other settings, or files that belong to no run.
+  """Refuses a directory whose run cannot go on with these settings, or that is none of a run.
 
   Returns:
     The config. If `train.fit_memory` made the run's batches smaller, their size replaces
     `train.tokens_per_batch`.
+
+  Raises:
+    UserError: the run has other settings, or weights alone, or no `run.json`; or the directory
+      holds other files.
   """
   old = read_config(workdir)
   if old is None:
@@ -54,6 +59,8 @@ def check_workdir(workdir: Path, config: Config) -> Config:
     config = dataclasses.replace(
         config, train=dataclasses.replace(config.train, tokens_per_batch=found))
   changed_settings(workdir, config)
+  if has_begun(workdir):
+    _check_resumable(workdir)
   return config
 
 
@@ -100,7 +107,7 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
   return changes
 
 
-def check_resumable(workdir: str | os.PathLike):
+def _check_resumable(workdir: str | os.PathLike):
   """Refuses to resume a run of weights alone, which has no optimizer state."""
   if WEIGHTS_ALONE in files.read_sealed(Path(workdir) / RUN, 'the run\'s data fingerprints'):
     raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
