@@ -148,6 +148,7 @@ def test_allowed_changes_of_settings_are_recorded(train, folder, trained, tmp_pa
   assert second['changed'] == {'train.checkpoint_every': {'from': 2, 'to': 1},
                                'train.eval_every': {'from': 3, 'to': evaluations}}
   assert first['started'] <= second['started']
+  assert (first['trains'], second['trains']) == (True, False)
 
 
 def test_the_lock_of_a_killed_start_is_taken_over(train, folder, tmp_path):

@@ -74,8 +74,16 @@ def test_a_run_takes_a_vocabulary_that_there_is(train, folder, trained, tmp_path
   status, _, err = train(*config, f'--config.data.vocabulary={given}')
   assert status == 0 and 'training a vocabulary' not in err
   assert (tmp_path / 'run' / 'vocabulary.model').read_bytes() == given.read_bytes()
-  # The run has its own copy, so it goes on without the file.
+  # The run has its own copy, so it goes on without the file, but not with another one.
   status, _, err = train(*config, '--config.data.vocabulary=/gone')
+  assert status == 0 and 'the run is done' in err
+  other = tmp_path / 'other.model'
+  Vocabulary.train(ENGLISH * 3, 290, full=False).save(other)
+  record = (tmp_path / 'run' / 'config.json').read_bytes()
+  assert f'data.vocabulary={other} holds another vocabulary than the run' in train.refuses(
+      *config, f'--config.data.vocabulary={other}')
+  assert (tmp_path / 'run' / 'config.json').read_bytes() == record
+  status, _, err = train(*config, f'--config.data.vocabulary={given}')
   assert status == 0 and 'the run is done' in err
 
 

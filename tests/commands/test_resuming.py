@@ -77,14 +77,15 @@ def test_a_run_resumed_with_another_number_of_cores_warns(
   shutil.copy(trained / 'run.json', tmp_path)
   began = json.loads((trained / 'run.json').read_text('utf-8'))['devices']['cpu_cores']
   assert began == len(os.sched_getaffinity(0)) == usable_cores()
-  for cores, told in ((began, 0), (began + 3, 1), (began + 3, 1), (began, 2)):
+  for cores, trains, told in ((began, True, 0), (began + 3, True, 1), (began, False, 1),
+                              (began + 3, True, 1), (began, True, 2)):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _, cores=cores: set(range(cores)))
-    run_directory.add_session(tmp_path, False, {})
+    run_directory.add_session(tmp_path, False, {}, trains)
     assert len(warnings) == told
   assert warnings[0].startswith(f'the run goes on with {began + 3} CPU cores, and had {began} ')
   sessions = json.loads((tmp_path / 'run.json').read_text('utf-8'))['resumed']
   assert [each['devices']['cpu_cores'] for each in sessions] == [
-      began, began + 3, began + 3, began]
+      began, began + 3, began, began + 3, began]
 
 
 @pytest.mark.parametrize(('name', 'text', 'facts'), [

@@ -43,6 +43,14 @@ def test_a_run_on_changing_numbers_of_devices_has_no_hours(run):
   assert str(training_cost(run, 200)) == 'trained with 2.00e+14 FLOPs on 1 cpu'
 
 
+def test_a_session_that_finds_the_run_at_its_end_has_no_part_in_the_cost(run):
+  cost = training_cost(run, 200)
+  about = files.read_sealed(run / 'run.json', 'the record')
+  about['resumed'].append({'devices': {'count': 1, 'kind': 'cpu'}, 'trains': False})
+  files.write_sealed(run / 'run.json', about)
+  assert training_cost(run, 200) == cost
+
+
 def test_a_run_without_a_speed_has_no_hours_and_one_of_an_earlier_version_no_cost(run):
   assert training_cost(run, 50).device_hours is None
   (run / 'metrics.jsonl').unlink()

@@ -11,7 +11,7 @@ the SentencePiece models as files:
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,6 +126,29 @@ def _name(file: str) -> str:
 
 def _joined(loaded: list[Vocabulary]) -> RunVocabulary:
   return loaded[0] if len(loaded) == 1 else SeparateVocabularies(*loaded)
+
+
+def check_same(own: RunVocabulary, config: DataConfig, keys: Iterable[str]):
+  """Refuses files that a config names if they hold another vocabulary than a run's own.
+
+  A file that is gone does not matter, since the run has a copy.
+
+  Args:
+    own: the run's vocabulary.
+    config: names the files.
+    keys: the settings to look at: `vocabulary` and `source_vocabulary`, or one of them.
+
+  Raises:
+    UserError: names the first such setting.
+  """
+  for key in keys:
+    path = getattr(config, key)
+    if not path or not Path(path).expanduser().exists():
+      continue
+    wanted = own.source if key == 'source_vocabulary' else own.target
+    if adopt(path).vocabulary.fingerprint != wanted.fingerprint:
+      raise UserError(f'data.{key}={path} holds another vocabulary than the run, which keeps its '
+                      f'own; leave data.{key} as it was, or choose another --workdir')
 
 
 def make_vocabulary(config: DataConfig, corpora,

@@ -61,7 +61,7 @@ def record_start(workdir: Path, config: Config, start: Start):
       resuming.check_same_teachers(workdir, describe_teachers(start.teachers))
     if changes or not start.ended:
       # Before the config, so that no change of a setting goes unrecorded.
-      run_directory.add_session(workdir, config.train.reproducible, changes)
+      run_directory.add_session(workdir, config.train.reproducible, changes, not start.ended)
   else:
     _audit(workdir, config, start.corpora, start.vocabulary)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())

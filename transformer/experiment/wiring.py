@@ -233,7 +233,11 @@ def _vocabulary(workdir: Path, config: Config, corpora,
   # Only a run that has begun has fingerprints to compare the files with.
   if processes.from_first(lambda: (run_directory.has_begun(workdir)
                                    and vocabularies.is_saved(workdir))):
-    return vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
+    own = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
+    changes = resuming.changed_settings(workdir, config)
+    changed = [key for key in config.data.sizes if f'data.{key}' in changes]
+    processes.from_first(lambda: vocabularies.check_same(own, config.data, changed))
+    return own
   earlier = None
   if origin is not None:
     check_same_model(origin().config.model, config.model)

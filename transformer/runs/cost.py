@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer import files
-from transformer.runs.run_directory import CONFIG, METRICS, RUN
+from transformer.runs.run_directory import CONFIG, METRICS, RUN, sessions_that_train
 
 
 class TrainingCost(NamedTuple):
@@ -44,7 +44,7 @@ def training_cost(workdir: Path, step: int) -> TrainingCost | None:
   about = files.read_sealed(workdir / RUN, 'the record of the run')
   if 'flops_per_update' not in about:
     return None
-  sessions = [each['devices'] for each in (about, *about['resumed'])]
+  sessions = [each['devices'] for each in sessions_that_train(about)]
   devices = sessions[-1]
   tokens = files.read_sealed(workdir / CONFIG, 'the run\'s config')['train']['tokens_per_batch']
   seconds = _seconds(workdir / METRICS, tokens, step)

@@ -92,7 +92,7 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
 
   Returns:
     JSON data: that of `_session` for this process, and the arguments. `add_session` fills
-    `resumed` when other processes resume the run.
+    `resumed` when other processes start the run again.
   """
   return {
       **_session(reproducible),
@@ -122,21 +122,32 @@ def describe_weights(fingerprints: Mapping[str, str], parameters: int, reproduci
 
 
 def add_session(workdir: str | os.PathLike, reproducible: bool,
-                changes: Mapping[str, Mapping[str, Any]]):
-  """Records in `run.json` that this process resumes the run, and which settings changed.
+                changes: Mapping[str, Mapping[str, Any]], trains: bool = True):
+  """Records in `run.json` that this process starts the run again.
 
-  Warns if the process before had another number of CPU cores.
+  Warns if the process that trained before had another number of CPU cores.
+
+  Args:
+    workdir: the run's directory.
+    reproducible: `train.reproducible`.
+    changes: the settings that changed, by dotted name.
+    trains: whether the run goes on; it may have made its last step.
   """
   path = Path(workdir) / RUN
   about = files.read_sealed(path, 'the record of the run')
   session = _session(reproducible)
-  before, now = (each['devices'] for each in ([about, *about['resumed']][-1], session))
-  if now['platform'] == 'cpu' and before['cpu_cores'] != now['cpu_cores']:
+  before, now = sessions_that_train(about)[-1]['devices'], session['devices']
+  if trains and now['platform'] == 'cpu' and before['cpu_cores'] != now['cpu_cores']:
     logging.warning('the run goes on with %d CPU cores, and had %d before: the order of additions '
                     'changes, so numbers differ by rounding from an uninterrupted run',
                     now['cpu_cores'], before['cpu_cores'])
-  about['resumed'].append({**session, 'changed': dict(changes)})
+  about['resumed'].append({**session, 'changed': dict(changes), 'trains': trains})
   files.write_sealed(path, about)
+
+
+def sessions_that_train(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+  """Returns the sessions in the content of `run.json` that made updates, in their order."""
+  return [about, *(each for each in about['resumed'] if each.get('trains', True))]
 
 
 def recorded_cost(workdir: str | os.PathLike) -> dict[str, Any] | None:
