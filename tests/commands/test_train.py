@@ -99,6 +99,16 @@ def test_an_unknown_argument_of_a_config_is_refused(train, tmp_path, argument, f
   assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.parametrize(('line', 'kind'), [("return {'seed': 1}", 'dict'), ('pass', 'NoneType')])
+def test_a_config_of_another_kind_is_refused(train, tmp_path, line, kind):
+  path = tmp_path / 'other.py'
+  path.write_text(f'def get_config():\n  {line}\n', encoding='utf-8')
+  status, out, err = train(f'--config={path}', f'--workdir={tmp_path}/run')
+  assert (status, out) == (1, '')
+  assert err.splitlines()[-1] == (f'error: get_config() of {path} must return an '
+                                  f'ml_collections.ConfigDict; it returns {kind}')
+
+
 def test_a_mistyped_name_in_a_config_file_is_reported(train, folder, tmp_path):
   text = (folder / 'tiny.py').read_text(encoding='utf-8').replace('ff_dim', 'ff_dims')
   (tmp_path / 'mistyped.py').write_text(text, encoding='utf-8')

@@ -114,8 +114,8 @@ def _parse(argv, hint=''):
       if override := _OVERRIDE.match(argument):
         check_name(override[1])
     remaining = flags.FLAGS(_find_configs(argv))
-    if 'config' in flags.FLAGS and flags.FLAGS.config is not None:
-      flags.FLAGS.config.keys()  # ml_collections reports a missing file at the first use.
+    if 'config' in flags.FLAGS and flags.FLAGS['config'].present:
+      _check_config(flags.FLAGS['config'])
     return remaining
   except SystemExit:
     if not any(_HELP.fullmatch(argument) for argument in argv[1:]):
@@ -132,6 +132,16 @@ def _parse(argv, hint=''):
             f'{installation.configs_folder()}' if getattr(error, 'name', None) == 'configs' else '')
     sys.exit(f'error: the config cannot be loaded: {type(error).__name__}: '
              f'{_in_one_line(error)}{hint}')
+
+
+def _check_config(flag: flags.Flag):
+  """Refuses a config that cannot be loaded, or that is no `ConfigDict`."""
+  config = flag.value
+  if config is not None:
+    config.keys()  # ml_collections reports a missing file at the first use.
+  if not hasattr(config, 'to_dict'):
+    raise UserError(f'get_config() of {flag.config_filename} must return an '
+                    f'ml_collections.ConfigDict; it returns {type(config).__name__}')
 
 
 def _find_configs(argv: Sequence[str]) -> list[str]:
