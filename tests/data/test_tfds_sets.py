@@ -1,14 +1,17 @@
 """TFDS sets return the pairs that were written, or an error of one line."""
 
+import gzip
 import json
 import pickle
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
+import requests
 import tensorflow_datasets as tfds
 
 from transformer.data import tfds_sets
@@ -259,6 +262,8 @@ def test_a_folder_without_its_record_is_an_error(tmp_path):
     (tfds.download.DownloadError('HTTP 503'), 'could not be prepared in .*: .*HTTP 503'),
     (ModuleNotFoundError("No module named 'apache_beam'", name='apache_beam'),
      'needs the package apache_beam'),
+    # While a file arrives, `requests` does not say which it is.
+    (requests.exceptions.SSLError('bad record'), 'cannot be downloaded: the server cannot be'),
 ])
 def test_a_failed_preparation_is_one_line(tmp_path, monkeypatch, failure, message):
   def fail(self, _):
@@ -267,6 +272,40 @@ def test_a_failed_preparation_is_one_line(tmp_path, monkeypatch, failure, messag
   monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators', fail)
   with pytest.raises(UserError, match=message) as caught:
     tfds_sets.prepare(NAME, str(tmp_path))
+  assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('kind', ['tar.gz', 'zip', 'gz'])
+def test_archives_are_unpacked_without_tensorflow(tmp_path, monkeypatch, kind):
+  text = tmp_path / 'text' / 'de-en.tsv'
+  text.parent.mkdir()
+  text.write_text('ein Käse\ta cheese\nzwei\ttwo\n', encoding='utf-8')
+  if kind == 'gz':
+    archive = tmp_path / 'de-en.gz'
+    archive.write_bytes(gzip.compress(text.read_bytes()))
+  else:
+    archive = Path(shutil.make_archive(tmp_path / 'a', {'tar.gz': 'gztar'}.get(kind, kind),
+                                       tmp_path, 'text'))
+
+  def split(self, downloads):
+    unpacked = Path(downloads.extract(archive))
+    lines = (unpacked if kind == 'gz' else unpacked / 'text/de-en.tsv').read_text('utf-8')
+    return {'train': enumerate(dict(zip(('de', 'en'), line.split('\t'), strict=True))
+                               for line in lines.splitlines())}
+
+  monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators', split)
+  tfds_sets.prepare(NAME, str(tmp_path / 'sets'))
+  assert sorted(open_corpus(config(tmp_path / 'sets'), 'train')) == [
+      ('ein Käse', 'a cheese'), ('zwei', 'two')]
+  assert 'tensorflow' not in sys.modules
+
+
+def test_a_damaged_archive_is_reported_in_one_line(tmp_path, monkeypatch):
+  (tmp_path / 'a.zip').write_bytes(b'torn')
+  monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators',
+                      lambda self, downloads: downloads.extract(tmp_path / 'a.zip'))
+  with pytest.raises(UserError, match=r'could not be prepared in .*a\.zip') as caught:
+    tfds_sets.prepare(NAME, str(tmp_path / 'sets'))
   assert '\n' not in str(caught.value)
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 import sys
+import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import tensorflow_datasets.translate  # It registers the translation sets.
 # `tfds.builder` looks for an unknown set in a cloud bucket, and fails without TensorFlow. `naming`
 # and `read_only_builder` are steps of `tfds.builder` that stay on this machine.
 from tensorflow_datasets.core import naming, read_only_builder
-from tensorflow_datasets.core.download import downloader
+from tensorflow_datasets.core.download import downloader, extractor
 
 from transformer.data.corpus import check_index, check_slice
 from transformer.data.phrasebook.builder import Phrasebook
@@ -33,9 +34,14 @@ _FLAG = '--config.data.name'
 # 10 take 3.5 minutes.
 _RETRIES = 5
 _RANDOM_ACCESS = ('array_record', 'parquet')
-# Errors for a lack of network, disk space, permission or a manual download.
+# Errors for a lack of network, disk space, permission or a manual download; a damaged archive.
 _PREPARATION_ERRORS = (OSError, AssertionError, tfds.download.DownloadError,
+                       extractor.ExtractError,
                        tfds.download.download_manager.NonMatchingChecksumError)
+# What TFDS takes from TensorFlow to unpack archives: names of files as text, and opening them.
+_FILES = types.SimpleNamespace(
+    compat=types.SimpleNamespace(as_text=os.fsdecode),
+    io=types.SimpleNamespace(gfile=types.SimpleNamespace(GFile=open)))
 
 
 class TfdsCorpus:
@@ -141,7 +147,7 @@ def prepare(name: str, data_dir: str = '', flag: str = '--name') -> tfds.core.Da
     tfds.disable_progress_bar()
   try:
     # TFDS prints its progress, and standard output may be for translations.
-    with contextlib.redirect_stdout(sys.stderr), _few_retries():
+    with contextlib.redirect_stdout(sys.stderr), _few_retries(), _unpacking_without_tensorflow():
       builder.download_and_prepare(
           file_format='array_record',
           download_config=tfds.download.DownloadConfig(try_download_gcs=False))
@@ -149,7 +155,9 @@ def prepare(name: str, data_dir: str = '', flag: str = '--name') -> tfds.core.Da
     raise UserError(f'preparing {name} needs the package {error.name}, which cannot be imported; '
                     f'run: pip install {error.name}') from error
   except downloader.requests.ConnectionError as error:
-    raise UserError(f'{name} cannot be downloaded: {error.request.url} cannot be reached '
+    # An error in the middle of a download does not say of which file.
+    where = error.request.url if error.request else 'the server'
+    raise UserError(f'{name} cannot be downloaded: {where} cannot be reached '
                     f'({type(error).__name__}); check the network, and run: '
                     f'{_prepare_command(name, data_dir)}') from error
   except _PREPARATION_ERRORS as error:
@@ -177,6 +185,16 @@ def _few_retries():
   finally:
     downloader.MAX_RETRIES = retries
     log.setLevel(level)
+
+
+@contextlib.contextmanager
+def _unpacking_without_tensorflow():
+  """Lets TFDS unpack archives by Python's own files."""
+  module, extractor.tf = extractor.tf, _FILES
+  try:
+    yield
+  finally:
+    extractor.tf = module
 
 
 def _find_builder(name: str, data_dir: str, flag: str) -> tfds.core.DatasetBuilder:
