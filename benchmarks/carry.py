@@ -5,26 +5,30 @@
   python benchmarks/carry.py --pack=FOLDER --config=configs/multi30k_tiny.py --seeds=3
   python benchmarks/carry.py --unpack=OUT --runs=FOLDER
 
-Runs are trained in the order in which they were packed. FOLDER gets their settings and their text,
-so the other machine needs no ml-collections. It also gets the pure-Python packages that training
-needs beyond those of accelerator.py, except sacrebleu and matplotlib. At most 60 MiB of weights
-come back, in files of 15 MiB, rounded to bfloat16. eval.py scores the unpacked runs.
+Settings change as for train.py, such as --config.data.dir=DIR. Runs are trained in the order in
+which they were packed. FOLDER gets their settings and their text, so the other machine needs no
+ml-collections. It also gets the pure-Python packages that training needs beyond those of
+accelerator.py, except sacrebleu and matplotlib. At most 60 MiB of weights come back, in files of
+15 MiB, rounded to bfloat16. eval.py scores the unpacked runs.
 """
 
 import sys
 from pathlib import Path
 
-from absl import app, flags, logging
+from absl import flags, logging
+from ml_collections import config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from accelerator_parts.luggage import load_config, pack, unpack
+from accelerator_parts.luggage import pack, unpack
 
+from transformer.commands import shared_flags
+from transformer.config import Config
 from transformer.errors import UserError
+from transformer.system import command_line
 
 _PACK = flags.DEFINE_string('pack', None, 'The folder to add runs to.')
-_CONFIG = flags.DEFINE_string('config', None, 'A config file, with its argument.')
-_DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where its text lies, if not where it says.')
+_CONFIG = shared_flags.define_config()
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Number of runs, with one seed after the other.')
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'What to bring back, as for eval.py.')
 _AVERAGE = flags.DEFINE_integer('average', 1, 'The same: number of checkpoints to average.')
@@ -32,14 +36,14 @@ _UNPACK = flags.DEFINE_string('unpack', None, 'The folder that --train has writt
 _RUNS = flags.DEFINE_string('runs', None, 'The folder for the directories of unpacked runs.')
 
 
-def main(argv):
+def main(_):
   """Does what the flags say."""
   logging.set_verbosity(logging.WARNING)  # Orbax logs much.
-  if len(argv) > 1:
-    raise UserError(f'unexpected argument {argv[1]!r}; flags begin with --')
   if _PACK.value and _CONFIG.value:
-    config, name = load_config(_CONFIG.value, _DATA_DIR.value)
-    pack(Path(_PACK.value), config, name, _SEEDS.value, _CHECKPOINT.value, _AVERAGE.value)
+    path, _, argument = config_flags.get_config_filename(flags.FLAGS['config']).partition(':')
+    pack(Path(_PACK.value), Config.from_dict(_CONFIG.value.to_dict()),
+         '-'.join(filter(None, (Path(path).stem, argument))), _SEEDS.value, _CHECKPOINT.value,
+         _AVERAGE.value)
   elif _UNPACK.value and _RUNS.value:
     for workdir in unpack(Path(_UNPACK.value), Path(_RUNS.value)):
       print(workdir)
@@ -48,7 +52,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-  try:
-    app.run(main)
-  except UserError as error:
-    sys.exit(f'error: {error}')
+  command_line.run(main, launches=True)

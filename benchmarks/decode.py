@@ -26,8 +26,9 @@ from work import DECODING
 from transformer.errors import UserError
 
 _BEAMS = flags.DEFINE_multi_integer('beam_size', [4, 1], 'Beams; 1 is greedy.')
-_TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.')
-_RUNS = flags.DEFINE_integer('runs', 2, 'Timed runs in a turn, after an untimed one.')
+_TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.', lower_bound=1)
+_RUNS = flags.DEFINE_integer('runs', 2, 'Timed runs in a turn, after an untimed one.',
+                             lower_bound=1)
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.')
 _AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
@@ -105,8 +106,6 @@ def main(_):
   logging.set_verbosity(logging.WARNING)
   if bool(_RUN.value) != bool(_SOURCE.value):
     raise UserError('--run and --source need each other')
-  if min(_TURNS.value, _RUNS.value) < 1:
-    raise UserError('--turns and --runs must be at least 1')
   os.environ['JAX_PLATFORMS'] = 'cpu'
   print(machine('jax', 'ctranslate2'), flush=True)
   with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,7 @@ from work import Work
 
 from transformer.model.config import ModelConfig
 
-_TURNS = flags.DEFINE_integer('turns', 3, 'Number of turns of each line.')
+_TURNS = flags.DEFINE_integer('turns', 3, 'Number of turns of each line.', lower_bound=1)
 _REMAT = flags.DEFINE_bool('remat', False, 'With config.model.remat.')
 
 _POSITIONS = 4096

@@ -27,9 +27,12 @@ class _Worker:
   def __init__(self, command: str):
     python, *xla_flags = command.split()
     environment = {**os.environ, 'XLA_FLAGS': ' '.join(xla_flags), 'PYTHONPATH': str(_ROOT)}
-    self._process = subprocess.Popen(
-        [python, __file__, '--serve'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=environment)
+    try:
+      self._process = subprocess.Popen(
+          [python, __file__, '--serve'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+          env=environment)
+    except OSError as error:
+      sys.exit(f'{python} cannot be started: {error.strerror}; name a Python')
     self.name = ' '.join([self._answer(), *xla_flags])
 
   def seconds(self, work: str) -> tuple[float, float]:

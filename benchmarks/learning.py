@@ -31,7 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from absl import app, flags, logging
+from absl import flags, logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -43,7 +43,7 @@ from transformer.data.text_files import read_lines
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.evaluation.metrics import corpus_bleu
-from transformer.system import child_process
+from transformer.system import child_process, command_line
 
 _DATA = flags.DEFINE_string('data', 'data/tatoeba-en-de', 'The folder of the text.')
 _OUT = flags.DEFINE_string('out', None, 'The folder for runs, scores and the plot.', required=True)
@@ -219,6 +219,8 @@ def main(_):
   out = Path(_OUT.value).absolute()
   if min(_EVERY.value, _MINUTES.value) <= 0:
     raise UserError('--every and --minutes must be above 0')
+  if len(_LANGUAGES.value) != 2:
+    raise UserError(f'--languages must name two, such as en,de; got {",".join(_LANGUAGES.value)!r}')
   os.environ['JAX_PLATFORMS'] = 'cpu'  # The others are told to use the CPU, too.
   every = learners(out)
   if unknown := set(_SYSTEMS.value or ()) - every.keys():
@@ -250,7 +252,4 @@ def main(_):
 
 
 if __name__ == '__main__':
-  try:
-    app.run(main)
-  except UserError as error:
-    sys.exit(f'error: {error}')
+  command_line.run(main, launches=True)

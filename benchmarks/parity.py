@@ -13,7 +13,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from absl import app, flags, logging
+from absl import flags, logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -25,6 +25,7 @@ from transformer.evaluation.metrics import corpus_bleu
 from transformer.export.ctranslate2_format import write_model
 from transformer.inference.translator import Translator
 from transformer.runs.loading import load_run
+from transformer.system import command_line
 
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.', required=True)
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
@@ -86,4 +87,4 @@ def main(_):
 
 
 if __name__ == '__main__':
-  app.run(main)
+  command_line.run(main, launches=True)

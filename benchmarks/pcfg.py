@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -24,6 +24,7 @@ import numpy as np
 from transformer.data.linearisation import delinearise, linearise
 from transformer.data.treebank import Tree, bracketed, parse_trees, read_trees
 from transformer.evaluation import bracketing
+from transformer.system import command_line
 
 _TRAIN = flags.DEFINE_string('train', None, 'The trees for the grammar.', required=True)
 _TEST = flags.DEFINE_string('test', None, 'The trees to find.', required=True)
@@ -161,4 +162,4 @@ def main(_):
 
 
 if __name__ == '__main__':
-  app.run(main)
+  command_line.run(main, launches=True)

@@ -27,8 +27,9 @@ from transformer.model.flops import peak_flops, train_flops
 
 _SIZE = flags.DEFINE_multi_enum('size', [], ['tiny', 'base', 'big'],
                                 'The model sizes; the default depends on the machine.')
-_TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.')
-_RUNS = flags.DEFINE_integer('runs', 2, 'Timed updates in a turn, after an untimed one.')
+_TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.', lower_bound=1)
+_RUNS = flags.DEFINE_integer('runs', 2, 'Timed updates in a turn, after an untimed one.',
+                             lower_bound=1)
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 
 

@@ -1,5 +1,6 @@
 """`benchmarks/accelerator.py` goes on where it stopped, and needs few packages."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -232,8 +233,33 @@ def test_weights_come_back_as_bfloat16(tmp_path, trained, monkeypatch):
   assert (found / 'trained' / 'run.json').exists()
   with pytest.raises(UserError, match='exists already'):
     luggage.unpack(tmp_path / 'out', tmp_path / 'back')
+  before = {part.name: part.read_bytes() for part in (tmp_path / 'out').iterdir()}
+  with monkeypatch.context() as patch:
+    patch.setattr(luggage, '_packed_run', lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+      luggage.bring_back([run], tmp_path / 'runs', tmp_path / 'out')
+  assert {part.name: part.read_bytes() for part in (tmp_path / 'out').iterdir()} == before
   monkeypatch.setattr(luggage, '_MOST', 2000)
   assert 'do not fit' in luggage.bring_back([run], tmp_path / 'runs', tmp_path / 'out')['tiny-0']
+
+
+def test_text_keeps_its_folders_and_there_need_not_be_a_test(tmp_path):
+  prefixes = ('one/train', 'other/train', 'valid')
+  for number, prefix in enumerate(prefixes):
+    (tmp_path / prefix).parent.mkdir(parents=True, exist_ok=True)
+    for language in ('en', 'de'):
+      (tmp_path / f'{prefix}.{language}').write_text(f'{number}{language}\n')
+  config = Config.from_dict({'data': {
+      'source': 'text', 'dir': str(tmp_path), 'train': prefixes[:2], 'valid': 'valid', 'test': '',
+      'target_language': 'de'}})
+  luggage.pack(tmp_path / 'packed', config, 'two', 1, 'best', 1)
+  data = tmp_path / 'packed' / 'data' / 'two'
+  for number, prefix in enumerate(prefixes):
+    assert (data / f'{prefix}.de').read_text() == f'{number}de\n'
+  outside = dataclasses.replace(config, data=dataclasses.replace(
+      config.data, dir=str(tmp_path / 'one'), train=('train',), valid='../valid'))
+  with pytest.raises(UserError, match=r'\.\./valid, which two needs, lies outside'):
+    luggage.pack(tmp_path / 'packed', outside, 'two', 1, 'best', 1)
 
 
 @pytest.mark.long

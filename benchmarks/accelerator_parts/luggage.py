@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 import io
 import json
 import shutil
@@ -42,23 +41,6 @@ class Planned(NamedTuple):
   average: int
 
 
-def load_config(config_file: str, data_dir: str | None = None) -> tuple[Config, str]:
-  """Returns the settings of a config file, and a name for its runs.
-
-  Args:
-    config_file: a file with `get_config`, such as `configs/tatoeba.py:gpu`.
-    data_dir: where its text lies; None is where it says.
-  """
-  path, _, argument = config_file.partition(':')
-  spec = importlib.util.spec_from_file_location('packed_config', path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  found = module.get_config(argument) if argument else module.get_config()
-  if data_dir:
-    found.data.dir = data_dir
-  return Config.from_dict(found.to_dict()), '-'.join(filter(None, (Path(path).stem, argument)))
-
-
 def pack(folder: Path, config: Config, name: str, seeds: int, checkpoint: str, average: int):
   """Adds runs to a folder that holds all they need: settings, text and small packages.
 
@@ -82,14 +64,19 @@ def pack(folder: Path, config: Config, name: str, seeds: int, checkpoint: str, a
   if config.data.source != 'text':
     raise UserError(f'only runs on text files can be packed; {name} has '
                     f'data.source={config.data.source}')
-  (folder / DATA / name).mkdir(parents=True, exist_ok=True)
-  for prefix in (*config.data.train, *config.data.valid_sets.values(), config.data.test):
+  prefixes = (*config.data.train, *config.data.valid_sets.values(), config.data.test)
+  for prefix in filter(None, prefixes):  # There need not be a test text.
     for language in (config.data.source_language, config.data.target_language):
       path = Path(config.data.dir, f'{prefix}.{language}').expanduser()
+      copy = folder / DATA / name / f'{prefix}.{language}'
       if not path.is_file():
         raise UserError(f'{path}, which {name} needs, is missing; if the text lies elsewhere, '
-                        f'give --data_dir=DIR')
-      shutil.copy(path, folder / DATA / name)
+                        f'give --config.data.dir=DIR')
+      if not copy.resolve().is_relative_to((folder / DATA / name).resolve()):
+        raise UserError(f'{prefix}, which {name} needs, lies outside {config.data.dir}; give '
+                        f'--config.data.dir=DIR with a folder that holds all its text')
+      copy.parent.mkdir(parents=True, exist_ok=True)
+      shutil.copy(path, copy)
   for package in _PACKAGES:
     with contextlib.suppress(metadata.PackageNotFoundError):
       _copy_package(package, folder / SITE)
@@ -139,8 +126,6 @@ def bring_back(runs: Sequence[Planned], workdirs: Path, out: Path) -> dict[str, 
     For each run what became of it, as text.
   """
   out.mkdir(parents=True, exist_ok=True)
-  for old in out.glob('runs.*'):
-    old.unlink()
   whole, told = io.BytesIO(), {}
   with tarfile.open(fileobj=whole, mode='w') as archive:
     for run in runs:
@@ -157,8 +142,14 @@ def bring_back(runs: Sequence[Planned], workdirs: Path, out: Path) -> dict[str, 
         _add(archive, f'{run.name}.tar.xz', packed)
       told[run.name] = (f'weights of step {step}, {len(packed) / 1e6:.1f} MB'
                         + (' brought back' if fits else ' which do not fit'))
-  for number, start in enumerate(range(0, whole.getbuffer().nbytes, _PART)):
-    (out / f'runs.{number:03}').write_bytes(whole.getbuffer()[start:start + _PART])
+  content = whole.getvalue()
+  parts = {f'runs.{number:03}': content[start:start + _PART]
+           for number, start in enumerate(range(0, len(content), _PART))}
+  for name, part in parts.items():
+    files.write(out / name, part)
+  for old in out.glob('runs.*'):
+    if old.name not in parts:
+      old.unlink()
   return told
 
 
