@@ -17,9 +17,12 @@ After each row, the table is written to WORKDIR/table3.md and WORKDIR/table3.jso
 its data. Started again, the command skips rows that are done and resumes a run that was stopped.
 """
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import math
+import os
 import runpy
 import shlex
 import sys
@@ -221,13 +224,22 @@ def run_rows(rows: Sequence[Row], filename: str, workdir: Path,
         raise UserError(f'row {row.name}: {Path(command[1]).name} ended with status {status}, for '
                         f'the reason above; start this again to go on, or leave the row out with '
                         f'--rows')
-    # Read again, since another process may have added rows in the meantime.
-    results = {**_read(workdir), row.name: {**_result(row, workdir / row.name),
-                                            'settings': settings}}
-    results = {name: results[name] for name in PAPER if name in results}
+    _add(workdir, row.name, {**_result(row, workdir / row.name), 'settings': settings})
+  logging.info('the table is in %s', workdir / _MARKDOWN)
+
+
+def _add(workdir: Path, name: str, result: dict[str, Any]):
+  """Adds a row to the table, to which other processes may add rows at the same time."""
+  folder = os.open(workdir, os.O_RDONLY)
+  try:
+    with contextlib.suppress(OSError):  # Some file systems have no locks.
+      fcntl.flock(folder, fcntl.LOCK_EX)
+    results = {**_read(workdir), name: result}
+    results = {each: results[each] for each in PAPER if each in results}
     files.write_json(workdir / _JSON, results)
     files.write(workdir / _MARKDOWN, (_PREFACE + _markdown(results)).encode())
-  logging.info('the table is in %s', workdir / _MARKDOWN)
+  finally:
+    os.close(folder)
 
 
 def _read(workdir: Path) -> dict[str, Any]:

@@ -80,6 +80,8 @@ def main(arguments: Sequence[str]):
     raise UserError('--workdir=DIR is needed after --, on a disk that every host has mounted')
   if _CLUSTER.value and _SPOT.value:
     raise UserError('--spot is for a slice; leave it out with --cluster, which has nodes already')
+  if _SETUP.value:
+    _check_setup()
   with tempfile.TemporaryDirectory() as folder:  # The run's directory is not on this machine.
     train = shlex.join(checked(arguments[1:], f'--workdir={folder}/run',
                                f'--devices={_devices(_ACCELERATOR.value)}'))
@@ -141,9 +143,24 @@ def _train_there(bundle: Path, train: str):
 
 def _steps(*steps: str) -> str:
   """Returns the flag that runs shell commands one after another, and --setup before the last."""
-  # Braces keep --setup together, whatever operators are in it.
-  setup = [f'{{ {_SETUP.value}; }}'] if _SETUP.value else []
-  return '--command=' + ' && '.join([*steps[:-1], *setup, steps[-1]])
+  return '--command=' + ' && '.join([*steps[:-1], *_setup(), steps[-1]])
+
+
+def _setup() -> list[str]:
+  """Returns the command of --setup, if it is given, in braces that keep its operators together."""
+  command = (_SETUP.value or '').strip()
+  ended = command.endswith((';', '&')) and not command.endswith('\\;')
+  return [f'{{ {command}{"" if ended else ";"} }}'] if command else []
+
+
+def _check_setup():
+  """Refuses a --setup that the shell would refuse on hosts that cost money already."""
+  checked = subprocess.run(['bash', '-n', '-c', ''.join(_setup())], check=False, text=True,
+                           capture_output=True)
+  if checked.returncode:
+    raise UserError(f'--setup must be one or more shell commands, without a comment at the end; '
+                    f'got {_SETUP.value!r}, of which bash says: '
+                    f'{checked.stderr.strip().splitlines()[0]}')
 
 
 def _place() -> list[str]:

@@ -221,6 +221,22 @@ def test_a_slice_is_asked_for_prepared_trained_on_and_its_cost_told(launch):
   assert calls[1] == create and calls[-1] == train
 
 
+@pytest.mark.parametrize(('setup', 'step'), [
+    ('mount /x; cd /x;', '{ mount /x; cd /x; }'), ('serve &', '{ serve & }'),
+    (r'find /x -exec ls {} \;', r'{ find /x -exec ls {} \;; }'), (' ', 'cd transformer-jax')])
+def test_operators_of_the_setup_stay_together(launch, setup, step):
+  _, out, err, _ = launch('tpu', '--dry_run', *SLICE, f'--setup={setup}', '--', *TRAIN)
+  assert commands(out)[4][6].split(' && ')[-2] == step, err
+
+
+@pytest.mark.parametrize('setup', ['mount /x  # later', 'if', '(a'])
+def test_a_setup_that_the_shell_would_refuse_is_refused_before_anything_is_asked_for(
+    launch, one_error, setup):
+  status, _, err, calls = launch('tpu', *SLICE, f'--setup={setup}', '--', *TRAIN)
+  assert status == 1 and not calls
+  assert '--setup must be one or more shell commands' in one_error(err)
+
+
 def test_a_command_that_gcloud_gives_again_leaves_what_trains_alone(launch, tmp_path):
   """gcloud repeats a command after a broken connection, which the command itself survives."""
   _, out, err, _ = launch('tpu', '--dry_run', *SLICE, '--', *TRAIN)

@@ -3,6 +3,8 @@
 import json
 import pathlib
 import shlex
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from absl import flags
@@ -170,6 +172,23 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
   assert (results['base']['steps'], results['D4']['steps']) == (2, 3)
   about = json.loads((tmp_path / 'D4' / 'run.json').read_text('utf-8'))
   assert len(about['resumed']) == 1
+
+
+def test_rows_that_end_together_are_all_in_the_table(tmp_path, monkeypatch):
+  read = table3._read
+
+  def slowly(workdir):
+    found = read(workdir)
+    time.sleep(0.1)
+    return found
+
+  monkeypatch.setattr(table3, '_read', slowly)
+  monkeypatch.setattr(table3, '_markdown', ' '.join)
+  names = ('base', 'A1', 'E')
+  with ThreadPoolExecutor(len(names)) as pool:
+    list(pool.map(lambda name: table3._add(tmp_path, name, {'bleu': 1.0}), names))
+  assert tuple(json.loads((tmp_path / 'table3.json').read_text('utf-8'))) == names
+  assert (tmp_path / 'table3.md').read_text('utf-8').endswith('base A1 E')
 
 
 def test_a_damaged_table_is_named(folder, start, tmp_path):
