@@ -3,7 +3,7 @@
   python train.py --config=configs/quickstart.py --workdir=runs/quickstart
   python eval.py --workdir=runs/quickstart
 
-Test BLEU 97.5 to 99.0, by processor and version of JAX; 2.5 to 4.7 minutes. The signature is
+Test BLEU 97.5 to 99.0, by processor and version of JAX; 2.4 to 4.7 minutes. The signature is
 nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0.
 The data set comes with the code, in transformer/data/phrasebook/.
 """

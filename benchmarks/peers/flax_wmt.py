@@ -22,7 +22,7 @@ _UNUSED = ('tensorflow', 'clu', 'clu.metric_writers', 'clu.periodic_actions', 'b
 
 
 def load_example(checkout: str):
-  """Imports its `train` and `models`.
+  """Imports `train` and `models` of the example.
 
   Args:
     checkout: folder of a clone of https://github.com/google/flax.
@@ -83,7 +83,7 @@ def make_update(work: Work, checkout: str):
 
 
 def make_decoding(work: Work, checkout: str, beam_size: int):
-  """Its beam search, for as many tokens as the sources have; random weights of its own.
+  """The example's beam search, for as many tokens as the sources have; random weights of its own.
 
   Args:
     work: the batch.
