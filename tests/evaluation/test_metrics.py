@@ -1,6 +1,7 @@
 """Scores, intervals and signatures equal sacreBLEU's own; so does the paper's BLEU by hand."""
 
 import importlib.metadata
+import tracemalloc
 
 import pytest
 import sacrebleu
@@ -165,6 +166,17 @@ def test_metrics_are_sacrebleus_and_lie_in_their_intervals():
   metric = sacrebleu.BLEU()
   wanted = metric.corpus_score(translations, [references], n_bootstrap=1000)
   assert bleu.interval == pytest.approx((wanted._mean - wanted._ci, wanted._mean + wanted._ci))
+
+
+def test_one_bootstrap_sample_is_in_memory_at_a_time():
+  translations, references = TRANSLATIONS * 100, REFERENCES * 100
+  tracemalloc.start()
+  try:
+    corpus_scores(translations, [references], '13a')
+    _, peak = tracemalloc.get_traced_memory()
+  finally:
+    tracemalloc.stop()
+  assert peak < 20_000 * len(translations)  # All 1,000 would take 100,000 bytes a sentence.
 
 
 def test_text_without_spaces_is_compared_by_its_characters():

@@ -103,8 +103,9 @@ def _score(metric: OwnMetric, name: str, value: Any, count: int) -> OwnScore:
                     f'{count} translations, or a dict of these; {name} is {str(value)[:100]!r}')
   if alone:
     return OwnScore(name, sentences[0], None, None)
-  drawn = np.random.default_rng(SEED).integers(count, size=(RESAMPLES, count))
-  low, high = np.quantile(np.asarray(sentences)[drawn].mean(axis=1), (0.025, 0.975))
+  rng, numbered = np.random.default_rng(SEED), np.asarray(sentences)
+  means = [numbered[rng.integers(count, size=count)].mean() for _ in range(RESAMPLES)]
+  low, high = np.quantile(means, (0.025, 0.975))
   return OwnScore(name, math.fsum(sentences) / count, sentences, (float(low), float(high)))
 
 
