@@ -58,6 +58,12 @@ def test_a_warning_counts_the_sentences_that_lack_a_phrase(caplog):
       'other flags forbid the words, or the line is blank']
 
 
+def test_space_around_a_prefix_is_no_part_of_it(vocabulary):
+  required = encode_requirements(Requirements(['the cat', ' the cat ', '  ']), vocabulary, [30] * 3)
+  assert required.prefixes[0] == required.prefixes[1] and not required.prefixes[2]
+  assert not required.demand(2).steered
+
+
 def test_nothing_is_required_by_default(vocabulary):
   required = encode_requirements(Requirements(), vocabulary, [9, 9])
   assert required.demand(1) == Demand(False, None) and required.continues_N is None

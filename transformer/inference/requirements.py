@@ -18,7 +18,7 @@ class Requirements(NamedTuple):
   """What translations must begin with, what they must contain, and what they must not hold.
 
   Attributes:
-    prefixes: the beginning of each sentence's translation, '' if it is free; or nothing.
+    prefixes: the beginning of each sentence's translation, blank if it is free; or nothing.
     automaton: from `avoidance.avoid`; None forbids nothing.
     phrases: the words and sequences of words that each sentence's translation must contain, as
       whole words; or nothing. A phrase that is given twice must appear twice.
@@ -104,9 +104,10 @@ def encode_requirements(requirements: Requirements, vocabulary, limits: Sequence
   Raises:
     UserError: a prefix, or the phrases of a sentence together, leave no room within the limit.
   """
-  prefixes = vocabulary.encode_batch(list(requirements.prefixes)) or [[]] * len(limits)
+  nothing = [[]] * len(limits)
+  prefixes = vocabulary.encode_batch([each.strip() for each in requirements.prefixes]) or nothing
   phrases = [[vocabulary.encode_phrase(phrase.strip()) for phrase in each if phrase.strip()]
-             for each in requirements.phrases] or [[]] * len(limits)
+             for each in requirements.phrases] or nothing
   for number, (prefix, each, limit) in enumerate(zip(prefixes, phrases, limits, strict=True),
                                                    first + 1):
     for what, tokens in (('the beginning of', len(prefix)),
