@@ -136,8 +136,7 @@ def main(_):
     how = results.describe(run.steps, decoding)
     del how['step']
     table = results.Place(folder, f'{text.name}.all', how)
-    if _RESULTS.value and folder:
-      table.check_own(str(run.workdir.resolve()))
+    table.check_own(run.workdir, text.digest)
   rows = [_translate([each, *members[1:]], translate, text, decoding, folder, automaton,
                      own_metrics) for each in itertools.chain([run], runs)]
   if every:
@@ -148,7 +147,7 @@ def _translate_live(members, decoding, automaton):
   """Translates the lines of a pipe or a terminal as they arrive."""
   from transformer.inference import prompt, stream
   from transformer.inference.ensemble import make_translator
-  if sys.stdin.isatty() and sys.stdout.isatty():
+  if _is_at_a_terminal():
     if _REQUIREMENTS.prefix_column.value:
       raise UserError('--prefix_column is for files and pipes; at this prompt, :prefix WORDS says '
                       'what translations begin with')
@@ -171,8 +170,7 @@ def _score(members, text, others):
     how = results.describe_models(members[0].steps, others)
     place = results.Place(report.writable_folder(_WORKDIR.value, _RESULTS.value),
                           f'{text.name}.alignment', how | alignment_flags.how(_ALIGNMENTS))
-    if _RESULTS.value:
-      place.check_own(str(members[0].workdir.resolve()))
+    place.check_own(members[0].workdir, text.digest)
   write_lines(score_lines(score_with(members, text.sources, targets)), _OUTPUT.value or '-')
   if _ALIGNMENTS.asked:
     links = alignment_flags.align(_ALIGNMENTS, members, text.sources, targets)
@@ -189,8 +187,7 @@ def _translate(members, translate, text, decoding, folder, automaton, own_metric
   from transformer.inference.translator import warn_of_cut
   run = members[0]
   place = results.Place(folder, text.name, results.describe(run.steps, decoding))
-  if _RESULTS.value and folder:
-    place.check_own(str(run.workdir.resolve()))
+  place.check_own(run.workdir, text.digest)
   started = time.perf_counter()
   requirements = Requirements(decoding.prefixes, automaton, decoding.required)
   answers = translate_with(members, translate, text.sources, requirements=requirements)
@@ -246,7 +243,9 @@ def _check_flags():
     if flag.value and unscored:
       raise UserError(f'--{flag.name} compares translations with references; give '
                       f'--reference=FILE')
-  if _RESULTS.value and ((unscored and _SOURCE.value != STANDARD_INPUT)
+  # The prompt writes its pages there.
+  at_prompt = _only_translates_standard_input() and _is_at_a_terminal()
+  if _RESULTS.value and ((unscored and not at_prompt)
                          or (_SCORE.value and not _ALIGNMENTS.gold.value)):
     raise UserError(f'--results={_RESULTS.value} is for scores, and nothing is scored here; leave '
                     f'it out; --output=FILE takes translations and likelihoods')
@@ -286,11 +285,14 @@ def _only_translates_standard_input() -> bool:
           and not (_REQUIREMENTS.by_line or _MBR.value or _ALIGNMENTS.asked))
 
 
+def _is_at_a_terminal() -> bool:
+  return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def _decoding(members) -> results.Decoding:
   """Returns how to decode: by the flags that are given, and else by the first run's config."""
   config = members[0].config
-  others = [results.Member(workdir, member.steps)
-            for workdir, member in zip(_ENSEMBLE.value, members[1:], strict=True)]
+  others = [results.Member(str(each.workdir.resolve()), each.steps) for each in members[1:]]
   changes = shared_flags.given(*_DECODE_FLAGS)
   if _MBR.value and changes.get('sample', config.decode.sample):
     if changes.get('beam_size', _MBR.value) != _MBR.value:

@@ -95,6 +95,7 @@ from transformer.training.mesh import sentence_sharding
      ['--results needs a directory', 'empty is a file']),
     (['--results='], ['--results= names nothing']),
     (['--source={folder}/test.en', '--results={folder}/r'], ['nothing is scored here']),
+    (['--source=-', '--results={folder}/r'], ['nothing is scored here']),
     (['--source={folder}/test.en', '--reference={folder}/test.de', '--score',
       '--results={folder}/r'], ['nothing is scored here']),
     (['--source={folder}/test.en', '--examples=2'], ['--examples compares translations']),

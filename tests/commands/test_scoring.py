@@ -115,7 +115,7 @@ def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_p
 
 @pytest.mark.long
 def test_scores_that_cannot_be_kept_are_printed_and_those_of_a_folder_are_compared(
-    evaluate, trained, tmp_path):
+    evaluate, folder, trained, tmp_path):
   for name in 'ab':
     shutil.copytree(trained, tmp_path / name)
   (tmp_path / 'a' / 'eval').write_text('mine')  # Not even root can write into a file.
@@ -136,6 +136,13 @@ def test_scores_that_cannot_be_kept_are_printed_and_those_of_a_folder_are_compar
   assert found.result.path == path and len(found.sentences) == 2
   message = evaluate.refuses(f'--workdir={tmp_path}/b', '--beam_size=1', f'--results={results}')
   assert f'{path} is the result of another run, {tmp_path}/a;' in message
+  before = path.read_bytes()
+  (tmp_path / 'other').mkdir()
+  for language in ('en', 'de'):
+    shutil.copy(folder / f'valid.{language}', tmp_path / 'other' / f'test.{language}')
+  message = evaluate.refuses(*flags, f'--results={results}', f'--data_dir={tmp_path}/other')
+  assert f'{path} is the result of another text of that name' in message
+  assert path.read_bytes() == before
 
 
 def test_a_file_that_is_read_is_not_replaced(evaluate, folder, trained):

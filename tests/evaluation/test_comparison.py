@@ -187,6 +187,17 @@ def test_one_of_several_results_is_chosen_by_name(score, untested):
   assert taken(found)[1] == 'step5.beam1.alpha0.6'
 
 
+@pytest.mark.parametrize(('part', 'found'), [
+    ('step8', []), ('step80', [0]), ('beam1', []), ('beam12', [1]), ('alpha0', []),
+    ('alpha0.6', [0, 1]), ('alpha0.65', [2]), ('ensemble2', [2]), ('am4.', [0, 2]),
+    ('', [0, 1, 2])])
+def test_a_number_in_a_name_is_never_a_part_of_a_longer_one(part, found):
+  names = ['step80.beam4.alpha0.6', 'step800.beam12.alpha0.6',
+           'step9.ensemble2.4fb1.beam4.alpha0.65']
+  given = [results.Result('run', name, None, {}) for name in names]
+  assert results.matching(given, part) == [given[number] for number in found]
+
+
 def test_ensembles_of_other_checkpoints_have_results_of_their_own():
   names = {results.Place(None, 'test', results.describe([5], results.Decoding(
       DecodeConfig(), 0, [results.Member('b', steps)]))).stem for steps in ([5], [4, 5], [6])}

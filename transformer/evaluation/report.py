@@ -111,6 +111,7 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
   if cost:
     print(f'  {cost}', file=people)
   if place.folder:
+    place.check_own(run.workdir, text.digest)  # Another command may have written there since.
     results.write(place.folder, place.stem, result | {
         **_origin(run, text), 'decode': dataclasses.asdict(decoding.config),
         'seed': decoding.seed if decoding.config.sample else None,
@@ -142,6 +143,7 @@ def report_alignments(place: results.Place, run, text: Text, gold: Sequence,
   print(f'{place.text}: AER {result["metrics"][0]["score"]:.2f}, {len(gold)} pairs, {how}',
         *alignment_error.as_table(result), sep='\n', file=people)
   if place.folder:
+    place.check_own(run.workdir, text.digest)
     results.write(place.folder, place.stem,
                   result | {**_origin(run, text), 'how': place.how}, sentences)
     print(f'also in {place.folder / place.stem}.json', file=people)
@@ -149,7 +151,8 @@ def report_alignments(place: results.Place, run, text: Text, gold: Sequence,
 
 def _origin(run, text: Text) -> dict[str, Any]:
   """Returns the facts of a result about the run, the text and the command."""
-  return {'text': text.name, 'steps': run.steps, 'workdir': str(run.workdir.resolve()),
+  return {'text': text.name, 'text_sha256': text.digest, 'steps': run.steps,
+          'workdir': str(run.workdir.resolve()),
           'commit': run_directory.commit(), 'command': sys.argv[1:]}
 
 

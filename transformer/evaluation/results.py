@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,7 +56,7 @@ class Member(NamedTuple):
   """Another run of an ensemble.
 
   Attributes:
-    workdir: its directory, as the user names it.
+    workdir: its directory, in full.
     steps: the steps of its checkpoints whose parameters were averaged; often one.
   """
 
@@ -115,20 +116,30 @@ class Place(NamedTuple):
     """The beginning of the file names `STEM.json` and `STEM.sentences.jsonl`."""
     return '.'.join([self.text, *(f'{key}{value}' for key, value in self.how.items())])
 
-  def check_own(self, workdir: str):
-    """Checks that the place does not hold the result of another run.
+  def check_own(self, run: Path, digest: str):
+    """Checks that the place does not hold the result of another run or text.
+
+    Args:
+      run: the directory of the run. Results in a folder of it are its own, wherever it was before.
+      digest: the SHA-256 of the text.
 
     Raises:
       UserError: it does.
     """
+    if self.folder is None:
+      return
     path = self.folder / f'{self.stem}.json'
     try:
-      other = _parse(path, _RESULT, lambda content: json.loads(content)['workdir'])
-    except UserError:  # No file, or a damaged one: either may be written.
+      found = _parse(path, _RESULT, json.loads)
+      other, text = found['workdir'], found.get('text_sha256')
+    except (UserError, KeyError, TypeError):  # No file, or a damaged one: either may be written.
       return
-    if other != workdir:
+    if other != str(run.resolve()) and not self.folder.resolve().is_relative_to(run.resolve()):
       raise UserError(f'{path} is the result of another run, {other}; give each run a folder of '
                       f'its own by --results')
+    if text not in (None, digest):  # Earlier versions recorded none.
+      raise UserError(f'{path} is the result of another text of that name; keep both by '
+                      f'--results=FOLDER, or remove the file')
 
 
 def describe_models(steps: Sequence[int], ensemble: Sequence[Member]) -> dict[str, str | int]:
@@ -163,7 +174,7 @@ def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str | int]:
 
 
 def _digest(lines: Sequence[str]) -> str:
-  return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[:4]
+  return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[:8]
 
 
 def write(folder: Path, stem: str, result: dict[str, Any], sentences: Sequence[dict[str, Any]]):
@@ -226,10 +237,13 @@ def _parse(path: Path, holds: str, parse: Callable[[bytes], Any]):
 
 
 def matching(results: Sequence[Result], part: str) -> list[Result]:
-  """Returns the results whose name has a part: at its end, else between dots, else anywhere."""
-  for fits in (lambda name: f'.{name}'.endswith(f'.{part}'),
-               lambda name: f'.{part}.' in f'.{name}.', lambda name: part in name):
-    if found := [each for each in results if fits(each.name)]:
+  """Returns the results whose name has a part: at its end, else between dots, else anywhere.
+
+  A number is never a part of a longer one: `step8` is not in `step80`, nor `alpha0` in `alpha0.6`.
+  """
+  whole = rf'(?<!\d){re.escape(part)}(?!\d|\.\d+(\.|$))'
+  for pattern in (rf'(^|\.){re.escape(part)}$', rf'(^|\.){whole}(\.|$)', whole):
+    if found := [each for each in results if re.search(pattern, each.name)]:
       return found
   return []
 

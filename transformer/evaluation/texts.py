@@ -30,6 +30,12 @@ class Text(NamedTuple):
   sources: list[str]
   references: list[list[str]]
 
+  @property
+  def digest(self) -> str:
+    """The SHA-256 of the sentences and their references, as hexadecimal digits."""
+    lines = itertools.chain(self.sources, *self.references)
+    return hashlib.sha256('\n'.join(lines).encode()).hexdigest()
+
 
 def read_parallel(source: str, others: Sequence[str], kind: str) -> tuple[
     list[str], list[list[str]]]:
@@ -152,9 +158,8 @@ def linearised_trees(lines: Sequence[str], name: str, sentences: Sequence[str],
 def _named_text(source: str, sources: list[str], translations: list[list[str]]) -> Text:
   if translations and not sources:
     raise UserError(f'there is nothing to score; {source} is empty')
-  name = 'stdin' if source == STANDARD_INPUT else Path(source).name
-  digest = hashlib.sha256('\n'.join(itertools.chain(sources, *translations)).encode()).hexdigest()
-  return Text(f'{name}.{digest[:8]}', sources, translations)
+  text = Text('stdin' if source == STANDARD_INPUT else Path(source).name, sources, translations)
+  return text._replace(name=f'{text.name}.{text.digest[:8]}')
 
 
 def split_name(data: DataConfig, asked: str) -> str:
