@@ -2,6 +2,7 @@
 
 import collections
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,17 +13,30 @@ from transformer.ops.steering import Automaton
 
 # The tables take five bytes for each state and piece.
 _MOST_CELLS = 2**27
-# A character; or a byte, as its piece, of a character that has no piece.
-_Unit = str
-# A state is a set of pairs: the number of a phrase, and how many of its units were read.
+# A state is a set of pairs: the number of a phrase, and how many of its bytes were read.
 _State = frozenset[tuple[int, int]]
+
+
+class _Byte(NamedTuple):
+  """A byte of text in UTF-8.
+
+  Attributes:
+    value: the byte.
+    in_word: whether it belongs to a letter or digit. A byte that is a piece of its own may be a
+      part of any character, such as a quotation mark, and counts as no letter.
+    ends_character: whether another character may follow.
+  """
+
+  value: int
+  in_word: bool
+  ends_character: bool
 
 
 def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
   """Builds the automaton that keeps phrases out of translations.
 
   A phrase is forbidden as whole words: where no letter or digit stands before or after it. A
-  character before it that the vocabulary spells in bytes counts as no letter. A phrase is
+  character before it that is spelt in bytes counts as no letter, unless it is of ASCII. A phrase is
   forbidden however it is segmented into pieces, and with its own upper and lower case only. A
   longer word that begins with the phrase is allowed if one piece goes beyond the end of the phrase.
   Otherwise a search would begin the forbidden word and could not end it.
@@ -37,13 +51,12 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
   Raises:
     UserError: the tables for so many phrases would be too large.
   """
-  texts = [_units_of_piece(vocabulary, token) for token in range(vocabulary.size)]
-  characters = {unit for text in texts for unit in text}
-  wanted = [_units(phrase.strip(), characters) for phrase in phrases]
+  texts = [_text_of_token(vocabulary, token) for token in range(vocabulary.size)]
+  wanted = [phrase.strip().encode() for phrase in phrases]
   tokens_by_first = collections.defaultdict(list)
   for token, text in enumerate(texts):
     if text:
-      tokens_by_first[text[0]].append(token)
+      tokens_by_first[text[0].value].append(token)
 
   numbers: dict[_State, int] = {}
   waiting: collections.deque[_State] = collections.deque()
@@ -53,13 +66,13 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
       if (len(numbers) + 1) * vocabulary.size > _MOST_CELLS:
         raise UserError(f'the phrases to avoid must have at most about '
                         f'{_MOST_CELLS // vocabulary.size:,} characters in all; there are '
-                        f'{sum(map(len, wanted)):,}; leave some out')
+                        f'{sum(map(len, phrases)):,}; leave some out')
       numbers[state] = len(numbers)
       waiting.append(state)
     return numbers[state]
 
   # A sentence begins as if a space stood before it.
-  number(_after(frozenset(), ' ', wanted))
+  number(_after(frozenset(), *_spelt(' '), wanted))
   read = [_read(frozenset(), text, wanted) for text in texts]
   usual_N = np.asarray([number(after) for after, _ in read], np.int32)
   usual_forbidden_N = np.asarray([forbidden for _, forbidden in read])
@@ -77,48 +90,44 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
   return Automaton(np.stack(next_ZN), np.stack(forbidden_ZN))
 
 
-def _units_of_piece(vocabulary: Vocabulary, token: int) -> Sequence[_Unit]:
-  """Returns the units of a piece; none for a token that is no text."""
+def _text_of_token(vocabulary: Vocabulary, token: int) -> list[_Byte]:
+  """Returns the text of a token, which may be empty."""
   if token == UNK_ID:
-    return vocabulary.decode([UNK_ID])
+    return _spelt(vocabulary.decode([UNK_ID]))
   if token < UNK_ID:
-    return ()
-  piece = vocabulary.piece(token)
+    return []
   if token in BYTE_IDS:
-    byte = token - BYTE_IDS.start
-    return (chr(byte) if byte < 128 else piece,)
-  return piece.replace(SPACE, ' ')
+    value = token - BYTE_IDS.start
+    return _spelt(chr(value)) if value < 128 else [_Byte(value, False, True)]
+  return _spelt(vocabulary.piece(token).replace(SPACE, ' '))
 
 
-def _units(phrase: str, characters: set[_Unit]) -> list[_Unit]:
-  """Returns the units of a phrase: what has no piece as a character is spelt in bytes."""
-  return [unit for character in phrase
-          for unit in ([character] if character in characters
-                       else [f'<0x{byte:02X}>' for byte in character.encode()])]
+def _spelt(text: str) -> list[_Byte]:
+  spelt = []
+  for character in text:
+    *first, last = character.encode()
+    spelt += [_Byte(each, character.isalnum(), False) for each in first]
+    spelt.append(_Byte(last, character.isalnum(), True))
+  return spelt
 
 
-def _ends_word(unit: _Unit) -> bool:
-  """Returns whether a word may begin after a unit; a byte may be the end of a quotation mark."""
-  return len(unit) > 1 or not unit.isalnum()
-
-
-def _has_ended(state: _State, wanted: Sequence[Sequence[_Unit]]) -> bool:
+def _has_ended(state: _State, wanted: Sequence[bytes]) -> bool:
   """Returns whether a whole phrase was just read."""
   return any(n == len(wanted[i]) for i, n in state)
 
 
-def _read(state: _State, text: Sequence[_Unit], wanted) -> tuple[_State, bool]:
+def _read(state: _State, text: Sequence[_Byte], wanted) -> tuple[_State, bool]:
   """Returns the state after a text, and whether a phrase ends with it, or with a word inside it."""
   forbidden = False
-  for number, unit in enumerate(text):
-    forbidden |= number > 0 and _ends_word(unit) and _has_ended(state, wanted)
-    state = _after(state, unit, wanted)
+  for number, byte in enumerate(text):
+    forbidden |= number > 0 and not byte.in_word and _has_ended(state, wanted)
+    state = _after(state, byte, wanted)
   return state, forbidden or _has_ended(state, wanted)
 
 
-def _after(state: _State, unit: _Unit, wanted) -> _State:
-  """Returns the state after a unit. A phrase may begin after each unit that ends a word."""
-  grown = {(i, n + 1) for i, n in state if n < len(wanted[i]) and wanted[i][n] == unit}
-  if _ends_word(unit):
+def _after(state: _State, byte: _Byte, wanted) -> _State:
+  """Returns the state after a byte. A phrase may begin where no letter or digit stands before."""
+  grown = {(i, n + 1) for i, n in state if n < len(wanted[i]) and wanted[i][n] == byte.value}
+  if byte.ends_character and not byte.in_word:
     grown |= {(i, 0) for i in range(len(wanted))}
   return frozenset(grown)
