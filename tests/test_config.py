@@ -316,7 +316,14 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
     *(({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize} (',))
       for language, tokenize in (('zh-CN', 'zh'), ('ja', 'ja-mecab'), ('th', 'char'))),
     ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ()),
-    ({'data': {'target_language': 'japanisch'}}, ())])
+    ({'data': {'target_language': 'japanisch'}}, ()),
+    *(({'data': {'max_length': 99, 'train': ('a', 'b'), **settings},
+        'train': {'tokens_per_batch': tokens}}, facts)
+      for settings, tokens, facts in (
+          ({}, 99, ()), ({'train_weights': (2, 1)}, 197, ()), ({'title_case': 0.1}, 198, ()),
+          ({'title_case': 0.1}, 197, ('tokens_per_batch to at least 2 · data.max_length = 198',)),
+          ({'train_weights': (2, 0.5)}, 99, ('a batch has a single row',)),
+          ({'train_stages': ((0, 1, 0), (9, 1, 1.5))}, 99, ('a batch has a single row',))))])
 def test_settings_that_are_probably_not_meant_are_said(changes, facts):
   found = Config.from_dict(changes).doubts()
   assert len(found) == len(facts) and all(map(str.__contains__, found, facts)), found

@@ -10,6 +10,7 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.source_noise import title_cased
 from transformer.data.sources import open_corpus
+from transformer.data.stages import seed_of_stage
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 
@@ -188,13 +189,14 @@ def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
 
 @pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}, {'title_case': 0.3}], ids=str)
 def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
-  def batches(**changes):
-    return encode(config_of(folder, **variation, **changes), vocabulary).batches
+  def batches(stage=0, **changes):
+    return encode(config_of(folder, **variation, **changes), vocabulary,
+                  seed_of_stage(0, stage)).batches
 
   staged = batches(train_stages=((0, 2, 0), (7, 1, 3), (1000, 0, 1)))
   for first, last, stage in ((0, 6, batches(train=('one',), train_weights=(2.0,))),
-                             (7, 999, batches(train_weights=(1.0, 3.0))),
-                             (1000, 2000, batches(train=('two',)))):
+                             (7, 999, batches(1, train_weights=(1.0, 3.0))),
+                             (1000, 2000, batches(2, train=('two',)))):
     for step in (last, first):  # In any order.
       wanted = stage[step - first]
       assert staged[step].target_tokens.shape == staged[0].target_tokens.shape
@@ -203,6 +205,14 @@ def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
       np.testing.assert_array_equal(*same)
       assert pairs_in([staged[step]]) == pairs_in([wanted])
   chex.assert_trees_all_equal(list(staged.iterate(5, 9)), [staged[step] for step in range(5, 9)])
+
+
+@pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}], ids=str)
+def test_a_mixture_that_comes_back_goes_on_with_other_batches(folder, vocabulary, variation):
+  staged = encode(config_of(folder, **variation, train_stages=((0, 1, 0), (2, 0, 1), (4, 1, 0))),
+                  vocabulary).batches
+  assert staged[0].target_tokens.shape == staged[4].target_tokens.shape
+  assert not np.array_equal(staged[0].target_tokens, staged[4].target_tokens)
 
 
 def test_batches_have_the_shape_that_is_configured(folder, vocabulary):

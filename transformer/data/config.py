@@ -30,7 +30,8 @@ class DataConfig:
     train_stages: mixtures of the corpora that follow each other: for each stage the number of
       updates before it, and a weight for each corpus, where 0 leaves the corpus out.
       `((0, 1, 0), (5000, 1, 2))` trains on the first of two corpora alone, and after 5,000
-      updates on both. A stage begins a new epoch. Empty is one stage by `train_weights`.
+      updates on both. A stage begins a new epoch, in an order of its own. Empty is one stage by
+      `train_weights`.
     valid: the split, or prefix, that chooses checkpoints; or several, such as
       `('news', 'talks')`. Each is evaluated: the first as `valid/bleu`, `valid/loss` and so on,
       and it chooses checkpoints unless `train.best_by` names another; the others as

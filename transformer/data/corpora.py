@@ -16,7 +16,7 @@ from transformer.data.encoding import encode_for_scoring
 from transformer.data.link_file import LinkFile
 from transformer.data.source_noise import make_source_noise
 from transformer.data.sources import open_corpus
-from transformer.data.stages import StagedBatches
+from transformer.data.stages import StagedBatches, seed_of_stage
 from transformer.data.varied_batches import VariedBatches, Vary
 from transformer.data.vocabularies import RunVocabulary
 from transformer.system.installation import spell_commands
@@ -138,10 +138,12 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
 
   variations = _variations(config, vocabulary)
 
-  def batches_of(corpora, weights, shape):
-    used = [(corpus, weight) for corpus, weight in zip(corpora, weights, strict=True) if weight]
-    batches = TrainingBatches(*map(list, zip(*used, strict=True)), shape, seed)
-    return VariedBatches(batches, variations, seed) if variations else batches
+  def batches_of(stage, weights, shape):
+    own_seed = seed_of_stage(seed, stage)
+    used = [(corpus, weight) for corpus, weight in zip(train.values(), weights, strict=True)
+            if weight]
+    batches = TrainingBatches(*map(list, zip(*used, strict=True)), shape, own_seed)
+    return VariedBatches(batches, variations, own_seed) if variations else batches
 
   def in_batches_of(tokens_per_batch: int) -> EncodedCorpora:
     shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
@@ -149,7 +151,7 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
     if config.train_stages:
       first_steps, *weights = zip(*config.train_stages, strict=True)
       mixtures = zip(*weights, strict=True)
-    stages = [batches_of(train.values(), weights, shape) for weights in mixtures]
+    stages = [batches_of(number, weights, shape) for number, weights in enumerate(mixtures)]
     batches = stages[0] if len(stages) == 1 else StagedBatches(map(int, first_steps), stages)
     packed = {key: scoring_batches(pairs, shape) for key, pairs in valid.items()}
     return EncodedCorpora(batches, packed, counts, in_batches_of)

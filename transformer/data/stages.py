@@ -3,9 +3,21 @@
 import bisect
 from collections.abc import Sequence
 
+import numpy as np
+
 from transformer.data.batch import Batch
 from transformer.data.batches import BatchesByStep, Shape, TrainingBatches
 from transformer.data.varied_batches import VariedBatches
+
+
+def seed_of_stage(seed: int, stage: int) -> int:
+  """Returns the seed of a stage's batches, so that a mixture that comes back begins otherwise.
+
+  Args:
+    seed: the run's root seed, which is that of the first stage.
+    stage: the number of the stage, from 0.
+  """
+  return int(np.random.SeedSequence((seed, stage)).generate_state(1)[0]) if stage else seed
 
 
 class StagedBatches(BatchesByStep):
