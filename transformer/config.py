@@ -122,12 +122,12 @@ class Config:
                    f'reached: train.steps={self.train.steps}')
     data = self.data
     weights = (*data.train_weights, *(each for stage in data.train_stages for each in stage[1:]))
-    if self.train.tokens_per_batch // data.max_length == 1 and (
+    if self.train.tokens_per_batch == data.max_length and (
         data.bpe_dropout or data.upper_case or data.title_case or data.typing_errors
         or any(weight % 1 for weight in weights)):
       found.append(f'a batch has a single row, which is sometimes empty where sentences vary or a '
-                   f'weight is no whole number: an update then learns nothing; set '
-                   f'train.tokens_per_batch to at least 2 · data.max_length = {2 * data.max_length}')
+                   f'weight is no whole number; an update then learns nothing: set '
+                   f'train.tokens_per_batch to at least {2 * data.max_length}')
     if self.data.drop_identical and not self.data.shared_vocabulary:
       found.append('data.drop_identical compares tokens, which separate vocabularies number apart, '
                    'so it drops nothing; remove such pairs from the text (the audit counts them)')

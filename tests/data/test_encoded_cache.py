@@ -318,6 +318,20 @@ def test_where_nothing_can_be_written_it_is_encoded_in_memory(folder, vocabulary
   assert len(said) == 1 and 'encoded in memory' in said[0] and '\n' not in said[0]
 
 
+def test_a_text_that_cannot_be_read_is_not_taken_for_a_disk_that_cannot_be_written(
+    folder, vocabulary, monkeypatch):
+  corpus, encode, said = corpus_in(folder), encoded_cache.encode, warnings_of(monkeypatch)
+
+  def lost(*arguments):
+    (folder / 'train.de').rename(folder / 'gone')
+    return encode(*arguments)
+
+  monkeypatch.setattr(encoded_cache, 'encode', lost)
+  with pytest.raises(UserError, match=r'train\.de'):
+    load_or_encode(corpus, vocabulary, MAX_LENGTH)
+  assert said == [] and encodings(folder) == []
+
+
 @pytest.mark.parametrize('where', ['files.flush', 'appending', '_only_one'])
 def test_a_full_disk_and_a_read_only_one_leave_nothing(folder, vocabulary, monkeypatch, where):
   def fail(*_):

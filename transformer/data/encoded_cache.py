@@ -75,14 +75,25 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
   identity = _identity(corpus, vocabulary, links)
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / FOLDER / key
+  unread = []  # What could not be read, rather than written.
+
+  def chunks():
+    try:
+      yield from encode(corpus, vocabulary, links)
+    except (OSError, UserError) as error:
+      unread.append(error)
+      raise
+
   try:
     if not place.exists():
       with _only_one(place):
         if not place.exists():
           logging.info('encoding %s into %s', corpus.name, place)
-          write(place, identity, token_dtype(vocabulary), encode(corpus, vocabulary, links))
+          write(place, identity, token_dtype(vocabulary), chunks())
   except (OSError, UserError) as error:
     cause = error if isinstance(error, OSError) else error.__cause__
+    if unread:
+      raise unread[0]  # noqa: B904 - it is the same error, or the cause of it
     if not isinstance(cause, OSError):
       raise
     logging.warning('%s is encoded in memory, for this run alone: %s cannot be written (%s)',

@@ -1,15 +1,19 @@
 """Opens sentence pairs from text files, treebanks or TensorFlow Datasets."""
 
+import functools
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from transformer.data.config import DataConfig
 from transformer.data.corpus import FOLDER, Corpus, check_index, check_slice
 from transformer.data.linearisation import linearise
 from transformer.data.text_files import TextFile
-from transformer.data.treebank import bracketed, parse_trees
+from transformer.data.treebank import Tree, bracketed, parse_trees
 from transformer.errors import UserError
+
+_LINES = 4096  # of a treebank, read together
 
 
 def open_corpus(config: DataConfig, split: str, *, aligned: bool = True,
@@ -89,11 +93,7 @@ class TextCorpus:
 
 
 class TreeCorpus:
-  """A `Corpus` of a treebank: the words are the source, and linearised trees the target.
-
-  Attributes:
-    trees: each tree with its words and tags, in brackets on one line.
-  """
+  """A `Corpus` of a treebank: the words are the source, and linearised trees the target."""
 
   def __init__(self, prefix: Path, with_words: bool = False):
     """Reads the trees of `{prefix}.mrg`.
@@ -107,17 +107,32 @@ class TreeCorpus:
     """
     self.name = f'{prefix}.mrg'
     self.folder = Path(os.path.expanduser(prefix)).parent
-    file = TextFile(self.name, self.folder / FOLDER)
-    trees = list(parse_trees(file.read(0, len(file)), self.name))
-    self._pairs = [(' '.join(tree.words), linearise(tree, with_words))
-                   for tree in trees if tree.words]
-    self.trees = [bracketed(tree) for tree in trees if tree.words]
-    if not self.trees:
+    self._file = TextFile(self.name, self.folder / FOLDER)
+    self._pairs, traces = [], 0
+    for tree in self._parsed():
+      if tree.words:
+        self._pairs.append((' '.join(tree.words), linearise(tree, with_words)))
+      else:
+        traces += 1
+    if not self._pairs:
       raise UserError(f'a corpus must hold at least one tree with words; {self.name} has none')
-    self.fingerprint = hashlib.sha256(f'trees {with_words} {file.fingerprint}'.encode()).hexdigest()
-    self.notes = file.notes
-    if traces := len(trees) - len(self.trees):
+    self.fingerprint = hashlib.sha256(
+        f'trees {with_words} {self._file.fingerprint}'.encode()).hexdigest()
+    self.notes = self._file.notes
+    if traces:
       self.notes += (f'{self.name}: trees that hold only traces were left out: {traces}',)
+
+  @functools.cached_property
+  def trees(self) -> list[str]:
+    """Each tree with its words and tags, in brackets on one line."""
+    return [bracketed(tree) for tree in self._parsed() if tree.words]
+
+  def _parsed(self) -> Iterator[Tree]:
+    """Yields the trees; only a few thousand lines are in memory at a time."""
+    count = len(self._file)
+    lines = (line for start in range(0, count, _LINES)
+             for line in self._file.read(start, min(start + _LINES, count)))
+    return parse_trees(lines, self.name)
 
   def __len__(self) -> int:
     return len(self._pairs)

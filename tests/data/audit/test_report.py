@@ -91,6 +91,17 @@ def test_sound_text_has_no_finding(tmp_path, vocabulary):
   assert list(without['corpora']) == ['train/train', 'valid']
 
 
+def test_examples_are_cut_in_every_finding(tmp_path, vocabulary):
+  long = 'dog ' * 900
+  write_all(tmp_path, [(long, 'hund'), (long, 'hund'), (long, 'mann')])
+  write(tmp_path, 'valid', [long], ['hund'])
+  report = look_over(config_of(tmp_path, test=''), vocabulary)
+  made = [*report['corpora']['train/train']['findings'], *report['training']['findings'],
+          *(each for split in report['overlap'].values() for each in split)]
+  examples = [each for finding in made for each in finding['examples']]
+  assert len(examples) >= 6 and max(len(each['source']) for each in examples) == 200
+
+
 @pytest.mark.parametrize('chunk', [7, 500, 20_000])
 def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch, chunk):
   write_all(tmp_path, PLANTED)

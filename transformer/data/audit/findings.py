@@ -24,12 +24,15 @@ RATIO = 3.0  # larger ratios of lengths are reported if the config has no limit
 
 @dataclasses.dataclass
 class Example:
-  """An odd pair: the number of its line, from 1; a note; and the beginning of its text."""
+  """An odd pair: the number of its line, from 1; a note; and its text, which is cut."""
 
   line: int
   note: str
   source: str
   target: str
+
+  def __post_init__(self):
+    self.source, self.target = self.source[:_CUT], self.target[:_CUT]
 
 
 @dataclasses.dataclass
@@ -251,7 +254,7 @@ class _Finder:
   def findings(self) -> list[Finding]:
     """Returns all findings."""
     return [Finding(what, count, [
-        Example(index + 1, note, *(side[:_CUT] for side in self._corpus[index]))
+        Example(index + 1, note, *self._corpus[index])
         for _, index, note in self._worst[what]]) for what, count in self._counts.items()]
 
   def _keep(self, what, more):
