@@ -75,13 +75,14 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
   identity = _identity(corpus, vocabulary, links)
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / FOLDER / key
-  unread = []  # What could not be read, rather than written.
+  unread = False  # Whether the text could not be read, rather than its encoding written.
 
   def chunks():
+    nonlocal unread
     try:
       yield from encode(corpus, vocabulary, links)
-    except (OSError, UserError) as error:
-      unread.append(error)
+    except (OSError, UserError):
+      unread = True
       raise
 
   try:
@@ -92,9 +93,7 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
           write(place, identity, token_dtype(vocabulary), chunks())
   except (OSError, UserError) as error:
     cause = error if isinstance(error, OSError) else error.__cause__
-    if unread:
-      raise unread[0]  # noqa: B904 - it is the same error, or the cause of it
-    if not isinstance(cause, OSError):
+    if unread or not isinstance(cause, OSError):
       raise
     logging.warning('%s is encoded in memory, for this run alone: %s cannot be written (%s)',
                     corpus.name, place, cause.strerror or cause)
