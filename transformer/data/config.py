@@ -49,8 +49,8 @@ class DataConfig:
       `vocabulary_size`.
     vocabulary: a SentencePiece model to use instead of a new one, such as the
       `vocabulary.model` of a run; docs/vocabulary.md says how others are converted. It must
-      have `vocabulary_size` pieces. Empty trains a vocabulary on the training text. It is the
-      target's vocabulary if they are separate.
+      then have `vocabulary_size` pieces. Empty trains a vocabulary on the training text. It is
+      the target's vocabulary if they are separate.
     source_vocabulary: likewise the source's vocabulary if they are separate.
     vocabulary_pairs: the largest number of training pairs to learn the vocabulary from. A
       larger corpus is sampled evenly. All these pairs are held in memory.

@@ -42,7 +42,8 @@ class ModelConfig:
       Transformer Depth on Demand with Structured Dropout"). Both passes of R-Drop skip the
       same layers.
     word_dropout: dropout rate of whole token embeddings, source and target (Gal and
-      Ghahramani, 2016). Araabi and Monz (2020) use these four for low-resource translation.
+      Ghahramani, 2016). Araabi and Monz (2020) use this, and the rates for attention,
+      activations and layers, for low-resource translation.
     norm: place of the norms. `post` is after the residual sum, as published; `pre` is before
       each sublayer, with one more norm at the end of each stack.
     rms_norm: use RMS norm in place of layer norm (Zhang and Sennrich, 2019).

@@ -28,9 +28,9 @@ class OptimizerConfig:
     b1: decay of Adam's first moment, β₁.
     b2: decay of Adam's second moment, β₂.
     eps: Adam's ε.
-    weight_decay: weight decay of the same matrices. Each update subtracts this share of a
-      matrix, times the learning rate (Loshchilov and Hutter, 2019, "Decoupled Weight Decay
-      Regularization").
+    weight_decay: weight decay of the matrices of attention and feed-forward layers, with
+      either algorithm. Each update subtracts this share of a matrix, times the learning rate
+      (Loshchilov and Hutter, 2019, "Decoupled Weight Decay Regularization").
     clip_norm: largest global norm of a gradient; 0 does not clip.
     accumulate: number of parts that a batch is cut into to fit into memory, with a forward
       and a backward pass each. The update is the same but for rounding and dropout bits.
@@ -114,7 +114,7 @@ class TrainConfig:
       `loss`, `perplexity`, `bleu`, `chrf` (chrF2++, computed only if it is named here), `f1`
       of trees, or a name of `valid_metric`'s, of which more is better. `talks/loss` is that of
       the set `talks` of `data.valid`. Empty is BLEU, or F1 of trees. The lower loss decides
-      ties, and among scores below 1.
+      ties, and among BLEU, chrF2++ or F1 below 1.
     valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
       --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
