@@ -56,8 +56,9 @@ def main(_):
   if settings.train.teachers:
     raise UserError(f'train.teachers must be empty here, where no run is read; got '
                     f'{", ".join(settings.train.teachers)}; leave them out')
+  shared_flags.check_named(_JSON)
   if _JSON.value is not None:
-    outputs.check_folder('json', Path(_JSON.value).expanduser().parent)
+    outputs.check_file('json', Path(_JSON.value).expanduser())
   # JAX is imported late, so that --help and mistakes are answered at once.
   from launch.tpu_costs import estimate
   devices = estimate.devices_of(_TOPOLOGY.value)

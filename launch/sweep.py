@@ -125,8 +125,10 @@ def _work(sweep: Sweep, stop: list[str]):
 
 def _arguments() -> list[str]:
   """Returns the flags that a person typed to start the sweep."""
+  # The script of a Slurm job adds its own time.
+  added = [sbatch.GRACE] if _SLURM.value and _WORKER.value is not None else []
   return [each for each in sys.argv[1:]
-          if not each.startswith(('--worker=', '--dry_run')) and each != sbatch.GRACE]
+          if not each.startswith(('--worker=', '--dry_run')) and each not in added]
 
 
 def _command() -> str:

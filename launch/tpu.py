@@ -12,9 +12,9 @@ The arguments after `--` go to train.py on every host; the config is checked her
 
 Without --cluster, gcloud creates a slice of that name unless there is one. The commit that is
 checked out is copied to the slice's hosts and installed, and training runs until it ends. The same
-command resumes it, also after the slice was taken away. With --cluster, xpk sends this folder to
-the cluster, uncommitted changes included. The cluster restarts training that was stopped or whose
-node is gone.
+command resumes it. If the slice was taken away, delete it first, as the command says; then it goes
+on with a new one. With --cluster, xpk sends this folder to the cluster, uncommitted changes
+included. The cluster restarts training that was stopped or whose node is gone.
 
 The run's directory and the data must be on a disk that every host has mounted, such as Filestore.
 --setup is a command that each host runs first, such as one that mounts the disk. The storage
@@ -114,16 +114,19 @@ def _train_on_slice(system: str, bundle: Path, train: str):
     _run(_resource('create', f'--node-id={_NAME.value}',
                    f'--accelerator-type={_ACCELERATOR.value}', f'--runtime-version={system}',
                    *(['--spot'] if _SPOT.value else [])))
-  while not _DRY_RUN.value and (state := _state()) != 'ACTIVE':
-    if state not in _COMING:
-      raise UserError(f'the slice {_NAME.value} is {state or "gone"}; delete it and start this '
-                      f'again; to delete it: {shlex.join(_deletion())}')
-    logging.info('the slice is %s; looking again every %d seconds', state, _LOOK_SECONDS)
-    time.sleep(_LOOK_SECONDS)
+  comes = True
   try:
+    while not _DRY_RUN.value and (state := _state()) != 'ACTIVE':
+      if state not in _COMING:
+        comes = False
+        raise UserError(f'the slice {_NAME.value} is {state or "gone"}; delete it and start this '
+                        f'again; to delete it: {shlex.join(_deletion())}')
+      logging.info('the slice is %s; looking again every %d seconds', state, _LOOK_SECONDS)
+      time.sleep(_LOOK_SECONDS)
     _train_there(bundle, train)
   finally:
-    print(f'# The slice costs money until it is deleted: {shlex.join(_deletion())}', flush=True)
+    if comes:
+      print(f'# The slice costs money until it is deleted: {shlex.join(_deletion())}', flush=True)
 
 
 def _train_there(bundle: Path, train: str):

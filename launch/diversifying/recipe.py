@@ -203,4 +203,4 @@ def without(config: Config, corpora: Collection[str]) -> Config:
 
 def translation(workdir: Path, translator: str, corpus: str) -> Path:
   """Returns the file of the translation of a corpus; `translator` is a name of `translators`."""
-  return workdir / 'translations' / f'{translator}.{corpus.replace("/", "_")}'
+  return workdir / 'translations' / f'{translator}.{corpus}'

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import optuna
 
 from launch.config_file import changed
+from launch.sweeping.storage import DATABASE_ERRORS
 from transformer.config import Config, check_value
 from transformer.errors import UserError
 
@@ -82,7 +83,7 @@ def load(filename: str) -> Space:
     raise UserError(f'{filename} cannot be loaded: {_in_one_line(error)}') from error
   _check_names(filename, found)
   objective = found.get('objective', 'valid/bleu')
-  if objective not in OBJECTIVES:
+  if not isinstance(objective, str) or objective not in OBJECTIVES:
     raise UserError(f'{filename}: objective must be one of {", ".join(OBJECTIVES)}; got '
                     f'{objective!r}')
   space = Space(filename, text, found['suggest'], objective,
@@ -151,9 +152,12 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
 
   Raises:
     UserError: `suggest` fails, or returns something wrong.
+    OSError, or one of `DATABASE_ERRORS`: what was drawn could not be stored.
   """
   try:
     settings = space.suggest(trial)
+  except (OSError, *DATABASE_ERRORS):
+    raise  # The storage takes what is drawn; the space is not at fault.
   except Exception as error:
     raise UserError(f'{space.filename}: suggest(trial) failed: {_in_one_line(error)}') from error
   wanted = f'{space.filename}: suggest(trial) must return a dict such as {{\'model.dropout\': 0.1}}'

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy
+from absl import logging
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages import (
     JournalStorage,
@@ -22,6 +23,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from transformer.errors import UserError
 
 JOURNAL = 'journal.log'
+DATABASE_ERRORS = (sqlalchemy.exc.SQLAlchemyError, StorageInternalError)
 # Writing a line is quick, so a process that holds the lock for longer must have been killed.
 _KILLED_SECONDS = 30
 _HEARTBEAT_SECONDS = 15
@@ -88,6 +90,25 @@ def open_database(url: str) -> _CachedStorage:
                       f'{_line(error)}') from error
 
 
+class Heartbeat:
+  """Records heartbeats for Optuna's thread, which would end with the first one that fails."""
+
+  def __init__(self, storage: _CachedStorage):
+    self._storage = storage
+
+  def get_heartbeat_interval(self) -> int | None:
+    """Returns the seconds between two heartbeats."""
+    return self._storage.get_heartbeat_interval()
+
+  def record_heartbeat(self, trial_id: int):
+    """Records that a trial is running; logs a warning if the database does not work."""
+    try:
+      self._storage.record_heartbeat(trial_id)
+    except DATABASE_ERRORS as error:
+      logging.warning('the database did not take a heartbeat, and is tried again in %d seconds: %s',
+                      self.get_heartbeat_interval(), _line(error))
+
+
 @contextmanager
 def database_errors(url: str | None) -> Iterator[None]:
   """Turns the errors of a database into one line.
@@ -99,7 +120,7 @@ def database_errors(url: str | None) -> Iterator[None]:
     yield
   except sqlalchemy.exc.ArgumentError:
     raise  # The URL is at fault, and not the database.
-  except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError) as error:
+  except DATABASE_ERRORS as error:
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     raise UserError(f'the database {without_password(url or "")} cannot be used: '
                     f'{_line(getattr(cause, "orig", None) or error)}; once the database '

@@ -20,13 +20,14 @@ import numpy as np
 import optuna
 from absl import logging
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.storages._heartbeat import get_heartbeat_thread
+from optuna.storages._heartbeat import HeartbeatThread
 from optuna.trial import FrozenTrial, TrialState
 
 from launch.config_file import plain_settings
 from launch.sweeping.space import Space
 from launch.sweeping.storage import (
     JOURNAL,
+    Heartbeat,
     open_database,
     open_journal,
     without_experimental_warnings,
@@ -235,7 +236,7 @@ class Sweep:
       return False
     if 'failed_trial' in trial.system_attrs:
       logging.info('trial %d was left by a process that is gone', trial.number)
-    held.enter_context(get_heartbeat_thread(trial._trial_id, self._storage))
+    held.enter_context(HeartbeatThread(trial._trial_id, Heartbeat(self._storage)))
     return True
 
   def _about(self) -> dict[str, Any]:

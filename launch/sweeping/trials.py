@@ -155,6 +155,7 @@ def _train(sweep: Sweep, trial: optuna.trial.Trial, train: TrainConfig, run: Pat
   finally:
     if not ended:
       process.terminate()
+      process.wait()  # The next trial may need its memory.
   trial.set_user_attr('seconds', spent + time.monotonic() - began)
   return process.returncode, pruned_at
 

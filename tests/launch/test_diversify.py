@@ -122,6 +122,12 @@ def test_the_teachers_of_a_direction_translate_together(together, tmp_path):
   assert flags.ListParser().parse(given['ensemble']) == [str(folder / 'forward_2')]
 
 
+def test_each_corpus_has_a_translation_of_its_own(tmp_path):
+  paths = {recipes.translation(tmp_path, 'forward', name)
+           for name in ('news/train', 'news_train', 'train')}
+  assert len(paths) == 3 and tmp_path / 'translations' / 'forward.train' in paths
+
+
 @pytest.mark.parametrize('stop_at', range(9))
 def test_after_a_stop_anywhere_it_goes_on_and_ends_with_the_same_text(recipe, tmp_path, stop_at):
   first, second = Machine(stop_at), Machine()

@@ -8,6 +8,7 @@ import time
 
 import optuna
 import pytest
+from optuna.exceptions import StorageInternalError
 
 from launch.sweeping import storage, study, trials
 from tests.launch import postgres_server, sweep_house
@@ -55,14 +56,14 @@ def begin(tmp_path):
 
 
 def test_a_trial_that_is_run_again_keeps_its_number_and_what_it_had(begin, monkeypatch):
-  monkeypatch.setattr(storage, '_STALE_SECONDS', 1)
+  monkeypatch.setattr(storage, '_STALE_SECONDS', 4)
   here, there = begin('here'), begin('there')
   with study.contextlib.ExitStack() as stack:
     first = here.claim(stack)
     settings = trials.space.draw(here.space, first)
     first.set_user_attr('settings', settings)
     first.report(3.0, 5)
-  time.sleep(2.5)  # It is still running, and sends no more heartbeats.
+  time.sleep(5.5)  # It is still running, and sends no more heartbeats.
   with study.contextlib.ExitStack() as stack:
     again = there.claim(stack)
     other = there.claim(stack)
@@ -74,6 +75,38 @@ def test_a_trial_that_is_run_again_keeps_its_number_and_what_it_had(begin, monke
     there.finish(retried, optuna.trial.TrialState.COMPLETE, 4.0)
   assert (here.best().number, here.best().value) == (0, 4.0)
   assert [each.number for each in begin('here', 4).all()] == [0, 1, 2, 3]
+
+
+def test_a_heartbeat_that_fails_is_not_the_last(begin, monkeypatch):
+  monkeypatch.setattr(storage, '_HEARTBEAT_SECONDS', 0.05)
+  sweep, beats = begin('here'), []
+  with study.contextlib.ExitStack() as stack:
+    sweep.claim(stack)
+
+    def beat(trial_id):
+      beats.append(trial_id)
+      raise StorageInternalError('the database restarts')
+
+    monkeypatch.setattr(sweep._storage, 'record_heartbeat', beat)
+    deadline = time.monotonic() + 60
+    while len(beats) < 3:
+      assert time.monotonic() < deadline
+      time.sleep(0.01)
+    monkeypatch.undo()
+
+
+def test_what_could_not_be_stored_is_no_fault_of_the_space(begin, monkeypatch):
+  sweep = begin('here')
+
+  def locked(*_):
+    raise StorageInternalError('database is locked')
+
+  with study.contextlib.ExitStack() as stack:
+    trial = sweep.claim(stack)
+    with monkeypatch.context() as patch, pytest.raises(StorageInternalError):
+      patch.setattr(sweep._storage, 'set_trial_param', locked)
+      trials.run_trial(sweep, trial, [])
+  assert not sweep.all()[0].state.is_finished()
 
 
 def test_two_that_begin_at_once_add_each_trial_once(begin):
@@ -113,7 +146,7 @@ def test_four_workers_share_a_postgresql_and_one_is_killed(folder, tmp_path):
       starts, deadline = workdir / 'trials' / '0' / 'starts', time.monotonic() + 120
       for machine in machines:
         machine.start()
-        while machine is machines[0] and not starts.exists():
+        while machine is machines[0] and not (starts.exists() and starts.read_text()):
           assert machine.process.poll() is None and time.monotonic() < deadline, machine.log
           time.sleep(0.05)
       os.kill(int(starts.read_text()), signal.SIGKILL)

@@ -10,6 +10,7 @@ import sys
 import optuna
 import pytest
 
+from launch import sbatch
 from launch.config_file import changed
 from launch.sweeping import results, space, study, trials
 from tests.launch.sweep_house import GOOD
@@ -43,6 +44,7 @@ def returning(value):
     ('suggest = 3', [], ['suggest must be a function; got 3']),
     (GOOD + 'objective = "valid/blue"', [],
      ["objective must be one of valid/bleu, valid/f1, valid/chrf, valid/loss; got 'valid/blue'"]),
+    (GOOD + 'objective = ["valid/bleu"]', [], ["got ['valid/bleu']"]),
     (GOOD + 'objective = "valid/f1"', [],
      ["must be 'valid/bleu' or 'valid/loss' with config.data.source=text; got 'valid/f1'"]),
     (GOOD + 'objective = "valid/chrf"', [],
@@ -142,6 +144,15 @@ def test_the_spaces_that_come_with_the_code_draw_configs(launch, name, file, mon
   searched = space.load(f'configs/sweeps/{name}.py')
   for _ in range(50):
     assert changed(config, space.draw(searched, study.ask())) != config
+
+
+def test_workers_on_this_machine_get_the_time_to_save_that_was_asked_for(launch, folder, tmp_path):
+  (tmp_path / 'space.py').write_text(GOOD)
+  status, out, err = launch(
+      f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py', f'--workdir={tmp_path}/sweep',
+      '--trials=3', '--workers=2', sbatch.GRACE, '--dry_run')
+  assert status == 0, err
+  assert [sbatch.GRACE in shlex.split(line) for line in out.splitlines()] == [True, True]
 
 
 def test_slurm_is_told_so(launch, folder, tmp_path):

@@ -137,8 +137,7 @@ def _parse(argv, hint=''):
 def _check_config(flag: flags.Flag):
   """Refuses a config that cannot be loaded, or that is no `ConfigDict`."""
   config = flag.value
-  if config is not None:
-    config.keys()  # ml_collections reports a missing file at the first use.
+  # ml_collections reports a missing file at the first use.
   if not hasattr(config, 'to_dict'):
     raise UserError(f'get_config() of {flag.config_filename} must return an '
                     f'ml_collections.ConfigDict; it returns {type(config).__name__}')
@@ -188,7 +187,7 @@ def _flush_output():
 
 def _in_one_line(error: Exception) -> str:
   """Returns the reason in an error of absl or ml_collections, which may hold a traceback."""
-  lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+  lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ['no message']
   if isinstance(error, OSError):
     reason = lines[-1].rpartition('] ')[2]
     if os.strerror(errno.ENOENT) in reason:
