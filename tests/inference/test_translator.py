@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from launch.tpu_costs import hlo
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -18,6 +19,8 @@ from transformer.inference.requirements import Requirements, lacks_phrase
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.training.config import MeshConfig
+from transformer.training.mesh import make_mesh, sentence_sharding, state_shardings
 from transformer.training.step import init_params
 
 WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
@@ -332,3 +335,21 @@ def test_more_beams_than_can_be_numbered_are_refused(model, vocabulary):
     with pytest.raises(UserError, match=f'decode.beam_size must be at most {most} with a .* of '
                                         f'290 pieces; got {most + 1}'):
       Translator(model, vocabulary, dataclasses.replace(config, beam_size=most + 1), MAX_LENGTH)
+
+
+@pytest.mark.long
+def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay(vocabulary):
+  model = Transformer(ModelConfig(num_layers=1, model_dim=16, ff_dim=24, num_heads=4),
+                      vocabulary.size)
+  params = jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+  config = dataclasses.replace(DECODE, batch_size=4)
+  mesh = make_mesh(MeshConfig(data=1, fsdp=4), 4, jax.devices()[:4])
+  translate = Translator(model, vocabulary, config, MAX_LENGTH, devices=sentence_sharding(mesh, 4))
+  split = jax.device_put(params, state_shardings(mesh, params))
+  lines = sentences(7)
+  _, program = translate.compile_longest(split, lines)
+  # Nothing is added up over devices but whether all sentences are done.
+  assert {each.size for each in hlo.read(program.as_text(), 4).collectives
+          if each.kind == 'all-reduce'} == {1}
+  alone = Translator(model, vocabulary, config, MAX_LENGTH)(params, lines)
+  assert [each.text for each in translate(split, lines)] == [each.text for each in alone]

@@ -1,5 +1,7 @@
 """Attention is equation 1 of the paper, with any mask and under any transformation of JAX."""
 
+import re
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -137,6 +139,19 @@ def test_the_softmax_of_16_bit_inputs_is_made_in_float32():
   out = cached_attention(q, keys, values.astype(jnp.float32), mask)
   chex.assert_trees_all_close(out, wanted_out.astype(np.float32), atol=1e-6)
   assert cached_attention(q, keys, values, mask).dtype == jnp.bfloat16
+
+
+def test_every_product_of_16_bit_inputs_has_factors_of_16_bits():
+  q, k, v, mask = arrays(dtype=jnp.bfloat16)
+  wanted, plain = (jax.grad(lambda q, k, v, cast=cast: jnp.sum(jnp.cos(dot_product_attention(
+      *(x.astype(cast) for x in (q, k, v)), mask).astype(jnp.float32))), (0, 1, 2))
+      for cast in (jnp.float32, jnp.bfloat16))
+  text = jax.jit(plain).lower(q, k, v).as_text()
+  products = re.findall(r'dot_general.*: \((.*)\) ->', text)
+  assert len(products) == 6 and not any('f32' in each.replace('bf16', '') for each in products)
+  chex.assert_trees_all_close(
+      *(jax.tree.map(lambda x: x.astype(jnp.float32), gradient(q, k, v))
+        for gradient in (plain, wanted)), rtol=0.05, atol=0.02)
 
 
 def test_masked_softmax_is_the_softmax_of_the_allowed_positions():

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 
 import chex
 import jax
@@ -111,6 +112,13 @@ def test_rotary_positions_rotate_pairs_of_dims_by_the_published_angles():
   short = x.astype(jnp.bfloat16)
   exact = rotate(short.astype(jnp.float32), places + 257)
   chex.assert_trees_all_equal(rotate(short, places + 257), exact.astype(jnp.bfloat16))
+
+
+def test_angles_are_not_rounded_where_products_are():
+  # A TPU rounds the factors of a product to bfloat16 by default.
+  program = jax.export.export(jax.jit(rotate), platforms=['tpu'])(heads(0), jnp.arange(T))
+  products = re.findall('dot_general %.*', program.mlir_module())
+  assert all('HIGHEST' in each for each in products)
 
 
 def test_rotary_products_depend_on_distances_alone():

@@ -27,6 +27,7 @@ from transformer.model.transformer import Transformer
 from transformer.ops.phrases import Phrases
 from transformer.ops.search import Hypotheses
 from transformer.ops.steering import Steering
+from transformer.training.mesh import gathered
 
 _SHORTEST_BUCKET = 16
 _KINDS = tuple(itertools.product((True, False), repeat=2))  # Steered; with phrases to contain.
@@ -117,13 +118,16 @@ class Translator:
     if self._rows is None:
       self._searches = dict.fromkeys(_KINDS, jax.jit(search))
     else:
-      everywhere = NamedSharding(self._rows.mesh, PartitionSpec())
+      mesh = self._rows.mesh
+      everywhere = NamedSharding(mesh, PartitionSpec())
       of_demands = {(steered, constrained): (
           Steering(self._rows, everywhere) if steered else None,
           Phrases(self._rows, everywhere) if constrained else None)
           for steered, constrained in _KINDS} | {(False, False): ()}
+      # The parameters of a run in training may be split.
       self._searches = {kind: jax.jit(
-          search, in_shardings=(None, self._rows, self._rows, self._rows, *more),
+          lambda params, *given: search(gathered(mesh, params), *given),
+          in_shardings=(None, self._rows, self._rows, self._rows, *more),
           out_shardings=everywhere) for kind, more in of_demands.items()}
     about = repr((model, config, nbest, PAD_ID, BOS_ID, EOS_ID))
     self._parts = None if config.sample else SearchParts(search, about, max_length)

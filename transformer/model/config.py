@@ -62,7 +62,8 @@ class ModelConfig:
     attention: implementation of attention: `reference`, or `cudnn` for the fused kernel on
       an NVIDIA GPU.
     dtype: type of activations, `float32` or `bfloat16`. Parameters, softmax, norms and loss
-      are float32.
+      are float32. In bfloat16, gradients of matrices and biases are rounded to it before
+      devices add them up.
     remat: keep only the inputs of each layer for the backward pass and compute the layer
       again. It saves memory and costs about a third more time; updates differ by rounding.
   """

@@ -103,13 +103,35 @@ def _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale):
 
 def _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
   """Returns equation 1 with scaled queries, and the weights [..., H, T, S] before dropout."""
-  scores_BHTS = jnp.einsum('...THK,...SHK->...HTS', q_BTHK, k_BSHK,
-                           preferred_element_type=jnp.float32)
+  narrow = q_BTHK.dtype == k_BSHK.dtype == jnp.bfloat16
+  scores_BHTS = (_scores_in_16_bits if narrow else _scores)(q_BTHK, k_BSHK)
   mask_BHTS = None if mask_BTS is None else jnp.expand_dims(mask_BTS, -3)
   weights_BHTS = _biased_softmax(scores_BHTS, mask_BHTS, bias_BHTS)
   kept_BHTS = weights_BHTS if dropout is None else drop(dropout.key, weights_BHTS, dropout.rate)
   out_BTHV = jnp.einsum('...HTS,...SHV->...THV', kept_BHTS.astype(v_BSHV.dtype), v_BSHV)
   return out_BTHV, weights_BHTS
+
+
+def _scores(q_BTHK, k_BSHK):
+  """Returns Q Kᵀ, float32 [..., H, T, S]."""
+  return jnp.einsum('...THK,...SHK->...HTS', q_BTHK, k_BSHK, preferred_element_type=jnp.float32)
+
+
+@jax.custom_vjp
+def _scores_in_16_bits(q_BTHK, k_BSHK):
+  """Returns `_scores`; the products of the gradient have factors of 16 bits, too."""
+  return _scores(q_BTHK, k_BSHK)
+
+
+def _scores_backward(saved, gradient_BHTS):
+  q_BTHK, k_BSHK = saved
+  gradient_BHTS = gradient_BHTS.astype(q_BTHK.dtype)
+  return (jnp.einsum('...HTS,...SHK->...THK', gradient_BHTS, k_BSHK),
+          jnp.einsum('...HTS,...THK->...SHK', gradient_BHTS, q_BTHK))
+
+
+_scores_in_16_bits.defvjp(
+    lambda q_BTHK, k_BSHK: (_scores(q_BTHK, k_BSHK), (q_BTHK, k_BSHK)), _scores_backward)
 
 
 def _biased_softmax(scores_BHTS, mask_BHTS, bias_BHTS):

@@ -94,7 +94,9 @@ def rotate(x_BTHK, positions_BT):
     raise ValueError(f'rotary positions rotate pairs of dims; got heads of {dim}')
   frequencies = _BASE ** (-jnp.arange(0, dim, 2, dtype=jnp.float32) / dim)
   positions_BT = jnp.broadcast_to(positions_BT, x_BTHK.shape[:-2]).astype(jnp.float32)
-  angles = jnp.einsum('...T,I->...TI', positions_BT, frequencies)[..., None, :]
+  # By default, a TPU would round positions above 256 to 8 bits.
+  angles = jnp.einsum('...T,I->...TI', positions_BT, frequencies,
+                      precision=jax.lax.Precision.HIGHEST)[..., None, :]
   cos, sin = jnp.cos(angles), jnp.sin(angles)
   even, odd = x_BTHK[..., 0::2].astype(jnp.float32), x_BTHK[..., 1::2].astype(jnp.float32)
   rotated = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
