@@ -3,6 +3,7 @@
 import os
 import tempfile
 
+import hypothesis
 import jax
 import pytest
 
@@ -11,6 +12,9 @@ from transformer.system.xla_flags import knows_flag
 # Fixtures that several rooms share.
 pytest_plugins = ('tests.running_commands', 'tests.tiny_training')
 
+# The same examples at every start; tests/faults/fuzz.py looks for new ones.
+hypothesis.settings.register_profile('same', derandomize=True, deadline=None)
+hypothesis.settings.load_profile('same')
 jax.config.update('jax_num_cpu_devices', 4)
 jax.config.update('jax_disable_most_optimizations', True)
 jax.config.update('jax_numpy_rank_promotion', 'raise')

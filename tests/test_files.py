@@ -1,15 +1,14 @@
 """A write is all or nothing, and a sealed file reveals every changed byte."""
 
-import contextlib
 import errno
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -124,20 +123,22 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing(tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_threads_still_fill_is_removed(tmp_path):
-  def fill(folder):
-    for number in range(60):
-      with contextlib.suppress(FileNotFoundError):
-        (folder / 'sub').mkdir(parents=True, exist_ok=True)
-        (folder / 'sub' / str(number)).write_bytes(b'1')
-      time.sleep(0.005)
+def test_a_folder_that_threads_still_fill_is_removed(tmp_path, monkeypatch):
+  rmtree, removed = shutil.rmtree, []
 
-  with pytest.raises(ValueError, match='no'), files.new_folder(tmp_path / 'name') as folder:
-    thread = threading.Thread(target=fill, args=(folder,))
-    thread.start()
+  def overtaken(path):
+    rmtree(path)
+    removed.append(path)
+    if len(removed) < 4:
+      (path / 'sub').mkdir(parents=True)
+      (path / 'sub' / '1').write_bytes(b'1')
+    if len(removed) == 2:
+      raise OSError(errno.ENOTEMPTY, 'Directory not empty')
+
+  monkeypatch.setattr(files.shutil, 'rmtree', overtaken)
+  with pytest.raises(ValueError, match='no'), files.new_folder(tmp_path / 'name'):
     raise ValueError('no')
-  thread.join()
-  assert os.listdir(tmp_path) == []
+  assert os.listdir(tmp_path) == [] and len(removed) == 4
 
 
 def test_the_next_folder_removes_what_a_killed_process_left(tmp_path):

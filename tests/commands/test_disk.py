@@ -22,7 +22,7 @@ STEPS = ('--config.train.steps=6', '--config.train.eval_every=3')
 
 
 def intact(evaluate, workdir):
-  """Returns whether the best checkpoint translates."""
+  """Returns whether the best checkpoint is whole, and its weights can be used."""
   status, out, err = evaluate(f'--workdir={workdir}', '--source=-', '--beam_size=1')
   assert status == 0 and out == '', err
   return True

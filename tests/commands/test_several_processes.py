@@ -102,6 +102,7 @@ def test_several_processes_make_the_run_of_one_and_stop_together(folder, whole, 
       'error: process 0 of 2 was killed by SIGKILL, so all were stopped; the same command goes on '
       'from the last checkpoint')
 
+  last = max(int(path.name) for path in parts.glob('checkpoints/*') if path.name.isdecimal())
   process = start(local, log)
   wait_for_step(parts, last, process)
   resource.prlimit(children_of(process)[1], resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
@@ -191,13 +192,13 @@ def test_slurm_queues_a_run_again_after_its_time_limit_and_after_preemption(
     # A job that starts at once, and gets the same signals as a run. A preempted job is queued
     # again, and a cancelled job is not.
     script = sbatch.script('bash -c "trap \'exit 75\' TERM; echo up; sleep 60 & wait"', 'none')
-    slurm('sbatch', '--requeue', '--output=out', '--open-mode=truncate', script=script)
     output.unlink()
+    slurm('sbatch', '--requeue', '--output=out', '--open-mode=truncate', script=script)
     job = 2
     wait_for(lambda: output.exists() and 'up' in output.read_text())
+    output.unlink()  # What it says from now on, it says after it was queued again.
     is_queued_again('sbatch', '--partition=high', '--ntasks=8', '--output=/dev/null',
                     '--wrap=sleep 1')
-    output.unlink()
     wait_for(lambda: output.exists() and 'up' in output.read_text())
     slurm('scancel', str(job))
     wait_for(lambda: state() not in ('RUNNING', 'COMPLETING'))

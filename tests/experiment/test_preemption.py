@@ -140,8 +140,8 @@ def test_the_best_checkpoint_is_complete_before_that_of_a_signal(
     seal(folder, step)
 
   def save(*arguments):
-    SAVE(*arguments)
     killed.append(steps_in(tmp_path / 'checkpoints'))
+    SAVE(*arguments)
 
   with monkeypatch.context() as patch:
     patch.setattr(digests, 'seal', slow)

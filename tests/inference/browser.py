@@ -95,15 +95,21 @@ def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, width=12
   path, picture = folder / 'page.html', folder / 'page.png'
   path.write_bytes(page)
   drawn = 'queries' if probe is None else 'probed'
-  for _ in range(_TRIES):
-    done = subprocess.run(
-        [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
-         '--virtual-time-budget=60000', f'--window-size={width},{height}',
-         f'--blink-settings=preferredColorScheme={int(not dark)}',
-         f'--user-data-dir={folder}/user', f'--screenshot={picture}', '--dump-dom',
-         f'{path.as_uri()}#{fragment}'], check=True, capture_output=True, timeout=100)
+  for number in range(_TRIES):
+    try:
+      done = subprocess.run(
+          [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
+           '--virtual-time-budget=60000', f'--window-size={width},{height}',
+           f'--blink-settings=preferredColorScheme={int(not dark)}',
+           f'--user-data-dir={folder}/user{number}', f'--screenshot={picture}', '--dump-dom',
+           f'{path.as_uri()}#{fragment}'], check=True, capture_output=True, timeout=100)
+    except subprocess.SubprocessError:  # It crashed or hung.
+      if number == _TRIES - 1:
+        raise
+      continue
     document = _Tree(done.stdout.decode('utf-8')).stack[0]
-    if any(each.attributes.get('id') == drawn and each.children for each in document.all()):
+    if picture.exists() and any(
+        each.attributes.get('id') == drawn and each.children for each in document.all()):
       break
   with Image.open(picture) as image:
     pixels = np.asarray(image.convert('RGB'))

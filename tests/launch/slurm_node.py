@@ -24,7 +24,7 @@ SlurmctldHost={host}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket,cred_expire=2
+AuthInfo=socket={folder}/munge/socket,cred_expire=15
 CredType=cred/munge
 SlurmctldPort={controller_port}
 SlurmdPort={node_port}

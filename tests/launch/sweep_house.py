@@ -55,7 +55,7 @@ with RunLock(run):
   if config.optimizer.warmup_steps == 13:
     print('a line before')
     sys.exit('error: it broke on purpose')
-  deadline = time.monotonic() + 60
+  deadline = time.monotonic() + 250
   while config.optimizer.warmup_steps == 17 and not (run.parent / '5').exists():
     if time.monotonic() > deadline:
       sys.exit('error: no one else ran a trial')
@@ -69,7 +69,7 @@ with RunLock(run):
       metrics.write(json.dumps(values) + '\\n')
       metrics.flush()
       if waits:
-        time.sleep(60)
+        time.sleep(250)
         sys.exit('error: no one stopped it')
 '''
 SPACE = '''"""A trial of each kind, by its number."""
@@ -152,8 +152,8 @@ class Sweep:
 
   def kill(self, *folders):
     """Kills the sweep, and the processes that hold locks in its folders."""
-    for folder in folders:
-      os.kill(self.holder_of(folder), signal.SIGKILL)
+    for process in [self.holder_of(folder) for folder in folders]:  # Read before one is killed.
+      os.kill(process, signal.SIGKILL)
     self.end(-signal.SIGKILL)
 
   def holder_of(self, folder):

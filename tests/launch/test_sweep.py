@@ -207,7 +207,7 @@ def test_a_real_slurm_queues_workers_again(house, sweep_of, monkeypatch):
 
 def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
     house, sweep_of, train, tmp_path):
-  sweep = sweep_of(ROOT, house / 'search.py', '--trials=1', '--config.train.steps=30',
+  sweep = sweep_of(ROOT, house / 'search.py', '--trials=1', '--config.train.steps=80',
                    '--config.train.eval_every=10', '--config.train.log_every=10',
                    '--config.train.checkpoint_every=10', '--config.optimizer.schedule=constant')
   sweep.start()
@@ -224,7 +224,7 @@ def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
   assert differences(tmp_path / 'alone', run) == []
   losses = [row['valid/loss'] for row in map(json.loads, (
       tmp_path / 'alone' / 'metrics.jsonl').read_text().splitlines()) if 'valid/loss' in row]
-  assert len(losses) == 3 and f'{min(losses):.4g}' == rows[0][2]
+  assert len(losses) == 8 and f'{min(losses):.4g}' == rows[0][2]
   settings = json.loads((tmp_path / 'alone' / 'config.json').read_text('utf-8'))
   rate = flatten(settings)['optimizer.peak_learning_rate']
   assert f'{rate:.4g}' == rows[0][5] and f'= {rate!r}\n' in best.read_text('utf-8')

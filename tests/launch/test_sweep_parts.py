@@ -143,7 +143,7 @@ def test_what_someone_elsewhere_is_just_taking_is_left_to_him(begin, tmp_path):
   with contextlib.ExitStack() as stack:
     began = time.monotonic()
     assert sweep.claim(stack).number == 2
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def run(sweep, end):
