@@ -22,6 +22,7 @@ All figures are for one chip and one update:
 """
 
 import dataclasses
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,7 +32,6 @@ from absl import flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
@@ -72,8 +72,8 @@ def main(_):
   elif len(results) > 1:
     print('best: ' + ' '.join(f'--config.mesh.{axis}={n}' for axis, n in best['mesh'].items()))
   if _JSON.value is not None:
-    files.write_json(Path(_JSON.value).expanduser(), {'topology': _TOPOLOGY.value,
-                                                      'meshes': results})
+    found = {'topology': _TOPOLOGY.value, 'meshes': results}
+    outputs.write(Path(_JSON.value).expanduser(), json.dumps(found, indent=2).encode())
 
 
 def estimates(settings: Config, devices: Sequence[Any], try_meshes: bool

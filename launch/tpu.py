@@ -12,9 +12,9 @@ The arguments after `--` go to train.py on every host; the config is checked her
 
 Without --cluster, gcloud creates a slice of that name unless there is one. The commit that is
 checked out is copied to the slice's hosts and installed, and training runs until it ends. The same
-command resumes it. If the slice was taken away, delete it first, as the command says; then it goes
-on with a new one. With --cluster, xpk sends this folder to the cluster, uncommitted changes
-included. The cluster restarts training that was stopped or whose node is gone.
+command resumes it. Delete a slice that was taken away, by the command that is printed; the next
+start then creates a new one. With --cluster, xpk sends this folder to the cluster, uncommitted
+changes included. The cluster restarts training that was stopped or whose node is gone.
 
 The run's directory and the data must be on a disk that every host has mounted, such as Filestore.
 --setup is a command that each host runs first, such as one that mounts the disk. The storage
@@ -162,7 +162,7 @@ def _check_setup():
                            capture_output=True)
   if checked.returncode:
     raise UserError(f'--setup must be one or more shell commands, without a comment at the end; '
-                    f'got {_SETUP.value!r}, of which bash says: '
+                    f'got {_SETUP.value!r}; bash says: '
                     f'{checked.stderr.strip().splitlines()[0]}')
 
 

@@ -64,6 +64,8 @@ def _train(run: Planned, folder: Path, seconds: float) -> dict[str, str | float]
     return {'training': running.last_line(log), **trained}
   if status is None:
     return {'training': 'it was killed', **trained}
+  if not run.config['data']['test']:
+    return {'training': 'done', **trained}
   if (workdir / EVALUATIONS).is_dir():
     return {'training': 'done', **trained, 'test': _SCORED}
   left = seconds - (time.monotonic() - started)

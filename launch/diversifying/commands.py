@@ -74,7 +74,6 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
       run(name, train_command(name, workdir))
     for corpus in missing:
       path = translation(workdir, translator, corpus)
-      path.parent.mkdir(parents=True, exist_ok=True)  # The name of a corpus may have folders.
       run(translator, translate_command(recipe, translator, corpus, workdir))
       os.replace(_unfinished(path), path)
   if empty := make_text(recipe, workdir):

@@ -203,4 +203,5 @@ def without(config: Config, corpora: Collection[str]) -> Config:
 
 def translation(workdir: Path, translator: str, corpus: str) -> Path:
   """Returns the file of the translation of a corpus; `translator` is a name of `translators`."""
-  return workdir / 'translations' / f'{translator}.{corpus}'
+  name = corpus.replace('%', '%25').replace('/', '%2F')  # As in addresses: no two are the same.
+  return workdir / 'translations' / f'{translator}.{name}'

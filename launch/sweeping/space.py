@@ -126,7 +126,10 @@ def check(space: Space, config: Config, taken: Collection[str]):
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
   refused = []
   for _ in range(_DRAWS):
-    settings = draw(space, study.ask())
+    try:
+      settings = draw(space, study.ask())
+    except OSError as error:  # This study is in memory, so it is not the storage's.
+      raise UserError(f'{space.filename}: suggest(trial) failed: {_in_one_line(error)}') from error
     for name in settings:
       if name in taken:
         raise UserError(f'{space.filename} sets {name} for each trial; leave --config.{name} out')

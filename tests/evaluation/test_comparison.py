@@ -190,10 +190,12 @@ def test_one_of_several_results_is_chosen_by_name(score, untested):
 @pytest.mark.parametrize(('part', 'found'), [
     ('step8', []), ('step80', [0]), ('beam1', []), ('beam12', [1]), ('alpha0', []),
     ('alpha0.6', [0, 1]), ('alpha0.65', [2]), ('ensemble2', [2]), ('am4.', [0, 2]),
-    ('', [0, 1, 2])])
+    ('', [0, 1, 2, 3]), ('beam', [0, 1, 2]), ('avoid', [3]), ('ensemble', [2, 3]),
+    ('ensemble3', [3]), ('mbr', [3]), ('average5', [3]), ('average', [3])])
 def test_a_number_in_a_name_is_never_a_part_of_a_longer_one(part, found):
   names = ['step80.beam4.alpha0.6', 'step800.beam12.alpha0.6',
-           'step9.ensemble2.4fb1.beam4.alpha0.65']
+           'step9.ensemble2.4fb1.beam4.alpha0.65',
+           'step7.average5.ensemble3.12345678.samples8.alpha1.avoid4fb1aaaa.mbrBLEU.32']
   given = [results.Result('run', name, None, {}) for name in names]
   assert results.matching(given, part) == [given[number] for number in found]
 

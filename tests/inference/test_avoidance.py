@@ -87,7 +87,7 @@ def test_the_tables_stay_small(vocabulary, automaton, monkeypatch):
   assert not automaton.forbidden_ZN[:, [BOS_ID, EOS_ID]].any()
   assert np.unique(automaton.next_ZN).tolist() == list(range(len(automaton.next_ZN)))
   monkeypatch.setattr(avoidance, '_MOST_CELLS', 2 * vocabulary.size)
-  with pytest.raises(UserError, match=r'must have at most about 2 characters in all; there are'):
+  with pytest.raises(UserError, match='at most about 2 bytes of UTF-8 in all; there are'):
     avoid(PHRASES, vocabulary)
 
 

@@ -124,8 +124,9 @@ def test_the_teachers_of_a_direction_translate_together(together, tmp_path):
 
 def test_each_corpus_has_a_translation_of_its_own(tmp_path):
   paths = {recipes.translation(tmp_path, 'forward', name)
-           for name in ('news/train', 'news_train', 'train')}
-  assert len(paths) == 3 and tmp_path / 'translations' / 'forward.train' in paths
+           for name in ('news/train', 'news_train', 'news%2Ftrain', 'news', 'train')}
+  assert len(paths) == 5 and tmp_path / 'translations' / 'forward.train' in paths
+  assert {path.parent for path in paths} == {tmp_path / 'translations'}
 
 
 @pytest.mark.parametrize('stop_at', range(9))

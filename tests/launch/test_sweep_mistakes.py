@@ -44,6 +44,7 @@ def returning(value):
     ('suggest = 3', [], ['suggest must be a function; got 3']),
     (GOOD + 'objective = "valid/blue"', [],
      ["objective must be one of valid/bleu, valid/f1, valid/chrf, valid/loss; got 'valid/blue'"]),
+    (returning('open("/gone")'), [], ['suggest(trial) failed: FileNotFoundError']),
     (GOOD + 'objective = ["valid/bleu"]', [], ["got ['valid/bleu']"]),
     (GOOD + 'objective = "valid/f1"', [],
      ["must be 'valid/bleu' or 'valid/loss' with config.data.source=text; got 'valid/f1'"]),

@@ -46,7 +46,7 @@ def test_evaluation_and_search_find_what_one_device_finds(found, sizes):
 def test_each_device_holds_its_share_of_the_state(found, sizes):
   _, fsdp, tensor = sizes
   whole, mesh = found[ALONE]['held'], found[sizes]
-  # Norms and some biases, a fortieth of the model, are on every device.
+  # Norms and most biases, a fortieth of the model, are on every device.
   assert whole / fsdp / tensor <= mesh['held'] <= whole / fsdp / tensor + whole / 40
   # The arguments of the compiled program are the state and a batch's rows.
   assert 0 <= mesh['arguments'] - mesh['held'] < 3000

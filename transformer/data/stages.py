@@ -11,7 +11,7 @@ from transformer.data.varied_batches import VariedBatches
 
 
 def seed_of_stage(seed: int, stage: int) -> int:
-  """Returns the seed of a stage's batches, so that a mixture that comes back begins otherwise.
+  """Returns the seed of a stage's batches. A mixture that comes back thus has another order.
 
   Args:
     seed: the run's root seed, which is that of the first stage.

@@ -18,6 +18,7 @@ _SEARCH = ('beam_size', 'alpha', 'max_extra_length', 'sample')
 # Results from before `decode.dtype` are of the run's own type.
 _BEFORE = {'dtype': DecodeConfig.dtype}
 _SAMPLING = ('temperature', 'top_k', 'top_p')
+_DIGESTS = ('prefix', 'require', 'avoid')
 
 
 class Result(NamedTuple):
@@ -44,8 +45,9 @@ class Result(NamedTuple):
   def decoding(self) -> dict[str, Any]:
     """The settings that must be equal in a comparison; steps and seeds may differ."""
     decode = _BEFORE | self.content['decode']
-    # A tokenizer is in `more` only if a flag gave it.
-    more = {key: value for key, value in self.content.get('more', {}).items() if key != 'bleu'}
+    # A tokenizer is in `more` only if a flag gave it. Digests of earlier versions have 4 digits.
+    more = {key: value[:4] if key in _DIGESTS else value
+            for key, value in self.content.get('more', {}).items() if key != 'bleu'}
     return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
             'bleu_tokenize': decode['bleu_tokenize'],
             **{key: decode[key] for key in ('dtype', *_SEARCH, *_SAMPLING * decode['sample'])},
@@ -120,7 +122,7 @@ class Place(NamedTuple):
     """Checks that the place does not hold the result of another run or text.
 
     Args:
-      run: the directory of the run. Results in a folder of it are its own, wherever it was before.
+      run: the directory of the run. Results inside it count as its own, even if it has moved.
       digest: the SHA-256 of the text.
 
     Raises:
@@ -241,7 +243,11 @@ def matching(results: Sequence[Result], part: str) -> list[Result]:
 
   A number is never a part of a longer one: `step8` is not in `step80`, nor `alpha0` in `alpha0.6`.
   """
-  whole = rf'(?<!\d){re.escape(part)}(?!\d|\.\d+(\.|$))'
+  whole = re.escape(part)
+  if part[:1].isdigit():
+    whole = rf'(?<!\d){whole}'
+  if part[-1:].isdigit():  # Neither a longer number nor a fraction may follow; a digest may.
+    whole = rf'{whole}(?!\d|\.(?!\d{{8}}(\.|$))\d+(\.|$))'
   for pattern in (rf'(^|\.){re.escape(part)}$', rf'(^|\.){whole}(\.|$)', whole):
     if found := [each for each in results if re.search(pattern, each.name)]:
       return found

@@ -65,8 +65,8 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
     if state not in numbers:
       if (len(numbers) + 1) * vocabulary.size > _MOST_CELLS:
         raise UserError(f'the phrases to avoid must have at most about '
-                        f'{_MOST_CELLS // vocabulary.size:,} characters in all; there are '
-                        f'{sum(map(len, phrases)):,}; leave some out')
+                        f'{_MOST_CELLS // vocabulary.size:,} bytes of UTF-8 in all; there are '
+                        f'{sum(map(len, wanted)):,}; leave some out')
       numbers[state] = len(numbers)
       waiting.append(state)
     return numbers[state]

@@ -36,15 +36,15 @@ _MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.r
 
 
 def check_workdir(workdir: Path, config: Config) -> Config:
-  """Refuses a directory whose run cannot go on with these settings, or that is none of a run.
+  """Refuses a directory whose run cannot go on with these settings, or with files of no run.
 
   Returns:
     The config. If `train.fit_memory` made the run's batches smaller, their size replaces
     `train.tokens_per_batch`.
 
   Raises:
-    UserError: the run has other settings, or weights alone, or no `run.json`; or the directory
-      holds other files.
+    UserError: the run has other settings, or weights alone, or checkpoints without a `run.json`;
+      or the directory holds other files.
   """
   old = read_config(workdir)
   if old is None:

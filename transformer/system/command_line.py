@@ -34,8 +34,8 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     main: called with the command's name and its arguments that are not flags.
     takes_arguments: whether arguments that are not flags are allowed.
     hint: text added to the error about an unknown flag.
-    launches: whether `main` only starts other commands, perhaps on other machines. They inherit
-      the environment, so it is left as it is.
+    launches: whether the environment is left as it is, without a cache of compiled programs: for a
+      `main` that starts other commands, which inherit it, or that measures.
   """
   status = None
 
