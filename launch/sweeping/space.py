@@ -129,7 +129,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
     try:
       settings = draw(space, study.ask())
     except OSError as error:  # This study is in memory, so it is not the storage's.
-      raise UserError(f'{space.filename}: suggest(trial) failed: {_in_one_line(error)}') from error
+      raise _failed(space, error) from error
     for name in settings:
       if name in taken:
         raise UserError(f'{space.filename} sets {name} for each trial; leave --config.{name} out')
@@ -150,6 +150,10 @@ def check(space: Space, config: Config, taken: Collection[str]):
                     f'to check it; the first one: {refused[0]}')
 
 
+def _failed(space: Space, error: Exception) -> UserError:
+  return UserError(f'{space.filename}: suggest(trial) failed: {_in_one_line(error)}')
+
+
 def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
   """Draws the settings of a trial, by dotted name, and checks their names and types.
 
@@ -162,7 +166,7 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
   except (OSError, *DATABASE_ERRORS):
     raise  # The storage takes what is drawn; the space is not at fault.
   except Exception as error:
-    raise UserError(f'{space.filename}: suggest(trial) failed: {_in_one_line(error)}') from error
+    raise _failed(space, error) from error
   wanted = f'{space.filename}: suggest(trial) must return a dict such as {{\'model.dropout\': 0.1}}'
   if not isinstance(settings, dict) or not settings:
     raise UserError(f'{wanted}; got {settings!r}')
