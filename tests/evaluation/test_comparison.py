@@ -31,7 +31,7 @@ def score(tmp_path):
     folder = tmp_path / name / folder
     folder.mkdir(parents=True, exist_ok=True)
     place = results.Place(folder, 'test', results.describe(steps, decoding))
-    results.write(folder, place.stem, {
+    place.write(tmp_path / name, 'a digest', {
         **result, 'text': 'test', 'steps': steps, 'seed': seed, 'ensemble': [],
         'decode': dataclasses.asdict(decoding.config)}, sentences)
     return str(tmp_path / name)
@@ -185,25 +185,6 @@ def test_one_of_several_results_is_chosen_by_name(score, untested):
     compared(f'{first}:step5', second)
   found = compared(f'{first}:step5', second, decoding='beam1')
   assert taken(found)[1] == 'step5.beam1.alpha0.6'
-
-
-@pytest.mark.parametrize(('part', 'found'), [
-    ('step8', []), ('step80', [0]), ('beam1', []), ('beam12', [1]), ('alpha0', []),
-    ('alpha0.6', [0, 1]), ('alpha0.65', [2]), ('ensemble2', [2]), ('am4.', [0, 2]),
-    ('', [0, 1, 2, 3]), ('beam', [0, 1, 2]), ('avoid', [3]), ('ensemble', [2, 3]),
-    ('ensemble3', [3]), ('mbr', [3]), ('average5', [3]), ('average', [3])])
-def test_a_number_in_a_name_is_never_a_part_of_a_longer_one(part, found):
-  names = ['step80.beam4.alpha0.6', 'step800.beam12.alpha0.6',
-           'step9.ensemble2.4fb1.beam4.alpha0.65',
-           'step7.average5.ensemble3.12345678.samples8.alpha1.avoid4fb1aaaa.mbrBLEU.32']
-  given = [results.Result('run', name, None, {}) for name in names]
-  assert results.matching(given, part) == [given[number] for number in found]
-
-
-def test_ensembles_of_other_checkpoints_have_results_of_their_own():
-  names = {results.Place(None, 'test', results.describe([5], results.Decoding(
-      DecodeConfig(), 0, [results.Member('b', steps)]))).stem for steps in ([5], [4, 5], [6])}
-  assert len(names) == 3 and all(name.startswith('test.step5.ensemble2.') for name in names)
 
 
 def test_beam_sizes_of_one_run_are_compared_on_request(score, untested):

@@ -64,7 +64,7 @@ def evaluate(sources: Sequence[str], targets: Sequence[str], gold: Sequence[Gold
     found: the alignment of each pair.
 
   Returns:
-    JSON data for `results.write`: an object for the text, and one for each pair, with its
+    JSON data for `Place.write`: an object for the text, and one for each pair, with its
     `alignment` in Pharaoh's format. `metrics`: the error rate, precision and recall in percent,
     with the 95 % interval of bootstrap resampling over pairs. `links`: how many are found, sure
     and possible.

@@ -21,7 +21,7 @@ def evaluate(sources: Sequence[str], references: Sequence[str], answers: Sequenc
     seconds: the time of parsing, with compilation.
 
   Returns:
-    JSON data for `results.write`: the scores of the text, and an object for each sentence, with
+    JSON data for `Place.write`: the scores of the text, and an object for each sentence, with
     its matched, wanted and found `brackets`.
   """
   trees, parses = list(map(parse_tree, references)), _parses(sources, answers)

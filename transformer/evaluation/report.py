@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TextIO
 
 from absl import logging
 
-from transformer import files
 from transformer.errors import UserError
 from transformer.evaluation import alignment_error, parses, results
 from transformer.evaluation.own_metrics import OwnMetric
@@ -111,8 +110,7 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
   if cost:
     print(f'  {cost}', file=people)
   if place.folder:
-    place.check_own(run.workdir, text.digest)  # Another command may have written there since.
-    results.write(place.folder, place.stem, result | {
+    place.write(run.workdir, text.digest, result | {
         **_origin(run, text), 'decode': dataclasses.asdict(decoding.config),
         'seed': decoding.seed if decoding.config.sample else None,
         'ensemble': [each.workdir for each in decoding.ensemble],
@@ -143,17 +141,15 @@ def report_alignments(place: results.Place, run, text: Text, gold: Sequence,
   print(f'{place.text}: AER {result["metrics"][0]["score"]:.2f}, {len(gold)} pairs, {how}',
         *alignment_error.as_table(result), sep='\n', file=people)
   if place.folder:
-    place.check_own(run.workdir, text.digest)
-    results.write(place.folder, place.stem,
-                  result | {**_origin(run, text), 'how': place.how}, sentences)
+    place.write(run.workdir, text.digest,
+                result | {**_origin(run, text), 'how': place.how}, sentences)
     print(f'also in {place.folder / place.stem}.json', file=people)
 
 
 def _origin(run, text: Text) -> dict[str, Any]:
   """Returns the facts of a result about the run, the text and the command."""
-  return {'text': text.name, 'text_sha256': text.digest, 'steps': run.steps,
-          'workdir': str(run.workdir.resolve()),
-          'commit': run_directory.commit(), 'command': sys.argv[1:]}
+  return {'text': text.name, 'steps': run.steps, 'commit': run_directory.commit(),
+          'command': sys.argv[1:]}
 
 
 def print_table(place: results.Place, run, text: Text, decoding: results.Decoding,
@@ -166,6 +162,9 @@ def print_table(place: results.Place, run, text: Text, decoding: results.Decodin
     text: the sources and references.
     decoding: how they were translated.
     rows: the row that `report` returned for each checkpoint.
+
+  Raises:
+    UserError: the table cannot be written; it was printed before.
   """
   _, *metrics, interval = rows[0]
   headline = metrics[0]
@@ -176,7 +175,7 @@ def print_table(place: results.Place, run, text: Text, decoding: results.Decodin
           + '  *' * (row is best))
   if place.folder:
     path = place.folder / place.stem
-    files.write_json(f'{path}.json', {
+    place.write(run.workdir, text.digest, {
         **_origin(run, text), 'steps': [row['step'] for row in rows],
         'decode': dataclasses.asdict(decoding.config), 'more': decoding.more, 'checkpoints': rows})
     draw_scores(f'{text.name}: {headline}', [row['step'] for row in rows],

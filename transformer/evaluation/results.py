@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,6 +143,27 @@ class Place(NamedTuple):
       raise UserError(f'{path} is the result of another text of that name; keep both by '
                       f'--results=FOLDER, or remove the file')
 
+  def write(self, run: Path, digest: str, result: Mapping[str, Any],
+            sentences: Sequence[Mapping[str, Any]] | None = None):
+    """Writes the sentences, then the result; so a result on disk always has its sentences.
+
+    Args:
+      run: the directory of the run.
+      digest: the SHA-256 of the text.
+      result: the scores of the text; the run and the digest are added to them.
+      sentences: the scores of each sentence; None writes no file of sentences.
+
+    Raises:
+      UserError: another command has written the result of another run or text there meanwhile,
+        or a file cannot be written.
+    """
+    self.check_own(run, digest)
+    if sentences is not None:
+      lines = (json.dumps(each, ensure_ascii=False) + '\n' for each in sentences)
+      files.write(self.folder / f'{self.stem}{SENTENCES}', ''.join(lines).encode())
+    files.write_json(self.folder / f'{self.stem}.json',
+                     {**result, 'workdir': str(run.resolve()), 'text_sha256': digest})
+
 
 def describe_models(steps: Sequence[int], ensemble: Sequence[Member]) -> dict[str, str | int]:
   """Returns the names and values that distinguish the models of results.
@@ -177,17 +198,6 @@ def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str | int]:
 
 def _digest(lines: Sequence[str]) -> str:
   return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[:8]
-
-
-def write(folder: Path, stem: str, result: dict[str, Any], sentences: Sequence[dict[str, Any]]):
-  """Writes the sentences, then the result; so a result on disk always has its sentences.
-
-  Raises:
-    UserError: a file cannot be written.
-  """
-  lines = (json.dumps(each, ensure_ascii=False) + '\n' for each in sentences)
-  files.write(folder / f'{stem}{SENTENCES}', ''.join(lines).encode())
-  files.write_json(folder / f'{stem}.json', result)
 
 
 def read_all(folder: Path, run: str, text: str) -> list[Result]:

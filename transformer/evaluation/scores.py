@@ -29,7 +29,7 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
     own_metrics: more metrics.
 
   Returns:
-    JSON data for `results.write`: the scores of the text, and an object for each sentence.
+    JSON data for `Place.write`: the scores of the text, and an object for each sentence.
 
   Raises:
     UserError: a reference has another number of lines, or a metric of one's own fails or has a
