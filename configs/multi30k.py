@@ -1,6 +1,7 @@
 r"""Multi30k English to German with a model of 2.6 million parameters, on two CPU cores.
 
-Two teachers, one for each direction, translate the training text. A student is trained on that too.
+Two teachers, one for each direction, translate the training text. A student is trained on the
+original pairs and the translations.
 
   python launch/diversify.py --config=configs/multi30k.py --workdir=runs/multi30k \
       --config.data.dir=DIR

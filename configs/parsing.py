@@ -15,9 +15,10 @@ trees are read, and what the scores are.
 
 The first has the settings that the paper gives for the Wall Street Journal alone: sections 2 to 21
 (about 40,000 sentences), dropout of attention weights and residuals, beam 21, α 0.3, and outputs of
-at most the source's length + 300. It reports an F1 of 91.3 on section 23. Its rates of dropout and
-number of updates are not in the paper; those here are the base model's. The treebank (LDC99T42) is
-licensed, so this config has not been run, and claims no score. From its folder parsed/mrg/wsj:
+at most the source's length + 300. The paper reports an F1 of 91.3 on section 23. Its rates of
+dropout and number of updates are not in the paper; those here are the base model's. The treebank
+(LDC99T42) is licensed, so this config has not been run, and claims no score. From its folder
+parsed/mrg/wsj:
 
   cat 0[2-9]/*.mrg 1?/*.mrg 20/*.mrg 21/*.mrg > DIR/train.mrg
   cat 22/*.mrg > DIR/dev.mrg && cat 23/*.mrg > DIR/test.mrg
