@@ -1,4 +1,4 @@
-"""Exceptions whose messages are written for users, and how JAX says that memory is lacking."""
+"""Exceptions whose messages are written for users, and what other exceptions say."""
 
 
 class UserError(ValueError):
@@ -17,6 +17,16 @@ class Preempted(KeyboardInterrupt):
   exit with a status that tells a scheduler to start them again. Libraries do not catch
   this exception, just as they do not catch Ctrl-C.
   """
+
+
+def message_in_one_line(error: BaseException) -> str:
+  """Returns the message of an error in one line; the type if there is no message."""
+  return ' '.join(str(error).split()) or type(error).__name__
+
+
+def type_and_message(error: BaseException) -> str:
+  """Returns the type and the message of an error in one line."""
+  return ' '.join(f'{type(error).__name__}: {error}'.split())
 
 
 def is_out_of_memory(error: BaseException) -> bool:

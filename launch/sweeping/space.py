@@ -23,7 +23,7 @@ import optuna
 from launch.config_file import changed
 from launch.sweeping.storage import DATABASE_ERRORS
 from transformer.config import Config, check_value
-from transformer.errors import UserError
+from transformer.errors import UserError, type_and_message
 
 # The measures by which trials may be compared, each with the direction that is better.
 OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/chrf': 'maximize',
@@ -80,7 +80,7 @@ def load(filename: str) -> Space:
     raise UserError(f'--sweep must be the file of a search space, such as '
                     f'configs/sweeps/quickstart.py; {filename}: {error.strerror}') from error
   except (Exception, SystemExit) as error:  # A program may raise anything.
-    raise UserError(f'{filename} cannot be loaded: {_in_one_line(error)}') from error
+    raise UserError(f'{filename} cannot be loaded: {type_and_message(error)}') from error
   _check_names(filename, found)
   objective = found.get('objective', 'valid/bleu')
   if not isinstance(objective, str) or objective not in OBJECTIVES:
@@ -95,7 +95,7 @@ def load(filename: str) -> Space:
       made = getattr(space, name)(*arguments)
     except Exception as error:
       raise UserError(f'{filename}: {name}({"seed" if arguments else ""}) failed: '
-                      f'{_in_one_line(error)}') from error
+                      f'{type_and_message(error)}') from error
     if not isinstance(made, kind):
       raise UserError(f'{filename}: {name}({"seed" if arguments else ""}) must return one of '
                       f'optuna.{name}s; got {made!r}')
@@ -138,10 +138,10 @@ def check(space: Space, config: Config, taken: Collection[str]):
     except UserError as error:
       refused.append(error)
       continue
-    unread = trial.optimizer.unread
+    ignored = trial.optimizer.ignored_rate_key
     # Where trials have different schedules, each key may be read in some.
-    if f'optimizer.{unread}' in settings and 'optimizer.schedule' not in settings:
-      raise UserError(f'{space.filename} searches optimizer.{unread}, which does nothing with '
+    if f'optimizer.{ignored}' in settings and 'optimizer.schedule' not in settings:
+      raise UserError(f'{space.filename} searches optimizer.{ignored}, which does nothing with '
                       f'optimizer.schedule={trial.optimizer.schedule}; search the other of '
                       f'optimizer.scale and optimizer.peak_learning_rate, or set '
                       f'--config.optimizer.schedule')
@@ -151,7 +151,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
 
 
 def _failed(space: Space, error: Exception) -> UserError:
-  return UserError(f'{space.filename}: suggest(trial) failed: {_in_one_line(error)}')
+  return UserError(f'{space.filename}: suggest(trial) failed: {type_and_message(error)}')
 
 
 def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
@@ -206,8 +206,3 @@ def _check_names(filename: str, found: dict[str, Any]):
   if 'suggest' not in found:
     raise UserError(f'{filename} must define suggest(trial), which returns a dict such as '
                     f'{{\'model.dropout\': trial.suggest_float(\'dropout\', 0.0, 0.5)}}')
-
-
-def _in_one_line(error: BaseException) -> str:
-  """Returns the type and message of an error in one line."""
-  return ' '.join(f'{type(error).__name__}: {error}'.split())

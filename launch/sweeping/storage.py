@@ -20,7 +20,7 @@ from optuna.storages import (
 )
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
-from transformer.errors import UserError
+from transformer.errors import UserError, message_in_one_line
 
 JOURNAL = 'journal.log'
 DATABASE_ERRORS = (sqlalchemy.exc.SQLAlchemyError, StorageInternalError)
@@ -87,7 +87,7 @@ def open_database(url: str) -> _CachedStorage:
     except (sqlalchemy.exc.ArgumentError, ValueError) as error:
       raise UserError(f'--storage must be the URL of a database, such as '
                       f'postgresql+psycopg://USER@HOST/NAME; got {without_password(url)}: '
-                      f'{_line(error)}') from error
+                      f'{message_in_one_line(error)}') from error
 
 
 class Heartbeat:
@@ -106,7 +106,7 @@ class Heartbeat:
       self._storage.record_heartbeat(trial_id)
     except DATABASE_ERRORS as error:
       logging.warning('the database did not take a heartbeat, and is tried again in %d seconds: %s',
-                      self.get_heartbeat_interval(), _line(error))
+                      self.get_heartbeat_interval(), message_in_one_line(error))
 
 
 @contextmanager
@@ -122,9 +122,9 @@ def database_errors(url: str | None) -> Iterator[None]:
     raise  # The URL is at fault, and not the database.
   except DATABASE_ERRORS as error:
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-    raise UserError(f'the database {without_password(url or "")} cannot be used: '
-                    f'{_line(getattr(cause, "orig", None) or error)}; once the database '
-                    f'works, the same command goes on') from error
+    reason = message_in_one_line(getattr(cause, 'orig', None) or error)
+    raise UserError(f'the database {without_password(url or "")} cannot be used: {reason}; once '
+                    f'the database works, the same command goes on') from error
 
 
 @contextmanager
@@ -141,7 +141,3 @@ def without_password(url: str) -> str:
     return sqlalchemy.make_url(url).render_as_string(hide_password=True)
   except (sqlalchemy.exc.ArgumentError, ValueError):
     return url
-
-
-def _line(error: BaseException) -> str:
-  return ' '.join(str(error).split())

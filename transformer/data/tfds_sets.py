@@ -24,7 +24,7 @@ from tensorflow_datasets.core.download import downloader, extractor
 
 from transformer.data.corpus import check_index, check_slice
 from transformer.data.phrasebook.builder import Phrasebook
-from transformer.errors import UserError
+from transformer.errors import UserError, message_in_one_line
 
 # Sets that need no download; they are prepared when they are first opened.
 _BUILT_IN = {Phrasebook.name: Phrasebook}
@@ -165,7 +165,7 @@ def prepare(name: str, data_dir: str = '', flag: str = '--name') -> tfds.core.Da
     builder = _find_builder(name, data_dir, flag)
     if not _is_prepared(builder):
       raise UserError(f'{name} could not be prepared in {builder.data_dir_root}: '
-                      f'{_one_line(error)}') from error
+                      f'{message_in_one_line(error)}') from error
   builder = _find_builder(name, data_dir, flag)
   if not _is_prepared(builder):
     raise UserError(f'{builder.data_path} should hold {name} but is incomplete; remove it and '
@@ -260,7 +260,7 @@ def _builder_from_code(set_name: str, root: str | None, flag: str, config: str |
   try:
     return cls(data_dir=root, config=config, version=version)
   except (ValueError, AssertionError) as error:
-    raise UserError(f'{set_name} cannot be opened: {_one_line(error)}') from error
+    raise UserError(f'{set_name} cannot be opened: {message_in_one_line(error)}') from error
 
 
 def _languages(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
@@ -292,7 +292,7 @@ def _require_split(builder: tfds.core.DatasetBuilder, name: str, split: str):
     info = builder.info.splits[split]
   except (ValueError, KeyError, NotImplementedError) as error:
     raise UserError(f'{name} has no split {split!r}; it has {", ".join(builder.info.splits)} '
-                    f'({_one_line(error)})') from error
+                    f'({message_in_one_line(error)})') from error
   # TFDS reads other examples for a slice that ends before it begins.
   backwards = any(None not in (part.from_, part.to) and part.to < part.from_ for part in parts)
   if backwards or not info.num_examples:
@@ -310,7 +310,3 @@ def _prepare_command(name: str, data_dir: str) -> str:
 
 def _nearest(name: str, names) -> str:
   return ', '.join(difflib.get_close_matches(name, sorted(names), n=_NAMES_SHOWN, cutoff=0))
-
-
-def _one_line(error: BaseException) -> str:
-  return ' '.join(str(error).split())

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.errors import UserError
+from transformer.errors import UserError, type_and_message
 from transformer.evaluation.resampling import RESAMPLES, SEED
 
 
@@ -62,8 +62,8 @@ def load_metric(spec: str) -> OwnMetric:
   try:
     function = getattr(importlib.import_module(module), name, None)
   except Exception as error:
-    raise UserError(f'the metric {spec} cannot be imported: {_described(error)}; its module must '
-                    f'be installed, or lie in {os.getcwd()}') from error
+    raise UserError(f'the metric {spec} cannot be imported: {type_and_message(error)}; its module '
+                    f'must be installed, or lie in {os.getcwd()}') from error
   if not callable(function):
     raise UserError(f'the metric {spec} needs a function {name} in {module}; '
                     f'got {"none" if function is None else repr(function)}')
@@ -86,7 +86,7 @@ def own_scores(metric: OwnMetric, sources: Sequence[str], translations: Sequence
   try:
     found = metric.function(list(sources), list(translations), [list(each) for each in references])
   except Exception as error:
-    raise UserError(f'the metric {metric.spec} failed: {_described(error)}') from error
+    raise UserError(f'the metric {metric.spec} failed: {type_and_message(error)}') from error
   if not isinstance(found, Mapping):
     found = {metric.spec.rpartition(':')[2]: found}
   return [_score(metric, str(name), value, len(translations)) for name, value in found.items()]
@@ -107,7 +107,3 @@ def _score(metric: OwnMetric, name: str, value: Any, count: int) -> OwnScore:
   means = [numbered[rng.integers(count, size=count)].mean() for _ in range(RESAMPLES)]
   low, high = np.quantile(means, (0.025, 0.975))
   return OwnScore(name, math.fsum(sentences) / count, sentences, (float(low), float(high)))
-
-
-def _described(error: Exception) -> str:
-  return f'{type(error).__name__}: {" ".join(str(error).split())}'

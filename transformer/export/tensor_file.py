@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from transformer import files
-from transformer.errors import UserError
+from transformer.errors import UserError, message_in_one_line
 
 
 def write(path: str | os.PathLike, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]):
@@ -40,4 +40,4 @@ def read(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]
     raise UserError(f'{path} cannot be read: {error.strerror or error}') from error
   except (SafetensorError, TypeError, ValueError) as error:
     raise UserError(f'{path} should be a safetensors file; it is not, or is damaged: '
-                    f'{" ".join(str(error).split())}; restore it from a copy') from error
+                    f'{message_in_one_line(error)}; restore it from a copy') from error

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from transformer.errors import UserError, is_out_of_memory
+from transformer.errors import UserError, is_out_of_memory, type_and_message
 from transformer.runs import digests
 from transformer.runs.averages import keep_mean
 from transformer.runs.orbax_store import OrbaxStore
-from transformer.runs.patience import best_evaluation, headline
+from transformer.runs.patience import best_evaluation, deciding_metric
 from transformer.system import processes
 from transformer.training.step import TrainState
 
@@ -195,7 +195,7 @@ class Checkpoints:
     try:
       for each in history['evaluations']:
         int(each['step']), float(each['valid/bleu']), float(each['valid/loss'])
-        float(headline(each)[1])
+        float(deciding_metric(each)[1])
     except (KeyError, TypeError, ValueError) as error:
       raise UserError(f'{self._directory / str(step)} should hold a history of evaluations, which '
                       f'cannot be understood ({error!r}); restore it from a copy') from error
@@ -209,11 +209,10 @@ class Checkpoints:
       if is_out_of_memory(error):
         raise
       self._check_exists(step)
-      reason = f'{type(error).__name__}: {" ".join(str(error).split())[:200]}'
       raise UserError(
           f'{self._directory / str(step)} is as it was written, and cannot be read or does not fit '
-          f'the run\'s config.json ({reason}); restore both from a copy, or choose another '
-          f'checkpoint') from error
+          f'the run\'s config.json ({type_and_message(error)[:200]}); restore both from a copy, or '
+          f'choose another checkpoint') from error
 
   def _verify(self, step: int):
     """Refuses a checkpoint that differs from what was written; compares each only once."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transformer import files
-from transformer.errors import UserError
+from transformer.errors import UserError, message_in_one_line
 from transformer.runs.run_directory import CURVES, METRICS
 
 FORMATS = ('svg', 'png', 'pdf')
@@ -107,8 +107,7 @@ def draw_for_run(workdir: str | os.PathLike, warn: Callable[[str], None]):
   try:
     draw([workdir], Path(workdir) / CURVES)
   except Exception as error:  # A picture must not end a run.
-    reason = ' '.join(str(error).split()) or type(error).__name__
-    warn(f'{CURVES} was not drawn: {reason}')
+    warn(f'{CURVES} was not drawn: {message_in_one_line(error)}')
 
 
 def _save(output: str | os.PathLike, make_figure: Callable, *arguments):
