@@ -71,8 +71,8 @@ _TOP_K = flags.DEFINE_integer('top_k', None, 'Draw from the k likeliest tokens, 
                               'default: the run\'s config.')
 _TOP_P = flags.DEFINE_float('top_p', None, 'Draw from the fewest tokens whose probabilities reach '
                             'this together, 1 is all; default: the run\'s config.')
-_SEED = flags.DEFINE_integer('seed', None, 'What is drawn is a function of it, of the sentence '
-                             'and of its line; default: the run\'s config.')
+_SEED = flags.DEFINE_integer('seed', None, 'The seed of the draws, which also depend on the '
+                             'sentence and its line; default: the run\'s config.')
 _EXAMPLES = flags.DEFINE_integer('examples', 0, 'Print this many translations beside their '
                                  'references, taken evenly from the text.')
 _NBEST = flags.DEFINE_integer('nbest', 1, 'Give this many translations of each sentence, with '
@@ -89,8 +89,9 @@ _SCORE = flags.DEFINE_bool('score', False, 'Translate nothing, but give the log-
 _REQUIREMENTS = requirement_flags.define_requirements()
 _ALIGNMENTS = alignment_flags.define_alignments()
 _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are averaged with '
-                              'those of --workdir. --average and --checkpoint=latest are for each '
-                              'run, and a step for --workdir alone: the others have their best.')
+                              'those of --workdir. --average and --checkpoint=latest apply to all '
+                              'runs; a step applies to --workdir alone, and the others use their '
+                              'best.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where the data lies now, if it has moved.')
 _DECODE_FLAGS = (_BEAM_SIZE, _ALPHA, _DTYPE, _SAMPLE, _TEMPERATURE, _TOP_K, _TOP_P, _BLEU_TOKENIZE)
 
@@ -169,7 +170,7 @@ def _score(members, text, others):
   if gold := alignment_flags.read(_ALIGNMENTS, text.sources, targets):
     how = results.describe_models(members[0].steps, others)
     place = results.Place(report.writable_folder(_WORKDIR.value, _RESULTS.value),
-                          f'{text.name}.alignment', how | alignment_flags.how(_ALIGNMENTS))
+                          f'{text.name}.alignment', how | alignment_flags.describe(_ALIGNMENTS))
     place.check_own(members[0].workdir, text.digest)
   write_lines(score_lines(score_with(members, text.sources, targets)), _OUTPUT.value or '-')
   if _ALIGNMENTS.asked:

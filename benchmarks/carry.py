@@ -20,7 +20,7 @@ from ml_collections import config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from accelerator_parts.luggage import pack, unpack
+from accelerator_parts.packed_runs import pack, unpack
 
 from transformer.commands import shared_flags
 from transformer.config import Config

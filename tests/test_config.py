@@ -305,7 +305,7 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
     ({'data': {'drop_identical': True, 'shared_vocabulary': False},
       'model': {'share_embeddings': False}}, ('data.drop_identical compares tokens',)),
     ({'train': {'r_drop': 1.0}, 'model': {'dropout': 0.0, 'layer_drop': 0.1}},
-     ('there is none but perhaps that of whole layers',)),
+     ('no dropout differs between them (layer_drop',)),
     ({'train': {'r_drop': 1.0}, 'model': {'dropout': 0.0, 'word_dropout': 0.1}}, ()),
     ({'train': {'teacher_share': 0.7}}, ('train.teacher_share does nothing without',)),
     ({'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},

@@ -104,16 +104,17 @@ class Config:
     if optimizer.warmup_steps >= self.train.steps:
       found.append(f'the learning rate is still warming up at the end: optimizer.warmup_steps='
                    f'{optimizer.warmup_steps}, train.steps={self.train.steps}')
-    unread = optimizer.unread
-    if (value := getattr(optimizer, unread)) != getattr(OptimizerConfig, unread):
-      found.append(f'optimizer.{unread}={value:g} does nothing with optimizer.schedule='
+    ignored = optimizer.ignored_rate_key
+    if (value := getattr(optimizer, ignored)) != getattr(OptimizerConfig, ignored):
+      found.append(f'optimizer.{ignored}={value:g} does nothing with optimizer.schedule='
                    f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '
                    f'optimizer.peak_learning_rate')
     model = self.model
     if self.train.r_drop and not any((model.dropout, model.attention_dropout,
                                       model.activation_dropout, model.word_dropout)):
-      found.append('train.r_drop compares two passes that differ by dropout, and there is none but '
-                   'perhaps that of whole layers, which is the same in both; set model.dropout')
+      found.append('train.r_drop compares two passes that differ by dropout, but no dropout '
+                   'differs between them (layer_drop skips the same layers in both); set '
+                   'model.dropout')
     for name in () if self.train.teachers else ('teacher_share', 'teacher_temperature'):
       if getattr(self.train, name) != getattr(TrainConfig, name):
         found.append(f'train.{name} does nothing without train.teachers')
@@ -129,8 +130,9 @@ class Config:
                    f'weight is no whole number; an update then learns nothing: set '
                    f'train.tokens_per_batch to at least {2 * data.max_length}')
     if self.data.drop_identical and not self.data.shared_vocabulary:
-      found.append('data.drop_identical compares tokens, which separate vocabularies number apart, '
-                   'so it drops nothing; remove such pairs from the text (the audit counts them)')
+      found.append('data.drop_identical compares tokens, which separate vocabularies number '
+                   'differently, so it drops nothing; remove such pairs from the text (the audit '
+                   'counts them)')
     return found + self.doubts_of_bleu()
 
   def doubts_of_bleu(self) -> list[str]:
@@ -196,7 +198,7 @@ def check_name(name: str):
   """Checks that a dotted name, such as `train.steps`, is a key or a group.
 
   Raises:
-    UserError: it is neither; the message suggests the nearest name.
+    UserError: the name is neither; the message suggests the nearest name.
   """
   _kind_of(name)
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from accelerator_parts import running
-from accelerator_parts.luggage import REPORT, SITE, Planned, bring_back, planned
+from accelerator_parts.packed_runs import REPORT, SITE, Planned, bring_back, planned
 
 from transformer import files
 from transformer.config import Config
@@ -30,7 +30,7 @@ def train_all(folder: Path, out: Path, deadline: float, commit: str):
   """Trains the runs of a packed folder and scores those that end, then brings weights back.
 
   Args:
-    folder: from `luggage.pack`.
+    folder: from `packed_runs.pack`.
     out: the folder for the weights and `report.json`.
     deadline: the end of this call, by `time.monotonic`.
     commit: the commit of this code.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from absl import flags, logging
 
-from launch.diversifying.recipe import Recipe, translation, without, write_settings
+from launch.diversifying.recipe import Recipe, translation_path, without_corpora, write_settings
 from launch.diversifying.student_text import make_text
 from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
@@ -35,11 +35,12 @@ def translate_command(recipe: Recipe, translator: str, corpus: str, workdir: Pat
   """Returns the command with which teachers translate a corpus together, or one alone."""
   first, *others = recipe.translators[translator]
   how, ensemble = recipe.translating, [str(workdir / name) for name in others]
+  output = _unfinished(translation_path(workdir, translator, corpus))
   source = split_files(recipe.teachers[first].data, corpus)[0].expanduser().absolute()
   return [sys.executable, str(ROOT / 'eval.py'), f'--workdir={workdir / first}',
           *([f'--ensemble={flags.CsvListSerializer(",").serialize(ensemble)}'] if others else []),
           f'--checkpoint={how.checkpoint}', f'--average={how.average}',
-          f'--source={source}', f'--output={_unfinished(translation(workdir, translator, corpus))}']
+          f'--source={source}', f'--output={output}']
 
 
 def _unfinished(path: Path) -> Path:
@@ -66,18 +67,18 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
 
   for translator, teachers in recipe.translators.items():
     missing = [corpus for corpus in recipe.names
-               if not translation(workdir, translator, corpus).exists()]
+               if not translation_path(workdir, translator, corpus).exists()]
     if not missing:
       logging.info('%s has translated all text', translator)
       continue
     for name in teachers:
       run(name, train_command(name, workdir))
     for corpus in missing:
-      path = translation(workdir, translator, corpus)
+      path = translation_path(workdir, translator, corpus)
       run(translator, translate_command(recipe, translator, corpus, workdir))
       os.replace(_unfinished(path), path)
   if empty := make_text(recipe, workdir):
     logging.info('the student is trained without %s', ', '.join(empty))
-    write_settings(workdir, 'student', without(recipe.student, empty))
+    write_settings(workdir, 'student', without_corpora(recipe.student, empty))
   run('student', train_command('student', workdir))
   logging.info('score it with: python eval.py --workdir=%s', workdir / 'student')

@@ -187,7 +187,7 @@ def write_settings(workdir: Path, name: str, config: Config):
   files.write(workdir / f'{name}.py', config_file(f'The settings of {name}.', config, ()))
 
 
-def without(config: Config, corpora: Collection[str]) -> Config:
+def without_corpora(config: Config, corpora: Collection[str]) -> Config:
   """Returns settings that leave some training corpora out, with their weights."""
   data = config.data
   kept = [number for number, name in enumerate(data.train) if name not in corpora]
@@ -201,7 +201,7 @@ def without(config: Config, corpora: Collection[str]) -> Config:
       'data.train_stages': tuple((stage[0], *pick(stage[1:])) for stage in data.train_stages)})
 
 
-def translation(workdir: Path, translator: str, corpus: str) -> Path:
+def translation_path(workdir: Path, translator: str, corpus: str) -> Path:
   """Returns the file of the translation of a corpus; `translator` is a name of `translators`."""
   name = corpus.replace('%', '%25').replace('/', '%2F')  # As in addresses: no two are the same.
   return workdir / 'translations' / f'{translator}.{name}'

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from absl import logging
 
-from launch.diversifying.recipe import DIRECTIONS, Recipe, translation
+from launch.diversifying.recipe import DIRECTIONS, Recipe, translation_path
 from transformer import files
 from transformer.data.sources import open_corpus
 from transformer.errors import UserError
@@ -36,7 +36,7 @@ def make_text(recipe: Recipe, workdir: Path) -> list[str]:
     for corpus in recipe.names if translators else ():
       pairs = originals[corpus]
       made = [pair for name in translators for pair in _with_translations(
-          pairs, direction, translation(workdir, name, corpus))]
+          pairs, direction, translation_path(workdir, name, corpus))]
       new = list(new_pairs(known, made))
       known.update(new)
       logging.info('%s_%s: %s of %s pairs are new', corpus, direction, f'{len(new):,}',

@@ -83,7 +83,7 @@ def _run(sweep: Sweep, trial: optuna.trial.Trial, stop: list[str]):
   sweep.put_back(trial)
 
 
-def reason_at_once(sweep: Sweep, trial: optuna.trial.Trial) -> str | None:
+def reason_of_early_failure(sweep: Sweep, trial: optuna.trial.Trial) -> str | None:
   """Returns why train.py failed before an evaluation, without numbers; None if it did not."""
   record = sweep.all()[number_of(trial)]
   known = record.user_attrs

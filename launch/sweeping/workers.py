@@ -13,7 +13,7 @@ from launch import sbatch
 from launch.sweeping import results
 from launch.sweeping.processes import share
 from launch.sweeping.study import TRIALS, Sweep
-from launch.sweeping.trials import reason_at_once, run_trial
+from launch.sweeping.trials import reason_of_early_failure, run_trial
 from transformer.errors import Preempted, UserError
 from transformer.system.child_process import leashed, start
 
@@ -47,7 +47,7 @@ def work(sweep: Sweep, stop: list[str], alone: bool, command: str):
     if trial is not None:
       if alone:
         results.write(sweep, command)
-      reasons.append(reason_at_once(sweep, trial))
+      reasons.append(reason_of_early_failure(sweep, trial))
       if len(reasons) == _FIRST_TRIALS and reasons[0] and len(set(reasons)) == 1:
         raise UserError(f'the first {_FIRST_TRIALS} trials of this worker failed before an '
                         f'evaluation, for one reason: {reasons[0]}; mend it, and start this again '

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-sys.path.append(str(pathlib.Path(__file__).parents[1] / 'benchmarks'))
+sys.path.append(str(pathlib.Path(__file__).parents[2] / 'benchmarks'))
 
-from accelerator_parts import luggage, running
+from accelerator_parts import packed_runs, running
 from accelerator_parts.record import Record
 from accelerator_parts.sections import sections
 from accelerator_parts.tables import tables
@@ -30,7 +30,7 @@ from transformer.model.transformer import Transformer
 from transformer.runs.loading import load_run, save_run
 from transformer.training.step import init_params
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 # What a machine for benchmarks may lack.
 ABSENT = ('ml_collections', 'grain', 'tensorflow_datasets', 'importlib_resources', 'sacrebleu',
           'sacremoses', 'tensorboardX', 'tqdm', 'matplotlib', 'PIL')
@@ -214,33 +214,34 @@ def trained(tmp_path):
   tie = np.float32(1 + 3 / 256)
   params = jax.tree.map(lambda x: np.append(x.ravel()[1:], tie).reshape(x.shape), params)
   save_run(tmp_path / 'runs' / 'tiny-0', config, vocabulary, params, [3])
-  return luggage.Planned('tiny-0', config.to_dict(), 'best', 1), params
+  return packed_runs.Planned('tiny-0', config.to_dict(), 'best', 1), params
 
 
 def test_weights_come_back_as_bfloat16(tmp_path, trained, monkeypatch):
   run, params = trained
-  monkeypatch.setattr(luggage, '_PART', 3000)
+  monkeypatch.setattr(packed_runs, '_PART', 3000)
   lost = run._replace(name='lost')
-  told = luggage.bring_back([run, lost], tmp_path / 'runs', tmp_path / 'out')
+  told = packed_runs.bring_back([run, lost], tmp_path / 'runs', tmp_path / 'out')
   assert 'weights of step 3' in told['tiny-0'] and told['lost'] == 'it has no checkpoint'
   assert len(list((tmp_path / 'out').glob('runs.*'))) > 1
   assert all(part.stat().st_size <= 3000 for part in (tmp_path / 'out').iterdir())
-  found, = luggage.unpack(tmp_path / 'out', tmp_path / 'back')
+  found, = packed_runs.unpack(tmp_path / 'out', tmp_path / 'back')
   rounded = jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), params)
   again = load_run(found)
   chex.assert_trees_all_equal(jax.device_get(again.params), jax.device_get(rounded))
   assert again.config == Config.from_dict(run.config) and again.steps == [3]
   assert (found / 'trained' / 'run.json').exists()
   with pytest.raises(UserError, match='exists already'):
-    luggage.unpack(tmp_path / 'out', tmp_path / 'back')
+    packed_runs.unpack(tmp_path / 'out', tmp_path / 'back')
   before = {part.name: part.read_bytes() for part in (tmp_path / 'out').iterdir()}
   with monkeypatch.context() as patch:
-    patch.setattr(luggage, '_packed_run', lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    patch.setattr(packed_runs, '_packed_run', lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-      luggage.bring_back([run], tmp_path / 'runs', tmp_path / 'out')
+      packed_runs.bring_back([run], tmp_path / 'runs', tmp_path / 'out')
   assert {part.name: part.read_bytes() for part in (tmp_path / 'out').iterdir()} == before
-  monkeypatch.setattr(luggage, '_MOST', 2000)
-  assert 'do not fit' in luggage.bring_back([run], tmp_path / 'runs', tmp_path / 'out')['tiny-0']
+  monkeypatch.setattr(packed_runs, '_MOST', 2000)
+  told = packed_runs.bring_back([run], tmp_path / 'runs', tmp_path / 'out')
+  assert 'do not fit' in told['tiny-0']
 
 
 def test_text_keeps_its_folders_and_there_need_not_be_a_test(tmp_path):
@@ -252,14 +253,14 @@ def test_text_keeps_its_folders_and_there_need_not_be_a_test(tmp_path):
   config = Config.from_dict({'data': {
       'source': 'text', 'dir': str(tmp_path), 'train': prefixes[:2], 'valid': 'valid', 'test': '',
       'target_language': 'de'}})
-  luggage.pack(tmp_path / 'packed', config, 'two', 1, 'best', 1)
+  packed_runs.pack(tmp_path / 'packed', config, 'two', 1, 'best', 1)
   data = tmp_path / 'packed' / 'data' / 'two'
   for number, prefix in enumerate(prefixes):
     assert (data / f'{prefix}.de').read_text() == f'{number}de\n'
   outside = dataclasses.replace(config, data=dataclasses.replace(
       config.data, dir=str(tmp_path / 'one'), train=('train',), valid='../valid'))
   with pytest.raises(UserError, match=r'\.\./valid, which two needs, lies outside'):
-    luggage.pack(tmp_path / 'packed', outside, 'two', 1, 'best', 1)
+    packed_runs.pack(tmp_path / 'packed', outside, 'two', 1, 'best', 1)
 
 
 @pytest.mark.long
@@ -275,7 +276,7 @@ def test_packed_runs_are_trained_and_brought_back(tmp_path, folder):
         '--average=2')
   environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'TMPDIR': str(tmp_path)}
   accelerator(f'--train={packed}', f'--out={out}', '--minutes=30', environment=environment)
-  report = json.loads((out / luggage.REPORT).read_text('utf-8'))['runs']
+  report = json.loads((out / packed_runs.REPORT).read_text('utf-8'))['runs']
   assert list(report) == ['tiny-0', 'tiny-1']
   for each in report.values():
     assert each['training'] == 'done' and each['test'].startswith('scored'), report

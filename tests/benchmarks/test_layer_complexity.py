@@ -13,7 +13,7 @@ import pytest
 from benchmarks import layers
 from benchmarks.layers import DILATED, KERNEL, LAYERS, NEIGHBOURHOOD
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 ATTENTION, PROJECTED, RECURRENT, CONVOLUTION, SEPARABLE, RESTRICTED = LAYERS
 EACH = pytest.mark.parametrize('layer', [*LAYERS, DILATED], ids=lambda layer: layer.name)
 

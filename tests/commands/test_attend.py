@@ -58,7 +58,7 @@ def test_a_file_of_sentences_with_their_translations(attend, trained, tmp_path):
 def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
   status, out, err = attend(f'--workdir={tmp_path}/run', f'--source={folder}/long.en')
-  page = tmp_path / 'run' / 'eval' / 'attention.html'  # Where it goes unless told.
+  page = tmp_path / 'run' / 'eval' / 'attention.html'  # The default place.
   assert status == 0 and f'open {page} in a browser' in out
   assert '2 of 2 sources were longer than data.max_length and were cut' in err
   found = sentences_of(page.read_text('utf-8'))['sentences']

@@ -187,7 +187,7 @@ def test_fractional_weights_use_every_pair_equally_often(weight, epochs, times):
 
 
 @pytest.mark.parametrize(('weight', 'epochs', 'times'), [(0.3, 10, 3), (0.07, 100, 7)])
-def test_fractions_go_round_without_favourites(weight, epochs, times):
+def test_fractional_weights_cycle_through_all_pairs_evenly(weight, epochs, times):
   corpus = make_pairs(61)
   batches = training([corpus], [weight])
   total = sum((recover(epoch(batches, number)) for number in range(epochs)),
@@ -195,7 +195,7 @@ def test_fractions_go_round_without_favourites(weight, epochs, times):
   assert total == collections.Counter(dict.fromkeys(pairs_in(corpus), times))
 
 
-def test_each_time_round_is_another_order_and_other_company():
+def test_each_round_has_another_order_and_other_rows():
   batches = training([CORPUS], [0.5])
   rounds = [epoch(batches, 2 * number) + epoch(batches, 2 * number + 1) for number in range(3)]
   assert all(recover(each) == pairs_in(CORPUS) for each in rounds)

@@ -105,7 +105,7 @@ def test_cuts_are_as_frequent_as_those_of_sentencepiece(vocabulary, merges, text
     assert abs(ours[ids] - theirs[ids]) < 6 * np.sqrt(ours[ids] + theirs[ids]), ids
 
 
-def test_company_and_order_decide_nothing(vocabulary, merges, monkeypatch):
+def test_a_cut_does_not_depend_on_other_sentences_or_order(vocabulary, merges, monkeypatch):
   texts = SENTENCES + HOSTILE
   plain, keys = encoded(vocabulary, texts), keys_for(len(texts))
   together = lists(merges.cut(plain, keys, 0.3))

@@ -60,7 +60,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
      'or leave out data.bpe_dropout and data.typing_errors'),
     ({'max_length': 1}, 'data.max_length must be at least 2, a token and the end token; got 1'),
 ])
-def test_what_makes_no_sense_is_refused(changes, message):
+def test_invalid_settings_are_refused(changes, message):
   with pytest.raises(UserError, match=re.escape(message)) as raised:
     DataConfig(**changes)
   assert '\n' not in str(raised.value)

@@ -294,7 +294,7 @@ def test_a_description_of_something_else_is_refused(folder, vocabulary):
     encoded_cache.read(encodings(folder)[0], {'pairs': 7})
 
 
-def test_an_encoding_says_what_it_is_of(folder, vocabulary):
+def test_an_encoding_records_its_corpus_vocabulary_and_files(folder, vocabulary):
   load_or_encode(corpus_in(folder), vocabulary, MAX_LENGTH)
   about = json.loads((encodings(folder)[0] / 'about.json').read_text())
   assert about['corpus'] == corpus_in(folder).fingerprint and about['pairs'] == 133

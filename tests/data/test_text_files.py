@@ -199,7 +199,7 @@ def test_a_small_file_leaves_nothing(tmp_path, monkeypatch):
   assert not (tmp_path / 'encoded').exists()
 
 
-def test_one_that_is_overtaken_while_it_writes_ends_well(tmp_path, monkeypatch):
+def test_two_processes_may_write_the_same_record(tmp_path, monkeypatch):
   write(tmp_path)
   wanted = corpus_in(tmp_path)[:]
   whole = [(path, path.read_bytes()) for path in records(tmp_path)]

@@ -1,4 +1,4 @@
-"""Names of results keep apart what differs, and a place keeps the result of its own run and text."""
+"""Names keep apart results that differ, and no other run or text takes the place of a result."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Lines are answered as they come and in their order, whatever comes when."""
+"""Lines are answered in their order, each as soon as it can be."""
 
 import queue
 import threading

@@ -1,4 +1,4 @@
-"""Translation: lines stay aligned, and a sentence does not notice its company."""
+"""Translation: lines stay aligned, and a sentence does not depend on its batch."""
 
 import dataclasses
 import random

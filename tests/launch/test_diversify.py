@@ -70,7 +70,7 @@ def together(recipe):
   return recipe._replace(translating=recipes.Translating(ensemble=True, average=3))
 
 
-def test_new_pairs_are_said_once_in_order_and_have_two_sides():
+def test_new_pairs_are_unique_ordered_and_not_blank():
   known = [('a', 'b'), ('c', 'd')]
   made = [('c', 'x'), ('a', 'b'), ('c', 'x'), ('', 'y'), ('z', ' '), ('a', 'd'), ('b', 'a')]
   assert list(student_text.new_pairs(known, made)) == [('c', 'x'), ('a', 'd'), ('b', 'a')]
@@ -123,7 +123,7 @@ def test_the_teachers_of_a_direction_translate_together(together, tmp_path):
 
 
 def test_each_corpus_has_a_translation_of_its_own(tmp_path):
-  paths = {recipes.translation(tmp_path, 'forward', name)
+  paths = {recipes.translation_path(tmp_path, 'forward', name)
            for name in ('news/train', 'news_train', 'news%2Ftrain', 'news', 'train')}
   assert len(paths) == 5 and tmp_path / 'translations' / 'forward.train' in paths
   assert {path.parent for path in paths} == {tmp_path / 'translations'}
@@ -266,7 +266,7 @@ def test_a_recipe_with_stages_goes_on(recipe, tmp_path):
     recipes.begin(staged, tmp_path / 'staged')
 
 
-def test_a_record_without_a_setting_that_came_later_is_gone_on_with(recipe, tmp_path):
+def test_an_older_record_lacks_later_settings_and_resumes(recipe, tmp_path):
   record = files.read_sealed(tmp_path / 'diversify.json', 'the recipe')
   for name in ('student', *recipe.teachers):
     del record[name]['train.label_smoothing']

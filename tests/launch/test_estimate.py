@@ -47,7 +47,7 @@ def test_an_update_on_four_devices():
   assert found['utilisation'] == pytest.approx(flops / 1e6 / wire)
 
 
-def test_a_compiler_that_refuses_for_want_of_memory_is_an_answer(monkeypatch):
+def test_a_compiler_out_of_memory_gives_a_result(monkeypatch):
   def refuse(*_):
     raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm')
 
@@ -56,7 +56,7 @@ def test_a_compiler_that_refuses_for_want_of_memory_is_an_answer(monkeypatch):
   assert found['memory'] is None and not estimate.fits(found)
 
 
-def test_a_compiler_that_fails_is_not_taken_for_one_that_refuses(monkeypatch):
+def test_other_compiler_errors_are_raised(monkeypatch):
   def fail(*_):
     raise jax.errors.JaxRuntimeError('INTERNAL: of no use')
 
@@ -82,12 +82,12 @@ def test_the_best_mesh_is_the_quickest_that_fits():
     (2, 4, 8, [(2, 1, 1), (1, 2, 1), (1, 1, 2)]),
     (64, 64, 2, [(64, 1, 1), (4, 16, 1), (32, 1, 2)]),
     (256, 100, 16, [])])
-def test_meshes_that_are_worth_a_try(chips, rows, heads, wanted):
+def test_candidate_meshes_split_rows_and_heads_evenly(chips, rows, heads, wanted):
   found = list(estimate.candidate_meshes(chips, rows, heads))
   assert found == [MeshConfig(*sizes) for sizes in wanted]
 
 
-def test_slices_that_there_are_and_that_there_are_not(monkeypatch):
+def test_unknown_slices_and_a_missing_compiler_are_refused(monkeypatch):
   assert (estimate.TOPOLOGIES['v5e:16x16'], estimate.TOPOLOGIES['v5p:8x8x16']) == (256, 1024)
   with pytest.raises(UserError, match=r"one of v5e:2x2, .*v5p:8x8x16; got 'v5e:16x32'"):
     estimate.devices_of('v5e:16x32')

@@ -79,7 +79,7 @@ def test_the_text_of_a_tpus_compiler():
 @pytest.mark.parametrize(('said', 'else_'), [
     ('direction=LT', 'direction=NE'),
     ('  ROOT %lt', '  %constant.7 = s32[]{:T(128)} constant(7)\n  ROOT %lt')])
-def test_a_loop_that_does_not_say_how_often_it_turns_is_counted_once_and_told(said, else_):
+def test_a_loop_of_unknown_turns_is_counted_once_and_reported(said, else_):
   program = hlo.read(TPU.replace(said, else_), 8)
   assert program.unknown_loops == 1
   assert program.cycles == 1000 + 50
@@ -106,7 +106,7 @@ def test_what_a_device_sends(kind, sent):
     ('reduce-scatter', '((f32[8]{0:T(128)}), f32[2]{0:T(128)})', 2 * 4 * 4),
     ('all-to-all', '((f32[8]{0:T(128)}), f32[4,2]{1,0:T(8,128)})', 32),
     ('collective-permute', '(f32[4]{0}, f32[4]{0}, u32[]{:S(2)}, u32[]{:S(2)})', 16)])
-def test_what_is_only_started_is_what_it_ends_with(kind, shape, size):
+def test_an_asynchronous_collective_has_the_size_of_its_result(kind, shape, size):
   text = f"""HloModule jit_step
 
 ENTRY %main (x: f32[8]) -> f32[8] {{

@@ -119,7 +119,7 @@ def test_a_job_asks_again_where_slurm_does_not_answer_and_by_its_own_name(job):
   assert said == ['a b'] + ['scontrol requeue 5_3'] * 2 and status == 0
 
 
-def test_a_job_that_does_not_get_on_is_not_run_again_for_ever(job):
+def test_a_job_without_progress_is_not_queued_again(job):
   late = 'echo RUNNING 1:58'
   saves = 'mkdir -p run/checkpoints/$RANDOM; exit 75'
   assert job('exit 75', late, restarts=2)[1] == 0
@@ -237,7 +237,7 @@ def test_a_setup_that_the_shell_would_refuse_is_refused_before_anything_is_asked
   assert '--setup must be one or more shell commands' in one_error(err)
 
 
-def test_a_command_that_gcloud_gives_again_leaves_what_trains_alone(launch, tmp_path):
+def test_a_repeated_gcloud_command_does_not_disturb_training(launch, tmp_path):
   """gcloud repeats a command after a broken connection, which the command itself survives."""
   _, out, err, _ = launch('tpu', '--dry_run', *SLICE, '--', *TRAIN)
   prepare, step = (command[6].removeprefix('--command=') for command in commands(out)[3:5])

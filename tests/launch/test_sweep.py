@@ -105,7 +105,7 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
   assert (sweep.workdir / 'journal.log').read_bytes() == before
 
 
-def test_so_many_trials_over_kills_and_signals(house, sweep_of):
+def test_kills_and_signals_keep_the_number_of_trials(house, sweep_of):
   sweep = sweep_of(house, house / 'slow.py', '--trials=3', '--config.train.steps=20')
   sweep.start()
   sweep.wait_for_report(0)

@@ -156,7 +156,7 @@ def test_workers_on_this_machine_get_the_time_to_save_that_was_asked_for(launch,
   assert [sbatch.GRACE in shlex.split(line) for line in out.splitlines()] == [True, True]
 
 
-def test_slurm_is_told_so(launch, folder, tmp_path):
+def test_a_sweep_on_slurm_is_one_array_job(launch, folder, tmp_path):
   (tmp_path / 'space.py').write_text(GOOD)
   status, out, err = launch(
       f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py', f'--workdir={tmp_path}/a b',

@@ -103,7 +103,7 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
     begin()
 
 
-def test_a_journal_whose_writer_was_killed_is_written_to_all_the_same(tmp_path, monkeypatch):
+def test_a_killed_writers_lock_of_the_journal_expires(tmp_path, monkeypatch):
   monkeypatch.setattr(storage, '_KILLED_SECONDS', 3)
   monkeypatch.chdir(tmp_path)
   pathlib.Path('sweep').mkdir()
@@ -119,7 +119,7 @@ def test_a_journal_whose_writer_was_killed_is_written_to_all_the_same(tmp_path, 
 
 
 @pytest.mark.parametrize('left', [b'{"op_code":4,"wor', b'{', b'\xff' * 5000])
-def test_half_a_line_in_a_journal_is_no_part_of_what_another_adds(tmp_path, left):
+def test_an_incomplete_line_in_a_journal_is_dropped(tmp_path, left):
   path = tmp_path / storage.JOURNAL
   one, other = storage.open_journal(path)._backend, storage.open_journal(path)._backend
   one.append_logs([{'a': 1}, {'b': 2}])
@@ -131,7 +131,7 @@ def test_half_a_line_in_a_journal_is_no_part_of_what_another_adds(tmp_path, left
   assert list(one.read_logs(1)) == list(other.read_logs(1)) == [{'b': 2}, {'c': 3}, {'d': 4}]
 
 
-def test_what_someone_elsewhere_is_just_taking_is_left_to_him(begin, tmp_path):
+def test_a_trial_that_another_host_is_claiming_is_left_to_it(begin, tmp_path):
   sweep = begin()
   for number, state in ((0, 'WAITING'), (1, 'RUNNING')):
     with contextlib.ExitStack() as stack:
@@ -184,7 +184,7 @@ def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
   assert [each.params for each in begin(number=14).all()] == [*whole.values()]
 
 
-def test_a_full_disk_is_not_noted_as_what_a_trial_comes_to(begin, monkeypatch):
+def test_a_full_disk_leaves_a_trial_unfinished(begin, monkeypatch):
   def full(*_):
     raise UserError('no room')
 
@@ -297,7 +297,7 @@ def test_the_best_evaluation_counts_and_what_is_no_number_never_does(begin, tmp_
     (tmp_path / 'sweep').rename(tmp_path / objective.replace('/', '-'))
 
 
-def test_a_page_is_there_before_there_is_anything_to_see(begin):
+def test_a_sweep_without_results_has_a_page(begin):
   sweep = begin()
   header, *rows = results.table(sweep)
   text = page.page(sweep.study, 'valid/bleu', header, rows, results.summary(sweep),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from transformer.runs.patience import best_evaluation, headline, is_out_of_patience
+from transformer.runs.patience import best_evaluation, deciding_metric, is_out_of_patience
 
 
 def evaluations(bleu, losses):
@@ -41,7 +41,7 @@ def test_another_metric_decides_where_the_history_says_so(best_by, values, step)
              zip(evaluations([9, 5, 7], [4.0, 4.0, 4.0]), values, strict=True)]
   assert best_evaluation(history)['step'] == step
   assert is_out_of_patience(history, 1) == (step < 60)
-  name, value = headline(history[0])
+  name, value = deciding_metric(history[0])
   assert name == {'bleu': 'BLEU'}.get(best_by, best_by) and value == values[0]
 
 
@@ -55,7 +55,7 @@ def test_another_validation_set_decides_by_its_own_loss_too(best_by, name, step)
                     (1.0, 4.0, 2.0, 5.0), strict=True)]
   best = best_evaluation(history)
   assert best['step'] == step
-  assert headline(best) == (name, best[f'valid/{best_by}'])
+  assert deciding_metric(best) == (name, best[f'valid/{best_by}'])
 
 
 def test_the_best_of_no_evaluation_is_none():

@@ -120,7 +120,7 @@ def test_pairs_that_share_a_row_are_linked_as_if_alone(params):
 
 
 def test_the_head_that_is_trained_has_no_dropout(params):
-  # What attention finds goes nowhere, so dropped weights change nothing but what they are.
+  # Attention's output is multiplied by 0, so dropout could change the trained scores alone.
   deaf = jax.tree_util.tree_map_with_path(
       lambda path, leaf: 0 * leaf if 'attention' in str(path) and 'output' in str(path) else leaf,
       params)

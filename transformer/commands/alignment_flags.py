@@ -52,7 +52,7 @@ def check(asked: AlignmentFlags, output: str | None, score: bool, several: bool)
     several: whether there are several translations of a sentence.
 
   Raises:
-    UserError: says which.
+    UserError: names the flags that do.
   """
   shared_flags.check_named(asked.file, asked.gold)
   if asked.file.value == '-':
@@ -91,7 +91,7 @@ def align(asked: AlignmentFlags, members: Sequence, sources: Sequence[str],
   return links
 
 
-def how(asked: AlignmentFlags) -> dict[str, int]:
+def describe(asked: AlignmentFlags) -> dict[str, int]:
   """Returns the names and values that distinguish alignments by the same models."""
   return {name: int(flag.value) for name, flag in (('layer', asked.layer), ('shift', asked.shift))
           if flag.value}

@@ -59,7 +59,7 @@ def check(asked: RequirementFlags, source: str | None, score: bool):
     score: whether translations are given.
 
   Raises:
-    UserError: says which.
+    UserError: names the flags that do.
   """
   shared_flags.check_named(asked.prefix, asked.require, asked.avoid)
   if asked.prefix_column.value and (asked.prefix.value or not source):
@@ -73,7 +73,7 @@ def check_search(asked: RequirementFlags, sample: bool):
   """Refuses required words where translations are drawn, by a flag or by the run's config.
 
   Raises:
-    UserError: there are both.
+    UserError: words are required of drawn translations.
   """
   if sample and asked.require.value:
     raise UserError('--require needs a search, which keeps places for the words; leave out '

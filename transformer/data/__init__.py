@@ -1,1 +1,1 @@
-"""Text in, batches of tokens out. Knows text and integers, and no model."""
+"""Text in, batches of tokens out. This room knows text and integers, and no model."""

@@ -94,7 +94,7 @@ def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.
   """Checks that a vocabulary cuts some lines as merges do; `key` names it in the error.
 
   Raises:
-    UserError: it does not, as a model of SentencePiece's type `unigram`.
+    UserError: it cuts a line otherwise, as SentencePiece's `unigram` does.
   """
   try:
     merges = Merges(vocabulary)

@@ -52,7 +52,7 @@ _PARTS = ('tokens', 'lengths')
 
 def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
                    links: LinkFile | None = None, **limits) -> EncodedPairs:
-  """Does what `encode_for_training` does, but encodes a corpus only once.
+  """Returns what `encode_for_training` returns, but encodes a corpus only once.
 
   If several processes want the same encoding, one makes it and the others wait. No process
   reads the incomplete encoding that an interrupted process leaves. Where nothing can be

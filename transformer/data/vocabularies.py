@@ -65,7 +65,7 @@ def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
 
 
 def from_model_files(models: Mapping[str, bytes], place: str) -> RunVocabulary:
-  """Does the reverse of `model_files`.
+  """Returns the vocabulary of such models: the reverse of `model_files`.
 
   Args:
     models: serialised SentencePiece models by the names of their files.

@@ -67,7 +67,7 @@ def check_tokenizer(tokenize: str):
   """Checks that a tokenizer of sacreBLEU has the packages that it needs.
 
   Raises:
-    UserError: it lacks them.
+    UserError: a package is missing.
   """
   try:
     sacrebleu.BLEU(tokenize=tokenize)

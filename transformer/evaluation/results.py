@@ -122,11 +122,12 @@ class Place(NamedTuple):
     """Checks that the place does not hold the result of another run or text.
 
     Args:
-      run: the directory of the run. Results inside it count as its own, even if it has moved.
+      run: the directory of the run. Results inside that directory belong to the run, even if it has
+        moved.
       digest: the SHA-256 of the text.
 
     Raises:
-      UserError: it does.
+      UserError: the place holds the result of another run or text.
     """
     if self.folder is None:
       return
@@ -294,7 +295,7 @@ def check_decoded_alike(results: Sequence[Result]):
   """Checks that all results come from the same decoding.
 
   Raises:
-    UserError: they do not; the message names the settings that differ.
+    UserError: the decodings differ; the message names the settings that differ.
   """
   first = results[0]
   for other in results[1:]:

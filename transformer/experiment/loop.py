@@ -19,7 +19,7 @@ from transformer.experiment.tracing import Tracer
 from transformer.experiment.validation import ValidationSet, evaluate
 from transformer.model.transformer import Transformer
 from transformer.runs.checkpoints import Checkpoints
-from transformer.runs.patience import BEST_BY, best_evaluation, headline, is_out_of_patience
+from transformer.runs.patience import BEST_BY, best_evaluation, deciding_metric, is_out_of_patience
 from transformer.runs.run_directory import CHECKPOINTS, INTERRUPTED
 from transformer.runs.signal_checkpoint import SignalCheckpoint
 from transformer.system import processes
@@ -232,7 +232,7 @@ class _Loop:
     best = best_evaluation(evaluations)
     improved = best is evaluations[-1]
     self._out_of_patience = is_out_of_patience(evaluations, config.patience)
-    name, score = headline(evaluations[-1])
+    name, score = deciding_metric(evaluations[-1])
     self._reporter.write(self.step, values, {name: f'{score:.2f}'},
                          f'valid loss {values["valid/loss"]:.3f}  valid {name} {score:.2f}'
                          + '  the best so far' * improved)
@@ -246,7 +246,7 @@ class _Loop:
       self._reporter.say(
           f'out of patience at step {self.step}: none of the last {config.patience} evaluations '
           f'(train.patience) was better than that of step {best["step"]}, with validation {name} '
-          f'{headline(best)[1]:.2f} and loss {best["valid/loss"]:.3f}')
+          f'{deciding_metric(best)[1]:.2f} and loss {best["valid/loss"]:.3f}')
     return improved or self._out_of_patience
 
   def _best_by(self, values: Mapping[str, float]) -> dict[str, str]:

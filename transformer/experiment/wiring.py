@@ -41,7 +41,7 @@ from transformer.runs.cost import training_cost
 from transformer.runs.curves import draw_for_run
 from transformer.runs.loading import Run
 from transformer.runs.lock import RunLock
-from transformer.runs.patience import headline, is_out_of_patience
+from transformer.runs.patience import deciding_metric, is_out_of_patience
 from transformer.system import processes
 from transformer.system.cuda_devices import visible_gpus
 from transformer.system.installation import spell_commands
@@ -191,7 +191,7 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
                  ', out of patience' if outcome.out_of_patience else '')
   if outcome.best_step is not None:
     logging.info('the best step on the validation split is %d, with %s %.2f', outcome.best_step,
-                 *headline(outcome.best))
+                 *deciding_metric(outcome.best))
   logging.info(spell_commands('score it with: python eval.py --workdir=%s'), workdir)
 
 

@@ -46,7 +46,7 @@ def check_quantization(quantization: str):
   """Checks that a type is one of `QUANTIZATIONS`.
 
   Raises:
-    UserError: it is not.
+    UserError: there is no such type.
   """
   if quantization not in QUANTIZATIONS:
     raise UserError(f'--quantization must be one of {", ".join(QUANTIZATIONS)}; '
@@ -57,7 +57,7 @@ def check_model(config: ModelConfig):
   """Checks that CTranslate2 can represent a model.
 
   Raises:
-    UserError: it cannot; the message names the setting.
+    UserError: CTranslate2 has no such model; the message names the setting.
   """
   if config.query_key_norm and config.num_heads > 1:
     raise UserError('CTranslate2 cannot hold model.query_key_norm=True: in attention to the source '

@@ -55,7 +55,7 @@ def check_model(config: ModelConfig):
   """Checks that MarianMT, or Pegasus with `norm=pre`, can represent a model.
 
   Raises:
-    UserError: it cannot; the message names the setting.
+    UserError: the library has no such model; the message names the setting.
   """
   width, one_table = config.model_dim / config.num_heads, config.norm == 'pre'
   for fits, setting, reason in (

@@ -18,10 +18,11 @@ class Requirements(NamedTuple):
   """What translations must begin with, what they must contain, and what they must not hold.
 
   Attributes:
-    prefixes: the beginning of each sentence's translation, blank if it is free; or nothing.
+    prefixes: the beginning of each sentence's translation, blank if it is free; empty if all
+      are free.
     automaton: from `avoidance.avoid`; None forbids nothing.
     phrases: the words and sequences of words that each sentence's translation must contain, as
-      whole words; or nothing. A phrase that is given twice must appear twice.
+      whole words; empty if there are none. A phrase that is given twice must appear twice.
   """
 
   prefixes: Sequence[str] = ()

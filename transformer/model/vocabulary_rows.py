@@ -11,9 +11,9 @@ def spelt_params(params: Mapping[str, Any], source: Sequence[Sequence[int]],
   """Returns the parameters of a Transformer whose tables have a row for each new piece.
 
   A row is the mean of the rows of the earlier pieces that spell the new one (Gee et al., 2022,
-  "Fast Vocabulary Transfer for Language Model Compression"). So it keeps the bits of a piece
-  that stays, and a new piece begins in the midst of those that it replaces. The biases of the
-  logits are made in the same way.
+  "Fast Vocabulary Transfer for Language Model Compression"). So a piece that stays keeps its
+  row bit for bit, and a new piece starts at the mean of the pieces that it replaces. The biases of
+  the logits are made in the same way.
 
   Args:
     params: parameters of a `Transformer` with the earlier vocabularies.

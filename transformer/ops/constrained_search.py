@@ -22,8 +22,8 @@ def constrained_beam_search(step, cache, limits_B, options: SearchOptions, phras
   The candidates of a step are
 
   - the 2W likeliest extensions of all hypotheses, as in `beam_search`,
-  - of each hypothesis, the likeliest extension that neither ends it nor goes on with a word that
-    is to end with a phrase, and
+  - of each hypothesis, the likeliest extension by a token that neither ends it nor continues a
+    word that is to end with a phrase, and
   - of each hypothesis, the extensions by the next token of each phrase that it lacks.
 
   Every bank that has candidates gets the same share of the W beams, the banks with more tokens

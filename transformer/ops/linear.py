@@ -79,7 +79,7 @@ def with_bias(x_BTD, output_ND, bias_N):
   """Returns factors whose product is x · outputᵀ + bias.
 
   The bias is one more column of the output projection, and x has ones there. So the loss, which
-  computes the product in chunks, needs no place for it. If x has 16 bits, the product rounds the
+  computes the product in chunks, needs no argument for it. If x has 16 bits, the product rounds the
   projection to them, so a second column has what the rounding of the bias leaves over.
 
   Args:

@@ -20,7 +20,7 @@ class Phrases(NamedTuple):
 
   Attributes:
     tokens_BJL: int32, the tokens of each phrase, `PAD` after them. A phrase without tokens asks
-      for nothing. Equal phrases must appear as often as there are of them, without overlap.
+      for nothing. A phrase that is listed n times must appear n times, without overlap.
     continues_N: boolean, the tokens that continue the word before them. A phrase that such a token
       follows does not count.
   """
@@ -88,9 +88,9 @@ class Reader(NamedTuple):
   def bank(self, reading: Reading):
     """Returns the number of tokens that hypotheses have met, int32 [B, C].
 
-    It has the tokens of all phrases that count for good, and of the phrase among the others that
-    is read furthest. A token that begins several phrases does not count several times, so that the
-    number is larger only where fewer tokens are missing.
+    The number counts all tokens of the phrases that are met for good, and the tokens read of the
+    other phrase that is read furthest. A token that begins several phrases does not count several
+    times, so that the number is larger only where fewer tokens are missing.
     """
     lengths_BCJ = jnp.broadcast_to(self.lengths_BJ[:, None], reading.read_BCJ.shape)
     met_BC = jnp.sum(jnp.where(reading.met_BCJ, lengths_BCJ, 0), axis=-1)

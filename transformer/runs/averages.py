@@ -1,4 +1,4 @@
-"""Keeps the mean of several checkpoints for the next start, since reading them takes longer."""
+"""Keeps the mean of several checkpoints for the next start, since reading all takes longer."""
 
 import hashlib
 import io

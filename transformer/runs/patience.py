@@ -14,10 +14,10 @@ _NAMES = {'bleu': 'BLEU', 'chrf': 'chrF2++', 'f1': 'F1'}
 _LOWER_IS_BETTER = ('loss', 'perplexity')
 
 
-def headline(evaluation: Mapping[str, Any]) -> tuple[str, float]:
-  """Returns the name and the value of what chooses checkpoints.
+def deciding_metric(evaluation: Mapping[str, Any]) -> tuple[str, float]:
+  """Returns the name and the value of the metric that chooses checkpoints.
 
-  It is what `best_by` of the evaluation names, or else F1 of trees, or else BLEU.
+  The metric is that of the evaluation's `best_by`, or else F1 of trees, or else BLEU.
   """
   name, metric = _metric(evaluation)
   shown = ' '.join(filter(None, (name, _NAMES.get(metric, metric))))
@@ -25,7 +25,7 @@ def headline(evaluation: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-  """Returns the evaluation with the best headline; a tie goes to the lower loss.
+  """Returns the evaluation with the best score; a tie goes to the lower loss.
 
   A loss and a perplexity are better if they are lower, all others if they are higher. All BLEU and
   F1 below 1 count as equal, since they say nothing. If the losses are equal too, the first

@@ -32,10 +32,10 @@ def read(path: Path) -> bytes | None:
   except FileNotFoundError:
     return None
   except OSError as error:
-    logging.warning('%s cannot be read, so what it keeps is made again: %s', path, error.strerror)
+    logging.warning('%s cannot be read, so its content is made again: %s', path, error.strerror)
     return None
   if hashlib.sha256(content[_DIGEST:]).digest() != content[:_DIGEST]:
-    logging.warning('%s is damaged, so what it keeps is made again', path)
+    logging.warning('%s is damaged, so its content is made again', path)
     return None
   return content[_DIGEST:]
 

@@ -24,7 +24,7 @@ TWICE_SECONDS = 0.5
 def handling(handler: Callable) -> Iterator[None]:
   """Handles `SIGNALS` by `handler(number, frame)`, and restores the former handlers at the end.
 
-  What outlives its terminal, as `nohup` asks for, goes on ignoring SIGHUP.
+  A process that ignores SIGHUP, as under `nohup`, goes on ignoring it.
   """
   before = {number: signal.signal(number, handler) for number in SIGNALS
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN}
@@ -38,7 +38,7 @@ def handling(handler: Callable) -> Iterator[None]:
 class Signals:
   """A context in which the first signal asks the run to stop and the second ends the process.
 
-  What comes within half a second of the first signal is no second one. At first, a request raises
+  A signal within half a second of the first is not counted as a second. At first, a request raises
   `Preempted` wherever the main thread is. After `hold` there is something to save, so a request
   only sets `requested`, except in `interruptible` calls. Python handles signals only in the main
   thread, which may be inside XLA's compiler for minutes. So another thread watches the clock, and

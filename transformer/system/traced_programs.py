@@ -1,7 +1,7 @@
 """Keeps traced programs, and shapes of results, for the next start.
 
-JAX finds a compiled program by its traced form, so each process would trace it again. For a search
-that takes longer than to load the compiled program. A model is traced for the shapes of its
+JAX finds a compiled program by its traced form, so each process would trace it again. Tracing a
+search takes longer than loading its compiled program. A model is traced for the shapes of its
 parameters, too.
 
 The name of each file holds a digest of all that its content depends on: the code, the versions and

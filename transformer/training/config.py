@@ -49,8 +49,8 @@ class OptimizerConfig:
   accumulate: int = 1
 
   @property
-  def unread(self) -> str:
-    """The key of the learning rate's height that the schedule does not read."""
+  def ignored_rate_key(self) -> str:
+    """The key that the schedule ignores: `scale` or `peak_learning_rate`."""
     return 'peak_learning_rate' if self.schedule == 'paper' else 'scale'
 
   def __post_init__(self):

@@ -176,7 +176,7 @@ def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):
   assert counts['dropped: repeated pair'] == len({*again} - others) == 1 < len(again) == 3
 
 
-def test_files_of_unequal_length_are_reported_with_the_place_of_the_slip(tmp_path, vocabulary):
+def test_files_of_unequal_length_are_reported_with_the_first_shifted_line(tmp_path, vocabulary):
   write_all(tmp_path)
   english, german = (sentences(words, 1600, 3) for words in (ENGLISH, GERMAN))
   write(tmp_path, 'train', english, german[:500] + german[501:])
@@ -239,7 +239,7 @@ def test_a_set_that_turns_out_to_be_no_text_is_named_and_left_out(tmp_path, monk
   assert 'test: cannot be used: torn must be UTF-8' in as_table(report)
 
 
-def test_text_without_a_vocabulary_is_looked_at_without(tmp_path):
+def test_an_audit_runs_without_a_vocabulary(tmp_path):
   write(tmp_path, 'train', ['a'], ['b'])
   report = look_over(config_of(tmp_path))
   assert 'vocabulary_size=320 is more than' in report['vocabulary']['error']
@@ -259,10 +259,10 @@ def test_text_is_not_held(monkeypatch):
       return [(f'{i} dog ' * 30, f'{i} hund ' * 30) for i in range(40_000)[index]]
 
   monkeypatch.setattr(findings, '_CHUNK', 500)
-  findings.look(Lines(), ('en', 'de'), None, 9, 0.0, 3)  # Fills the caches.
+  findings.examine(Lines(), ('en', 'de'), None, 9, 0.0, 3)  # Fills the caches.
   tracemalloc.start()
   try:
-    findings.look(Lines(), ('en', 'de'), None, 9, 0.0, 3)
+    findings.examine(Lines(), ('en', 'de'), None, 9, 0.0, 3)
     _, most = tracemalloc.get_traced_memory()
   finally:
     tracemalloc.stop()

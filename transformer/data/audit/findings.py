@@ -76,7 +76,7 @@ class Keys:
 
 
 @dataclasses.dataclass
-class Look:
+class CorpusFindings:
   """What is found in a corpus."""
 
   pairs: int
@@ -85,8 +85,8 @@ class Look:
   keys: Keys
 
 
-def look(corpus, languages: tuple[str, str], vocabulary: RunVocabulary | None, max_length: int,
-         max_length_ratio: float, examples: int) -> Look:
+def examine(corpus, languages: tuple[str, str], vocabulary: RunVocabulary | None,
+            max_length: int, max_length_ratio: float, examples: int) -> CorpusFindings:
   """Reads a corpus once, a chunk at a time, and keeps 24 bytes for each pair.
 
   Args:
@@ -118,13 +118,13 @@ def look(corpus, languages: tuple[str, str], vocabulary: RunVocabulary | None, m
     blank = [np.array([not line.strip() for line in side]) for side in texts]
     finder.see('a side is empty or blank', blank[0] | blank[1])
     finder.see('source equals target', (keys.source[here] == keys.target[here]) & ~blank[0])
-    characters_of.look(texts, finder)
+    characters_of.examine(texts, finder)
     if tokens_of:
-      tokens_of.look(texts, ~(blank[0] | blank[1]), finder)
+      tokens_of.examine(texts, ~(blank[0] | blank[1]), finder)
   characters_of.sum_up()
   if tokens_of:
     tokens_of.sum_up()
-  return Look(len(corpus), sides, finder.findings(), keys)
+  return CorpusFindings(len(corpus), sides, finder.findings(), keys)
 
 
 class _Characters:
@@ -135,7 +135,7 @@ class _Characters:
     self._expected = [characters.scripts_of(side.language) for side in sides]
     self._scripts = Counter(), Counter()
 
-  def look(self, texts, finder):
+  def examine(self, texts, finder):
     """Counts a chunk."""
     counts = [characters.count(lines, expected)
               for lines, expected in zip(texts, self._expected, strict=True)]
@@ -173,7 +173,7 @@ class _Tokens:
     self._histograms = np.zeros((2, _LONGEST + 1), np.int64)
     self._longest = np.zeros(2, np.int64)
 
-  def look(self, texts, filled, finder):
+  def examine(self, texts, filled, finder):
     """Counts a chunk; `filled` is True for pairs without a blank side."""
     lengths, spelt = np.zeros((2, 2, len(filled)), np.int64)
     for number, side in enumerate(self._sides):

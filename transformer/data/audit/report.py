@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from transformer.data.audit.findings import Example, Finding, Look, look
+from transformer.data.audit.findings import CorpusFindings, Example, Finding, examine
 from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
 from transformer.data.repeats import first_places, groups, repeats
@@ -54,32 +54,32 @@ def look_over(config: DataConfig, vocabulary: RunVocabulary | None = None, *, or
   else:
     vocabulary_about = _describe(vocabulary, {'vocabulary': origin, 'source_vocabulary': origin})
 
-  looks: dict[str, Look] = {}
+  examined: dict[str, CorpusFindings] = {}
   for name, corpus in corpora.items():
     logging.debug('looking at %s, %s pairs', name, f'{len(corpus):,}')
     try:
-      found = look(corpus, (config.source_language, config.target_language), vocabulary,
-                   config.max_length, config.max_length_ratio, examples)
+      found = examine(corpus, (config.source_language, config.target_language), vocabulary,
+                      config.max_length, config.max_length_ratio, examples)
     except UserError as error:  # The text of a set may turn out not to be UTF-8.
       about[name] = {'error': str(error)}
       continue
-    looks[name] = found
+    examined[name] = found
     lines = getattr(corpus, 'lines', (len(corpus),) * 2)
     about[name] = {
         'corpus': corpus.name, 'lines': list(lines), 'aligned': len(set(lines)) == 1,
         'notes': list(corpus.notes), 'pairs': found.pairs,
         'sides': [dataclasses.asdict(side) for side in found.sides],
         'findings': [dataclasses.asdict(finding) for finding in found.findings]}
-  train = {name: corpus for name, corpus in train.items() if name in looks}
-  through = _Through(train, looks, examples)
+  train = {name: corpus for name, corpus in train.items() if name in examined}
+  training = _TrainingText(train, examined, examples)
   overlap = {name: [dataclasses.asdict(finding) for finding in
-                    through.overlap(corpora[name], looks[name])]
-             for name in looks if not name.startswith('train/')}
+                    training.overlap(corpora[name], examined[name])]
+             for name in examined if not name.startswith('train/')}
   return {
       'data': dataclasses.asdict(config), 'vocabulary': vocabulary_about,
       'corpora': {name: about[name] for name in splits},
-      'training': {'pairs': through.pairs,
-                   'findings': [dataclasses.asdict(finding) for finding in through.repeated()]},
+      'training': {'pairs': training.pairs,
+                   'findings': [dataclasses.asdict(finding) for finding in training.repeated()]},
       'overlap': overlap, 'seconds': round(time.monotonic() - started, 1),
       'memory_mib': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
@@ -105,14 +105,14 @@ def _describe(vocabulary: RunVocabulary, origins: Mapping[str, str]) -> dict[str
           'target': target}
 
 
-class _Through:
+class _TrainingText:
   """All training text; pairs are numbered through all corpora."""
 
-  def __init__(self, train, looks: dict[str, Look], examples: int):
+  def __init__(self, train, examined: dict[str, CorpusFindings], examples: int):
     self._train, self._examples = train, examples
     self._firsts = np.cumsum([0, *map(len, train.values())])
     self.pairs = int(self._firsts[-1])
-    self._keys = {side: _end_to_end([getattr(looks[name].keys, side) for name in train])
+    self._keys = {side: _end_to_end([getattr(examined[name].keys, side) for name in train])
                   for side in ('source', 'target', 'pair')}
 
   def repeated(self) -> list[Finding]:
@@ -137,7 +137,7 @@ class _Through:
     found.append(Finding('a source has several targets', several.members, examples))
     return found
 
-  def overlap(self, corpus, found: Look) -> list[Finding]:
+  def overlap(self, corpus, found: CorpusFindings) -> list[Finding]:
     """Returns findings about the text of another split that is in training too."""
     findings = []
     for what, side in (('pair', 'pair'), ('source', 'source'), ('target', 'target')):
