@@ -81,6 +81,19 @@ def test_phrases_are_forbidden_with_their_last_piece(vocabulary, automaton, text
   assert any(holds(vocabulary.decode(ids[:place + 1]), phrase) for phrase in PHRASES)
 
 
+def test_a_vowel_sign_is_a_part_of_its_word():
+  vocabulary = Vocabulary.train(['यह कला है', 'यह हिना है', 'कल वह था'] * 40, 290)
+  automaton = avoid(['कल', 'ना'], vocabulary)
+  for text, forbidden in (('यह कला है', False), ('यह हिना है', False), ('यह कल है', True)):
+    assert (first_forbidden(automaton, vocabulary.encode(text)) is not None) is forbidden, text
+
+
+def test_a_line_feed_counts_as_the_space_that_is_written_for_it(vocabulary, automaton):
+  ids = [*vocabulary.encode('the'), *(BYTE_IDS[each] for each in b'\ndog')]
+  assert vocabulary.decode(ids) == 'the dog'
+  assert first_forbidden(automaton, ids) == len(ids) - 1
+
+
 def test_the_tables_stay_small(vocabulary, automaton, monkeypatch):
   assert automaton.next_ZN.shape == automaton.forbidden_ZN.shape
   assert automaton.next_ZN.max() < len(automaton.next_ZN)

@@ -27,7 +27,9 @@ def vocabulary():
     ('the cats', ['cat'], True), ('concat', ['cat'], True), ('the cat!', ['cat'], False),
     ('Cat', ['cat'], True), ('a cat is a cat', ['cat', 'a cat', 'cat '], False),
     ('a cat is', ['cat', 'cat'], True), ('a cat', ['a  cat'], True), ('', [], False),
-    ('', ['a'], True), ('U.S. troops', ['U.S.'], False), ('é', ['é'], False), ('a', [' '], False)])
+    ('', ['a'], True), ('U.S. troops', ['U.S.'], False), ('é', ['é'], False), ('a', [' '], False),
+    ('यह कला है', ['कल'], True), ('हिना', ['ना'], True), ('cafe\u0301', ['cafe'], True),
+    ('ab ab', ['ab', 'ab'], False), ('xaa aa', ['aa'], False), ('aaa', ['aa'], True)])
 def test_a_phrase_is_whole_words_as_often_as_it_is_asked_for(text, phrases, lacks):
   assert lacks_phrase(text, phrases) == lacks
 

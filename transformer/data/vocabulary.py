@@ -9,7 +9,6 @@ import hashlib
 import io
 import os
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import sentencepiece
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import SMALLEST_VOCABULARY
+from transformer.data.word_parts import is_in_word
 from transformer.errors import UserError
 
 BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
@@ -210,9 +210,8 @@ class Vocabulary:
     Padding and the begin token write nothing, so that another piece may continue the word.
     """
     firsts = [self.piece(token)[:1] for token in range(self.size)]
-    return [token in (PAD_ID, BOS_ID) or token in BYTE_IDS or (
-        token > UNK_ID and (first.isalnum() or unicodedata.category(first).startswith('M')))
-            for token, first in enumerate(firsts)]
+    return [token in (PAD_ID, BOS_ID) or token in BYTE_IDS or
+            (token > UNK_ID and is_in_word(first)) for token, first in enumerate(firsts)]
 
   def __reduce__(self):
     return Vocabulary.from_bytes, (self.model_bytes,)

@@ -1,6 +1,7 @@
 """The words of a line, and the tokens that they are made of."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +9,11 @@ import numpy as np
 # ASCII white space, at which `bytes.split` cuts too. Any other character is part of a word, since
 # tools that count words, such as aligners, cut at no other.
 _WORD = re.compile(rb'[^ \t\n\v\f\r]+')
+
+
+def is_in_word(character: str) -> bool:
+  """Returns whether a character is a letter, a digit or a combining mark, such as a vowel sign."""
+  return character.isalnum() or unicodedata.category(character).startswith('M')
 
 
 def count_words(line: str) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary import BYTE_IDS, SPACE, Vocabulary
+from transformer.data.word_parts import is_in_word
 from transformer.errors import UserError
 from transformer.ops.steering import Automaton
 
@@ -22,8 +23,8 @@ class _Byte(NamedTuple):
 
   Attributes:
     value: the byte.
-    in_word: whether it belongs to a letter or digit. A byte that is a piece of its own may be a
-      part of any character, such as a quotation mark, and counts as no letter.
+    in_word: whether it belongs to a letter, a digit or a combining mark. A byte that is a piece of
+      its own may be a part of any character, such as a quotation mark, and counts as none of them.
     ends_character: whether another character may follow.
   """
 
@@ -35,11 +36,11 @@ class _Byte(NamedTuple):
 def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
   """Builds the automaton that keeps phrases out of translations.
 
-  A phrase is forbidden as whole words: where no letter or digit stands before or after it. A
-  character before it that is spelt in bytes counts as no letter, unless it is of ASCII. A phrase is
-  forbidden however it is segmented into pieces, and with its own upper and lower case only. A
-  longer word that begins with the phrase is allowed if one piece goes beyond the end of the phrase.
-  Otherwise a search would begin the forbidden word and could not end it.
+  A phrase is forbidden as whole words: where no letter, digit or combining mark stands before or
+  after it. A character before it that is spelt in bytes counts as none of them, unless it is of
+  ASCII. A phrase is forbidden however it is segmented into pieces, and with its own upper and lower
+  case only. A longer word that begins with the phrase is allowed if one piece goes beyond the end
+  of the phrase. Otherwise a search would begin the forbidden word and could not end it.
 
   Args:
     phrases: words, or sequences of words as they stand in text; none is blank.
@@ -91,7 +92,7 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
 
 
 def _text_of_token(vocabulary: Vocabulary, token: int) -> list[_Byte]:
-  """Returns the text of a token, which may be empty."""
+  """Returns the text of a token as `Vocabulary.decode` writes it; it may be empty."""
   if token == UNK_ID:
     return _spelt(vocabulary.decode([UNK_ID]))
   if token < UNK_ID:
@@ -104,10 +105,10 @@ def _text_of_token(vocabulary: Vocabulary, token: int) -> list[_Byte]:
 
 def _spelt(text: str) -> list[_Byte]:
   spelt = []
-  for character in text:
+  for character in text.replace('\n', ' '):
     *first, last = character.encode()
-    spelt += [_Byte(each, character.isalnum(), False) for each in first]
-    spelt.append(_Byte(last, character.isalnum(), True))
+    spelt += [_Byte(each, is_in_word(character), False) for each in first]
+    spelt.append(_Byte(last, is_in_word(character), True))
   return spelt
 
 
@@ -126,7 +127,7 @@ def _read(state: _State, text: Sequence[_Byte], wanted) -> tuple[_State, bool]:
 
 
 def _after(state: _State, byte: _Byte, wanted) -> _State:
-  """Returns the state after a byte. A phrase may begin where no letter or digit stands before."""
+  """Returns the state after a byte. A phrase may begin where no word goes on."""
   grown = {(i, n + 1) for i, n in state if n < len(wanted[i]) and wanted[i][n] == byte.value}
   if byte.ends_character and not byte.in_word:
     grown |= {(i, 0) for i in range(len(wanted))}

@@ -1,7 +1,6 @@
 """What translations must begin with, what they must contain, and what they must not hold."""
 
 import collections
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,6 +8,7 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import PAD_ID
+from transformer.data.word_parts import is_in_word
 from transformer.errors import UserError
 from transformer.ops.phrases import Phrases
 from transformer.ops.steering import Automaton, Steering
@@ -123,8 +123,18 @@ def encode_requirements(requirements: Requirements, vocabulary, limits: Sequence
 def lacks_phrase(text: str, phrases: Sequence[str]) -> bool:
   """Returns whether a text lacks one of some phrases as whole words, or has it too seldom."""
   counts = collections.Counter(phrase.strip() for phrase in phrases if phrase.strip())
-  return any(len(re.findall(rf'(?<![^\W_]){re.escape(phrase)}(?![^\W_])', text)) < count
-             for phrase, count in counts.items())
+  return any(_count(text, phrase) < count for phrase, count in counts.items())
+
+
+def _count(text: str, phrase: str) -> int:
+  """Returns how often a phrase stands in a text as whole words, without overlap."""
+  count = end = 0
+  while (start := text.find(phrase, end)) >= 0:
+    after = start + len(phrase)
+    whole = not any(map(is_in_word, text[max(0, start - 1):start] + text[after:after + 1]))
+    count += whole
+    end = after if whole else start + 1
+  return count
 
 
 def warn_of_lacking(translations: Sequence[Sequence[str]], phrases: Sequence[Sequence[str]]):

@@ -50,7 +50,7 @@ class Choice(NamedTuple):
 
 
 class Policy(NamedTuple):
-  """The rule by which `search_beams` chooses the beam.
+  """The rule by which `plan_beams` chooses the beam.
 
   Attributes:
     choose: a function (log_probs_BWN, live_log_probs_BW, state) -> `Choice`. The first argument
