@@ -1,5 +1,7 @@
 """Attention in parts, from a cache or by the fused kernel equals the reference."""
 
+import types
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from transformer.ops.attention import (
   cached_attention,
   dot_product_attention,
   fused_attention,
+  missing_for_fused_attention,
 )
 
 
@@ -166,6 +169,19 @@ def test_the_fused_kernel_keeps_the_reference_contract(monkeypatch, leading, mas
 def test_the_fused_kernel_refuses_values_of_another_width_than_keys():
   with pytest.raises(ValueError, match=f'cudnn.*key dim.*value dim.*got {K} and {V}'):
     fused_attention(*arrays(dtype=jnp.bfloat16))
+
+
+@pytest.mark.parametrize(('backend', 'capability', 'key_dim', 'missing'), [
+    ('cpu', None, 64, 'an NVIDIA GPU; JAX runs on cpu here'), ('gpu', '8.0', 128, ''),
+    ('gpu', '8.9', 136, 'heads of more than 128 dims; got key_dim=136 and 8.9'),
+    ('gpu', '9.0', 136, ''), ('gpu', '10.0', 256, ''), ('gpu', 'gfx90a', 136, '')])
+def test_what_a_device_lacks_for_the_fused_kernel_is_told(
+    monkeypatch, backend, capability, key_dim, missing):
+  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
+  monkeypatch.setattr(jax, 'devices', lambda: [types.SimpleNamespace(
+      **{'compute_capability': capability} if capability else {})])
+  found = missing_for_fused_attention(key_dim)
+  assert missing in found and bool(found) == bool(missing)
 
 
 @pytest.mark.skipif(jax.default_backend() != 'gpu', reason='cuDNN needs an NVIDIA GPU')

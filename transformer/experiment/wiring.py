@@ -35,6 +35,7 @@ from transformer.experiment.validation import (
 from transformer.inference.attention_maps import Attender
 from transformer.inference.translator import Translator
 from transformer.model.transformer import Transformer
+from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import resuming, run_directory
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.cost import training_cost
@@ -83,17 +84,10 @@ def _check_devices(config: Config):
   if jax.default_backend() == 'cpu' and (gpus := visible_gpus(os.environ)):
     logging.warning('this machine has %d NVIDIA GPUs, and JAX runs on the CPU: install the JAX for '
                     'them as the README says, or set JAX_PLATFORMS=cpu', len(gpus))
-  if config.model.attention == 'cudnn' and jax.default_backend() != 'gpu':
-    raise UserError(f'model.attention=cudnn needs an NVIDIA GPU; JAX runs on '
-                    f'{jax.default_backend()} here; on a machine with a GPU, install its '
-                    f'JAX as the README says, elsewhere set --config.model.attention=reference')
-  # Such as 8.0; other makers than NVIDIA have names there.
-  capability = getattr(jax.devices()[0], 'compute_capability', '')
-  old = capability[:1].isdigit() and float(capability) < 9
-  if config.model.attention == 'cudnn' and config.model.head_key_dim > 128 and old:
-    raise UserError(f'model.attention=cudnn takes heads of at most 128 dims on a GPU of compute '
-                    f'capability {capability}, and of 256 from 9.0 on; got key_dim='
-                    f'{config.model.head_key_dim}; set --config.model.attention=reference')
+  if config.model.attention == 'cudnn' and (
+      missing := missing_for_fused_attention(config.model.head_key_dim)):
+    raise UserError(f'model.attention=cudnn needs {missing}; where there is such a GPU, install '
+                    f'its JAX as the README says, elsewhere set --config.model.attention=reference')
   ways = row_devices(_make_mesh(config))
   if config.decode.batch_size % ways and jax.process_count() > 1:
     raise UserError(f'mesh.data × mesh.fsdp = {ways} must divide decode.batch_size, since several '

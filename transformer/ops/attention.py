@@ -246,6 +246,18 @@ def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, sc
   return out.reshape(*leading, queries, heads, value_dim)
 
 
+def missing_for_fused_attention(key_dim: int) -> str:
+  """Returns what the default device lacks for `fused_attention` with such heads; '' if nothing."""
+  if jax.default_backend() != 'gpu':
+    return f'an NVIDIA GPU; JAX runs on {jax.default_backend()} here'
+  # Such as 8.0; other makers than NVIDIA have names there.
+  capability = getattr(jax.devices()[0], 'compute_capability', '')
+  if key_dim > 128 and capability[:1].isdigit() and float(capability) < 9:
+    return (f'a GPU of compute capability 9.0 for heads of more than 128 dims; got '
+            f'key_dim={key_dim} and {capability}')
+  return ''
+
+
 def check_floats(name, x):
   """Raises a ValueError for integers, since attention weights would be rounded to integers."""
   if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -18,6 +18,7 @@ from transformer.data import vocabularies
 from transformer.data.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
+from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import run_directory
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.system.known_faults import check_backend
@@ -78,8 +79,9 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
   with _open_checkpoints(workdir) as checkpoints:
     vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
     model_config = config.model
-    if model_config.attention == 'cudnn' and jax.default_backend() != 'gpu':
-      logging.info('there is no GPU: attention uses the reference implementation')
+    if model_config.attention == 'cudnn' and (
+        missing := missing_for_fused_attention(model_config.head_key_dim)):
+      logging.info('attention uses the reference implementation: cudnn needs %s', missing)
       model_config = dataclasses.replace(model_config, attention='reference')
     model = Transformer(model_config, vocabulary.target.size, vocabulary.source.size)
     chosen = checkpoints.resolve(checkpoint)
