@@ -62,7 +62,8 @@ def main(_):
   outputs.check_folder('workdir', workdir)
   check_holds_configs(workdir)
   filename = config_flags.get_config_filename(flags.FLAGS['config'])
-  models = load_models(filename, given_settings(_CONFIG), _CONFIG.value)
+  models = load_models(filename, given_settings(_CONFIG), _CONFIG.value,
+                       [name for name in DIRECTIONS if name in _DIRECTIONS.value])
   recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir,
                 Translating(_ENSEMBLE.value, _CHECKPOINT.value, _AVERAGE.value))
   if _DRY_RUN.value:

@@ -1,6 +1,7 @@
 """The models of a recipe of teachers and a student, and the record of its settings."""
 
 import inspect
+import itertools
 import runpy
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from transformer import files
 from transformer.config import Config, flatten
 from transformer.data.config import DataConfig
 from transformer.data.sources import open_corpus
-from transformer.errors import UserError
+from transformer.errors import UserError, type_and_message
 
 DIRECTIONS = ('forward', 'back')
 _RECORD = 'diversify.json'
@@ -60,31 +61,40 @@ class Recipe(NamedTuple):
             if (members := [name for name in self.teachers if name.startswith(direction)])}
 
 
-def load_models(filename: str, overrides: Mapping[str, Any],
-                student: ConfigDict) -> dict[str, Config]:
-  """Returns the settings of `student`, `forward` and `back`.
+def load_models(filename: str, overrides: Mapping[str, Any], student: ConfigDict,
+                directions: Sequence[str] = DIRECTIONS) -> dict[str, Config]:
+  """Returns the settings of `student`, and of `forward` and `back`.
 
   Args:
     filename: a config file, perhaps with a colon and an argument. If its `get_config` takes
       `model`, it has settings for each of them.
     overrides: the settings of the command line, by dotted name.
     student: the settings of the file with those of the command line.
+    directions: those of the teachers. A file for each model need not have others.
 
   Raises:
-    UserError: the file has settings for each model, and the argument chooses one.
+    UserError: the file has settings for each model, and the argument chooses one; or it lacks one
+      of them.
   """
   filename, _, argument = filename.partition(':')
   get_config = runpy.run_path(filename)['get_config']
 
   def load(model: str) -> Config:
-    settings = get_config(model)
+    try:
+      settings = get_config(model)
+    except UserError:
+      raise
+    except Exception as error:  # A program may raise anything.
+      raise UserError(f'{filename}: get_config({model!r}) failed: {type_and_message(error)}; where '
+                      f'get_config takes model, it must take student, '
+                      f'{" and ".join(directions)}') from error
     settings.update_from_flattened_dict(overrides)
     return Config.from_dict(settings.to_dict())
 
   if 'model' in inspect.signature(get_config).parameters:
     if argument:
       raise UserError(f'all models of {filename} are trained; leave out :{argument}')
-    return {model: load(model) for model in ('student', *DIRECTIONS)}
+    return {model: load(model) for model in ('student', *directions)}
   tree = student.to_dict()
   data = tree['data']
   same = Config.from_dict(tree)
@@ -118,14 +128,16 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, wo
 
   Raises:
     UserError: a direction does not exist, `back` has other languages, the text is not that of
-      files, or has links, an ensemble has one teacher, or teachers keep too few checkpoints.
+      files below `data.dir`, or has links, an ensemble has one teacher, teachers average
+      checkpoints up to the best one or keep too few, or the student has other text.
   """
   if not directions or set(directions) - set(DIRECTIONS) or len(set(directions)) < len(directions):
     raise UserError(f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
                     f'{",".join(directions)!r}')
-  student, back = models['student'], models['back'].data
+  student = models['student']
   swapped = student.data.target_language, student.data.source_language
-  if 'back' in directions and (back.source_language, back.target_language) != swapped:
+  back = models['back'].data if 'back' in directions else None
+  if back and (back.source_language, back.target_language) != swapped:
     raise UserError(f'the settings of back must translate from data.source_language={swapped[0]} '
                     f'to data.target_language={swapped[1]}; got {back.source_language} and '
                     f'{back.target_language}')
@@ -138,17 +150,43 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, wo
                     f'{student.data.source}')
   if translating.ensemble and count < 2:
     raise UserError('--ensemble needs --teachers=2 or more; got 1')
+  if translating.average > 1 and translating.checkpoint == 'best':
+    raise UserError(f'--average={translating.average} needs --checkpoint=latest: fewer checkpoints '
+                    f'than that may be kept up to the best one')
   for name in directions:
     if (keep := models[name].train.keep) < translating.average:
       raise UserError(f'--average={translating.average} needs as many checkpoints of each teacher; '
                       f'train.keep of {name} is {keep}; raise it, or lower --average')
-  names = models['forward'].data.train
+  names = models[directions[0]].data.train
+  for name in names:
+    if Path(name).is_absolute() or '..' in Path(name).parts:
+      raise UserError(f'the student\'s text is made beside the links to the corpora, so names in '
+                      f'data.train must lie below data.dir; got {name}')
   teachers = {f'{direction}_{number}': changed(
       models[direction], {'seed': models[direction].seed + number - 1})
               for direction in directions for number in range(1, count + 1)}
-  new = tuple(f'{name}_{direction}' for direction in directions for name in names)
-  return Recipe(names, teachers, changed(student, {
-      'data.dir': str(workdir / 'text'), 'data.train': (*names, *new)}), translating)
+  return Recipe(names, teachers, changed(
+      _with_new_text(student, names, directions), {'data.dir': str(workdir / 'text')}), translating)
+
+
+def _with_new_text(student: Config, names: Sequence[str], directions: Sequence[str]) -> Config:
+  """Returns the student's settings with the new corpora, and without those of other directions.
+
+  Raises:
+    UserError: the student's `data.train` has neither the teachers' corpora nor these and the new
+      ones.
+  """
+  new = {direction: [f'{name}_{direction}' for name in names] for direction in DIRECTIONS}
+  everything = (*names, *itertools.chain.from_iterable(new.values()))
+  train = student.data.train
+  if train == names:
+    return changed(student, {'data.train': (
+        *names, *itertools.chain.from_iterable(new[direction] for direction in directions))})
+  if sorted(train) != sorted(everything):
+    raise UserError(f'data.train of student must be that of the teachers, {", ".join(names)}, or '
+                    f'{", ".join(everything)}; got {", ".join(train)}')
+  return without_corpora(student, [name for direction in DIRECTIONS if direction not in directions
+                                   for name in new[direction]])
 
 
 def begin(recipe: Recipe, workdir: Path):

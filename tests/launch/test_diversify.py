@@ -85,6 +85,33 @@ def test_teachers_have_seeds_and_languages_of_their_own_and_the_student_all_text
   assert recipe.student.data.dir == str(tmp_path / 'text')
 
 
+def test_a_students_own_order_and_weights_stay_with_their_corpora(folder, tmp_path):
+  data = DataConfig(source='text', dir=str(folder), valid='valid', target_language='de')
+  swapped = dataclasses.replace(data, source_language='de', target_language='en')
+  models = {'forward': Config(data), 'back': Config(swapped)}
+
+  def student(train, weights, directions):
+    own = Config(dataclasses.replace(data, train=train, train_weights=weights))
+    found = recipes.plan(models | {'student': own}, directions, 1, tmp_path).student.data
+    return dict(zip(found.train, found.train_weights, strict=True))
+
+  train = ('train_back', 'train', 'train_forward')
+  weights = {'train_back': 2.0, 'train': 5.0, 'train_forward': 1.0}
+  assert student(train, (2.0, 5.0, 1.0), ('forward', 'back')) == weights
+  assert student(train, (2.0, 5.0, 1.0), ('back',)) == {'train_back': 2.0, 'train': 5.0}
+  with pytest.raises(UserError, match=r'student must be that of the teachers, train, or train, '
+                                      r'train_forward, train_back; got train, in_domain$'):
+    student(('train', 'in_domain'), (1.0, 1.0), ('forward', 'back'))
+
+
+def test_a_config_without_a_model_is_one_line(folder, tmp_path):
+  path = tmp_path / 'sizes.py'
+  path.write_text('def get_config(model="base"):\n  return {"base": 1, "big": 2}[model]\n')
+  with pytest.raises(UserError, match=r"get_config\('student'\) failed: KeyError: 'student'; where "
+                                      r'get_config takes model, it must take student, forward$'):
+    recipes.load_models(str(path), {}, None, ['forward'])
+
+
 def test_everything_is_done_once_and_in_order(recipe, folder, tmp_path):
   machine = Machine()
   commands.carry_out(recipe, tmp_path, machine)
@@ -287,7 +314,11 @@ def test_an_older_record_lacks_later_settings_and_resumes(recipe, tmp_path):
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--teachers=0'], 'at least 1; got 0'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--ensemble'],
      '--ensemble needs --teachers=2 or more; got 1'),
-    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--average=6'],
+    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--average=2'],
+     '--average=2 needs --checkpoint=latest'),
+    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--config.data.train=/a/train'],
+     'names in data.train must lie below data.dir; got /a/train'),
+    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--checkpoint=latest', '--average=6'],
      '--average=6 needs as many checkpoints of each teacher; train.keep of forward is 5; raise it'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--average=0'], 'at least 1; got 0'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--directions=forward,up'],
