@@ -1,6 +1,7 @@
 """Loads and checks a search space: a small Python file that says how trials differ.
 
-It defines these names. All others must be imported or begin with an underscore.
+It defines these names. All others must be imported functions, classes or modules, or begin with an
+underscore.
 
   suggest(trial)  Returns the settings of a trial as a dict, such as {'model.dropout': 0.1}, with
                   values drawn by trial.suggest_float, .suggest_int and .suggest_categorical.
@@ -14,6 +15,7 @@ It defines these names. All others must be imported or begin with an underscore.
 import difflib
 import runpy
 import types
+import warnings
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ import optuna
 from launch.config_file import changed
 from launch.sweeping.storage import DATABASE_ERRORS
 from transformer.config import Config, check_value
-from transformer.errors import UserError, type_and_message
+from transformer.errors import UserError, message_in_one_line, type_and_message
 
 # The measures by which trials may be compared, each with the direction that is better.
 OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/chrf': 'maximize',
@@ -99,6 +101,12 @@ def load(filename: str) -> Space:
     if not isinstance(made, kind):
       raise UserError(f'{filename}: {name}({"seed" if arguments else ""}) must return one of '
                       f'optuna.{name}s; got {made!r}')
+  if (isinstance(made, optuna.samplers.GridSampler)
+      and made._all_grids != space.sampler(1)._all_grids):
+    # A trial takes the combination of its own number, and each trial has a seed of its own.
+    raise UserError(f'{filename}: sampler(seed) must not give seed to GridSampler, which then '
+                    f'repeats some combinations and never tries others; leave it out, or return '
+                    f'optuna.samplers.BruteForceSampler()')
   return space
 
 
@@ -127,7 +135,10 @@ def check(space: Space, config: Config, taken: Collection[str]):
   refused = []
   for _ in range(_DRAWS):
     try:
-      settings = draw(space, study.ask())
+      with warnings.catch_warnings():
+        # A storage gives other choices back as something else, of which Optuna only warns.
+        warnings.filterwarnings('error', message='Choices for a categorical')
+        settings = draw(space, study.ask())
     except OSError as error:  # This study is in memory, so it is not the storage's.
       raise _failed(space, error) from error
     for name in settings:
@@ -165,6 +176,9 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
     settings = space.suggest(trial)
   except (OSError, *DATABASE_ERRORS):
     raise  # The storage takes what is drawn; the space is not at fault.
+  except UserWarning as error:
+    raise UserError(f'{space.filename}: {message_in_one_line(error)}; let suggest draw a name, and '
+                    f'look the value up by it') from error
   except Exception as error:
     raise _failed(space, error) from error
   wanted = f'{space.filename}: suggest(trial) must return a dict such as {{\'model.dropout\': 0.1}}'

@@ -64,6 +64,11 @@ def returning(value):
     (GOOD + 'def sampler(): pass', [], ['sampler(seed) failed: TypeError']),
     (GOOD + 'def sampler(seed): return seed', [],
      ['sampler(seed) must return one of optuna.samplers; got 0']),
+    (GOOD + 'import optuna\ndef sampler(seed):\n'
+     '  return optuna.samplers.GridSampler({"dropout": [0.1, 0.2, 0.3, 0.4]}, seed=seed)', [],
+     ['sampler(seed) must not give seed to GridSampler']),
+    (returning("{'data.train_weights': trial.suggest_categorical('weights', [(1.0,), (2.0,)])}"),
+     [], ['Choices for a categorical distribution should be', 'let suggest draw a name']),
     (returning(3), [], ['suggest(trial) must return a dict', 'got 3']),
     (returning({}), [], ['suggest(trial) must return a dict', 'got {}']),
     (returning({3: 4}), [], ['suggest(trial) must return a dict', 'got the name 3']),
