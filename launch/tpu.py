@@ -21,6 +21,7 @@ The run's directory and the data must be on a disk that every host has mounted, 
 of a cluster is attached by xpk. --dry_run prints the commands, and runs none of them.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -78,6 +79,11 @@ def main(arguments: Sequence[str]):
                     f'v5p-128; got {_ACCELERATOR.value!r}')
   if arguments[1:] and workdir(arguments) is None:
     raise UserError('--workdir=DIR is needed after --, on a disk that every host has mounted')
+  shared_flags.check_named(_PROJECT, _SETUP, _CLUSTER)
+  if arguments[1:] and not os.path.isabs(workdir(arguments)):
+    raise UserError(f'--workdir must be a full path, on a disk that every host has mounted, since '
+                    f'the code lies in a folder that each start makes anew; got '
+                    f'{workdir(arguments)}')
   if _CLUSTER.value and _SPOT.value:
     raise UserError('--spot is for a slice; leave it out with --cluster, which has nodes already')
   if _SETUP.value:

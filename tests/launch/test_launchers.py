@@ -304,6 +304,8 @@ def test_a_cluster_is_handed_the_folder(launch):
     ([*SLICE, '--accelerator=a100-8'], "such as v5litepod-16 or v5p-128; got 'a100-8'"),
     ([*SLICE, '--restarts=-1'], '--restarts must be at least 0; got -1'),
     ([*SLICE, '--', TRAIN[0]], '--workdir=DIR is needed after --'),
+    ([*SLICE, '--', TRAIN[0], '--workdir=runs/big'], '--workdir must be a full path, on a disk'),
+    ([*SLICE, '--cluster='], '--cluster= names nothing'),
     ([*SLICE, '--cluster=big', '--spot'], '--spot is for a slice'),
     (SLICE, 'there is no command gcloud here'),
     ([*SLICE, '--cluster=big'], 'there is no command xpk here')])
