@@ -215,7 +215,7 @@ def _check_flags():
   """Refuses flags that exclude or need each other, before anything is read."""
   if not _WORKDIR.value:
     raise UserError('--workdir=DIR is needed, the directory of a run')
-  shared_flags.check_named(_SOURCE, _SPLIT, _OUTPUT, _RESULTS, _DATA_DIR)
+  shared_flags.check_named(_SOURCE, _SPLIT, _OUTPUT, _RESULTS, _ENSEMBLE, _DATA_DIR)
   if _SOURCE.value and _SPLIT.value:
     raise UserError('--split and --source exclude each other')
   for name, paths in (('reference', _REFERENCE.value), *(

@@ -55,6 +55,7 @@ def test_a_failure_is_one_line():
 def test_a_metric_is_found_in_the_working_directory(tmp_path, monkeypatch):
   (tmp_path / 'found_here.py').write_text('def f(*_):\n  return 7\nnumber = 3\n')
   (tmp_path / 'broken_here.py').write_text('import nothing_of_this_name\n')
+  (tmp_path / 'leaves_here.py').write_text('raise SystemExit(2)\n')
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr('sys.path', ['/nowhere'])
   assert load_metric('found_here:f').function() == 7
@@ -62,6 +63,7 @@ def test_a_metric_is_found_in_the_working_directory(tmp_path, monkeypatch):
                      ('found_here:g', 'needs a function g in found_here; got none'),
                      ('found_here:number', 'got 3'),
                      ('broken_here:f', "No module named 'nothing_of_this_name'"),
+                     ('leaves_here:f', 'cannot be imported: SystemExit: 2'),
                      ('not_here:f', f'or lie in {tmp_path}')):
     with pytest.raises(UserError, match=fact):
       load_metric(spec)

@@ -20,6 +20,13 @@ def test_a_number_in_a_name_is_never_a_part_of_a_longer_one(part, found):
   assert results.matching(given, part) == [given[number] for number in found]
 
 
+def test_a_decoding_is_also_found_without_the_average_before_it():
+  given = [results.Result('run', name, None, {}) for name in (
+      'step600.average5.beam4.alpha0.6', 'step600.beam4.alpha0.6', 'step800.beam4.alpha0.6')]
+  assert results.matching(given, 'beam4.alpha0.6') == given[1:]
+  assert results.matching(given, 'average5.beam4.alpha0.6') == given[:1]
+
+
 def test_ensembles_of_other_checkpoints_have_results_of_their_own():
   names = {results.Place(None, 'test', results.describe([5], results.Decoding(
       DecodeConfig(), 0, [results.Member('b', steps)]))).stem for steps in ([5], [4, 5], [6])}

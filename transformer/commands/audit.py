@@ -48,11 +48,11 @@ def main(_):
     raise UserError('--config=configs/NAME.py is needed; it says where the text is')
   shared_flags.check_at_least(0, _EXAMPLES)
   config = Config.from_dict(_CONFIG.value.to_dict())
+  shared_flags.check_named(_VOCABULARY, _JSON)
   named = _VOCABULARY.value or all(getattr(config.data, key) for key in config.data.sizes)
   if config.train.init_from and not named:
     raise UserError(f'a run takes its vocabulary from train.init_from; give '
                     f'--vocabulary={config.train.init_from}')
-  shared_flags.check_named(_JSON)
   model = Path(_VOCABULARY.value).expanduser() if _VOCABULARY.value else None
   path = Path(_JSON.value).expanduser() if _JSON.value not in (None, '-') else None
   if path:

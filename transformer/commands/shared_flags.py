@@ -56,5 +56,5 @@ def check_named(*holders: flags.FlagHolder):
     UserError: names the first such flag.
   """
   for flag in holders:
-    if flag.value == '':
+    if flag.present and flag.value in ('', []):
       raise UserError(f'--{flag.name}= names nothing; leave it out, or give it a value')

@@ -61,7 +61,7 @@ def load_metric(spec: str) -> OwnMetric:
     sys.path.append(os.getcwd())
   try:
     function = getattr(importlib.import_module(module), name, None)
-  except Exception as error:
+  except (Exception, SystemExit) as error:  # A program may raise anything.
     raise UserError(f'the metric {spec} cannot be imported: {type_and_message(error)}; its module '
                     f'must be installed, or lie in {os.getcwd()}') from error
   if not callable(function):
@@ -85,7 +85,7 @@ def own_scores(metric: OwnMetric, sources: Sequence[str], translations: Sequence
   """
   try:
     found = metric.function(list(sources), list(translations), [list(each) for each in references])
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     raise UserError(f'the metric {metric.spec} failed: {type_and_message(error)}') from error
   if not isinstance(found, Mapping):
     found = {metric.spec.rpartition(':')[2]: found}

@@ -259,7 +259,8 @@ def matching(results: Sequence[Result], part: str) -> list[Result]:
     whole = rf'(?<!\d){whole}'
   if part[-1:].isdigit():  # Neither a longer number nor a fraction may follow; a digest may.
     whole = rf'{whole}(?!\d|\.(?!\d{{8}}(\.|$))\d+(\.|$))'
-  for pattern in (rf'(^|\.){re.escape(part)}$', rf'(^|\.){whole}(\.|$)', whole):
+  end = rf'{re.escape(part)}$'
+  for pattern in (rf'^step\d+\.{end}', rf'(^|\.){end}', rf'(^|\.){whole}(\.|$)', whole):
     if found := [each for each in results if re.search(pattern, each.name)]:
       return found
   return []
@@ -284,9 +285,11 @@ def choose(found: Sequence[Sequence[Result]]) -> list[Result]:
     left = [each for each in results if len(common) != 1 or each.decoding == common[0]]
     if len(left) > 1:
       run, name = left[-1].run, left[-1].name
+      decoding = name.partition('.')[2]
+      for_all = (f'one for all runs, such as --decoding={decoding}, or '
+                 if len(matching(left, decoding)) == 1 else '')
       raise UserError(f'{run} has several results: {", ".join(each.name for each in left)}; choose '
-                      f'one for all runs, such as --decoding={name.partition(".")[2]}, or one of '
-                      f'this run, as {run}:{name}')
+                      f'{for_all}one of this run, as {run}:{name}')
     chosen += left
   return chosen
 
