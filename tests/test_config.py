@@ -122,8 +122,9 @@ def test_a_value_too_long_to_read_is_cut():
 
 
 def test_an_item_of_another_type_is_refused():
-  refuse(nest('data.train', ['a', 3]), 'an item of config.data.train must be of type str; got 3')
-  refuse(nest('data.valid', ['a', 3]), 'an item of config.data.valid must be of type str; got 3')
+  for key in ('data.train', 'data.valid'):
+    refuse(nest(key, ['a', 3]), f'an item of config.{key} must be of type str; got 3; text that '
+           f'looks like a number needs quotes of its own, as in "\'3\'"')
   refuse(nest('data.train_weights', ('1',)), 'an item of config.data.train_weights', 'float')
 
 

@@ -285,7 +285,11 @@ def _convert(kind, value, name):
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
     return float(value)
   if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-    raise UserError(f'{name} must be of type {kind.__name__}; got {_shown(value)}')
+    # On the command line, 2019 is a number.
+    hint = ''
+    if kind is str and type(value) in (int, float):
+      hint = f'; text that looks like a number needs quotes of its own, as in "\'{value}\'"'
+    raise UserError(f'{name} must be of type {kind.__name__}; got {_shown(value)}{hint}')
   if kind is str and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
     raise UserError(f'{name} must be text on one line; got {_shown(value)}')
   return value

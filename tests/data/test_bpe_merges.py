@@ -13,6 +13,7 @@ from transformer.data.batch import EOS_ID
 from transformer.data.bpe_merges import Merges, check_merges
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary_adoption import adopt
 from transformer.errors import UserError
 
 ESCAPE = '\U000f2581'
@@ -146,3 +147,13 @@ def test_a_vocabulary_without_merges_is_refused(vocabulary, tmp_path):
   other = Vocabulary.load(tmp_path / 'other.model')  # Without BPE-dropout it may be used.
   with pytest.raises(UserError, match='needs a vocabulary that cuts sentences by merges'):
     check_merges(other, SENTENCES)
+
+
+@pytest.mark.parametrize('symbol', ['<ab>', 'ab'])
+def test_symbols_that_no_merge_makes_are_refused_even_if_no_line_has_them(tmp_path, symbol):
+  lines = [*SENTENCES, '< > a b']
+  sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(lines), model_prefix=str(tmp_path / 'own'), vocab_size=120,
+      model_type='bpe', user_defined_symbols=[symbol], minloglevel=2)
+  with pytest.raises(UserError, match=r'by merges alone; .*--user_defined_symbols'):
+    check_merges(adopt(tmp_path / 'own.model').vocabulary, lines)

@@ -11,6 +11,7 @@ from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.source_noise import title_cased
 from transformer.data.sources import open_corpus
 from transformer.data.stages import seed_of_stage
+from transformer.data.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 
@@ -179,6 +180,15 @@ def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabul
   share = 100 * (21 - counts['kept']) / 21
   assert said == [f'{share:.1f} % of the training pairs are dropped; python -m '
                   'transformer.commands.audit, with the same --config flags, shows which']
+
+
+def test_two_vocabularies_may_number_different_sentences_alike(tmp_path):
+  own = [Vocabulary.train([word] * 9, 263) for word in 'ab']
+  assert own[0].encode('a') == own[1].encode('b')
+  write(tmp_path, 'one', ['a', 'a'], ['b', 'b'])
+  write(tmp_path, 'valid', ['a'], ['b'])
+  config = config_of(tmp_path, train=('one',), shared_vocabulary=False, drop_identical=True)
+  assert encode(config, SeparateVocabularies(*own)).counts['train/one']['kept'] == 2
 
 
 def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):

@@ -110,6 +110,17 @@ def test_a_file_that_is_no_model_is_named(tmp_path, content, message):
     adopt(tmp_path / 'gone')
 
 
+def test_a_model_of_whole_words_is_refused(tmp_path):
+  path = train(tmp_path / 'own.model', {'model_type': 'word', 'vocab_size': 20})
+  with pytest.raises(UserError, match='has model_type=word; train it with --model_type=bpe'):
+    adopt(path)
+
+
+def test_a_user_without_a_home_is_named():
+  with pytest.raises(UserError, match=r'~nobody_of_this_name/own\.model cannot be read'):
+    adopt('~nobody_of_this_name/own.model')
+
+
 def test_a_model_that_marks_spaces_after_words_is_refused(tmp_path):
   path = train(tmp_path / 'own.model', KINDS['unigram'] | {'treat_whitespace_as_suffix': True})
   with pytest.raises(UserError, match='train it without --treat_whitespace_as_suffix'):

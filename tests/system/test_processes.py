@@ -1,5 +1,7 @@
 """The work of each of several processes; tests/commands runs several processes together."""
 
+import hashlib
+
 import jax
 import numpy as np
 import pytest
@@ -51,6 +53,23 @@ def test_one_process_is_the_first_and_agrees_with_itself():
   assert processes.least(5) == 5 and processes.least(None) is None
   with pytest.raises(UserError, match='why'):
     processes.from_first(lambda: (_ for _ in ()).throw(UserError('why')))
+
+
+def test_processes_that_read_other_text_are_named(monkeypatch):
+  processes.check_same(b'a', 'text')
+  monkeypatch.setattr(jax, 'process_count', lambda: 4)
+
+  def gathered(*contents):
+    def gather(digest):
+      return np.stack([np.frombuffer(hashlib.sha256(each).digest(), np.uint8)
+                       for each in contents])
+    monkeypatch.setattr(processes.multihost_utils, 'process_allgather', gather)
+
+  gathered(b'a', b'a', b'a', b'a')
+  processes.check_same(b'a', 'text')
+  gathered(b'a', b'b', b'a', b'c')
+  with pytest.raises(UserError, match='same text; that of process 1, 3 differs from that of'):
+    processes.check_same(b'b', 'text')
 
 
 def test_processes_learn_of_a_request_to_stop_at_the_next_step(monkeypatch):

@@ -3,7 +3,7 @@ r"""Reports faults in the text of a config, before a run trains on it.
   python -m transformer.commands.audit --config=configs/text.py --config.data.dir=DIR
   python -m transformer.commands.audit --config=configs/text.py --config.data.dir=DIR --json=FILE
 
-The audit reads every pair of the training, validation and test text once, and changes nothing. It
+The audit reads every pair of the training, validation and test text once, and changes no text. It
 reports:
 
 - pairs whose sides do not belong together;

@@ -53,7 +53,8 @@ class TokenFile:
     np.lib.format.read_magic(self._file)
     _, _, self._dtype = np.lib.format.read_array_header_1_0(self._file)
     self._offset = self._file.tell()
-    os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+    if hasattr(os, 'posix_fadvise'):  # macOS has none.
+      os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
 
   def take(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Returns pieces of the array, end to end; safe to call from many threads."""

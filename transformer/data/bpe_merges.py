@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterable
 
 import numpy as np
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from transformer.data.batch import EOS_ID
 from transformer.data.encoding import Sentences, count_from_zero
@@ -15,6 +16,7 @@ from transformer.data.shuffling import mix
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
+_Piece = ModelProto.SentencePiece
 _CHUNK = 1 << 14  # tokens that are cut together, so that the arrays fit into a cache
 _PLACE_BITS = 32
 _NEVER = np.iinfo(np.int64).max  # the cost of a merge that is not possible
@@ -94,20 +96,25 @@ def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.
   """Checks that a vocabulary cuts some lines as merges do; `key` names it in the error.
 
   Raises:
-    UserError: it cuts a line otherwise, as SentencePiece's `unigram` does.
+    UserError: it cuts a line otherwise, as SentencePiece's `unigram` does, or has pieces that are
+      not merged, such as user-defined symbols.
   """
+  model = ModelProto.FromString(vocabulary.model_bytes)
+  plain = all(each.type in (_Piece.NORMAL, _Piece.CONTROL)
+              for each in model.pieces[BYTE_IDS.stop:])
   try:
-    merges = Merges(vocabulary)
+    merges = Merges(vocabulary) if plain else None
   except KeyError:  # A piece has a character that is no piece.
-    same = False
-  else:
+    merges = None
+  same = merges is not None
+  if merges:
     encoded = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(list(lines)))
     cut = merges.cut(encoded, np.zeros(len(encoded), np.uint64), 0.0)
     same = np.array_equal(cut.tokens, encoded.tokens)
   if not same:
-    raise UserError('data.bpe_dropout needs a vocabulary that cuts sentences by merges; '
-                    f'{key} does not; train it with --model_type=bpe, or set '
-                    '--config.data.bpe_dropout=0')
+    raise UserError('data.bpe_dropout needs a vocabulary that cuts sentences by merges alone; '
+                    f'{key} does not; train it with --model_type=bpe and without '
+                    '--user_defined_symbols, or set --config.data.bpe_dropout=0')
 
 
 class _Text:

@@ -18,7 +18,7 @@ from transformer.data.source_noise import make_source_noise
 from transformer.data.sources import open_corpus
 from transformer.data.stages import StagedBatches, seed_of_stage
 from transformer.data.varied_batches import VariedBatches, Vary
-from transformer.data.vocabularies import RunVocabulary
+from transformer.data.vocabularies import RunVocabulary, is_shared
 from transformer.system.installation import spell_commands
 
 _CHUNK = 20_000  # pairs read together
@@ -117,7 +117,9 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
     UserError: no pair is left to train on, an encoding on disk is damaged, or a link joins words
       that are not there.
   """
-  limits = {'max_length_ratio': config.max_length_ratio, 'drop_identical': config.drop_identical,
+  # Two vocabularies may give different sentences the same numbers.
+  limits = {'max_length_ratio': config.max_length_ratio,
+            'drop_identical': config.drop_identical and is_shared(vocabulary),
             'drop_duplicates': config.drop_duplicates}
   train = {name: load_or_encode(corpus, vocabulary, config.max_length, corpora.links.get(name),
                                 **limits)

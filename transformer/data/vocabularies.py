@@ -143,7 +143,7 @@ def check_same(own: RunVocabulary, config: DataConfig, keys: Iterable[str]):
   """
   for key in keys:
     path = getattr(config, key)
-    if not path or not Path(path).expanduser().exists():
+    if not path or not os.path.exists(os.path.expanduser(path)):
       continue
     wanted = own.source if key == 'source_vocabulary' else own.target
     if adopt(path).vocabulary.fingerprint != wanted.fingerprint:

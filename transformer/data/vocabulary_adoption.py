@@ -46,7 +46,7 @@ def adopt(path: str | os.PathLike) -> Adopted:
     UserError: the file cannot be read, or is no model that can be used.
   """
   try:
-    model_bytes = Path(path).expanduser().read_bytes()
+    model_bytes = Path(os.path.expanduser(path)).read_bytes()
   except OSError as error:
     raise UserError(f'the vocabulary {path} cannot be read: {error.strerror}') from error
   original = sentencepiece.SentencePieceProcessor()
@@ -58,6 +58,9 @@ def adopt(path: str | os.PathLike) -> Adopted:
   if model is None or not model.pieces:
     raise UserError(f'the vocabulary {path} should hold a SentencePiece model, but does not '
                     f'({len(model_bytes)} bytes); give a file that spm_train has written')
+  if model.trainer_spec.model_type == TrainerSpec.WORD:
+    raise UserError(f'the vocabulary {path} should cut words into pieces; it has model_type=word; '
+                    f'train it with --model_type=bpe, unigram or char')
   if model.trainer_spec.treat_whitespace_as_suffix or not model.normalizer_spec.escape_whitespaces:
     raise UserError(f'the vocabulary {path} should mark spaces before words, as ▁ in its pieces; '
                     f'it does not; train it without --treat_whitespace_as_suffix')

@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 from absl import logging
 
+from transformer import files
 from transformer.config import Config
 from transformer.data import vocabularies
 from transformer.data.corpora import encode_corpora, open_corpora
@@ -107,6 +108,7 @@ def _train(config: Config, workdir: Path, profile, signals):
   ended, begun = processes.from_first(lambda: [ended, begun])
   teachers = [] if ended else load_teachers(config)
   corpora = open_corpora(config.data)
+  processes.check_same(files.as_json(corpora.fingerprints()), 'text')
   if not ended:
     first, *_ = corpora.valid.values()
     check_metrics(metrics, config, first[:PAIRS_TO_TRY])

@@ -1,6 +1,7 @@
 """Training by several processes: they join, agree, and place batches on their devices."""
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -119,6 +120,27 @@ def from_first(make: Callable[[], Any]) -> Any:
   if 'failed' in answer:
     raise SystemExit(1) if answer['failed'] is None else Preempted(answer['failed'])
   return answer['value']
+
+
+def check_same(content: bytes, what: str):
+  """Checks that all processes have the same content.
+
+  Args:
+    content: the content in this process.
+    what: names it in the error, such as `text`.
+
+  Raises:
+    UserError: in all processes, if their contents differ; names the processes that differ from the
+      first.
+  """
+  if jax.process_count() == 1:
+    return
+  digest = np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
+  found = multihost_utils.process_allgather(digest)
+  if others := np.flatnonzero((found != found[0]).any(axis=1)).tolist():
+    raise UserError(f'all processes must read the same {what}; that of process '
+                    f'{", ".join(map(str, others))} differs from that of process 0; put it on '
+                    f'storage that all hosts see, or make its copies equal')
 
 
 def fail(error: Exception):

@@ -82,7 +82,7 @@ class CorpusFindings:
   pairs: int
   sides: tuple[Side, Side]
   findings: list[Finding]
-  keys: Keys
+  keys: Keys | None  # None once they are joined with those of other corpora
 
 
 def examine(corpus, languages: tuple[str, str], vocabulary: RunVocabulary | None,

@@ -72,6 +72,8 @@ def look_over(config: DataConfig, vocabulary: RunVocabulary | None = None, *, or
         'findings': [dataclasses.asdict(finding) for finding in found.findings]}
   train = {name: corpus for name, corpus in train.items() if name in examined}
   training = _TrainingText(train, examined, examples)
+  for name in train:  # Joined keys are copies.
+    examined[name].keys = None
   overlap = {name: [dataclasses.asdict(finding) for finding in
                     training.overlap(corpora[name], examined[name])]
              for name in examined if not name.startswith('train/')}
