@@ -58,8 +58,9 @@ def main(_):
   if _CONFIG.value is None or not _WORKDIR.value:
     raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
   shared_flags.check_at_least(1, _TEACHERS, _AVERAGE)
-  workdir = Path(_WORKDIR.value).expanduser().absolute()
+  workdir = Path(_WORKDIR.value).expanduser()
   outputs.check_folder('workdir', workdir)
+  workdir = workdir.absolute()
   check_holds_configs(workdir)
   filename = config_flags.get_config_filename(flags.FLAGS['config'])
   models = load_models(filename, given_settings(_CONFIG), _CONFIG.value,

@@ -1,5 +1,7 @@
 """Which checkpoints a run keeps, and what each of them holds."""
 
+import dataclasses
+import errno
 import json
 import os
 import threading
@@ -9,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.experiment.tiny_runs import run
+from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
 from transformer.errors import UserError
 from transformer.experiment import loop
 from transformer.experiment.validation import Validation
@@ -73,6 +76,32 @@ def test_old_checkpoints_are_moved_whole_and_deleted_also_after_a_kill(
   # The next process deletes what a killed one did not, even if the run has ended.
   run(model, tmp_path, steps=6, eval_every=1, checkpoint_every=1, keep=2, fatal=0)
   assert sorted(os.listdir(tmp_path / 'checkpoints')) == ['1', '5', '6']
+
+
+def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
+    model, tmp_path, monkeypatch):
+  failed, served = threading.Event(), []
+
+  def fail(*_):
+    failed.set()
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  class Waiting(NumberedBatches):
+    def iterate(self, start, stop):
+      for number, batch in enumerate(super().iterate(start, stop), start):
+        if number > 40:
+          assert failed.wait(60)
+          time.sleep(0.1)  # Orbax's thread is still to end.
+        served.append(number)
+        yield batch
+
+  monkeypatch.setattr(orbax_store.digests, 'seal', fail)
+  settings = Settings()
+  settings = settings._replace(train=dataclasses.replace(
+      settings.train, steps=100, checkpoint_every=40, eval_every=100))
+  with pytest.raises(UserError, match=r'step 40 cannot be written to .*: No space left on device'):
+    train_tiny(settings, make_task(model, Waiting()), tmp_path)
+  assert max(served) < 79  # The next checkpoint is due after this batch.
 
 
 @pytest.mark.long

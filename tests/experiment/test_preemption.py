@@ -114,6 +114,19 @@ def test_a_kill_after_a_repeated_evaluation_writes_no_line_twice(model, tmp_path
   assert_same(tmp_path / 'parts', tmp_path / 'whole')
 
 
+@pytest.mark.parametrize('fewer', [{'steps': 6}, {'steps': 7}, {'patience': 1, 'rising': False}])
+def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(model, tmp_path, fewer):
+  start = {'eval_every': 3, 'checkpoint_every': 100, 'rising': fewer.get('rising', True)}
+  with pytest.raises(Preempted, match='after step 7'):
+    run(model, tmp_path, batches=Signalled(6), **start)
+  outcome = run(model, tmp_path, **start | fewer)
+  assert outcome.worked and outcome.step == 7
+  assert steps_in(tmp_path / 'checkpoints')[-1] == 7 and not (tmp_path / 'interrupted').exists()
+  assert [row['step'] for row in rows_of(tmp_path) if 'valid/bleu' in row] == [3, 6, 7]
+  again = run(model, tmp_path, batches=NumberedBatches(0), **start | fewer)
+  assert not again.worked and again.step == 7
+
+
 @pytest.mark.long
 def test_the_checkpoint_of_a_signal_is_not_among_the_kept_ones(model, tmp_path):
   with pytest.raises(Preempted):

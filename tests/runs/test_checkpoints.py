@@ -35,6 +35,13 @@ def test_a_path_that_tensorstore_cannot_open_is_not_reported_as_damage(tmp_path)
   assert looked_at(tmp_path / 'ü', Checkpoints.steps) == [3]
 
 
+def test_a_reader_deletes_nothing(directory):
+  removed = directory / 'removed' / '7'
+  removed.mkdir(parents=True)
+  assert looked_at(directory, lambda each: each.steps()) == [1, 2, 3]
+  assert removed.is_dir()
+
+
 def test_a_device_without_room_is_no_fault_of_the_checkpoint(directory, monkeypatch):
   def fail(*_):
     raise RuntimeError('RESOURCE_EXHAUSTED: out of memory')

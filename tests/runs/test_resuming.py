@@ -12,7 +12,7 @@ from transformer.runs.resuming import check_same_settings
 SETTINGS = flatten(Config().to_dict())
 PAGE = pathlib.Path(__file__).parents[2] / 'docs/runs.md'
 # The page names them to say what else must hold, or what stays.
-NOT_THESE = {'train.best_by', 'decode.max_extra_length', 'decode.bleu_tokenize'}
+NOT_THESE = {'train.best_by', 'decode.max_extra_length', 'decode.dtype', 'decode.bleu_tokenize'}
 
 
 def may_change(name, **others):

@@ -32,6 +32,20 @@ def test_a_wrong_backend_is_refused_in_a_line_that_says_what_to_install(wrong):
   assert message.endswith('pip install better') and '\n' not in message
 
 
+@pytest.mark.parametrize('error', [AssertionError(), RuntimeError("Unknown backend\n'x'")])
+def test_a_platform_that_is_not_there_is_one_line(monkeypatch, error):
+  def fail():
+    raise error
+  monkeypatch.setattr(jax, 'default_backend', fail)
+  monkeypatch.setenv('JAX_PLATFORMS', 'cuda')
+  with pytest.raises(UserError, match='JAX cannot use JAX_PLATFORMS=cuda: ') as refusal:
+    check_backend()
+  assert '\n' not in str(refusal.value)
+  monkeypatch.delenv('JAX_PLATFORMS')
+  with pytest.raises(type(error)):
+    check_backend()
+
+
 def test_a_case_of_another_platform_is_not_run(monkeypatch):
   case = Case('the/issue#1', 'elsewhere', pytest.fail, 42.0, '')
   monkeypatch.setattr(known_faults, 'CASES', (case,))

@@ -89,6 +89,11 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch
     outputs.check_file('output', tmp_path / path)
 
 
+def test_a_flag_in_place_of_a_folder_is_refused():
+  with pytest.raises(UserError, match=r'--workdir needs a directory; got --check; write '):
+    outputs.check_folder('workdir', Path('--check'))
+
+
 def test_a_device_that_is_full_is_named():
   with pytest.raises(UserError, match='/dev/full cannot be written: No space left on device'):
     outputs.write(Path('/dev/full'), b'content')

@@ -1,6 +1,10 @@
 """The work of each of several processes; tests/commands runs several processes together."""
 
 import hashlib
+import os
+import socket
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -53,6 +57,21 @@ def test_one_process_is_the_first_and_agrees_with_itself():
   assert processes.least(5) == 5 and processes.least(None) is None
   with pytest.raises(UserError, match='why'):
     processes.from_first(lambda: (_ for _ in ()).throw(UserError('why')))
+
+
+def test_a_process_whose_peers_do_not_start_ends_in_one_line():
+  code = ('from transformer.system import processes; processes._JOIN_SECONDS = 1; '
+          'processes.join()')
+  with socket.socket() as free:
+    free.bind(('localhost', 0))
+    port = free.getsockname()[1]
+  done = subprocess.run([sys.executable, '-c', code], check=False, capture_output=True, text=True,
+                        timeout=120, env=os.environ | {
+      'JAX_NUM_PROCESSES': '2', 'JAX_PROCESS_ID': '1', 'JAX_PLATFORMS': 'cpu',
+      'JAX_COORDINATOR_ADDRESS': f'localhost:{port}'})
+  assert done.returncode == 1 and done.stderr.splitlines()[-1] == (
+      'error: the other processes have not started in 1 seconds; read their output, then start all '
+      'again')
 
 
 def test_processes_that_read_other_text_are_named(monkeypatch):

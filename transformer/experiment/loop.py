@@ -106,7 +106,7 @@ def train(settings: Settings, task: Task, setup: Setup, workdir: str | os.PathLi
     Preempted: a signal stopped the run; its last step is saved.
   """
   loop = _Loop(settings, task, setup, Path(workdir), signals or Signals())
-  if programs is None and (loop.owes_evaluation or not loop.is_done):
+  if programs is None and (loop.owes_end or not loop.is_done):
     batch = task.valid_sets[0].batches[0]
     programs = compile_programs(settings, task.model, setup,
                                 (*batch.source_tokens.shape, batch.target_tokens.shape[1]))
@@ -118,7 +118,8 @@ class _Loop:
 
   Attributes:
     step: the number of updates so far.
-    owes_evaluation: whether the restored step must still be evaluated, since a signal came first.
+    owes_end: whether the restored step must still be evaluated or saved, since a signal came
+      first, or the run ends there by settings that were changed.
   """
 
   def __init__(self, settings: Settings, task: Task, setup: Setup, workdir: Path,
@@ -132,9 +133,8 @@ class _Loop:
         settings, task.model, setup, self._checkpoints, self._interrupted, task.initial_params)
     self.step = int(self._state.step)
     self._out_of_patience = is_out_of_patience(self._history['evaluations'], config.patience)
-    self.owes_evaluation = self._interrupted.step == self.step and self._is_due(
-        config.eval_every) and all(each['step'] != self.step
-                                   for each in self._history['evaluations'])
+    self.owes_end = self._interrupted.step == self.step and (
+        self.is_done or self._must_evaluate())
     rows, length = task.valid_sets[0].batches[0].target_tokens.shape
     log = self._history.pop('log', {})
     self._writes = processes.is_first()
@@ -168,7 +168,7 @@ class _Loop:
                     self._reporter.say)
     try:
       self._signals.hold()
-      if self.owes_evaluation:
+      if self.owes_end:
         self._finish_step(programs)
       if not self.is_done:
         batches = self._task.batches.iterate(self.step, self._settings.train.steps)
@@ -191,18 +191,19 @@ class _Loop:
     best = best_evaluation(self._history['evaluations'])
     return Outcome(self.step, self._resumed_from, best and best['step'], best,
                    self._out_of_patience,
-                   self.owes_evaluation or self.step != self._resumed_from)
+                   self.owes_end or self.step != self._resumed_from)
 
   def _finish_step(self, programs: Programs):
     """Evaluates, saves and stops after a step, if that is due."""
     config = self._settings.train
-    evaluate_now, save = self._is_due(config.eval_every), self._is_due(config.checkpoint_every)
+    evaluate_now, save = self._must_evaluate(), self._is_due(config.checkpoint_every)
     stopping = self._agreement.should_stop(bool(self._signals.requested))
-    if not self._agreement.alone:
-      try:
-        self._checkpoints.check()
-      except UserError as error:
-        processes.fail(error)
+    try:
+      self._checkpoints.check()
+    except UserError as error:
+      if self._agreement.alone:
+        raise
+      processes.fail(error)
     if not (evaluate_now or save or stopping):
       return
     self._recorder.settle()
@@ -228,6 +229,8 @@ class _Loop:
                                 self._valid_sets)
     except Preempted:
       self._stop()
+    # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
+    values = processes.from_first(lambda: values)
     evaluations.append({'step': self.step, **values, **self._best_by(values)})
     best = best_evaluation(evaluations)
     improved = best is evaluations[-1]
@@ -272,5 +275,10 @@ class _Loop:
     return {**self._history, 'meter': self._meter.sums, 'window': self._guard.window,
             'log': self._reporter.written()}
 
+  def _must_evaluate(self) -> bool:
+    """Returns whether this step is to be evaluated, and has not been."""
+    return self._is_due(self._settings.train.eval_every) and all(
+        each['step'] != self.step for each in self._history['evaluations'])
+
   def _is_due(self, every: int) -> bool:
-    return self.step == self._settings.train.steps or self.step % every == 0
+    return self.is_done or self.step % every == 0

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import jax
 
+from transformer.errors import message_in_one_line
+
 
 class Tracer:
   """Traces a window of steps, once.
@@ -20,7 +22,7 @@ class Tracer:
     Args:
       folder: the folder of TensorBoard's files.
       window: the first and the last step to trace, from 1; None traces nothing.
-      say: logs where the trace lies, or that there is none.
+      say: logs where the trace lies, or why there is none.
     """
     self._folder = folder
     self._window = window
@@ -29,14 +31,22 @@ class Tracer:
     self._open = False
 
   def run(self, number: int, step: Callable, *arguments):
-    """Calls `step(*arguments)`, which is step `number`, and traces it inside the window."""
+    """Calls `step(*arguments)`, which is step `number`, and traces it inside the window.
+
+    A trace that cannot be written is given up: training goes on.
+    """
     if self._window is None or not self._window[0] <= number <= self._window[1]:
       return step(*arguments)
     if not self._open:
       jax.block_until_ready(arguments)  # Earlier work is not part of the trace.
       options = jax.profiler.ProfileOptions()
       options.python_tracer_level = 0  # Python's calls would crowd out the devices' work.
-      jax.profiler.start_trace(self._folder, create_perfetto_trace=True, profiler_options=options)
+      try:
+        jax.profiler.start_trace(self._folder, create_perfetto_trace=True,
+                                 profiler_options=options)
+      except (OSError, RuntimeError) as error:
+        self._give_up(error)
+        return step(*arguments)
       self._open = True
     self._traced = (self._traced[0] if self._traced else number, number)
     with jax.profiler.StepTraceAnnotation('train', step_num=number):
@@ -56,6 +66,14 @@ class Tracer:
 
   def _stop(self):
     self._open = False
-    jax.profiler.stop_trace()
+    try:
+      jax.profiler.stop_trace()
+    except (OSError, RuntimeError) as error:
+      self._give_up(error)
+      return
     self._say(f'traced steps {self._traced[0]} to {self._traced[1]}; look at them with: '
               f'tensorboard --logdir={self._folder}, or at https://ui.perfetto.dev')
+
+  def _give_up(self, error: Exception):
+    self._window = None
+    self._say(f'the trace cannot be written to {self._folder}: {message_in_one_line(error)[:200]}')

@@ -163,7 +163,8 @@ class RunLock:
 
   def _taken(self, found: _Found) -> UserError:
     return UserError(f'{self._workdir} is in use by {_name(found.holder)}; wait for that run, '
-                     f'stop it, or choose another --workdir')
+                     f'stop it, or choose another --workdir; if the directory is a copy, remove '
+                     f'the {LOCK} in it')
 
   def _remove(self, found: _Found):
     """Removes a dead holder's lock, unless another process has already taken it over."""

@@ -42,7 +42,8 @@ class OrbaxStore:
       keep: as for `Checkpoints`.
       read_only: as for `Checkpoints`.
     """
-    self._directory = directory
+    self._directory, self._read_only = directory, read_only
+    self._unchecked = False  # Whether a save has not been waited for.
     self._best = _KeepBest(keep)
     if not read_only and processes.is_first():
       for left in directory.glob(f'*{_UNSEALED}*'):  # A killed process left it.
@@ -75,6 +76,7 @@ class OrbaxStore:
       UserError: this checkpoint or the one before cannot be written.
     """
     self._best.evaluations = history['evaluations']
+    self._unchecked = True
     with self._one_line_errors(step):
       self._manager.save(step, args=ocp.args.Composite(
           history=ocp.args.JsonSave(history),
@@ -118,8 +120,11 @@ class OrbaxStore:
 
   def check(self):
     """Raises `UserError` if a write has failed; does not wait for the current one."""
-    with self._one_line_errors(self._manager.latest_step()):
-      self._manager.check_for_errors()
+    if self._unchecked and not self._manager.is_saving_in_progress():
+      self._unchecked = False
+      # Orbax's `check_for_errors` does not see the errors that its own thread has met.
+      with self._one_line_errors(self._manager.latest_step()):
+        self._manager.wait_until_finished()
 
   def close(self):
     """Waits as `wait` does, and closes Orbax's manager."""
@@ -162,8 +167,8 @@ class OrbaxStore:
         f'run goes on from the checkpoint before')
 
   def _delete_removed(self):
-    """Deletes the files of checkpoints in the folder `_REMOVED`."""
-    if processes.is_first():
+    """Deletes the files of checkpoints in the folder `_REMOVED`, unless this is a reader."""
+    if processes.is_first() and not self._read_only:  # A run may be moving one there.
       shutil.rmtree(self._directory / _REMOVED, ignore_errors=True)
 
 

@@ -30,9 +30,8 @@ _MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.r
                'train.steps', 'train.log_every', 'train.eval_every', 'train.checkpoint_every',
                'train.keep', 'train.patience', 'train.skip_nonfinite', 'train.fit_memory',
                'train.grace_seconds', 'train.valid_metric', 'train.teachers', 'decode.beam_size',
-               'decode.alpha', 'decode.batch_size', 'decode.dtype', 'decode.sample',
-               'decode.temperature', 'decode.top_k', 'decode.top_p', 'mesh.data', 'mesh.fsdp',
-               'mesh.tensor')
+               'decode.alpha', 'decode.batch_size', 'decode.sample', 'decode.temperature',
+               'decode.top_k', 'decode.top_p', 'mesh.data', 'mesh.fsdp', 'mesh.tensor')
 
 
 def check_workdir(workdir: Path, config: Config) -> Config:

@@ -5,13 +5,14 @@ answer, and has failed on a release that pip installed. A new case is a row in `
 """
 
 import importlib.metadata
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from transformer.errors import UserError
+from transformer.errors import UserError, type_and_message
 
 
 class Case(NamedTuple):
@@ -51,9 +52,16 @@ def check_backend():
   """Refuses a backend that computes one of its `CASES` wrongly.
 
   Raises:
-    UserError: names the release, the case and what to install.
+    UserError: names the release, the case and what to install; or there is no backend as
+      JAX_PLATFORMS asks for.
   """
-  platform = jax.default_backend()
+  try:
+    platform = jax.default_backend()
+  except (RuntimeError, AssertionError) as error:
+    if not (asked := os.environ.get('JAX_PLATFORMS')):
+      raise
+    raise UserError(f'JAX cannot use JAX_PLATFORMS={asked}: {type_and_message(error)[:200]}; '
+                    f'install the JAX for it as the README says, or unset JAX_PLATFORMS') from error
   for case in CASES:
     if case.platform != platform:
       continue

@@ -96,8 +96,11 @@ def check_folder(flag: str, folder: Path):
     folder: the folder; it need not exist.
 
   Raises:
-    UserError: `folder` is a file, lies under a file, or may not be written to.
+    UserError: `folder` is a file, lies under a file, may not be written to, or looks like a flag.
   """
+  if str(folder).startswith('-'):  # As in `--workdir --check`.
+    raise UserError(f'--{flag} needs a directory; got {folder}; write ./{folder} if that is its '
+                    f'name')
   there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
   if not there.is_dir():
     raise UserError(f'--{flag} needs a directory; {there} is a file')

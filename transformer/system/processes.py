@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from transformer.system.cuda_devices import named_gpus
 # The environment variables that launch/local.py sets for each process.
 COUNT, INDEX = 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
 _GONE_SECONDS = 20  # A process without a heartbeat for this time counts as dead.
+_JOIN_SECONDS = 300  # A process waits this long for the others to start.
 _LEAVE_SECONDS = 60  # At the end, the first process waits this long for the others.
 
 
@@ -39,14 +41,23 @@ def join():
     raise UserError(f'{COUNT} and {INDEX} must be whole numbers, or not be set; {error}') from error
   # This service would take SIGTERM, which the run handles itself.
   jax.config.update('jax_enable_preemption_service', False)
+  # JAX itself would abort with a stack trace, which Python cannot catch.
+  alone = threading.Timer(_JOIN_SECONDS, fail, [UserError(
+      f'the other processes have not started in {_JOIN_SECONDS} seconds; read their output, then '
+      f'start all again')])
+  alone.daemon = True
+  alone.start()
   try:
     jax.distributed.initialize(**given, local_device_ids=slurm_gpus(os.environ),
+                               initialization_timeout=2 * _JOIN_SECONDS,
                                heartbeat_timeout_seconds=_GONE_SECONDS,
                                shutdown_timeout_seconds=_LEAVE_SECONDS)
   except ValueError as error:
     raise UserError(f'--distributed found no description of the processes ({error}); start '
                     f'them with launch/local.py, with srun, or on every host of a TPU '
                     f'slice') from error
+  finally:
+    alone.cancel()
   if not is_first():
     logging.set_verbosity(logging.WARNING)  # All processes would log the same.
 

@@ -199,8 +199,8 @@ class TrainConfig:
     except re.error as error:
       raise UserError(f'train.freeze must be a regular expression; got {self.freeze!r}: '
                       f'{error}') from error
-    if not 0.0 < self.grace_seconds < float('inf'):
-      raise UserError(f'train.grace_seconds must be above 0 and finite; '
+    if not 0.0 < self.grace_seconds <= 1e9:
+      raise UserError(f'train.grace_seconds must be above 0 and at most 1e9; '
                       f'got {self.grace_seconds}')
 
 
