@@ -114,7 +114,9 @@ def test_a_kill_after_a_repeated_evaluation_writes_no_line_twice(model, tmp_path
   assert_same(tmp_path / 'parts', tmp_path / 'whole')
 
 
-@pytest.mark.parametrize('fewer', [{'steps': 6}, {'steps': 7}, {'patience': 1, 'rising': False}])
+@pytest.mark.long(but=('6',))
+@pytest.mark.parametrize('fewer', [{'steps': 6}, {'steps': 7}, {'patience': 1, 'rising': False}],
+                         ids=['6', '7', 'patience'])
 def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(model, tmp_path, fewer):
   start = {'eval_every': 3, 'checkpoint_every': 100, 'rising': fewer.get('rising', True)}
   with pytest.raises(Preempted, match='after step 7'):
