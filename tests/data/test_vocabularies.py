@@ -136,5 +136,5 @@ def test_an_earlier_vocabulary_without_merges_is_refused_with_bpe_dropout_only(c
   earlier = Vocabulary.load(tmp_path / 'unigram.model')
   config = DataConfig(vocabulary_size=earlier.size)
   assert vocabularies.make_vocabulary(config, corpora, earlier) is earlier
-  with pytest.raises(UserError, match=r'by merges; that of train\.init_from does not'):
+  with pytest.raises(UserError, match=r'by merges alone; that of train\.init_from does not'):
     vocabularies.make_vocabulary(dataclasses.replace(config, bpe_dropout=0.1), corpora, earlier)

@@ -245,13 +245,13 @@ def test_a_sweep_from_before_a_setting_goes_on_with_its_earlier_value(begin):
 
 def test_a_grid_ends_when_all_of_it_was_tried(begin):
   sweep = begin(GOOD + 'import optuna\ndef sampler(seed):\n'
-                '  return optuna.samplers.GridSampler({"dropout": [0.1, 0.2]}, seed=seed)\n', 5)
+                '  return optuna.samplers.GridSampler({"dropout": [0.1, 0.2, 0.3, 0.4]})\n', 9)
 
   def complete(sweep, trial):
     sweep.finish(trial, optuna.trial.TrialState.COMPLETE, 1.0)
 
   drawn = run(sweep, complete)
-  assert sorted(each['dropout'] for each in drawn.values()) == [0.1, 0.2]
+  assert sorted(each['dropout'] for each in drawn.values()) == [0.1, 0.2, 0.3, 0.4]
   assert sweep.unfinished() == []
 
 
