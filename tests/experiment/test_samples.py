@@ -6,6 +6,7 @@ import io
 import json
 import re
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -81,6 +82,7 @@ def test_an_evaluation_shows_its_samples_once_also_after_a_resume(model, tmp_pat
   run(model, tmp_path / 'whole')
   with pytest.raises(InterruptedError):
     run(model, tmp_path / 'parts', fatal=fatal, checkpoint_every=4)
+  time.sleep(1.0)  # The files of one process that begin in the same second have the same name.
   run(model, tmp_path / 'parts', checkpoint_every=4)
   assert [step for step, _ in shown(tmp_path / 'whole')] == [5, 10, 12]
   assert shown(tmp_path / 'parts') == shown(tmp_path / 'whole')

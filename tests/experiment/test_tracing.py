@@ -42,14 +42,18 @@ def test_steps_in_the_window_are_traced(tmp_path, window, steps, said):
   assert line.startswith(said) and str(tmp_path) in line
 
 
-def test_a_trace_that_cannot_be_written_ends_no_run(tmp_path):
-  (tmp_path / 'plugins').write_text('not a folder')
+@pytest.mark.parametrize('call', ['start_trace', 'stop_trace'])
+def test_a_trace_that_cannot_be_written_ends_no_run(tmp_path, monkeypatch, call):
+  def fail(*_, **__):
+    raise RuntimeError('FAILED_PRECONDITION: plugins is\nno folder')
+  for name in ('start_trace', 'stop_trace'):
+    monkeypatch.setattr(jax.profiler, name, fail if name == call else lambda *_, **__: None)
   lines = []
   tracer = Tracer(tmp_path, (2, 3), lines.append)
   assert [tracer.run(number, abs, -number) for number in range(1, 6)] == list(range(1, 6))
   tracer.close()
-  line, = lines
-  assert line.startswith(f'the trace cannot be written to {tmp_path}: ') and '\n' not in line
+  assert lines == [f'the trace cannot be written to {tmp_path}: FAILED_PRECONDITION: plugins is no '
+                   f'folder']
 
 
 @pytest.mark.parametrize(('window', 'said'), [(None, []), ((8, 9), ['steps 8 to 9'])])
