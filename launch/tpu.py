@@ -77,13 +77,9 @@ def main(arguments: Sequence[str]):
   if system is None or not re.fullmatch(r'.+-[1-9]\d*', _ACCELERATOR.value):
     raise UserError(f'--accelerator must be a kind of TPU and a size, such as v5litepod-16 or '
                     f'v5p-128; got {_ACCELERATOR.value!r}')
-  if arguments[1:] and workdir(arguments) is None:
-    raise UserError('--workdir=DIR is needed after --, on a disk that every host has mounted')
+  if arguments[1:]:
+    _check_workdir(workdir(arguments))
   shared_flags.check_named(_PROJECT, _SETUP, _CLUSTER)
-  if arguments[1:] and not os.path.isabs(workdir(arguments)):
-    raise UserError(f'--workdir must be a full path, on a disk that every host has mounted, since '
-                    f'the code lies in a folder that each start makes anew; got '
-                    f'{workdir(arguments)}')
   if _CLUSTER.value and _SPOT.value:
     raise UserError('--spot is for a slice; leave it out with --cluster, which has nodes already')
   if _SETUP.value:
@@ -95,6 +91,15 @@ def main(arguments: Sequence[str]):
       _run(workload(train))
     else:
       _train_on_slice(system, Path(folder) / 'code.bundle', train)
+
+
+def _check_workdir(folder: str | None):
+  """Refuses a run's directory that would not outlive the next start."""
+  if folder is None:
+    raise UserError('--workdir=DIR is needed after --, on a disk that every host has mounted')
+  if not os.path.isabs(folder):
+    raise UserError(f'--workdir must be a full path, on a disk that every host has mounted, since '
+                    f'the code lies in a folder that each start makes anew; got {folder}')
 
 
 def _devices(accelerator: str) -> int:

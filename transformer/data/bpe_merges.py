@@ -99,22 +99,23 @@ def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.
     UserError: it cuts a line otherwise, as SentencePiece's `unigram` does, or has pieces that are
       not merged, such as user-defined symbols.
   """
-  model = ModelProto.FromString(vocabulary.model_bytes)
-  plain = all(each.type in (_Piece.NORMAL, _Piece.CONTROL)
-              for each in model.pieces[BYTE_IDS.stop:])
-  try:
-    merges = Merges(vocabulary) if plain else None
-  except KeyError:  # A piece has a character that is no piece.
-    merges = None
-  same = merges is not None
-  if merges:
-    encoded = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(list(lines)))
-    cut = merges.cut(encoded, np.zeros(len(encoded), np.uint64), 0.0)
-    same = np.array_equal(cut.tokens, encoded.tokens)
-  if not same:
+  if not _cuts_by_merges(vocabulary, lines):
     raise UserError('data.bpe_dropout needs a vocabulary that cuts sentences by merges alone; '
                     f'{key} does not; train it with --model_type=bpe and without '
                     '--user_defined_symbols, or set --config.data.bpe_dropout=0')
+
+
+def _cuts_by_merges(vocabulary: Vocabulary, lines: Iterable[str]) -> bool:
+  pieces = ModelProto.FromString(vocabulary.model_bytes).pieces[BYTE_IDS.stop:]
+  if any(each.type not in (_Piece.NORMAL, _Piece.CONTROL) for each in pieces):
+    return False
+  try:
+    merges = Merges(vocabulary)
+  except KeyError:  # A piece has a character that is no piece.
+    return False
+  encoded = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(list(lines)))
+  cut = merges.cut(encoded, np.zeros(len(encoded), np.uint64), 0.0)
+  return np.array_equal(cut.tokens, encoded.tokens)
 
 
 class _Text:

@@ -43,7 +43,7 @@ class OrbaxStore:
       read_only: as for `Checkpoints`.
     """
     self._directory, self._read_only = directory, read_only
-    self._unchecked = False  # Whether a save has not been waited for.
+    self._unchecked = False  # Whether a save has begun that `check` has not seen end.
     self._best = _KeepBest(keep)
     if not read_only and processes.is_first():
       for left in directory.glob(f'*{_UNSEALED}*'):  # A killed process left it.
