@@ -66,6 +66,8 @@ def test_a_treebank_file_is_read_without_traces_functions_and_outer_brackets(tmp
   assert linearise(trees[0]) == (
       '(S (NP XX XX )NP (VP XX (VP XX (PP XX XX (NP XX )NP XX )PP )VP )VP XX )S')
   assert trees[0].words == ('The', 'cat', 'was', 'seen', '-LRB-', 'at', 'home', '-RRB-', '.')
+  with (tmp_path / 'a.mrg').open(encoding='utf-8') as file:
+    assert list(parse_trees(file, 'a')) == parse(TREEBANK)
   assert trees[0].brackets[:2] == (Bracket('S', 0, 9), Bracket('NP', 0, 2))
 
 
@@ -209,6 +211,8 @@ def test_words_that_are_brackets_or_xx_are_told_apart():
     ('(S (NP XX )NP and XX )S', '(S (NP XX )NP XX )S', {'unknown': 1}),
     ('(NP XX )NP (VP XX )VP', '(TOP (NP XX )NP (VP XX )VP )TOP', {'several roots': 1}),
     ('XX (VP XX )VP', '(TOP XX (VP XX )VP )TOP', {'several roots': 1}),
+    ('(S-A (NP-SBJ (VP=1 XX )VP XX )NP-1 )S-B=2', '(S (NP (VP XX )VP XX )NP )S', {}),
+    ('(-LRB- (=1 XX )=1 (NP-A XX )-LRB-', '(-LRB- (=1 XX )=1 (NP XX )NP )-LRB-', {'unclosed': 1}),
     ('XX XX', '(TOP XX XX )TOP', {'no tree': 1}),
     ('', '(TOP XX XX )TOP', {'missing': 2, 'no tree': 1}),
     ('(S', '(TOP XX XX )TOP', {'empty': 1, 'missing': 2, 'no tree': 1, 'unclosed': 1}),

@@ -40,6 +40,10 @@ CASES = [
     ('(NP (NP (NP (NN a) (NN b))))', '(NP XX XX )NP', (1, 3, 1)),
     ('(NP (NN a) (NN b))', '(NP (NP (NP XX XX )NP )NP )NP', (1, 1, 3)),
     ('(S (NP (S (NN a))))', '(NP (S (S XX )S )S )NP', (3, 3, 3)),  # In any order.
+    # Functions and indices are no part of a label; what begins with a hyphen is one, and so is |X.
+    ('(S (NP (NN a)) (VP (VB b)))', '(S-HLN=1 (NP-SBJ-2 XX )NP (VP=2 XX )VP-TMP )S', (3, 3, 3)),
+    ('(S (ADVP-TMP (RB a)) (VP|S (VB b)))', '(S (PRT-X XX )PRT-X (VP XX )VP )S', (2, 3, 3)),
+    ('(S (-LRB- (NN a) (NN b)) (NN c))', '(S (-LRB- XX XX )-LRB- (-NONE- XX )-NONE- )S', (2, 2, 2)),
     # No tree at all.
     ('(S (NP (NN a)) (VP (VB b)))', '', (0, 3, 0)),
 ]
@@ -51,17 +55,24 @@ def test_brackets_are_counted_as_by_hand(reference, output, wanted):
   assert bracketing.count(reference, answer(output, reference.words).tree) == wanted
 
 
+def test_trees_that_were_made_by_hand_are_compared_without_functions_too():
+  tree = tree_of('(S (NP (NN a)) (VP (VB b)))')
+  brackets = [each._replace(label=f'{each.label}-SBJ=1') for each in tree.brackets]
+  found = tree._replace(brackets=tuple(brackets))
+  assert bracketing.count(tree, found) == bracketing.count(found, tree) == (3, 3, 3)
+
+
 def test_scores_of_several_sentences_are_of_their_brackets_together():
   references = [tree_of(text) for text, *_ in CASES]
   answers = [answer(text, reference.words)
              for (_, text, _), reference in zip(CASES, references, strict=True)]
   found = bracketing.score(references, answers)
   matched, wanted, given = (sum(each[2][place] for each in CASES) for place in range(3))
-  assert (matched, wanted, given) == (20, 32, 28)
+  assert (matched, wanted, given) == (27, 40, 36)
   scores = {each['name']: each['score'] for each in found['metrics']}
-  assert scores == pytest.approx({'F1': 100 * 40 / 60, 'precision': 100 * 20 / 28, 'recall': 62.5})
-  assert found['exact'] == pytest.approx(100 * 6 / 13)
-  assert found['mended'] == pytest.approx(100 / 13)
+  assert scores == pytest.approx({'F1': 100 * 54 / 76, 'precision': 75.0, 'recall': 67.5})
+  assert found['exact'] == pytest.approx(100 * 8 / 16)
+  assert found['mended'] == pytest.approx(100 / 16)
   assert found['mends'] == {'missing': 1, 'no tree': 1}
 
 

@@ -15,12 +15,12 @@ TAG = 'XX'  # Replaces every part-of-speech tag.
 TOP = 'TOP'  # Labels a root that only holds its children together.
 _ROOTS = ('', 'ROOT', 'S1', TOP)
 _TRACE = '-NONE-'
-_TOKEN = re.compile(r'[()]|[^ \t\r\f\v()]+')
+_TOKEN = re.compile(r'[()]|[^ \t\r\n\f\v()]+')
 _WORD = re.compile(r'[^ \t\r\n\f\v]+')
 
 
 class Bracket(NamedTuple):
-  """A constituent: its label, and its words as the half-open span [start, stop)."""
+  """A constituent: its plain label, and its words as the half-open span [start, stop)."""
 
   label: str
   start: int
@@ -42,8 +42,16 @@ class Tree(NamedTuple):
   brackets: tuple[Bracket, ...]
 
 
+def plain_label(label: str) -> str:
+  """Removes what follows a `-` or `=`, functions and indices, as EVALB does; `-LRB-` stays."""
+  return label if label.startswith(('-', '=')) else re.split('[-=]', label)[0]
+
+
 class Builder:
-  """Collects the words and the constituents of one tree from left to right."""
+  """Collects the words and the constituents of one tree from left to right.
+
+  Labels become plain ones.
+  """
 
   def __init__(self):
     self.words, self.tags, self.brackets = [], [], []
@@ -56,12 +64,13 @@ class Builder:
 
   def height(self, label: str) -> int | None:
     """Returns how many open constituents are inside the nearest `label`; None if there is none."""
+    label = plain_label(label)
     return next((height for height, place in enumerate(reversed(self._open))
                  if self.brackets[place].label == label), None)
 
   def begin(self, label: str):
     self._open.append(len(self.brackets))
-    self.brackets.append(Bracket(label, len(self.words), -1))
+    self.brackets.append(Bracket(plain_label(label), len(self.words), -1))
 
   def add(self, word: str, tag: str):
     self.words.append(word)
@@ -111,7 +120,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
   without words. The label of `NP-SBJ` and of `NP=2` is `NP`. Part-of-speech tags stay whole.
 
   Args:
-    lines: the text.
+    lines: the text, such as an open file; the ends of lines may stay.
     name: the name of the text in errors.
 
   Raises:
@@ -136,7 +145,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
           raise error('has a bracket without a label, or the tree before it is not closed'
                       if word is None else f'has a bracket beside the word {word!r}')
         if fresh or label is not None:
-          builder.begin(_plain(label or ''))
+          builder.begin(label or '')
         began = began if depth else number
         depth, fresh, label = depth + 1, True, None
       elif token == ')':
@@ -206,8 +215,3 @@ def walk(tree: Tree) -> Iterator[tuple[str, str, int | None]]:
     yield '', '', index
     while inside and inside[-1].stop == index + 1:
       yield ')', inside.pop().label, None
-
-
-def _plain(label: str) -> str:
-  """Removes what follows a `-` or `=`: functions and indices; `-LRB-` stays."""
-  return label if label.startswith('-') else re.split('[-=]', label)[0]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer.data.linearisation import Mended
-from transformer.data.treebank import Tree
+from transformer.data.treebank import Tree, plain_label
 from transformer.evaluation.resampling import SEED, TRIALS, resamples, scored
 
 SIGNATURE = 'evalb|prm:COLLINS|deleted:by the tags of the reference'
@@ -54,8 +54,9 @@ def count(reference: Tree, found: Tree) -> Counts:
   """Counts the brackets of one sentence, as EVALB does.
 
   Words whose tag in the reference is punctuation are removed from both trees, since found trees
-  have no tags, and then constituents without words. `TOP` is not counted. `PRT` is `ADVP`.
-  Of a bracket that a tree has several times, as many are matched as both trees have.
+  have no tags, and then constituents without words. Labels are compared without functions.
+  `TOP` is not counted. `PRT` is `ADVP`. Of a bracket that a tree has several times, as many are
+  matched as both trees have.
 
   Args:
     reference: the tree with tags.
@@ -66,8 +67,8 @@ def count(reference: Tree, found: Tree) -> Counts:
   kept = np.concatenate([[0], np.cumsum([tag not in _DELETED for tag in reference.tags])]).tolist()
   wanted, given = (collections.Counter(
       (_SAME_LABELS.get(label, label), kept[start], kept[stop])
-      for label, start, stop in tree.brackets
-      if label not in _DELETED and kept[start] < kept[stop]) for tree in (reference, found))
+      for name, start, stop in tree.brackets
+      if (label := plain_label(name)) not in _DELETED and kept[start] < kept[stop]) for tree in (reference, found))
   return Counts((wanted & given).total(), wanted.total(), given.total())
 
 
