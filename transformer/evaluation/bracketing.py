@@ -68,7 +68,8 @@ def count(reference: Tree, found: Tree) -> Counts:
   wanted, given = (collections.Counter(
       (_SAME_LABELS.get(label, label), kept[start], kept[stop])
       for name, start, stop in tree.brackets
-      if (label := plain_label(name)) not in _DELETED and kept[start] < kept[stop]) for tree in (reference, found))
+      if (label := plain_label(name)) not in _DELETED and kept[start] < kept[stop])
+                   for tree in (reference, found))
   return Counts((wanted & given).total(), wanted.total(), given.total())
 
 
