@@ -15,6 +15,9 @@ flags.disclaim_key_flags()
 def define_config() -> flags.FlagHolder:
   """Defines `--config`, and a flag for each key of the config that it names."""
   from ml_collections import config_flags  # Not every command has a config.
+
+  from transformer.commands import config_values
+  config_values.register()
   return config_flags.DEFINE_config_file(
       'config', None, 'The config file. --config.GROUP.KEY=VALUE changes a setting of it, such as '
       '--config.train.steps=100; transformer/*/config.py has them all.')

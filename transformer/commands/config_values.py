@@ -1,0 +1,55 @@
+"""How the command line writes a setting, as in `--config.GROUP.KEY=VALUE`."""
+
+import ast
+import contextlib
+from typing import Any
+
+from absl import flags
+from ml_collections import config_flags
+from ml_collections.config_flags import tuple_parser
+
+
+def register():
+  """Lets the flags of a config take lists with commas, whole numbers like 1e3, and None."""
+  for kind, parser in ((int, _WholeNumber()), (tuple, _Several()), (object, _OneOrSeveral())):
+    config_flags.register_flag_parser_for_type(kind, parser)
+
+
+class _WholeNumber(flags.IntegerParser):
+  """Reads 1000, 1e3, and the None of a key that may be left open."""
+
+  def convert(self, argument: Any) -> int | None:
+    if argument == 'None':
+      return None
+    with contextlib.suppress(ValueError):
+      return super().convert(argument)
+    with contextlib.suppress(ValueError):
+      if (number := float(argument)).is_integer():
+        return int(number)
+    raise ValueError('a whole number is wanted, such as 1000 or 1e3')
+
+
+class _OneOrSeveral(flags.ArgumentParser):
+  """Reads text, several texts with commas between them, or a Python value."""
+
+  def parse(self, argument: Any) -> Any:
+    if not isinstance(argument, str):
+      return argument  # The config's own value.
+    try:
+      return ast.literal_eval(argument)
+    except (SyntaxError, ValueError):
+      if argument.startswith(('(', '[')):
+        raise ValueError('text in a tuple needs quotes, as in "(\'a\', \'b\')"; or leave out the '
+                         'brackets') from None
+      texts = flags.ListParser().parse(argument)
+      return tuple(texts) if len(texts) > 1 else argument
+
+
+class _Several(tuple_parser.TupleParser):
+  """Reads the same as a tuple; a flag that is given twice adds to it."""
+
+  def parse(self, argument: Any) -> tuple:
+    value = _OneOrSeveral().parse(argument)
+    if value is None:
+      return ()
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
