@@ -162,10 +162,22 @@ def test_metrics_are_sacrebleus_and_lie_in_their_intervals():
   for each in (bleu, chrf, ter):
     low, high = each.interval
     assert low < each.score < high and 'bs:' not in each.signature
-  # The same interval as from sacreBLEU's command.
+  # From the same samples as sacreBLEU's command, which shows half the width.
   metric = sacrebleu.BLEU()
   wanted = metric.corpus_score(translations, [references], n_bootstrap=1000)
-  assert bleu.interval == pytest.approx((wanted._mean - wanted._ci, wanted._mean + wanted._ci))
+  low, high = bleu.interval
+  assert (high - low) / 2 == pytest.approx(wanted._ci)
+
+
+def test_an_interval_is_made_of_scores_that_samples_had():
+  # Samples of two sentences hold the first twice, the second twice, or both.
+  translations, references = [REFERENCES[0], TRANSLATIONS[1]], REFERENCES[:2]
+  possible = [corpus_scores([translations[i], translations[j]],
+                            [[references[i], references[j]]], '13a') for i, j in ((0, 0), (1, 1))]
+  for score, first, second in zip(corpus_scores(translations, [references], '13a'), *possible,
+                                  strict=True):
+    assert sorted(score.interval) == list(score.interval) == pytest.approx(
+        sorted((first.score, second.score)))
 
 
 def test_one_bootstrap_sample_is_in_memory_at_a_time():

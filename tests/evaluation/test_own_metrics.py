@@ -7,6 +7,7 @@ import pytest
 
 from transformer.errors import UserError
 from transformer.evaluation.own_metrics import OwnMetric, load_metric, own_scores
+from transformer.evaluation.resampling import interval_95
 
 TEXT = ['a', 'b', 'c'], ['A', 'x', 'C'], [['A', 'B', 'C'], ['1', '2', '3']]
 
@@ -30,6 +31,13 @@ def test_numbers_of_sentences_have_their_mean_and_an_interval():
   half = 1.96 * values.std() / math.sqrt(400)
   wanted = values.mean() - half, values.mean() + half
   np.testing.assert_allclose(score.interval, wanted, atol=0.05)
+
+
+def test_an_interval_of_few_sentences_is_made_of_their_samples():
+  score, = scores(lambda *_: [0.0, 0.0, 1.0])
+  assert score.interval == (0.0, 1.0)
+  samples = np.sort(np.random.default_rng(0).normal(size=1000))
+  assert set(interval_95(samples)) <= set(samples)
 
 
 def test_a_dict_has_several_scores():

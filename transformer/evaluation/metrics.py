@@ -12,7 +12,7 @@ from sacrebleu.significance import PairedTest
 
 from transformer.errors import UserError
 from transformer.evaluation.compounds import split_compounds, tokenize_german
-from transformer.evaluation.resampling import RESAMPLES, SEED, TRIALS
+from transformer.evaluation.resampling import RESAMPLES, SEED, TRIALS, interval_95
 
 # The usual BLEU protocols of publications, and sacreBLEU's arguments for each.
 _PROTOCOLS = {
@@ -34,8 +34,8 @@ class Score(NamedTuple):
     score: percent.
     signature: sacreBLEU's description of the computation, with any preprocessing.
     details: sacreBLEU's line; for BLEU it has precisions, brevity penalty and lengths.
-    interval: both ends of the 95 % interval of bootstrap resampling (Koehn, 2004), in percent;
-      None if it was not computed.
+    interval: both ends of the 95 % interval of bootstrap resampling (Koehn, 2004), in percent:
+      the scores of two samples; None if it was not computed.
   """
 
   name: str
@@ -117,25 +117,23 @@ def corpus_scores(translations: Sequence[str], references: Sequence[Sequence[str
     counts = metric._extract_corpus_statistics(list(translations),
                                                [list(each) for each in references])
     result = metric._aggregate_and_compute(counts)
-    result.estimate_ci(list(_resampled(metric, counts)))
-    mean, half = float(result._mean), float(result._ci)
-    result._mean = -1.0  # Otherwise the details would include the interval.
+    low, high = interval_95(list(_resampled(metric, counts)))
     scores.append(Score(name, result.score, str(metric.get_signature()), str(result),
-                        (mean - half, mean + half)))
+                        (float(low), float(high))))
   return scores
 
 
-def _resampled(metric: Metric, counts: Sequence[Sequence[float]]) -> Iterator:
+def _resampled(metric: Metric, counts: Sequence[Sequence[float]]) -> Iterator[float]:
   """Yields the scores of sacreBLEU's bootstrap samples.
 
   Its own function holds all samples at once, which takes 100 kB a sentence.
   """
   seed = os.environ.get('SACREBLEU_SEED', str(SEED))
   rng = np.random.default_rng(None if seed.lower() == 'none' else int(seed))
-  counts = np.array(counts, np.float32)
+  counts = np.array(counts)
   for _ in range(RESAMPLES):
     sample = counts[rng.choice(len(counts), size=len(counts))]
-    yield metric._compute_score_from_stats(sample.sum(axis=0))
+    yield metric._compute_score_from_stats(sample.sum(axis=0)).score
 
 
 def sentence_scores(translations: Sequence[str], references: Sequence[Sequence[str]],
@@ -225,27 +223,11 @@ def bleu_by_protocol(translations: Sequence[str], references: Sequence[Sequence[
   return scores
 
 
-class _FloatScores:
-  """Makes every sample's score a `float`; sacreBLEU cannot take the mean of mixed types."""
-
-  def _compute_score_from_stats(self, stats):
-    result = super()._compute_score_from_stats(stats)
-    result.score = float(result.score)
-    return result
-
-
-class _Chrf(_FloatScores, sacrebleu.CHRF):
-  pass
-
-
-class _Ter(_FloatScores, sacrebleu.TER):
-  pass
-
-
 def _metrics(tokenize: str, effective_order: bool = False) -> dict[str, Metric]:
   asian = tokenize in _WITHOUT_SPACES
   return {'BLEU': sacrebleu.BLEU(tokenize=tokenize, force=True, effective_order=effective_order),
-          'chrF2++': _Chrf(word_order=2), 'TER': _Ter(normalized=asian, asian_support=asian)}
+          'chrF2++': sacrebleu.CHRF(word_order=2),
+          'TER': sacrebleu.TER(normalized=asian, asian_support=asian)}
 
 
 def _compound_split_bleu(translations: Sequence[str], references: Sequence[Sequence[str]],

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer.errors import UserError, type_and_message
-from transformer.evaluation.resampling import RESAMPLES, SEED
+from transformer.evaluation.resampling import RESAMPLES, SEED, interval_95
 
 
 class OwnMetric(NamedTuple):
@@ -105,5 +105,5 @@ def _score(metric: OwnMetric, name: str, value: Any, count: int) -> OwnScore:
     return OwnScore(name, sentences[0], None, None)
   rng, numbered = np.random.default_rng(SEED), np.asarray(sentences)
   means = [numbered[rng.integers(count, size=count)].mean() for _ in range(RESAMPLES)]
-  low, high = np.quantile(means, (0.025, 0.975))
+  low, high = interval_95(means)
   return OwnScore(name, math.fsum(sentences) / count, sentences, (float(low), float(high)))

@@ -15,6 +15,15 @@ def resamples(sentences: int) -> np.ndarray:
       sentences, [1 / sentences] * sentences, size=RESAMPLES)
 
 
+def interval_95(scores: Sequence[float] | np.ndarray) -> np.ndarray:
+  """Returns both ends of the 95 % interval: percentiles, each of them the score of a sample.
+
+  Args:
+    scores: the scores of bootstrap samples, on the last axis.
+  """
+  return np.percentile(scores, (2.5, 97.5), axis=-1, method='nearest')
+
+
 def scored(names: Sequence[str], signature: str, counts: Sequence[Sequence[int]],
            figures: Callable[[np.ndarray], np.ndarray]) -> list[dict[str, Any]]:
   """Returns metrics with their 95 % intervals, as JSON data.
@@ -27,8 +36,7 @@ def scored(names: Sequence[str], signature: str, counts: Sequence[Sequence[int]]
   """
   counts = np.array(counts)
   scores = figures(counts.sum(axis=0)).tolist()
-  intervals = np.percentile(figures((resamples(len(counts)) @ counts).T), [2.5, 97.5],
-                            axis=1).T.tolist()
+  intervals = interval_95(figures((resamples(len(counts)) @ counts).T)).T.tolist()
   return [{'name': name, 'score': score, 'interval_95': interval, 'signature': signature}
           for name, score, interval in zip(names, scores, intervals, strict=True)]
 

@@ -193,7 +193,7 @@ def _score_curve(name: str, steps, scores, intervals):
   from matplotlib.figure import Figure
   figure = Figure(figsize=(6, 3.5), layout='constrained')
   axes = figure.subplots()
-  # An interval of sacreBLEU is rounded to float32, so that it may end a little beside the score.
+  # The samples of few sentences may all have lower scores than the text.
   below, above = zip(*((max(0.0, score - low), max(0.0, high - score))
                        for score, (low, high) in zip(scores, intervals, strict=True)), strict=True)
   axes.errorbar(steps, scores, (below, above), fmt='o-', linewidth=1.2, markersize=4, capsize=3,
