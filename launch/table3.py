@@ -40,6 +40,7 @@ from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config, flatten
 from transformer.errors import UserError
+from transformer.evaluation.results import Decoding, describe, read_all
 from transformer.evaluation.texts import split_name
 from transformer.runs import run_directory
 from transformer.system import child_process, command_line, outputs
@@ -258,12 +259,12 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
   last = [each for each in map(json.loads, lines) if 'valid/perplexity' in each][-1]
   data = row.settings.data
-  decode = dataclasses.asdict(row.settings.decode)
-  scores = [json.loads(path.read_text(encoding='utf-8'))
-            for path in (run / run_directory.EVALUATIONS).glob('*.step*.json')]
-  score = next(each for each in scores if each['steps'] == [last['step']]
-               and each['text'] == split_name(data, 'valid').replace('/', '_')
-               and each['decode'] == decode)
+  decode = row.settings.decode
+  scores = read_all(run / run_directory.EVALUATIONS, str(run),
+                    split_name(data, 'valid').replace('/', '_'))
+  alone = describe([last['step']], Decoding(decode, row.settings.seed, ensemble=[]))
+  score = next(each.content for each in scores if each.fields == alone
+               and each.content['decode'] == dataclasses.asdict(decode))
   perplexity, bleu, millions = PAPER[row.name]
   return {
       'differs': dict(row.differs), 'scale': row.scale, 'steps': last['step'],

@@ -24,7 +24,8 @@ def test_the_command_prints_the_table_and_what_differs_most(command, score, tmp_
 
 @pytest.mark.parametrize(('arguments', 'fact'), [
     (['{a}'], 'two systems or more are needed'), (['{a}', '{a}'], 'named twice'),
-    (['{e},{e}/', '{a},{e}'], 'the seeds of a system must be different runs;'),
+    (['{e},{e}/', '{a},{e}'], 'systems, and the seeds of a system, must be different results;'),
+    (['{a}', '{a}/'], 'must be different results'), (['{a}', '{e}:am4'], 'settings with dots'),
     (['{a}', '/nowhere'], "/nowhere/eval should hold a result for 'test'; it holds nothing"),
     (['{a}', '{e}', '--decoding=beam9'], "result for 'test' of 'beam9'; it holds test.step5.beam4"),
     (['{a}', '{b}'], 'should hold a result as eval.py writes it'),

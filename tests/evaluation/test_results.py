@@ -7,26 +7,6 @@ from transformer.evaluation import results
 from transformer.inference.config import DecodeConfig
 
 
-@pytest.mark.parametrize(('part', 'found'), [
-    ('step8', []), ('step80', [0]), ('beam1', []), ('beam12', [1]), ('alpha0', []),
-    ('alpha0.6', [0, 1]), ('alpha0.65', [2]), ('ensemble2', [2]), ('am4.', [0, 2]),
-    ('', [0, 1, 2, 3]), ('beam', [0, 1, 2]), ('avoid', [3]), ('ensemble', [2, 3]),
-    ('ensemble3', [3]), ('mbr', [3]), ('average5', [3]), ('average', [3])])
-def test_a_number_in_a_name_is_never_a_part_of_a_longer_one(part, found):
-  names = ['step80.beam4.alpha0.6', 'step800.beam12.alpha0.6',
-           'step9.ensemble2.4fb1.beam4.alpha0.65',
-           'step7.average5.ensemble3.12345678.samples8.alpha1.avoid4fb1aaaa.mbrBLEU.32']
-  given = [results.Result('run', name, None, {}) for name in names]
-  assert results.matching(given, part) == [given[number] for number in found]
-
-
-def test_a_decoding_is_also_found_without_the_average_before_it():
-  given = [results.Result('run', name, None, {}) for name in (
-      'step600.average5.beam4.alpha0.6', 'step600.beam4.alpha0.6', 'step800.beam4.alpha0.6')]
-  assert results.matching(given, 'beam4.alpha0.6') == given[1:]
-  assert results.matching(given, 'average5.beam4.alpha0.6') == given[:1]
-
-
 def test_ensembles_of_other_checkpoints_have_results_of_their_own():
   names = {results.Place(None, 'test', results.describe([5], results.Decoding(
       DecodeConfig(), 0, [results.Member('b', steps)]))).stem for steps in ([5], [4, 5], [6])}

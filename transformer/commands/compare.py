@@ -9,8 +9,12 @@ directory or a folder of eval.py's --results. The first system is the baseline. 
 scored all runs on the same text with the same decoding.
 
 If a run has several results, the command takes the decoding that all runs have. --decoding chooses
-another, such as beam4.alpha0.6. RUN:PART chooses the result of one run whose name has that part,
-such as RUN:step600.
+another by its settings, such as beam4.alpha0.6, and RUN:SETTINGS chooses the result of one run:
+
+  RUN:step600            of the checkpoint of step 600 alone, or of an average if there is no other
+  RUN:step600.average5   of the mean of five checkpoints up to step 600
+  RUN:best, RUN:latest   of the best step of the run's evaluations; of its latest step with a result
+  RUN:beam1, RUN:avoid   of a beam of 1; with words to avoid
 
 p is the probability of an equally large difference by chance, by paired bootstrap resampling and
 by approximate randomisation. Differences with p below 0.05 are usually called significant.
@@ -30,8 +34,8 @@ from transformer.system import command_line, outputs
 
 _TEXT = flags.DEFINE_string('text', 'test', 'The split, or the name of another text as its result '
                             'files begin.')
-_DECODING = flags.DEFINE_string('decoding', '', 'A part of the name of the result, if a run has '
-                                'several.')
+_DECODING = flags.DEFINE_string('decoding', '', 'Settings of the result, such as beam4.alpha0.6, '
+                                'if a run has several.')
 _UNEQUAL = flags.DEFINE_bool('allow_unequal_decoding', False, 'Compare systems with different '
                              'decoding.')
 _EXAMPLES = flags.DEFINE_integer('examples', 5, 'Sentences to show; those whose chrF2++, or F1 of '
@@ -48,12 +52,7 @@ def main(arguments: Sequence[str]):
   output = Path(_OUTPUT.value).expanduser() if _OUTPUT.value else None
   if output:
     outputs.check_file('output', output)
-  if len(set(arguments)) < len(arguments):
-    raise UserError('a system is named twice; name each once')
   systems = comparison.read(arguments[1:], _TEXT.value, _DECODING.value)
-  for name, seeds in systems.items():
-    if len({scored.result.path.resolve() for scored in seeds}) < len(seeds):
-      raise UserError(f'the seeds of a system must be different runs; {name} names one twice')
   if output:
     outputs.check_not_read('output', output, [
         each for seeds in systems.values() for scored in seeds for each in scored.result.files])

@@ -1,6 +1,5 @@
 """Comparison of systems by their scores on one text."""
 
-import itertools
 import re
 import statistics
 from collections.abc import Sequence
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer.errors import UserError
-from transformer.evaluation import bracketing, results
+from transformer.evaluation import bracketing, result_choice, results
 from transformer.runs import run_directory
 from transformer.system.installation import spell_commands
 
@@ -30,38 +29,56 @@ def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, lis
 
   Args:
     systems: each system as one or more runs, with commas between them; a run is its directory,
-      or `RUN:PART` with a part of the name of the result.
+      or `RUN:SETTINGS` with settings of the result, as `result_choice.matching` takes them.
     text: the name of the text in the names of the results.
-    decoding: a part of the name of the result, for runs without their own.
+    decoding: settings of the result, for runs without their own.
 
   Returns:
     For each system the results of its runs.
 
   Raises:
-    UserError: a run has no such result, or several, or a result cannot be read.
+    UserError: a run has no such result, or several, a result cannot be read, or a result is
+      chosen twice.
   """
-  chosen = iter(results.choose([_results_of(run, text, decoding)
-                                for name in systems for run in name.split(',')]))
-  return {name: [ScoredRun(result, results.read_sentences(result))
-                 for result in itertools.islice(chosen, 1 + name.count(','))] for name in systems}
+  if len(set(systems)) < len(systems):
+    raise UserError('a system is named twice; name each once')
+  runs = [(system, run) for system in systems for run in system.split(',')]
+  chosen = result_choice.choose([_results_of(run, text, decoding) for _, run in runs])
+  found, users = {system: [] for system in systems}, {}
+  for (system, run), result in zip(runs, chosen, strict=True):
+    other = users.setdefault(result.path.resolve(), run)
+    if len(users) == sum(map(len, found.values())):
+      raise UserError(f'systems, and the seeds of a system, must be different results; '
+                      f'{result.path} is that of {other} and of {run}; choose another by '
+                      f'RUN:SETTINGS')
+    found[system].append(result)
+  return {system: [ScoredRun(result, results.read_sentences(result)) for result in seeds]
+          for system, seeds in found.items()}
 
 
 def _results_of(name: str, text: str, decoding: str) -> list[results.Result]:
-  """Returns the results of a run, given as RUN or RUN:PART, that fit the text and the part."""
-  run, colon, part = name.rpartition(':')
+  """Returns the results of a run, given as RUN or RUN:SETTINGS, that fit text and settings."""
+  run, colon, settings = name.rpartition(':')
   if not colon or Path(name).expanduser().is_dir():
-    run, part = name, ''
+    run, settings = name, ''
   workdir = Path(run).expanduser()
   folder = workdir / run_directory.EVALUATIONS
   if not folder.is_dir() and any(workdir.glob('*.step*.json')):
     folder = workdir  # A folder of eval.py's --results.
-  part = part or decoding
-  found = results.matching(results.read_all(folder, run, text), part)
+  everything = results.read_all(folder, run, text)
+  settings = settings or decoding
+  if 'best' in (parts := settings.split('.')) and everything:
+    from transformer.runs.loading import step_of  # Imports JAX.
+    trained = workdir if folder != workdir else everything[-1].content['workdir']
+    parts[parts.index('best')] = f'step{step_of(trained, "best")}'
+    settings = '.'.join(parts)
+  found = result_choice.matching(everything, settings)
   if not found:
     others = ', '.join(sorted(path.stem for path in folder.glob('*.step*.json'))) or 'nothing'
-    raise UserError(f'{folder} should hold a result for {text!r}{f" of {part!r}" if part else ""}; '
-                    f'it holds {others}; {spell_commands("score the run with eval.py")}, or name '
-                    f'another by --text and --decoding')
+    wanted = f' of {settings!r}' if settings else ''
+    raise UserError(f'{folder} should hold a result for {text!r}{wanted}; it holds {others}; '
+                    f'{spell_commands("score the run with eval.py")}, or name another by --text '
+                    f'and --decoding')
   return found
 
 
@@ -95,7 +112,7 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
     for scored in seeds:
       _check_same_text(first, scored)
   if not allow_unequal_decoding:
-    results.check_decoded_alike([each.result for seeds in systems.values() for each in seeds])
+    result_choice.check_decoded_alike([each.result for seeds in systems.values() for each in seeds])
   content = first.result.content
   # A metric of one's own may have been given for some runs only, or be computed in another way.
   everywhere = set.intersection(*(

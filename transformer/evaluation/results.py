@@ -1,11 +1,11 @@
-"""The files of scores: names, writing, reading, and the choice of results for a comparison."""
+"""The files of scores: names, writing and reading."""
 
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from transformer import files
@@ -40,6 +40,17 @@ class Result(NamedTuple):
   def files(self) -> tuple[Path, Path]:
     """The file of the scores, and the file of the sentences."""
     return self.path, self.path.with_name(self.path.stem + SENTENCES)
+
+  @property
+  def fields(self) -> dict[str, str]:
+    """The settings by which `describe` tells results apart."""
+    content = self.content
+    # Results from before have no steps of the other runs, and so another digest in their names.
+    steps = content.get('ensemble_steps', [()] * len(content['ensemble']))
+    how = describe(content['steps'], Decoding(
+        SimpleNamespace(**_BEFORE | content['decode']), content['seed'],
+        list(map(Member, content['ensemble'], steps))))
+    return how | content.get('more', {})
 
   @property
   def decoding(self) -> dict[str, Any]:
@@ -166,21 +177,23 @@ class Place(NamedTuple):
                      {**result, 'workdir': str(run.resolve()), 'text_sha256': digest})
 
 
-def describe_models(steps: Sequence[int], ensemble: Sequence[Member]) -> dict[str, str | int]:
+def describe_models(steps: Sequence[int], ensemble: Sequence[Member]) -> dict[str, str]:
   """Returns the names and values that distinguish the models of results.
 
   Args:
     steps: the steps of the checkpoints whose parameters were averaged; often one.
     ensemble: the other runs of an ensemble.
   """
-  how = {'step': str(steps[-1]) + f'.average{len(steps)}' * (len(steps) > 1)}
+  how = {'step': str(steps[-1])}
+  if len(steps) > 1:
+    how['average'] = str(len(steps))
   if ensemble:  # A digest distinguishes ensembles of the same size.
     digest = _digest([f'{each.workdir} {[*each.steps]}' for each in ensemble])
     how['ensemble'] = f'{1 + len(ensemble)}.{digest}'
   return how
 
 
-def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str | int]:
+def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str]:
   """Returns the names and values that distinguish the results of one text.
 
   Args:
@@ -188,10 +201,11 @@ def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str | int]:
     decoding: the settings of the translation.
   """
   config, how = decoding.config, describe_models(steps, decoding.ensemble)
-  how |= {'samples' if config.sample else 'beam': config.beam_size, 'alpha': f'{config.alpha:g}'}
+  how |= {'samples' if config.sample else 'beam': str(config.beam_size),
+          'alpha': f'{config.alpha:g}'}
   if config.sample:
-    how |= {'temperature': f'{config.temperature:g}', 'top_k': config.top_k,
-            'top_p': f'{config.top_p:g}', 'seed': decoding.seed}
+    how |= {'temperature': f'{config.temperature:g}', 'top_k': str(config.top_k),
+            'top_p': f'{config.top_p:g}', 'seed': str(decoding.seed)}
   if config.dtype != DecodeConfig.dtype:
     how['dtype'] = config.dtype
   return how | decoding.more
@@ -212,8 +226,10 @@ def read_all(folder: Path, run: str, text: str) -> list[Result]:
   Raises:
     UserError: a file cannot be read, or is not one that eval.py wrote.
   """
-  return [_parse(path, _RESULT, functools.partial(_result, path, run, text))
-          for path in sorted(folder.glob('*.json')) if path.name.startswith(f'{text}.step')]
+  found = [_parse(path, _RESULT, functools.partial(_result, path, run, text))
+           for path in sorted(folder.glob('*.json')) if path.name.startswith(f'{text}.step')]
+  # The name of another text may begin as a result of this one does.
+  return [each for each in found if each.content.get('text', text) == text]
 
 
 def read_sentences(result: Result) -> list[dict[str, Any]]:
@@ -227,7 +243,7 @@ def read_sentences(result: Result) -> list[dict[str, Any]]:
 
 def _result(path: Path, run: str, text: str, content: bytes) -> Result:
   found = Result(run, path.stem.removeprefix(f'{text}.'), path, json.loads(content))
-  found.decoding, found.content['seed'], found.content['decode']['bleu_tokenize']  # Must exist.
+  found.decoding, found.fields, found.content['decode']['bleu_tokenize']  # Must exist.
   return found
 
 
@@ -247,66 +263,3 @@ def _parse(path: Path, holds: str, parse: Callable[[bytes], Any]):
   except (ValueError, KeyError, TypeError, RecursionError) as error:
     raise UserError(f'{path} should hold {holds}; it cannot be understood ({error!r}); score the '
                     f'run again') from error
-
-
-def matching(results: Sequence[Result], part: str) -> list[Result]:
-  """Returns the results whose name has a part: at its end, else between dots, else anywhere.
-
-  A number is never a part of a longer one: `step8` is not in `step80`, nor `alpha0` in `alpha0.6`.
-  """
-  whole = re.escape(part)
-  if part[:1].isdigit():
-    whole = rf'(?<!\d){whole}'
-  if part[-1:].isdigit():  # Neither a longer number nor a fraction may follow; a digest may.
-    whole = rf'{whole}(?!\d|\.(?!\d{{8}}(\.|$))\d+(\.|$))'
-  end = rf'{re.escape(part)}$'
-  for pattern in (rf'^step\d+\.{end}', rf'(^|\.){end}', rf'(^|\.){whole}(\.|$)', whole):
-    if found := [each for each in results if re.search(pattern, each.name)]:
-      return found
-  return []
-
-
-def choose(found: Sequence[Sequence[Result]]) -> list[Result]:
-  """Chooses one result of each run.
-
-  If all runs share exactly one decoding, only the results of that decoding count.
-
-  Args:
-    found: the results of each run for one text, at least one each.
-
-  Raises:
-    UserError: several results of a run are left.
-  """
-  decodings = [[each.decoding for each in results] for results in found]
-  common = [each for number, each in enumerate(decodings[0])
-            if each not in decodings[0][:number] and all(each in other for other in decodings)]
-  chosen = []
-  for results in found:
-    left = [each for each in results if len(common) != 1 or each.decoding == common[0]]
-    if len(left) > 1:
-      run, name = left[-1].run, left[-1].name
-      decoding = name.partition('.')[2]
-      for_all = (f'one for all runs, such as --decoding={decoding}, or '
-                 if len(matching(left, decoding)) == 1 else '')
-      raise UserError(f'{run} has several results: {", ".join(each.name for each in left)}; choose '
-                      f'{for_all}one of this run, as {run}:{name}')
-    chosen += left
-  return chosen
-
-
-def check_decoded_alike(results: Sequence[Result]):
-  """Checks that all results come from the same decoding.
-
-  Raises:
-    UserError: the decodings differ; the message names the settings that differ.
-  """
-  first = results[0]
-  for other in results[1:]:
-    ours, theirs = first.decoding, other.decoding
-    if ours != theirs:
-      keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-      facts = [', '.join(f'{key}={each[key]}' for key in keys if key in each)
-               for each in (ours, theirs)]
-      raise UserError(f'systems must be decoded alike; {first.run} has {facts[0]}, {other.run} has '
-                      f'{facts[1]}; score one again, or choose another result by --decoding=PART '
-                      f'or RUN:PART, or allow it by --allow_unequal_decoding')

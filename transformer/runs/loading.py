@@ -162,6 +162,16 @@ def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
     return [str(step) for step in checkpoints.steps()]
 
 
+def step_of(workdir: str | os.PathLike, checkpoint: str) -> int:
+  """Returns the step that `best`, `latest` or a number names.
+
+  Raises:
+    UserError: there is no such checkpoint, or it is damaged.
+  """
+  with _open_checkpoints(Path(workdir).expanduser()) as checkpoints:
+    return checkpoints.resolve(checkpoint)
+
+
 def _open_checkpoints(workdir: Path) -> contextlib.closing[Checkpoints]:
   folder = workdir / run_directory.CHECKPOINTS
   if not folder.is_dir():
