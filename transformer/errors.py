@@ -1,5 +1,10 @@
 """Exceptions whose messages are written for users, and what other exceptions say."""
 
+import contextlib
+from collections.abc import Callable, Iterator
+
+_LONGEST = 300  # XLA's messages may have thousands of characters.
+
 
 class UserError(ValueError):
   """A mistake that the user can correct: in a config, a file or a directory.
@@ -27,6 +32,21 @@ def message_in_one_line(error: BaseException) -> str:
 def type_and_message(error: BaseException) -> str:
   """Returns the type and the message of an error in one line."""
   return ' '.join(f'{type(error).__name__}: {error}'.split())
+
+
+@contextlib.contextmanager
+def optional(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
+  """Turns an error of optional work into one warning, so that the main work goes on.
+
+  Args:
+    missing: what there is not after an error, such as `curves.svg was not drawn`.
+    warn: logs a line.
+  """
+  try:
+    yield
+  except (Exception, SystemExit) as error:
+    reason = error if isinstance(error, UserError) else type_and_message(error)
+    warn(f'{missing}: {reason}'[:_LONGEST])
 
 
 def is_out_of_memory(error: BaseException) -> bool:

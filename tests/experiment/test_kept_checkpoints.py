@@ -39,7 +39,7 @@ def test_equal_bleu_is_decided_by_the_lowest_validation_loss_everywhere(
     model, tmp_path, monkeypatch):
   losses = iter([5.0, 4.0, 4.5])
   monkeypatch.setattr(loop, 'evaluate', lambda *_: (
-      {'valid/loss': next(losses), 'valid/bleu': 0.0}, Validation(0.0)))
+      {'valid/loss': next(losses), 'valid/bleu': 0.0}, {'valid': Validation(0.0)}))
   outcome = run(model, tmp_path, steps=3, eval_every=1, checkpoint_every=100, keep=1)
   assert outcome.best_step == 2
   checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
@@ -50,7 +50,7 @@ def test_equal_bleu_is_decided_by_the_lowest_validation_loss_everywhere(
 def test_another_metric_decides_everywhere(model, tmp_path, monkeypatch):
   losses = iter([5.0, 4.0, 4.5])
   monkeypatch.setattr(loop, 'evaluate', lambda *_: (
-      {'valid/loss': next(losses), 'valid/bleu': 7.0 + next(more)}, Validation(0.0)))
+      {'valid/loss': next(losses), 'valid/bleu': 7.0 + next(more)}, {'valid': Validation(0.0)}))
   more = iter([2.0, 0.0, 1.0])
   outcome = run(model, tmp_path, steps=3, eval_every=1, checkpoint_every=100, keep=1,
                 best_by='loss')

@@ -12,6 +12,7 @@ import pytest
 from tests.experiment.tiny_runs import ADAM, final_state, rows_of, run, size_of
 from tests.tiny_training import Settings, make_task, train_tiny
 from transformer.errors import UserError
+from transformer.experiment.validation import Validation
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.training.config import OptimizerConfig
 from transformer.training.step import init_params
@@ -47,6 +48,48 @@ def test_a_run_with_a_damaged_last_checkpoint_ends_the_same(
   chex.assert_trees_all_equal(final_state(tmp_path / 'run'), final_state(whole))
   assert rows_of(tmp_path / 'run') == rows_of(whole)
   assert outcome == whole_outcome._replace(resumed_from=10)
+
+
+@pytest.mark.parametrize('failure', [RuntimeError('out of memory'), None])
+def test_an_evaluation_that_fails_loses_no_update(
+    model, uninterrupted, tmp_path, caplog, failure):
+  def train(working):
+    made = []
+
+    def validate(params):
+      made.append(1)
+      if len(made) <= working:
+        return Validation(size_of(params), more={'f': 3.0})
+      if failure:
+        raise failure
+      return Validation(size_of(params), failures=['m:f failed'])
+
+    settings = Settings()
+    settings = settings._replace(train=dataclasses.replace(
+        settings.train, valid_metric='m:f', best_by='' if failure else 'f'))
+    return train_tiny(settings, make_task(model, validate=validate), tmp_path)
+
+  for working in (1, 0):  # The second start fails at the same evaluation.
+    with pytest.raises(RuntimeError if failure else UserError) as raised:
+      train(working)
+    assert failure or all(part in str(raised.value) for part in ('step 10 is saved', 'm:f'))
+  assert [each.message for each in caplog.records if 'm:f failed' in each.message] == (
+      [] if failure else ['step 10, valid: m:f failed'] * 2)
+  outcome = train(9)
+  assert outcome.resumed_from == 10 and outcome.step == 12
+  whole, state = final_state(uninterrupted[0]), final_state(tmp_path)
+  assert [each['step'] for each in state['history']['evaluations']] == [5, 10, 12]
+  for part in ('params', 'rest'):
+    chex.assert_trees_all_equal(state[part], whole[part])
+
+
+def test_a_metric_that_fails_ends_no_run_that_it_does_not_decide(model, uninterrupted, tmp_path,
+                                                               caplog):
+  task = make_task(model, validate=lambda params: Validation(size_of(params), failures=['no f']))
+  train_tiny(Settings(), task, tmp_path)
+  assert [each.message for each in caplog.records if 'no f' in each.message] == [
+      f'step {step}, valid: no f' for step in (5, 10, 12)]
+  chex.assert_trees_all_equal(final_state(tmp_path), final_state(uninterrupted[0]))
 
 
 @pytest.mark.long

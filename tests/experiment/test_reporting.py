@@ -151,7 +151,10 @@ def test_a_resumed_run_writes_the_lines_that_a_full_disk_refused(
   assert states[0]['history'] == states[1]['history']
 
 
-def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch):
+@pytest.mark.parametrize(('error', 'said'), [
+    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 'No space left'),
+    (ValueError('an odd name'), 'ValueError: an odd name')])
+def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, error, said):
   warnings = []
   monkeypatch.setattr(reporting.logging, 'warning', lambda *each: warnings.append(each[-1]))
   with reporting_to(tmp_path) as reporter:
@@ -160,13 +163,13 @@ def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch):
     assert size > 0
 
     def fail(*_):
-      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+      raise error
 
     monkeypatch.setattr(reporting.EventsWriter, 'write_event', fail)
     for step in range(2, 40):
       reporter.write(step, {'a': 1.0}, {})
   assert steps_in(tmp_path) == list(range(1, 40))
-  assert len(warnings) == 1 and 'tensorboard cannot be written: No space left' in warnings[0]
+  assert len(warnings) == 1 and f'tensorboard cannot be written: {said}' in warnings[0]
 
 
 def test_without_a_terminal_a_run_logs_every_half_minute(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """An evaluation has the loss of all batches, and the scores of all translations."""
 
 import math
+import sys
 
 import pytest
 import sacrebleu
@@ -33,19 +34,40 @@ def test_an_evaluation_has_a_metric_of_ones_own():
   validate = make_validation(translate, ['a', 'b', 'c'], ['X a', 'y', 'z'], 'none', None,
                              metrics=[OwnMetric('m:share', share)])
   batches = [{'nll': 6.0, 'weight': 3.0}, {'nll': 2.0, 'weight': 1.0}]
-  values, validation = evaluate(lambda _, batch: batch, 'X',
-                                [ValidationSet('valid', batches, validate)])
+  values, validations = evaluate(lambda _, batch: batch, 'X',
+                                 [ValidationSet('valid', batches, validate)])
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
   assert values == {'valid/loss': 2.0, 'valid/perplexity': pytest.approx(math.exp(2.0)),
-                    'valid/bleu': validation.bleu, 'valid/right': 0.5, 'valid/count': 3.0}
+                    'valid/bleu': validations['valid'].bleu, 'valid/right': 0.5, 'valid/count': 3.0}
 
 
 @pytest.mark.parametrize('name', ['loss', 'perplexity', 'bleu', 'chrf', 'f1'])
 def test_a_metric_may_not_take_the_name_of_another_measure(name):
-  validate = make_validation(lambda params, sources: [Translation('a', 0.0, False, ())], ['a'],
-                             ['a'], 'none', None, metrics=[OwnMetric('m:f', lambda *_: {name: 1})])
+  metric, config = OwnMetric('m:f', lambda *_: {name: 1}), Config.from_dict({})
   with pytest.raises(UserError, match=f"m:f gives '{name}', which is the name of another measure"):
-    validate(0)
+    check_metrics([metric], config, [('a', 'a')])
+
+
+def fail(*_):
+  raise RuntimeError('no\nmemory')
+
+
+@pytest.mark.parametrize(('function', 'said'), [
+    (fail, 'RuntimeError: no memory'), (lambda *_: sys.exit(3), 'SystemExit: 3'),
+    (lambda *_: math.nan, 'finite'), (lambda *_: [1.0], 'finite'), (lambda *_: None, 'finite'),
+    (lambda *_: {'bleu': 1.0}, 'another measure')])
+def test_a_metric_that_fails_during_training_costs_only_itself(function, said):
+  def validate(attend, metrics):
+    return make_validation(lambda params, sources: [Translation(each, 0.0, False, ())
+                                                    for each in sources],
+                           ['a b', 'c'], ['a b', 'd'], 'none', attend, metrics=metrics)(0)
+
+  fine = OwnMetric('m:g', lambda *_: 2.0)
+  attention, metric = 'the attention was not drawn: RuntimeError: no memory', 'm:f'
+  validation = validate(fail, [OwnMetric(metric, function), fine])
+  assert validation.failures[0] == attention
+  assert metric in validation.failures[1] and said in validation.failures[1]
+  assert validation._replace(failures=[]) == validate(None, [fine])
 
 
 def test_a_mistake_in_a_metric_is_found_before_training():
@@ -75,12 +97,13 @@ def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
 
   sets = [ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], translations_of(11.0)),
           ValidationSet('valid/talks', [{'nll': 3.0, 'weight': 3.0}], translations_of(7.0))]
-  values, validation = evaluate(lambda params, batch: batch, 'X', sets)
+  values, validations = evaluate(lambda params, batch: batch, 'X', sets)
   assert list(values.items()) == [
       ('valid/loss', 2.0), ('valid/perplexity', math.exp(2.0)), ('valid/bleu', 11.0),
       ('valid/chrf', 22.0), ('valid/talks/loss', 1.0), ('valid/talks/perplexity', math.exp(1.0)),
       ('valid/talks/bleu', 7.0), ('valid/talks/chrf', 14.0)]
-  assert validation.bleu == 11.0
+  assert {key: each.bleu for key, each in validations.items()} == {
+      'valid': 11.0, 'valid/talks': 7.0}
 
 
 def test_chrf_is_computed_where_it_decides():

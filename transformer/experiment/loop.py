@@ -225,10 +225,17 @@ class _Loop:
     config, evaluations = self._settings.train, self._history['evaluations']
     try:
       call = self._signals.interruptible if self._agreement.alone else operator.call
-      values, validation = call(evaluate, programs.eval_step, self._state.best_params,
-                                self._valid_sets)
+      values, validations = call(evaluate, programs.eval_step, self._state.best_params,
+                                 self._valid_sets)
     except Preempted:
       self._stop()
+    except Exception:
+      if self._agreement.alone:  # Several processes can only save together.
+        self._save_interrupted()
+      raise
+    for key, validation in validations.items():
+      for failure in validation.failures:
+        self._reporter.warn(f'step {self.step}, {key}: {failure}')
     # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
     values = processes.from_first(lambda: values)
     evaluations.append({'step': self.step, **values, **self._best_by(values)})
@@ -241,10 +248,11 @@ class _Loop:
                          + '  the best so far' * improved)
     if doubt := divergence(self._state, values):
       self._reporter.warn(f'step {self.step}: {doubt}')
-    if validation.samples:
-      self._reporter.write_samples(self.step, validation.samples)
-    if validation.pictures:
-      self._reporter.write_pictures(self.step, validation.pictures)
+    shown = validations[self._valid_sets[0].key]
+    if shown.samples:
+      self._reporter.write_samples(self.step, shown.samples)
+    if shown.pictures:
+      self._reporter.write_pictures(self.step, shown.pictures)
     if self._out_of_patience:
       self._reporter.say(
           f'out of patience at step {self.step}: none of the last {config.patience} evaluations '
@@ -253,22 +261,36 @@ class _Loop:
     return improved or self._out_of_patience
 
   def _best_by(self, values: Mapping[str, float]) -> dict[str, str]:
-    """Returns what the history says of `train.best_by`: nothing if the usual metric decides."""
+    """Returns what the history says of `train.best_by`: nothing if the usual metric decides.
+
+    Raises:
+      UserError: the evaluation lacks that metric; the next start evaluates the step again.
+    """
     metric = self._settings.train.best_by
     if metric and f'valid/{metric}' not in values:
+      self._save_interrupted()
       known = ', '.join(name.removeprefix('valid/') for name in values)
-      raise UserError(f'train.best_by must be one of {known}; got {metric!r}')
+      raise UserError(f'train.best_by must be one of {known}; got {metric!r}; step {self.step} is '
+                      f'saved: once train.valid_metric={self._settings.train.valid_metric} gives '
+                      f'it again, the same command evaluates this step and goes on')
     return {BEST_BY: metric} if metric else {}
 
   def _stop(self, saved: bool = False):
     """Saves the state, unless it is saved, and raises `Preempted`."""
-    # First the regular checkpoint, which may be the best: a resumed run would not save it again.
-    self._checkpoints.wait()
-    if not saved and self._interrupted.step != self.step:
-      self._interrupted.save(self._state, self._extras())
+    if saved:
+      self._checkpoints.wait()
+    else:
+      self._save_interrupted()
     who = self._signals.requested or 'another process'
     raise Preempted(f'stopped by {who} after step {self.step}, which is saved; the same command '
                     f'goes on from there')
+
+  def _save_interrupted(self):
+    """Saves the state of a step that is not finished; the next start goes on there."""
+    # First the regular checkpoint, which may be the best: a resumed run would not save it again.
+    self._checkpoints.wait()
+    if self._interrupted.step != self.step:
+      self._interrupted.save(self._state, self._extras())
 
   def _extras(self) -> dict[str, Any]:
     """Returns the JSON data that a checkpoint holds in addition to the state."""

@@ -20,6 +20,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tqdm import tqdm
 
+from transformer.errors import type_and_message
 from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import METRICS
 
@@ -229,10 +230,11 @@ class _Events:
     """Warns and stops writing after an error."""
     try:
       yield
-    except OSError as error:
+    except Exception as error:  # tensorboardX raises many types.
       writer, self._writer = self._writer, None
-      with contextlib.suppress(OSError):
+      with contextlib.suppress(Exception):
         if writer:
           writer.close()
-      self._warn(f'{self._folder} cannot be written: {error.strerror}; TensorBoard gets no '
+      reason = error.strerror if isinstance(error, OSError) else type_and_message(error)
+      self._warn(f'{self._folder} cannot be written: {reason}; TensorBoard gets no '
                  f'more until the next start, but {METRICS} has everything')

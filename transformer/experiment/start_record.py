@@ -13,6 +13,7 @@ from transformer.data.audit.report import look_over
 from transformer.data.audit.table import in_brief
 from transformer.data.corpora import Corpora, EncodedCorpora
 from transformer.data.vocabularies import RunVocabulary
+from transformer.errors import optional
 from transformer.experiment.origin import describe_origin
 from transformer.experiment.teachers import describe_teachers
 from transformer.model.flops import update_flops
@@ -63,7 +64,8 @@ def record_start(workdir: Path, config: Config, start: Start):
       # Before the config, so that no change of a setting goes unrecorded.
       run_directory.add_session(workdir, config.train.reproducible, changes, not start.ended)
   else:
-    _audit(workdir, config, start.corpora, start.vocabulary)
+    with optional(f'{run_directory.AUDIT} was not written', logging.warning):
+      _audit(workdir, config, start.corpora, start.vocabulary)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(start.vocabulary, workdir)
   if not resumed:

@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer.config import Config
 from transformer.data.batch import Batch
-from transformer.errors import UserError
+from transformer.errors import UserError, optional
 from transformer.evaluation import parses
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
 from transformer.evaluation.own_metrics import OwnMetric, load_metric, own_scores
@@ -30,6 +30,7 @@ class Validation(NamedTuple):
     pictures: uint8 [height, width] by name, for TensorBoard.
     f1: labelled F1 of the brackets of the whole set; None for translations.
     more: scores of other metrics, by name.
+    failures: a line on each metric or picture that failed.
   """
 
   bleu: float
@@ -37,6 +38,7 @@ class Validation(NamedTuple):
   pictures: Mapping[str, np.ndarray] = {}
   f1: float | None = None
   more: Mapping[str, float] = {}
+  failures: Sequence[str] = ()
 
 
 # sacreBLEU's, which is computed if `train.best_by` names it.
@@ -86,25 +88,25 @@ def check_metrics(metrics: Sequence[OwnMetric], config: Config, pairs: Sequence[
       `train.best_by` gives.
   """
   sources, references = (list(side) for side in zip(*pairs, strict=True))
-  names = {'loss', 'perplexity', 'bleu',
-           *_more(metrics, sources, [*references[1:], references[0]], references)}
+  names = {'loss', 'perplexity', 'bleu'}
+  for metric in metrics:
+    names |= _scores(metric, sources, [*references[1:], references[0]], references).keys()
   if config.data.source == 'trees':
     names.add('f1')
   if (name := config.train.best_by.rpartition('/')[2]) and name not in names:
     raise UserError(f'train.best_by must name one of {", ".join(sorted(names))}; got {name!r}')
 
 
-def _more(metrics: Sequence[OwnMetric], sources: Sequence[str], translations: Sequence[str],
-          references: Sequence[str]) -> dict[str, float]:
-  """Returns the scores of metrics by name; refuses a name that is taken."""
-  found = {}
-  for metric in metrics:
-    for score in own_scores(metric, sources, translations, [references]):
-      if score.name in found or (score.name in STANDARD_METRICS and metric is not _CHRF):
-        raise UserError(f'the metric {metric.spec} gives {score.name!r}, which is the name of '
-                        f'another measure of the validation text; give it another name')
-      found[score.name] = score.score
-  return found
+def _scores(metric: OwnMetric, sources: Sequence[str], translations: Sequence[str],
+            references: Sequence[str]) -> dict[str, float]:
+  """Returns the scores of a metric by name; refuses a name that is taken."""
+  scores = {}
+  for score in own_scores(metric, sources, translations, [references]):
+    if score.name in scores or (score.name in STANDARD_METRICS and metric is not _CHRF):
+      raise UserError(f'the metric {metric.spec} gives {score.name!r}, which is the name of '
+                      f'another measure of the validation text; give it another name')
+    scores[score.name] = score.score
+  return scores
 
 
 def make_validation(translate: Translator, sources: Sequence[str], references: Sequence[str],
@@ -126,22 +128,26 @@ def make_validation(translate: Translator, sources: Sequence[str], references: S
     answers = translate(params, sources)
     translations = [each.text for each in answers]
     shown = range(0, len(sources), -(-len(sources) // _SHOWN))
-    pictures = {}
+    pictures, more, failures = {}, {}, []
     if attend is not None:
-      seen, = attend(params, sources[:1], references[:1])  # The same pair at every evaluation.
-      pictures = {f'valid/attention_{kind}': picture(weights)
-                  for kind, weights in seen.weights._asdict().items()}
+      with optional('the attention was not drawn', failures.append):
+        seen, = attend(params, sources[:1], references[:1])  # The same pair at every evaluation.
+        pictures = {f'valid/attention_{kind}': picture(weights)
+                    for kind, weights in seen.weights._asdict().items()}
+    for metric in metrics:
+      with optional('a metric is left out', failures.append):
+        more |= _scores(metric, sources, translations, references)
     return Validation(corpus_bleu(translations, [references], tokenize).score,
                       [Sample(sources[each], references[each], translations[each])
                        for each in shown], pictures,
                       None if trees is None else parses.f1(sources, trees, answers),
-                      _more(metrics, sources, translations, references))
+                      more, failures)
 
   return validate
 
 
 def evaluate(eval_step: Callable, params: Any,
-             sets: Sequence[ValidationSet]) -> tuple[dict[str, float], Validation]:
+             sets: Sequence[ValidationSet]) -> tuple[dict[str, float], dict[str, Validation]]:
   """Evaluates parameters on the validation sets.
 
   Args:
@@ -151,15 +157,16 @@ def evaluate(eval_step: Callable, params: Any,
 
   Returns:
     Loss in nats per token without smoothing, its perplexity, BLEU, F1 of trees, and other
-    metrics of each set, by their names in `metrics.jsonl`; and the first set's `Validation`.
+    metrics of each set, by their names in `metrics.jsonl`; and the `Validation` of each set, by
+    its key.
   """
-  values, validations = {}, []
+  values, validations = {}, {}
   for key, batches, validate in sets:
     totals = [jax.device_get(eval_step(params, batch)) for batch in batches]
     sums = {name: sum(float(each[name]) for each in totals) for name in ('nll', 'weight')}
     loss = sums['nll'] / max(sums['weight'], 1.0)
-    validations.append(validate(params))
-    found = {'loss': loss, 'perplexity': perplexity(loss), 'bleu': validations[-1].bleu,
-             'f1': validations[-1].f1, **validations[-1].more}
+    validations[key] = validation = validate(params)
+    found = {'loss': loss, 'perplexity': perplexity(loss), 'bleu': validation.bleu,
+             'f1': validation.f1, **validation.more}
     values |= {f'{key}/{name}': value for name, value in found.items() if value is not None}
-  return values, validations[0]
+  return values, validations

@@ -15,7 +15,7 @@ from transformer.config import Config
 from transformer.data import vocabularies
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabularies import RunVocabulary
-from transformer.errors import UserError
+from transformer.errors import UserError, optional
 from transformer.evaluation.own_metrics import OwnMetric
 from transformer.experiment.loop import Outcome, Task, train
 from transformer.experiment.origin import (
@@ -181,7 +181,8 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
   if processes.is_first() and (outcome.worked or not (workdir / run_directory.CURVES).exists()):
     draw_for_run(workdir, logging.warning)
   if processes.is_first():
-    _record_cost(workdir, outcome)
+    with optional('the cost of the run is not recorded', logging.warning):
+      _record_cost(workdir, outcome)
   if not outcome.worked:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
@@ -192,7 +193,7 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
 
 
 def _record_cost(workdir: Path, outcome: Outcome):
-  """Logs what the run has cost, and writes it to `run.json` if there is room on the disk.
+  """Logs what the run has cost, and writes it to `run.json`.
 
   Does neither if the run had ended before, with the cost of as many updates.
   """
@@ -200,10 +201,7 @@ def _record_cost(workdir: Path, outcome: Outcome):
   if cost is None or (not outcome.worked and recorded and recorded['flops'] == cost.flops):
     return
   logging.info('%s', cost)
-  try:
-    run_directory.add_cost(workdir, cost._asdict())
-  except UserError as error:
-    logging.warning('the cost of the run is not recorded: %s', error)
+  run_directory.add_cost(workdir, cost._asdict())
 
 
 def _has_ended(workdir: Path, config: Config) -> bool:

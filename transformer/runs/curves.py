@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transformer import files
-from transformer.errors import UserError, message_in_one_line
+from transformer.errors import UserError, optional
 from transformer.runs.run_directory import CURVES, METRICS
 
 FORMATS = ('svg', 'png', 'pdf')
@@ -104,10 +104,8 @@ def draw_scores(name: str, steps: Sequence[int], scores: Sequence[float],
 
 def draw_for_run(workdir: str | os.PathLike, warn: Callable[[str], None]):
   """Draws `curves.svg` in a run's directory; calls `warn` with the reason if that fails."""
-  try:
+  with optional(f'{CURVES} was not drawn', warn):
     draw([workdir], Path(workdir) / CURVES)
-  except Exception as error:  # A picture must not end a run.
-    warn(f'{CURVES} was not drawn: {message_in_one_line(error)}')
 
 
 def _save(output: str | os.PathLike, make_figure: Callable, *arguments):
