@@ -227,6 +227,8 @@ def test_a_text_whose_name_begins_like_a_result_is_another_text(score, untested,
 
 def test_a_folder_of_results_stands_for_a_run(score, untested, tmp_path):
   first, second = score('a', GOOD), score('b', POOR, folder='')
+  (tmp_path / 'b' / 'eval').mkdir()
+  (tmp_path / 'b' / 'eval' / 'valid.5.txt').touch()  # As a run in training writes it.
   assert compared(first, second)['results'][second][0]['run'] == second == str(tmp_path / 'b')
 
 

@@ -63,7 +63,7 @@ def _results_of(name: str, text: str, decoding: str) -> list[results.Result]:
     run, settings = name, ''
   workdir = Path(run).expanduser()
   folder = workdir / run_directory.EVALUATIONS
-  if not folder.is_dir() and any(workdir.glob('*.step*.json')):
+  if not any(folder.glob('*.step*.json')) and any(workdir.glob('*.step*.json')):
     folder = workdir  # A folder of eval.py's --results.
   everything = results.read_all(folder, run, text)
   settings = settings or decoding

@@ -9,19 +9,20 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from transformer.data.batch import Batch
-from transformer.errors import Preempted, UserError
+from transformer.errors import Preempted, UserError, optional
 from transformer.experiment.divergence import DivergenceGuard, divergence
 from transformer.experiment.meter import Meter, utilisation
 from transformer.experiment.recorder import Recorder
 from transformer.experiment.reporting import TENSORBOARD, NoReporter, Reporter
 from transformer.experiment.starting_point import starting_point
 from transformer.experiment.tracing import Tracer
-from transformer.experiment.validation import ValidationSet, evaluate
+from transformer.experiment.validation import Validation, ValidationSet, evaluate
 from transformer.model.transformer import Transformer
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.patience import BEST_BY, best_evaluation, deciding_metric, is_out_of_patience
-from transformer.runs.run_directory import CHECKPOINTS, INTERRUPTED
+from transformer.runs.run_directory import CHECKPOINTS, EVALUATIONS, INTERRUPTED
 from transformer.runs.signal_checkpoint import SignalCheckpoint
+from transformer.runs.validation_texts import write_translations
 from transformer.system import processes
 from transformer.system.signals import Signals
 from transformer.training.compilation import Programs, Setup, compile_programs
@@ -233,9 +234,8 @@ class _Loop:
       if self._agreement.alone:  # Several processes can only save together.
         self._save_interrupted()
       raise
-    for key, validation in validations.items():
-      for failure in validation.failures:
-        self._reporter.warn(f'step {self.step}, {key}: {failure}')
+    if self._writes:
+      self._write_translations(validations)
     # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
     values = processes.from_first(lambda: values)
     evaluations.append({'step': self.step, **values, **self._best_by(values)})
@@ -259,6 +259,16 @@ class _Loop:
           f'(train.patience) was better than that of step {best["step"]}, with validation {name} '
           f'{deciding_metric(best)[1]:.2f} and loss {best["valid/loss"]:.3f}')
     return improved or self._out_of_patience
+
+  def _write_translations(self, validations: Mapping[str, Validation]):
+    """Writes the translations of the validation sets, and warns of metrics that failed."""
+    for key, validation in validations.items():
+      place = f'step {self.step}, {key}'
+      for failure in validation.failures:
+        self._reporter.warn(f'{place}: {failure}')
+      with optional(f'{place}: no translations in {EVALUATIONS}/', self._reporter.warn):
+        write_translations(self._workdir, key, self.step, validation.translations,
+                           self._settings.train.keep)
 
   def _best_by(self, values: Mapping[str, float]) -> dict[str, str]:
     """Returns what the history says of `train.best_by`: nothing if the usual metric decides.

@@ -30,6 +30,7 @@ class Validation(NamedTuple):
     pictures: uint8 [height, width] by name, for TensorBoard.
     f1: labelled F1 of the brackets of the whole set; None for translations.
     more: scores of other metrics, by name.
+    translations: of all sentences.
     failures: a line on each metric or picture that failed.
   """
 
@@ -38,6 +39,7 @@ class Validation(NamedTuple):
   pictures: Mapping[str, np.ndarray] = {}
   f1: float | None = None
   more: Mapping[str, float] = {}
+  translations: Sequence[str] = ()
   failures: Sequence[str] = ()
 
 
@@ -141,7 +143,7 @@ def make_validation(translate: Translator, sources: Sequence[str], references: S
                       [Sample(sources[each], references[each], translations[each])
                        for each in shown], pictures,
                       None if trees is None else parses.f1(sources, trees, answers),
-                      more, failures)
+                      more, translations, failures)
 
   return validate
 
