@@ -1,4 +1,4 @@
-"""The translations of each evaluation lie beside the results of `eval.py`, the latest few of them."""
+"""The translations of each evaluation lie beside the results of `eval.py`, for the latest steps."""
 
 from transformer.runs.validation_texts import write_translations
 
