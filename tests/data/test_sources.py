@@ -1,6 +1,7 @@
 """Text files return the pairs that were written, or an error of one line."""
 
 import pickle
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -81,6 +82,22 @@ def test_notes_say_what_was_changed(tmp_path):
   assert 'train.de' in mark and 'byte order mark' in mark
   assert 'train.de: all 2 lines ended in CRLF; the CR was removed' in removed
   assert 'train.en: 1 of 2 lines ended in CRLF; the CR was kept' in kept
+  assert "sed 's/\\r$//' removes it" in kept
+
+
+def test_a_file_whose_lines_end_in_cr_is_named(tmp_path, caplog):
+  mac = 'only LF ends a line, so 600 CR are in 1 lines; if CR ends a line, .* tr '
+  config = write_pair(tmp_path, b'eins\r' * 600, b'one\n' * 600)
+  with pytest.raises(UserError, match=rf'train\.de has 1 lines, .* has 600; .*train\.de: {mac}'):
+    open_corpus(config, 'train')
+  (tmp_path / 'train.en').write_bytes(b'one\r' * 600)
+  notes = open_corpus(config, 'train').notes
+  assert len(notes) == 2 and all(re.search(mac, note) for note in notes)
+  with caplog.at_level('WARNING'):
+    assert len(read_lines(tmp_path / 'train.de')) == 1
+  assert re.search(mac, caplog.text)
+  (tmp_path / 'train.de').write_bytes(b'eins\r1\nzwei\n')  # Text with a carriage return in it.
+  assert open_corpus(config, 'train', aligned=False).notes == notes[1:]
 
 
 def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path):

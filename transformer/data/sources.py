@@ -70,16 +70,16 @@ class TextCorpus:
     self._source, self._target = (TextFile(f'{prefix}.{language}', self.folder / FOLDER)
                                   for language in (source_language, target_language))
     self.lines = len(self._source), len(self._target)
+    self.notes = self._source.notes + self._target.notes
     if aligned and len(self._source) != len(self._target):
-      raise UserError(
+      raise UserError('; '.join((
           f'source and target must have the same number of lines; {self._source.name} has '
-          f'{len(self._source)} lines, {self._target.name} has {len(self._target)}')
+          f'{len(self._source)} lines, {self._target.name} has {len(self._target)}', *self.notes)))
     if aligned and not len(self._source):
       raise UserError(f'a corpus must hold at least one pair; {self._source.name} and '
                       f'{self._target.name} are empty')
     digests = (self._source.fingerprint + self._target.fingerprint).encode()
     self.fingerprint = hashlib.sha256(digests).hexdigest()
-    self.notes = self._source.notes + self._target.notes
 
   def __len__(self) -> int:
     return min(self.lines)

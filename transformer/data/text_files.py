@@ -6,7 +6,6 @@ a sentence.
 
 import contextlib
 import dataclasses
-import difflib
 import hashlib
 import io
 import os
@@ -19,15 +18,15 @@ import numpy as np
 from absl import logging
 
 from transformer import files
+from transformer.data.wrong_files import HEAD, not_utf8, refuse_utf16, what_is_there
 from transformer.errors import UserError
 
 STANDARD_INPUT = '-'
-_FORMAT = 3
+_FORMAT = 4
 _CHUNK = 1 << 24  # bytes read together
 _EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
 _REMEMBERED = 1 << 24  # bytes of the smallest file whose survey is recorded
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
-_NAMES_SHOWN = 5
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:
@@ -49,7 +48,7 @@ def read_lines(path: str | os.PathLike) -> list[str]:
       data = file.read()
   survey = _survey(io.BytesIO(data), name)
   for note in survey.notes(name):
-    logging.info('%s', note)
+    logging.warning('%s', note)
   return survey.read(io.BytesIO(data), 0, survey.lines)
 
 
@@ -61,14 +60,16 @@ def iterate_lines(file: BinaryIO, name: str) -> Iterator[str]:
   Raises:
     UserError: a line is not UTF-8.
   """
-  crlf = False
+  crlf, head = False, b''
   for number, data in enumerate(file, 1):
     if number == 1:
+      head = data[:HEAD]
+      refuse_utf16(name, head)
       data, crlf = data.removeprefix(_BYTE_ORDER_MARK), data.endswith(b'\r\n')
     try:
       yield data.removesuffix(b'\n').removesuffix(b'\r' if crlf else b'').decode('utf-8')
     except UnicodeDecodeError as error:
-      raise UserError(_not_utf8(name, number, data[error.start])) from error
+      raise UserError(not_utf8(name, number, data[error.start], head)) from error
 
 
 class TextFile:
@@ -129,6 +130,7 @@ class _Survey:
     lines: the number of lines.
     ends: the number of line ends; the last line may have none.
     carriage_ends: the number of lines that end in CRLF.
+    lone_carriages: the number of carriage returns that no line feed follows.
     marked: whether the file begins with a byte order mark.
     starts: the offset of every `_EVERY`-th line from the first on, and the file's size.
   """
@@ -137,6 +139,7 @@ class _Survey:
   lines: int
   ends: int
   carriage_ends: int
+  lone_carriages: int
   marked: bool
   starts: np.ndarray
 
@@ -155,7 +158,10 @@ class _Survey:
       notes.append(f'{name}: all {self.ends} lines ended in CRLF; the CR was removed')
     elif self.carriage_ends:
       notes.append(f'{name}: {self.carriage_ends} of {self.ends} lines ended in CRLF; the CR was '
-                   'kept as a part of those sentences')
+                   "kept as a part of those sentences; sed 's/\\r$//' removes it")
+    if self.lone_carriages and self.lone_carriages >= self.lines:
+      notes.append(f'{name}: only LF ends a line, so {self.lone_carriages} CR are in {self.lines} '
+                   "lines; if CR ends a line, convert the file with tr '\\r' '\\n'")
     return tuple(notes)
 
   def read(self, file: BinaryIO, start: int, stop: int) -> list[str]:
@@ -175,10 +181,13 @@ def _survey(file: BinaryIO, name: str) -> _Survey:
     UserError: the file is not UTF-8.
   """
   as_it_is, without_carriages = hashlib.sha256(), hashlib.sha256()
-  lines = ends = carriage_ends = offset = 0
-  marked, starts = False, []
+  lines = ends = carriage_ends = lone_carriages = offset = 0
+  marked, starts, head = False, [], b''
   # Chunks end at line ends, which are never inside a character or a CRLF.
   while chunk := file.read(_CHUNK) + file.readline():
+    if not head:
+      head = chunk[:HEAD]
+      refuse_utf16(name, head)
     if not offset and chunk.startswith(_BYTE_ORDER_MARK):
       marked, offset = True, len(_BYTE_ORDER_MARK)
       chunk = chunk[offset:]
@@ -186,26 +195,24 @@ def _survey(file: BinaryIO, name: str) -> _Survey:
       chunk.decode('utf-8')
     except UnicodeDecodeError as error:
       line = lines + chunk.count(b'\n', 0, error.start) + 1
-      raise UserError(_not_utf8(name, line, chunk[error.start])) from error
+      raise UserError(not_utf8(name, line, chunk[error.start], head)) from error
     found = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord('\n')) + 1
     begin = np.concatenate([[0], found])
     begin = begin[begin < len(chunk)]
     starts.append(begin[-lines % _EVERY::_EVERY] + offset)
     lines, ends = lines + len(begin), ends + len(found)
     offset += len(chunk)
-    carriage_ends += chunk.count(b'\r\n')
+    carriage_ends += (pairs := chunk.count(b'\r\n'))
+    lone_carriages += chunk.count(b'\r') - pairs
     # Completes the last line if it has no line end.
     feed = b'' if len(begin) == len(found) else b'\n'
     as_it_is.update(chunk + feed)
     if ends == carriage_ends:
       without_carriages.update(chunk.replace(b'\r\n', b'\n') + feed)
-  survey = _Survey('', lines, ends, carriage_ends, marked, np.concatenate([*starts, [offset]]))
+  survey = _Survey('', lines, ends, carriage_ends, lone_carriages, marked,
+                   np.concatenate([*starts, [offset]]))
   digest = without_carriages if survey.all_crlf else as_it_is
   return dataclasses.replace(survey, fingerprint=digest.hexdigest())
-
-
-def _not_utf8(name: str, line: int, byte: int) -> str:
-  return f'{name} must be UTF-8; line {line} is not, at the byte 0x{byte:02x}; convert the file'
 
 
 def _remembered(record: Path, file: BinaryIO, name: str) -> _Survey:
@@ -248,22 +255,6 @@ def _opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
     with path.open('rb') as file:
       yield file
   except (FileNotFoundError, NotADirectoryError) as error:
-    raise UserError(f'wanted the file {path}; {_what_is_there(path)}') from error
+    raise UserError(f'wanted the file {path}; {what_is_there(path)}') from error
   except OSError as error:
     raise UserError(f'the file {path} cannot be read: {error.strerror}') from error
-
-
-def _what_is_there(path: Path) -> str:
-  """Describes the content of the folder of `path`, similar names first."""
-  folder = path.parent
-  if not folder.is_dir():
-    return f'there is no folder {folder}'
-  try:
-    names = [entry.name for entry in folder.iterdir() if entry.is_file()]
-  except OSError as error:
-    return f'{folder} cannot be listed: {error.strerror}'
-  if not names:
-    return f'there are no files in {folder}'
-  nearest = difflib.get_close_matches(path.name, sorted(names), n=_NAMES_SHOWN, cutoff=0)
-  others = len(names) - len(nearest)
-  return f'{folder} holds {", ".join(nearest)}' + (f' and {others} others' if others else '')
