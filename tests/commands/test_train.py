@@ -134,12 +134,16 @@ def test_an_unusable_workdir_is_left_unchanged(train, folder, tmp_path):
   for workdir in ('file', 'file/run'):
     message = train.refuses(config, f'--workdir={tmp_path / workdir}')
     assert message.startswith('--workdir needs a directory') and f'{tmp_path}/file is' in message
+  for workdir in ('new\\run', 'logs:/run'):
+    assert 'checkpoints must lie under a path without ' in train.refuses(
+        config, f'--workdir={tmp_path / workdir}')
   (tmp_path / 'full').mkdir()
   (tmp_path / 'full' / 'thesis.tex').write_text('mine')
   message = train.refuses(config, f'--workdir={tmp_path}/full')
   assert f'{tmp_path}/full is not empty and holds no run' in message
   assert os.listdir(tmp_path / 'full') == ['thesis.tex']
   assert (tmp_path / 'file').read_text() == 'mine'
+  assert sorted(os.listdir(tmp_path)) == ['file', 'full']
 
 
 def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import requests
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core import constants
 
 from transformer.data import tfds_sets
 from transformer.data.config import DataConfig
@@ -248,6 +249,16 @@ def test_a_folder_that_cannot_be_written_is_an_error(small_phrasebook, tmp_path)
   (tmp_path / 'file').write_text('')
   with pytest.raises(UserError, match=r'phrasebook/en-fr could not be prepared in .*file: '):
     open_corpus(phrasebook(tmp_path / 'file'), 'train')
+
+
+@pytest.mark.parametrize('name', ['sets[1]', 'sets**', 'sets?'])
+def test_a_folder_that_tfds_takes_for_a_pattern_is_refused_before_anything_is_written(
+    small_phrasebook, tmp_path, monkeypatch, name):
+  monkeypatch.setattr(constants, 'DATA_DIR', str(tmp_path / name))
+  for folder in (tmp_path / name, ''):
+    with pytest.raises(UserError, match=r'pattern, .*rename the folder'):
+      open_corpus(phrasebook(folder), 'train')
+  assert not any(tmp_path.iterdir())
 
 
 def test_a_folder_without_its_record_is_an_error(tmp_path):

@@ -21,18 +21,52 @@ from transformer.errors import UserError
 from transformer.runs import digests
 from transformer.runs.checkpoints import PARAMS, Checkpoints
 from transformer.runs.digests import DIGESTS
-from transformer.runs.orbax_store import OrbaxStore
+from transformer.runs.orbax_store import LiteralPath, OrbaxStore
 
 
-def test_a_path_that_tensorstore_cannot_open_is_not_reported_as_damage(tmp_path):
+@pytest.mark.parametrize(('name', 'reason'), [
+    ('\udcff', r'path that is utf-8 text here; .*set PYTHONUTF8=1'), ('b\\1', r'without \\,'),
+    ('b\\', r'without \\,'), ('logs:', 'without gs:/,')])
+def test_a_path_that_tensorstore_cannot_open_is_not_reported_as_damage(tmp_path, name, reason):
   """Such as a path that is not ASCII if Python takes the file system's encoding for ASCII."""
   save(tmp_path / 'ü', [3])
-  (tmp_path / 'ü').rename(tmp_path / '\udcff')
+  (tmp_path / 'ü').rename(tmp_path / name)
   for read_only in (True, False):
-    with pytest.raises(UserError, match=r'path that is utf-8 text here; .*set PYTHONUTF8=1'):
-      Checkpoints(tmp_path / '\udcff', read_only=read_only)
-  (tmp_path / '\udcff').rename(tmp_path / 'ü')
+    with pytest.raises(UserError, match=reason):
+      Checkpoints(tmp_path / name, read_only=read_only)
+  (tmp_path / name).rename(tmp_path / 'ü')
   assert looked_at(tmp_path / 'ü', Checkpoints.steps) == [3]
+
+
+@pytest.mark.parametrize('name', ['b[1]', 'b*', 'b?', 'b**'])
+def test_no_character_of_a_path_stands_for_others(tmp_path, monkeypatch, name):
+  """A folder that the name would match, as a pattern, holds another run that is being written."""
+  monkeypatch.chdir(tmp_path)
+  other = tmp_path / 'b1' / 'checkpoints'
+  save(other, [3])
+  written = (other / '3').rename(other / '4.unsealed.orbax-checkpoint-tmp')
+  for part in ('params', 'rest'):
+    (written / part).rename(written / f'{part}.orbax-checkpoint-tmp')
+  os.mkdir(name)
+  monkeypatch.chdir(name)
+  save('checkpoints', [4])
+  chex.assert_trees_all_equal(resumed('checkpoints')[0], state_of(4))
+
+
+def test_a_checkpoint_that_cannot_be_read_back_replaces_no_other(tmp_path, monkeypatch):
+  save(tmp_path, (1,), keep=1)
+  with monkeypatch.context() as patch:  # Orbax's merge then finds nothing to merge.
+    patch.setattr(LiteralPath, 'glob', lambda self, pattern: iter(()))
+    with pytest.raises(UserError, match=r'2\.unsealed cannot be read back .*goes on from') as error:
+      save(tmp_path, (2,), keep=1)
+  assert '\n' not in str(error.value)
+  assert looked_at(tmp_path, Checkpoints.steps) == [1]
+  chex.assert_trees_all_equal(resumed(tmp_path)[0], state_of(1))
+  assert [path.name for path in tmp_path.iterdir()] == ['1']
+
+
+def test_a_mount_point_called_gs_is_no_bucket():
+  assert str(LiteralPath('/gs/disk') / 'run') == '/gs/disk/run'
 
 
 def test_a_reader_deletes_nothing(directory):

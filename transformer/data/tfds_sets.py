@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import glob
 import hashlib
 import importlib.util
 import json
@@ -21,6 +22,7 @@ import tensorflow_datasets.translate  # It registers the translation sets.
 # and `read_only_builder` are steps of `tfds.builder` that stay on this machine.
 from tensorflow_datasets.core import naming, read_only_builder
 from tensorflow_datasets.core.download import downloader, extractor
+from tensorflow_datasets.core.utils import file_utils
 
 from transformer.data.corpus import check_index, check_slice
 from transformer.data.phrasebook.builder import Phrasebook
@@ -210,6 +212,10 @@ def _find_builder(name: str, data_dir: str, flag: str) -> tfds.core.DatasetBuild
   if parsed.namespace or set(options) - {'config', 'version'}:
     raise UserError(f'{flag} must look like set/config or set/config:version; got {name!r}')
   root = os.path.expanduser(data_dir) or None
+  for folder in map(str, file_utils.list_data_dirs(root)):
+    if glob.escape(folder) != folder:
+      raise UserError(f'TFDS takes *, ? and [ in the path of a folder for a pattern, and finds no '
+                      f'set there; got {folder}; rename the folder, or choose another --data_dir')
   builder = unknown = None
   try:
     builder = _builder_from_code(parsed.name, root, flag, **options)

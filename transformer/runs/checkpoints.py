@@ -2,7 +2,6 @@
 
 import copy
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from transformer.runs import digests
 from transformer.runs.averages import keep_mean
 from transformer.runs.orbax_store import OrbaxStore
 from transformer.runs.patience import best_evaluation, deciding_metric
+from transformer.runs.run_directory import check_path
 from transformer.system import processes
 from transformer.training.step import TrainState
 
@@ -38,15 +38,10 @@ class Checkpoints:
       read_only: create and delete nothing.
 
     Raises:
-      UserError: the path is not Unicode, which TensorStore needs.
+      UserError: as `check_path`.
     """
+    check_path(directory)
     self._directory = Path(directory).absolute()
-    try:
-      str(self._directory).encode()
-    except UnicodeEncodeError as error:  # Python has lone surrogates for bytes it cannot decode.
-      raise UserError(f'checkpoints must lie under a path that is {sys.getfilesystemencoding()} '
-                      f'text here; got {self._directory}; set PYTHONUTF8=1 if the path is UTF-8, '
-                      f'or rename the folder') from error
     self._verified: set[int] = set()
     self._store = OrbaxStore(self._directory, keep, read_only)
 

@@ -37,6 +37,7 @@ def seal(folder: str | os.PathLike, step: int):
   for each in reversed(folders):
     files.flush_folder(each)
   files.write_sealed(folder / DIGESTS, {'step': step, 'files': about})
+  files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
 
 
 def find_damage(folder: str | os.PathLike, step: int) -> str | None:

@@ -13,8 +13,9 @@ from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from etils import epath
 
-from transformer.errors import UserError
+from transformer.errors import UserError, type_and_message
 from transformer.files import flush_folder
 from transformer.runs import digests
 from transformer.runs.patience import best_steps
@@ -25,6 +26,7 @@ _UNSEALED = '.unsealed'
 # The folder that Orbax moves a checkpoint to before it deletes its files. So a killed process
 # leaves no part of a checkpoint among the others.
 _REMOVED = 'removed'
+_HISTORY = 'history'
 
 
 class OrbaxStore:
@@ -49,12 +51,13 @@ class OrbaxStore:
       for left in directory.glob(f'*{_UNSEALED}*'):  # A killed process left it.
         shutil.rmtree(left)
     policies = ocp.checkpoint_managers
-    self._manager = ocp.CheckpointManager(directory, options=ocp.CheckpointManagerOptions(
+    options = ocp.CheckpointManagerOptions(
         create=not read_only, cleanup_tmp_directories=not read_only,
         temporary_path_class=_SealedPath, todelete_subdir=_REMOVED,
         async_options=ocp.AsyncOptions(barrier_sync_fn=self._wait_for_all),
         lightweight_initialize=True,  # Else Orbax reads every checkpoint before it is verified.
-        preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), self._best])))
+        preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), self._best]))
+    self._manager = ocp.CheckpointManager(LiteralPath(directory), options=options)
 
   def steps(self) -> list[int]:
     """The steps that have a checkpoint, ascending."""
@@ -79,7 +82,7 @@ class OrbaxStore:
     self._unchecked = True
     with self._one_line_errors(step):
       self._manager.save(step, args=ocp.args.Composite(
-          history=ocp.args.JsonSave(history),
+          **{_HISTORY: ocp.args.JsonSave(history)},
           **{name: ocp.args.StandardSave(item) for name, item in items.items()}))
 
   def read(self, step: int, items: Mapping[str, Any], history: bool = False) -> Mapping[str, Any]:
@@ -95,7 +98,7 @@ class OrbaxStore:
     """
     wanted = {name: ocp.args.StandardRestore(like) for name, like in items.items()}
     if history:
-      wanted['history'] = ocp.args.JsonRestore()
+      wanted[_HISTORY] = ocp.args.JsonRestore()
     return self._manager.restore(step, args=ocp.args.Composite(**wanted))
 
   def prune(self, evaluations: Sequence[Mapping[str, float]]):
@@ -161,6 +164,8 @@ class OrbaxStore:
       raise self._write_error(step, error) from error
 
   def _write_error(self, step: int | None, error: BaseException) -> UserError:
+    if isinstance(error, UserError):
+      return error
     return UserError(
         f'the checkpoint of step {step} cannot be written to {self._directory}: '
         f'{_reason(error)}; free disk space or allow writing there, then start again, and the '
@@ -170,6 +175,20 @@ class OrbaxStore:
     """Deletes the files of checkpoints in the folder `_REMOVED`, unless this is a reader."""
     if processes.is_first() and not self._read_only:  # A run may be moving one there.
       shutil.rmtree(self._directory / _REMOVED, ignore_errors=True)
+
+
+class LiteralPath(type(epath.Path())):
+  """A local path for Orbax, in which every character stands for itself.
+
+  Orbax's own kind takes `[`, `*` and `?` in a folder's name for a pattern when it lists the
+  folder, and so does not find its files or finds those of another folder. It also takes `/gs/`,
+  at the beginning, for a bucket.
+  """
+
+  _uri_scheme = None
+
+  def glob(self, pattern: str) -> Iterator['LiteralPath']:
+    return map(type(self), Path(self).glob(pattern))
 
 
 class _KeepBest:
@@ -191,8 +210,8 @@ class _SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
   """Orbax's renaming of a complete checkpoint, with digests added first.
 
   Orbax renames its temporary folder to `STEP.unsealed`, which no reader takes for a
-  checkpoint. The folder gets its digests there, and then its final name. Only then does
-  Orbax delete older checkpoints. All this happens in Orbax's thread.
+  checkpoint. There the list of its arrays is read back, and the folder gets its digests, and then
+  its final name. Only then does Orbax delete older checkpoints. All this happens in Orbax's thread.
   """
 
   @classmethod
@@ -207,9 +226,23 @@ class _SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
   async def finalize(self):
     await super().finalize()
     if self._final_path != self.get_final():
+      await asyncio.to_thread(_check_readable, self._final_path)
       await asyncio.to_thread(digests.seal, self._final_path, int(self.get_final().name))
       os.rename(self._final_path, self.get_final())
       flush_folder(self.get_final().parent)
+
+
+def _check_readable(folder: LiteralPath):
+  """Refuses a complete checkpoint whose arrays Orbax cannot find again."""
+  for item in folder.iterdir():
+    if item.is_dir() and item.name != _HISTORY:
+      try:
+        ocp.StandardCheckpointHandler().metadata(item)
+      except Exception as error:  # Orbax and TensorStore raise many types.
+        raise UserError(
+            f'the checkpoint {folder} cannot be read back ({type_and_message(error)[:200]}), so it '
+            f'replaces no other; start again, and the run goes on from the checkpoint before; if '
+            f'it happens again, put the run on another disk') from error
 
 
 def _reason(error: BaseException) -> str:

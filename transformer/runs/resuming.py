@@ -17,6 +17,7 @@ from transformer.errors import UserError
 from transformer.runs.run_directory import (
   RUN,
   WEIGHTS_ALONE,
+  check_path,
   has_begun,
   holds_nothing,
   read_config,
@@ -43,8 +44,9 @@ def check_workdir(workdir: Path, config: Config) -> Config:
 
   Raises:
     UserError: the run has other settings, or weights alone, or checkpoints without a `run.json`;
-      or the directory holds other files.
+      or the directory holds other files; or checkpoints cannot be written under its path.
   """
+  check_path(workdir)
   old = read_config(workdir)
   if old is None:
     if workdir.exists() and not holds_nothing(workdir):

@@ -189,6 +189,24 @@ def _versions() -> dict[str, str]:
   return versions
 
 
+def check_path(directory: str | os.PathLike):
+  """Refuses a directory whose full path TensorStore, which writes checkpoints, misunderstands.
+
+  Raises:
+    UserError: the path is not Unicode, or has a backslash or a folder whose name ends in `gs:`.
+  """
+  path = os.path.abspath(directory)
+  try:
+    path.encode()
+  except UnicodeEncodeError as error:  # Python has lone surrogates for bytes it cannot decode.
+    raise UserError(f'checkpoints must lie under a path that is {sys.getfilesystemencoding()} '
+                    f'text here; got {path}; set PYTHONUTF8=1 if the path is UTF-8, '
+                    f'or rename the folder') from error
+  if odd := next((text for text in ('\\', 'gs:/') if text in f'{path}/'), ''):
+    raise UserError(f'checkpoints must lie under a path without {odd}, which would be taken for '
+                    f'another path; got {path}; rename the folder, or choose another')
+
+
 def holds_nothing(workdir: str | os.PathLike) -> bool:
   """Returns whether a directory holds nothing but files of a process killed during start-up."""
   return all(path.name in (LOCK, AUDIT) or files.is_unfinished(path)
