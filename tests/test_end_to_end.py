@@ -142,6 +142,13 @@ def test_file_and_standard_input_give_a_line_for_each_line(data, trained, tmp_pa
   assert piped.split('\n') == lines
 
 
+def forget_checkpoints(run):
+  """Leaves a run as a kill before its first checkpoint does."""
+  shutil.rmtree(run / 'checkpoints')
+  (run / 'checkpoints').mkdir()
+  (run / 'saved.json').unlink()
+
+
 def test_training_starts_from_another_runs_weights_and_vocabulary(data, trained, tmp_path):
   def tune():
     process = command(
@@ -162,12 +169,10 @@ def test_training_starts_from_another_runs_weights_and_vocabulary(data, trained,
   after, = (row for row in everything(tmp_path / 'tuned')[2] if 'valid/bleu' in row)
   assert after['valid/loss'] == pytest.approx(best['valid/loss'], rel=1e-5)
   # A run without a checkpoint starts again, though its origin may have changed by then.
-  shutil.rmtree(tmp_path / 'tuned' / 'checkpoints')
-  (tmp_path / 'tuned' / 'checkpoints').mkdir()
+  forget_checkpoints(tmp_path / 'tuned')
   status, errors = tune()
   assert status == 0, errors
-  shutil.rmtree(tmp_path / 'tuned' / 'checkpoints')
-  (tmp_path / 'tuned' / 'checkpoints').mkdir()
+  forget_checkpoints(tmp_path / 'tuned')
   for step in everything(tmp_path / 'origin')[1]:
     if step != 10:
       shutil.rmtree(tmp_path / 'origin' / 'checkpoints' / str(step))

@@ -117,6 +117,19 @@ def test_a_run_without_one_of_its_files_does_not_count_as_new(
   assert not (tmp_path / 'run' / name).exists()
 
 
+@pytest.mark.parametrize('lost', ['checkpoints', 'checkpoints/*', 'checkpoints/2'])
+def test_a_run_that_lost_checkpoints_is_not_begun_anew(train, folder, trained, tmp_path, lost):
+  shutil.copytree(trained, tmp_path / 'run')
+  for path in (tmp_path / 'run').glob(lost):
+    shutil.rmtree(path)
+  before = (tmp_path / 'run' / 'metrics.jsonl').read_bytes()
+  for flags in ((), ('--check',)):
+    message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags)
+    assert 'had a checkpoint of step 2, and now ' in message
+    assert f'remove {tmp_path}/run/saved.json' in message
+  assert (tmp_path / 'run' / 'metrics.jsonl').read_bytes() == before
+
+
 def test_a_missing_vocabulary_is_written_again(train, folder, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
   (tmp_path / 'run' / 'vocabulary.model').unlink()
@@ -133,7 +146,7 @@ def test_a_killed_start_can_be_repeated(train, folder, trained, tmp_path):
   begun.mkdir()
   (begun / f'config.json.elsewhere.7.{"0" * 32}.tmp').write_text('{"se')
   shutil.copytree(trained, nearly, ignore=shutil.ignore_patterns(
-      'checkpoints', 'run.json', 'metrics.jsonl', 'tensorboard'))
+      'checkpoints', 'saved.json', 'run.json', 'metrics.jsonl', 'tensorboard'))
   whole = (nearly / 'vocabulary.model').read_bytes()
   (nearly / 'vocabulary.model').write_bytes(whole.replace(b'man', b'nan', 1))
   for workdir in (begun, nearly):

@@ -19,6 +19,7 @@ from transformer.experiment.tracing import Tracer
 from transformer.experiment.validation import Validation, ValidationSet, evaluate
 from transformer.model.transformer import Transformer
 from transformer.runs.checkpoints import Checkpoints
+from transformer.runs.newest_checkpoint import record_newest
 from transformer.runs.patience import BEST_BY, best_evaluation, deciding_metric, is_out_of_patience
 from transformer.runs.run_directory import CHECKPOINTS, EVALUATIONS, INTERRUPTED
 from transformer.runs.signal_checkpoint import SignalCheckpoint
@@ -139,6 +140,7 @@ class _Loop:
     rows, length = task.valid_sets[0].batches[0].target_tokens.shape
     log = self._history.pop('log', {})
     self._writes = processes.is_first()
+    self._record_newest()
     self._reporter = (Reporter(workdir, self.step, config.steps, log) if self._writes
                       else NoReporter())
     self._meter = Meter(self._history['meter'], rows * length, utilisation(
@@ -186,6 +188,7 @@ class _Loop:
     finally:
       try:
         self._checkpoints.close()
+        self._record_newest()
       finally:
         tracer.close()
         self._reporter.close()
@@ -200,7 +203,8 @@ class _Loop:
     evaluate_now, save = self._must_evaluate(), self._is_due(config.checkpoint_every)
     stopping = self._agreement.should_stop(bool(self._signals.requested))
     try:
-      self._checkpoints.check()
+      if self._checkpoints.check():
+        self._record_newest()
     except UserError as error:
       if self._agreement.alone:
         raise
@@ -301,6 +305,10 @@ class _Loop:
     self._checkpoints.wait()
     if self._interrupted.step != self.step:
       self._interrupted.save(self._state, self._extras())
+
+  def _record_newest(self):
+    if self._writes:
+      record_newest(self._workdir)
 
   def _extras(self) -> dict[str, Any]:
     """Returns the JSON data that a checkpoint holds in addition to the state."""

@@ -247,9 +247,9 @@ class Checkpoints:
     """Waits until everything is written; raises `UserError` if that fails."""
     self._store.wait()
 
-  def check(self):
-    """Raises `UserError` if a write has failed; does not wait for the current one."""
-    self._store.check()
+  def check(self) -> bool:
+    """Returns whether a write has ended since the last call; raises `UserError` if it failed."""
+    return self._store.check()
 
   def close(self):
     """Waits as `wait` does, and releases the directory."""

@@ -93,6 +93,12 @@ class MetricsFile:
       self._warned = True
 
 
+def last_step(path: Path) -> int:
+  """Returns the largest step in a file of metrics; 0 if there is none."""
+  lines = path.read_bytes().splitlines(keepends=True) if path.exists() else ()
+  return int(max((step for step in map(_step, lines) if math.isfinite(step)), default=0))
+
+
 def _step(line: bytes) -> float:
   """Returns the step of a line of metrics; infinity if the line cannot be read."""
   try:

@@ -121,13 +121,19 @@ class OrbaxStore:
       self._manager.wait_until_finished()
     self._delete_removed()
 
-  def check(self):
-    """Raises `UserError` if a write has failed; does not wait for the current one."""
-    if self._unchecked and not self._manager.is_saving_in_progress():
-      self._unchecked = False
-      # Orbax's `check_for_errors` does not see the errors that its own thread has met.
-      with self._one_line_errors(self._manager.latest_step()):
-        self._manager.wait_until_finished()
+  def check(self) -> bool:
+    """Returns whether a write has ended that had not ended at the last call; does not wait.
+
+    Raises:
+      UserError: the write has failed.
+    """
+    if not self._unchecked or self._manager.is_saving_in_progress():
+      return False
+    self._unchecked = False
+    # Orbax's `check_for_errors` does not see the errors that its own thread has met.
+    with self._one_line_errors(self._manager.latest_step()):
+      self._manager.wait_until_finished()
+    return True
 
   def close(self):
     """Waits as `wait` does, and closes Orbax's manager."""

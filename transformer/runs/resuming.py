@@ -14,6 +14,7 @@ from absl import logging
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
+from transformer.runs.newest_checkpoint import check_newest
 from transformer.runs.run_directory import (
   RUN,
   WEIGHTS_ALONE,
@@ -43,8 +44,9 @@ def check_workdir(workdir: Path, config: Config) -> Config:
     `train.tokens_per_batch`.
 
   Raises:
-    UserError: the run has other settings, or weights alone, or checkpoints without a `run.json`;
-      or the directory holds other files; or checkpoints cannot be written under its path.
+    UserError: the run has other settings, or weights alone, or checkpoints without a `run.json`,
+      or has lost checkpoints; or the directory holds other files; or checkpoints cannot be written
+      under its path.
   """
   check_path(workdir)
   old = read_config(workdir)
@@ -62,6 +64,7 @@ def check_workdir(workdir: Path, config: Config) -> Config:
   changed_settings(workdir, config)
   if has_begun(workdir):
     _check_resumable(workdir)
+  check_newest(workdir, old)
   return config
 
 

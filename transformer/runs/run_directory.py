@@ -20,9 +20,9 @@ from transformer.runs.lock import LOCK
 from transformer.system.cpu_cores import usable_cores
 from transformer.system.installation import installed_commit
 
-CONFIG, RUN, AUDIT, METRICS, CURVES, CHECKPOINTS, INTERRUPTED, EVALUATIONS = (
+CONFIG, RUN, AUDIT, METRICS, CURVES, CHECKPOINTS, SAVED, INTERRUPTED, EVALUATIONS = (
     'config.json', 'run.json', 'audit.json', 'metrics.jsonl', 'curves.svg',
-    'checkpoints', 'interrupted', 'eval')
+    'checkpoints', 'saved.json', 'interrupted', 'eval')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy', 'sentencepiece',
              'sacrebleu', 'tensorflow-datasets')
 # The key in `run.json` of a run that consists of weights alone.
