@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from transformer.config import Config
-from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+from transformer.training.config import SCHEDULES, MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule, paper_schedule
 from transformer.training.step import init_params
@@ -43,6 +43,18 @@ def test_cosine_schedule_rises_to_its_peak_and_falls_to_zero():
   schedule = make_schedule(config, 7, 110)
   np.testing.assert_allclose([schedule(n) for n in (0, 5, 10, 60, 110)],
                              [0, 0.005, 0.01, 0.005, 0], atol=1e-8)
+
+
+@pytest.mark.parametrize('schedule', SCHEDULES)
+def test_a_schedule_says_whether_it_depends_on_the_length_of_the_run(monkeypatch, schedule):
+  config = OptimizerConfig(schedule=schedule, warmup_steps=10)
+  short, long = ([float(make_schedule(config, 7, steps)(n)) for n in range(20)]
+                 for steps in (20, 30))
+  assert (short != long) is SCHEDULES[schedule]
+  if short != long:  # One that does not say so is not given the length.
+    monkeypatch.setitem(SCHEDULES, schedule, False)
+    with pytest.raises(TypeError):
+      make_schedule(config, 7, 20)
 
 
 @pytest.mark.parametrize('schedule', ['inverse_sqrt', 'cosine', 'constant'])

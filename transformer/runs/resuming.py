@@ -24,7 +24,7 @@ from transformer.runs.run_directory import (
   read_config,
   read_fingerprints,
 )
-from transformer.training.config import STANDARD_METRICS
+from transformer.training.config import SCHEDULES, STANDARD_METRICS
 
 # Settings that may differ when a run is resumed. They change how long the run goes on, what it
 # reports and where it runs, but no update.
@@ -93,7 +93,7 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
     UserError: names every setting that differs but may not.
   """
   may_differ = set(_MAY_DIFFER)
-  if new.get('optimizer.schedule') == 'cosine':
+  if SCHEDULES.get(new.get('optimizer.schedule')):
     may_differ.discard('train.steps')
   if new.get('train.best_by', '').rpartition('/')[2] not in ('', *STANDARD_METRICS):
     may_differ.discard('train.valid_metric')  # One of its names decides which step is the best.

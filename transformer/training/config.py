@@ -7,7 +7,9 @@ from transformer.errors import UserError
 
 ALGORITHMS = ('adam', 'muon')
 STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf', 'f1')
-SCHEDULES = ('paper', 'inverse_sqrt', 'cosine', 'constant')
+# Whether the curve of each schedule depends on train.steps. Only such a schedule is given that
+# number, and a run with it keeps that number when it is resumed.
+SCHEDULES = {'paper': False, 'inverse_sqrt': False, 'cosine': True, 'constant': False}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """Learning-rate schedules, Adam (section 5.3) and Muon."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import optax
 import optax.contrib
 
-from transformer.training.config import OptimizerConfig
+from transformer.training.config import SCHEDULES, OptimizerConfig
 from transformer.training.freezing import frozen_mask
 
 # Momentum of Jordan et al., 2024. Root mean square of an update, as large as Adam's, of Liu et al.,
@@ -44,22 +46,26 @@ def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.
   Args:
     config: the optimizer's settings.
     model_dim: width of the model; the paper's schedule depends on it.
-    steps: number of updates in the run; only `cosine` depends on it. With a longer warm-up,
-      the rate rises until the end of the run.
+    steps: number of updates in the run, for a schedule of which `SCHEDULES` says that it depends
+      on it. With a longer warm-up, the rate rises until the end of the run.
 
   Returns:
     An optax schedule.
   """
+  make = _schedules(config, model_dim)[config.schedule]
+  return make(steps) if SCHEDULES[config.schedule] else make()
+
+
+def _schedules(config: OptimizerConfig, model_dim: int) -> dict[str, Callable]:
   peak, warmup = config.peak_learning_rate, config.warmup_steps
-  schedules = {
+  return {
       'paper': lambda: paper_schedule(model_dim, warmup, config.scale),
       'inverse_sqrt': lambda: inverse_sqrt_schedule(peak, warmup),
-      'cosine': lambda: optax.warmup_cosine_decay_schedule(
+      'cosine': lambda steps: optax.warmup_cosine_decay_schedule(
           0.0, peak, warmup, max(steps, warmup + 1)),
       'constant': lambda: optax.join_schedules(
           [optax.linear_schedule(0.0, peak, warmup), optax.constant_schedule(peak)], [warmup]),
   }
-  return schedules[config.schedule]()
 
 
 def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: str = ''
