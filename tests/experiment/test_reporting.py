@@ -165,7 +165,7 @@ def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, er
     def fail(*_):
       raise error
 
-    monkeypatch.setattr(reporting.EventsWriter, 'write_event', fail)
+    monkeypatch.setattr(reporting.RecordWriter, 'write', fail)
     for step in range(2, 40):
       reporter.write(step, {'a': 1.0}, {})
   assert steps_in(tmp_path) == list(range(1, 40))

@@ -6,7 +6,6 @@ import io
 import json
 import re
 import struct
-import time
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from PIL import Image
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
+from transformer.experiment import reporting
 from transformer.experiment.reporting import NoReporter, Reporter, Sample
 from transformer.experiment.validation import Validation
 from transformer.training.step import init_params
@@ -23,8 +23,11 @@ HOSTILE = Sample('a | b \\ *c* `d` [e](f)', '<b>& # _g_ ~h~', '$x$ ![i](j) 1. - 
 
 
 def events(workdir):
-  """Yields all events in order; in the file, each lies between its length and digests."""
-  for path in sorted((workdir / 'tensorboard').iterdir(), key=lambda path: path.stat().st_mtime_ns):
+  """Yields all events; in the file, each lies between its length and digests.
+
+  The files are in the order of their names, as TensorBoard reads them.
+  """
+  for path in sorted((workdir / 'tensorboard').iterdir()):
     content = path.read_bytes()
     while content:
       length, = struct.unpack('<Q', content[:8])
@@ -76,13 +79,25 @@ def test_samples_are_shown_without_markup(tmp_path):
   NoReporter().write_samples(3, [HOSTILE])
 
 
+def test_points_are_shown_after_the_clock_was_set_back(tmp_path, monkeypatch):
+  # At last in the same second, and at another digit of the time.
+  for step, clock in ((0, 2_000_000_000), (2, 1_999_999_910), (4, 1_999_999_911), (4, 999_999_999),
+                      (6, 2_000_000_003), (8, 2_000_000_003)):
+    monkeypatch.setattr(reporting.time, 'time', lambda clock=clock: clock + 0.9)
+    reporter = Reporter(tmp_path, step, 9)
+    for each in (1, 2, 3):
+      reporter.write(step + each, {'a': step}, {})
+    reporter.close()
+  assert [(step, value.simple_value) for step, value in kept(tmp_path, 'a')] == [
+      (1, 0), (2, 0), (3, 2), (4, 2), (5, 4), (6, 4), (7, 6), (8, 6), (9, 8), (10, 8), (11, 8)]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize('fatal', [7, 11])
 def test_an_evaluation_shows_its_samples_once_also_after_a_resume(model, tmp_path, fatal):
   run(model, tmp_path / 'whole')
   with pytest.raises(InterruptedError):
     run(model, tmp_path / 'parts', fatal=fatal, checkpoint_every=4)
-  time.sleep(1.0)  # The files of one process that begin in the same second have the same name.
   run(model, tmp_path / 'parts', checkpoint_every=4)
   assert [step for step, _ in shown(tmp_path / 'whole')] == [5, 10, 12]
   assert shown(tmp_path / 'parts') == shown(tmp_path / 'whole')

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 from tensorboardX import summary
-from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.record_writer import RecordWriter
 from tqdm import tqdm
 
 from transformer.errors import type_and_message
@@ -30,6 +31,7 @@ _BINS = 30
 _BAR = '{n_fmt}/{total_fmt} {percentage:.0f}% |{bar}| {remaining} left{postfix}'
 _COLUMNS = 80  # The width of a terminal that does not report one.
 _QUIET_SECONDS = 30.0  # Time between two log lines without a terminal.
+_EVENTS = re.compile(r'events\.out\.tfevents\.(\d+)\.')
 _MARKDOWN = re.compile(r'([\\`*_{}\[\]()#+.!|~$:-])')
 
 
@@ -191,7 +193,8 @@ class _Events:
     self._folder, self._warn, self._writer = folder, warn, None
     with self._surviving():
       folder.mkdir(exist_ok=True)
-      self._writer = EventsWriter(str(folder / 'events'), f'.{os.getpid()}')
+      self._writer = RecordWriter(str(_next_file(folder)))
+      self._add(0, file_version='brain.Event:2')
       # This makes TensorBoard hide the events of earlier processes from this step on.
       self._add(step, session_log=SessionLog(status=SessionLog.START))
       self._writer.flush()
@@ -223,7 +226,8 @@ class _Events:
         self._writer.flush()
 
   def _add(self, step: int, **content):
-    self._writer.write_event(Event(wall_time=time.time(), step=step, **content))
+    event = Event(wall_time=time.time(), step=step, **content)
+    self._writer.write(event.SerializeToString())
 
   @contextlib.contextmanager
   def _surviving(self):
@@ -238,3 +242,14 @@ class _Events:
       reason = error.strerror if isinstance(error, OSError) else type_and_message(error)
       self._warn(f'{self._folder} cannot be written: {reason}; TensorBoard gets no '
                  f'more until the next start, but {METRICS} has everything')
+
+
+def _next_file(folder: Path) -> Path:
+  """Returns the path of an event file whose name sorts after those in the folder.
+
+  TensorBoard reads the files by name, and no file before one that it has read. A name holds the
+  time, and the clock may have been set back.
+  """
+  times = [int(parts[1]) for name in os.listdir(folder) if (parts := _EVENTS.match(name))]
+  return folder / (f'events.out.tfevents.{max([int(time.time()) - 1, *times]) + 1:010d}.'
+                   f'{socket.gethostname()}.{os.getpid()}')
