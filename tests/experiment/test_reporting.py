@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import termios
+import time
 
 import pytest
 
@@ -15,6 +16,8 @@ from tests.experiment.tiny_runs import final_state, rows_of
 from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
 from transformer.experiment import reporting
 from transformer.experiment.reporting import Reporter
+from transformer.experiment.validation import make_validation
+from transformer.inference.translator import Translation
 
 
 class Full:
@@ -220,6 +223,28 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
   assert (columns or 80) - 2 <= len(bar) <= (columns or 80)
   assert re.fullmatch(r'54400/100000 54% \|.+\| [\d:?]+ left, loss 10\.123, tokens/s 123,456, '
                       r'BLEU 41\.04', bar), bar
+
+
+def test_a_terminal_shows_how_far_an_evaluation_is(tmp_path, monkeypatch):
+  def translate(_, sentences, progress):
+    answers = []
+    for each in sentences:
+      time.sleep(0.11)  # The bar moves at most ten times a second.
+      progress(1)
+      answers.append(Translation(each, 0.0, False, ()))
+    return answers
+
+  main, end = pty.openpty()
+  with open(end, 'w', encoding='utf-8') as terminal:
+    monkeypatch.setattr(reporting.sys, 'stderr', terminal)
+    with reporting_to(tmp_path) as reporter:
+      reporter.advance(1, {})
+      make_validation(translate, ['a', 'b', 'c'], ['a', 'b', 'c'], 'none', None)(0)
+      reporter.say('the next line')
+  text = _read_terminal(main)
+  before, after = text.split('the next line')
+  assert 'evaluating: 1/3 33% |' in before and 'evaluating: 2/3 67% |' in before
+  assert 'evaluating' not in after and '1/99' in after
 
 
 def test_a_run_outlives_its_terminal(tmp_path, monkeypatch):

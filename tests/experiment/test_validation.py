@@ -28,7 +28,7 @@ def test_an_evaluation_has_a_metric_of_ones_own():
     seen.append((sources, translations, references))
     return {'right': [1.0, 0.0, 0.5], 'count': 3}
 
-  def translate(params, sources):
+  def translate(params, sources, progress):
     return [Translation(f'{params} {source}', 0.0, False, ()) for source in sources]
 
   validate = make_validation(translate, ['a', 'b', 'c'], ['X a', 'y', 'z'], 'none', None,
@@ -58,8 +58,8 @@ def fail(*_):
     (lambda *_: {'bleu': 1.0}, 'another measure')])
 def test_a_metric_that_fails_during_training_costs_only_itself(function, said):
   def validate(attend, metrics):
-    return make_validation(lambda params, sources: [Translation(each, 0.0, False, ())
-                                                    for each in sources],
+    return make_validation(lambda params, sources, progress: [
+        Translation(each, 0.0, False, ()) for each in sources],
                            ['a b', 'c'], ['a b', 'd'], 'none', attend, metrics=metrics)(0)
 
   fine = OwnMetric('m:g', lambda *_: 2.0)

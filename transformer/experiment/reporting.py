@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import shutil
 import socket
 import sys
 import time
@@ -24,12 +23,10 @@ from tqdm import tqdm
 from transformer.errors import type_and_message
 from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import METRICS
+from transformer.system.progress import progress_bar
 
 TENSORBOARD = 'tensorboard'
 _BINS = 30
-# Fits in 80 columns: the bar takes the space that the text leaves.
-_BAR = '{n_fmt}/{total_fmt} {percentage:.0f}% |{bar}| {remaining} left{postfix}'
-_COLUMNS = 80  # The width of a terminal that does not report one.
 _QUIET_SECONDS = 30.0  # Time between two log lines without a terminal.
 _EVENTS = re.compile(r'events\.out\.tfevents\.(\d+)\.')
 _MARKDOWN = re.compile(r'([\\`*_{}\[\]()#+.!|~$:-])')
@@ -65,9 +62,7 @@ class Reporter:
     """
     self._metrics = MetricsFile(Path(workdir) / METRICS, step, written or {}, self.warn)
     self._tensorboard = _Events(Path(workdir) / TENSORBOARD, step + 1, self.warn)
-    at_terminal = sys.stderr.isatty()
-    self._bar = tqdm(total=steps, initial=step, disable=not at_terminal, bar_format=_BAR,
-                     file=sys.stderr, smoothing=0.05, **(_width() if at_terminal else {}))
+    self._bar = progress_bar(steps, step, stays=True)
     self._shown: dict[str, str] = {}
     # The first step of this process and its time; the time of the latest log line.
     self._first: tuple[int, float] | None = None
@@ -152,13 +147,6 @@ class Reporter:
     self._bar.close()
     self._metrics.close()
     self._tensorboard.close()
-
-
-def _width() -> dict[str, Any]:
-  """Returns tqdm's options for the width of the terminal, which may report a width of 0."""
-  if os.get_terminal_size(sys.stderr.fileno()).columns:
-    return {'dynamic_ncols': True}
-  return {'ncols': shutil.get_terminal_size((_COLUMNS, 24)).columns}
 
 
 class NoReporter:

@@ -16,6 +16,7 @@ from transformer.experiment.meter import perplexity
 from transformer.experiment.reporting import Sample
 from transformer.inference.attention_maps import Attender, picture
 from transformer.inference.translator import Translator
+from transformer.system.progress import progress_bar
 from transformer.training.config import STANDARD_METRICS
 
 _SHOWN = 5  # TensorBoard shows this many sentences, evenly spread over the split.
@@ -127,7 +128,8 @@ def make_validation(translate: Translator, sources: Sequence[str], references: S
     metrics: other metrics.
   """
   def validate(params) -> Validation:
-    answers = translate(params, sources)
+    with progress_bar(len(sources), description='evaluating: ') as bar:
+      answers = translate(params, sources, progress=bar.update)
     translations = [each.text for each in answers]
     shown = range(0, len(sources), -(-len(sources) // _SHOWN))
     pictures, more, failures = {}, {}, []

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -135,7 +135,8 @@ class Translator:
     self._root = jax.random.key(seed, impl='threefry2x32') if config.sample else None
 
   def __call__(self, params, sentences: Sequence[str], first: int = 0,
-               requirements: Requirements = NO_REQUIREMENTS) -> list[Translation]:
+               requirements: Requirements = NO_REQUIREMENTS,
+               progress: Callable[[int], Any] = lambda count: None) -> list[Translation]:
     """Translates sentences, and returns the translations in the same order.
 
     Args:
@@ -143,6 +144,7 @@ class Translator:
       sentences: one line of text each.
       first: the number of sentences translated before these; samples depend on it.
       requirements: what the translations must begin with, contain, and not hold.
+      progress: called with numbers of sentences that are done, in any thread.
 
     Raises:
       UserError: a prefix or phrases leave no room within the limit of length, or samples are to
@@ -159,6 +161,7 @@ class Translator:
     asked = [i for i, sentence in enumerate(sentences) if sentence.strip()]
     batches = list(self._batches(asked, encoded, required.demand))
     rows = self._config.batch_size
+    progress(len(sentences) - len(asked))
 
     def sources_of(batch):
       source_BS = np.full((rows, batch.length), PAD_ID, np.int32)
@@ -173,6 +176,7 @@ class Translator:
       # If the log-probabilities are NaN, there may be no best hypothesis.
       text, score = nbest[0] if nbest else ('', float(best.scores[row, 0]))
       answers[index] = Translation(text, score, len(encoded[index]) >= self._max_length, nbest)
+      progress(1)
 
     def translate(batch):
       arrays = (*self._placed(*sources_of(batch), self._keys(batch.chosen, first)),
