@@ -3,13 +3,17 @@
 import io
 import json
 import os
+import pty
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.experiment.test_samples import cells, kept, shown
-from tests.running_commands import ENGLISH, GERMAN
+from tests.running_commands import ENGLISH, GERMAN, ROOT
 from transformer.config import Config
 from transformer.data.audit.table import in_brief
 from transformer.data.corpora import open_corpora
@@ -155,6 +159,17 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
     assert 'still warming up at the end: optimizer.warmup_steps=4000, train.steps=2' in doubt
     assert f'the flags and the config are fine, and --workdir={workdir} {fact}; ' in line
   assert not (tmp_path / 'run').exists()
+
+
+def test_log_lines_are_short_at_a_terminal(folder, tmp_path):
+  ours, theirs = pty.openpty()
+  subprocess.run([sys.executable, 'train.py', f'--config={folder}/tiny.py',
+                  f'--workdir={tmp_path}/run', '--check'], cwd=ROOT, stderr=theirs, check=True)
+  os.close(theirs)
+  with open(ours, 'rb', buffering=0) as terminal:
+    doubt, line = terminal.read(4096).decode().splitlines()
+  assert re.match(r'\d\d:\d\d:\d\d warning: the learning rate is', doubt)
+  assert re.match(r'\d\d:\d\d:\d\d the flags and the config are fine', line)
 
 
 def test_validation_while_training_is_greedy_however_the_run_decodes(

@@ -6,6 +6,7 @@ import errno
 import functools
 import gc
 import itertools
+import logging as python_logging
 import os
 import re
 import sys
@@ -49,6 +50,8 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     nonlocal status
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().addFilter(_should_show)
+    if sys.stderr.isatty():
+      logging.get_absl_handler().setFormatter(_LinesForPeople())
     sys.stdout.reconfigure(errors='backslashreplace')  # A file name need not be UTF-8.
     try:
       if len(argv) > 1 and not takes_arguments:
@@ -203,6 +206,14 @@ def _print_unraisable(unraisable):
   """Prints an error that cannot be caught, but not those of TensorStore after a failed write."""
   if str(unraisable.exc_value) != 'Event loop is closed':
     sys.__unraisablehook__(unraisable)
+
+
+class _LinesForPeople(python_logging.Formatter):
+  """Formats log lines for a terminal: the time of day, and whether it is a warning."""
+
+  def formatMessage(self, record) -> str:
+    level = f'{record.levelname.lower()}: ' if record.levelno >= python_logging.WARNING else ''
+    return f'{self.formatTime(record, "%H:%M:%S")} {level}{record.message}'
 
 
 def _should_show(record) -> bool:
