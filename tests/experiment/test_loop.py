@@ -14,6 +14,7 @@ from tests.tiny_training import Settings, make_task, train_tiny
 from transformer.errors import UserError
 from transformer.experiment.validation import Validation
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
+from transformer.training.compilation import Programs
 from transformer.training.config import OptimizerConfig
 from transformer.training.step import init_params
 
@@ -116,6 +117,23 @@ def test_the_moving_average_is_resumed_and_evaluated(model, uninterrupted, tmp_p
   for item in (PARAMS, AVERAGE):
     chex.assert_trees_all_equal(checkpoints.restore_params(12, like, item), state[item])
   checkpoints.close()
+
+
+def test_the_moving_average_is_what_a_run_evaluates(model, tmp_path):
+  def train_step(state, _):
+    average = jax.tree.map(lambda leaf: 2 * leaf, state.average)
+    metrics = dict.fromkeys(('loss', 'nll', 'weight', 'gradient_norm', 'source_tokens'), 1.0)
+    return state._replace(step=state.step + 1, average=average), metrics
+
+  def eval_step(params, _):
+    return {'nll': size_of(params), 'weight': 1.0}
+
+  settings = Settings(train=dataclasses.replace(Settings().train, steps=1, ema_decay=0.9))
+  initial = init_params(model, settings.seed)
+  train_tiny(settings, make_task(model, bleu=size_of, initial_params=lambda: initial), tmp_path,
+             programs=Programs(train_step, eval_step))
+  found = rows_of(tmp_path)[-1]
+  assert found['valid/loss'] == found['valid/bleu'] == pytest.approx(2 * size_of(initial), rel=1e-6)
 
 
 @pytest.mark.long

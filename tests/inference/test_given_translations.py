@@ -3,8 +3,10 @@
 import dataclasses
 import logging
 import math
+import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -90,6 +92,19 @@ def test_an_ensemble_averages_probabilities(model, vocabulary, params, other):  
   assert [each.text for each in answers] == [each.text for each in swapped]
   alone = [translated(model, vocabulary, each, sentences(5)) for each in (params, other)]
   assert all([each.text for each in answers] != [each.text for each in one] for one in alone)
+
+
+def test_a_score_multiplies_mean_probabilities_up_to_the_end_token():
+  # A model whose parameters are the distributions at all positions.
+  model = types.SimpleNamespace(  # noqa: F811
+      apply=lambda variables, *_: (jnp.log(variables['params']), jnp.eye(7)))
+  target = np.array([[5, 6, EOS_ID, PAD_ID], [4, EOS_ID, PAD_ID, PAD_ID]])
+  both = np.random.default_rng(0).dirichlet(np.ones(7), (2, *target.shape)).astype(np.float32)
+  found = make_scorer([model, model])(both, target, target)
+  mean = np.log(both.mean(axis=0))
+  wanted = [sum(mean[row, place, target[row, place]] for place in range(length))
+            for row, length in enumerate((3, 2))]
+  np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 @pytest.mark.long

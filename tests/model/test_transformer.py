@@ -120,10 +120,8 @@ def test_permuting_the_source_with_its_positions_permutes_its_encoding(build, va
   assert np.max(np.abs(in_place - encoded[:, order])) > 0.1
 
 
-@pytest.mark.long(but=('post',))
-@all_variants
-def test_cached_decoding_is_teacher_forcing_for_any_lineage(build, pack, pair, variant):
-  tiny = build(**variant)
+def decode_in_both_ways(tiny, pack, pair, steps):
+  """Compares the logits of steps with a cache with those of whole forward passes."""
   sources = [pair(length, 1, length)[0] for length in (5, 17)]
   rng = np.random.default_rng(0)
 
@@ -146,7 +144,7 @@ def test_cached_decoding_is_teacher_forcing_for_any_lineage(build, pack, pair, v
   chex.assert_shape([layer.values for layer in cache], (B, H, T * W, V))
   lineage_BWT = jnp.zeros((B, W, T), jnp.int32)
   step = jax.jit(lambda *given: apply(*given, method='step'))
-  for index in range(T):
+  for index in range(steps):
     # Like a search, this drops some hypotheses and continues others more than once.
     origin_BW1 = rng.integers(0, W, (B, W, 1))
     inputs_BWT = np.take_along_axis(inputs_BWT, origin_BW1, axis=1)
@@ -157,6 +155,19 @@ def test_cached_decoding_is_teacher_forcing_for_any_lineage(build, pack, pair, v
                                           cache, memory, encoder_side[0] > 0)
     wanted_BWTN, _ = teacher_forced(inputs_BWT)
     chex.assert_trees_all_close(logits_BWN, wanted_BWTN[:, :, index], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.long(but=('post',))
+@all_variants
+def test_cached_decoding_is_teacher_forcing_for_any_lineage(build, pack, pair, variant):
+  decode_in_both_ways(build(**variant), pack, pair, T)
+
+
+@pytest.mark.parametrize('positions', ['learned', 'rotary', 'relative'])
+def test_a_few_steps_of_decoding_have_the_positions_of_teacher_forcing(build, pack, pair,
+                                                                       positions):
+  tiny = build(positions=positions, norm='pre', key_dim=8, num_layers=1)
+  decode_in_both_ways(tiny, pack, pair, steps=4)
 
 
 @pytest.mark.parametrize('positions', ['rotary', 'relative'])

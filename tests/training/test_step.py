@@ -17,6 +17,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops import losses
 from transformer.ops.losses import LossOptions
+from transformer.training import step as step_module
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
@@ -25,6 +26,7 @@ from transformer.training.step import (
   init_params,
   init_state,
   layers_of,
+  loss_options,
   make_eval_step,
   make_train_step,
   random_key,
@@ -131,6 +133,18 @@ def test_an_evaluation_in_parts_is_that_of_the_whole_batch():
   chex.assert_trees_all_close(parts, whole, rtol=1e-6)
 
 
+def test_no_part_of_a_batch_draws_what_another_draws(model, monkeypatch):
+  def drawn(model, params, batch, options, key, teachers=()):
+    number = jax.random.uniform(key)
+    return {'loss': number, 'nll': number ** 2, 'weight': jnp.float32(1)}
+
+  monkeypatch.setattr(step_module, 'batch_loss', drawn)
+  step, state = make(model, accumulate=2)
+  _, metrics = jax.jit(step)(state, make_batch(0))
+  # The sums of a and b and of their squares: (a + b)² / 2 = a² + b² only if a = b.
+  assert float(metrics['loss']) ** 2 / 2 < 0.99 * float(metrics['nll'])
+
+
 @pytest.mark.long
 def test_every_part_has_its_own_dropout(model):
   row = jax.tree.map(lambda x: x[:1], make_batch(0))
@@ -211,6 +225,12 @@ def test_a_mesh_has_the_given_devices():
 def test_mesh_that_does_not_fit_is_refused(config, message):
   with pytest.raises(UserError, match=message):
     make_mesh(config, rows=6)
+
+
+def test_the_loss_of_training_has_all_terms_of_the_config():
+  config = TrainConfig(label_smoothing=0.2, r_drop=3.0, teachers=('a',), teacher_share=0.4,
+                       teacher_temperature=5.0, alignment_layer=6, alignment_weight=0.7)
+  assert loss_options(config) == LossOptions(0.2, 3.0, 0.4, 5.0, 1, 6, 0.7)
 
 
 @pytest.mark.long

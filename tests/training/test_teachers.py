@@ -64,15 +64,20 @@ def test_a_student_equal_to_its_teacher_stays_as_it_is(params):
 
 def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
   student, teacher, _ = params
-  losses = {}
-  for share in (0.0, 0.5, 1.0):
-    batch, pairs = make_batch(0), [(TEACHER, teacher)] if share else []
-    losses[share] = [float(batch_loss(STUDENT, student, batch, LossOptions(teacher_share=share),
-                                      jax.random.key(key), pairs)['loss']) for key in (0, 1)]
-    # The student has no dropout either, so the key changes nothing.
-    assert losses[share][0] == losses[share][1]
+
+  def losses_of(**terms):
+    pairs = [(TEACHER, teacher)] if terms['teacher_share'] else []
+    totals = jax.jit(lambda key: batch_loss(STUDENT, student, make_batch(0), LossOptions(**terms),
+                                            key, pairs))
+    return [float(totals(jax.random.key(key))['loss']) for key in (0, 1)]
+
+  losses = {share: losses_of(teacher_share=share) for share in (0.0, 0.5, 1.0)}
+  for one, other in losses.values():
+    assert one == other  # The student has no dropout either, so the key changes nothing.
   assert losses[0.5][0] == pytest.approx((losses[0.0][0] + losses[1.0][0]) / 2, rel=1e-6)
   assert losses[1.0][0] != pytest.approx(losses[0.0][0], rel=1e-3)
+  # Twins of R-Drop have the same teachers.
+  assert losses_of(teacher_share=1.0, consistency=1.0) == pytest.approx(losses[1.0], rel=1e-5)
 
 
 def test_teachers_are_read_only_where_the_config_names_them(params):
