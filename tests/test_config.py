@@ -315,7 +315,11 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
       'train': {'steps': 5001}}, ()),
     ({'optimizer': {'peak_learning_rate': 1e-3, 'schedule': 'constant'}}, ()),
     *(({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize} (',))
-      for language, tokenize in (('zh-CN', 'zh'), ('ja', 'ja-mecab'), ('th', 'char'))),
+      for language, tokenize in (
+          ('zh-CN', 'zh'), ('zh-Hant', 'zh'), ('zho_Hans', 'zh'), ('cn', 'zh'), ('yue', 'zh'),
+          ('ja', 'ja-mecab'), ('JP', 'ja-mecab'), ('jpn_Jpan', 'ja-mecab'), ('th', 'char'),
+          ('tha_Thai', 'char'), ('mya_Mymr', 'char'))),
+    *(({'data': {'target_language': language}}, ()) for language in ('ko', 'kr', 'ms-MY', 'ug-CN')),
     ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ()),
     ({'data': {'target_language': 'japanisch'}}, ()),
     *(({'data': {'max_length': 99, 'train': ('a', 'b'), **settings},

@@ -28,10 +28,13 @@ _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 100
 
 
-# Languages that are written without spaces between words, and the tokenizer of sacreBLEU for each.
-_WITHOUT_SPACES = {**dict.fromkeys(('zh', 'zho', 'cmn', 'yue'), 'zh'),
-                   **dict.fromkeys(('ja', 'jpn'), 'ja-mecab'),
-                   **dict.fromkeys(('th', 'tha', 'lo', 'km', 'my'), 'char')}
+# Languages that are written without spaces between words, by all codes in use (`cn` and `jp` are
+# of countries), and the tokenizer of sacreBLEU for each.
+_WITHOUT_SPACES = {
+    code: tokenizer for codes, tokenizer in (
+        ('zh zho chi cmn yue wuu hak nan gan hsn lzh cn chs cht zhs zht', 'zh'),
+        ('ja jpn jp', 'ja-mecab'),
+        ('th tha lo lao km khm my mya bur bo bod tib dzo', 'char')) for code in codes.split()}
 
 # How runs behaved before there was a key for it, where that is not the key's default.
 _BEFORE = {'model': {'attention_bias': 'all'}}

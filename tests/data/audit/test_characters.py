@@ -30,7 +30,8 @@ def test_counts_are_of_each_line():
 def test_a_language_says_which_scripts_to_expect():
   assert scripts_of('de') == scripts_of('pt_BR') == scripts_of('EN-us') == {'LATIN'}
   assert scripts_of('sr') == {'LATIN', 'CYRILLIC'} and scripts_of('uk') == {'CYRILLIC'}
-  assert scripts_of('ja') == {'CJK', 'HIRAGANA', 'KATAKANA'}
+  assert scripts_of('ja') == scripts_of('jp') == {'CJK', 'HIRAGANA', 'KATAKANA'}
+  assert scripts_of('zho_Hans') == scripts_of('cn') == {'CJK'}
   assert scripts_of('xx') == frozenset()
   # The script of most letters is expected then.
   assert count(['мир', 'мир', 'abc'], frozenset()).unexpected.tolist() == [0, 0, 3]

@@ -20,9 +20,9 @@ _LANGUAGES = {
     'ARABIC': 'ar ckb fa ps sd ug ur ara', 'HEBREW': 'he iw yi heb', 'ARMENIAN': 'hy',
     'GEORGIAN': 'ka', 'DEVANAGARI': 'hi mr ne sa hin', 'BENGALI': 'as bn', 'GUJARATI': 'gu',
     'GURMUKHI': 'pa', 'TAMIL': 'ta', 'TELUGU': 'te', 'KANNADA': 'kn', 'MALAYALAM': 'ml',
-    'SINHALA': 'si', 'THAI': 'th', 'LAO': 'lo', 'MYANMAR': 'my', 'KHMER': 'km',
-    'TIBETAN': 'bo', 'ETHIOPIC': 'am ti', 'CJK': 'ja ko zh jpn kor zho', 'HIRAGANA': 'ja jpn',
-    'KATAKANA': 'ja jpn', 'HANGUL': 'ko kor'}
+    'SINHALA': 'si', 'THAI': 'th tha', 'LAO': 'lo lao', 'MYANMAR': 'my mya', 'KHMER': 'km khm',
+    'TIBETAN': 'bo bod', 'ETHIOPIC': 'am ti', 'HIRAGANA': 'ja jpn jp', 'KATAKANA': 'ja jpn jp',
+    'CJK': 'zh zho cn cmn yue ja jpn jp ko kor kr', 'HANGUL': 'ko kor kr'}
 # First words of letters' names that are no scripts: the name of ʼ is MODIFIER LETTER APOSTROPHE.
 _COMMON = ('MODIFIER', 'CARON', 'COMBINING', 'IDEOGRAPHIC', 'MASU', 'ROMAN', 'SPACE', 'TURNED',
            'VERTICAL')
