@@ -33,6 +33,9 @@ from pathlib import Path
 
 from absl import flags, logging
 
+if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside the script.
+  sys.path.insert(0, str(Path(__file__).resolve().parent))
+
 from transformer.commands import alignment_flags, requirement_flags, shared_flags
 from transformer.data.linearisation import linearise
 from transformer.data.text_files import STANDARD_INPUT

@@ -9,9 +9,13 @@ their meanings and defaults.
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from absl import flags, logging
+
+if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside the script.
+  sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer.commands import shared_flags
 from transformer.config import Config

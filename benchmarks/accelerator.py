@@ -20,6 +20,7 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from accelerator_parts import running

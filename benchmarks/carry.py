@@ -18,6 +18,7 @@ from pathlib import Path
 from absl import flags, logging
 from ml_collections import config_flags
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from accelerator_parts.packed_runs import pack, unpack

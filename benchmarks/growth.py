@@ -15,6 +15,7 @@ from pathlib import Path
 
 from absl import app, flags
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from side_by_side import System, machine, take_turns

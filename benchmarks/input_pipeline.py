@@ -32,6 +32,7 @@ import sentencepiece
 from absl import app, flags
 from grain.experimental import FirstFitPackIterDataset
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from side_by_side import machine, peak_bytes

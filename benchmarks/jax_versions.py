@@ -26,7 +26,8 @@ class _Worker:
 
   def __init__(self, command: str):
     python, *xla_flags = command.split()
-    environment = {**os.environ, 'XLA_FLAGS': ' '.join(xla_flags), 'PYTHONPATH': str(_ROOT)}
+    environment = {**os.environ, 'XLA_FLAGS': ' '.join(xla_flags),
+                   'PYTHONPATH': os.pathsep.join([str(_ROOT), str(_ROOT / 'benchmarks')])}
     try:
       self._process = subprocess.Popen(
           [python, __file__, '--serve'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

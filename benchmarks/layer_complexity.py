@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from side_by_side import machine

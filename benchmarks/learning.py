@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 from absl import flags, logging
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from peers import joeynmt

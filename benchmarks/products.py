@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from absl import app, flags
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from side_by_side import machine

@@ -19,6 +19,9 @@ import matplotlib
 import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
 from run_pages import run_page  # The file beside this one.
 
 # Colours of Okabe and Ito, as on the attention page.

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -136,6 +137,20 @@ def test_nothing_imports_what_is_at_the_top():
   assert {'train', 'eval'} <= above
   for name, imports in IMPORTS.items():
     assert not {each.split('.')[0] for each in imports} & above, name
+
+
+@pytest.mark.parametrize('folder', ['.', 'launch', 'benchmarks', 'docs'])
+def test_scripts_say_where_their_modules_are(folder):
+  # With PYTHONSAFEPATH=1, Python does not look beside a script.
+  beside = {path.stem for path in (ROOT / folder).iterdir()}
+  for path in (ROOT / folder).glob('*.py'):
+    text = path.read_text('utf-8')
+    imports = {match[1]: match.start()
+               for match in re.finditer(r'^(?:from|import) (\w+)', text, re.MULTILINE)
+               if match[1] in beside | {'transformer', 'launch'}}
+    if "__name__ == '__main__'" in text and imports:
+      folders = {name in beside for name in imports}
+      assert len(re.findall(r'sys\.path\.\w', text[:min(imports.values())])) >= len(folders), path
 
 
 def test_config_dicts_stay_out():

@@ -55,7 +55,8 @@ def test_a_file_that_is_read_is_refused_under_any_name(tmp_path, monkeypatch):
 def test_as_a_process_a_command_helps_and_refuses(name, tmp_path, one_error):
   def run(*flags):
     return subprocess.run([sys.executable, f'{name}.py', *flags], cwd=ROOT, text=True,
-                          capture_output=True, stdin=subprocess.DEVNULL)
+                          capture_output=True, stdin=subprocess.DEVNULL,
+                          env={**os.environ, 'PYTHONSAFEPATH': '1'})
 
   spec = importlib.util.spec_from_file_location(name, ROOT / f'{name}.py')
   helped = run('--help')
