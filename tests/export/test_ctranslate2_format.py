@@ -188,3 +188,17 @@ def test_positions_reach_the_default_or_the_requested_length(
                              min_decoding_length=longest - 1)
   with pytest.raises(RuntimeError, match=f'No position encodings .* >= {longest}'):
     translator.translate_batch([['▁5'] * longest], max_input_length=0)
+
+
+@pytest.mark.parametrize('kind', ['published', 'modern'])
+def test_a_parameter_that_ctranslate2_lacks_is_refused_by_name(tmp_path, kind):
+  model = Transformer(ModelConfig(**{**SHAPE, **KINDS[kind]}), VOCABULARY)
+  params = opinionated(model)
+  attention = params['encoder_1']['self_attention']
+  for part, added in (attention, 'sink'), (attention['query'], 'scale'), (params, 'gate'):
+    part[added] = np.ones(2, np.float32)
+    with pytest.raises(UserError, match=rf'^CTranslate2 has no place for .*: [a-z_1.]*{added};'):
+      write_model(tmp_path, model.config, params, (PIECES, PIECES))
+    del part[added]
+  assert not any(tmp_path.iterdir())
+  write_model(tmp_path, model.config, params, (PIECES, PIECES))

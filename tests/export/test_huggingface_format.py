@@ -95,3 +95,22 @@ def test_a_pegasus_has_one_table_and_layer_norm(setting, value):
   check_model(ModelConfig(norm='pre'))
   with pytest.raises(UserError, match=rf'^Pegasus cannot hold model\.{setting}={value}: '):
     check_model(ModelConfig(norm='pre', **{setting: value}))
+
+
+@pytest.mark.parametrize(('norm', 'name'), [('post', 'MarianMT'), ('pre', 'Pegasus')])
+def test_a_parameter_that_the_library_lacks_is_refused_by_name(tmp_path, norm, name):
+  config = Config(model=ModelConfig(**SHAPE, norm=norm))
+  params = opinionated(Transformer(config.model, VOCABULARY.size))
+  attention, table = params['decoder_0']['cross_attention'], params['target_embedding']
+  for part, added in (attention, 'sink'), (attention['query'], 'scale'), (params, 'gate'):
+    part[added] = np.ones(2, np.float32)
+    with pytest.raises(UserError, match=rf'^{name} has no place for .* run: [a-z_0.]*{added};'):
+      write_model(tmp_path, config, params, VOCABULARY)
+    del part[added]
+  params['source_embedding'] = table  # The config says that the tables are shared.
+  with pytest.raises(UserError, match=r'source_embedding\.table'):
+    write_model(tmp_path, config, params, VOCABULARY)
+  del params['source_embedding'], attention['output']
+  with pytest.raises(UserError, match=r'needs the parameter decoder_0\.cross_attention\.output\.k'):
+    write_model(tmp_path, config, params, VOCABULARY)
+  assert not any(tmp_path.iterdir())

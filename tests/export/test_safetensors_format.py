@@ -51,6 +51,12 @@ def test_what_is_written_is_read_bit_for_bit(path):
   assert found.params['output'].tobytes() == TENSORS['output'].tobytes()
 
 
+def test_a_parameter_never_gives_way_to_a_vocabulary(tmp_path):
+  params = TENSORS | {'vocabulary': {'model': np.ones(2, np.float32)}}
+  with pytest.raises(UserError, match=r'vocabulary\.model, and the run has a parameter of that'):
+    write(tmp_path / 'model.safetensors', WEIGHTS._replace(params=params))
+
+
 def test_names_are_paths_joined_by_dots_beside_the_vocabulary(path):
   tensors = load(path.read_bytes())
   assert tensors.keys() == {'encoder_0.query.kernel', 'encoder_0.query.bias', 'output',

@@ -31,6 +31,7 @@ from ctranslate2.specs.common_spec import Activation
 
 from transformer.data.batch import BOS_ID, EOS_ID, UNK_ID
 from transformer.errors import UserError
+from transformer.export.used_parameters import UsedParameters
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
 
@@ -84,10 +85,11 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
     quantization: the type of the stored matrices, one of `QUANTIZATIONS`.
 
   Raises:
-    UserError: CTranslate2 cannot represent the model, or has no such type.
+    UserError: CTranslate2 cannot represent the model or a parameter, or has no such type.
   """
   check_quantization(quantization)
   check_model(config)
+  given = UsedParameters(params, 'CTranslate2')
   relative = config.positions == 'relative'
   width = max(config.head_key_dim, config.head_value_dim)
   layout = {
@@ -102,27 +104,28 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
            ('decoder', 'target', spec.decoder, spec.decoder.embeddings))
   for side, language, stack, embeddings in sides:
     table = 'target' if config.share_embeddings else language
-    embeddings.weight = _array(params[f'{table}_embedding']['table'])
+    embeddings.weight = _array(given[f'{table}_embedding.table'])
     if config.positions == 'sinusoidal':
       stack.position_encodings.encodings = sinusoidal_positions(
           max(length, _MAX_INPUT_LENGTH), config.model_dim)
     elif config.positions == 'learned':
-      stack.position_encodings.encodings = _array(params[f'{language}_position']['table'])
+      stack.position_encodings.encodings = _array(given[f'{language}_position.table'])
     if config.norm == 'pre':
-      _norm(stack.layer_norm, params[f'{side}_norm'])
+      _norm(stack.layer_norm, given, f'{side}_norm')
     for index, layer in enumerate(stack.layer):
-      given = params[f'{side}_{index}']
-      _attention(layer.self_attention, given, 'self_attention', config)
+      path = f'{side}_{index}'
+      _attention(layer.self_attention, given, f'{path}.self_attention', config)
       if relative:
-        layer.self_attention.relative_attention_bias = _array(params[f'{side}_bias']['table'])
+        layer.self_attention.relative_attention_bias = _array(given[f'{side}_bias.table'])
         layer.self_attention.relative_attention_max_distance = np.int32(_MAX_DISTANCE)
       if side == 'decoder':
-        _attention(layer.attention, given, 'cross_attention', config)
-      _feed_forward(layer.ffn, given)
+        _attention(layer.attention, given, f'{path}.cross_attention', config)
+      _feed_forward(layer.ffn, given, f'{path}.feed_forward')
   spec.decoder.projection.weight = (spec.decoder.embeddings.weight if config.tie_output
-                                    else _array(params['output']))
+                                    else _array(given['output']))
   if config.output_bias:
-    spec.decoder.projection.bias = _array(params['output_bias'])
+    spec.decoder.projection.bias = _array(given['output_bias'])
+  given.check_all_used()
   source, target = map(list, pieces)
   spec.register_source_vocabulary(source)
   spec.register_target_vocabulary(target)
@@ -140,11 +143,11 @@ def _array(leaf):
   return np.array(leaf, np.float32)  # A copy, because CTranslate2 quantises in place.
 
 
-def _norm(spec, given):
+def _norm(spec, given, path):
   """Sets layer norm, or RMS norm, which has no bias."""
-  spec.gamma = _array(given['scale'])
-  if 'bias' in given:
-    spec.beta = _array(given['bias'])
+  spec.gamma = _array(given[f'{path}.scale'])
+  if f'{path}.bias' in given:
+    spec.beta = _array(given[f'{path}.bias'])
 
 
 def _linear(spec, kernels, biases):
@@ -154,43 +157,43 @@ def _linear(spec, kernels, biases):
     spec.bias = np.concatenate(biases)
 
 
-def _feed_forward(spec, given):
-  _norm(spec.layer_norm, given['feed_forward_residual']['layer_norm'])
-  own = given['feed_forward']
-  parts = [(spec.linear_0, own['inner']), (spec.linear_1, own['outer'])]
-  if 'gate' in own:
-    parts.append((spec.linear_0_noact, own['gate']))
-  for linear, part in parts:
-    _linear(linear, [_array(part['kernel'])], [_array(part['bias'])] if 'bias' in part else [])
+def _feed_forward(spec, given, path):
+  _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
+  parts = {'inner': spec.linear_0, 'outer': spec.linear_1}
+  if f'{path}.gate.kernel' in given:
+    parts['gate'] = spec.linear_0_noact
+  for part, linear in parts.items():
+    bias = f'{path}.{part}.bias'
+    _linear(linear, [_array(given[f'{path}.{part}.kernel'])],
+            [_array(given[bias])] if bias in given else [])
 
 
-def _attention(spec, given, name, config):
+def _attention(spec, given, path, config):
   """Sets the projections of attention; those with the same input form one matrix.
 
   In CTranslate2 the queries, keys and values of a head have the same width. The narrower ones are
   padded with zeros, which change no product.
   """
-  own = given[name]
-  _norm(spec.layer_norm, given[f'{name}_residual']['layer_norm'])
+  _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
   width = max(config.head_key_dim, config.head_value_dim)
   if width != config.head_key_dim:
     spec.queries_scale = np.float32(config.head_key_dim ** -0.5)
   if config.query_key_norm:
-    _norm(spec.q_norm, own['query_norm'])
-    _norm(spec.k_norm, own['key_norm'])
+    _norm(spec.q_norm, given, f'{path}.query_norm')
+    _norm(spec.k_norm, given, f'{path}.key_norm')
 
-  def padded(array, axis):
-    array = _array(array)
+  def padded(name, axis):
+    array = _array(given[f'{path}.{name}'])
     missing = [(0, 0)] * array.ndim
     missing[axis] = (0, width - array.shape[axis])
     return np.pad(array, missing)
 
-  joined = (('query', 'key', 'value'),) if name == 'self_attention' else (
+  joined = (('query', 'key', 'value'),) if path.endswith('self_attention') else (
       ('query',), ('key', 'value'))
   for linear, parts in zip(spec.linear, joined, strict=False):
     _linear(linear,
-            [padded(own[part]['kernel'], -1).reshape(config.model_dim, -1) for part in parts],
-            [padded(own[part]['bias'], -1).reshape(-1) for part in parts if 'bias' in own[part]])
-  _linear(spec.linear[-1],
-          [padded(own['output']['kernel'], 1).reshape(-1, config.model_dim)],
-          [_array(own['output']['bias'])] if 'bias' in own['output'] else [])
+            [padded(f'{part}.kernel', -1).reshape(config.model_dim, -1) for part in parts],
+            [padded(f'{part}.bias', -1).reshape(-1) for part in parts
+             if f'{path}.{part}.bias' in given])
+  _linear(spec.linear[-1], [padded('output.kernel', 1).reshape(-1, config.model_dim)],
+          [_array(given[f'{path}.output.bias'])] if f'{path}.output.bias' in given else [])

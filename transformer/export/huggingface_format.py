@@ -33,13 +33,14 @@ from typing import Any
 import numpy as np
 
 from transformer import files
-from transformer.config import Config, flatten
+from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.vocabularies import RunVocabulary, is_shared
 from transformer.data.vocabulary_adoption import has_merges_alone
 from transformer.errors import UserError
 from transformer.export import huggingface_tokenizer, marian_vocabulary, tensor_file
 from transformer.export.huggingface_layout import dim_order, layout, shares_all
+from transformer.export.used_parameters import UsedParameters
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
 
@@ -86,18 +87,19 @@ def write_model(folder: str | os.PathLike, config: Config, params: Mapping[str, 
     vocabulary: the vocabulary, or one for each language.
 
   Raises:
-    UserError: the library cannot represent the model, or a file cannot be written.
+    UserError: the library cannot represent the model or a parameter, or a file cannot be written.
   """
   check_model(config.model)
   folder = Path(folder)
-  tensors = _tensors(config.model, params)
+  sizes = vocabulary.source.size, vocabulary.target.size
+  tensors = _tensors(config.model, UsedParameters(params, MODELS[config.model.norm][1]), *sizes)
   if config.model.norm == 'pre':  # A Pegasus is saved with its positions, and MarianMT without.
     table = sinusoidal_positions(_positions(config), config.model.model_dim)
     table = np.asarray(table, np.float32)[:, dim_order(config.model.model_dim)]
     tensors |= {f'model.{side}.embed_positions.weight': table for side in ('encoder', 'decoder')}
   tensor_file.write(folder / WEIGHTS, tensors, {'format': 'pt'})
   for name, content in (
-      ('config.json', _model_config(config, vocabulary.source.size, vocabulary.target.size)),
+      ('config.json', _model_config(config, *sizes)),
       ('generation_config.json', _generation_config(config))):
     files.write_json(folder / name, content)
   if is_shared(vocabulary) and has_merges_alone(vocabulary.target):
@@ -157,15 +159,14 @@ def _reach(config: Config) -> int:
   return config.data.max_length + config.decode.max_extra_length
 
 
-def _tensors(config: ModelConfig, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-  """Returns the library's tensors by name."""
-  given = flatten(params)
-  size = len(given['target_embedding.table'])
-  source_size = len(given.get('source_embedding.table', given['target_embedding.table']))
-  bias_N = given.get('output_bias', np.zeros(size))
+def _tensors(config: ModelConfig, given: UsedParameters, source_size: int,
+             size: int) -> dict[str, np.ndarray]:
+  """Returns the library's tensors by name, for that many source and target tokens."""
+  bias_N = given['output_bias'] if 'output_bias' in given else np.zeros(size)
   tensors = {'final_logits_bias': np.asarray(bias_N, np.float32).reshape(1, size)}
   for each in layout(config, source_size, size):
-    array = np.asarray(given.get(each.path, np.zeros(each.shape)), np.float32)
+    lacks_bias = each.path.endswith('.bias') and each.path not in given
+    array = np.asarray(np.zeros(each.shape) if lacks_bias else given[each.path], np.float32)
     if each.dims is not None:
       array = array.take(dim_order(config.model_dim), each.dims)
     if each.path.endswith('.bias'):
@@ -174,4 +175,5 @@ def _tensors(config: ModelConfig, params: Mapping[str, Any]) -> dict[str, np.nda
       ends = (config.model_dim, -1) if each.dims == 0 else (-1, config.model_dim)
       array = array.reshape(ends).T
     tensors[each.name] = array * np.float32(each.factor)
+  given.check_all_used()
   return tensors

@@ -70,9 +70,12 @@ def write(path: str | os.PathLike, weights: Weights):
   """Writes a file atomically.
 
   Raises:
-    UserError: the file cannot be written.
+    UserError: the file cannot be written, or a parameter has the name of a vocabulary.
   """
   tensors = {name: np.asarray(leaf) for name, leaf in flatten(weights.params).items()}
+  if taken := tensors.keys() & weights.vocabulary.keys():
+    raise UserError(f'the file keeps a vocabulary as {min(taken)}, and the run has a parameter of '
+                    f'that name; rename the parameter')
   tensors |= {name: np.frombuffer(model, np.uint8) for name, model in weights.vocabulary.items()}
   about = {'version': _VERSION, 'config': weights.config,
            'vocabulary_sha256': _vocabulary_digest(weights.vocabulary),
