@@ -4,6 +4,7 @@ import json
 import shutil
 
 import chex
+import jax
 import numpy as np
 import pytest
 
@@ -18,7 +19,9 @@ from transformer.export.huggingface_reading import read_model
 from transformer.inference.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.ops.positions import sinusoidal_positions
 from transformer.training.config import TrainConfig
+from transformer.training.step import init_params
 
 SHAPE = {'num_layers': 2, 'model_dim': 14, 'ff_dim': 22, 'num_heads': 2}
 KINDS = {
@@ -99,9 +102,67 @@ def test_a_bias_that_the_library_has_trained_comes_back(exported, tmp_path):
   np.testing.assert_array_equal(read_model(folder).params['output_bias'], np.arange(285))
 
 
+def change(folder, **changes):
+  """Changes tensors of a folder, as training in the library does."""
+  tensors = tensor_file.read(folder / WEIGHTS)[1]
+  for name, new in changes.items():
+    tensors[name] = new(tensors.get(name))
+  tensor_file.write(folder / WEIGHTS, tensors, {'format': 'pt'})
+
+
+POSITIONS = 'model.{}.embed_positions.weight'
+
+
+@pytest.mark.parametrize('side', ['encoder', 'decoder'])
+def test_positions_that_the_library_has_trained_come_back_as_learned_ones(export, vocabulary, side):
+  folder, _, _ = export(norm='pre')
+  assert read_model(folder).config.model.positions == 'sinusoidal'
+  # Adam moves each number by its learning rate.
+  steps = np.random.default_rng(0).choice(np.float32([-1e-5, 1e-5]), (1024, 14))
+  change(folder, **{POSITIONS.format(side): lambda table: table + steps})
+  found = read_model(folder)
+  assert (found.config.model.positions, found.config.model.max_positions) == ('learned', 1024)
+  tables = [found.params[f'{each}_position']['table'] for each in ('source', 'target')]
+  moved = {'encoder': tables, 'decoder': tables[::-1]}[side]
+  np.testing.assert_allclose(*moved, rtol=0, atol=1.1e-5)
+  order = [0, 7, 1, 8, 2, 9, 3, 10, 4, 11, 5, 12, 6, 13]  # Sines and cosines alternate again.
+  np.testing.assert_allclose(moved[0] - moved[1], steps[:, order], rtol=0, atol=1e-7)
+  np.testing.assert_array_equal(moved[1], sinusoidal_positions(1024, 14))
+  params = jax.eval_shape(lambda: init_params(
+      Transformer(found.config.model, vocabulary.size), 0))
+  chex.assert_trees_all_equal_shapes(found.params, params)
+
+
+def test_a_source_may_be_as_long_as_the_trained_positions_allow(export):
+  folder, _, _ = export(norm='pre')
+  tokenizer = json.loads((folder / 'tokenizer_config.json').read_text('utf-8'))
+  (folder / 'tokenizer_config.json').write_text(
+      json.dumps(tokenizer | {'model_max_length': 1000}), 'utf-8')
+  change(folder, **{POSITIONS.format('encoder'): lambda table: table + 1})
+  data = read_model(folder).config.data
+  assert data.max_length == 1024 - DecodeConfig.max_extra_length
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'float32'])
+def test_positions_that_are_stored_with_fewer_bits_stay_sinusoids(export, dtype):
+  folder, _, _ = export(norm='pre')
+  change(folder, **{POSITIONS.format(side): lambda table: table.astype(dtype)
+                    for side in ('encoder', 'decoder')})
+  assert read_model(folder).config.model.positions == 'sinusoidal'
+
+
+def test_tensors_that_the_model_lacks_are_refused_by_name(exported, tmp_path):
+  folder = shutil.copytree(exported, tmp_path / 'model')
+  name = 'model.encoder.layers.0.self_attn.q_proj.lora_A.weight'
+  change(folder, **{name: lambda _: np.ones((2, 14), np.float32)})
+  with pytest.raises(UserError, match=rf'model\.safetensors holds {name}, for which'):
+    read_model(folder)
+
+
 @pytest.mark.parametrize(('missing', 'fact'), [
     ('config.json', 'config.json cannot be read: No such file'),
     (WEIGHTS, f'should hold its weights as {WEIGHTS}; it holds config.json'),
+    ('tokenizer_config.json', 'a folder needs config.json, .* save model and tokenizer'),
     ('vocabulary.model', 'copy it from there')])
 def test_a_missing_file_is_named(exported, tmp_path, missing, fact):
   folder = shutil.copytree(exported, tmp_path / 'model')

@@ -168,18 +168,18 @@ def test_a_table_may_have_the_name_of_any_part_that_shares_it(published, tmp_pat
                                   wanted['target_embedding']['table'])
 
 
-def test_positions_must_be_sinusoids(published, tmp_path):
+def test_positions_of_a_folder_are_sinusoids_or_learned(published, tmp_path):
   folder = shutil.copytree(published, tmp_path / 'model')
   tensors = tensor_file.read(folder / WEIGHTS)[1]
   angles = np.arange(512)[:, None] / 10_000 ** (np.arange(0, 14, 2) / 14)
   sinusoids = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float16)
-  for table, refused in ((sinusoids, False), (sinusoids[::-1], True)):
+  for table, kind in ((sinusoids, 'sinusoidal'), (sinusoids[::-1], 'learned')):
     tensor_file.write(folder / WEIGHTS,
                       tensors | {'model.decoder.embed_positions.weight': table}, {'format': 'pt'})
-    if refused:
-      refuse(folder, 'model.decoder.embed_positions.weight in .* should be sinusoids')
-    else:
-      read_model(folder)
+    assert read_model(folder).config.model.positions == kind
+  tensor_file.write(folder / WEIGHTS, tensors | {
+      'model.decoder.embed_positions.weight': sinusoids[:, :13]}, {'format': 'pt'})
+  refuse(folder, r'should hold positions of 14 dims, .* it holds \[512, 13\]')
 
 
 def test_a_bias_that_is_too_short_is_refused(published, tmp_path):

@@ -14,11 +14,13 @@ So real pieces have the probabilities that they have in the library, but for eâ
 """
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from transformer.config import Config
@@ -50,6 +52,7 @@ _NAMES = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {'swish': 'sil
 # A table that several parts share may be saved under the name of any of them.
 _ALIASES = {'model.shared.weight': ('model.decoder.embed_tokens.weight', 'lm_head.weight',
                                     'model.encoder.embed_tokens.weight')}
+_POSITIONS = tuple(f'model.{side}.embed_positions.weight' for side in ('encoder', 'decoder'))
 _LONGEST = 512  # The library's default length of a source.
 _NEVER = -1000.0  # Exact in bfloat16. No logit makes up for it.
 _RARER = 40.0
@@ -98,16 +101,19 @@ def read_model(folder: Path) -> Imported:
   tokenizer = _read_json(folder / 'tokenizer_config.json')
   found = (marian_vocabulary.read_own(folder) if own
            else marian_vocabulary.read(folder, about, tokenizer))
-  tensors = {name: np.asarray(each, np.float32)
-             for name, each in tensor_file.read(folder / WEIGHTS)[1].items()}
-  _check_positions(folder, about['d_model'], tensors)
+  stored = tensor_file.read(folder / WEIGHTS)[1]
+  tensors = {name: np.asarray(each, np.float32) for name, each in stored.items()}
   given = _model_config(folder, about, tensors)
+  if positions := _learned_positions(folder, given.model_dim, stored):
+    given = dataclasses.replace(given, positions='learned', max_positions=len(positions[0]))
   generation = about | (_read_json(folder / 'generation_config.json')
                         if (folder / 'generation_config.json').exists() else {})
   bias_N = _bias(folder, generation, found, tensors)
   model, params = _in_order(given, found, _params(folder, given, _sizes(folder, about, found),
                                                   tensors), bias_N)
-  data = _data_config(found.vocabulary, tokenizer)
+  params |= {f'{side}_position': {'table': table_TD} for side, table_TD in zip(
+      ('source', 'target'), positions, strict=False)}
+  data = _data_config(found.vocabulary, tokenizer, given)
   beams = generation.get('num_beams')
   rows = max(TrainConfig().tokens_per_batch // data.max_length, 1)
   config = Config(data, model, train=TrainConfig(tokens_per_batch=rows * data.max_length),
@@ -115,12 +121,15 @@ def read_model(folder: Path) -> Imported:
   return Imported(config, found.vocabulary, params)
 
 
-def _data_config(vocabulary: RunVocabulary, tokenizer: Mapping[str, Any]) -> DataConfig:
+def _data_config(vocabulary: RunVocabulary, tokenizer: Mapping[str, Any],
+                 model: ModelConfig) -> DataConfig:
   """Returns the settings of the text that a folder knows."""
   settings: dict[str, Any] = {'vocabulary_size': vocabulary.target.size}
   if not is_shared(vocabulary):
     settings |= {'shared_vocabulary': False, 'source_vocabulary_size': vocabulary.source.size}
   limit = tokenizer.get('model_max_length', _LONGEST)
+  if model.positions == 'learned':
+    limit = min(limit, model.max_positions - DecodeConfig.max_extra_length)
   if isinstance(limit, int) and 2 <= limit <= 10_000:
     settings['max_length'] = limit
   languages = tokenizer.get('source_lang'), tokenizer.get('target_lang')
@@ -159,15 +168,24 @@ def _model_config(folder: Path, about: Mapping[str, Any],
                     f'{error}') from error
 
 
-def _check_positions(folder: Path, dim: int, tensors: Mapping[str, np.ndarray]):
-  """Checks that positions that a folder holds are the sinusoids; most folders hold none."""
-  for side in ('encoder', 'decoder'):
-    table = tensors.get(f'model.{side}.embed_positions.weight')
-    # They may be stored in 16 bits.
-    if table is not None and (table.shape[-1:] != (dim,) or not np.allclose(
-        table, sinusoidal_positions(len(table), dim)[:, dim_order(dim)], rtol=0, atol=1e-2)):
-      raise UserError(f'model.{side}.embed_positions.weight in {folder}/{WEIGHTS} should be '
-                      f'sinusoids; it has positions of its own')
+def _learned_positions(folder: Path, dim: int,
+                       stored: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+  """Returns the positions of encoder and decoder if one of them was trained, else nothing.
+
+  Most folders hold none, and an exported Pegasus sinusoids, which the library may train.
+  """
+  tables = [stored[name] for name in _POSITIONS if name in stored]
+  if any(each.shape != (len(tables[0]), dim) for each in tables):
+    raise UserError(f'{folder}/{WEIGHTS} should hold positions of {dim} dims, as many for the '
+                    f'encoder as for the decoder; it holds '
+                    f'{" and ".join(str(list(each.shape)) for each in tables)}')
+  sinusoids_TD = sinusoidal_positions(len(tables[0]) if tables else 0, dim)
+  theirs_TD = sinusoids_TD[:, dim_order(dim)]
+  if all(np.allclose(np.asarray(each, np.float32), theirs_TD, rtol=0,
+                     atol=jnp.finfo(each.dtype).eps) for each in tables):
+    return []
+  back = np.argsort(dim_order(dim))
+  return [np.asarray(stored.get(name, theirs_TD), np.float32)[:, back] for name in _POSITIONS]
 
 
 def _sizes(folder: Path, about: Mapping[str, Any], found: Vocabularies) -> tuple[int, int]:
@@ -228,7 +246,13 @@ def _params(folder: Path, config: ModelConfig, sizes: tuple[int, int],
   parts = {'none': (), 'output': ('output',), 'all': ('query', 'key', 'value', 'output')}
   back = np.argsort(dim_order(config.model_dim))
   params: dict[str, Any] = {}
-  for each in layout(config, *sizes):
+  places = list(layout(config, *sizes))
+  known = {*_POSITIONS, 'final_logits_bias', *_ALIASES, *itertools.chain(*_ALIASES.values()),
+           *(each.name for each in places)}
+  if unknown := sorted(tensors.keys() - known):
+    raise UserError(f'{folder}/{WEIGHTS} holds {", ".join(unknown)}, for which this project has no '
+                    f'place in such a model; save the model without them')
+  for each in places:
     *path, name = each.path.split('.')
     if name == 'bias' and path[-2:-1] and path[-2].endswith('attention') and (
         path[-1] not in parts[config.attention_bias]):
@@ -258,8 +282,9 @@ def _read_json(path: Path) -> dict[str, Any]:
   try:
     found = json.loads(path.read_text('utf-8'))
   except OSError as error:
-    raise UserError(f'{path} cannot be read: {error.strerror}; --weights must name a file of '
-                    f'--format=safetensors, or a MarianMT folder') from error
+    raise UserError(f'{path} cannot be read: {error.strerror}; a folder needs config.json, '
+                    f'tokenizer_config.json, {WEIGHTS} and its vocabulary; save model and '
+                    f'tokenizer with save_pretrained') from error
   except ValueError as error:
     raise UserError(f'{path} should hold JSON; it does not; restore it from a copy') from error
   if not isinstance(found, dict):
