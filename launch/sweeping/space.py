@@ -38,7 +38,7 @@ _TOKENS = ('data.vocabulary_size', 'data.vocabulary', 'data.vocabulary_pairs', '
            'data.shared_vocabulary', 'data.source_vocabulary_size', 'data.source_vocabulary',
            'data.max_length', 'data.tree_words', 'train.init_from', 'train.teachers')
 # Keys that the search of an evaluation does not read: it is greedy.
-_UNREAD = ('decode.beam_size', 'decode.alpha', 'decode.sample', 'decode.temperature',
+UNREAD = ('decode.beam_size', 'decode.alpha', 'decode.sample', 'decode.temperature',
            'decode.top_k', 'decode.top_p')
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
 _DRAWS = 20
@@ -194,7 +194,7 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
     if name in _MEASURE:
       raise UserError(f'{space.filename}: trials must be measured alike, so {name} must be the '
                       f'same for all; set it with --config.{name}')
-    if name in _UNREAD:
+    if name in UNREAD:
       raise UserError(f'{space.filename}: evaluations search greedily, so {name} changes none of '
                       f'them; choose it afterwards, by eval.py on the validation text')
     if name in _TOKENS and space.objective == 'valid/loss':

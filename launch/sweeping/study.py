@@ -13,6 +13,7 @@ then adds a new trial with the same parameters. This module adds three things:
 import contextlib
 import copy
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages._heartbeat import HeartbeatThread
 from optuna.trial import FrozenTrial, TrialState
 
-from launch.config_file import plain_settings
+from launch.sweeping import identity
 from launch.sweeping.space import Space
 from launch.sweeping.storage import (
     JOURNAL,
@@ -91,9 +92,11 @@ class Sweep:
     except KeyError:  # Another machine may create it at the same time.
       self.study = optuna.create_study(storage=self._storage, study_name=self._name,
                                        direction=self.space.direction, load_if_exists=True)
-    if 'about' not in self.study.user_attrs:
-      self.study.set_user_attr('about', self._about())
-    self._check_same_sweep()
+    if 'about' in self.study.user_attrs:
+      self._check_same_sweep()
+    about = identity.about(self.config, self.space)
+    if self.study.user_attrs.get('about') != about:
+      self.study.set_user_attr('about', about)
     trials = self.all()
     finished = sum(each.state.is_finished() for each in trials)
     if self.trials < finished:
@@ -239,24 +242,24 @@ class Sweep:
     held.enter_context(HeartbeatThread(trial._trial_id, Heartbeat(self._storage)))
     return True
 
-  def _about(self) -> dict[str, Any]:
-    """Returns the settings and the text that must stay the same while the sweep goes on."""
-    return {'settings': plain_settings(self.config), 'space': self.space.text}
-
   def _check_same_sweep(self):
     """Refuses a sweep whose trials could not be compared with the earlier ones."""
-    old, new = self.study.user_attrs['about'], self._about()
-    # A setting that came later has the value that earlier versions behaved by.
-    before, after = plain_settings(Config.from_saved({})) | old['settings'], new['settings']
-    differences = [f'{name} was {before.get(name)!r}, is {after.get(name)!r}'
-                   for name in sorted({*before, *after})
-                   if before.get(name) != after.get(name)
-                   and name != 'train.grace_seconds']  # A Slurm job sets its own.
-    if old['space'] != new['space']:
-      differences.append('the search space has changed')
+    differences = identity.differences(self.study.user_attrs['about'], self.config, self.space,
+                                       self._trained())
     if differences:
       raise UserError(f'{self._place} belongs to another sweep: {"; ".join(differences)}; choose '
                       f'another --workdir, or the same settings')
+
+  def _trained(self) -> Iterator[tuple[dict[str, Any], dict[str, str] | None]]:
+    """Yields the settings of each trial that counts, and the fingerprints of its data.
+
+    The fingerprints are None if the trial's run is not here.
+    """
+    for trial in self.all():
+      run, settings = self.folder / TRIALS / str(trial.number), trial.user_attrs.get('settings')
+      if settings and trial.state != TrialState.FAIL:
+        yield settings, (run_directory.read_fingerprints(run)
+                         if (run / run_directory.RUN).exists() else None)
 
 
 def number_of(trial: optuna.trial.BaseTrial) -> int:

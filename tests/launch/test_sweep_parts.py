@@ -14,7 +14,9 @@ import pytest
 
 from launch.config_file import changed, config_file
 from launch.sweeping import page, processes, results, space, storage, study, trials, workers
+from transformer import files
 from transformer.config import Config
+from transformer.data.corpora import open_corpora
 from transformer.errors import UserError
 from transformer.system.cuda_devices import visible_gpus
 from transformer.training.config import TrainConfig
@@ -92,7 +94,7 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
   with pytest.raises(UserError, match=r'another sweep: train.steps was 100000, is 7; choose'):
     begin(**{'train.steps': 7})
   with pytest.raises(UserError, match=r'another sweep: the search space has changed; choose'):
-    begin(GOOD + '# Changed.\n')
+    begin(GOOD.replace('0.5', '0.6'))
   path = tmp_path / 'sweep' / storage.JOURNAL
   lines = path.read_bytes().splitlines(keepends=True)
   path.write_bytes(b''.join([lines[0], b'{]\n', *lines[1:]]))
@@ -101,6 +103,42 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
   path.unlink()
   with pytest.raises(UserError, match=r'is not empty and holds no sweep; choose'):
     begin()
+
+
+def test_what_changes_no_trial_may_change(begin):
+  begin()
+  other = f'"""What is drawn."""\n# A comment.\n' + GOOD.replace(
+      '\n  return', '\n  """Draws."""\n  return').replace("'", '"').replace(', 0.5', ',\n0.50')
+  assert begin(other, **{'train.keep': 1, 'decode.beam_size': 9}).study.user_attrs['about'][
+      'space'] == other
+
+
+def test_data_may_move_if_they_are_the_same(begin, tmp_path):
+  for place, last in (('old', 'c'), ('moved', 'c'), ('other', 'd')):
+    (tmp_path / place).mkdir()
+    for name in ('train.en', 'train.fr', 'valid.en', 'valid.fr'):
+      (tmp_path / place / name).write_text(f'a\nb\n{last}\n')
+
+  def begin_in(place):
+    return begin(**{'data.source': 'text', 'data.valid': 'valid', 'data.dir': str(
+        tmp_path / place)})
+
+  sweep = begin_in('missing')
+  sweep = begin_in('old')  # Nothing was trained before.
+  with contextlib.ExitStack() as stack:
+    trial = sweep.claim(stack)
+    trial.set_user_attr('settings', {'model.dropout': 0.2})
+  with pytest.raises(UserError, match=r'data\.dir was .*old., is .*moved'):
+    begin_in('moved')  # What it was trained on is not known here.
+  run = tmp_path / 'sweep' / 'trials' / '0'
+  run.mkdir()
+  files.write_sealed(run / 'run.json', {'data': {
+      'vocabulary': '7', **open_corpora(sweep.config.data).fingerprints()}})
+  with pytest.raises(UserError, match=r'data\.dir was .*old., is .*other'):
+    begin_in('other')
+  assert begin_in('moved').config.data.dir.endswith('moved')
+  (tmp_path / 'old' / 'train.en').unlink()
+  begin_in('moved')  # Its new place is known.
 
 
 def test_a_killed_writers_lock_of_the_journal_expires(tmp_path, monkeypatch):

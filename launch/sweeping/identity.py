@@ -1,0 +1,74 @@
+"""What makes a sweep that goes on the same sweep: its settings, its space and its data."""
+
+import ast
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from launch.config_file import changed, plain_settings
+from launch.sweeping.space import UNREAD, Space
+from transformer.config import Config
+
+# Settings that change no evaluation of a trial. A Slurm job sets its own time to save.
+_MAY_DIFFER = ('train.grace_seconds', 'train.log_every', 'train.checkpoint_every', 'train.keep',
+               *UNREAD)
+_PATHS = ('data.dir', 'data.vocabulary', 'data.source_vocabulary')
+
+
+def about(config: Config, space: Space) -> dict[str, Any]:
+  """Returns JSON data about a sweep, to compare it with when it goes on."""
+  return {'settings': plain_settings(config), 'space': space.text}
+
+
+def differences(before: Mapping[str, Any], config: Config, space: Space,
+                trained: Iterable[tuple[Mapping[str, Any], Mapping[str, str] | None]]) -> list[str]:
+  """Returns a phrase for each difference to a sweep that would change its trials.
+
+  Args:
+    before: `about` of the sweep that was begun.
+    config: the settings now.
+    space: the search space now.
+    trained: the settings of each trial that has begun, and the fingerprints of its data, or None
+      if they are not known here. Read only if the data has moved.
+  """
+  # A setting that came later has the value that earlier versions behaved by.
+  old = plain_settings(Config.from_saved({})) | before['settings']
+  new = plain_settings(config)
+  names = [name for name in sorted({*old, *new})
+           if old.get(name) != new.get(name) and name not in _MAY_DIFFER]
+  if names and set(names) <= set(_PATHS) and _is_same_data(config, trained):
+    names = []
+  found = [f'{name} was {old.get(name)!r}, is {new.get(name)!r}' for name in names]
+  if _meaning(before['space']) != _meaning(space.text):
+    found.append('the search space has changed')
+  return found
+
+
+def _meaning(text: str) -> str:
+  """Returns a Python program without its comments, docstrings and layout."""
+  tree = ast.parse(text)
+  for node in ast.walk(tree):
+    if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and (
+        ast.get_docstring(node, clean=False) is not None):
+      del node.body[0]
+  return ast.dump(tree)
+
+
+def _is_same_data(config: Config, trained) -> bool:
+  """Returns whether the paths of a config lead to the text and vocabularies of its trials."""
+  # Imported here: a sweep reads no text unless it has moved.
+  from transformer.data.corpora import open_corpora
+  from transformer.data.vocabulary_adoption import adopt
+
+  read = {}
+  for settings, known in trained:
+    if known is None:
+      return False
+    data = changed(config, settings).data
+    if data not in read:
+      read[data] = (open_corpora(data).fingerprints().items(), {
+          adopt(path).vocabulary.fingerprint
+          for path in (data.vocabulary, data.source_vocabulary) if path})
+    text, vocabularies = read[data]
+    if not (text <= known.items() and vocabularies <= set(known.values())):
+      return False
+  return True
