@@ -1,10 +1,11 @@
 """Trains a Transformer from a config.
 
   python train.py --config=configs/NAME.py --workdir=DIR [--config.group.key=value …]
+  python train.py --workdir=DIR [--config.group.key=value …]
 
-Resumes the run if DIR holds one. When a signal stops a run, it saves its state and exits
-with status 75; the same command resumes it. transformer/*/config.py has all settings with
-their meanings and defaults.
+Resumes the run if DIR holds one; without --config, with the run's own settings. --config=RUN takes
+the settings of another run, by its directory. When a signal stops a run, it saves its state and
+exits with status 75. transformer/*/config.py has all settings with their meanings and defaults.
 """
 
 import os
@@ -40,7 +41,8 @@ _DEVICES = flags.DEFINE_integer('devices', None, 'With --check: also check that 
 def main(_):
   """Checks the flags, and trains."""
   if _CONFIG.value is None or not _WORKDIR.value:
-    raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
+    raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed to begin a run; to '
+                    'go on with one: --workdir=DIR alone')
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = Path(_WORKDIR.value).expanduser()
   profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)

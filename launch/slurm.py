@@ -20,9 +20,10 @@ from absl import flags, logging
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import sbatch
-from launch.train_arguments import ROOT, checked, run_launcher, workdir
+from launch.train_arguments import ROOT, checked, run_launcher
 from transformer.commands import shared_flags
 from transformer.errors import UserError
+from transformer.system import command_line
 
 _NODES = flags.DEFINE_integer('nodes', 1, 'The number of nodes.')
 _TASKS = flags.DEFINE_integer('tasks-per-node', 1, 'The number of processes on each node.')
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]):
   gpus = sbatch.gpus(_SBATCH.value, _NODES.value, _TASKS.value)
   train = sbatch.with_grace([sys.executable, str(ROOT / 'train.py'), *checked(
       arguments[1:], *([f'--devices={gpus}'] if gpus else []))])
-  folder = workdir(arguments[1:])
+  folder = command_line.workdir(arguments[1:])
   if folder is None:
     raise UserError('--workdir=DIR is needed after --, and not in a file of flags')
   script = sbatch.script(shlex.join(train), shlex.quote(folder))

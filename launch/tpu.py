@@ -35,9 +35,10 @@ from absl import flags, logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from launch.train_arguments import ROOT, checked, run_launcher, workdir
+from launch.train_arguments import ROOT, checked, run_launcher
 from transformer.commands import shared_flags
 from transformer.errors import Preempted, UserError
+from transformer.system import command_line
 from transformer.system.signals import EXIT_STATUS
 
 _NAME = flags.DEFINE_string('name', None, 'The name of the slice, or of the workload.')
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str]):
     raise UserError(f'--accelerator must be a kind of TPU and a size, such as v5litepod-16 or '
                     f'v5p-128; got {_ACCELERATOR.value!r}')
   if arguments[1:]:
-    _check_workdir(workdir(arguments))
+    _check_workdir(command_line.workdir(arguments))
   shared_flags.check_named(_PROJECT, _SETUP, _CLUSTER)
   if _CLUSTER.value and _SPOT.value:
     raise UserError('--spot is for a slice; leave it out with --cluster, which has nodes already')

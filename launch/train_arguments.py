@@ -1,7 +1,5 @@
 """Checks the arguments of train.py that a launcher gets after `--`."""
 
-import argparse
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -37,10 +35,3 @@ def checked(arguments: Sequence[str], *more: str) -> list[str]:
   if subprocess.run(command, check=False).returncode:
     raise SystemExit(1)
   return ['--distributed', *arguments]
-
-
-def workdir(arguments: Sequence[str]) -> str | None:
-  """Returns the run's directory, if the arguments of train.py name one."""
-  parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-  parser.add_argument('--workdir', '-workdir', nargs='?', type=os.path.expanduser)
-  return parser.parse_known_args(arguments)[0].workdir

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from configs import base
 from tests.experiment.tiny_runs import rows_of
 from tests.running_commands import ROOT
 from transformer.config import Config
@@ -32,6 +33,31 @@ def test_another_config_for_a_run_is_refused_with_every_difference(train, folder
     assert name not in message
   assert {path: path.stat().st_mtime_ns
           for path in trained.rglob('*') if path.is_file()} == before
+
+
+def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
+    train, folder, trained, tmp_path):
+  run = tmp_path / 'a:run'
+  shutil.copytree(trained, run)
+  (tmp_path / 'flags').write_text(f'--workdir={run}\n', 'utf-8')
+  for flags in ([f'--workdir={run}'], ['-workdir', run], [f'--flagfile={tmp_path}/flags']):
+    status, _, err = train(*flags, '--check')
+    assert status == 0 and 'holds this run, which would go on' in err, err
+  status, _, err = train(f'--workdir={run}', '--config.train.keep=3')
+  assert status == 0 and 'the run is done: step 2 of 2' in err, err
+  session, = json.loads((run / 'run.json').read_text('utf-8'))['resumed']
+  assert session['changed'] == {'train.keep': {'from': 5, 'to': 3}}
+  assert 'seed was 0, is 7' in train.refuses(f'--workdir={run}', '--config.seed=7')
+  settings = base.get_config(str(run)).to_dict()
+  assert settings == Config.from_saved(run_directory.read_config(run)).to_dict()
+  assert settings['train']['keep'] == 3
+  new = f'--workdir={tmp_path}/new'
+  status, _, err = train(f'--config={run}', new, '--config.model.key_dim=5', '--check')
+  assert status == 0 and 'is free for a run' in err, err
+  assert f'{folder} holds no run' in train.refuses(f'--config={folder}', new)
+  (run / 'config.json').write_text('{"seed": 0}')
+  for flags in ([f'--workdir={run}'], [f'--config={run}', new]):
+    assert 'config.json should hold the run\'s config' in train.refuses(*flags)
 
 
 @pytest.mark.long

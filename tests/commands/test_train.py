@@ -81,7 +81,7 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
 @pytest.mark.parametrize(('name', 'facts'), [
     ('nope.py', ['the config cannot be loaded', 'No such file', 'nope.py',
                  'the current folder is /', '--config takes the path of a file']),
-    ('', ['the config cannot be loaded', 'Is a directory']),
+    ('', ['holds no run: there is no config.json in it']),
     ('train.de', ['the config cannot be loaded', 'SyntaxError']),
     ('tiny.py:big', ['tiny.py:big', 'TypeError', 'get_config()']),
 ])
@@ -124,6 +124,8 @@ def test_both_config_and_workdir_are_needed(train, folder, tmp_path):
   for flags in ([], [f'--workdir={tmp_path}/run'], [f'--config={folder}/tiny.py'],
                 [f'--config={folder}/tiny.py', '--workdir=']):
     assert '--config=configs/NAME.py and --workdir=DIR are both needed' in train.refuses(*flags)
+  message = train.refuses(f'--workdir={tmp_path}/run', '--config.seed=3')
+  assert message.endswith('it changes a config, so give --config=configs/NAME.py too')
   assert not (tmp_path / 'run').exists()
 
 

@@ -19,8 +19,9 @@ def define_config() -> flags.FlagHolder:
   from transformer.commands import config_values
   config_values.register()
   return config_flags.DEFINE_config_file(
-      'config', None, 'The config file. --config.GROUP.KEY=VALUE changes a setting of it, such as '
-      '--config.train.steps=100; transformer/*/config.py has them all.')
+      'config', None, 'The config file, or the directory of a run for its settings. '
+      '--config.GROUP.KEY=VALUE changes a setting of it, such as --config.train.steps=100; '
+      'transformer/*/config.py has them all.')
 
 
 def define_checkpoint(

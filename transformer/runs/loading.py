@@ -69,10 +69,7 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
   """
   check_backend()
   workdir = Path(workdir).expanduser()
-  settings = run_directory.read_config(workdir)
-  if settings is None:
-    raise UserError(f'{workdir} holds no run: there is no {run_directory.CONFIG} in it')
-  config = Config.from_saved(settings)
+  config = run_directory.read_settings(workdir)
   if batch_size is not None:
     config = dataclasses.replace(
         config, decode=dataclasses.replace(config.decode, batch_size=batch_size))

@@ -14,6 +14,7 @@ from typing import Any
 from absl import logging
 
 from transformer import files
+from transformer.config import Config
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.errors import UserError
 from transformer.runs.lock import LOCK
@@ -37,6 +38,19 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
   """
   path = Path(workdir) / CONFIG
   return files.read_sealed(path, 'the run\'s config') if path.exists() else None
+
+
+def read_settings(workdir: str | os.PathLike) -> Config:
+  """Returns the settings of a run.
+
+  Raises:
+    UserError: the directory holds no run, or its `config.json` is damaged.
+  """
+  workdir = Path(workdir).expanduser()
+  settings = read_config(workdir)
+  if settings is None:
+    raise UserError(f'{workdir} holds no run: there is no {CONFIG} in it')
+  return Config.from_saved(settings)
 
 
 def record_files(workdir: str | os.PathLike) -> list[Path]:

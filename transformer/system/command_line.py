@@ -1,5 +1,6 @@
 """Starts the commands, and ends them with one line after a user's mistake."""
 
+import argparse
 import atexit
 import contextlib
 import errno
@@ -116,7 +117,7 @@ def _parse(argv, hint=''):
     for argument in argv[1:]:
       if override := _OVERRIDE.match(argument):
         check_name(override[1])
-    remaining = flags.FLAGS(_find_configs(argv))
+    remaining = flags.FLAGS(_find_configs(_with_config(argv)))
     if 'config' in flags.FLAGS and flags.FLAGS['config'].present:
       _check_config(flags.FLAGS['config'])
     return remaining
@@ -125,6 +126,8 @@ def _parse(argv, hint=''):
       raise
     sys.exit(0)  # absl exits with 1 after printing help.
   except flags.UnrecognizedFlagError as error:
+    if error.flagname.startswith('config.') and 'config' in flags.FLAGS:
+      hint = 'it changes a config, so give --config=configs/NAME.py too'
     sys.exit('; '.join(filter(None, (f'error: {error}', hint))))
   except BrokenPipeError:  # The reader of the help has ended.
     sys.exit(0)
@@ -146,8 +149,25 @@ def _check_config(flag: flags.Flag):
                     f'ml_collections.ConfigDict; it returns {type(config).__name__}')
 
 
+def workdir(arguments: Sequence[str]) -> str | None:
+  """Returns the value of `--workdir` on a command line, if it is there."""
+  parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+  parser.add_argument('--workdir', '-workdir', nargs='?', type=os.path.expanduser)
+  return parser.parse_known_args(arguments)[0].workdir
+
+
+def _with_config(argv: Sequence[str]) -> list[str]:
+  """Adds `--config=RUN` for a command with configs that names none, and a run as `--workdir`."""
+  named = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
+  folder = workdir(named[1:])
+  if ('config' not in flags.FLAGS or not folder or not Path(folder, 'config.json').is_file()
+      or any(each.partition('=')[0] in _CONFIG_FLAGS for each in named)):
+    return list(argv)
+  return [argv[0], f'--config={folder}', *argv[1:]]
+
+
 def _find_configs(argv: Sequence[str]) -> list[str]:
-  """Returns the arguments with the config's path, which may be that of a config of this project.
+  """Returns the arguments with the path of the config, for which `find_config` is asked.
 
   The config can then import others, as `from configs import base`.
   """
@@ -161,7 +181,7 @@ def _find_configs(argv: Sequence[str]) -> list[str]:
     elif name not in _CONFIG_FLAGS or not equals:
       continue
     config = installation.find_config(value)
-    if config != value:
+    if config not in (value, installation.settings_of(value)):
       app.call_after_init(functools.partial(_log_config, value, config))
     _make_importable(Path(config).absolute().parent)
     found[place] = f'{name}{equals}{config}'

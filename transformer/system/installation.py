@@ -47,14 +47,22 @@ def find_config(value: str) -> str:
 
   Args:
     value: PATH, or PATH:ARGUMENT. If no file has the path, and it is configs/NAME.py, then this
-      project's file takes its place.
+      project's file takes its place. The directory of a run stands for its settings, which
+      configs/base.py reads.
   """
+  if value and Path(value).expanduser().is_dir():
+    return settings_of(value)
   name, colon, argument = value.partition(':')
   path = Path(name)
   ours = configs_folder().parent / path
   if path.exists() or path.parent != Path('configs') or not ours.is_file():
     return value
   return f'{ours}{colon}{argument}'
+
+
+def settings_of(run: str) -> str:
+  """Returns the value of `--config` that names the settings of a run, by its directory."""
+  return f'{configs_folder()}/base.py:{run}'
 
 
 def installed_commit() -> str:
