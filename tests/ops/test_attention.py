@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from tests.ops.attention_arrays import EMPTY, LEADING, H, K, S, T, V, arrays, numpy_attention
+from transformer.ops.alignment import alignment_loss
 from transformer.ops.attention import (
+  attention_scores,
   attention_with_weights,
   cached_attention,
   dot_product_attention,
+  fused_attention,
   masked_softmax,
 )
+from transformer.ops.masks import combine_masks
 
 jitted = jax.jit(attention_with_weights)
 
@@ -175,41 +179,74 @@ def test_masked_softmax_of_16_bit_scores_is_made_in_float32():
     chex.assert_trees_all_equal(masked_softmax(scores, mask), exact)
 
 
+def from_cache(q, k, v, *more):
+  """Calls `cached_attention` with the arguments of the other functions."""
+  return cached_attention(q, jnp.moveaxis(k, -3, -1), jnp.swapaxes(v, -3, -2), *more)
+
+
+every_attention = pytest.mark.parametrize(
+    'attend', [dot_product_attention, attention_with_weights, from_cache, fused_attention])
+
+
+@every_attention
 @pytest.mark.parametrize('changed, facts', [
     ({'q': (H, K)}, ['[..., length, heads, dim]', f'({H}, {K})']),
     ({'q': (2, T, H, K)}, ['leading axes', f'(2, {T}, {H}, {K})', f'(3, {S}, {H}, {V})']),
     ({'v': (S, H, V)}, ['leading axes', f'({S}, {H}, {V})']),
     ({'k': (3, S, 1, K)}, ['number of heads', f'{H}, 1 and {H}']),
     ({'k': (3, S, H, 1)}, ['same key dim', f'{K} and 1']),
+    ({'q': (3, T, H, 0), 'k': (3, S, H, 0)}, ['key dim of at least 1']),
     ({'v': (3, 1, H, V)}, ['same length', f'{S} and 1']),
     ({'mask': (3, S, T)}, ['[..., T, S]', f'(3, {T}, {S})', f'bool (3, {S}, {T})']),
     ({'mask': (S,)}, ['[..., T, S]', f'bool ({S},)']),
     ({'mask': (1, 3, T, S)}, ['[..., T, S]', f'bool (1, 3, {T}, {S})']),
 ])
-def test_shapes_that_do_not_fit_are_refused(changed, facts):
+def test_shapes_that_do_not_fit_are_refused(attend, changed, facts):
   shapes = {'q': (3, T, H, K), 'k': (3, S, H, K), 'v': (3, S, H, V), 'mask': (3, T, S)} | changed
   q, k, v = (jnp.zeros(shapes[name]) for name in 'qkv')
   with pytest.raises(ValueError) as error:
-    dot_product_attention(q, k, v, jnp.ones(shapes['mask'], bool))
+    attend(q, k, v, jnp.ones(shapes['mask'], bool))
   assert all(fact in str(error.value) for fact in facts), str(error.value)
 
 
-def test_a_mask_of_numbers_is_refused():
+@every_attention
+def test_a_mask_of_numbers_is_refused(attend):
   q, k, v, mask = arrays()
   with pytest.raises(ValueError, match=r'must be boolean .* got float32'):
-    dot_product_attention(q, k, v, mask.astype(jnp.float32))
+    attend(q, k, v, jnp.where(mask, 0.0, -jnp.inf))
 
 
+@pytest.mark.parametrize('call', [
+    lambda mask: masked_softmax(jnp.zeros((T, S)), mask),
+    lambda mask: combine_masks(jnp.ones((T, S), bool), mask),
+    lambda mask: alignment_loss(jnp.zeros((T, S)), mask, mask == 0, jnp.ones(T)),
+    lambda mask: alignment_loss(jnp.zeros((T, S)), mask == 0, mask, jnp.ones(T))])
+def test_whatever_takes_a_mask_refuses_numbers(call):
+  with pytest.raises(ValueError, match='must be boolean; got float32'):
+    call(jnp.full((T, S), -jnp.inf))
+
+
+def test_a_mask_or_keys_that_would_make_the_scores_larger_are_refused():
+  with pytest.raises(ValueError, match=rf'broadcast to \({T}, {S}\); got \(3, {T}, {S}\)'):
+    masked_softmax(jnp.zeros((T, S)), jnp.ones((3, T, S), bool))
+  with pytest.raises(ValueError, match='leading axes'):
+    attention_scores(jnp.zeros((3, T, K)), jnp.zeros((1, S, K)))
+
+
+@every_attention
 @pytest.mark.parametrize('place, name', [(0, 'queries'), (1, 'keys'), (2, 'values')])
-def test_integers_are_refused(place, name):
+def test_integers_are_refused(attend, place, name):
   given = [*arrays()]
   given[place] = given[place].astype(jnp.int32)
   with pytest.raises(ValueError, match=f'the {name} must be floats; got int32'):
-    dot_product_attention(*given)
+    attend(*given)
 
 
-def test_no_keys_give_zeros():
+@pytest.mark.parametrize('attend', [dot_product_attention, from_cache])
+def test_no_keys_give_zeros_and_no_queries_or_rows_give_nothing(attend):
   q, k, v, mask = arrays()
   for some in (None, mask[..., :0]):
-    out = dot_product_attention(q, k[..., :0, :, :], v[..., :0, :, :], some)
+    out = attend(q, k[..., :0, :, :], v[..., :0, :, :], some)
     assert out.shape == (*q.shape[:-1], V) and not np.any(out)
+  assert attend(q[:0], k[:0], v[:0], mask[:0]).shape == (0, T, H, V)
+  assert attend(q[:, :0], k, v, mask[:, :0]).shape == (3, 0, H, V)

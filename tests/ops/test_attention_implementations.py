@@ -81,7 +81,6 @@ def attend_by(implementation, monkeypatch):
 
   def attend(q, k, v, mask, bias=None, scale=None):
     if implementation == 'cached':
-      mask = jnp.ones((*q.shape[:-3], T, S), bool) if mask is None else mask
       return cached_attention(q, jnp.moveaxis(k, -3, -1), jnp.swapaxes(v, -3, -2), mask, bias,
                               scale=scale)
     whole = fused_attention if implementation == 'cudnn' else dot_product_attention

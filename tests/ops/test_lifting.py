@@ -8,6 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer.ops.attention import dot_product_attention
+from transformer.ops.linear import linear
+from transformer.ops.losses import smoothed_cross_entropy
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
 from transformer.ops.positions import relative_buckets
 from transformer.ops.residual import residual
@@ -58,3 +61,39 @@ def test_lifted_functions_agree_with_eager_ones(name):
     assert found.dtype == eager.dtype
     chex.assert_trees_all_close(found, eager, rtol=1e-6)
   assert len({np.asarray(each).tobytes() for each in eager}) > 1 or name == 'lineage_mask'
+
+
+def attend_in_16_bits(x_TD):
+  x_THK = x_TD.astype(jnp.bfloat16)[:, None]
+  return dot_product_attention(x_THK, x_THK, x_THK).astype(jnp.float32)
+
+
+def attend_in_32_bits(x_TD):
+  return dot_product_attention(*[x_TD[:, None]] * 3)
+
+
+def plain_loss(x_TD):
+  log_probs = jax.nn.log_softmax(x_TD @ normal(D, D).T)
+  return -jnp.sum(jnp.diag(log_probs[:, :T]))
+
+
+# A function with a gradient of its own, and one without that equals it.
+DIFFERENTIATED = {
+    'linear': (lambda x: jnp.sin(linear(x, normal(D, W))), lambda x: jnp.sin(x @ normal(D, W))),
+    'attention of 16 bits': (attend_in_16_bits, attend_in_32_bits),
+    'loss': (lambda x: smoothed_cross_entropy(x[None], normal(D, D), jnp.arange(T)[None],
+                                              jnp.ones((1, T)))['loss'], plain_loss),
+}
+
+
+@pytest.mark.parametrize('name', DIFFERENTIATED)
+def test_forward_differentiation_works_as_the_package_says(name):
+  function, plain = (lambda x, call=call: jnp.sum(call(x) ** 2) for call in DIFFERENTIATED[name])
+  x, v = normal(T, D), normal(T, D, seed=1)
+  near = {'rtol': 0.1, 'atol': 0.1} if '16' in name else {'rtol': 1e-4, 'atol': 1e-4}
+  _, wanted = jax.jvp(jax.grad(plain), (x,), (v,))
+  chex.assert_trees_all_close(jax.jvp(jax.grad(function), (x,), (v,))[1], wanted, **near)
+  chex.assert_trees_all_close(jax.linearize(jax.grad(function), x)[1](v), wanted, **near)
+  y, back = jax.vjp(function, x)
+  chex.assert_trees_all_close(jax.linear_transpose(back, y)((v,))[0],
+                              jax.jvp(plain, (x,), (v,))[1], **near)

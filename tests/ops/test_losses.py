@@ -235,6 +235,16 @@ def test_values_are_the_same_eager_jitted_differentiated_and_sharded(smoothing):
     chex.assert_trees_all_close(result, eager, rtol=1e-6)
 
 
+@pytest.mark.parametrize(('rows', 'length', 'dim'), [(0, T, D), (B, 0, D), (0, 0, D), (B, T, 0)])
+def test_no_rows_positions_or_dims_give_sums_over_nothing(rows, length, dim):
+  x, output, targets, weights = arrays()
+  x, output = x[:rows, :length, :dim], output[:, :dim]
+  targets, weights = targets[:rows, :length], weights[:rows, :length]
+  loss, gradient = gradients(chunked_loss, 0.1)(x, output, targets, weights)
+  assert loss == pytest.approx(float(np.sum(weights)) * math.log(N), rel=1e-6)
+  chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, (x, output)))
+
+
 @pytest.mark.parametrize('smoothing', [-0.1, 1.0, float('nan')])
 def test_smoothing_out_of_range_is_refused(smoothing):
   with pytest.raises(ValueError, match=f'at least 0 and below 1; got {smoothing}'):

@@ -149,7 +149,8 @@ def test_an_empty_sequence_gives_an_empty_result():
 
 @pytest.mark.parametrize('piece', [basic_self_attention, self_attention_over_others])
 @pytest.mark.parametrize('x, message', [
-    (jnp.zeros(D), rf'must be rows, \[..., T, D\]; got \({D},\)'),
+    (jnp.zeros(D), rf'must be rows, \[..., T, D\] .*; got \({D},\)'),
+    (jnp.zeros((T, 0)), rf'must be rows, \[..., T, D\] .*; got \({T}, 0\)'),
     (jnp.eye(2, dtype=int), 'the vectors must be floats; got int32'),
 ])
 def test_vectors_must_be_rows_of_floats(piece, x, message):
@@ -235,9 +236,17 @@ def test_additive_attention_refuses_what_does_not_fit(change, match):
     additive_attention(q, k, v, weights, mask)
 
 
+def test_additive_attention_refuses_values_and_rows_that_would_broadcast():
+  q, k, v, weights, mask = additive_arguments()
+  with pytest.raises(ValueError, match=f'same length; got {S} and 1'):
+    additive_attention(q, k, v[:, :1], weights, mask)
+  with pytest.raises(ValueError, match='leading axes'):
+    additive_attention(q, k[:1], v[:1], weights, mask)
+
+
 def test_additive_attention_refuses_a_mask_of_numbers():
   q, k, v, weights, mask = additive_arguments()
-  with pytest.raises(ValueError, match='mask must be boolean; got float32'):
+  with pytest.raises(ValueError, match=r'mask must be boolean .* got float32'):
     additive_attention(q, k, v, weights, jnp.where(mask, 0.0, -jnp.inf))
 
 

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from transformer.ops.masks import check_boolean
+
 
 def alignment_loss(scores_BTS, mask_BTS, links_BTS, weights_BT):
   """Cross entropy of attention against links: the alignment loss of Garg et al., 2019.
@@ -22,7 +24,12 @@ def alignment_loss(scores_BTS, mask_BTS, links_BTS, weights_BT):
     - `alignment_loss`: weighted sum of the cross entropies in nats, differentiable in
       `scores_BTS`; the arithmetic is float32,
     - `linked`: sum of the weights of the queries that have links.
+
+  Raises:
+    ValueError: the mask or the links are not boolean.
   """
+  check_boolean('the mask', mask_BTS)
+  check_boolean('the links', links_BTS)
   links_BTS = (links_BTS & mask_BTS).astype(jnp.float32)
   count_BT = jnp.sum(links_BTS, axis=-1)
   # The lowest finite number, not -inf: 0 · -inf is NaN.

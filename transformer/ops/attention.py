@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer.ops.dropout import dropout as drop
+from transformer.ops.masks import check_boolean
 
 # Attention for whole sequences takes at most this many queries at a time.
 _QUERIES_AT_ONCE = 256
@@ -24,12 +25,19 @@ def masked_softmax(scores, mask=None):
 
   Args:
     scores: [..., S], any float type; the arithmetic is float32.
-    mask: boolean, True where a position is allowed; it broadcasts against `scores`. None
+    mask: boolean, True where a position is allowed; it broadcasts to the shape of `scores`. None
       allows all positions.
 
   Returns:
     [..., S] float32 weights; each row sums to one or to zero.
+
+  Raises:
+    ValueError: the mask is not boolean, or does not broadcast.
   """
+  if mask is not None:
+    check_boolean('the mask', mask)
+    if not _broadcasts(mask.shape, scores.shape):
+      raise ValueError(f'the mask must broadcast to {scores.shape}; got {mask.shape}')
   scores = scores.astype(jnp.float32)
   if mask is None or not scores.shape[-1]:  # An empty row has no maximum.
     return jax.nn.softmax(scores, axis=-1)
@@ -52,7 +60,8 @@ def dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None,
                           dropout: WeightDropout | None = None):
   """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
 
-  More than 256 queries are cut into parts, so that the memory is linear in their number.
+  More than 256 queries are cut into parts, so that the memory is linear in their number. Forward
+  differentiation of 16 bits is as `transformer.ops` describes.
 
   Args:
     q_BTHK: queries. B stands for any leading axes, the same in all arguments.
@@ -86,13 +95,14 @@ def attention_with_weights(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None
 
 def attention_scores(q_BTK, k_BSK):
   """Returns Q Kᵀ / √d_k of a single head, float32 [..., T, S], before mask and softmax."""
+  check_one_head(q_BTK, k_BSK, k_BSK)
   scale = jnp.asarray(q_BTK.shape[-1] ** -0.5, q_BTK.dtype)
   return jnp.einsum('...TK,...SK->...TS', q_BTK * scale, k_BSK, preferred_element_type=jnp.float32)
 
 
 def _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale):
   """Checks the arguments; returns the scaled queries, and the mask with all its axes."""
-  _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
+  _check_arguments(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
   if scale is None:
     scale = q_BTHK.shape[-1] ** -0.5
   if mask_BTS is not None:
@@ -105,8 +115,7 @@ def _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
   """Returns equation 1 with scaled queries, and the weights [..., H, T, S] before dropout."""
   narrow = q_BTHK.dtype == k_BSHK.dtype == jnp.bfloat16
   scores_BHTS = (_scores_in_16_bits if narrow else _scores)(q_BTHK, k_BSHK)
-  mask_BHTS = None if mask_BTS is None else jnp.expand_dims(mask_BTS, -3)
-  weights_BHTS = _biased_softmax(scores_BHTS, mask_BHTS, bias_BHTS)
+  weights_BHTS = _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS)
   kept_BHTS = weights_BHTS if dropout is None else drop(dropout.key, weights_BHTS, dropout.rate)
   out_BTHV = jnp.einsum('...HTS,...SHV->...THV', kept_BHTS.astype(v_BSHV.dtype), v_BSHV)
   return out_BTHV, weights_BHTS
@@ -134,8 +143,9 @@ _scores_in_16_bits.defvjp(
     lambda q_BTHK, k_BSHK: (_scores(q_BTHK, k_BSHK), (q_BTHK, k_BSHK)), _scores_backward)
 
 
-def _biased_softmax(scores_BHTS, mask_BHTS, bias_BHTS):
+def _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS):
   """Returns the masked softmax of the scores plus the bias, whose −∞ hides keys."""
+  mask_BHTS = None if mask_BTS is None else jnp.expand_dims(mask_BTS, -3)
   if bias_BHTS is not None:
     scores_BHTS += jnp.broadcast_to(bias_BHTS, scores_BHTS.shape)
     seen_BHTS = jnp.broadcast_to(bias_BHTS != -jnp.inf, scores_BHTS.shape)
@@ -174,7 +184,7 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
   return out.reshape(*out.shape[:-4], parts * size, *out.shape[-2:])[..., :length, :, :]
 
 
-def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS, bias_BHTS=None, *, scale=None):
+def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=None, *, scale=None):
   """Equation 1 on cached keys and values, for decoding.
 
   The cache has the layout that the matrix products need. So it is not transposed at every step,
@@ -185,20 +195,25 @@ def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS, bias_BHTS=None, *
       stands for any leading axes.
     keys_BHKS: keys, with S slots.
     values_BHSV: values.
-    mask_BTS: boolean [..., T, S], True where a query may attend to a slot.
+    mask_BTS: boolean, as in `dot_product_attention`, True where a query may attend to a slot.
     bias_BHTS: floats, added to the scores; they broadcast against [..., H, T, S]. −∞ hides a
       slot as the mask does.
     scale: the number that multiplies the dot products; None is 1 / √d_k.
 
   Returns:
     [..., T, H, V] in the values' type.
+
+  Raises:
+    ValueError: as `dot_product_attention`.
   """
-  if scale is None:
-    scale = q_BTHK.shape[-1] ** -0.5
-  q_BHTK = jnp.swapaxes(q_BTHK * jnp.asarray(scale, q_BTHK.dtype), -3, -2)
+  # Shapes alone, in the layout of the other functions.
+  k_BSHK, v_BSHV = jax.eval_shape(lambda keys, values: (
+      jnp.moveaxis(keys, -1, -3), jnp.swapaxes(values, -3, -2)), keys_BHKS, values_BHSV)
+  q_BTHK, mask_BTS = _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale)
+  q_BHTK = jnp.swapaxes(q_BTHK, -3, -2)
   scores_BHTS = jnp.einsum('...HTK,...HKS->...HTS', q_BHTK, keys_BHKS,
                            preferred_element_type=jnp.float32)
-  weights_BHTS = _biased_softmax(scores_BHTS, mask_BTS[..., None, :, :], bias_BHTS)
+  weights_BHTS = _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS)
   out_BHTV = jnp.einsum('...HTS,...HSV->...HTV', weights_BHTS.astype(values_BHSV.dtype),
                         values_BHSV)
   return jnp.swapaxes(out_BHTV, -3, -2)
@@ -212,7 +227,7 @@ def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, sc
   Raises:
     ValueError: as `dot_product_attention`, or K and V differ.
   """
-  _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
+  _check_arguments(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
   leading, (queries, heads, key_dim) = q_BTHK.shape[:-3], q_BTHK.shape[-3:]
   keys, value_dim = v_BSHV.shape[-3], v_BSHV.shape[-1]
   if key_dim != value_dim:
@@ -258,14 +273,20 @@ def missing_for_fused_attention(key_dim: int) -> str:
   return ''
 
 
+def check_one_head(q_BTK, k_BSK, v_BSV, mask_BTS=None):
+  """Raises a ValueError for arguments of a single head that `dot_product_attention` refuses."""
+  heads = jax.eval_shape(lambda *x: [jnp.expand_dims(each, -2) for each in x], q_BTK, k_BSK, v_BSV)
+  _check_arguments(*heads, mask_BTS, None)
+
+
 def check_floats(name, x):
   """Raises a ValueError for integers, since attention weights would be rounded to integers."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
     raise ValueError(f'the {name} must be floats; got {x.dtype}')
 
 
-def _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS):
-  """Raises a ValueError for wrong shapes, some of which would broadcast without an error."""
+def _check_arguments(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS):
+  """Raises a ValueError for wrong types and shapes, some of which would broadcast silently."""
   q, k, v = q_BTHK.shape, k_BSHK.shape, v_BSHV.shape
   if min(len(q), len(k), len(v)) < 3:
     raise ValueError(f'queries, keys and values must be [..., length, heads, dim]; '
@@ -280,6 +301,8 @@ def _check_shapes(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS):
                      f'got {q[-2]}, {k[-2]} and {v[-2]}')
   if q[-1] != k[-1]:
     raise ValueError(f'queries and keys must have the same key dim; got {q[-1]} and {k[-1]}')
+  if not q[-1]:
+    raise ValueError('queries and keys must have a key dim of at least 1; got 0')
   if k[-3] != v[-3]:
     raise ValueError(f'keys and values must have the same length; got {k[-3]} and {v[-3]}')
   if mask_BTS is not None:

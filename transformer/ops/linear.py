@@ -1,5 +1,7 @@
 """A layer's matrix product, with a gradient that is fast on a CPU; the logits and their softmax."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -10,7 +12,8 @@ def linear(x, kernel_IO):
 
   The gradient of W is xᵀ · (gradient of the result). On a CPU, XLA transposes this product
   rather than a factor, and then cannot use its fastest kernels. So this function transposes the
-  smaller factor there. On other platforms the gradient is XLA's own.
+  smaller factor there. On other platforms the gradient is XLA's own. Forward differentiation is as
+  `transformer.ops` describes.
 
   Args:
     x: [..., I].
@@ -19,19 +22,24 @@ def linear(x, kernel_IO):
   Returns:
     [..., O].
   """
+  return _linear(x, kernel_IO)
+
+
+def _linear(x, kernel_IO):
   return jnp.einsum('...I,IO->...O', x, kernel_IO)
 
 
 def _forward(x, kernel_IO):
-  return linear(x, kernel_IO), (x, kernel_IO)
+  # Not `linear`, so that the gradient can be differentiated forwards.
+  return _linear(x, kernel_IO), (x, kernel_IO)
 
 
 def _backward(saved, gradient):
   x, kernel_IO = saved
-  inputs, outputs = kernel_IO.shape
+  positions, (inputs, outputs) = math.prod(x.shape[:-1]), kernel_IO.shape
   gradient_x = jnp.einsum('...O,IO->...I', gradient, kernel_IO)
   gradient_IO = jax.lax.platform_dependent(
-      x.reshape(-1, inputs), gradient.reshape(-1, outputs), cpu=_product_on_cpu,
+      x.reshape(positions, inputs), gradient.reshape(positions, outputs), cpu=_product_on_cpu,
       default=_product)
   return gradient_x, gradient_IO
 

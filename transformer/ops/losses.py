@@ -56,7 +56,7 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, options=PLA
   of the vocabulary, the right one included (section 5.4; Szegedy et al., 2016,
   section 7). Logits, softmax and both gradients are computed for one chunk of positions after
   another. The whole [B, T, N] array never exists: moving it through memory would cost more
-  than computing it.
+  than computing it. Forward differentiation is as `transformer.ops` describes.
 
   Args:
     x_BTD: the decoder's output.
@@ -166,8 +166,7 @@ def _sums_and_gradients(options, positions, x_BTD, output_ND, targets_BT, weight
   start = (jnp.float32(0), jnp.float32(0)), jnp.zeros(output_ND.shape[::-1], jnp.float32)
   (sums, gradient_DN), gradient_x = jax.lax.scan(
       add_chunk, start, _chunks(positions, x_BTD, targets_BT, weights_BT, *teacher_x))
-  rows, length, dim = x_BTD.shape
-  gradient_BTD = jnp.moveaxis(gradient_x, 0, 1).reshape(rows, -1, dim)[:, :length]
+  gradient_BTD = jax.lax.collapse(jnp.moveaxis(gradient_x, 0, 1), 1, 3)[:, :x_BTD.shape[1]]
   # Without the barrier, XLA makes one 16-bit product of a single chunk and its transposition,
   # which a CPU cannot run.
   gradient_ND = jax.lax.optimization_barrier(gradient_DN).T
@@ -230,10 +229,10 @@ def _chunks(positions, x_BTD, targets_BT, weights_BT, *teacher_x):
   """Cuts the position axis of all rows into chunks, which a new first axis numbers.
 
   A chunk has positions of every row, because rows may be on different devices. Positions of
-  weight 0 fill the last chunk.
+  weight 0 fill the last chunk. Without rows or positions, there is one empty chunk.
   """
   rows, length = targets_BT.shape
-  count = -(-length // max(positions // rows, 1))
+  count = max(-(-length // max(positions // max(rows, 1), 1)), 1)
   size = -(-length // count)
 
   def cut(array):

@@ -55,6 +55,12 @@ def lineage_mask(lineage_BWT, index):
   return (own_BWTW & past_BWTW).reshape(*lineage_BWT.shape[:-1], length * beams)
 
 
+def check_boolean(name, mask):
+  """Raises a ValueError for a mask of numbers, such as one of 0 and −∞, which would be inverted."""
+  if mask.dtype != jnp.bool_:
+    raise ValueError(f'{name} must be boolean; got {mask.dtype}')
+
+
 def combine_masks(*masks):
   """Combines masks by a logical and; leading axes broadcast, and None is True everywhere.
 
@@ -63,8 +69,13 @@ def combine_masks(*masks):
 
   Returns:
     [..., T, S] boolean, or None if every mask is None.
+
+  Raises:
+    ValueError: a mask is not boolean.
   """
   present = [mask for mask in masks if mask is not None]
+  for mask in present:
+    check_boolean('the mask', mask)
   if not present:
     return None
   shape = jnp.broadcast_shapes(*(mask.shape for mask in present))

@@ -57,20 +57,22 @@ def sinusoidal_shift(offset, dim):
     dim: model width, D, even.
 
   Returns:
-    M, float64 [D, D], with PE(p + k) = M · PE(p).
+    M, [D, D], with PE(p + k) = M · PE(p); float64 for a number of NumPy or Python, and float32
+    for one of JAX, traced or not.
 
   Raises:
     ValueError: D is odd, so that the last sine has no cosine.
   """
   if dim % 2:
     raise ValueError(f'dim must be even, so that each sine has its cosine; got a width of {dim}')
-  angles = offset / _BASE ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
-  shift = np.zeros((dim, dim))
-  even, odd = np.arange(0, dim, 2), np.arange(1, dim, 2)
-  shift[even, even] = shift[odd, odd] = np.cos(angles)
-  shift[even, odd] = np.sin(angles)
-  shift[odd, even] = -np.sin(angles)
-  return shift
+  xp, dtype = (jnp, jnp.float32) if isinstance(offset, jax.Array) else (np, np.float64)
+  periods = _BASE ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
+  angles = xp.asarray(offset, dtype) / periods.astype(dtype)
+  cos, sin = xp.cos(angles), xp.sin(angles)
+  turns = xp.stack([xp.stack([cos, sin], axis=-1), xp.stack([-sin, cos], axis=-1)], axis=-2)
+  # [I, 2, I, 2]: the rotation of each pair of dims, on the diagonal.
+  own = np.eye(len(periods), dtype=bool)[:, None, :, None]
+  return xp.where(own, turns[:, :, None, :], xp.zeros((), dtype)).reshape(dim, dim)
 
 
 def rotate(x_BTHK, positions_BT):

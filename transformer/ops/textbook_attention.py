@@ -8,7 +8,12 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from transformer.ops.attention import attention_with_weights, check_floats, masked_softmax
+from transformer.ops.attention import (
+  attention_with_weights,
+  check_floats,
+  check_one_head,
+  masked_softmax,
+)
 
 
 def basic_self_attention(x_BTD, *, return_weights=False):
@@ -25,7 +30,7 @@ def basic_self_attention(x_BTD, *, return_weights=False):
     [..., 1, T, S], with S = T.
 
   Raises:
-    ValueError: `x_BTD` has fewer than two axes, or is not of a float type.
+    ValueError: `x_BTD` has fewer than two axes or no columns, or is not of a float type.
   """
   return _weighted_averages(x_BTD, masked_softmax(_dot_products(x_BTD)), return_weights)
 
@@ -181,8 +186,7 @@ def additive_attention(q_BTK, k_BSC, v_BSV, weights: AdditiveWeights, mask_BTS=N
     [..., 1, T, S].
 
   Raises:
-    ValueError: a matrix does not fit the others or its input, a type is not a float type, or the
-      mask is not boolean.
+    ValueError: a matrix does not fit the others or its input; or as `dot_product_attention`.
   """
   hidden = weights.score.shape[-1]
   for name, matrix, wanted in (('query', weights.query, (q_BTK.shape[-1], hidden)),
@@ -190,15 +194,13 @@ def additive_attention(q_BTK, k_BSC, v_BSV, weights: AdditiveWeights, mask_BTS=N
                                ('score', weights.score, (hidden,))):
     if matrix.shape != wanted:
       raise ValueError(f'{name} must be {wanted} to fit the others; got {matrix.shape}')
-  for name, x in (('queries', q_BTK), ('keys', k_BSC), ('values', v_BSV)):
-    check_floats(name, x)
-  hidden_BTSA = jnp.tanh(jnp.einsum('...TK,KA->...TA', q_BTK, weights.query)[..., :, None, :]
-                         + jnp.einsum('...SC,CA->...SA', k_BSC, weights.key)[..., None, :, :])
+  q_BTA = jnp.einsum('...TK,KA->...TA', q_BTK, weights.query)
+  k_BSA = jnp.einsum('...SC,CA->...SA', k_BSC, weights.key)
+  check_one_head(q_BTA, k_BSA, v_BSV, mask_BTS)
+  hidden_BTSA = jnp.tanh(q_BTA[..., :, None, :] + k_BSA[..., None, :, :])
   scores_BTS = jnp.einsum('...TSA,A->...TS', hidden_BTSA, weights.score,
                           preferred_element_type=jnp.float32)
   if mask_BTS is not None:
-    if mask_BTS.dtype != jnp.bool_:
-      raise ValueError(f'mask must be boolean; got {mask_BTS.dtype}')
     mask_BTS = jnp.broadcast_to(mask_BTS, scores_BTS.shape)
   return _weighted_averages(v_BSV, masked_softmax(scores_BTS, mask_BTS), return_weights)
 
@@ -221,8 +223,8 @@ def _check_matrices(query_dim, key_dim, value_dim, weights):
 
 def _dot_products(x_BTD):
   """Returns the dot products of all pairs of vectors, float32 [..., T, S] with S = T."""
-  if x_BTD.ndim < 2:
-    raise ValueError(f'vectors must be rows, [..., T, D]; got {x_BTD.shape}')
+  if x_BTD.ndim < 2 or not x_BTD.shape[-1]:
+    raise ValueError(f'vectors must be rows, [..., T, D] with D ≥ 1; got {x_BTD.shape}')
   check_floats('vectors', x_BTD)
   return jnp.einsum('...TD,...SD->...TS', x_BTD, x_BTD, preferred_element_type=jnp.float32)
 
