@@ -13,6 +13,7 @@ import optuna
 from absl import logging
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
+from tqdm import tqdm
 
 from launch.config_file import changed, config_file
 from launch.sweeping import space
@@ -28,6 +29,7 @@ from transformer.training.config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.2
+_QUIET_SECONDS = 30.0  # Time between two lines about a trial that trains.
 _LOG_TAIL = 1 << 16
 
 
@@ -141,6 +143,7 @@ def _train(sweep: Sweep, trial: optuna.trial.Trial, train: TrainConfig, run: Pat
     # In its own session: Slurm sends a signal to this process and to its group, and a second
     # signal would end the training at once.
     process = start(leashed(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+  progress = Progress(number_of(trial), run, objective, train.steps)
   pruned_at, asked, ended = None, False, False
   try:
     while not ended:
@@ -151,6 +154,7 @@ def _train(sweep: Sweep, trial: optuna.trial.Trial, train: TrainConfig, run: Pat
         process.terminate()
         asked = True
       if not ended:
+        progress.log()
         time.sleep(_POLL_SECONDS)
   finally:
     if not ended:
@@ -158,6 +162,40 @@ def _train(sweep: Sweep, trial: optuna.trial.Trial, train: TrainConfig, run: Pat
       process.wait()  # The next trial may need its memory.
   trial.set_user_attr('seconds', spent + time.monotonic() - began)
   return process.returncode, pruned_at
+
+
+class Progress:
+  """Logs every half minute how far a trial is: its step, its measure and the time that is left."""
+
+  def __init__(self, number: int, run: Path, objective: str, steps: int):
+    """Prepares the first line, which is due in half a minute."""
+    self._name, self._run, self._objective, self._steps = f'trial {number}', run, objective, steps
+    self._logged = time.monotonic()
+    self._first: tuple[int, float] | None = None  # The first step that was seen, and its time.
+
+  def log(self):
+    """Logs a line if one is due."""
+    now = time.monotonic()
+    due = now - self._logged >= _QUIET_SECONDS
+    if not due and self._first is not None:
+      return
+    rows = rows_with(self._run, 'step')
+    if rows and self._first is None:
+      self._first = rows[-1]['step'], now
+    if not due:
+      return
+    self._logged = now
+    if not rows:
+      logging.info('%s: no step is logged yet', self._name)
+      return
+    step, (first, since) = rows[-1]['step'], self._first
+    parts = [f'step {step}/{self._steps}']
+    for name in dict.fromkeys(('train/loss', self._objective)):
+      parts += [f'{name} {row[name]:.4g}' for row in rows[::-1] if name in row][:1]
+    if first < step < self._steps:
+      left = (now - since) / (step - first) * (self._steps - step)
+      parts.append(f'{tqdm.format_interval(left)} left')
+    logging.info('%s: %s', self._name, '  '.join(parts))
 
 
 def _report(trial: optuna.trial.Trial, rows: list[dict[str, float]], objective: str,

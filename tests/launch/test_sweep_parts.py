@@ -107,7 +107,7 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
 
 def test_what_changes_no_trial_may_change(begin):
   begin()
-  other = f'"""What is drawn."""\n# A comment.\n' + GOOD.replace(
+  other = '"""What is drawn."""\n# A comment.\n' + GOOD.replace(
       '\n  return', '\n  """Draws."""\n  return').replace("'", '"').replace(', 0.5', ',\n0.50')
   assert begin(other, **{'train.keep': 1, 'decode.beam_size': 9}).study.user_attrs['about'][
       'space'] == other
@@ -251,6 +251,24 @@ def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(begin, mo
     sweep = begin(number=number)
     workers.work(sweep, [], False, '')
     assert not sweep.unfinished()
+
+
+def test_a_trial_says_every_half_minute_how_far_it_is(tmp_path, monkeypatch):
+  now, said = 1000.0, []
+  monkeypatch.setattr(trials.time, 'monotonic', lambda: now)
+  monkeypatch.setattr(trials.logging, 'info', lambda text, *each: said.append(text % each))
+  progress = trials.Progress(7, tmp_path, 'valid/bleu', 400)
+  rows = {1040.0: {'step': 50, 'train/loss': 3.21}, 1080.0: {'step': 100, 'valid/bleu': 12.345},
+          1100.0: {'step': 100, 'train/loss': None}, 1110.0: {'step': 150, 'train/loss': 2.5}}
+  while now < 1130.0:
+    now += 5.0
+    if now in rows:
+      with (tmp_path / 'metrics.jsonl').open('a') as metrics:
+        metrics.write(json.dumps(rows[now]) + '\n')
+    progress.log()
+  assert said == ['trial 7: no step is logged yet', 'trial 7: step 50/400  train/loss 3.21',
+                  'trial 7: step 100/400  train/loss 3.21  valid/bleu 12.35  05:00 left',
+                  'trial 7: step 150/400  train/loss 2.5  valid/bleu 12.35  03:20 left']
 
 
 def test_the_pruner_is_not_asked_about_the_last_evaluation_of_a_run():
