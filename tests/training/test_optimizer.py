@@ -125,10 +125,13 @@ def is_kernel(path):
   return path[-1].key == 'kernel'
 
 
-@pytest.mark.long
-def test_muon_gives_all_directions_of_a_matrix_the_same_size(params, gradients):
-  kernels = 0
-  for path, update in jax.tree_util.tree_leaves_with_path(three_updates(MUON, params, gradients)):
+@pytest.mark.long(but=('self_attention-4',))
+@pytest.mark.parametrize(('part', 'count'), [('self_attention', 4), ('whole', 4 + 2 + 8 + 2)])
+def test_muon_gives_all_directions_of_a_matrix_the_same_size(params, gradients, part, count):
+  if part != 'whole':
+    params, *gradients = (each['encoder_0'][part] for each in (params, *gradients))
+  kernels, updates = 0, three_updates(MUON, params, tuple(gradients))
+  for path, update in jax.tree_util.tree_leaves_with_path(updates):
     if not is_kernel(path):
       continue
     kernels += 1
@@ -138,7 +141,7 @@ def test_muon_gives_all_directions_of_a_matrix_the_same_size(params, gradients):
     # Five Newton–Schulz iterations bring the singular values only near to 1.
     sizes = np.linalg.svd(matrix, compute_uv=False) / (RATE * 0.2 * max(matrix.shape) ** 0.5)
     assert sizes.min() > 0.5 and sizes.max() < 1.3, (path, sizes)
-  assert kernels == 4 + 2 + 8 + 2
+  assert kernels == count
 
 
 def test_muon_leaves_all_but_matrices_to_adam(params, gradients):

@@ -272,20 +272,25 @@ def test_r_drop_brings_the_predictions_of_both_passes_together(model):
   assert 0 < losses[5.0] < losses[0.0] / 2
 
 
-@pytest.mark.long
-def test_moving_average_follows_the_parameters(model):
-  step, state = make(model, ema_decay=0.75)
-  step = jax.jit(step)
-  wanted = state.params
-  for number in range(45):
-    state, _ = step(state, make_batch(number))
-    decay = min(0.75, (1 + number) / (10 + number))
-    wanted = jax.tree.map(lambda old, new, decay=decay: decay * old + (1 - decay) * new, wanted,
-                          state.params)
-  chex.assert_trees_all_close(state.average, wanted, rtol=1e-4, atol=1e-6)
+@pytest.mark.parametrize('skipping', [False, True])
+def test_the_moving_average_soon_forgets_the_initial_parameters(monkeypatch, skipping):
+  def falling(model, params, *_):
+    return {'loss': params['layer']['a'].sum(), 'weight': jnp.float32(1)}
+
+  monkeypatch.setattr(step_module, 'batch_loss', falling)
+  optimizer = optax.sgd(2.0)  # Each update takes 2 from each parameter.
+  params = {'layer': {'a': jnp.array([3.0, 50.0])}}
+  state = init_state(params, optimizer, averaged=True, skipping=skipping)
+  step = jax.jit(make_train_step(None, optimizer, TrainConfig(ema_decay=0.25), seed=0))
+  wanted = current = np.array([3.0, 50.0])
+  for decay in (1 / 10, 2 / 11, 3 / 12, 0.25, 0.25):
+    state, _ = step(state, make_batch(0))
+    current = current - 2.0
+    wanted = decay * wanted + (1 - decay) * current
+    np.testing.assert_allclose(state.params['layer']['a'], current, rtol=1e-6)
+    np.testing.assert_allclose(state.average['layer']['a'], wanted, rtol=1e-6)
   assert state.best_params is state.average
-  plain_step, plain = make(model)
-  plain, _ = jax.jit(plain_step)(plain, make_batch(0))
+  plain = init_state(params, optimizer)
   assert plain.average is None and plain.best_params is plain.params
 
 
