@@ -197,6 +197,9 @@ def test_defaults_are_the_base_model_of_the_paper():
 
 
 @pytest.mark.parametrize(('changes', 'facts'), [
+    ({'data': {'dir': 's3://b'}}, ('data.dir must be a path', 'which begins with s3://')),
+    ({'train': {'init_from': 'gs://b'}}, ('train.init_from must be a path',)),
+    ({'train': {'teachers': ['a', 'gs://b']}}, ('train.teachers must be a path',)),
     ({'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1001}},
      ('must be a multiple of data.max_length', 'tokens_per_batch=1001, max_length=100')),
     ({'data': {'max_length': 100}, 'train': {'tokens_per_batch': 700},

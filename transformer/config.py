@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+from transformer import files
 from transformer.data.config import DataConfig
 from transformer.errors import UserError
 from transformer.inference.config import DecodeConfig
@@ -63,7 +64,13 @@ class Config:
   seed: int = 0
 
   def __post_init__(self):
-    tokens, length = self.train.tokens_per_batch, self.data.max_length
+    data, train = self.data, self.train
+    for name, path in (('data.dir', data.dir), ('data.vocabulary', data.vocabulary),
+                       ('data.source_vocabulary', data.source_vocabulary),
+                       ('train.init_from', train.init_from),
+                       *(('train.teachers', path) for path in train.teachers)):
+      files.check_local(name, path)
+    tokens, length = train.tokens_per_batch, data.max_length
     if tokens % length:
       raise UserError(f'train.tokens_per_batch must be a multiple of data.max_length, the target '
                       f'positions in a row; got tokens_per_batch={tokens}, max_length={length}')

@@ -26,7 +26,23 @@ _BEFORE_DIGEST, _AFTER_DIGEST = f'"{SEAL}": "'.encode(), b'"\n}\n'
 _MAX_DEPTH = 20
 _REMOVE_SECONDS, _RETRY_SECONDS = 5.0, 0.1
 _DIGITS = 2 * hashlib.sha256().digest_size
+_SCHEME = re.compile(r'[A-Za-z][\w+.-]*://')
 _UNFINISHED = re.compile(r'.+\.(?P<machine>[^.]+)\.(?P<process>\d+)\.[0-9a-f]{32}\.tmp', re.DOTALL)
+
+
+def check_local(name: str, path: str):
+  """Refuses a path with a scheme, such as gs://, which would become a local folder of that name.
+
+  Args:
+    name: the flag or the setting that has the path.
+    path: the path as the user gave it.
+
+  Raises:
+    UserError: the path has a scheme.
+  """
+  if scheme := _SCHEME.match(path):
+    raise UserError(f'{name} must be a path on this machine, such as that of a mounted disk; got '
+                    f'{path}, which begins with {scheme[0]}')
 
 
 def write(path: str | os.PathLike, content: bytes):

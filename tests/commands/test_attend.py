@@ -90,13 +90,14 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
     (['--source={folder}/test.en', '--output={folder}/test.en'], ['would replace what is read']),
     (['--sentence=a', '--workdir='], ['--workdir=DIR is needed']),
     (['--sentence=a', '--workdir=/nowhere'], ['/nowhere holds no run']),
+    (['--sentence=http://a', '--workdir=/nowhere'], ['/nowhere holds no run']),
 ])
 def test_a_mistake_is_one_line_and_leaves_nothing(attend, folder, trained, flags, facts):
   flags = [flag.format(folder=folder) for flag in flags]
   message = attend.refuses(f'--workdir={trained}', *flags)
   for fact in facts:
     assert fact in message, message
-  assert not (trained / 'eval').exists()
+  assert not (trained / 'eval' / 'attention.html').exists()
 
 
 @pytest.mark.parametrize('given', [False, True])

@@ -51,6 +51,25 @@ def test_a_file_that_is_read_is_refused_under_any_name(tmp_path, monkeypatch):
   outputs.check_not_read('output', pathlib.Path(os.devnull), [os.devnull])
 
 
+@pytest.mark.parametrize('flags', [
+    '--workdir=gs://b/run', '--workdir s3://b', '--source=file:///a', '--output=gs://b/x',
+    '--results=s3://b', '--ensemble=run,gs://b', '--reference=a --reference=hdfs://b',
+    '--data_dir=gs://b', '--avoid=https://b', '--alignments=az://b'])
+def test_a_path_with_a_scheme_is_refused_by_name(evaluate, tmp_path, flags):
+  message = evaluate.refuses(f'--workdir={tmp_path}/run', *flags.split())
+  assert message.startswith(f'{re.split("[= ]", flags)[0]} must be a path on this machine')
+  assert re.search(r'which begins with \w+://$', message)
+
+
+@pytest.mark.parametrize('key', ['data.dir', 'data.vocabulary', 'train.init_from'])
+def test_a_setting_with_a_scheme_is_refused_before_the_work(train, folder, tmp_path, key):
+  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
+                          f'--config.{key}=gs://bucket')
+  assert message.startswith(f'--config.{key} must be a path on this machine')
+  assert 'begins with gs://' in train.refuses(f'--config={folder}/tiny.py', '--workdir=gs://bucket')
+  assert not any(tmp_path.iterdir()) and not (ROOT / 'gs:').exists()
+
+
 @pytest.mark.parametrize('name', ['train', 'eval'])
 def test_as_a_process_a_command_helps_and_refuses(name, tmp_path, one_error):
   def run(*flags):

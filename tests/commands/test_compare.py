@@ -28,6 +28,7 @@ def test_the_command_prints_the_table_and_what_differs_most(command, score, tmp_
     (['{a}', '{a}/'], 'must be different results'), (['{a}', '{e}:am4'], 'settings with dots'),
     (['{a}', '/nowhere'], "/nowhere/eval should hold a result for 'test'; it holds nothing"),
     (['{a}', '{e}', '--decoding=beam9'], "result for 'test' of 'beam9'; it holds test.step5.beam4"),
+    (['{a},gs://b', '{a}'], 'must be a path on this machine'),
     (['{a}', '{b}'], 'should hold a result as eval.py writes it'),
     (['{a}', '{c}'], 'should hold sentences as eval.py writes them'),
     (['{a}', '{d}'], 'cannot be read: No such file or directory; score the run again'),

@@ -251,6 +251,13 @@ def test_a_folder_that_cannot_be_written_is_an_error(small_phrasebook, tmp_path)
     open_corpus(phrasebook(tmp_path / 'file'), 'train')
 
 
+@pytest.mark.parametrize('folder', ['gs://tfds-data', '/gs/tfds-data'])
+def test_a_folder_that_tfds_takes_for_a_bucket_is_refused(monkeypatch, folder):
+  monkeypatch.setattr(constants, 'DATA_DIR', folder)
+  with pytest.raises(UserError, match='begins with gs://'):
+    open_corpus(phrasebook(''), 'train')
+
+
 @pytest.mark.parametrize('name', ['sets[1]', 'sets**', 'sets?'])
 def test_a_folder_that_tfds_takes_for_a_pattern_is_refused_before_anything_is_written(
     small_phrasebook, tmp_path, monkeypatch, name):

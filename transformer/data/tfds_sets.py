@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 import tensorflow_datasets.translate  # It registers the translation sets.
+from etils import epath
 
 # `tfds.builder` looks for an unknown set in a cloud bucket, and fails without TensorFlow. `naming`
 # and `read_only_builder` are steps of `tfds.builder` that stay on this machine.
@@ -27,6 +28,7 @@ from tensorflow_datasets.core.utils import file_utils
 from transformer.data.corpus import check_index, check_slice
 from transformer.data.phrasebook.builder import Phrasebook
 from transformer.errors import UserError, message_in_one_line
+from transformer.files import check_local
 
 # Sets that need no download; they are prepared when they are first opened.
 _BUILT_IN = {Phrasebook.name: Phrasebook}
@@ -212,7 +214,8 @@ def _find_builder(name: str, data_dir: str, flag: str) -> tfds.core.DatasetBuild
   if parsed.namespace or set(options) - {'config', 'version'}:
     raise UserError(f'{flag} must look like set/config or set/config:version; got {name!r}')
   root = os.path.expanduser(data_dir) or None
-  for folder in map(str, file_utils.list_data_dirs(root)):
+  for folder in map(str, map(epath.Path, file_utils.list_data_dirs(root))):
+    check_local('the folder of TFDS sets', folder)
     if glob.escape(folder) != folder:
       raise UserError(f'TFDS takes *, ? and [ in the path of a folder for a pattern, and finds no '
                       f'set there; got {folder}; rename the folder, or choose another --data_dir')

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
+from transformer import files
 from transformer.config import check_name
 from transformer.errors import Preempted, UserError, is_out_of_memory
 from transformer.system import allocator, installation
@@ -25,6 +26,8 @@ from transformer.system.signals import EXIT_STATUS
 # This file checks the names of settings: ml_collections has a different error for each mistake.
 _OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)')
 _CONFIG_FLAGS = ('--config', '-config')
+# Texts that may begin as a URL does. Every other text is a path, or nothing that has a scheme.
+_NO_PATHS = ('sentence', 'translation', 'storage')
 _HELP = re.compile(r'--?(?:help(?:short|full|xml)?|\?)')
 
 
@@ -118,6 +121,7 @@ def _parse(argv, hint=''):
       if override := _OVERRIDE.match(argument):
         check_name(override[1])
     remaining = flags.FLAGS(_find_configs(_with_config(argv)))
+    _check_paths(remaining[1:])
     if 'config' in flags.FLAGS and flags.FLAGS['config'].present:
       _check_config(flags.FLAGS['config'])
     return remaining
@@ -138,6 +142,17 @@ def _parse(argv, hint=''):
             f'{installation.configs_folder()}' if getattr(error, 'name', None) == 'configs' else '')
     sys.exit(f'error: the config cannot be loaded: {type(error).__name__}: '
              f'{_in_one_line(error)}{hint}')
+
+
+def _check_paths(arguments: Sequence[str]):
+  """Refuses every argument and every flag whose path has a scheme."""
+  for path in ','.join(arguments).split(','):
+    files.check_local('an argument', path)
+  for name in set(flags.FLAGS).difference(_NO_PATHS):
+    value = flags.FLAGS[name].value
+    for path in value if isinstance(value, list) else [value]:
+      if isinstance(path, str):
+        files.check_local(f'--{name}', path)
 
 
 def _check_config(flag: flags.Flag):
@@ -180,6 +195,7 @@ def _find_configs(argv: Sequence[str]) -> list[str]:
       name, equals, value = '', '', argument
     elif name not in _CONFIG_FLAGS or not equals:
       continue
+    files.check_local('--config', value)
     config = installation.find_config(value)
     if config not in (value, installation.settings_of(value)):
       app.call_after_init(functools.partial(_log_config, value, config))
