@@ -33,12 +33,14 @@ def test_an_evaluation_has_a_metric_of_ones_own():
 
   validate = make_validation(translate, ['a', 'b', 'c'], ['X a', 'y', 'z'], 'none', None,
                              metrics=[OwnMetric('m:share', share)])
-  batches = [{'nll': 6.0, 'weight': 3.0}, {'nll': 2.0, 'weight': 1.0}]
+  batches = [{'nll': 6.0, 'weight': 3.0}, {'nll': 6.0, 'weight': 1.0}]  # Not the mean of means.
   values, validations = evaluate(lambda _, batch: batch, 'X',
                                  [ValidationSet('valid', batches, validate)])
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
-  assert values == {'valid/loss': 2.0, 'valid/perplexity': pytest.approx(math.exp(2.0)),
+  assert values == {'valid/loss': 3.0, 'valid/perplexity': pytest.approx(math.exp(3.0)),
                     'valid/bleu': validations['valid'].bleu, 'valid/right': 0.5, 'valid/count': 3.0}
+  assert validations['valid'].samples == [Sample('a', 'X a', 'X a'), Sample('b', 'y', 'X b'),
+                                          Sample('c', 'z', 'X c')]
 
 
 @pytest.mark.parametrize('name', ['loss', 'perplexity', 'bleu', 'chrf', 'f1'])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import types
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from transformer.errors import UserError
 from transformer.inference.avoidance import avoid
 from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
+from transformer.inference.ensemble import make_translator, translate_with
 from transformer.inference.requirements import Requirements, lacks_phrase
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
@@ -185,6 +187,21 @@ def test_batches_side_by_side_draw_what_one_after_the_other_draws(model, vocabul
   assert several(params, lines, 5) == one(params, lines, 5)
 
 
+def test_draws_depend_on_the_seed_and_on_the_numbers_of_the_lines(model, vocabulary, params):
+  run = types.SimpleNamespace(
+      model=model, params=params, vocabulary=vocabulary,
+      config=types.SimpleNamespace(data=types.SimpleNamespace(max_length=MAX_LENGTH)))
+  decode = DecodeConfig(sample=True, beam_size=1, max_extra_length=2, batch_size=2)
+  seven, eight = (make_translator([run], decode, seed) for seed in (7, 8))
+
+  def drawn(translate, first):
+    return [answer.text for answer in translate_with([run], translate, ['a cat'] * 2, first)]
+
+  texts = drawn(seven, 0)
+  assert drawn(seven, 1)[0] == texts[1] != texts[0]
+  assert not set(drawn(eight, 0)) & set(texts)
+
+
 @pytest.mark.long
 def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(model, vocabulary, params):
   lines = [*sentences(6), sentences(1)[0]]
@@ -297,8 +314,8 @@ def forced_log_probs(model, params, source, target):
 @pytest.mark.parametrize(('beam_size', 'sample'), [(1, False), (3, False), (3, True)])
 def test_search_with_caches_finds_what_whole_forward_passes_say(model, params, vocabulary,
                                                                 beam_size, sample):
-  config = dataclasses.replace(DECODE, beam_size=beam_size, sample=sample, temperature=0.7,
-                               top_p=0.95)
+  config = dataclasses.replace(DECODE, beam_size=beam_size, alpha=0.9, sample=sample,
+                               temperature=0.7, top_p=0.95)
   source, lengths = source_batch(vocabulary, ['the cat', 'a small green tree runs'], 31)
   limits = lengths + np.array([2, 7], np.int32)
   keys = jax.random.split(jax.random.key(0, impl='threefry2x32'), 2)
@@ -312,7 +329,7 @@ def test_search_with_caches_finds_what_whole_forward_passes_say(model, params, v
       chosen = log_probs[np.arange(length), target]
       np.testing.assert_allclose(found.log_probs[row, beam], chosen.sum(), rtol=1e-4)
       np.testing.assert_allclose(found.scores[row, beam],
-                                 chosen.sum() / ((5 + length) / 6) ** 0.6, rtol=1e-4)
+                                 chosen.sum() / ((5 + length) / 6) ** 0.9, rtol=1e-4)
       if beam_size == 1:
         np.testing.assert_array_equal(target, log_probs[:length].argmax(axis=-1))
 

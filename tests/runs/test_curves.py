@@ -36,9 +36,14 @@ def drawn(path):
   for group in ElementTree.parse(path).iter(f'{SVG}g'):
     number, _, metric = group.get('id', '').partition('/')
     if metric and number.isdecimal():
-      line = group.find(f'{SVG}path').get('d', '').replace('M', ' ').replace('L', ' ').split()
-      found[int(number), metric] = np.array(line, float).reshape(-1, 2)
+      found[int(number), metric] = pixels_of(group.find(f'{SVG}path'))
   return found
+
+
+def pixels_of(path):
+  """Returns the points of a line in a picture, [points, 2]."""
+  line = path.get('d', '').replace('M', ' ').replace('L', ' ').split()
+  return np.array(line, float).reshape(-1, 2)
 
 
 def is_on_a_line(pixels, values):
@@ -171,6 +176,15 @@ def test_a_score_a_little_beside_its_interval_is_drawn(tmp_path):
   curves.draw_scores('test: BLEU', [1, 2], [50.00000000000001, 40.0],
                      [(50.00000038, 50.00000038), (39.0, 41.0)], tmp_path / 'scores.svg')
   assert 'test: BLEU with its 95 % interval' in (tmp_path / 'scores.svg').read_text('utf-8')
+
+
+def test_a_bar_reaches_from_the_lower_to_the_upper_end_of_its_interval(tmp_path):
+  intervals = [(49.0, 55.0), (39.5, 41.0)]
+  curves.draw_scores('test: BLEU', [1, 2], [50.0, 40.0], intervals, tmp_path / 'scores.svg')
+  bars, = (group for group in ElementTree.parse(tmp_path / 'scores.svg').iter(f'{SVG}g')
+           if group.get('id', '').startswith('LineCollection'))
+  ends = np.array([pixels_of(path) for path in bars.iter(f'{SVG}path')])[..., 1]
+  assert is_on_a_line(ends.ravel(), np.ravel(intervals))
 
 
 @pytest.mark.parametrize('line', [

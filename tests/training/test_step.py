@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from tests.tiny_training import VOCABULARY, make_batch
+from tests.tiny_training import VOCABULARY, Settings, make_batch
 from transformer.data.batch import BOS_ID, Batch
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
@@ -18,6 +18,7 @@ from transformer.model.transformer import Transformer
 from transformer.ops import losses
 from transformer.ops.losses import LossOptions
 from transformer.training import step as step_module
+from transformer.training.compilation import first_state, lower_train_step, make_setup
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
@@ -133,16 +134,32 @@ def test_an_evaluation_in_parts_is_that_of_the_whole_batch():
   chex.assert_trees_all_close(parts, whole, rtol=1e-6)
 
 
-def test_no_part_of_a_batch_draws_what_another_draws(model, monkeypatch):
-  def drawn(model, params, batch, options, key, teachers=()):
+@pytest.fixture
+def drawn(monkeypatch):
+  """Makes the loss of a batch a random number, which depends on the key of dropout alone."""
+  def loss(model, params, batch, options, key, teachers=()):
     number = jax.random.uniform(key)
     return {'loss': number, 'nll': number ** 2, 'weight': jnp.float32(1)}
 
-  monkeypatch.setattr(step_module, 'batch_loss', drawn)
+  monkeypatch.setattr(step_module, 'batch_loss', loss)
+
+
+def test_no_part_of_a_batch_draws_what_another_draws(model, drawn):
   step, state = make(model, accumulate=2)
   _, metrics = jax.jit(step)(state, make_batch(0))
   # The sums of a and b and of their squares: (a + b)² / 2 = a² + b² only if a = b.
   assert float(metrics['loss']) ** 2 / 2 < 0.99 * float(metrics['nll'])
+
+
+def test_the_seed_of_a_run_decides_what_its_updates_draw(model, drawn):
+  found = set()
+  for seed in (0, 0, 1):
+    settings = Settings(seed=seed)
+    setup = make_setup(settings, model, make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]))
+    step = lower_train_step(settings, model, setup, (4, 13, 11)).compile()
+    state = first_state(settings, setup.optimizer, jax.tree.map(jnp.copy, initial(model)))
+    found.add(float(step(state, make_batch(0))[1]['loss']))
+  assert len(found) == 2
 
 
 @pytest.mark.long
