@@ -17,8 +17,10 @@ from transformer.inference.avoidance import avoid
 from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
 from transformer.inference.ensemble import make_translator, translate_with
+from transformer.inference.given_translations import score_pairs
 from transformer.inference.requirements import Requirements, lacks_phrase
 from transformer.inference.translator import Translator
+from transformer.inference.word_alignment import WordAligner
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.config import MeshConfig
@@ -275,11 +277,24 @@ def test_the_longest_is_compiled_ahead_for_the_parameters_shapes_and_used(
 
 def test_lines_without_words_stay_empty_and_in_place(translator, params):
   line = 'the cat runs'
-  answers = translator(params, ['', line, '   ', '\t', line, ''])
-  assert [answer.text for answer in answers] == [
-      '', answers[1].text, '', '', answers[1].text, '']
-  assert answers[1].text
+  invisible = ['\u200b', '\ufeff', '\xad', ' \u200d\u2060', '\ufe0f', '\0']
+  answers = translator(params, ['', line, '   ', '\t', line, *invisible, f'\u200b{line}'])
+  assert [answer.text for answer in answers[:-1]] == [
+      '', answers[1].text, '', '', answers[1].text, *[''] * len(invisible)]
+  assert answers[1].text and answers[-1].text
   assert translator(params, []) == []
+
+
+def test_one_string_is_not_a_list_of_its_letters(translator, model, vocabulary, params):
+  one = 'the cat runs'
+  for call in (lambda: translator(params, one),
+               lambda: translator(params, [one], 0, Requirements(prefixes=one)),
+               lambda: translator(params, [one], 0, Requirements(phrases=[one])),
+               lambda: avoid(one, vocabulary),
+               lambda: score_pairs([model], [params], vocabulary, one, one, (29, 29), 5),
+               lambda: WordAligner([model], vocabulary, (29, 29), 5)([params], [one], one)):
+    with pytest.raises(UserError, match=r"several lines .* got one string, 'the cat runs'; put"):
+      call()
 
 
 def test_long_sources_are_cut_and_say_so(translator, params, vocabulary):
@@ -290,6 +305,9 @@ def test_long_sources_are_cut_and_say_so(translator, params, vocabulary):
   assert (cut.cut, whole.cut) == (True, False)
   kept = vocabulary.decode(vocabulary.encode(long)[:MAX_LENGTH - 1])
   assert translator(params, [kept])[0] == cut._replace(cut=False)
+  one_more = vocabulary.decode(vocabulary.encode(long)[:MAX_LENGTH])
+  assert len(vocabulary.encode(one_more)) == MAX_LENGTH  # And the end token.
+  assert translator(params, [one_more])[0] == cut
 
 
 def source_batch(vocabulary, lines, length):

@@ -20,6 +20,7 @@ from absl import flags
 from transformer.commands import shared_flags
 from transformer.data.config import DataConfig
 from transformer.data.text_files import STANDARD_INPUT, read_lines
+from transformer.data.word_parts import is_blank
 from transformer.errors import UserError
 from transformer.evaluation.texts import linearised_trees, read_parallel
 from transformer.runs import run_directory
@@ -114,7 +115,7 @@ def _read(data: DataConfig) -> tuple[list[int], list[str], list[str] | None]:
     if of_trees:
       read = [read_lines(path) for path in given]
     translations = read[0] if read else None
-  chosen = [place for place, line in enumerate(sources) if line.strip()]
+  chosen = [place for place, line in enumerate(sources) if not is_blank(line)]
   if not chosen:
     raise UserError('there is nothing to look at: '
                     f'{"--sentence" if _SOURCE.value is None else _SOURCE.value} is blank')

@@ -99,7 +99,7 @@ def encode(corpus, vocabulary, links=None) -> Iterator[tuple[Sentences, ...]]:
   chunks = (slice(first, first + _CHUNK) for first in range(0, len(corpus), _CHUNK))
   first = 0
   for chunk in prefetch(corpus.__getitem__, chunks, ahead=1):
-    tokens = [each.encode_batch(list(side))
+    tokens = [each.encode_batch(side)
               for each, side in zip(languages, zip(*chunk, strict=True), strict=True)]
     ended = tuple(_ended(side, dtype) for side in tokens)
     if links is not None:

@@ -18,7 +18,7 @@ import sentencepiece
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import SMALLEST_VOCABULARY
-from transformer.data.word_parts import is_in_word
+from transformer.data.word_parts import check_several, is_in_word
 from transformer.errors import UserError
 
 BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
@@ -156,7 +156,12 @@ class Vocabulary:
 
   def encode_batch(self, sentences: Sequence[str],
                    num_threads: int | None = None) -> list[list[int]]:
-    """Returns `encode` of each sentence, computed by `num_threads` threads or on all cores."""
+    """Returns `encode` of each sentence, computed by `num_threads` threads or on all cores.
+
+    Raises:
+      UserError: one sentence is given in place of several.
+    """
+    check_several(sentences)
     return self._processor.encode([_escape(sentence) for sentence in sentences],
                                   num_threads=num_threads)
 

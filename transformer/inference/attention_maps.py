@@ -77,8 +77,8 @@ class Attender:
     text with other pieces.
     """
     return [self._attention_map(params, *pair) for pair in zip(
-        self._vocabulary.source.encode_batch(list(sources)),
-        self._vocabulary.target.encode_batch(list(translations)), strict=True)]
+        self._vocabulary.source.encode_batch(sources),
+        self._vocabulary.target.encode_batch(translations), strict=True)]
 
   def _attention_map(self, params, source, target) -> AttentionMap:
     source_ids = [*source[:self._max_source - 1], EOS_ID]

@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary import BYTE_IDS, SPACE, Vocabulary
-from transformer.data.word_parts import is_in_word
+from transformer.data.word_parts import check_several, is_in_word
 from transformer.errors import UserError
 from transformer.ops.steering import Automaton
 
@@ -50,8 +50,10 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
     The automaton, of NumPy arrays.
 
   Raises:
-    UserError: the tables for so many phrases would be too large.
+    UserError: the tables for so many phrases would be too large, or there is one string in place
+      of several phrases.
   """
+  check_several(phrases)
   texts = [_text_of_token(vocabulary, token) for token in range(vocabulary.size)]
   wanted = [phrase.strip().encode() for phrase in phrases]
   tokens_by_first = collections.defaultdict(list)

@@ -72,7 +72,7 @@ def score_pairs(models: Sequence[Transformer], params: Sequence, vocabulary,
     The likelihood of each target. A pair with a longer side is not scored; a warning
     names its line.
   """
-  encoded = [[[*ids, EOS_ID] for ids in each.encode_batch(list(side))]
+  encoded = [[[*ids, EOS_ID] for ids in each.encode_batch(side)]
              for each, side in ((vocabulary.source, sources), (vocabulary.target, targets))]
   found = [Likelihood(None, len(ids)) for ids in encoded[1]]
   too_long = set()

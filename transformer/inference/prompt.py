@@ -15,6 +15,7 @@ from pathlib import Path
 from transformer import files
 from transformer.data.linearisation import linearise
 from transformer.data.treebank import parse_tree
+from transformer.data.word_parts import is_blank
 from transformer.errors import UserError
 from transformer.inference.attention_page import page_of_run
 from transformer.inference.config import DecodeConfig
@@ -150,7 +151,7 @@ def _typed(read: Callable[[], str]) -> Iterator[str]:
       line = read().strip()
     except EOFError:
       return
-    if line:
+    if not is_blank(line):
       yield line
 
 

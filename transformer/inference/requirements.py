@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import PAD_ID
-from transformer.data.word_parts import is_in_word
+from transformer.data.word_parts import check_several, is_in_word
 from transformer.errors import UserError
 from transformer.ops.phrases import Phrases
 from transformer.ops.steering import Automaton, Steering
@@ -103,8 +103,11 @@ def encode_requirements(requirements: Requirements, vocabulary, limits: Sequence
     first: the number of sentences before these, for errors.
 
   Raises:
-    UserError: a prefix, or the phrases of a sentence together, leave no room within the limit.
+    UserError: a prefix, or the phrases of a sentence together, leave no room within the limit; or
+      one string is given in place of several.
   """
+  for lines in (requirements.prefixes, requirements.phrases, *requirements.phrases):
+    check_several(lines)
   nothing = [[]] * len(limits)
   prefixes = vocabulary.encode_batch([each.strip() for each in requirements.prefixes]) or nothing
   phrases = [[vocabulary.encode_phrase(phrase.strip()) for phrase in each if phrase.strip()]

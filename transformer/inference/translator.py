@@ -10,6 +10,7 @@ from absl import logging
 from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
+from transformer.data.word_parts import is_blank
 from transformer.errors import UserError
 from transformer.inference.batch_search import BatchSearch
 from transformer.inference.config import DecodeConfig
@@ -141,16 +142,16 @@ class Translator:
 
     Args:
       params: the model's parameters; for several models, a sequence of their parameters.
-      sentences: one line of text each.
+      sentences: one line of text each; one without visible characters has an empty translation.
       first: the number of sentences translated before these; samples depend on it.
       requirements: what the translations must begin with, contain, and not hold.
       progress: called with numbers of sentences that are done, in any thread.
 
     Raises:
-      UserError: a prefix or phrases leave no room within the limit of length, or samples are to
-        contain phrases.
+      UserError: a prefix or phrases leave no room within the limit of length, samples are to
+        contain phrases, or there is one string in place of several.
     """
-    encoded = self._vocabulary.source.encode_batch(list(sentences))
+    encoded = self._vocabulary.source.encode_batch(sentences)
     limits = [min(len(ids) + 1, self._max_length) + self._config.max_extra_length
               for ids in encoded]
     required = encode_requirements(requirements, self._vocabulary.target, limits, first)
@@ -158,7 +159,7 @@ class Translator:
       raise UserError('words that must appear need a search; leave out --sample, or set '
                       '--nosample')
     answers = [Translation('', 0.0, False, (('', 0.0),))] * len(sentences)
-    asked = [i for i, sentence in enumerate(sentences) if sentence.strip()]
+    asked = [i for i, sentence in enumerate(sentences) if not is_blank(sentence)]
     batches = list(self._batches(asked, encoded, required.demand))
     rows = self._config.batch_size
     progress(len(sentences) - len(asked))
@@ -230,7 +231,7 @@ class Translator:
     Returns:
       The padded length of the longest sentence, and the compiled program.
     """
-    longest = max(map(len, self._vocabulary.source.encode_batch(list(sentences))))
+    longest = max(map(len, self._vocabulary.source.encode_batch(sentences)))
     length, size = padded_length(longest + 1, self._max_length), self._config.batch_size
     program = self._searches[False, False].lower(
         params, *self._placed(np.full((size, length), PAD_ID, np.int32), np.zeros(size, np.int32),

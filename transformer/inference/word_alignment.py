@@ -105,7 +105,7 @@ class WordAligner:
       sources: lines of text.
       targets: a translation of each source.
     """
-    encoded = [[[*ids[:limit - 1], EOS_ID] for ids in vocabulary.encode_batch(list(side))]
+    encoded = [[[*ids[:limit - 1], EOS_ID] for ids in vocabulary.encode_batch(side)]
                for vocabulary, side, limit in zip(self._vocabularies, (sources, targets),
                                                   self._most, strict=True)]
     params = jax.device_put(tuple(params), jax.local_devices()[0])
