@@ -38,6 +38,13 @@ def test_a_run_that_is_done_has_its_curves(train, plot, trained, folder, tmp_pat
     assert status == 0 and 'the run is done' in err
   times.append(os.stat(picture).st_mtime_ns)
   assert times[0] == times[1] < times[2]
+  # Neither the curves nor the cost end a run that has trained.
+  picture.unlink()
+  metrics = tmp_path / 'run' / 'metrics.jsonl'
+  metrics.write_text(metrics.read_text().replace('"train/fill": ', '"train/fill": "?", "x": '))
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  assert status == 0 and 'the best step on the validation split' in err, err
+  assert all(each in err for each in ('curves.svg was not drawn: ', 'cost of the run is not rec'))
 
 
 @pytest.mark.long
