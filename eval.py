@@ -86,7 +86,12 @@ _MBR = flags.DEFINE_integer('mbr', None, 'Minimum Bayes risk: of this many candi
 _MBR_METRIC = flags.DEFINE_enum('mbr_metric', 'chrF2++', ['chrF2++', 'BLEU'],
                                 'What --mbr compares candidates by.')
 _METRIC = flags.DEFINE_multi_string('metric', [], 'A metric of your own, as MODULE:FUNCTION; may '
-                                    'be given more than once; see docs/translating.md.')
+                                    'be given more than once; see docs/scoring.md.')
+_TER = flags.DEFINE_bool('ter', None, 'Compute TER even of lines with more than 100 words, each of '
+                         'which takes seconds; --noter leaves it out; default: if there are none.')
+_PROTOCOLS = flags.DEFINE_bool('protocols', False, 'Print BLEU by the other usual protocols, its '
+                               'precisions, and the cost of training, too; the results have them '
+                               'in any case.')
 _SCORE = flags.DEFINE_bool('score', False, 'Translate nothing, but give the log-probability of '
                            'each line of --reference, and how many tokens it has.')
 _REQUIREMENTS = requirement_flags.define_requirements()
@@ -141,8 +146,9 @@ def main(_):
     del how['step']
     table = results.Place(folder, f'{text.name}.all', how)
     table.check_own(run.workdir, text.digest)
+  wanted = report.Wanted(own_metrics, _TER.value, _PROTOCOLS.value)
   rows = [_translate([each, *members[1:]], translate, text, decoding, folder, automaton,
-                     own_metrics) for each in itertools.chain([run], runs)]
+                     wanted) for each in itertools.chain([run], runs)]
   if every:
     report.print_table(table, run, text, decoding, rows)
 
@@ -183,7 +189,7 @@ def _score(members, text, others):
     report.report_alignments(place, members[0], text, gold, links, people)
 
 
-def _translate(members, translate, text, decoding, folder, automaton, own_metrics):
+def _translate(members, translate, text, decoding, folder, automaton, wanted):
   """Translates the text; writes the translations, and reports scores if there are references."""
   from transformer.inference.ensemble import translate_with
   from transformer.inference.lines import as_lines, readable, write_lines
@@ -201,17 +207,21 @@ def _translate(members, translate, text, decoding, folder, automaton, own_metric
   seconds = time.perf_counter() - started
   warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
   warn_of_lacking([[line for line, _ in answer.nbest] for answer in answers], decoding.required)
-  if output := _OUTPUT.value or (None if text.references else '-'):
-    write_lines(as_lines(readable(run.config.data, text.sources, answers), _NBEST.value), output)
+  row = None
+  try:
+    if output := _OUTPUT.value or (None if text.references else '-'):
+      write_lines(as_lines(readable(run.config.data, text.sources, answers), _NBEST.value), output)
+  finally:  # Translations that do not fit onto a disk can still be scored.
+    if text.references:
+      # Standard output belongs to the translations if they go there.
+      people = sys.stderr if _OUTPUT.value == '-' else sys.stdout
+      row = report.report(place, run, text, decoding, report.Translated(answers, seconds), wanted,
+                          people)
+      report.show_examples(text, answers, _EXAMPLES.value, run.config.data.source == 'trees',
+                           people)
   if _ALIGNMENTS.asked:
     alignment_flags.align(_ALIGNMENTS, members, text.sources, [each.text for each in answers])
-  if not text.references:
-    return None
-  # Standard output belongs to the translations if they go there.
-  people = sys.stderr if _OUTPUT.value == '-' else sys.stdout
-  report.show_examples(text, answers, _EXAMPLES.value, run.config.data.source == 'trees', people)
-  return report.report(place, run, text, decoding, report.Translated(answers, seconds),
-                       own_metrics, people)
+  return row
 
 
 def _check_flags():
@@ -242,7 +252,9 @@ def _check_flags():
   if flags.FLAGS[_MBR_METRIC.name].present and _MBR.value is None:
     raise UserError(f'--mbr_metric={_MBR_METRIC.value} needs --mbr=N')
   unscored = _SOURCE.value and not _REFERENCE.value
-  compared = (_METRIC, _EXAMPLES) if _weighs_by_bleu() else (_METRIC, _EXAMPLES, _BLEU_TOKENIZE)
+  compared = [_METRIC, _EXAMPLES, _TER, _PROTOCOLS]
+  if not _weighs_by_bleu():
+    compared.append(_BLEU_TOKENIZE)
   for flag in compared:
     if flag.value and unscored:
       raise UserError(f'--{flag.name} compares translations with references; give '
@@ -266,7 +278,7 @@ def _check_flags():
                     f'--output=-, and leave out --score')
   if _SCORE.value and (searching := {
       **shared_flags.given(*_DECODE_FLAGS, _SEED),
-      **{flag.name: flag.value for flag in (_EXAMPLES, _METRIC) if flag.value}}):
+      **{flag.name: flag.value for flag in (_EXAMPLES, _METRIC, _TER, _PROTOCOLS) if flag.value}}):
     raise UserError(f'--score searches for nothing and computes no BLEU; leave out '
                     f'--{next(iter(searching))}')
   if _SCORE.value and len(_REFERENCE.value) != 1:
@@ -320,9 +332,9 @@ def _decoding(members) -> results.Decoding:
     raise UserError('--prefix, --prefix_column, --require and --avoid are for translations; this '
                     'run parses')
   if config.data.source == 'trees' and (_MBR.value or _METRIC.value or _BLEU_TOKENIZE.value
-                                        or _ALIGNMENTS.asked):
-    raise UserError('--mbr, --metric, --bleu_tokenize and alignments are for translations; this '
-                    'run parses')
+                                        or _TER.value or _ALIGNMENTS.asked):
+    raise UserError('--mbr, --metric, --ter, --bleu_tokenize and alignments are for translations; '
+                    'this run parses')
   return results.Decoding(decode, seed, others,
                           avoided=texts.read_phrases(avoid) if avoid else [],
                           utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '',

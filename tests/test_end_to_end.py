@@ -122,7 +122,7 @@ def test_directory_describes_the_run(trained):
 
 def test_split_is_scored_and_the_score_is_saved(trained):
   out, _ = evaluate(f'--workdir={trained}', '--examples=2')
-  printed = re.search(r'test: BLEU ([\d.]+), 20 sentences', out)
+  printed = re.search(r'test: 20 sentences in .*\n  BLEU +([\d.]+)', out)
   assert printed and out.count('  translation  ') == 2
   assert 'nrefs:1|case:mixed|eff:no|tok:13a|' in out
   result, = (json.loads(path.read_text()) for path in (trained / 'eval').glob('test.*.json'))

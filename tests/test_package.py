@@ -132,7 +132,7 @@ def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, inst
   assert [each['commit'] for each in about['resumed']] == [commit]
 
   status, out, err = command('attention-eval', '--workdir=run', '--beam_size=1')
-  assert status == 0 and 'test: BLEU ' in out, err
+  assert status == 0 and '\n  BLEU ' in out, err
   # It reads the page's files, which are not modules.
   status, out, err = command('attention-attend', '--workdir=run', '--sentence=The cats.')
   assert status == 0 and pathlib.Path('run', 'eval', 'attention.html').exists(), err

@@ -71,7 +71,7 @@ def test_given_translations_are_aligned_and_scored(evaluate, folder, run, tmp_pa
   status, out, err = evaluate(*flags, f'--alignment_gold={tmp_path}/gold')
   assert status == 0 and out == likelihoods, err
   links = len(gold.split())
-  assert re.search(r'^test\.en\.\w{8}\.alignment: AER 0\.00, 2 pairs, step 7$', err, re.MULTILINE)
+  assert re.search(r'^test\.en\.\w{8}\.alignment: 2 pairs, step 7$', err, re.MULTILINE)
   assert f'{links} found, {links - 1} sure, {links} possible links' in err
   path, = (run / 'eval').glob('*.json')
   result = json.loads(path.read_text('utf-8'))
@@ -130,4 +130,4 @@ def test_a_mistake_in_alignments_is_one_line(evaluate, folder, trained, flags, f
   message = evaluate.refuses(f'--workdir={trained}', *flags)
   for fact in facts:
     assert fact in message, message
-  assert not (trained / 'eval').exists() and not (folder / 'x').exists()
+  assert not list(trained.glob('eval/*.json')) and not (folder / 'x').exists()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import chex
@@ -115,7 +116,7 @@ def test_a_mistake_in_scoring_is_one_line(evaluate, folder, trained, flags, fact
   message = evaluate.refuses(f'--workdir={trained}', *flags)
   for fact in facts:
     assert fact in message, message
-  assert not (trained / 'eval').exists()
+  assert not list(trained.glob('eval/*.json'))
 
 
 def test_a_run_without_a_checkpoint_cannot_be_scored(evaluate, trained, tmp_path):
@@ -125,10 +126,11 @@ def test_a_run_without_a_checkpoint_cannot_be_scored(evaluate, trained, tmp_path
   assert 'no checkpoint; train the run first' in evaluate.refuses(f'--workdir={tmp_path}/run')
 
 
-def test_the_cost_of_training_is_recorded_and_printed_with_the_scores(evaluate, trained, tmp_path):
+def test_the_cost_of_training_is_recorded_and_printed_with_protocols(evaluate, trained, tmp_path):
   about = files.read_sealed(trained / 'run.json', 'the record')
   assert about['cost']['flops'] == 2 * about['flops_per_update'] > 0
-  _, out, _ = evaluate(f'--workdir={trained}', '--checkpoint=1', f'--results={tmp_path}')
+  _, out, _ = evaluate(f'--workdir={trained}', '--checkpoint=1', f'--results={tmp_path}',
+                       '--protocols')
   assert f'  trained with {about["flops_per_update"]:.2e} FLOPs' in out
   result, = tmp_path.glob('*1.beam*.json')
   cost = json.loads(result.read_text('utf-8'))['training_cost']
@@ -140,7 +142,9 @@ def test_what_is_asked_for_is_what_is_scored(evaluate, trained, tmp_path):
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--split=valid', '--checkpoint=1',
                               '--alpha=1.5', '--beam_size=2', '--output=-', '--examples=1')
   assert status == 0, err
-  assert len(out.splitlines()) == 2 and 'BLEU' in err and '  translation  ' in err
+  assert len(out.splitlines()) == 2 and err.count('BLEU') == 1 and '  translation  ' in err
+  metric = [re.match(r'  \S+ +\d+\.\d\d ', line) for line in err.splitlines()]
+  assert sum(map(bool, metric)) == 3  # A line for each metric, and none for other protocols.
   path = tmp_path / 'run' / 'eval' / 'valid.step1.beam2.alpha1.5.json'
   result = json.loads(path.read_text(encoding='utf-8'))
   assert (result['steps'], result['sentences']) == ([1], 2)
@@ -170,7 +174,7 @@ def test_other_protocols_stand_beside_the_headline(
   shutil.copytree(trained, tmp_path / 'run')
   change_settings(tmp_path / 'run', decode__bleu_tokenize=tokenize, data__target_language=language)
   status, out, err = evaluate(f'--workdir={tmp_path}/run', f'--source={folder}/test.en',
-                              f'--reference={folder}/test.de', '--beam_size=1')
+                              f'--reference={folder}/test.de', '--beam_size=1', '--protocols')
   assert status == 0, err
   path, = (tmp_path / 'run' / 'eval').glob('*.json')
   result = json.loads(path.read_text(encoding='utf-8'))
@@ -178,14 +182,15 @@ def test_other_protocols_stand_beside_the_headline(
   assert result['protocols'][0] == {'name': tokenize, 'bleu': result['bleu'],
                                     'signature': result['signature']}
   assert f'|tok:{tokenize}|' in result['signature']
-  _, headline, _ = out.split('test.en.')
   assert [each['name'] for each in result['metrics']] == ['BLEU', 'chrF2++', 'TER']
-  lines = headline.splitlines()[1:]
+  first, *lines, last = out.splitlines()
+  assert first.startswith('test.en.') and '2 sentences' in first and last.startswith('also in')
   for line, each in zip(lines, result['metrics'], strict=False):
     low, high = each['interval_95']
     assert line.split(maxsplit=5) == [each['name'], f'{each["score"]:.2f}', f'{low:.2f}', '…',
                                       f'{high:.2f}', each['signature']]
-  assert [line.split()[-2:] for line in lines[3:-2]] == [
+  assert result['details'] in lines[3] and lines[-1].startswith('  trained with ')
+  assert [line.split()[-2:] for line in lines[4:-1]] == [
       [f'{each["bleu"]:.2f}', each['signature']] for each in result['protocols'][1:]]
 
 

@@ -57,11 +57,20 @@ def words(sources, translations, references):
   return [len(line.split()) for line in translations]
 
 
+def leave(sources, translations, references):
+  """A metric of one's own that ends the process that calls it."""
+  raise SystemExit('no more memory')
+
+
 def test_candidates_are_weighed_and_scored_as_the_flags_say(evaluate, trained, tmp_path):
   status, out, err = evaluate(
       f'--workdir={trained}', f'--results={tmp_path}', '--output=-', '--sample', '--mbr=4',
-      '--mbr_metric=BLEU', '--bleu_tokenize=char', '--metric=tests.commands.test_scoring:words')
+      '--mbr_metric=BLEU', '--bleu_tokenize=char', '--metric=tests.commands.test_scoring:leave',
+      '--metric=tests.commands.test_scoring:words')
   assert status == 0, err
+  # The metric that fails costs neither the translations nor the other scores.
+  warning, = (line for line in err.splitlines() if 'no more memory' in line)
+  assert 'test_scoring:leave is left out' in warning
   path, = (each for each in tmp_path.glob('*.json') if '.mbrBLEU.4' in each.name)
   found = {each['name']: each for each in json.loads(path.read_text('utf-8'))['metrics']}
   lines = out.removesuffix('\n').split('\n')
@@ -121,7 +130,7 @@ def test_scores_that_cannot_be_kept_are_printed_and_those_of_a_folder_are_compar
   (tmp_path / 'a' / 'eval').write_text('mine')  # Not even root can write into a file.
   flags = f'--workdir={tmp_path}/a', '--beam_size=1', '--batch_size=3'
   status, out, err = evaluate(*flags)
-  assert status == 0 and 'test: BLEU' in out and 'also in' not in out, err
+  assert status == 0 and '\n  BLEU ' in out and 'also in' not in out, err
   warning, = (line for line in err.splitlines() if 'not kept' in line)
   assert f'{tmp_path}/a/eval is a file; --results=FOLDER keeps them' in warning
   assert (tmp_path / 'a' / 'eval').read_text() == 'mine'

@@ -8,7 +8,6 @@ import pytest
 from tests.runs import saved_checkpoints
 from transformer.errors import UserError
 from transformer.evaluation import comparison, metrics, results, scores
-from transformer.evaluation.own_metrics import OwnMetric
 from transformer.inference.config import DecodeConfig
 from transformer.inference.translator import Translation
 
@@ -26,9 +25,9 @@ def score(tmp_path):
     answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
     decoding = results.Decoding(DecodeConfig(**decode), seed, [])
     steps = [*range(step - average + 1, step + 1)]
-    result, sentences = scores.evaluate(SOURCES[:len(translations)],
-                                        [references[:len(translations)]], answers, 1.0,
-                                        decoding.config.bleu_tokenize, 'en')
+    *_, (result, sentences) = scores.evaluate(
+        SOURCES[:len(translations)], [references[:len(translations)]], answers, 1.0,
+        decoding.config.bleu_tokenize, 'en')
     folder = tmp_path / name / folder
     folder.mkdir(parents=True, exist_ok=True)
     place = results.Place(folder, 'test', results.describe(steps, decoding))
@@ -43,7 +42,8 @@ def score(tmp_path):
 @pytest.fixture
 def untested(monkeypatch):
   """Replaces the significance tests, which take most of the time."""
-  monkeypatch.setattr(metrics, 'differences', lambda *_: [])
+  monkeypatch.setattr(metrics, 'differences', lambda name, _, systems, *more: [
+      metrics.Difference(name, 0.0, 0.0, 1.0, 1.0) for _ in systems])
 
 
 def compared(*systems, decoding='', allow=False):
@@ -92,6 +92,23 @@ def test_a_metric_that_was_computed_in_two_ways_is_left_out_whatever_its_version
   assert list(compared(*systems)['signatures']) == ['BLEU', 'chrF2++']
 
 
+def test_a_test_that_fails_costs_its_p_alone(score, monkeypatch, caplog):
+  tests = metrics.differences
+
+  def fail(name, *more):
+    if name == 'chrF2++':
+      raise MemoryError('too much')
+    return tests(name, *more)
+
+  monkeypatch.setattr(metrics, 'differences', fail)
+  poor, good = score('a', POOR), score('b', GOOD)
+  found = compared(poor, good)
+  assert [each['metric'] for each in found['differences'][good]] == ['BLEU', 'TER']
+  assert found['systems'][good]['chrF2++']['mean'] > found['systems'][poor]['chrF2++']['mean']
+  warning, = caplog.messages
+  assert 'chrF2++' in warning and 'MemoryError: too much' in warning
+
+
 def test_each_p_stands_under_its_metric():
   systems = {name: {metric: {'seeds': [1.0], 'mean': 1.0} for metric in ('comet', 'TER')}
              for name in ('a', 'b')}
@@ -114,15 +131,6 @@ def test_results_of_one_tokenizer_are_compared_whether_a_flag_or_a_config_gave_i
   path.write_text(json.dumps({**content, 'more': {'bleu': 'char'}}), encoding='utf-8')
   found = compared(*systems)
   assert 'tok:char' in found['signatures']['BLEU']
-
-
-@pytest.mark.parametrize('names', [['BLEU'], ['source'], ['step'], ['mine', 'mine']])
-def test_a_metric_with_a_name_that_is_taken_is_refused(names):
-  answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in GOOD]
-  own = [OwnMetric(f'm{number}:f', lambda *_, name=name: {name: 1.0})
-         for number, name in enumerate(names)]
-  with pytest.raises(UserError, match=f"m{len(names) - 1}:f gives '{names[-1]}', which names"):
-    scores.evaluate(SOURCES, [REFERENCES], answers, 1.0, '13a', 'en', own)
 
 
 def test_results_from_before_there_was_a_type_are_of_the_trained_one(score, untested, tmp_path):

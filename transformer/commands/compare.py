@@ -58,16 +58,18 @@ def main(arguments: Sequence[str]):
         each for seeds in systems.values() for scored in seeds for each in scored.result.files])
   found = comparison.compare(systems, _UNEQUAL.value)
   print(*comparison.as_table(found), sep='\n')
-  for name in arguments[2:]:
-    _show_examples(arguments[1], name, systems)
   if output:
     outputs.write(output, files.as_json(found))
     print(f'also in {_OUTPUT.value}')
+  # Results lack chrF2++ if it could not be computed.
+  metric = next(filter(found['signatures'].get, ('F1', 'chrF2++', 'BLEU')), None)
+  for name in arguments[2:] if metric else ():
+    _show_examples(arguments[1], name, systems, metric)
 
 
-def _show_examples(baseline: str, name: str, systems: dict[str, Sequence[comparison.ScoredRun]]):
-  """Prints the sentences whose chrF2++, or F1, differs most, by the first seed of each system."""
-  metric = 'F1' if comparison.is_of_trees(systems[name][0]) else 'chrF2++'
+def _show_examples(baseline: str, name: str, systems: dict[str, Sequence[comparison.ScoredRun]],
+                   metric: str):
+  """Prints the sentences whose scores differ most, by the first seed of each system."""
   pairs = zip(systems[baseline][0].sentences, systems[name][0].sentences, strict=True)
   differing = [pair for pair in pairs if pair[0]['translation'] != pair[1]['translation']]
   differing.sort(key=lambda pair: -abs(pair[1][metric] - pair[0][metric]))

@@ -2,11 +2,13 @@
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer.errors import UserError
+from absl import logging
+
+from transformer.errors import UserError, optional
 from transformer.evaluation import bracketing, result_choice, results
 from transformer.runs import run_directory
 from transformer.system.installation import spell_commands
@@ -128,23 +130,37 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
                           'steps': each.result.content['steps'],
                           'seed': each.result.content['seed'], 'decoding': each.result.decoding}
                          for each in seeds] for name, seeds in systems.items()},
-      'differences': {name: _differences(systems[baseline], systems[name]) for name in others}}
+      'differences': _differences(systems[baseline], {name: systems[name] for name in others},
+                                  signatures)}
 
 
-def _differences(baseline: Sequence[ScoredRun],
-                 system: Sequence[ScoredRun]) -> list[dict[str, Any]]:
-  """Tests a system against the baseline by each metric, all seeds together."""
+def _differences(baseline: Sequence[ScoredRun], systems: Mapping[str, Sequence[ScoredRun]],
+                 signatures: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+  """Tests each system against the baseline by each metric, all seeds together.
+
+  A test that fails is left out with a warning: scores are worth printing without it.
+  """
   if is_of_trees(baseline[0]):
-    return bracketing.differences(*([bracketing.Counts(*each['brackets']) for scored in seeds
-                                     for each in scored.sentences] for seeds in (baseline, system)))
-  # Imported here: errors come sooner.
-  from transformer.evaluation.metrics import check_tokenizer, differences
-  check_tokenizer(baseline[0].result.content['decode']['bleu_tokenize'])
-  ours, theirs = ([[each['translation'] for each in scored.sentences] for scored in seeds]
-                  for seeds in (baseline, system))
+    counts = {name: [bracketing.Counts(*each['brackets']) for scored in seeds
+                     for each in scored.sentences]
+              for name, seeds in {'': baseline, **systems}.items()}
+    return {name: bracketing.differences(counts[''], counts[name]) for name in systems}
+  from transformer.evaluation import metrics  # Imported here: errors come sooner.
+  tokenize = baseline[0].result.content['decode']['bleu_tokenize']
   references = list(zip(*(each['references'] for each in baseline[0].sentences), strict=True))
-  return [each._asdict() for each in differences(
-      ours, theirs, references, baseline[0].result.content['decode']['bleu_tokenize'])]
+  ours, *theirs = ([[each['translation'] for each in scored.sentences] for scored in seeds]
+                   for seeds in (baseline, *systems.values()))
+  found: dict[str, list[dict[str, Any]]] = {name: [] for name in systems}
+  for metric in metrics.NAMES:
+    if metric not in signatures:
+      continue
+    with optional(f'p of {metric} is left out', logging.warning):
+      if metric == 'BLEU':
+        metrics.check_tokenizer(tokenize)
+      differences = metrics.differences(metric, ours, theirs, references, tokenize)
+      for name, difference in zip(systems, differences, strict=True):
+        found[name].append(difference._asdict())
+  return found
 
 
 def is_of_trees(scored: ScoredRun) -> bool:

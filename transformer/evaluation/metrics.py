@@ -1,6 +1,8 @@
 """BLEU, chrF2++ and TER by sacreBLEU, with its signatures, intervals and significance tests."""
 
+import functools
 import importlib.metadata
+import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -14,6 +16,9 @@ from transformer.errors import UserError
 from transformer.evaluation.compounds import split_compounds, tokenize_german
 from transformer.evaluation.resampling import RESAMPLES, SEED, TRIALS, interval_95
 
+NAMES = ('BLEU', 'chrF2++', 'TER')
+# sacreBLEU's TER takes a second for a line of 100 words, and five for one of 200.
+MOST_TER_WORDS = 100
 # The usual BLEU protocols of publications, and sacreBLEU's arguments for each.
 _PROTOCOLS = {
     '13a': {'tokenize': '13a'},
@@ -89,38 +94,48 @@ def corpus_bleu(translations: Sequence[str], references: Sequence[Sequence[str]]
   Raises:
     UserError: a reference has another number of lines.
   """
-  for number, reference in enumerate(references, 1):
-    if len(reference) != len(translations):
-      raise UserError(f'a reference must have a line for every translation; reference {number} '
-                      f'has {len(reference)} lines, there are {len(translations)} translations')
   return _bleu(tokenize, translations, references, tokenize=tokenize, force=tokenize == 'none')
 
 
 def corpus_chrf(translations: Sequence[str], references: Sequence[Sequence[str]]) -> float:
   """Computes chrF2++ (Popović, 2017) in percent; arguments as in `corpus_bleu`."""
-  chrf = _metrics('13a')['chrF2++']
-  return chrf.corpus_score(list(translations), [list(each) for each in references]).score
+  return _metric('chrF2++', '13a').corpus_score(*_parallel(translations, references)).score
 
 
-def corpus_scores(translations: Sequence[str], references: Sequence[Sequence[str]],
-                  tokenize: str) -> list[Score]:
-  """Computes BLEU, chrF2++ (Popović, 2017) and TER (Snover et al., 2006), each with its interval.
+def score_text(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],
+               tokenize: str) -> tuple[Score, list[float]]:
+  """Computes a metric of all sentences together, and of each by itself, from the same counts.
 
   An interval comes from 1,000 bootstrap samples of the sentences. Their seed is sacreBLEU's:
   the environment variable SACREBLEU_SEED, by default 12345.
 
   Args:
+    name: one of `NAMES`: BLEU, chrF2++ (Popović, 2017) or TER (Snover et al., 2006).
     translations, references, tokenize: as in `corpus_bleu`.
+
+  Returns:
+    The score with its interval; and the score of each sentence, in percent. BLEU of a sentence
+    uses only the orders of n-grams for which it is long enough.
+
+  Raises:
+    UserError: a reference has another number of lines.
   """
-  scores = []
-  for name, metric in _metrics(tokenize).items():
-    counts = metric._extract_corpus_statistics(list(translations),
-                                               [list(each) for each in references])
-    result = metric._aggregate_and_compute(counts)
-    low, high = interval_95(list(_resampled(metric, counts)))
-    scores.append(Score(name, result.score, str(metric.get_signature()), str(result),
-                        (float(low), float(high))))
-  return scores
+  metric = _metric(name, tokenize, force=tokenize == 'none')
+  counts = metric._extract_corpus_statistics(*_parallel(translations, references))
+  result = metric._aggregate_and_compute(counts)
+  low, high = interval_95(list(_resampled(metric, counts)))
+  alone = _metric(name, tokenize, effective_order=True)
+  return (Score(name, result.score, str(metric.get_signature()), str(result),
+                (float(low), float(high))),
+          [alone._compute_score_from_stats(each).score for each in counts])
+
+
+def too_long_for_ter(translations: Sequence[str], references: Sequence[Sequence[str]],
+                     tokenize: str) -> int:
+  """Returns how many sentences have more than `MOST_TER_WORDS` words on a side, as TER counts."""
+  words = _metric('TER', tokenize)._preprocess_segment
+  return sum(any(len(words(line).split()) > MOST_TER_WORDS for line in lines)
+             for lines in zip(translations, *references, strict=True))
 
 
 def _resampled(metric: Metric, counts: Sequence[Sequence[float]]) -> Iterator[float]:
@@ -136,24 +151,6 @@ def _resampled(metric: Metric, counts: Sequence[Sequence[float]]) -> Iterator[fl
     yield metric._compute_score_from_stats(sample.sum(axis=0)).score
 
 
-def sentence_scores(translations: Sequence[str], references: Sequence[Sequence[str]],
-                    tokenize: str) -> list[dict[str, float]]:
-  """Computes BLEU, chrF2++ and TER of each sentence by itself.
-
-  BLEU uses only the orders of n-grams for which the sentence is long enough.
-
-  Args:
-    translations, references, tokenize: as in `corpus_bleu`.
-
-  Returns:
-    The scores of each translation, in percent, by the name of the metric.
-  """
-  metrics = _metrics(tokenize, effective_order=True)
-  return [{name: metric.sentence_score(translation, list(sides)).score
-           for name, metric in metrics.items()}
-          for translation, *sides in zip(translations, *references, strict=True)]
-
-
 def sentence_utility(name: str, tokenize: str) -> Callable[[str, str], float]:
   """Returns a function (translation, reference) -> score of one sentence, in percent.
 
@@ -161,73 +158,85 @@ def sentence_utility(name: str, tokenize: str) -> Callable[[str, str], float]:
     name: `chrF2++`, or `BLEU` of the orders for which the sentence is long enough.
     tokenize: BLEU's tokenizer, as in `corpus_bleu`.
   """
-  metric = _metrics(tokenize, effective_order=True)[name]
+  metric = _metric(name, tokenize, effective_order=True)
   return lambda translation, reference: metric.sentence_score(translation, [reference]).score
 
 
-def differences(baseline: Sequence[Sequence[str]], system: Sequence[Sequence[str]],
-                references: Sequence[Sequence[str]], tokenize: str) -> list[Difference]:
-  """Tests whether two systems differ on one text, by sacreBLEU's two paired tests.
+def differences(name: str, baseline: Sequence[Sequence[str]],
+                systems: Sequence[Sequence[Sequence[str]]], references: Sequence[Sequence[str]],
+                tokenize: str) -> list[Difference]:
+  """Tests whether systems differ from a baseline on one text, by sacreBLEU's two paired tests.
 
   Args:
+    name: the metric, one of `NAMES`.
     baseline: the baseline's translations of the text, one sequence for each seed.
-    system: the system's translations, for as many seeds. The tests compare the first seed of
-      one with the first seed of the other, and so on, as if all were one long text.
+    systems: the translations of each system, for as many seeds. The tests compare the first seed
+      of one with the first seed of the other, and so on, as if all were one long text.
     references: of the text, as in `corpus_bleu`.
     tokenize: BLEU's tokenizer, as in `corpus_bleu`.
 
   Returns:
-    The difference in each metric.
+    The difference of each system.
   """
-  sides = [[line for seed in each for line in seed] for each in (baseline, system)]
-  repeated = [list(each) * len(baseline) for each in references]
+  sides = [tuple(line for seed in each for line in seed) for each in (baseline, *systems)]
+  repeated = tuple(tuple(each) * len(baseline) for each in references)
+  metric = _metric(name, tokenize)
+  # Both tests need the same counts, and TER takes long to count.
+  metric._extract_corpus_statistics = functools.cache(metric._extract_corpus_statistics)
+  tests = [PairedTest(list(enumerate(sides)), {name: metric}, repeated, kind, samples)()[1][name]
+           for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS))]
   found = []
-  for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS)):
-    test = PairedTest(list(zip(('baseline', 'system'), sides, strict=True)), _metrics(tokenize),
-                      repeated, kind, samples)
-    found.append(test()[1])
-  # sacreBLEU counts the samples with a larger difference. An equal one counts, too: it comes from
-  # each trial of the randomisation that swaps all sentences that differ, or none of them.
-  changed = sum(one != two for one, two in zip(*sides, strict=True))
-  ties = 0.0, 2.0 ** (1 - changed)
-  return [Difference(name, *(result.score for result in found[0][name]), *(
-      1.0 if results[name][0].score == results[name][1].score
-      else min(1.0, results[name][1].p_value + tied)
-      for results, tied in zip(found, ties, strict=True))) for name in _metrics(tokenize)]
+  for number, side in enumerate(sides[1:], 1):
+    scores = [tests[0][place].score for place in (0, number)]
+    # sacreBLEU counts the samples with a larger difference. An equal one counts, too: it comes from
+    # each trial of the randomisation that swaps all sentences that differ, or none of them.
+    changed = sum(map(operator.ne, sides[0], side))
+    p_values = [min(1.0, test[number].p_value + ties)
+                for test, ties in zip(tests, (0.0, 2.0 ** (1 - changed)), strict=True)]
+    found.append(Difference(name, *scores, *((1.0, 1.0) if scores[0] == scores[1] else p_values)))
+  return found
 
 
-def bleu_by_protocol(translations: Sequence[str], references: Sequence[Sequence[str]],
-                     tokenize: str, target_language: str) -> list[Score]:
-  """Computes BLEU by every usual protocol of publications.
+def other_protocols(translations: Sequence[str], references: Sequence[Sequence[str]],
+                    tokenize: str, target_language: str) -> list[Score]:
+  """Computes BLEU by every usual protocol of publications but the one of `tokenize`.
 
   The protocols differ by up to 1.8 BLEU on one text (Post, 2018), so only scores of the same
   protocol can be compared.
 
   Args:
-    translations, references: as in `corpus_bleu`.
-    tokenize: the tokenizer of the headline, as in `corpus_bleu`.
+    translations, references, tokenize: as in `corpus_bleu`.
     target_language: `de` adds the paper's BLEU, which splits compounds.
-
-  Returns:
-    The headline, which is the score of `corpus_bleu`, then the other protocols.
 
   Raises:
     UserError: a reference has another number of lines.
   """
   # Only the headline lets sacreBLEU warn of tokenised text.
-  scores = [corpus_bleu(translations, references, tokenize)]
-  scores += [_bleu(name, translations, references, force=True, **arguments)
-             for name, arguments in _PROTOCOLS.items() if name != tokenize]
+  scores = [_bleu(name, translations, references, force=True, **arguments)
+            for name, arguments in _PROTOCOLS.items() if name != tokenize]
   if target_language == 'de':
     scores.append(_compound_split_bleu(translations, references, tokenised=tokenize == 'none'))
   return scores
 
 
-def _metrics(tokenize: str, effective_order: bool = False) -> dict[str, Metric]:
+def _metric(name: str, tokenize: str, force: bool = True, effective_order: bool = False) -> Metric:
+  """Returns a metric of `NAMES`; only BLEU has a tokenizer, its warning and its orders."""
+  if name == 'BLEU':
+    return sacrebleu.BLEU(tokenize=tokenize, force=force, effective_order=effective_order)
+  if name == 'chrF2++':
+    return sacrebleu.CHRF(word_order=2)
   asian = tokenize in _WITHOUT_SPACES
-  return {'BLEU': sacrebleu.BLEU(tokenize=tokenize, force=True, effective_order=effective_order),
-          'chrF2++': sacrebleu.CHRF(word_order=2),
-          'TER': sacrebleu.TER(normalized=asian, asian_support=asian)}
+  return sacrebleu.TER(normalized=asian, asian_support=asian)
+
+
+def _parallel(translations: Sequence[str], references: Sequence[Sequence[str]]
+              ) -> tuple[list[str], list[list[str]]]:
+  """Returns the texts as sacreBLEU takes them; refuses a reference of another length."""
+  for number, reference in enumerate(references, 1):
+    if len(reference) != len(translations):
+      raise UserError(f'a reference must have a line for every translation; reference {number} '
+                      f'has {len(reference)} lines, there are {len(translations)} translations')
+  return list(translations), list(map(list, references))
 
 
 def _compound_split_bleu(translations: Sequence[str], references: Sequence[Sequence[str]],
@@ -254,7 +263,7 @@ def _bleu(name: str, translations: Sequence[str], references: Sequence[Sequence[
           preprocessing: dict[str, str] | None = None, **arguments) -> Score:
   """Computes BLEU by sacreBLEU's `arguments`; `preprocessing` has entries for the signature."""
   metric = sacrebleu.BLEU(**arguments)
-  result = metric.corpus_score(list(translations), [list(each) for each in references])
+  result = metric.corpus_score(*_parallel(translations, references))
   signature = metric.get_signature()
   for key, value in (preprocessing or {}).items():
     signature.update(key, value)

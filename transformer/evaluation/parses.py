@@ -7,7 +7,6 @@ from transformer.data.linearisation import Mended, delinearise
 from transformer.data.tree_drawing import draw_text
 from transformer.data.treebank import bracketed, parse_tree, split_words
 from transformer.evaluation import bracketing
-from transformer.evaluation.resampling import metric_lines
 
 
 def evaluate(sources: Sequence[str], references: Sequence[str], answers: Sequence,
@@ -47,16 +46,15 @@ def f1(sources: Sequence[str], references: Sequence[str], answers: Sequence) -> 
           references, _parses(sources, answers), strict=True)]).f1
 
 
-def as_table(result: dict[str, Any]) -> list[str]:
-  """Returns the lines of a table: metrics with their intervals, then shares of the outputs."""
+def more_lines(result: dict[str, Any]) -> list[str]:
+  """Returns lines for people beside those of the metrics: of short sentences, and of outputs."""
   short = result['short']
   kinds = ', '.join(f'{kind} {count}' for kind, count in result['mends'].items())
-  return [*metric_lines(result['metrics']),
-          f'  at most {short["words"]} words, {short["sentences"]} sentences: '
-                  f'F1 {short["f1"]:.2f}, precision {short["precision"]:.2f}, '
-                  f'recall {short["recall"]:.2f}',
+  return [f'  at most {short["words"]} words, {short["sentences"]} sentences: '
+          f'F1 {short["f1"]:.2f}, precision {short["precision"]:.2f}, '
+          f'recall {short["recall"]:.2f}',
           f'  exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %'
-          + f' ({kinds})' * bool(kinds)]
+          + (f' ({kinds})' if kinds else '')]
 
 
 def example(source: str, reference: str, answer) -> str:

@@ -1,19 +1,21 @@
 """Reports of scores: what eval.py prints and writes for translations that have references."""
 
+import contextlib
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from absl import logging
 
-from transformer.errors import UserError
+from transformer.errors import UserError, optional
 from transformer.evaluation import alignment_error, parses, results
 from transformer.evaluation.own_metrics import OwnMetric
+from transformer.evaluation.resampling import metric_lines
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
-from transformer.runs.cost import training_cost
+from transformer.runs.cost import TrainingCost, training_cost
 from transformer.runs.curves import draw_scores
 from transformer.system import outputs
 
@@ -70,10 +72,24 @@ class Translated(NamedTuple):
   seconds: float
 
 
+class Wanted(NamedTuple):
+  """What is computed and printed besides the scores that every text gets.
+
+  Attributes:
+    own_metrics: metrics of one's own; not for trees.
+    ter: whether TER is computed; None computes it unless a line has more words than
+      `metrics.MOST_TER_WORDS`.
+    protocols: whether BLEU's parts, its other protocols and the cost of training are printed.
+  """
+
+  own_metrics: Sequence[OwnMetric] = ()
+  ter: bool | None = None
+  protocols: bool = False
+
+
 def report(place: results.Place, run, text: Text, decoding: results.Decoding,
-           translated: Translated, own_metrics: Sequence[OwnMetric], people: TextIO
-           ) -> dict[str, Any]:
-  """Scores translations, prints the scores, and then writes them with those of each sentence.
+           translated: Translated, wanted: Wanted, people: TextIO) -> dict[str, Any]:
+  """Scores translations; prints and writes the scores as they come, BLEU or F1 first.
 
   Args:
     place: where the result is written.
@@ -81,44 +97,69 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
     text: the sources and references.
     decoding: how they were translated.
     translated: the translations, and the time that they took.
-    own_metrics: metrics beyond those of sacreBLEU; not for trees.
+    wanted: what else is computed and printed.
     people: the stream that people read.
 
   Returns:
     The row for `print_table`: the step, and the score by each metric's name.
 
   Raises:
-    UserError: the result cannot be written; it was printed before.
+    UserError: the result cannot be written; all of it was printed before.
   """
   answers, seconds = translated
+  cost = None if decoding.ensemble else _training_cost(run)
+  facts = {**_origin(run, text), 'decode': dataclasses.asdict(decoding.config),
+           'seed': decoding.seed if decoding.config.sample else None,
+           'ensemble': [each.workdir for each in decoding.ensemble],
+           'ensemble_steps': [each.steps for each in decoding.ensemble],
+           'more': decoding.more, 'training_cost': cost and cost._asdict()}
   if run.config.data.source == 'trees':
-    result, sentences = parses.evaluate(text.sources, text.references[0], answers, seconds)
-    table = parses.as_table(result)
+    stages = [parses.evaluate(text.sources, text.references[0], answers, seconds)]
+    more_lines = parses.more_lines
   else:
     from transformer.evaluation import scores  # Translating needs no sacreBLEU.
-    result, sentences = scores.evaluate(
+    stages = scores.evaluate(
         text.sources, text.references, answers, seconds, decoding.config.bleu_tokenize,
-        run.config.data.target_language, own_metrics)
-    print(f'{result["details"]}\n{result["signature"]}', file=people)
-    table = scores.as_table(result)
-  headline = result['metrics'][0]
-  how = ', '.join(f'{key} {value}' for key, value in place.how.items())
-  print(f'{text.name}: {headline["name"]} {headline["score"]:.2f}, {len(text.sources)} sentences '
-        f'in {seconds:.1f} s, {how}', file=people)
-  print(*table, sep='\n', file=people)
-  cost = None if decoding.ensemble else training_cost(run.workdir, run.steps[-1])
-  if cost:
-    print(f'  {cost}', file=people)
+        run.config.data.target_language, wanted.own_metrics, wanted.ter)
+    more_lines = scores.protocol_lines if wanted.protocols else lambda _: []
+  _say(people, f'{text.name}: {len(text.sources)} sentences in {seconds:.1f} s, '
+       + _in_words(place.how))
+  shown = 0
+  for result, sentences in stages:
+    failure = None
+    try:
+      if place.folder:
+        place.write(run.workdir, text.digest, result | facts, sentences)
+    except UserError as error:
+      failure = error
+    _say(people, *metric_lines(result['metrics'][shown:]))
+    shown = len(result['metrics'])
+  _say(people, *more_lines(result), *([f'  {cost}'] if cost and wanted.protocols else []))
+  if failure:
+    raise failure
   if place.folder:
-    place.write(run.workdir, text.digest, result | {
-        **_origin(run, text), 'decode': dataclasses.asdict(decoding.config),
-        'seed': decoding.seed if decoding.config.sample else None,
-        'ensemble': [each.workdir for each in decoding.ensemble],
-        'ensemble_steps': [each.steps for each in decoding.ensemble],
-        'more': decoding.more, 'training_cost': cost and cost._asdict()}, sentences)
-    print(f'also in {place.folder / place.stem}.json', file=people)
+    _say(people, f'also in {place.folder / place.stem}.json')
+  headline = result['metrics'][0]
   return {'step': run.steps[-1], **{each['name']: each['score'] for each in result['metrics']},
           f'{headline["name"]}_interval_95': headline['interval_95']}
+
+
+def _training_cost(run) -> TrainingCost | None:
+  """Returns the cost of training; None, with a warning, if its record cannot be understood."""
+  with optional('the cost of training is left out', logging.warning):
+    return training_cost(run.workdir, run.steps[-1])
+  return None
+
+
+def _say(people: TextIO, *lines: str):
+  """Prints lines at once; the command goes on if nobody reads them, and fails at its end."""
+  with contextlib.suppress(OSError):
+    for line in lines:
+      print(line, file=people, flush=True)
+
+
+def _in_words(how: Mapping[str, str | int]) -> str:
+  return ', '.join(f'{key} {value}' for key, value in how.items())
 
 
 def report_alignments(place: results.Place, run, text: Text, gold: Sequence,
@@ -137,8 +178,7 @@ def report_alignments(place: results.Place, run, text: Text, gold: Sequence,
     UserError: the result cannot be written; it was printed before.
   """
   result, sentences = alignment_error.evaluate(text.sources, text.references[0], gold, found)
-  how = ', '.join(f'{key} {value}' for key, value in place.how.items())
-  print(f'{place.text}: AER {result["metrics"][0]["score"]:.2f}, {len(gold)} pairs, {how}',
+  print(f'{place.text}: {len(gold)} pairs, {_in_words(place.how)}',
         *alignment_error.as_table(result), sep='\n', file=people)
   if place.folder:
     place.write(run.workdir, text.digest,
@@ -166,19 +206,23 @@ def print_table(place: results.Place, run, text: Text, decoding: results.Decodin
   Raises:
     UserError: the table cannot be written; it was printed before.
   """
-  _, *metrics, interval = rows[0]
-  headline = metrics[0]
+  _, headline, *_ = rows[0]
+  interval = f'{headline}_interval_95'
+  # A metric may have been left out for some of them.
+  metrics = dict.fromkeys(name for row in rows for name in row if name not in ('step', interval))
   best = max(rows, key=lambda row: row[headline])
   print(f'\n{"step":>9}' + ''.join(f'{metric:>11}' for metric in metrics))
   for row in rows:
-    print(f'{row["step"]:9}' + ''.join(f'{row[metric]:11.2f}' for metric in metrics)
-          + '  *' * (row is best))
+    line = f'{row["step"]:9}' + ''.join(
+        f'{row[metric]:11.2f}' if metric in row else f'{"":11}' for metric in metrics)
+    print(f'{line}  *' if row is best else line.rstrip())
   if place.folder:
     path = place.folder / place.stem
     place.write(run.workdir, text.digest, {
         **_origin(run, text), 'steps': [row['step'] for row in rows],
         'decode': dataclasses.asdict(decoding.config), 'more': decoding.more, 'checkpoints': rows})
-    draw_scores(f'{text.name}: {headline}', [row['step'] for row in rows],
-                [row[headline] for row in rows], [row[interval] for row in rows],
-                f'{path}.svg')
+    with optional(f'{path}.svg was not drawn', logging.warning):
+      draw_scores(f'{text.name}: {headline}', [row['step'] for row in rows],
+                  [row[headline] for row in rows], [row[interval] for row in rows],
+                  f'{path}.svg')
     print(f'also in {path}.json and .svg')

@@ -42,6 +42,11 @@ def scored(names: Sequence[str], signature: str, counts: Sequence[Sequence[int]]
 
 
 def metric_lines(metrics: Sequence[dict[str, Any]]) -> list[str]:
-  """Returns a line for each metric of `scored`, with its interval and its signature."""
-  return [f'  {each["name"]:9}  {each["score"]:6.2f}  {low:.2f} … {high:.2f}  {each["signature"]}'
-          for each in metrics for low, high in [each['interval_95']]]
+  """Returns a line for each metric, as in `scored`: with its interval, if any, and signature."""
+  lines = []
+  for metric in metrics:
+    ends = metric['interval_95']
+    interval = '{:.2f} … {:.2f}'.format(*ends) if ends else ''
+    lines.append(f'  {metric["name"]:9}  {metric["score"]:6.2f}  {interval:15}  '
+                 f'{metric["signature"]}')
+  return lines

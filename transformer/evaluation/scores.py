@@ -1,23 +1,29 @@
-"""All scores of one set of translations, as JSON data and as a table."""
+"""All scores of one set of translations, as JSON data: BLEU first, then what takes longer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from transformer.errors import UserError
-from transformer.evaluation.metrics import bleu_by_protocol, corpus_scores, sentence_scores
+from absl import logging
+
+from transformer.errors import UserError, optional
+from transformer.evaluation import metrics
 from transformer.evaluation.own_metrics import OwnMetric, OwnScore, own_scores
+from transformer.evaluation.resampling import metric_lines
 from transformer.inference.translator import Translation
 
 # Names in the results: of metrics, of the fields of a sentence, and of the first column of a table.
-_TAKEN = ('BLEU', 'chrF2++', 'TER', 'source', 'references', 'translation', 'model_score', 'step',
+_TAKEN = (*metrics.NAMES, 'source', 'references', 'translation', 'model_score', 'step',
           'BLEU_interval_95')
 
 
 def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
              answers: Sequence[Translation], seconds: float, tokenize: str,
-             target_language: str, own_metrics: Sequence[OwnMetric] = ()
-             ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+             target_language: str, own_metrics: Sequence[OwnMetric] = (), ter: bool | None = None
+             ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
   """Scores all translations together, and each by itself.
+
+  A metric that fails is left out with a warning, whatever the failure, which stands in `left_out`
+  of the text, too.
 
   Args:
     sources: the sentences that were translated.
@@ -27,53 +33,101 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
     tokenize: BLEU's tokenizer.
     target_language: the language of the translations; `de` adds a protocol.
     own_metrics: more metrics.
+    ter: whether TER is computed; None computes it unless a line has more words than
+      `metrics.MOST_TER_WORDS`.
 
-  Returns:
-    JSON data for `Place.write`: the scores of the text, and an object for each sentence.
+  Yields:
+    JSON data for `Place.write`: the scores of the text, and an object for each sentence. They
+    have BLEU the first time, and more scores each time after.
 
   Raises:
-    UserError: a reference has another number of lines, or a metric of one's own fails or has a
-      name that is taken.
+    UserError: a reference has another number of lines.
   """
+  result, sentences = _with_bleu(sources, references, answers, seconds, tokenize)
+  yield result, sentences
+  texts = [answer.text for answer in answers], references
+
+  def standard(name: str):
+    score, values = metrics.score_text(name, *texts, tokenize)
+    _add(result, sentences, score, values, score.signature)
+
+  def standard_ter():
+    long = metrics.too_long_for_ter(*texts, tokenize)
+    if long and not ter:
+      raise UserError(f'{long} of {len(sources)} sentences have more than '
+                      f'{metrics.MOST_TER_WORDS} words, which takes long; --ter computes it')
+    standard('TER')
+
+  def protocols():
+    result['protocols'] += [
+        {'name': score.name, 'bleu': score.score, 'signature': score.signature}
+        for score in metrics.other_protocols(*texts, tokenize, target_language)]
+
+  def leave_out(line: str):
+    result['left_out'].append(line)
+    logging.warning('%s', line)
+
+  steps = {'chrF2++': lambda: standard('chrF2++'), 'TER': standard_ter, 'protocols': protocols} | {
+      metric.spec: lambda metric=metric: _add_own(metric, sources, *texts, result, sentences)
+      for metric in own_metrics}
+  if ter is False:
+    del steps['TER']
+  for name, compute in steps.items():
+    with optional(f'{name} is left out', leave_out):
+      compute()
+    yield result, sentences
+
+
+def _with_bleu(sources: Sequence[str], references: Sequence[Sequence[str]],
+               answers: Sequence[Translation], seconds: float, tokenize: str
+               ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+  """Returns the data of `evaluate` with BLEU alone."""
   translations = [answer.text for answer in answers]
-  headline, *protocols = bleu_by_protocol(translations, references, tokenize, target_language)
-  metrics = corpus_scores(translations, references, tokenize)
-  own: list[tuple[str, OwnScore]] = []
-  for each in own_metrics:
-    for score in own_scores(each, sources, translations, references):
-      if score.name in (*_TAKEN, *(other.name for _, other in own)):
-        raise UserError(f'a metric must have a name of its own; {each.spec} gives {score.name!r}, '
-                        f'which names another score or a field of the results; rename it')
-      own.append((each.spec, score))
+  bleu, of_sentences = metrics.score_text('BLEU', translations, references, tokenize)
   words = [sum(len(line.split()) for line in side) for side in (translations, references[0])]
   result = {
-      'bleu': headline.score, 'signature': headline.signature, 'details': headline.details,
-      'metrics': [{'name': each.name, 'score': each.score, 'interval_95': each.interval,
-                   'signature': each.signature} for each in metrics] + [
-                       {'name': each.name, 'score': each.score, 'interval_95': each.interval,
-                        'signature': spec} for spec, each in own],
-      'protocols': [{'name': each.name, 'bleu': each.score, 'signature': each.signature}
-                    for each in (headline, *protocols)],
-      'sentences': len(sources), 'cut_sources': sum(answer.cut for answer in answers),
+      'bleu': bleu.score, 'signature': bleu.signature, 'details': bleu.details, 'metrics': [],
+      'protocols': [{'name': tokenize, 'bleu': bleu.score, 'signature': bleu.signature}],
+      'left_out': [], 'sentences': len(sources),
+      'cut_sources': sum(answer.cut for answer in answers),
       'length_ratio': words[0] / max(1, words[1]), 'seconds': seconds,
       'sentences_per_second': len(sources) / seconds}
-  sentences = [
-      {'source': source, 'references': list(sides), 'translation': answer.text,
-       'model_score': answer.score, **scores}
-      for source, answer, scores, *sides in zip(
-          sources, answers, sentence_scores(translations, references, tokenize), *references,
-          strict=True)]
-  for _, score in own:
-    for sentence, value in zip(sentences, score.sentences or (), strict=False):
-      sentence[score.name] = value
+  sentences = [{'source': source, 'references': list(sides), 'translation': answer.text,
+                'model_score': answer.score}
+               for source, answer, *sides in zip(sources, answers, *references, strict=True)]
+  _add(result, sentences, bleu, of_sentences, bleu.signature)
   return result, sentences
 
 
-def as_table(result: dict[str, Any]) -> list[str]:
-  """Returns the lines of a table: metrics with their intervals, then the other BLEU protocols."""
-  rows = [(each['name'], each['score'], '{:.2f} … {:.2f}'.format(*each['interval_95'])
-           if each['interval_95'] else '', each['signature']) for each in result['metrics']]
-  rows += [(each['name'], each['bleu'], '', each['signature']) for each in result['protocols'][1:]]
-  names, intervals = (max(len(row[column]) for row in rows) for column in (0, 2))
-  return [f'  {name:{names}}  {score:6.2f}  {interval:{intervals}}  {signature}'
-          for name, score, interval, signature in rows]
+def _add(result: dict[str, Any], sentences: Sequence[dict[str, Any]],
+         score: metrics.Score | OwnScore, of_sentences: Sequence[float], signature: str):
+  """Adds the score of a metric to the result, and those of sentences, if there are any."""
+  result['metrics'].append({'name': score.name, 'score': score.score,
+                            'interval_95': score.interval, 'signature': signature})
+  for sentence, value in zip(sentences, of_sentences, strict=False):
+    sentence[score.name] = value
+
+
+def _add_own(metric: OwnMetric, sources: Sequence[str], translations: Sequence[str],
+             references: Sequence[Sequence[str]], result: dict[str, Any],
+             sentences: Sequence[dict[str, Any]]):
+  """Computes one's own metric and adds its scores, all or none.
+
+  Raises:
+    UserError: it fails, or gives a name that is taken.
+  """
+  scores = own_scores(metric, sources, translations, references)
+  taken = [*_TAKEN, *(other['name'] for other in result['metrics'])]
+  for score in scores:
+    if score.name in taken:
+      raise UserError(f'a metric must have a name of its own; {metric.spec} gives {score.name!r}, '
+                      f'which names another score or a field of the results; rename it')
+    taken.append(score.name)
+  for score in scores:
+    _add(result, sentences, score, score.sentences or (), metric.spec)
+
+
+def protocol_lines(result: dict[str, Any]) -> list[str]:
+  """Returns lines for people: BLEU's parts, and BLEU by the other protocols."""
+  return [f'  {result["details"]}', *metric_lines(
+      [each | {'score': each['bleu'], 'interval_95': None} for each in result['protocols'][1:]])]
