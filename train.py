@@ -35,7 +35,9 @@ _PROFILE = flags.DEFINE_string('profile', None, 'FROM:TO traces the steps FROM t
 _CHECK = flags.DEFINE_bool('check', False, 'Check the flags, the config and the directory, and '
                            'train nothing.')
 _DEVICES = flags.DEFINE_integer('devices', None, 'With --check: also check that so many devices '
-                                'can share the rows of a batch.')
+                                'can share a batch.')
+_PROCESSES = flags.DEFINE_integer('processes', 1, 'With --check --devices: the number of processes '
+                                  'that have these devices.')
 
 
 def main(_):
@@ -53,9 +55,10 @@ def main(_):
   if _DEVICES.value is not None:
     if not _CHECK.value:
       raise UserError('--devices is for --check; training uses all devices that it finds')
-    shared_flags.check_at_least(1, _DEVICES)
-    from transformer.training.mesh import mesh_sizes
-    mesh_sizes(config.mesh, config.rows_at_once, _DEVICES.value)
+    shared_flags.check_at_least(1, _DEVICES, _PROCESSES)
+    from transformer.training.mesh import check_shares
+    check_shares(config.mesh, config.rows_at_once, config.decode.batch_size, _DEVICES.value,
+                 _PROCESSES.value)
   if _CHECK.value:
     holds_run = (workdir / run_directory.CONFIG).exists()
     logging.info('the flags and the config are fine, and --workdir=%s %s; data and devices were '

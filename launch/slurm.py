@@ -36,8 +36,12 @@ def main(arguments: Sequence[str]):
   """Wires flags to a job."""
   shared_flags.check_at_least(1, _NODES, _TASKS)
   gpus = sbatch.gpus(_SBATCH.value, _NODES.value, _TASKS.value)
-  train = sbatch.with_grace([sys.executable, str(ROOT / 'train.py'), *checked(
-      arguments[1:], *([f'--devices={gpus}'] if gpus else []))])
+  processes = _NODES.value * _TASKS.value
+  if gpus and gpus % processes:
+    raise UserError(f'the {gpus} GPUs of the job must be divided evenly among --nodes × '
+                    f'--tasks-per-node = {processes} processes; change one of these numbers')
+  train = sbatch.with_grace([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:], *(
+      [f'--devices={gpus}', f'--processes={processes}'] if gpus else []))])
   folder = command_line.workdir(arguments[1:])
   if folder is None:
     raise UserError('--workdir=DIR is needed after --, and not in a file of flags')

@@ -63,6 +63,7 @@ _PREPARE = (f'{_BUSY} && rm -rf transformer-jax && '
             'git clone --quiet code.bundle transformer-jax && '
             'cd transformer-jax && python3 -m pip install --quiet --user uv && '
             'python3 -m uv venv --python=3.12 && ' + _INSTALL.format(pip='python3 -m uv pip'))
+_DEVICES_OF_A_HOST = 8  # At most.
 _COMING = ('CREATING', 'ACCEPTED', 'WAITING_FOR_RESOURCES', 'PROVISIONING')
 _LOOK_SECONDS = 20
 
@@ -86,8 +87,9 @@ def main(arguments: Sequence[str]):
   if _SETUP.value:
     _check_setup()
   with tempfile.TemporaryDirectory() as folder:  # The run's directory is not on this machine.
-    train = shlex.join(checked(arguments[1:], f'--workdir={folder}/run',
-                               f'--devices={_devices(_ACCELERATOR.value)}'))
+    devices = _devices(_ACCELERATOR.value)
+    train = shlex.join(checked(arguments[1:], f'--workdir={folder}/run', f'--devices={devices}',
+                               f'--processes={-(-devices // _DEVICES_OF_A_HOST)}'))
     if _CLUSTER.value:
       _run(workload(train))
     else:

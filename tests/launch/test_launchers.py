@@ -169,6 +169,18 @@ def test_devices_that_cannot_share_the_rows_are_refused_before_anything_is_asked
           'data.max_length / optimizer.accumulate = 64') in one_error(err)
 
 
+@pytest.mark.parametrize(('script', 'place', 'fact'), [
+    ('slurm', ['--nodes=2', '--tasks-per-node=3', '--sbatch=--gres=gpu:8'],
+     'the 16 GPUs of the job must be divided evenly among --nodes × --tasks-per-node = 6'),
+    ('slurm', ['--tasks-per-node=8', '--sbatch=--gres=gpu:8'], 'must divide decode.batch_size'),
+    ('tpu', SLICE, 'must divide decode.batch_size')])
+def test_processes_that_cannot_share_the_devices_are_refused_also_in_a_dry_run(
+    launch, one_error, script, place, fact):
+  status, out, err, _ = launch(script, *place, '--dry_run', '--', *TRAIN,
+                               '--config.decode.batch_size=12')
+  assert status == 1 and out == '' and fact in one_error(err)
+
+
 def test_a_directory_that_only_a_file_of_flags_names_is_refused(launch, one_error, tmp_path):
   (tmp_path / 'flags').write_text(f'--workdir={tmp_path}/run\n')
   status, _, err, calls = launch('slurm', '--', TRAIN[0], f'--flagfile={tmp_path}/flags')

@@ -52,7 +52,7 @@ from transformer.system.signals import Signals
 from transformer.training.compilation import make_setup
 from transformer.training.freezing import describe_frozen
 from transformer.training.memory_check import compile_within_memory
-from transformer.training.mesh import make_mesh, row_devices, sentence_sharding
+from transformer.training.mesh import check_shares, make_mesh, sentence_sharding
 
 
 def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
@@ -89,14 +89,8 @@ def _check_devices(config: Config):
       missing := missing_for_fused_attention(config.model.head_key_dim)):
     raise UserError(f'model.attention=cudnn needs {missing}; where there is such a GPU, install '
                     f'its JAX as the README says, elsewhere set --config.model.attention=reference')
-  ways = row_devices(_make_mesh(config))
-  if config.decode.batch_size % ways and jax.process_count() > 1:
-    raise UserError(f'mesh.data × mesh.fsdp = {ways} must divide decode.batch_size, since several '
-                    f'processes share the search; got {config.decode.batch_size}')
-
-
-def _make_mesh(config: Config) -> jax.sharding.Mesh:
-  return make_mesh(config.mesh, config.rows_at_once)
+  check_shares(config.mesh, config.rows_at_once, config.decode.batch_size, jax.device_count(),
+               jax.process_count())
 
 
 def _train(config: Config, workdir: Path, profile, signals):
@@ -120,7 +114,7 @@ def _train(config: Config, workdir: Path, profile, signals):
   encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
                            config.seed)
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
-  mesh = _make_mesh(config)
+  mesh = make_mesh(config.mesh, config.rows_at_once)
   setup = make_setup(config, model, mesh, place_teachers(teachers, mesh))
   if config.train.freeze:
     logging.info(describe_frozen(config.train.freeze, setup.state.params))

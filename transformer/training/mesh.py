@@ -82,6 +82,23 @@ def mesh_sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, i
   return tuple(sizes)
 
 
+def check_shares(config: MeshConfig, rows: int, sentences: int, devices: int, processes: int):
+  """Refuses batches that devices cannot share.
+
+  Args:
+    config, rows, devices: as for `mesh_sizes`.
+    sentences: the sentences that are translated together.
+    processes: the number of processes. A single one leaves out devices that cannot share sentences.
+
+  Raises:
+    UserError: as `mesh_sizes`; or data × fsdp does not divide the sentences.
+  """
+  data, fsdp, _ = mesh_sizes(config, rows, devices)
+  if processes > 1 and sentences % (data * fsdp):
+    raise UserError(f'mesh.data × mesh.fsdp = {data * fsdp} must divide decode.batch_size, since '
+                    f'several processes share the search; got {sentences}')
+
+
 def _multiples(rows: int, ways: int) -> str:
   """Returns the multiples of `ways` around a number of rows, above 0."""
   below = rows // ways * ways
