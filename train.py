@@ -32,8 +32,10 @@ _DISTRIBUTED = flags.DEFINE_bool('distributed', False, 'Train together with the 
                                  'that launch/local.py, srun or a TPU slice has started.')
 _PROFILE = flags.DEFINE_string('profile', None, 'FROM:TO traces the steps FROM to TO, both '
                                'included, for TensorBoard and Perfetto.')
-_CHECK = flags.DEFINE_bool('check', False, 'Check the flags, the config and the directory, and '
-                           'train nothing.')
+_CHECK = flags.DEFINE_bool('check', False, 'Check the flags, the config, the directory, and the '
+                           'text and other files that the config names; train nothing.')
+_FILES = flags.DEFINE_bool('files', True, 'With --check: whether the files that the config names '
+                           'are on this machine, and so are checked.')
 _DEVICES = flags.DEFINE_integer('devices', None, 'With --check: also check that so many devices '
                                 'can share a batch.')
 _PROCESSES = flags.DEFINE_integer('processes', 1, 'With --check --devices: the number of processes '
@@ -60,9 +62,13 @@ def main(_):
     check_shares(config.mesh, config.rows_at_once, config.decode.batch_size, _DEVICES.value,
                  _PROCESSES.value)
   if _CHECK.value:
-    holds_run = (workdir / run_directory.CONFIG).exists()
-    logging.info('the flags and the config are fine, and --workdir=%s %s; data and devices were '
-                 'not looked at', workdir,
+    holds_run = run_directory.has_begun(workdir)
+    if _FILES.value:
+      from transformer.commands.prerequisites import check_prerequisites
+      check_prerequisites(config, holds_run)
+    logging.info('the flags%s are fine, and --workdir=%s %s; the devices were not '
+                 'looked at', ', the config and the files that it names' if _FILES.value
+                 else ' and the config', workdir,
                  'holds this run, which would go on' if holds_run else 'is free for a run')
     return
   if config.train.reproducible:

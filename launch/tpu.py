@@ -86,10 +86,12 @@ def main(arguments: Sequence[str]):
     raise UserError('--spot is for a slice; leave it out with --cluster, which has nodes already')
   if _SETUP.value:
     _check_setup()
-  with tempfile.TemporaryDirectory() as folder:  # The run's directory is not on this machine.
+  # The run's directory and the data are not on this machine.
+  with tempfile.TemporaryDirectory() as folder:
     devices = _devices(_ACCELERATOR.value)
-    train = shlex.join(checked(arguments[1:], f'--workdir={folder}/run', f'--devices={devices}',
-                               f'--processes={-(-devices // _DEVICES_OF_A_HOST)}'))
+    train = shlex.join(checked(
+        arguments[1:], f'--workdir={folder}/run', '--nofiles', f'--devices={devices}',
+        f'--processes={-(-devices // _DEVICES_OF_A_HOST)}'))
     if _CLUSTER.value:
       _run(workload(train))
     else:

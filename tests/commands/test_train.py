@@ -159,8 +159,22 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
     assert (status, out) == (0, '')
     doubt, line = err.splitlines()
     assert 'still warming up at the end: optimizer.warmup_steps=4000, train.steps=2' in doubt
-    assert f'the flags and the config are fine, and --workdir={workdir} {fact}; ' in line
+    assert 'the flags, the config and the files that it names are fine, and ' in line
+    assert f' --workdir={workdir} {fact}; ' in line
   assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(('flag', 'fact'), [
+    ('data.dir=/nowhere', 'give --config.data.dir=DIR'), ('data.valid=nothing', 'nothing.en'),
+    ('data.train=latin', 'latin.de must be UTF-8; line 2'), ('data.target_language=fr', 'train.fr'),
+    ('train.valid_metric=no_module:bleu', 'the metric no_module:bleu cannot be imported'),
+    ('train.init_from=/nowhere', '/nowhere holds no run'), ("train.teachers=('/no',)", '/no holds'),
+    ('data.vocabulary=/nowhere', '/nowhere')])
+def test_a_check_opens_the_files_that_a_config_names(train, folder, tmp_path, flag, fact):
+  flags = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', f'--config.{flag}', '--check'
+  assert fact in train.refuses(*flags)
+  status, _, err = train(*flags, '--nofiles')
+  assert status == 0 and 'the flags and the config are fine' in err, err
 
 
 def test_log_lines_are_short_at_a_terminal(folder, tmp_path):

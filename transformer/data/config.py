@@ -108,6 +108,11 @@ class DataConfig:
     return {f'valid/{name}' if number else 'valid': name for number, name in enumerate(self.valid)}
 
   @property
+  def is_built_in(self) -> bool:
+    """Whether the text comes with this code, so that a run makes its files itself."""
+    return self.source == 'tfds' and self.name.partition('/')[0] == 'phrasebook'
+
+  @property
   def sizes(self) -> dict[str, int]:
     """The number of pieces of each vocabulary, by the key that may name its file."""
     if self.shared_vocabulary:
