@@ -153,7 +153,7 @@ def plan_beams(policy: Policy, step, cache, limits_B, options: SearchOptions,
         jnp.full((batch, beam_size), t + 1, jnp.int32), leading.log_probs, scores_BW)
     ended = best(jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1),
                               beams.ended, ending), beam_size)
-    ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1)
+    ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1, dtype=jnp.int32)
 
     live_tokens = take(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
     if beam_size > 1:

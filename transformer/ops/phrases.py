@@ -93,9 +93,9 @@ class Reader(NamedTuple):
     times, so that the number is larger only where fewer tokens are missing.
     """
     lengths_BCJ = jnp.broadcast_to(self.lengths_BJ[:, None], reading.read_BCJ.shape)
-    met_BC = jnp.sum(jnp.where(reading.met_BCJ, lengths_BCJ, 0), axis=-1)
+    met_BC = jnp.sum(jnp.where(reading.met_BCJ, lengths_BCJ, 0), axis=-1, dtype=jnp.int32)
     furthest_BC = jnp.max(jnp.where(reading.met_BCJ, 0, reading.read_BCJ), axis=-1, initial=0)
-    return jnp.where(self.is_complete(reading), jnp.sum(lengths_BCJ, axis=-1),
+    return jnp.where(self.is_complete(reading), jnp.sum(lengths_BCJ, axis=-1, dtype=jnp.int32),
                      met_BC + furthest_BC)
 
   def wanted(self, reading: Reading):

@@ -146,11 +146,19 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
     reproducible: `train.reproducible`.
     changes: the settings that changed, by dotted name.
     trains: whether the run goes on; it may have made its last step.
+
+  Raises:
+    UserError: the run would go on with other values of the switches that `run.json` records.
   """
+  from transformer.system.jax_switches import check_same_switches  # It imports JAX.
+
   path = Path(workdir) / RUN
   about = files.read_sealed(path, 'the record of the run')
   session = _session(reproducible)
-  before, now = sessions_that_train(about)[-1]['devices'], session['devices']
+  last = sessions_that_train(about)[-1]
+  before, now = last['devices'], session['devices']
+  if trains:
+    check_same_switches(last.get('jax', {}))
   if trains and now['platform'] == 'cpu' and before['cpu_cores'] != now['cpu_cores']:
     logging.warning('the run goes on with %d CPU cores, and had %d before: the order of additions '
                     'changes, so numbers differ by rounding from an uninterrupted run',
@@ -179,6 +187,8 @@ def _session(reproducible: bool) -> dict[str, Any]:
   """Returns the time, command, commit, packages and devices of this process."""
   import jax  # Imported here so that commands can read a directory without a device.
 
+  from transformer.system.jax_switches import recorded_switches
+
   devices = jax.devices()
   return {
       'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
@@ -191,6 +201,7 @@ def _session(reproducible: bool) -> dict[str, Any]:
                   'cpu_cores': usable_cores(), 'machine': platform.machine()},
       'reproducible': reproducible,
       'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
+      'jax': recorded_switches(),
   }
 
 

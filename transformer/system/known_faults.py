@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from transformer.errors import UserError, type_and_message
+from transformer.system.jax_switches import check_switches
 
 
 class Case(NamedTuple):
@@ -49,12 +50,13 @@ CASES = (
 
 
 def check_backend():
-  """Refuses a backend that computes one of its `CASES` wrongly.
+  """Refuses a backend that computes one of its `CASES` wrongly, or JAX with other switches.
 
   Raises:
     UserError: names the release, the case and what to install; or there is no backend as
-      JAX_PLATFORMS asks for.
+      JAX_PLATFORMS asks for; or as `check_switches`.
   """
+  check_switches()
   try:
     platform = jax.default_backend()
   except (RuntimeError, AssertionError) as error:
