@@ -185,7 +185,7 @@ def test_log_lines_are_short_at_a_terminal(folder, tmp_path):
   with open(ours, 'rb', buffering=0) as terminal:
     doubt, line = terminal.read(4096).decode().splitlines()
   assert re.match(r'\d\d:\d\d:\d\d warning: the learning rate is', doubt)
-  assert re.match(r'\d\d:\d\d:\d\d the flags and the config are fine', line)
+  assert re.match(r'\d\d:\d\d:\d\d the flags, the config', line)
 
 
 def test_validation_while_training_is_greedy_however_the_run_decodes(
