@@ -47,7 +47,7 @@ def test_an_evaluation_has_a_metric_of_ones_own():
 def test_a_metric_may_not_take_the_name_of_another_measure(name):
   metric, config = OwnMetric('m:f', lambda *_: {name: 1}), Config.from_dict({})
   with pytest.raises(UserError, match=f"m:f gives '{name}', which is the name of another measure"):
-    check_metrics([metric], config, [('a', 'a')])
+    check_metrics([metric], config, [('a', 'a')], begun=False)
 
 
 def fail(*_):
@@ -72,16 +72,17 @@ def test_a_metric_that_fails_during_training_costs_only_itself(function, said):
   assert validation._replace(failures=[]) == validate(None, [fine])
 
 
-def test_a_mistake_in_a_metric_is_found_before_training():
+def test_a_mistake_in_a_metric_is_found_before_training(caplog):
   seen = []
 
   def share(sources, translations, references):
     seen.append((sources, translations, references))
     return 1.0
 
-  def check(function, **settings):
+  def check(function, begun=False, **settings):
     check_metrics([OwnMetric('m:share', function)], Config.from_dict({
-        'train': {'valid_metric': 'm:share', **settings}}), [('a', 'A'), ('b', 'B'), ('c', 'C')])
+        'train': {'valid_metric': 'm:share', **settings}}), [('a', 'A'), ('b', 'B'), ('c', 'C')],
+        begun)
 
   check(share, best_by='share')
   assert seen == [(['a', 'b', 'c'], ['B', 'C', 'A'], [['A', 'B', 'C']])]
@@ -89,8 +90,13 @@ def test_a_mistake_in_a_metric_is_found_before_training():
     check(share, best_by='comet')
   with pytest.raises(UserError, match='the metric m:share failed: ZeroDivisionError'):
     check(lambda *_: 1 / 0)
+  # A run that goes on needs only what decides.
+  check(lambda *_: 1 / 0, begun=True)
+  assert 'the metric m:share failed: ZeroDivisionError' in caplog.text
+  with pytest.raises(UserError, match="one of bleu, loss, perplexity; got 'share'"):
+    check(lambda *_: 1 / 0, begun=True, best_by='share')
   config = Config.from_dict({'train': {'best_by': 'chrf'}})
-  check_metrics(validation_metrics(config), config, [('a', 'A')])
+  check_metrics(validation_metrics(config), config, [('a', 'A')], begun=False)
 
 
 def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():

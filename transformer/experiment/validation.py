@@ -1,10 +1,12 @@
 """Evaluation of a run's parameters on its validation sets: loss, BLEU and samples."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from absl import logging
 
 from transformer.config import Config
 from transformer.data.batch import Batch
@@ -77,7 +79,8 @@ def validation_metrics(config: Config) -> list[OwnMetric]:
   return metrics
 
 
-def check_metrics(metrics: Sequence[OwnMetric], config: Config, pairs: Sequence[tuple[str, str]]):
+def check_metrics(metrics: Sequence[OwnMetric], config: Config, pairs: Sequence[tuple[str, str]],
+                  begun: bool):
   """Computes metrics once, so that a mistake in them ends a run before it trains.
 
   Args:
@@ -85,15 +88,18 @@ def check_metrics(metrics: Sequence[OwnMetric], config: Config, pairs: Sequence[
     config: the settings of the run.
     pairs: some pairs of a validation set. Each source gets the target of the next for a
       translation.
+    begun: whether the run has begun before; then a metric that fails is only a warning.
 
   Raises:
-    UserError: a metric fails, or has a name that is taken; or nothing has the name that
-      `train.best_by` gives.
+    UserError: a metric of a new run fails, or has a name that is taken; or nothing has the name
+      that `train.best_by` gives.
   """
   sources, references = (list(side) for side in zip(*pairs, strict=True))
   names = {'loss', 'perplexity', 'bleu'}
   for metric in metrics:
-    names |= _scores(metric, sources, [*references[1:], references[0]], references).keys()
+    with (optional('evaluations may lack a metric', logging.warning) if begun
+          else contextlib.nullcontext()):
+      names |= _scores(metric, sources, [*references[1:], references[0]], references).keys()
   if config.data.source == 'trees':
     names.add('f1')
   if (name := config.train.best_by.rpartition('/')[2]) and name not in names:

@@ -105,7 +105,7 @@ def _train(config: Config, workdir: Path, profile, signals):
   processes.check_same(files.as_json(corpora.fingerprints()), 'text')
   if not ended:
     first, *_ = corpora.valid.values()
-    check_metrics(metrics, config, first[:PAIRS_TO_TRY])
+    check_metrics(metrics, config, first[:PAIRS_TO_TRY], begun)
   # Loaded only if the run still lacks its vocabulary or its first parameters.
   origin = (functools.cache(lambda: load_to_host(config.train.init_from))
             if config.train.init_from else None)
