@@ -237,7 +237,7 @@ def _check_flags():
       raise UserError(f'--{name} must name a file; standard input is for --source')
   if _REFERENCE.value and not _SOURCE.value:
     raise UserError('--reference needs --source; a split brings its own')
-  shared_flags.check_at_least(1, _AVERAGE)
+  shared_flags.check_at_least(1, _AVERAGE, _NBEST)
   shared_flags.check_at_least(0, _EXAMPLES)
   alignment_flags.check(_ALIGNMENTS, _OUTPUT.value, _SCORE.value,
                         _NBEST.value > 1 or _CHECKPOINT.value == 'all')
@@ -320,6 +320,9 @@ def _decoding(members) -> results.Decoding:
     # The run's beam size is for its search; the best of several samples is not a plain sample.
     changes.setdefault('beam_size', 1)
   decode = dataclasses.replace(config.decode, **changes)
+  if _NBEST.value > decode.beam_size:
+    raise UserError(f'--nbest={_NBEST.value} needs as many beams, and there are '
+                    f'{decode.beam_size}; give --beam_size={_NBEST.value}')
   for flag in (_TEMPERATURE, _TOP_K, _TOP_P, _SEED):
     if flag.value is not None and not decode.sample:
       raise UserError(f'--{flag.name} needs --sample; without it nothing is drawn')

@@ -8,7 +8,7 @@ import pytest
 from transformer.errors import UserError
 from transformer.inference import prompt, stream
 from transformer.inference.config import DecodeConfig
-from transformer.inference.lines import split_prefixes
+from transformer.inference.lines import as_lines, split_prefixes
 from transformer.inference.translator import Translation
 
 
@@ -32,6 +32,18 @@ class Streamed:
   def _write(self, first, answers):
     assert first == len(self.written)
     self.written += [each.text for each in answers]
+
+
+def test_a_list_holds_each_text_once_with_its_best_score():
+  nbest = (('a b', -1.0), ('a c', -2.0), ('a b', -2.5), ('a', -3.0), ('a c', -4.0))
+  answers = [Translation(*nbest[0], False, nbest), Translation('', 0.0, False, (('', 0.0),))]
+  assert as_lines(answers, 5, 7) == [
+      '7 ||| a b ||| -1.000000', '7 ||| a c ||| -2.000000', '7 ||| a ||| -3.000000',
+      '8 |||  ||| 0.000000']
+  said = []
+  prompt.converse(reader(['x']), said.append, lambda *_: lambda *_: answers[0],
+                  DecodeConfig(), 5, None, None)
+  assert [line.split('  ')[-1] for line in said[0].splitlines()] == ['a b', 'a c', 'a']
 
 
 @pytest.mark.parametrize('count', [0, 1, 3, 4, 5, 23])
@@ -74,15 +86,22 @@ def test_what_comes_before_a_fault_is_answered():
   assert written == ['ONE', 'TWO']
 
 
-def talk(*typed, nbest=1):
-  """What a prompt says to what is typed, and the settings that it asked translators of."""
-  said, asked, typed = [], [], iter(typed)
+def reader(typed):
+  """Returns a function that returns one line after the other, as `input` does."""
+  lines = iter(typed)
 
   def read():
-    line = next(typed, None)
+    line = next(lines, None)
     if line is None:
       raise EOFError
     return line
+
+  return read
+
+
+def talk(*typed, nbest=1):
+  """What a prompt says to what is typed, and the settings that it asked translators of."""
+  said, asked = [], []
 
   def make_translator(decode, nbest):
     if nbest > decode.beam_size:
@@ -95,7 +114,8 @@ def talk(*typed, nbest=1):
     if 'never' in [prefix, *phrases]:
       raise UserError('that cannot be')
 
-  prompt.converse(read, said.append, make_translator, DecodeConfig(beam_size=4, alpha=0.6), nbest,
+  prompt.converse(reader(typed), said.append, make_translator,
+                  DecodeConfig(beam_size=4, alpha=0.6), nbest,
                   lambda source, translation: f'page of {source}, {translation}', check)
   return said, asked
 
@@ -151,7 +171,7 @@ def test_a_page_is_of_the_last_sentence():
 @pytest.mark.parametrize(('typed', 'fact'), [
     (':what', 'there is no command :what; :help'), (':beam', ":beam needs a number; got ''"),
     (':beam x', "got 'x'"), (':beam 0', 'decode.beam_size must be at least 1; got 0'),
-    (':alpha nan', 'decode.alpha must be at least 0'), (':nbest 5', '5 is more than 4')])
+    (':alpha nan', 'decode.alpha must be at least 0'), (':nbest 5', 'type :beam 5 before')])
 def test_a_mistake_is_one_line_and_changes_nothing(typed, fact):
   said, asked = talk('a', typed, 'b')
   assert said[1].startswith('error: ') and fact in said[1] and '\n' not in said[1]

@@ -28,13 +28,21 @@ def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list
   Args:
     answers: the translations.
     nbest: the number of translations for each sentence; above 1, a line is
-      number ||| text ||| score.
+      number ||| text ||| score, and no text occurs twice.
     first: the number of the first sentence.
   """
   if nbest == 1:
     return [answer.text for answer in answers]
   return [f'{number} ||| {text} ||| {score:.6f}' for number, answer in enumerate(answers, first)
-          for text, score in answer.nbest]
+          for text, score in distinct(answer.nbest)]
+
+
+def distinct(nbest: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+  """Returns the texts of a list, best first, without those that occurred before in other pieces."""
+  scores = {}
+  for text, score in nbest:
+    scores.setdefault(text, score)
+  return list(scores.items())
 
 
 def readable(data: DataConfig, sources: Sequence[str],

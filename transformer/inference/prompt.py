@@ -20,7 +20,7 @@ from transformer.errors import UserError
 from transformer.inference.attention_page import page_of_run
 from transformer.inference.config import DecodeConfig
 from transformer.inference.ensemble import make_translator, translate_with
-from transformer.inference.lines import readable
+from transformer.inference.lines import distinct, readable
 from transformer.inference.requirements import Requirements, warn_of_lacking
 from transformer.inference.translator import Translation, warn_of_cut
 from transformer.ops.steering import Automaton
@@ -118,7 +118,7 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
       if settings[1] == 1:
         say(answer.text)
       else:
-        say('\n'.join(f'{score:9.4f}  {text}' for text, score in answer.nbest))
+        say('\n'.join(f'{score:9.4f}  {text}' for text, score in distinct(answer.nbest)))
       continue
     try:
       name, _, value = line.partition(' ')
@@ -169,6 +169,8 @@ def _changed(decode: DecodeConfig, nbest: int, name: str, value: str) -> tuple[D
   except ValueError as error:
     raise UserError(f'{name} needs a number; got {value!r}') from error
   if name == ':nbest':
+    if number > decode.beam_size:
+      raise UserError(f'{number} translations need as many beams; type :beam {number} before')
     return decode, number
   return dataclasses.replace(decode, **{{':beam': 'beam_size', ':alpha': 'alpha'}[name]: number}), (
       min(nbest, number) if name == ':beam' else nbest)
