@@ -27,10 +27,8 @@ all_variants = pytest.mark.parametrize('variant', [*VARIANTS, MODERN, RELATIVE, 
                                        ids=['post', 'pre_learned', 'modern', 'relative', 'marian'])
 
 
-@pytest.mark.long(but=('post',))
-@all_variants
-def test_every_sentence_pair_gets_the_logits_of_figure_1(build, batch, variant):
-  tiny = build(**variant)
+def check_logits_of_figure_1(tiny, batch):
+  """Compares the logits of every sentence pair with the formulas."""
   _, logits = tiny.forward(tiny.params, *batch)
   source, source_segments, _, inputs, target_segments, _ = batch
   for row, segment in itertools.product(range(B), (1, 2)):
@@ -38,6 +36,12 @@ def test_every_sentence_pair_gets_the_logits_of_figure_1(build, batch, variant):
     wanted = formulas.transformer(tiny.model.config, tiny.params, source[row, mine_S],
                                   inputs[row, mine_T])
     chex.assert_trees_all_close(logits[row, mine_T], np.float32(wanted), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.long(but=('post',))
+@all_variants
+def test_every_sentence_pair_gets_the_logits_of_figure_1(build, batch, variant):
+  check_logits_of_figure_1(build(**variant), batch)
 
 
 @pytest.mark.long(but=('post',))
@@ -164,9 +168,10 @@ def test_cached_decoding_is_teacher_forcing_for_any_lineage(build, pack, pair, v
 
 
 @pytest.mark.parametrize('positions', ['learned', 'rotary', 'relative'])
-def test_a_few_steps_of_decoding_have_the_positions_of_teacher_forcing(build, pack, pair,
-                                                                       positions):
+def test_other_positions_are_their_formulas_and_those_of_cached_steps(build, batch, pack, pair,
+                                                                      positions):
   tiny = build(positions=positions, norm='pre', key_dim=8, num_layers=1)
+  check_logits_of_figure_1(tiny, batch)
   decode_in_both_ways(tiny, pack, pair, steps=4)
 
 
