@@ -1,8 +1,10 @@
 """Runs are resumed bit for bit, evaluated, and ended by patience."""
 
 import dataclasses
+import json
 import re
 import shutil
+import time
 
 import chex
 import jax
@@ -119,11 +121,14 @@ def test_the_moving_average_is_resumed_and_evaluated(model, uninterrupted, tmp_p
   checkpoints.close()
 
 
+# Of an update that is not computed.
+METRICS = dict.fromkeys(('loss', 'nll', 'weight', 'gradient_norm', 'source_tokens'), 1.0)
+
+
 def test_a_run_begins_from_its_seed_and_evaluates_the_moving_average(model, tmp_path):
   def train_step(state, _):
     average = jax.tree.map(lambda leaf: 2 * leaf, state.average)
-    metrics = dict.fromkeys(('loss', 'nll', 'weight', 'gradient_norm', 'source_tokens'), 1.0)
-    return state._replace(step=state.step + 1, average=average), metrics
+    return state._replace(step=state.step + 1, average=average), METRICS
 
   def eval_step(params, _):
     return {'nll': size_of(params), 'weight': 1.0}
@@ -134,6 +139,28 @@ def test_a_run_begins_from_its_seed_and_evaluates_the_moving_average(model, tmp_
   first = jax.jit(lambda: init_params(model, settings.seed))()
   found, wanted = rows_of(tmp_path)[-1], pytest.approx(2 * size_of(first), rel=1e-6)
   assert found['valid/loss'] == found['valid/bleu'] == wanted
+
+
+def test_the_speed_of_a_run_is_that_of_its_updates_alone(model, tmp_path, monkeypatch):
+  now = 0.0
+
+  def train_step(state, _):
+    nonlocal now
+    now += 2.0
+    return state._replace(step=state.step + 1), METRICS
+
+  def evaluate(_):
+    nonlocal now
+    now += 50.0
+    return 1.0
+
+  settings = Settings(train=dataclasses.replace(Settings().train, steps=3, log_every=3,
+                                                eval_every=1))
+  monkeypatch.setattr(time, 'perf_counter', lambda: now)
+  train_tiny(settings, make_task(model, bleu=evaluate), tmp_path,
+             programs=Programs(train_step, lambda *_: METRICS))
+  lines = map(json.loads, (tmp_path / 'metrics.jsonl').read_text('utf-8').splitlines())
+  assert [line['tokens_per_second'] for line in lines if 'train/loss' in line] == [0.5]
 
 
 @pytest.mark.long

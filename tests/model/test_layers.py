@@ -13,7 +13,7 @@ import pytest
 from tests.model.conftest import normal, randomised
 from tests.model.formulas import block, layer_norm
 from transformer.model import layers
-from transformer.model.attention import Placement
+from transformer.model.attention import Placement, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.layers import (
   Dropout,
@@ -22,8 +22,9 @@ from transformer.model.layers import (
   Positions,
   Residual,
 )
-from transformer.model.transformer import DecoderLayer, EncoderLayer
+from transformer.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from transformer.ops.positions import sinusoidal_positions
+from transformer.training.step import init_params
 
 B, H, W, K, V, D, F, S, T, N = 2, 3, 5, 7, 11, 13, 17, 19, 23, 37
 CONFIG = ModelConfig(num_layers=2, model_dim=D, ff_dim=F, num_heads=H, key_dim=K, value_dim=V,
@@ -140,6 +141,18 @@ def test_kernels_start_as_wide_as_glorot_and_biases_at_zero():
     bound = (6 / fans) ** 0.5
     assert 0.9 * bound < np.max(np.abs(p[sublayer][name]['kernel'])) <= bound
     assert not np.any(p[sublayer][name]['bias'])
+
+
+def test_other_tables_start_as_wide_as_embeddings():
+  positions, learned = jnp.arange(T), config(positions='learned')
+  model = Transformer(config(num_layers=1, tie_output=False), N)
+  tables = {
+      'positions': Positions(learned).init(jax.random.key(0), positions, T)['params']['table'],
+      'bias': RelativeBias(CONFIG, True).init(jax.random.key(0), positions, positions)['params'][
+          'table'],
+      'output': jax.jit(lambda: init_params(model, 0))()['output']}
+  for name, table in tables.items():
+    assert 0.7 < np.std(table) * D ** 0.5 < 1.3, name
 
 
 def test_rms_norm_divides_by_the_root_mean_square_and_subtracts_nothing():

@@ -4,6 +4,7 @@ import dataclasses
 
 import chex
 import jax
+import jax.numpy as jnp
 import optax
 import pytest
 
@@ -20,6 +21,20 @@ def twins(**shape):
   config = ModelConfig(num_heads=2, dropout=0.2, **shape)
   return [Transformer(dataclasses.replace(config, remat=remat), VOCABULARY)
           for remat in (False, True)]
+
+
+def test_the_gradient_of_an_encoder_is_the_same_with_dropout():
+  batch, found = make_batch(0), []
+  plain, recomputing = twins(num_layers=1, model_dim=10, ff_dim=14)
+  params = jax.jit(lambda: init_params(plain, 3))()
+  for model in (plain, recomputing):
+    def total(params, model=model):
+      x_BSD = model.apply({'params': params}, *batch[:3], method='encode', deterministic=False,
+                          rngs={'dropout': jax.random.key(5)})
+      return jnp.sum(jnp.sin(x_BSD))
+
+    found.append(jax.jit(jax.value_and_grad(total))(params))
+  chex.assert_trees_all_close(*found, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.long
