@@ -127,10 +127,10 @@ def test_training_falls_back_past_several_damaged_checkpoints(directory, warning
 
 def test_if_all_checkpoints_are_damaged_no_run_starts_and_nothing_moves(directory, warnings):
   for step in (1, 2, 3):
-    (directory / str(step) / 'params' / 'added').touch()
+    (directory / str(step) / 'params' / '_METADATA').unlink()
   before = sorted(directory.rglob('*'))
-  with pytest.raises(UserError, match=r'no checkpoint in .* is whole: 3: params/added .*; 2: params'
-                                      r'/added .*; 1: params/added .*; restore one') as error:
+  with pytest.raises(UserError, match=r'no checkpoint in .* is whole: 3: params/_METADATA .*; 2: '
+                                      r'params/_METADATA .*; 1: params/.*; restore one') as error:
     resumed(directory)
   assert '\n' not in str(error.value)
   assert sorted(directory.rglob('*')) == before and warnings == []

@@ -41,7 +41,7 @@ def seal(folder: str | os.PathLike, step: int):
 
 
 def find_damage(folder: str | os.PathLike, step: int) -> str | None:
-  """Compares every byte of a checkpoint with its digests.
+  """Compares every byte of the files that a checkpoint was written with; ignores other files.
 
   Returns:
     The first difference in words; None if the checkpoint is undamaged.
@@ -57,17 +57,17 @@ def find_damage(folder: str | os.PathLike, step: int) -> str | None:
       return f'it is the checkpoint of step {about["step"]}'
     found = {path.relative_to(folder).as_posix(): path for path in _walk(folder)
              if path.is_symlink() or not path.is_dir()}
-    del found[DIGESTS]
-    if differing := sorted(wanted.keys() ^ found.keys()):
-      name = differing[0]
-      return f'{_shown(name)} {"is missing" if name in wanted else "does not belong to it"}'
-    if unusual := [name for name, path in found.items()
-                   if path.is_symlink() or not path.is_file()]:
-      return f'{_shown(unusual[0])} is not a file'
+    if missing := sorted(wanted.keys() - found.keys()):
+      return f'{_shown(missing[0])} is missing'
+    # A file browser or a file system may have added files, such as .DS_Store; nothing reads them.
+    paths = [found[name] for name in wanted]
+    for name, path in zip(wanted, paths, strict=True):
+      if path.is_symlink() or not path.is_file():
+        return f'{_shown(name)} is not a file'
     with ThreadPoolExecutor() as pool:
-      for name, each in zip(found, pool.map(_describe, found.values()), strict=True):
-        if each != wanted[name]:
-          return f'{name} should have {wanted[name]}; it has {each}'
+      for name, about in zip(wanted, pool.map(_describe, paths), strict=True):
+        if about != wanted[name]:
+          return f'{name} should have {wanted[name]}; it has {about}'
   except UserError as error:
     if isinstance(error.__cause__, FileNotFoundError):
       return (f'{DIGESTS} is missing, so nothing shows whether the checkpoint is whole (resume a '

@@ -194,7 +194,12 @@ class LiteralPath(type(epath.Path())):
   _uri_scheme = None
 
   def glob(self, pattern: str) -> Iterator['LiteralPath']:
-    return map(type(self), Path(self).glob(pattern))
+    """Yields what matches `NAME_*` with a number, as Orbax names the files of each process.
+
+    A copy beside such a file, as file browsers make it, is none of Orbax's.
+    """
+    return (type(self)(path) for path in Path(self).glob(pattern)
+            if path.name.rpartition('_')[2].isdecimal())
 
 
 class _KeepBest:
