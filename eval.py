@@ -120,7 +120,8 @@ def main(_):
   runs = (load_run(_WORKDIR.value, each, _AVERAGE.value, _BATCH_SIZE.value)
           for each in checkpoints)
   run = next(runs)
-  members = load_ensemble(run, _ENSEMBLE.value, 'latest' if checkpoints == ['latest'] else 'best',
+  others = run_directory.split_runs(','.join(_ENSEMBLE.value)) if _ENSEMBLE.value else []
+  members = load_ensemble(run, others, 'latest' if checkpoints == ['latest'] else 'best',
                           _AVERAGE.value)
   check_layer([each.model for each in members], _ALIGNMENTS.layer.value)
   decoding = _decoding(members)

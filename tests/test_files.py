@@ -26,11 +26,12 @@ files.write(sys.argv[1], b'new')
 """
 
 
-def test_a_write_leaves_the_file_and_nothing_else(tmp_path):
-  path = tmp_path / 'a' / 'b' / 'name'
+@pytest.mark.parametrize('name', ['name', 'n' * 255, 'ü' * 127])
+def test_a_write_leaves_the_file_and_nothing_else(tmp_path, name):
+  path = tmp_path / 'a' / 'b' / name
   files.write(path, b'old')
   files.write(path, b'new')
-  assert path.read_bytes() == b'new' and os.listdir(path.parent) == ['name']
+  assert path.read_bytes() == b'new' and os.listdir(path.parent) == [name]
 
 
 @pytest.mark.parametrize('fails', ['flush', 'replace'])

@@ -20,6 +20,8 @@ from typing import Any
 
 from transformer.errors import UserError
 
+# The most bytes of a file's name, on most file systems.
+LONGEST_NAME = 255
 # The last key of a sealed object: the digest of all bytes before the digest itself.
 SEAL = 'sha256'
 _BEFORE_DIGEST, _AFTER_DIGEST = f'"{SEAL}": "'.encode(), b'"\n}\n'
@@ -89,7 +91,7 @@ def _temporary_name(path: Path) -> Iterator[Path]:
   unfinished = unfinished_name(path)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f'{_literal(path.name)}.*.tmp'):
+    for left in path.parent.glob(f'{_literal(_beginning(path))}.*.tmp'):
       if _is_abandoned(left.name):
         _remove(left)
     try:
@@ -121,7 +123,14 @@ def _remove(path: Path):
 
 def unfinished_name(path: Path) -> Path:
   """Returns a name for an unfinished file that no other process or thread uses."""
-  return path.with_name(f'{path.name}.{_machine()}.{os.getpid()}.{uuid.uuid4().hex}.tmp')
+  return path.with_name(f'{_beginning(path)}.{_machine()}.{os.getpid()}.{uuid.uuid4().hex}.tmp')
+
+
+def _beginning(path: Path) -> str:
+  """Returns as much of a file's name as leaves room for the rest of an unfinished name."""
+  name = os.fsencode(path.name)
+  room = LONGEST_NAME - 64
+  return path.name if len(name) <= room else name[:room].decode(errors='ignore')
 
 
 def unused_name(path: Path) -> Path:

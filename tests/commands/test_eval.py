@@ -254,13 +254,13 @@ def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, 
   rows = [line.split('\t') for line in out.splitlines()]
   assert len(rows) == 2 and all(float(log_prob) < 0 < int(tokens) for log_prob, tokens in rows)
 
-  shutil.copytree(trained, tmp_path / 'twin')
-  status, out, err = evaluate(f'--workdir={trained}', *source, f'--ensemble={tmp_path}/twin')
+  shutil.copytree(trained, tmp_path / 'twin,1')
+  status, out, err = evaluate(f'--workdir={trained}', *source, f'--ensemble={tmp_path}/twin,1')
   assert status == 0 and out == plain, err
   # A step is that of --workdir; the best of the other run is its last.
   for flags, steps, others in ((['--checkpoint=latest', '--average=2'], [1, 2], [[1, 2]]),
                                (['--checkpoint=1'], [1], [[2]])):
-    status, _, err = evaluate(f'--workdir={trained}', f'--ensemble={tmp_path}/twin', *flags,
+    status, _, err = evaluate(f'--workdir={trained}', f'--ensemble={tmp_path}/twin,1', *flags,
                               f'--results={tmp_path}/{steps[0]}-{steps[-1]}')
     assert status == 0, err
     path, = (tmp_path / f'{steps[0]}-{steps[-1]}').glob('*.ensemble2.*.json')

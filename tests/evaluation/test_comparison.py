@@ -249,6 +249,12 @@ def test_unequal_texts_or_tokenizers_are_refused(score, other, fact):
     compared(score('a', GOOD), score('b', **{'translations': GOOD, **other}))
 
 
+def test_commas_stand_between_runs_and_in_their_names(score, untested):
+  a, b, c, d = (score(name, GOOD) for name in ('t', 't,1', 't,1,2', 'd'))
+  results = compared(f'{a},{b}:beam4', f'{c},{d}')['results']
+  assert [[each['run'] for each in seeds] for seeds in results.values()] == [[a, b], [c, d]]
+
+
 def test_unequal_numbers_of_seeds_are_refused(score):
   first = score('a', GOOD)
   with pytest.raises(UserError, match=r'as many seeds as each other; .*a has 1, .*c has 2'):

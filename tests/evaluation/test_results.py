@@ -13,6 +13,15 @@ def test_ensembles_of_other_checkpoints_have_results_of_their_own():
   assert len(names) == 3 and all(name.startswith('test.step5.ensemble2.') for name in names)
 
 
+def test_a_name_that_is_too_long_for_a_file_is_refused_before_the_work(tmp_path):
+  how = results.describe([5], results.Decoding(DecodeConfig(), 0, []))
+  longest = results.Place(tmp_path, 'é' * 109, how)
+  longest.check_own(tmp_path, 'text')
+  longest.write(tmp_path, 'text', {}, [])
+  with pytest.raises(UserError, match='1 bytes too long for a file; rename the text'):
+    longest._replace(text='é' * 109 + 'x').check_own(tmp_path, 'text')
+
+
 @pytest.mark.parametrize(('run', 'digest', 'problem'), [
     ('b', 'text', 'the result of another run'), ('a', 'other', 'the result of another text')])
 def test_a_result_that_came_meanwhile_is_not_replaced(tmp_path, run, digest, problem):

@@ -44,7 +44,7 @@ def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, lis
   """
   if len(set(systems)) < len(systems):
     raise UserError('a system is named twice; name each once')
-  runs = [(system, run) for system in systems for run in system.split(',')]
+  runs = [(system, run) for system in systems for run in run_directory.split_runs(system)]
   chosen = result_choice.choose([_results_of(run, text, decoding) for _, run in runs])
   found, users = {system: [] for system in systems}, {}
   for (system, run), result in zip(runs, chosen, strict=True):

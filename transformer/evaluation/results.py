@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,7 +131,7 @@ class Place(NamedTuple):
     return '.'.join([self.text, *(f'{key}{value}' for key, value in self.how.items())])
 
   def check_own(self, run: Path, digest: str):
-    """Checks that the place does not hold the result of another run or text.
+    """Checks that the place can have its name, and holds no result of another run or text.
 
     Args:
       run: the directory of the run. Results inside that directory belong to the run, even if it has
@@ -138,10 +139,13 @@ class Place(NamedTuple):
       digest: the SHA-256 of the text.
 
     Raises:
-      UserError: the place holds the result of another run or text.
+      UserError: the place holds the result of another run or text, or its name is too long.
     """
     if self.folder is None:
       return
+    if (excess := len(os.fsencode(self.stem + SENTENCES)) - files.LONGEST_NAME) > 0:
+      raise UserError(f'the name of a result, {self.stem}, is {excess} bytes too long for a file; '
+                      f'rename the text, or give --source a link to it with a shorter name')
     path = self.folder / f'{self.stem}.json'
     try:
       found = _parse(path, _RESULT, json.loads)

@@ -214,6 +214,22 @@ def _versions() -> dict[str, str]:
   return versions
 
 
+def split_runs(text: str) -> list[str]:
+  """Returns the runs in a text that has commas between them.
+
+  A run's own path may have commas. So the first run is the longest beginning that is a directory,
+  perhaps with `:SETTINGS` at its end, and so on.
+  """
+  runs, parts = [], text.split(',')
+  while parts:
+    beginnings = [','.join(parts[:count]) for count in range(len(parts), 0, -1)]
+    run = next((each for each in beginnings for path in (each, each.rpartition(':')[0])
+                if path and Path(path).expanduser().is_dir()), parts[0])
+    runs.append(run)
+    del parts[:1 + run.count(',')]
+  return runs
+
+
 def check_path(directory: str | os.PathLike):
   """Refuses a directory whose full path TensorStore, which writes checkpoints, misunderstands.
 
