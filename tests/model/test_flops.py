@@ -61,6 +61,16 @@ def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_pas
   assert update_flops(config, vocabulary, (rows, source_length, target_length), 2) == 2 * formula
 
 
+def test_attention_has_a_product_for_each_query_and_key_of_every_layer():
+  config = ModelConfig(encoder_layers=3, decoder_layers=5, model_dim=13, num_heads=2, key_dim=7,
+                       value_dim=11)
+  rows, source, target = 4, 17, 19
+  of_source, of_target = train_flops(config, N)
+  products = 3 * source * source + 5 * target * target + 5 * target * source
+  assert update_flops(config, N, (rows, source, target)) == pytest.approx(rows * (
+      of_source * source + of_target * target + 6 * products * 2 * (7 + 11)))
+
+
 def test_a_teacher_adds_a_forward_pass_which_is_a_third_of_an_update():
   student, teacher = ModelConfig(num_layers=1, model_dim=8, ff_dim=16, num_heads=2), ModelConfig()
   alone, taught = train_flops(student, N), train_flops(student, N, 2, [teacher, teacher])
