@@ -58,8 +58,8 @@ def penalised(log_prob, length, alpha):
   return log_prob / ((5 + length) / 6) ** alpha
 
 
-def slow_beam(table_XN, limit, width, alpha, stop_early):
-  """Does beam search on Python lists, with or without the early end of the search."""
+def slow_beam(table_XN, limit, width, alpha, nbest):
+  """Does beam search on Python lists; it ends early for the `nbest` best, or never if 0."""
   live, ended = [(0.0, ())], []
   for t in range(1, limit + 1):
     extended = sorted(((forced(table_XN, (*prefix, token)), (*prefix, token))
@@ -67,8 +67,8 @@ def slow_beam(table_XN, limit, width, alpha, stop_early):
     ended += [(penalised(p, t, alpha), tokens) for p, tokens in extended[:width]
               if tokens[-1] == END]
     live = [(p, tokens) for p, tokens in extended if tokens[-1] != END][:width]
-    best = max(ended)[0] if ended else -np.inf
-    if len(ended) >= width or (stop_early and best >= penalised(live[0][0], limit, alpha)):
+    final = sorted(ended, reverse=True)[nbest - 1:nbest]
+    if len(ended) >= width or (final and final[0][0] >= penalised(live[0][0], limit, alpha)):
       break
   answer = ended or [(penalised(p, limit, alpha), tokens) for p, tokens in live]
   return sorted(answer, reverse=True)[:width]
@@ -80,7 +80,7 @@ def test_a_beam_of_one_is_greedy_search(alpha):
     greedy = find(0, alpha, tables(seed))
     chex.assert_trees_all_equal(find(1, alpha, tables(seed)), greedy)
     for b, limit in enumerate(LIMITS):
-      (_, tokens), = slow_beam(tables(seed)[b], limit, 1, alpha, False)
+      (_, tokens), = slow_beam(tables(seed)[b], limit, 1, alpha, 0)
       assert words(greedy, b, 0) == tokens
 
 
@@ -144,10 +144,24 @@ def test_stopping_early_never_changes_the_best(alpha, width):
   for seed in range(7):
     found = find(width, alpha, tables(seed))
     for b, limit in enumerate(LIMITS):
-      wanted = slow_beam(tables(seed)[b], limit, width, alpha, True)
+      wanted = slow_beam(tables(seed)[b], limit, width, alpha, 1)
       got = [words(found, b, w) for w in range(width) if found.lengths[b, w]]
       assert got == [tokens for _, tokens in wanted]
-      assert got[0] == slow_beam(tables(seed)[b], limit, width, alpha, False)[0][1]
+      assert got[0] == slow_beam(tables(seed)[b], limit, width, alpha, 0)[0][1]
+
+
+def test_all_hypotheses_of_a_beam_are_those_of_python_lists():
+  width, nbest, alpha, ending_together = 4, 3, 1.5, 0
+  for seed in range(7):
+    # With a likely end token, several hypotheses end in one step, and the search goes on.
+    table = np.asarray(jax.nn.log_softmax(tables(seed) + 1.5 * (np.arange(N) == END)))
+    found = find(width, alpha, table, nbest=nbest)
+    for b, limit in enumerate(LIMITS):
+      wanted = [tokens for _, tokens in slow_beam(table[b], limit, width, alpha, nbest)]
+      assert [words(found, b, w) for w in range(width) if found.lengths[b, w]] == wanted
+      lengths = [len(tokens) for tokens in wanted]
+      ending_together += any(lengths.count(length) > 1 for length in lengths if length < limit)
+  assert ending_together > 5
 
 
 @pytest.mark.parametrize('alpha', ALPHAS)
@@ -248,7 +262,7 @@ def test_live_hypotheses_are_the_result_if_none_has_ended(width):
   assert END not in found.tokens
   np.testing.assert_array_equal(found.lengths, np.tile(np.array(LIMITS)[:, None], width or 1))
   for b, limit in enumerate(LIMITS):
-    wanted = slow_beam(table[b], limit, width or 1, 0.6, False)
+    wanted = slow_beam(table[b], limit, width or 1, 0.6, 0)
     assert [words(found, b, w) for w in range(width or 1)] == [tokens for _, tokens in wanted]
 
 
