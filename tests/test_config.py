@@ -103,6 +103,7 @@ def test_a_value_can_be_checked_by_itself_and_without_the_others():
                                     'got 9223372036854775808'),
     ({'seed': 10 ** 5000}, 'config.seed must lie within ±4,294,967,296; got one of type int that '
                            'is too long to show'),
+    ({'train': {'steps': -10 ** 5000}}, 'config.train.steps must lie within ±1,000,000,000; '),
     ({'data': {'dir': 'a\x00b'}}, "config.data.dir must be text on one line; got 'a\\x00b'"),
     ({'data': {'train': ['\ud800']}}, "an item of config.data.train must be text on one line; "
                                       "got '\\ud800'"),

@@ -34,6 +34,13 @@ def test_a_write_leaves_the_file_and_nothing_else(tmp_path, name):
   assert path.read_bytes() == b'new' and os.listdir(path.parent) == [name]
 
 
+def test_an_unused_name_is_the_path_or_the_first_free_number_from_2_on(tmp_path):
+  for wanted in ('a', 'a.2', 'a.3'):
+    path = files.unused_name(tmp_path / 'a')
+    assert path == tmp_path / wanted
+    path.mkdir()
+
+
 @pytest.mark.parametrize('fails', ['flush', 'replace'])
 def test_a_write_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
     tmp_path, monkeypatch, fails):

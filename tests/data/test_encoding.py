@@ -184,6 +184,15 @@ def test_sentences_come_back_from_the_flat_array(first, second):
   assert len(joined) == len(first)
 
 
+@pytest.mark.parametrize(('size', 'bits'), [(1 << 16, 16), ((1 << 16) + 1, 32)])
+def test_every_id_of_a_vocabulary_fits(size, bits):
+  vocabulary = Spelling()
+  vocabulary.size = size
+  pairs = encode_for_training([(str(size - 1), '9')], vocabulary, MAX_LENGTH)
+  assert pairs.source.tokens.tolist() == [size - 1, EOS_ID]
+  assert pairs.source.tokens.dtype.itemsize == bits // 8
+
+
 def test_no_parts_concatenate_to_no_sentences():
   nothing = Sentences.concatenate([])
   assert len(nothing) == 0 and nothing.starts.tolist() == nothing.lengths.tolist() == []

@@ -126,14 +126,15 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
   plan = TrainingBatches([EncodedPairs(*(Sentences.end_to_end(np.full(60, 9, np.int32), np.full(
       6, 10, np.int32)) for _ in range(2)), {})], [1.0], Shape(2, 96, 24), seed=0)
 
-  def doubled(side, sentences, keys):
-    return Sentences.end_to_end(np.full(12 * len(sentences) * (3 - 2 * side), 7, np.int32),
-                                np.full(len(sentences), 12 * (3 - 2 * side), np.int32))
+  def longer(side, sentences, keys):
+    length = 25 - side
+    return Sentences.end_to_end(np.full(length * len(sentences), 7, np.int32),
+                                np.full(len(sentences), length, np.int32))
 
-  batches = VariedBatches(plan, [doubled], seed=0)
+  batches = VariedBatches(plan, [longer], seed=0)
   lengths = [set(np.unique(getattr(batches[0], f'{side}_positions')).tolist())
              for side in ('source', 'target')]
-  assert [max(each) + 1 for each in lengths] == [10, 12]  # 36 tokens are too many, 12 are not.
+  assert [max(each) + 1 for each in lengths] == [10, 24]  # 25 tokens are too many, 24 are not.
 
 
 def test_seeds_decide(plan, vocabulary, batches):

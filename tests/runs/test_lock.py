@@ -125,6 +125,10 @@ def test_a_lock_of_another_machine_holds_until_its_heartbeat_expires(tmp_path, c
   os.utime(path, (time.time() - 1000,) * 2)
   with RunLock(tmp_path):
     assert time.monotonic() - began < 60
+  leave(tmp_path, machine='another', host='elsewhere')
+  os.utime(path, (time.time() + 100,) * 2)  # The clock was set back.
+  with fast(tmp_path, expires_seconds=0.1):
+    assert time.monotonic() - began < 60
 
 
 def test_a_heartbeat_of_another_machine_refuses_a_second_run(tmp_path):

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
+from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
-from transformer.runs.resuming import check_same_settings
+from transformer.runs.resuming import check_same_data, check_same_settings
 from transformer.training.config import SCHEDULES
 
 SETTINGS = flatten(Config().to_dict())
@@ -38,3 +39,13 @@ def test_the_length_of_a_schedule_that_depends_on_it_stays(monkeypatch, depends)
   monkeypatch.setitem(SCHEDULES, 'own', depends)
   for schedule, keeps_length in SCHEDULES.items():
     assert may_change('train.steps', **{'optimizer.schedule': schedule}) is not keeps_length
+
+
+def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
+  data = {'vocabulary': 'a', 'train/x': 'b', 'valid': 'c'}
+  files.write_sealed(tmp_path / 'run.json', {'data': data})
+  check_same_data(tmp_path, data)
+  for other in ({**data, 'train/x': 'c'}, {**data, 'train/y': 'b'},
+                {name: data[name] for name in ('vocabulary', 'train/x')}):
+    with pytest.raises(UserError, match=r'was trained on other data: (train/x|train/y|valid) '):
+      check_same_data(tmp_path, other)
