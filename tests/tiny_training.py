@@ -65,7 +65,7 @@ class NumberedBatches:
 def make_task(model: Transformer, batches=None, bleu=lambda params: 0.0, valid_batch=None,
               validate=None, **more):
   """Returns a task on these batches; `validate` returns `bleu(params)` and nothing else."""
-  from transformer.experiment.loop import Task  # A slow import.
+  from transformer.experiment.task import Task  # A slow import.
   from transformer.experiment.validation import Validation, ValidationSet
 
   valid_batch = make_batch(100) if valid_batch is None else valid_batch

@@ -2,22 +2,21 @@
 
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 
-from transformer.data.batch import Batch
 from transformer.errors import Preempted, UserError, optional
 from transformer.experiment.divergence import DivergenceGuard, divergence
 from transformer.experiment.meter import Meter, utilisation
 from transformer.experiment.recorder import Recorder
 from transformer.experiment.reporting import TENSORBOARD, NoReporter, Reporter
 from transformer.experiment.starting_point import starting_point
+from transformer.experiment.task import Outcome, Settings, Task
 from transformer.experiment.tracing import Tracer
-from transformer.experiment.validation import Validation, ValidationSet, evaluate
-from transformer.model.transformer import Transformer
+from transformer.experiment.validation import Validation, evaluate
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.newest_checkpoint import record_newest
 from transformer.runs.patience import BEST_BY, best_evaluation, deciding_metric, is_out_of_patience
@@ -27,65 +26,8 @@ from transformer.runs.validation_texts import write_translations
 from transformer.system import processes
 from transformer.system.signals import Signals
 from transformer.training.compilation import Programs, Setup, compile_programs
-from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding
 from transformer.training.step import layers_of
-
-
-class Settings(Protocol):
-  """The groups of a config that training reads."""
-
-  optimizer: OptimizerConfig
-  train: TrainConfig
-  mesh: MeshConfig
-  seed: int
-
-
-class NumberedBatches(Protocol):
-  """The batches of a run, by number."""
-
-  def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-    """Yields batches `start` … `stop − 1`."""
-
-
-class Task(NamedTuple):
-  """A model, its data and its evaluation.
-
-  Attributes:
-    model: the model.
-    batches: the batch of every step.
-    valid_sets: the validation sets; the first gives samples for people.
-    initial_params: () -> the parameters of a run without a checkpoint; None draws them from
-      the seed.
-    decode: two functions (token ids) -> text, of sources and of targets, for batches that are
-      written to disk; None writes only ids.
-  """
-
-  model: Transformer
-  batches: NumberedBatches
-  valid_sets: Sequence[ValidationSet]
-  initial_params: Callable[[], Any] | None = None
-  decode: tuple[Callable[[Sequence[int]], str], ...] | None = None
-
-
-class Outcome(NamedTuple):
-  """How training ended.
-
-  Attributes:
-    step: the number of updates.
-    resumed_from: the step of the checkpoint that was resumed, or None.
-    best_step: the step of the best evaluation, or None.
-    best: that evaluation, or None.
-    out_of_patience: whether `train.patience` ended training before `train.steps`.
-    worked: whether this process made an update or an evaluation.
-  """
-
-  step: int
-  resumed_from: int | None
-  best_step: int | None
-  best: Mapping[str, float] | None
-  out_of_patience: bool
-  worked: bool
 
 
 def train(settings: Settings, task: Task, setup: Setup, workdir: str | os.PathLike,

@@ -17,7 +17,7 @@ from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabularies import RunVocabulary
 from transformer.errors import UserError, optional
 from transformer.evaluation.own_metrics import OwnMetric
-from transformer.experiment.loop import Outcome, Task, train
+from transformer.experiment.loop import train
 from transformer.experiment.origin import (
   check_same_model,
   describe_origin,
@@ -25,6 +25,7 @@ from transformer.experiment.origin import (
   params_from,
 )
 from transformer.experiment.start_record import Start, record_start
+from transformer.experiment.task import Outcome, Task
 from transformer.experiment.teachers import check_vocabulary, load_teachers, place_teachers
 from transformer.experiment.validation import (
   PAIRS_TO_TRY,
