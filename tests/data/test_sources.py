@@ -85,7 +85,7 @@ def test_notes_say_what_was_changed(tmp_path):
   assert "sed 's/\\r$//' removes it" in kept
 
 
-def test_a_file_whose_lines_end_in_cr_is_named(tmp_path, caplog):
+def test_a_file_whose_lines_end_in_cr_is_named(tmp_path, caplog, monkeypatch):
   mac = 'only LF ends a line, so 600 CR are in 1 lines; if CR ends a line, .* tr '
   config = write_pair(tmp_path, b'eins\r' * 600, b'one\n' * 600)
   with pytest.raises(UserError, match=rf'train\.de has 1 lines, .* has 600; .*train\.de: {mac}'):
@@ -98,6 +98,9 @@ def test_a_file_whose_lines_end_in_cr_is_named(tmp_path, caplog):
   assert re.search(mac, caplog.text)
   (tmp_path / 'train.de').write_bytes(b'eins\r1\nzwei\n')  # Text with a carriage return in it.
   assert open_corpus(config, 'train', aligned=False).notes == notes[1:]
+  monkeypatch.setattr(text_files, '_CHUNK', 7)
+  (tmp_path / 'train.de').write_bytes(b'eins\r1\n' * 9)
+  assert '9 CR are in 9 lines' in open_corpus(config, 'train', aligned=False).notes[0]
 
 
 def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path):

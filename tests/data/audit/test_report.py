@@ -34,6 +34,7 @@ PLANTED = [
     ('dog ' * 60, 'hund ' * 90, f'a side has more than data.max_length={MAX_LENGTH}'),
     ('dog', 'ein hund ein mann eine frau ein hemd', 'a side has more than 3 times'),
     ('zebra 😀', 'zebra', 'characters that the vocabulary spells in bytes'),
+    (' ', ' ', 'a side is empty or blank'),
 ]
 
 
@@ -191,6 +192,16 @@ def test_files_of_unequal_length_are_reported_with_the_first_shifted_line(tmp_pa
   assert 'NOT ALIGNED: 1,600 and 1,599 lines of en and de' in as_table(report)
   with pytest.raises(UserError, match='must have the same number of lines'):
     open_corpora(config_of(tmp_path))
+
+
+def test_slips_of_different_sizes_are_told_apart(tmp_path, vocabulary):
+  write_all(tmp_path)
+  english, german = (sentences(words, 1600, 3) for words in (ENGLISH, GERMAN))
+  write(tmp_path, 'train', english, german[:500] + german[501:1000] + german[1001:])
+  finding = look_over(config_of(tmp_path), vocabulary)['corpora']['train/train']['findings'][0]
+  assert [(each['line'], each['note']) for each in finding['examples']] == [
+      (1001, 'to line 1598: the target seems to come 2 lines too early'),
+      (501, 'to line 1000: the target seems to come 1 line too early')]
 
 
 def test_slips_that_follow_each_other_through_chunks_are_one(tmp_path, vocabulary, monkeypatch):

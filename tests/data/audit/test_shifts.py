@@ -36,3 +36,13 @@ def test_missing_lines_are_told_with_their_side_and_number(missing):
 def test_too_few_lines_tell_nothing():
   source, target = lengths(50)
   assert shifts(source[1:], target[:-1]) == []
+  source, target = lengths(51)
+  assert shifts(source[1:], target[:-1]) == [(0, 1)]  # 50 lines are enough.
+
+
+def test_a_weak_likeness_after_a_shift_tells_nothing():
+  source, noise = np.random.default_rng(0).normal(size=(2, WINDOW + 1))
+  logs = [4 + 0.5 * source[1:], 4 + 0.5 * (0.2 * source[:-1] - 0.5 * source[1:] + 0.8 * noise[1:])]
+  one, other = (np.exp(each).astype(int) for each in logs)
+  strong = np.exp(logs[1] + 0.3 * source[:-1]).astype(int)
+  assert shifts(one, other) == [] and shifts(one, strong) == [(0, 1)]
