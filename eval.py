@@ -1,7 +1,7 @@
 """Scores a run on a split of its data, or translates text with it.
 
   python eval.py --workdir=DIR                                   # its test split
-  python eval.py --workdir=DIR --split=valid --beam_size=1
+  python eval.py --workdir=DIR --split=test,valid --beam_size=1
   python eval.py --workdir=DIR --source=FILE --reference=FILE
   python eval.py --workdir=DIR --source=-                        # a prompt; in a pipe, a stream
   python eval.py --workdir=DIR --source=- --output=-  < in.txt   # only translate
@@ -45,10 +45,12 @@ from transformer.evaluation import report, results, texts
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 from transformer.system.cpu_cores import usable_cores
+from transformer.system.progress import progress_bar
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
-_SPLIT = flags.DEFINE_string('split', None, 'test, valid, train, or a split or prefix of the '
-                             'data by its own name. The default without --source is test.')
+_SPLIT = flags.DEFINE_list('split', [], 'test, valid, train, or a split or prefix of the data by '
+                           'its own name; or several, with commas between them. Without --source, '
+                           'the default is test.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate, or - for standard input.')
 _REFERENCE = flags.DEFINE_multi_string('reference', [], 'A file of translations to score '
                                        'against; may be given more than once.')
@@ -113,15 +115,14 @@ def main(_):
   from transformer.inference.avoidance import avoid
   from transformer.inference.ensemble import load_ensemble, make_translator
   from transformer.inference.word_alignment import check_layer
-  from transformer.runs.loading import checkpoints_of, load_run
   own_metrics = list(map(load_metric, _METRIC.value))
-  every = _CHECKPOINT.value == 'all'
-  checkpoints = checkpoints_of(_WORKDIR.value) if every else [_CHECKPOINT.value]
-  runs = (load_run(_WORKDIR.value, each, _AVERAGE.value, _BATCH_SIZE.value)
-          for each in checkpoints)
-  run = next(runs)
+  failed: list[UserError] = []
+  runs = _runs(failed)
+  run = next(runs, None)
+  if run is None:
+    raise failed[0]
   others = run_directory.split_runs(','.join(_ENSEMBLE.value)) if _ENSEMBLE.value else []
-  members = load_ensemble(run, others, 'latest' if checkpoints == ['latest'] else 'best',
+  members = load_ensemble(run, others, 'latest' if _CHECKPOINT.value == 'latest' else 'best',
                           _AVERAGE.value)
   check_layer([each.model for each in members], _ALIGNMENTS.layer.value)
   decoding = _decoding(members)
@@ -129,8 +130,8 @@ def main(_):
   if _only_translates_standard_input() and stream.arrives_live():
     _translate_live(members, decoding, automaton)
     return
-  text, prefixes, required = requirement_flags.read_by_line(_REQUIREMENTS,
-                                                            _read_text(run.config.data))
+  text, *more = _read_texts(run.config.data)
+  text, prefixes, required = requirement_flags.read_by_line(_REQUIREMENTS, text)
   if _SCORE.value:
     _score(members, text, decoding.ensemble)
     return
@@ -142,16 +143,50 @@ def main(_):
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
   translate = make_translator(members, decoding.config, decoding.seed, _MBR.value or _NBEST.value)
   decoding = decoding._replace(prefixes=prefixes, required=required)
-  if every:
-    how = results.describe(run.steps, decoding)
-    del how['step']
-    table = results.Place(folder, f'{text.name}.all', how)
-    table.check_own(run.workdir, text.digest)
   wanted = report.Wanted(own_metrics, _TER.value, _PROTOCOLS.value)
-  rows = [_translate([each, *members[1:]], translate, text, decoding, folder, automaton,
-                     wanted) for each in itertools.chain([run], runs)]
-  if every:
-    report.print_table(table, run, text, decoding, rows)
+  tables = [_table(run, each, decoding, folder) for each in (text, *more)]
+  for table in tables if _CHECKPOINT.value == 'all' else ():
+    table.place.check_own(run.workdir, table.text.digest)
+  for each in itertools.chain([run], runs):
+    try:
+      for table in tables:
+        table.rows.append(_translate([each, *members[1:]], translate, table.text, decoding, folder,
+                                     automaton, wanted))
+    except UserError as error:
+      _go_on_without(error, failed)
+  for table in tables if _CHECKPOINT.value == 'all' else ():
+    report.print_table(table, run, decoding)
+  if failed:
+    raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say; '
+                    f'all others are in the table')
+
+
+def _runs(failed: list[UserError]):
+  """Yields the run at each checkpoint; those that cannot be read are added to `failed`."""
+  from transformer.runs.loading import checkpoints_of, load_run
+  every = _CHECKPOINT.value == 'all'
+  for checkpoint in checkpoints_of(_WORKDIR.value) if every else [_CHECKPOINT.value]:
+    try:
+      run = load_run(_WORKDIR.value, checkpoint, _AVERAGE.value, _BATCH_SIZE.value)
+    except UserError as error:
+      _go_on_without(error, failed)
+    else:
+      yield run
+
+
+def _go_on_without(error: UserError, failed: list[UserError]):
+  """Warns of a checkpoint that is left out of the table of all; any other ends the command."""
+  if _CHECKPOINT.value != 'all':
+    raise error
+  logging.warning('%s', error)
+  failed.append(error)
+
+
+def _table(run, text, decoding, folder) -> report.Table:
+  """Returns the empty table of all checkpoints."""
+  how = results.describe(run.steps, decoding)
+  del how['step']
+  return report.Table(results.Place(folder, f'{text.name}.all', how), text, [])
 
 
 def _translate_live(members, decoding, automaton):
@@ -201,7 +236,9 @@ def _translate(members, translate, text, decoding, folder, automaton, wanted):
   place.check_own(run.workdir, text.digest)
   started = time.perf_counter()
   requirements = Requirements(decoding.prefixes, automaton, decoding.required)
-  answers = translate_with(members, translate, text.sources, requirements=requirements)
+  with progress_bar(len(text.sources), description='translating: ') as bar:
+    answers = translate_with(members, translate, text.sources, requirements=requirements,
+                             progress=bar.update)
   if _MBR.value:
     from transformer.evaluation.minimum_risk import choose
     answers = choose(answers, _MBR_METRIC.value, decoding.config.bleu_tokenize, usable_cores())
@@ -232,6 +269,9 @@ def _check_flags():
   shared_flags.check_named(_SOURCE, _SPLIT, _OUTPUT, _RESULTS, _ENSEMBLE, _DATA_DIR)
   if _SOURCE.value and _SPLIT.value:
     raise UserError('--split and --source exclude each other')
+  if len(_SPLIT.value) > 1 and (_OUTPUT.value or _REQUIREMENTS.by_line or _ALIGNMENTS.asked):
+    raise UserError(f'--split={",".join(_SPLIT.value)} names several texts, and --output, '
+                    f'--alignments, --prefix and --require are for one; name one split')
   for name, paths in (('reference', _REFERENCE.value), *(
       (flag.name, [flag.value]) for flag in (*_REQUIREMENTS.files, _ALIGNMENTS.gold))):
     if STANDARD_INPUT in paths:
@@ -345,21 +385,22 @@ def _decoding(members) -> results.Decoding:
                           tokenize=decode.bleu_tokenize if changed else '')
 
 
-def _read_text(data) -> texts.Text:
+def _read_texts(data) -> list[texts.Text]:
   if _SOURCE.value:
     read = texts.read_treebank if data.source == 'trees' else texts.read_files
-    return read(_SOURCE.value, _REFERENCE.value)
+    return [read(_SOURCE.value, _REFERENCE.value)]
   if _DATA_DIR.value:
     data = dataclasses.replace(data, dir=_DATA_DIR.value)
-  split = texts.split_name(data, _SPLIT.value or 'test')
-  if not split:
+  names = [name for name in _SPLIT.value if name] or ['test']
+  splits = dict.fromkeys(texts.split_name(data, name) for name in names)
+  if not all(splits):
     raise UserError('the config of this run names no data.test; give --split=NAME, or '
                     '--source=FILE with --reference=FILE')
   for flag in (_OUTPUT, _ALIGNMENTS.file):
     if flag.value:
       outputs.check_not_read(flag.name, Path(flag.value).expanduser(),
-                             texts.split_files(data, split))
-  return texts.read_split(data, split, f'--{_DATA_DIR.name}')
+                             texts.split_files(data, *splits))
+  return [texts.read_split(data, split, f'--{_DATA_DIR.name}') for split in splits]
 
 
 def start():

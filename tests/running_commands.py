@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pty
 import re
 import subprocess
 import sys
@@ -86,11 +87,24 @@ class Command:
 
   def __call__(self, *arguments, user=None):
     """Runs the command as a user; returns exit status, standard output and standard error."""
-    line = json.dumps([[str(each) for each in arguments], str(self._out), str(self._err), user])
+    status = self._run(arguments, self._err, user)
+    return status, self._out.read_text('utf-8'), self._err.read_text('utf-8')
+
+  def at_a_terminal(self, *arguments):
+    """Runs the command with a terminal as standard error; returns the same."""
+    ours, theirs = pty.openpty()
+    try:
+      status = self._run(arguments, os.ttyname(theirs), None)
+      return status, self._out.read_text('utf-8'), os.read(ours, 100_000).decode()
+    finally:
+      os.close(ours)
+      os.close(theirs)
+
+  def _run(self, arguments, err, user):
+    line = json.dumps([[str(each) for each in arguments], str(self._out), str(err), user])
     self._process.stdin.write(line + '\n')
     self._process.stdin.flush()
-    status = int(self._process.stdout.readline())
-    return status, self._out.read_text('utf-8'), self._err.read_text('utf-8')
+    return int(self._process.stdout.readline())
 
   def refuses(self, *arguments, user=None):
     """Runs the command, and returns the single line of its error."""

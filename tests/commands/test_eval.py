@@ -1,6 +1,7 @@
 """A mistake in scoring ends in one line and status 1, with nothing half written."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -25,6 +26,8 @@ from transformer.training.mesh import sentence_sharding
     (['--source='], ['--source= names nothing']),
     (['--reference=x'], ['--reference needs --source']),
     (['--split=test', '--source=x'], ['--split and --source exclude each other']),
+    (['--split=test,valid', '--output=-'], ['--split=test,valid names several texts']),
+    (['--split=test,nothing'], ['nothing.en', 'holds']),
     (['--nbest=8', '--output=-'], ['--nbest=8 needs as many beams', 'give --beam_size=8']),
     (['--nbest=3', '--sample', '--output=-'], ['there are 1; give --beam_size=3']),
     (['--nbest=0', '--output=-'], ['--nbest must be at least 1; got 0']),
@@ -145,6 +148,7 @@ def test_what_is_asked_for_is_what_is_scored(evaluate, trained, tmp_path):
                               '--alpha=1.5', '--beam_size=2', '--output=-', '--examples=1')
   assert status == 0, err
   assert len(out.splitlines()) == 2 and err.count('BLEU') == 1 and '  translation  ' in err
+  assert 'translating' not in err  # The bar is for terminals.
   metric = [re.match(r'  \S+ +\d+\.\d\d ', line) for line in err.splitlines()]
   assert sum(map(bool, metric)) == 3  # A line for each metric, and none for other protocols.
   path = tmp_path / 'run' / 'eval' / 'valid.step1.beam2.alpha1.5.json'
@@ -196,10 +200,12 @@ def test_other_protocols_stand_beside_the_headline(
       [f'{each["bleu"]:.2f}', each['signature']] for each in result['protocols'][1:]]
 
 
-def test_each_sentence_is_written_with_its_scores(evaluate, folder, trained, tmp_path):
+def test_each_sentence_is_written_with_its_scores_while_a_bar_shows_how_far_it_is(
+    evaluate, folder, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
-  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--output=-')
+  status, out, err = evaluate.at_a_terminal(f'--workdir={tmp_path}/run', '--output=-')
   assert status == 0, err
+  assert 'translating: 0/2 0% |' in err and re.search(r'translating: [12]/2', err)
   path, = (tmp_path / 'run' / 'eval').glob('*.sentences.jsonl')
   lines = [json.loads(line) for line in path.read_text('utf-8').splitlines()]
   assert [each['translation'] for each in lines] == out.splitlines()
@@ -209,30 +215,44 @@ def test_each_sentence_is_written_with_its_scores(evaluate, folder, trained, tmp
   assert all(set(each) >= {'BLEU', 'chrF2++', 'TER', 'model_score'} for each in lines)
 
 
-def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_path):
+CALLS = []
+
+
+def second(sources, translations, references):
+  """A metric of one's own that fails when it is called for the first time."""
+  CALLS.append(references)
+  return 5.0 if len(CALLS) > 1 else math.nan
+
+
+def test_every_checkpoint_is_scored_on_every_split_and_the_best_marked(
+    evaluate, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
-  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1')
-  assert status == 0, err
-  path = tmp_path / 'run' / 'eval' / 'test.all.beam1.alpha0.6.json'
-  found = json.loads(path.read_text('utf-8'))
-  assert (found['workdir'], found['decode']['beam_size']) == (str(tmp_path / 'run'), 1)
-  rows = found['checkpoints']
-  assert found['steps'] == [row['step'] for row in rows] == [1, 2]
-  for row in rows:
-    alone = json.loads((tmp_path / 'run' / 'eval' / f'test.step{row["step"]}.beam1.alpha0.6.json')
-                       .read_text('utf-8'))
-    assert row['BLEU'] == alone['metrics'][0]['score']
-    again = tmp_path / f'again{row["step"]}'
-    assert evaluate(f'--workdir={tmp_path}/run', f'--checkpoint={row["step"]}', '--beam_size=1',
-                    f'--results={again}')[0] == 0
-    written, = again.glob('*.beam1.alpha0.6.json')
-    assert json.loads(written.read_text('utf-8'))['metrics'] == alone['metrics']
-  table = [line.split() for line in out.splitlines()[-4:-1]]
-  assert table[0] == ['step', 'BLEU', 'chrF2++', 'TER']
-  drawing = path.with_suffix('.svg').read_text('utf-8')
-  assert 'test: BLEU with its 95 % interval' in drawing
-  best = max(rows, key=lambda row: row['BLEU'])['step']
-  assert [int(line[0]) for line in table[1:] if line[-1] == '*'] == [best]
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1',
+                              '--split=test,valid', f'--metric={__name__}:second')
+  assert status == 0 and err.count(':second is left out') == 1, err
+  tables = re.findall(r'\n\n +(step.*)\n +(1 .*)\n +(2 .*)\nalso in', out)
+  for (heads, *lines), text in zip(tables, ('test', 'valid'), strict=True):
+    path = tmp_path / 'run' / 'eval' / f'{text}.all.beam1.alpha0.6.json'
+    table = json.loads(path.read_text('utf-8'))
+    assert (table['workdir'], table['decode']['beam_size']) == (str(tmp_path / 'run'), 1)
+    rows = table['checkpoints']
+    assert table['steps'] == [row['step'] for row in rows] == [1, 2]
+    # The metric failed for the first of four results, so that its place is empty.
+    assert [row.get('second') for row in rows] == [5.0 if text == 'valid' else None, 5.0]
+    assert heads.split() == ['step', *list(rows[1])[1:-1]]
+    assert [line.count('.') for line in lines] == [4 if text == 'valid' else 3, 4]
+    best = max(rows, key=lambda row: row['BLEU'])['step']
+    assert [int(line.split()[0]) for line in lines if line.endswith('*')] == [best]
+    assert f'{text}: BLEU with its 95 % interval' in path.with_suffix('.svg').read_text('utf-8')
+    for row in rows:
+      name = f'{text}.step{row["step"]}.beam1.alpha0.6.json'
+      alone = json.loads((tmp_path / 'run' / 'eval' / name).read_text('utf-8'))
+      assert row['BLEU'] == alone['metrics'][0]['score']
+  assert evaluate(f'--workdir={tmp_path}/run', '--checkpoint=1', '--beam_size=1',
+                  f'--results={tmp_path}/again')[0] == 0
+  again, first = (json.loads((folder / 'test.step1.beam1.alpha0.6.json').read_text('utf-8'))
+                  for folder in (tmp_path / 'again', tmp_path / 'run' / 'eval'))
+  assert again['metrics'] == first['metrics']
 
 
 @pytest.mark.long
@@ -380,13 +400,18 @@ def test_averaged_weights_are_the_mean_of_the_checkpoints(trained):
                             second['target_embedding']['table'])
 
 
-def test_a_damaged_checkpoint_is_named(evaluate, trained, tmp_path):
+def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_scored(
+    evaluate, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
-  for path in (tmp_path / 'run' / 'checkpoints' / '2' / 'params').rglob('*'):
+  for path in (tmp_path / 'run' / 'checkpoints' / '1' / 'params').rglob('*'):
     if path.is_file():
       os.truncate(path, path.stat().st_size // 2)
-  message = evaluate.refuses(f'--workdir={tmp_path}/run', '--checkpoint=2')
-  assert f'{tmp_path}/run/checkpoints/2 is damaged: params/' in message
+  damage = f'{tmp_path}/run/checkpoints/1 is damaged: params/'
+  assert damage in evaluate.refuses(f'--workdir={tmp_path}/run', '--checkpoint=1')
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1')
+  assert status == 1 and err.count(damage) == 1 and 'error: 1 checkpoints' in err, err
+  table = json.loads((tmp_path / 'run/eval/test.all.beam1.alpha0.6.json').read_text('utf-8'))
+  assert table['steps'] == [2] and 'also in' in out
 
 
 def test_a_config_that_does_not_fit_the_checkpoint_is_refused(

@@ -192,20 +192,34 @@ def _origin(run, text: Text) -> dict[str, Any]:
           'command': sys.argv[1:]}
 
 
-def print_table(place: results.Place, run, text: Text, decoding: results.Decoding,
-                rows: Sequence[dict[str, Any]]):
+class Table(NamedTuple):
+  """The scores of all checkpoints on one text.
+
+  Attributes:
+    place: where the table is written.
+    text: the sources and references.
+    rows: the row that `report` returned for each checkpoint.
+  """
+
+  place: results.Place
+  text: Text
+  rows: list[dict[str, Any]]
+
+
+def print_table(table: Table, run, decoding: results.Decoding):
   """Prints the scores of all checkpoints and marks the best; writes them, and plots BLEU or F1.
 
   Args:
-    place: where the table is written.
+    table: the scores; an empty one is left out.
     run: the `Run` of one of the checkpoints.
-    text: the sources and references.
     decoding: how they were translated.
-    rows: the row that `report` returned for each checkpoint.
 
   Raises:
     UserError: the table cannot be written; it was printed before.
   """
+  place, text, rows = table
+  if not rows:
+    return
   _, headline, *_ = rows[0]
   interval = f'{headline}_interval_95'
   # A metric may have been left out for some of them.

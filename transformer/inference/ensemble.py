@@ -3,7 +3,8 @@
 import itertools
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import jax
 
@@ -80,8 +81,8 @@ def make_translator(members: Sequence[Run], decode: DecodeConfig, seed: int,
 
 
 def translate_with(members: Sequence[Run], translate: Translator, lines: Sequence[str],
-                   first: int = 0, requirements: Requirements = NO_REQUIREMENTS
-                   ) -> list[Translation]:
+                   first: int = 0, requirements: Requirements = NO_REQUIREMENTS,
+                   progress: Callable[[int], Any] = lambda count: None) -> list[Translation]:
   """Translates lines with a run, or an ensemble of several.
 
   Args:
@@ -90,12 +91,14 @@ def translate_with(members: Sequence[Run], translate: Translator, lines: Sequenc
     lines: text.
     first: the number of lines before these.
     requirements: what the translations must begin with, contain, and not hold.
+    progress: as in `Translator`.
 
   Raises:
     UserError: a log-probability is not finite, or as `Translator` raises it.
   """
   params = [member.params for member in members]
-  answers = translate(params if len(params) > 1 else params[0], lines, first, requirements)
+  answers = translate(params if len(params) > 1 else params[0], lines, first, requirements,
+                      progress)
   check_finite(members, (answer.score for answer in answers), itertools.count(first + 1))
   return answers
 
