@@ -148,7 +148,7 @@ def test_installed_in_place_it_takes_the_configs_of_the_checkout(
   for name in SCRIPTS:
     status, out, err = command(name, '--help')
     assert (status, err) == (0, '') and re.search(rf'^ *{name} ', out, re.MULTILINE)
-  check = ['attention-train', '--workdir=run', '--check']
+  check = ['attention-train', '--workdir=run', '--check', '--nofiles']
   status, _, log = command(*check, '--config=configs/tatoeba.py:cpu')
   assert status == 0 and 'the flags and the config are fine' in log
   assert f'using {checkout}/configs/tatoeba.py:cpu\n' in log

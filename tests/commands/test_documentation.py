@@ -87,7 +87,7 @@ def shortened(block):
     if line.startswith(('python train.py', 'python launch/local.py')):
       line = f'{line} {CUT}'
     elif line.startswith(('python launch/slurm.py', 'python launch/tpu.py')):
-      line = line.replace(' -- ', ' --dry_run -- ')
+      line = line.replace(' -- ', ' --dry_run -- --nofiles ')
     lines[place] = line
   return '\n'.join(lines)
 
