@@ -3,6 +3,9 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
+# What XLA, CUDA, C++ and the operating system say, in small letters.
+_OUT_OF_MEMORY = ('resource_exhausted', 'out of memory', 'out_of_memory', 'bad_alloc',
+                  'cannot allocate memory')
 _LONGEST = 300  # XLA's messages may have thousands of characters.
 
 
@@ -50,5 +53,7 @@ def optional(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-  """Returns whether an error of JAX, or one that quotes it, says that a device lacks memory."""
-  return 'RESOURCE_EXHAUSTED' in str(error)
+  """Returns whether an error, or one that caused it, says that there is too little memory."""
+  text, cause = str(error).lower(), error.__cause__
+  return (isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
+          or (cause is not None and is_out_of_memory(cause)))

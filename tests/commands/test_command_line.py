@@ -131,8 +131,8 @@ def test_help_and_a_mistake_do_not_wait_for_jax(name, flag):
     ('BrokenPipeError()', 0, ''),
     ("PermissionError(13, 'Permission denied', 'x.json')", 1,
      'error: x.json cannot be used: Permission denied'),
-    ("RuntimeError('RESOURCE_EXHAUSTED: 5 bytes')", 1,
-     'error: the device is out of memory; in training, lower train.tokens_per_batch or raise '
+    ("ValueError('lost') from MemoryError()", 1,
+     'error: there is too little memory; in training, lower train.tokens_per_batch or raise '
      'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'),
 ])
 def test_errors_that_are_not_bugs_end_without_a_traceback(raised, status, line):

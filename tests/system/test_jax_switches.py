@@ -1,4 +1,4 @@
-"""Each of JAX's global switches works, is recorded, or is refused, as docs/configuration.md says."""
+"""JAX's global switches work, are recorded or are refused, as docs/configuration.md says."""
 
 import chex
 import jax

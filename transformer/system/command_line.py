@@ -79,16 +79,10 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
       sys.exit(130)
     except BrokenPipeError:  # The reader of standard output has ended, as `head` does.
       status = 0
-    except OSError as error:
-      sys.exit(f'error: {error.filename or "a file"} cannot be used: {error.strerror or error}')
-    except RuntimeError as error:  # JAX's errors are RuntimeErrors.
-      if 'home directory' in str(error):  # Of `Path.expanduser`.
-        sys.exit('error: a path begins with ~, and there is no such home directory; write it out')
-      if not is_out_of_memory(error):
-        raise
-      sys.exit(installation.spell_commands(
-          'error: the device is out of memory; in training, lower train.tokens_per_batch or raise '
-          'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'))
+    except Exception as error:
+      if line := _in_words(error):
+        sys.exit(f'error: {line}')
+      raise
 
   for name in ('stdout', 'stderr'):
     if getattr(sys, name) is None:  # It was closed, as `>&-` does.
@@ -236,6 +230,19 @@ def _in_one_line(error: Exception) -> str:
   # A config may raise a `UserError`, whose message needs no more words.
   _, ours, message = lines[-1].partition(f'{UserError.__module__}.{UserError.__qualname__}: ')
   return message if ours else ' '.join(dict.fromkeys((lines[0], lines[-1])))
+
+
+def _in_words(error: Exception) -> str:
+  """Returns what a user can do about an error that is no bug; '' if it may be one."""
+  if is_out_of_memory(error):
+    return installation.spell_commands(
+        'there is too little memory; in training, lower train.tokens_per_batch or raise '
+        'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size')
+  if isinstance(error, OSError):
+    return f'{error.filename or "a file"} cannot be used: {error.strerror or error}'
+  if isinstance(error, RuntimeError) and 'home directory' in str(error):  # Of `Path.expanduser`.
+    return 'a path begins with ~, and there is no such home directory; write it out'
+  return ''
 
 
 def _print_unraisable(unraisable):
