@@ -13,6 +13,7 @@
   python eval.py --workdir=DIR --source=FILE --require=FILE2     # each contains what FILE2 asks
   python eval.py --workdir=DIR --source=FILE --avoid=FILE2       # without the words in FILE2
   python eval.py --workdir=DIR --source=FILE --reference=FILE --score   # how likely is each line
+  python eval.py --workdir=DIR --source=FILE --reference=FILE --score --tokens   # and each piece
   python eval.py --workdir=DIR --source=FILE --alignments=FILE2  # links between words, too
   python eval.py --workdir=DIR --checkpoint=all                  # every checkpoint that is kept
   python eval.py --workdir=DIR --ensemble=DIR2,DIR3              # their mean probabilities
@@ -96,6 +97,8 @@ _PROTOCOLS = flags.DEFINE_bool('protocols', False, 'Print BLEU by the other usua
                                'in any case.')
 _SCORE = flags.DEFINE_bool('score', False, 'Translate nothing, but give the log-probability of '
                            'each line of --reference, and how many tokens it has.')
+_TOKENS = flags.DEFINE_bool('tokens', False, 'With --score: a JSON object for each line, with the '
+                            'log-probability of each of its pieces.')
 _REQUIREMENTS = requirement_flags.define_requirements()
 _ALIGNMENTS = alignment_flags.define_alignments()
 _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are averaged with '
@@ -208,7 +211,7 @@ def _translate_live(members, decoding, automaton):
 def _score(members, text, others):
   """Writes the likelihood of each reference, and its alignment if that is asked for."""
   from transformer.inference.ensemble import score_with
-  from transformer.inference.lines import score_lines, write_lines
+  from transformer.inference.lines import score_lines, token_lines, write_lines
   data, targets = members[0].config.data, text.references[0]
   if data.source == 'trees':
     targets = [linearise(parse_tree(line), data.tree_words) for line in targets]
@@ -217,7 +220,8 @@ def _score(members, text, others):
     place = results.Place(report.writable_folder(_WORKDIR.value, _RESULTS.value),
                           f'{text.name}.alignment', how | alignment_flags.describe(_ALIGNMENTS))
     place.check_own(members[0].workdir, text.digest)
-  write_lines(score_lines(score_with(members, text.sources, targets)), _OUTPUT.value or '-')
+  found = score_with(members, text.sources, targets, _TOKENS.value)
+  write_lines((token_lines if _TOKENS.value else score_lines)(found), _OUTPUT.value or '-')
   if _ALIGNMENTS.asked:
     links = alignment_flags.align(_ALIGNMENTS, members, text.sources, targets)
   if gold:
@@ -322,6 +326,8 @@ def _check_flags():
       **{flag.name: flag.value for flag in (_EXAMPLES, _METRIC, _TER, _PROTOCOLS) if flag.value}}):
     raise UserError(f'--score searches for nothing and computes no BLEU; leave out '
                     f'--{next(iter(searching))}')
+  if _TOKENS.value and not _SCORE.value:
+    raise UserError('--tokens gives the log-probabilities of given translations; add --score')
   if _SCORE.value and len(_REFERENCE.value) != 1:
     raise UserError('--score needs --source=FILE and one --reference=FILE')
   if _CHECKPOINT.value == 'all' and (_OUTPUT.value or _SCORE.value or _ENSEMBLE.value

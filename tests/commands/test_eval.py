@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.running_commands import GERMAN
 from transformer import files
 from transformer.inference.requirements import lacks_phrase
 from transformer.inference.translator import Translator
@@ -31,6 +32,7 @@ from transformer.training.mesh import sentence_sharding
     (['--nbest=8', '--output=-'], ['--nbest=8 needs as many beams', 'give --beam_size=8']),
     (['--nbest=3', '--sample', '--output=-'], ['there are 1; give --beam_size=3']),
     (['--nbest=0', '--output=-'], ['--nbest must be at least 1; got 0']),
+    (['--tokens'], ['--tokens gives the log-probabilities of given translations; add --score']),
     (['--score'], ['--score needs --source=FILE and one --reference=FILE']),
     (['--checkpoint=all', '--output=-'], ['--checkpoint=all gives a table of scores']),
     (['--mbr=1'], ['--mbr must be at least 2; got 1']),
@@ -273,6 +275,15 @@ def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, 
   assert status == 0, err
   rows = [line.split('\t') for line in out.splitlines()]
   assert len(rows) == 2 and all(float(log_prob) < 0 < int(tokens) for log_prob, tokens in rows)
+  status, out, err = evaluate(f'--workdir={trained}', *source, f'--reference={folder}/test.de',
+                              '--score', '--tokens')
+  assert status == 0, err
+  for row, line, target in zip(rows, out.splitlines(), GERMAN[2:], strict=True):
+    line = json.loads(line)
+    pieces, scores = zip(*line['pieces'], strict=True)
+    assert ''.join(pieces).replace('▁', ' ') == f' {target}</s>'
+    assert (sum(scores), line['log_prob']) == pytest.approx([float(row[0])] * 2, rel=1e-5)
+    assert len(pieces) == line['tokens'] == int(row[1])
 
   shutil.copytree(trained, tmp_path / 'twin,1')
   status, out, err = evaluate(f'--workdir={trained}', *source, f'--ensemble={tmp_path}/twin,1')

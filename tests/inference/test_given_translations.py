@@ -64,6 +64,12 @@ def test_a_pair_is_scored_without_regard_to_its_company(model, vocabulary, param
     assert alone.tokens == likelihood.tokens
     assert alone.log_prob == pytest.approx(likelihood.log_prob, rel=1e-5)
   assert all(each.log_prob < 0 for each in together)
+  by_token = score_pairs([model], [params], vocabulary, sources, targets, most, 3, by_token=True)
+  for target, whole, parts in zip(targets, together, by_token, strict=True):
+    pieces, scores = zip(*parts.pieces, strict=True)
+    assert [*pieces] == [vocabulary.piece(i) for i in [*vocabulary.encode(target), EOS_ID]]
+    assert parts.log_prob == math.fsum(scores) == pytest.approx(whole.log_prob, rel=1e-5)
+    assert parts.tokens == whole.tokens and max(scores) < 0 and not whole.pieces
 
 
 @pytest.mark.long
@@ -102,9 +108,11 @@ def test_a_score_multiplies_mean_probabilities_up_to_the_end_token():
   both = np.random.default_rng(0).dirichlet(np.ones(7), (2, *target.shape)).astype(np.float32)
   found = make_scorer([model, model])(both, target, target)
   mean = np.log(both.mean(axis=0))
-  wanted = [sum(mean[row, place, target[row, place]] for place in range(length))
+  wanted = [[mean[row, place, target[row, place]] if place < length else 0 for place in range(4)]
             for row, length in enumerate((3, 2))]
-  np.testing.assert_allclose(found, wanted, rtol=1e-5)
+  np.testing.assert_allclose(found, np.sum(wanted, axis=1), rtol=1e-5)
+  by_token = make_scorer([model, model], by_token=True)(both, target, target)
+  np.testing.assert_allclose(by_token, wanted, rtol=1e-5)
 
 
 @pytest.mark.long

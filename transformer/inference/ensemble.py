@@ -103,14 +103,15 @@ def translate_with(members: Sequence[Run], translate: Translator, lines: Sequenc
   return answers
 
 
-def score_with(members: Sequence[Run], sources: Sequence[str],
-               targets: Sequence[str]) -> list[Likelihood]:
+def score_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
+               by_token: bool = False) -> list[Likelihood]:
   """Returns the likelihood of each target by a run, or by an ensemble of several.
 
   Args:
     members: the runs.
     sources: lines of text.
     targets: a translation of each line.
+    by_token: as in `score_pairs`.
 
   Raises:
     UserError: a log-probability is not finite.
@@ -118,7 +119,7 @@ def score_with(members: Sequence[Run], sources: Sequence[str],
   run = members[0]
   found = score_pairs([each.model for each in members], [each.params for each in members],
                       run.vocabulary, sources, targets, _longest(run),
-                      run.config.decode.batch_size)
+                      run.config.decode.batch_size, by_token)
   check_finite(members, (each.log_prob or 0.0 for each in found), itertools.count(1))
   return found
 

@@ -1,5 +1,6 @@
 """Formats translations and their scores as lines of text, and writes the lines."""
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -69,6 +70,11 @@ def score_lines(found: Sequence[Likelihood]) -> list[str]:
   """Returns a line for each likelihood: log-probability, tab, tokens; `nan` for a pair too long."""
   return [('nan' if each.log_prob is None else f'{each.log_prob:.6f}') + f'\t{each.tokens}'
           for each in found]
+
+
+def token_lines(found: Sequence[Likelihood]) -> list[str]:
+  """Returns a JSON object for each likelihood, with the pieces and their log-probabilities."""
+  return [json.dumps(each._asdict(), ensure_ascii=False) for each in found]
 
 
 def write_lines(lines: Iterable[str], output: str):
