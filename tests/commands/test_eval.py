@@ -142,6 +142,9 @@ def test_the_cost_of_training_is_recorded_and_printed_with_protocols(evaluate, t
   result, = tmp_path.glob('*1.beam*.json')
   cost = json.loads(result.read_text('utf-8'))['training_cost']
   assert cost['flops'] == about['flops_per_update'] and cost['devices'].endswith('cpu')
+  _, out, _ = evaluate(f'--workdir={trained}', '--checkpoint=2', '--average=2',
+                       f'--results={tmp_path}', '--protocols')
+  assert f'  trained with {2 * about["flops_per_update"]:.2e} FLOPs' in out
 
 
 def test_what_is_asked_for_is_what_is_scored(evaluate, trained, tmp_path):

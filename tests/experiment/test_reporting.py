@@ -99,6 +99,9 @@ def test_lines_from_a_checkpoint_are_written_once(tmp_path):
              'unwritten': lines[1:3]}
   with reporting_to(tmp_path, 3, written=written):
     assert steps_in(tmp_path) == [1, 2, 3]
+  (tmp_path / 'metrics.jsonl').write_text('?' + ''.join(lines))
+  with reporting_to(tmp_path, 3, written=written):
+    assert steps_in(tmp_path) == [2, 3]  # Line 1 is damaged; the others are there already.
 
 
 @pytest.mark.parametrize('damage', ['flip', 'digit', 'delete', 'lose', 'empty'])
