@@ -12,6 +12,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
+from transformer.experiment.origin import load_to_host
 from transformer.model.transformer import Transformer
 from transformer.runs import run_directory
 from transformer.runs.checkpoints import Checkpoints
@@ -53,6 +54,7 @@ def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
     chex.assert_trees_all_close(
         jax.device_get(run.params),
         jax.tree.map(lambda leaf, steps=steps: leaf * (sum(steps) / len(steps)), params), rtol=1e-6)
+  assert load_to_host(tmp_path).steps == [3]  # What another run starts from, or learns from.
   with pytest.raises(UserError, match='has 1 of its checkpoints up to step 1, fewer than the 2 to'):
     load_run(tmp_path, '1', 2)
 
