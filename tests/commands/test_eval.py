@@ -220,6 +220,15 @@ def test_each_sentence_is_written_with_its_scores_while_a_bar_shows_how_far_it_i
   assert all(set(each) >= {'BLEU', 'chrF2++', 'TER', 'model_score'} for each in lines)
 
 
+@pytest.mark.parametrize('flag', ['output', 'alignments'])
+def test_a_file_that_cannot_be_written_costs_no_scores(evaluate, trained, tmp_path, flag):
+  status, out, err = evaluate(f'--workdir={trained}', '--beam_size=1', f'--results={tmp_path}',
+                              f'--{flag}=/dev/full')
+  assert status == 1 and 'error: /dev/full cannot be written: No space left' in err
+  assert '\n  BLEU ' in out and '\n  TER ' in out
+  assert sorted(path.suffix for path in tmp_path.iterdir()) == ['.json', '.jsonl']
+
+
 CALLS = []
 
 
