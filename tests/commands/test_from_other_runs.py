@@ -134,8 +134,15 @@ def test_a_run_that_starts_from_another_may_add_pieces(train, evaluate, folder, 
   status, out, err = evaluate(f'--workdir={tmp_path}/run', f'--source={folder}/test.en')
   assert status == 0 and out.count('\n') == 2, err
   # It goes on with its own vocabulary, from the same origin.
-  status, _, err = train(*config, '--config.train.freeze=embedding', '--config.train.steps=2')
+  config += '--config.train.freeze=embedding', '--config.train.steps=2'
+  status, _, err = train(*config)
   assert status == 0 and 'training a vocabulary' not in err, err
+  # The origin may move, and may not be another.
+  shutil.copytree(trained, tmp_path / 'moved')
+  status, _, err = train(*config, f'--config.train.init_from={tmp_path}/moved')
+  assert status == 0 and 'the run is done' in err, err
+  message = train.refuses(*config, f'--config.train.init_from={tmp_path}/run')
+  assert 'or which is now another run' in message
 
 
 @pytest.mark.long

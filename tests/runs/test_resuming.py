@@ -14,7 +14,8 @@ from transformer.training.config import SCHEDULES
 SETTINGS = flatten(Config().to_dict())
 PAGE = pathlib.Path(__file__).parents[2] / 'docs/runs.md'
 # The page names them to say what else must hold, or what stays.
-NOT_THESE = {'train.best_by', 'decode.max_extra_length', 'decode.dtype', 'decode.bleu_tokenize'}
+NOT_THESE = {'train.best_by', 'train.init_from', 'decode.max_extra_length', 'decode.dtype',
+             'decode.bleu_tokenize'}
 
 
 def may_change(name, **others):
@@ -49,3 +50,8 @@ def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
                 {name: data[name] for name in ('vocabulary', 'train/x')}):
     with pytest.raises(UserError, match=r'was trained on other data: (train/x|train/y|valid) '):
       check_same_data(tmp_path, other)
+
+
+def test_the_origin_of_a_run_may_lie_elsewhere_and_may_not_come_or_go():
+  assert may_change('train.init_from', **{'train.init_from': 'before'})
+  assert not may_change('train.init_from')

@@ -58,6 +58,8 @@ def record_start(workdir: Path, config: Config, start: Start):
   resumed = run_directory.has_begun(workdir)
   if resumed:
     resuming.check_same_data(workdir, fingerprints)
+    if 'train.init_from' in changes:
+      resuming.check_same_origin(workdir, describe_origin(start.origin(), start.vocabulary))
     if not start.ended:
       resuming.check_same_teachers(workdir, describe_teachers(start.teachers))
     if changes or not start.ended:

@@ -31,9 +31,10 @@ from transformer.training.config import SCHEDULES, STANDARD_METRICS
 _MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.remat',
                'train.steps', 'train.log_every', 'train.eval_every', 'train.checkpoint_every',
                'train.keep', 'train.patience', 'train.skip_nonfinite', 'train.fit_memory',
-               'train.grace_seconds', 'train.valid_metric', 'train.teachers', 'decode.beam_size',
-               'decode.alpha', 'decode.batch_size', 'decode.sample', 'decode.temperature',
-               'decode.top_k', 'decode.top_p', 'mesh.data', 'mesh.fsdp', 'mesh.tensor')
+               'train.grace_seconds', 'train.valid_metric', 'train.init_from', 'train.teachers',
+               'decode.beam_size', 'decode.alpha', 'decode.batch_size', 'decode.sample',
+               'decode.temperature', 'decode.top_k', 'decode.top_p', 'mesh.data', 'mesh.fsdp',
+               'mesh.tensor')
 
 
 def check_workdir(workdir: Path, config: Config) -> Config:
@@ -95,6 +96,8 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
   may_differ = set(_MAY_DIFFER)
   if SCHEDULES.get(new.get('optimizer.schedule')):
     may_differ.discard('train.steps')
+  if not (old.get('train.init_from') and new.get('train.init_from')):
+    may_differ.discard('train.init_from')  # Only the folder may be another.
   if new.get('train.best_by', '').rpartition('/')[2] not in ('', *STANDARD_METRICS):
     may_differ.discard('train.valid_metric')  # One of its names decides which step is the best.
   if not new.get('train.skip_nonfinite'):
