@@ -6,10 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.model.conftest import SIZES
+from tests.model.conftest import SIZES, normal
 from transformer.model import layers
+from transformer.model.attention import Placement
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
+from transformer.model.transformer import DecoderLayer, EncoderLayer
+from transformer.ops.positions import sinusoidal_positions
 
 N = 37
 
@@ -46,17 +49,39 @@ def test_layer_drop_skips_whole_layers_and_only_in_training(build, batch):
   assert seen == {0, 1, 2, 3}
 
 
-def test_word_dropout_zeroes_whole_embeddings():
-  config = ModelConfig(**SIZES | {'dropout': 0.0, 'word_dropout': 0.25, 'positions': 'rotary',
-                                  'key_dim': 8})
+@pytest.mark.parametrize('stack', [EncoderLayer, DecoderLayer])
+def test_layer_drop_is_the_share_of_dropped_layers_in_both_stacks(stack):
+  layer = stack(ModelConfig(**SIZES | {'dropout': 0.0, 'layer_drop': 0.2}))
+  x_BTD, mask_BTS = normal(1, 5, SIZES['model_dim']), jnp.ones((1, 5, 5), bool)
+
+  def call(layer, deterministic):
+    memory = () if stack is EncoderLayer else (layer.cross_attention.keys_values(x_BTD), mask_BTS)
+    placement = Placement(jnp.arange(5)[None], None)
+    return layer(x_BTD, mask_BTS, placement, *memory, deterministic=deterministic)
+
+  variables = layer.init(jax.random.key(0), True, method=call)
+  keys = jax.random.split(jax.random.key(1), 500)
+  outputs = jax.jit(jax.vmap(lambda key: layer.apply(
+      variables, False, rngs={'dropout': key}, method=call)))(keys)
+  dropped = jnp.all(outputs == x_BTD[None], axis=(1, 2, 3))
+  assert 0.14 < dropped.mean() < 0.26
+  whole = layer.apply(variables, True, method=call)
+  chex.assert_trees_all_close(outputs[~dropped], jnp.broadcast_to(
+      whole[None], (500 - dropped.sum(), *whole.shape)), atol=1e-5)
+
+
+def test_word_dropout_zeroes_whole_embeddings_and_no_positions():
+  config = ModelConfig(**SIZES | {'dropout': 0.0, 'word_dropout': 0.25})
   module, tokens = layers.Embedding(config, N), jnp.arange(1000).reshape(10, 100) % N
+  positions = jnp.asarray(sinusoidal_positions(100, config.model_dim))
   variables = module.init(jax.random.key(0), tokens, None, deterministic=True)
   whole = module.apply(variables, tokens, None, deterministic=True)
-  found = module.apply(variables, tokens, None, deterministic=False,
-                       rngs={'dropout': jax.random.key(1)})
-  kept = np.any(found != 0, -1)
+  dropped = module.apply(variables, tokens, positions[None], deterministic=False,
+                         rngs={'dropout': jax.random.key(1)})
+  words = dropped - positions[None]
+  kept = np.any(np.abs(words) > 1e-4, -1)
   assert 0.7 < kept.mean() < 0.8
-  chex.assert_trees_all_close(found, jnp.where(kept[..., None], whole / 0.75, 0), rtol=1e-5)
+  chex.assert_trees_all_close(words, jnp.where(kept[..., None], whole / 0.75, 0), atol=1e-5)
 
 
 @pytest.mark.long(but=('changed1',))

@@ -35,6 +35,20 @@ def config(**changed):
   return dataclasses.replace(CONFIG, **changed)
 
 
+def test_the_feed_forward_sublayer_is_two_convolutions_with_kernel_size_1():
+  module, x = FeedForward(config()), normal(B, T, D)
+  variables = randomised(module.init(jax.random.key(0), x, deterministic=True))
+  params = variables['params']
+
+  def convolution(x_BTD, layer):
+    out = jax.lax.conv_general_dilated(x_BTD, params[layer]['kernel'][None], (1,), 'VALID',
+                                       dimension_numbers=('NWC', 'WIO', 'NWC'))
+    return out + params[layer]['bias'][None, None]
+
+  expected = convolution(jnp.maximum(convolution(x, 'inner'), 0.0), 'outer')
+  chex.assert_trees_all_close(module.apply(variables, x, deterministic=True), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize('activation', ['gelu', 'silu', 'swiglu'])
 def test_other_activations_are_their_formulas(activation):
   module, x = FeedForward(config(activation=activation)), normal(B, T, D)
