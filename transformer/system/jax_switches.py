@@ -12,7 +12,10 @@ _WANTED = {
     'jax_enable_x64': (False,),  # Random numbers and the types of the state would be others.
     'jax_numpy_dtype_promotion': ('standard',),  # Flax and Optax promote types, too.
     'jax_disable_jit': (False,),  # The programs of a run are compiled for its devices.
-    'jax_transfer_guard': (None, 'allow', 'log', 'log_explicit'),  # Log lines read numbers.
+    # Log lines read numbers. `jax_transfer_guard` sets all three.
+    **dict.fromkeys(('jax_transfer_guard_host_to_device', 'jax_transfer_guard_device_to_host',
+                     'jax_transfer_guard_device_to_device'),
+                    (None, 'log', 'log_explicit', 'allow')),
 }
 # They change the numbers of a run.
 _RECORDED = ('jax_threefry_partitionable', 'jax_default_matmul_precision')
