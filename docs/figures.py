@@ -1,4 +1,4 @@
-"""Draws the figures of the pages, from what the Python of the pages computes.
+"""Draws the figures of the pages, from what the Python of the pages computes, and the diagrams.
 
   python docs/figures.py                 # fails if a figure is stale
   python docs/figures.py --write         # draws the figures into docs/figures/
@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from run_pages import run_page  # The file beside this one.
+from diagrams import architecture, attention  # The files beside this one.
+from run_pages import run_page
 
 # Colours of Okabe and Ito, as on the attention page.
 COLOURS = ('#0072b2', '#e69f00', '#009e73', '#d55e00', '#cc79a7', '#56b4e9', '#000000')
@@ -115,7 +116,7 @@ def lines(page) -> Figure:
   return figure
 
 
-PAGES = {'notes': (likeness,), 'notes-order': (sinusoids,)}
+PAGES = {'notes': (likeness,), 'notes-order': (sinusoids,), 'paper': (architecture, attention)}
 PAGES_OF_A_RUN = {'notes-translation': (heads, lines)}
 
 

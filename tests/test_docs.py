@@ -38,6 +38,14 @@ def test_links_lead_to_files_and_headings(page):
       assert not anchor or anchor in anchors_of(target), link
 
 
+@pytest.mark.parametrize('name', ['architecture', 'attention'])
+def test_diagrams_name_files_of_the_code(name):
+  text = (ROOT / 'docs' / 'figures' / f'{name}.svg').read_text('utf-8')
+  files = set(re.findall(r'>(\w+/\w+\.py)<', text))
+  assert len(files) > 2
+  assert [file for file in files if not (ROOT / 'transformer' / file).exists()] == []
+
+
 def test_the_readme_links_to_every_page():
   readme = PAGES[0].read_text('utf-8')
   assert [page.name for page in PAGES[1:] if f'](docs/{page.name})' not in readme] == []
