@@ -119,11 +119,11 @@ def main(_):
   from transformer.inference.ensemble import load_ensemble, make_translator
   from transformer.inference.word_alignment import check_layer
   own_metrics = list(map(load_metric, _METRIC.value))
-  failed: list[UserError] = []
+  failed: dict[str, UserError] = {}
   runs = _runs(failed)
   run = next(runs, None)
   if run is None:
-    raise failed[0]
+    raise next(iter(failed.values()))
   others = run_directory.split_runs(','.join(_ENSEMBLE.value)) if _ENSEMBLE.value else []
   members = load_ensemble(run, others, 'latest' if _CHECKPOINT.value == 'latest' else 'best',
                           _AVERAGE.value)
@@ -150,39 +150,39 @@ def main(_):
   tables = [_table(run, each, decoding, folder) for each in (text, *more)]
   for table in tables if _CHECKPOINT.value == 'all' else ():
     table.place.check_own(run.workdir, table.text.digest)
-  for each in itertools.chain([run], runs):
-    try:
-      for table in tables:
-        table.rows.append(_translate([each, *members[1:]], translate, table.text, decoding, folder,
-                                     automaton, wanted))
-    except UserError as error:
-      _go_on_without(error, failed)
+  for scored in itertools.chain([run], runs):
+    for table in tables:
+      try:
+        table.rows.append(_translate([scored, *members[1:]], translate, table.text, decoding,
+                                     folder, automaton, wanted))
+      except UserError as error:
+        _go_on_without(str(scored.steps[-1]), error, failed)
   for table in tables if _CHECKPOINT.value == 'all' else ():
     report.print_table(table, run, decoding)
   if failed:
     raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say; '
-                    f'all others are in the table')
+                    f'the tables have all other scores')
 
 
-def _runs(failed: list[UserError]):
-  """Yields the run at each checkpoint; those that cannot be read are added to `failed`."""
+def _runs(failed: dict[str, UserError]):
+  """Yields the run at each checkpoint; the errors of others are added to `failed`."""
   from transformer.runs.loading import checkpoints_of, load_run
   every = _CHECKPOINT.value == 'all'
   for checkpoint in checkpoints_of(_WORKDIR.value) if every else [_CHECKPOINT.value]:
     try:
       run = load_run(_WORKDIR.value, checkpoint, _AVERAGE.value, _BATCH_SIZE.value)
     except UserError as error:
-      _go_on_without(error, failed)
+      _go_on_without(checkpoint, error, failed)
     else:
       yield run
 
 
-def _go_on_without(error: UserError, failed: list[UserError]):
-  """Warns of a checkpoint that is left out of the table of all; any other ends the command."""
+def _go_on_without(checkpoint: str, error: UserError, failed: dict[str, UserError]):
+  """Warns of scores that the tables of all checkpoints lack; without tables, raises the error."""
   if _CHECKPOINT.value != 'all':
     raise error
   logging.warning('%s', error)
-  failed.append(error)
+  failed[checkpoint] = error
 
 
 def _table(run, text, decoding, folder) -> report.Table:

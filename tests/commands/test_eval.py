@@ -431,8 +431,12 @@ def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_score
       os.truncate(path, path.stat().st_size // 2)
   damage = f'{tmp_path}/run/checkpoints/1 is damaged: params/'
   assert damage in evaluate.refuses(f'--workdir={tmp_path}/run', '--checkpoint=1')
-  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1')
-  assert status == 1 and err.count(damage) == 1 and 'error: 1 checkpoints' in err, err
+  taken = tmp_path / 'run/eval/valid.step2.beam1.alpha0.6.json'
+  taken.write_text(json.dumps({'workdir': str(tmp_path / 'run'), 'text_sha256': 'another'}))
+  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1',
+                              '--split=valid,test')
+  assert status == 1 and err.count(damage) == 1 and 'error: 2 checkpoints' in err, err
+  assert err.count(f'{taken} is the result of another text') == 1
   table = json.loads((tmp_path / 'run/eval/test.all.beam1.alpha0.6.json').read_text('utf-8'))
   assert table['steps'] == [2] and 'also in' in out
 
