@@ -220,8 +220,9 @@ def _score(members, text, others):
     place = results.Place(report.writable_folder(_WORKDIR.value, _RESULTS.value),
                           f'{text.name}.alignment', how | alignment_flags.describe(_ALIGNMENTS))
     place.check_own(members[0].workdir, text.digest)
-  found = score_with(members, text.sources, targets, _TOKENS.value)
-  write_lines((token_lines if _TOKENS.value else score_lines)(found), _OUTPUT.value or '-')
+  as_lines = token_lines if _TOKENS.value else score_lines
+  likelihoods = score_with(members, text.sources, targets, _TOKENS.value)
+  write_lines(as_lines(likelihoods), _OUTPUT.value or '-')
   if _ALIGNMENTS.asked:
     links = alignment_flags.align(_ALIGNMENTS, members, text.sources, targets)
   if gold:

@@ -46,16 +46,18 @@ def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, lis
     raise UserError('a system is named twice; name each once')
   runs = [(system, run) for system in systems for run in run_directory.split_runs(system)]
   chosen = result_choice.choose([_results_of(run, text, decoding) for _, run in runs])
-  found, users = {system: [] for system in systems}, {}
-  for (system, run), result in zip(runs, chosen, strict=True):
-    other = users.setdefault(result.path.resolve(), run)
-    if len(users) == sum(map(len, found.values())):
+  users: dict[Path, str] = {}
+  for (_, run), result in zip(runs, chosen, strict=True):
+    path = result.path.resolve()
+    if path in users:
       raise UserError(f'systems, and the seeds of a system, must be different results; '
-                      f'{result.path} is that of {other} and of {run}; choose another by '
+                      f'{result.path} is that of {users[path]} and of {run}; choose another by '
                       f'RUN:SETTINGS')
-    found[system].append(result)
-  return {system: [ScoredRun(result, results.read_sentences(result)) for result in seeds]
-          for system, seeds in found.items()}
+    users[path] = run
+  seeds: dict[str, list[ScoredRun]] = {system: [] for system in systems}
+  for (system, _), result in zip(runs, chosen, strict=True):
+    seeds[system].append(ScoredRun(result, results.read_sentences(result)))
+  return seeds
 
 
 def _results_of(name: str, text: str, decoding: str) -> list[results.Result]:
@@ -150,7 +152,7 @@ def _differences(baseline: Sequence[ScoredRun], systems: Mapping[str, Sequence[S
   references = list(zip(*(each['references'] for each in baseline[0].sentences), strict=True))
   ours, *theirs = ([[each['translation'] for each in scored.sentences] for scored in seeds]
                    for seeds in (baseline, *systems.values()))
-  found: dict[str, list[dict[str, Any]]] = {name: [] for name in systems}
+  tested: dict[str, list[dict[str, Any]]] = {name: [] for name in systems}
   for metric in metrics.NAMES:
     if metric not in signatures:
       continue
@@ -159,8 +161,8 @@ def _differences(baseline: Sequence[ScoredRun], systems: Mapping[str, Sequence[S
         metrics.check_tokenizer(tokenize)
       differences = metrics.differences(metric, ours, theirs, references, tokenize)
       for name, difference in zip(systems, differences, strict=True):
-        found[name].append(difference._asdict())
-  return found
+        tested[name].append(difference._asdict())
+  return tested
 
 
 def is_of_trees(scored: ScoredRun) -> bool:

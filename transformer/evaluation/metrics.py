@@ -185,7 +185,7 @@ def differences(name: str, baseline: Sequence[Sequence[str]],
   metric._extract_corpus_statistics = functools.cache(metric._extract_corpus_statistics)
   tests = [PairedTest(list(enumerate(sides)), {name: metric}, repeated, kind, samples)()[1][name]
            for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS))]
-  found = []
+  tested = []
   for number, side in enumerate(sides[1:], 1):
     scores = [tests[0][place].score for place in (0, number)]
     # sacreBLEU counts the samples with a larger difference. An equal one counts, too: it comes from
@@ -193,8 +193,9 @@ def differences(name: str, baseline: Sequence[Sequence[str]],
     changed = sum(map(operator.ne, sides[0], side))
     p_values = [min(1.0, test[number].p_value + ties)
                 for test, ties in zip(tests, (0.0, 2.0 ** (1 - changed)), strict=True)]
-    found.append(Difference(name, *scores, *((1.0, 1.0) if scores[0] == scores[1] else p_values)))
-  return found
+    p_values = (1.0, 1.0) if scores[0] == scores[1] else p_values
+    tested.append(Difference(name, *scores, *p_values))
+  return tested
 
 
 def other_protocols(translations: Sequence[str], references: Sequence[Sequence[str]],

@@ -52,8 +52,7 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
     _add(result, sentences, score, values, score.signature)
 
   def standard_ter():
-    long = metrics.too_long_for_ter(*texts, tokenize)
-    if long and not ter:
+    if not ter and (long := metrics.too_long_for_ter(*texts, tokenize)):
       raise UserError(f'{long} of {len(sources)} sentences have more than '
                       f'{metrics.MOST_TER_WORDS} words, which takes long; --ter computes it')
     standard('TER')

@@ -72,9 +72,9 @@ def score_lines(found: Sequence[Likelihood]) -> list[str]:
           for each in found]
 
 
-def token_lines(found: Sequence[Likelihood]) -> list[str]:
+def token_lines(likelihoods: Sequence[Likelihood]) -> list[str]:
   """Returns a JSON object for each likelihood, with the pieces and their log-probabilities."""
-  return [json.dumps(each._asdict(), ensure_ascii=False) for each in found]
+  return [json.dumps(pair._asdict(), ensure_ascii=False) for pair in likelihoods]
 
 
 def write_lines(lines: Iterable[str], output: str):
