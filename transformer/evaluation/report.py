@@ -235,8 +235,10 @@ def print_table(table: Table, run, decoding: results.Decoding):
     place.write(run.workdir, text.digest, {
         **_origin(run, text), 'steps': [row['step'] for row in rows],
         'decode': dataclasses.asdict(decoding.config), 'more': decoding.more, 'checkpoints': rows})
+    kept = f'{path}.json'
     with optional(f'{path}.svg was not drawn', logging.warning):
       draw_scores(f'{text.name}: {headline}', [row['step'] for row in rows],
                   [row[headline] for row in rows], [row[interval] for row in rows],
                   f'{path}.svg')
-    print(f'also in {path}.json and .svg')
+      kept += ' and .svg'
+    print(f'also in {kept}')
