@@ -129,9 +129,12 @@ def test_processes_refuse_a_locked_run_in_one_line(folder, one_error, tmp_path):
 
 def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
   workdir, log = tmp_path / 'run', tmp_path / 'log'
-  process = start(['launch/local.py', '--processes=2', '--', *flags(folder, workdir),
-                   f'--config.train.init_from={whole}', '--config.train.steps=1',
-                   '--config.optimizer.peak_learning_rate=1e-30'], log)
+  local = ['launch/local.py', '--processes=2', '--', *flags(folder, workdir),
+           '--config.train.steps=1', '--config.optimizer.peak_learning_rate=1e-30']
+  process = start([*local, f'--config.train.init_from={whole}'], log)
+  assert process.wait(300) == 0, log.read_text()
+  (tmp_path / 'moved').symlink_to(whole)
+  process = start([*local, f'--config.train.init_from={tmp_path}/moved'], log)
   assert process.wait(300) == 0, log.read_text()
   best = best_evaluation([row for row in rows_of(whole) if 'valid/bleu' in row])
   found = [row['valid/loss'] for row in rows_of(workdir) if 'valid/loss' in row]

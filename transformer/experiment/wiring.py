@@ -226,6 +226,8 @@ def _vocabulary(workdir: Path, config: Config, corpora,
     changes = resuming.changed_settings(workdir, config)
     changed = [key for key in config.data.sizes if f'data.{key}' in changes]
     processes.from_first(lambda: vocabularies.check_same(own, config.data, changed))
+    if 'train.init_from' in changes:
+      origin()  # `record_start` compares it in the first process; Orbax must load it in all.
     return own
   earlier = None
   if origin is not None:
