@@ -215,7 +215,7 @@ def write(root, files):
 
 
 MACHINE = {'proc/meminfo': 'MemTotal:  900 kB\nMemFree:  7 kB\n',
-           'proc/self/status': 'Name: x\nVmRSS:  99 kB\nRssAnon:  100 kB\n'}
+           'proc/self/status': 'Name: x\nVmSize: 300 kB\nVmRSS:  99 kB\nRssAnon:  100 kB\n'}
 
 
 @pytest.mark.parametrize(('files', 'kilobytes'), [
@@ -227,8 +227,10 @@ MACHINE = {'proc/meminfo': 'MemTotal:  900 kB\nMemFree:  7 kB\n',
     ({'proc/self/cgroup': '4:cpu,memory:/job\n3:cpuset:/\n0::/\n',
       'sys/fs/cgroup/memory/job/memory.limit_in_bytes': f'{700 * 1024}\n'}, 600),
     ({'proc/self/cgroup': '0::/\n', 'sys/fs/cgroup/memory.max': f'{50 * 1024}\n'}, 0),
+    ({'proc/self/limits': f'Max address space  {700 * 1024}  unlimited  bytes\n'}, 400),
+    ({'proc/self/limits': 'Max address space  unlimited  unlimited  bytes\n'}, 800),
 ])
-def test_a_cpu_has_the_memory_of_the_machine_or_its_group(monkeypatch, tmp_path, files, kilobytes):
+def test_a_cpu_has_the_least_of_all_limits(monkeypatch, tmp_path, files, kilobytes):
   fake_devices(monkeypatch, 'cpu', None)
   write(tmp_path, {**MACHINE, **files})
   assert device_memory.capacity(tmp_path) == kilobytes * 1024 // 2

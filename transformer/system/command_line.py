@@ -242,6 +242,9 @@ def _in_words(error: Exception) -> str:
     return f'{error.filename or "a file"} cannot be used: {error.strerror or error}'
   if isinstance(error, RuntimeError) and 'home directory' in str(error):  # Of `Path.expanduser`.
     return 'a path begins with ~, and there is no such home directory; write it out'
+  if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+    return ('the system gives this process no further thread; raise its limits of processes and '
+            'memory: ulimit -u and ulimit -v')
   return ''
 
 

@@ -10,8 +10,8 @@ def capacity(root: Path = Path('/')) -> int | None:
   """Returns the bytes that a device has free for this process; None if it cannot be known.
 
   For an accelerator, this is the share that JAX may use. For a CPU, it is the machine's memory or
-  the limit of this process's control groups, divided among JAX's virtual devices. Memory that this
-  process already uses is subtracted. Memory of other processes is not, because it varies.
+  the limit of this process or its control groups, divided among JAX's virtual devices. Memory that
+  this process already uses is subtracted. Memory of other processes is not, because it varies.
 
   Args:
     root: root of the file system with /proc and /sys.
@@ -22,10 +22,9 @@ def capacity(root: Path = Path('/')) -> int | None:
     return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
   if device.platform != 'cpu':
     return None
-  limits = list(_host_limits(root))
-  if not limits:
-    return None
-  return max(min(limits) - _used(root), 0) // jax.local_device_count()
+  free = [limit - _used(root) for limit in _host_limits(root)]
+  free.extend(_free_address_space(root))
+  return max(min(free), 0) // jax.local_device_count() if free else None
 
 
 def _host_limits(root: Path) -> Iterator[int]:
@@ -48,6 +47,13 @@ def _host_limits(root: Path) -> Iterator[int]:
 def _used(root: Path) -> int:
   """Returns the bytes that this process uses, without pages that are backed by files."""
   return sum(_kilobytes(root / 'proc/self/status', 'RssAnon:'))
+
+
+def _free_address_space(root: Path) -> Iterator[int]:
+  """Yields the bytes that `ulimit -v` leaves to this process, if there is such a limit."""
+  for line in _lines(root / 'proc/self/limits'):
+    if line.startswith('Max address space') and (limit := line.split()[3]).isdecimal():
+      yield from (int(limit) - used for used in _kilobytes(root / 'proc/self/status', 'VmSize:'))
 
 
 def _kilobytes(path: Path, name: str) -> Iterator[int]:
