@@ -59,6 +59,21 @@ def test_a_later_checkpoint_and_one_that_was_moved_aside_are_enough(run, name):
   check_newest(run, CONFIG)
 
 
+def test_a_damaged_record_costs_no_checkpoint_that_is_there(run, caplog):
+  (run / 'saved.json').write_text('{"step": 9')
+  check_newest(run, CONFIG)
+  assert f'{run}/saved.json is damaged' in caplog.text
+  for folder in ('checkpoints', 'interrupted'):
+    os.rename(run / folder, run / f'{folder} elsewhere')
+  assert f'had checkpoints, and now there is none; restore {run}/checkpoints' in refusal(run)
+  for folder in ('checkpoints', 'interrupted'):
+    os.rename(run / f'{folder} elsewhere', run / folder)
+  record_newest(run)
+  caplog.clear()
+  check_newest(run, CONFIG)
+  assert not caplog.text
+
+
 def test_a_damaged_checkpoint_may_be_removed_once_training_has_gone_on(run):
   os.rename(run / 'interrupted', run / 'interrupted.damaged')
   record_newest(run)

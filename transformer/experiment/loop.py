@@ -20,7 +20,7 @@ from transformer.experiment.validation import Validation, evaluate
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.newest_checkpoint import record_newest
 from transformer.runs.patience import BEST_BY, best_evaluation, deciding_metric, is_out_of_patience
-from transformer.runs.run_directory import CHECKPOINTS, EVALUATIONS, INTERRUPTED
+from transformer.runs.run_directory import CHECKPOINTS, EVALUATIONS, INTERRUPTED, SAVED
 from transformer.runs.signal_checkpoint import SignalCheckpoint
 from transformer.runs.validation_texts import write_translations
 from transformer.system import processes
@@ -82,9 +82,9 @@ class _Loop:
     rows, length = task.valid_sets[0].batches[0].target_tokens.shape
     log = self._history.pop('log', {})
     self._writes = processes.is_first()
-    self._record_newest()
     self._reporter = (Reporter(workdir, self.step, config.steps, log) if self._writes
                       else NoReporter())
+    self._record_newest()
     self._meter = Meter(self._history['meter'], rows * length, utilisation(
         task.model, self._mesh.size, config.passes,
         [each.config for each in setup.teachers.models]))
@@ -250,7 +250,8 @@ class _Loop:
 
   def _record_newest(self):
     if self._writes:
-      record_newest(self._workdir)
+      with optional(f'{SAVED} is not up to date', self._reporter.warn):
+        record_newest(self._workdir)
 
   def _extras(self) -> dict[str, Any]:
     """Returns the JSON data that a checkpoint holds in addition to the state."""

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from absl import logging
+
 from transformer import files
 from transformer.errors import UserError
 from transformer.runs.metrics_file import last_step
@@ -36,13 +38,14 @@ def check_newest(workdir: Path, config: TrainConfig):
   Raises:
     UserError: says how the run may go on, or begin anew.
   """
-  there, recorded = max(_steps(workdir, damaged=True), default=-1), _recorded(workdir)
+  # In this order, since a run in training may add both.
+  recorded, there = _recorded(workdir), max(_steps(workdir, damaged=True), default=-1)
   records = [] if there >= 0 else _signs(workdir, config)
   if recorded is not None and there < recorded:
     records.insert(0, SAVED)
   if not records:
     return
-  before = 'checkpoints' if recorded is None else f'a checkpoint of step {recorded}'
+  before = f'a checkpoint of step {recorded}' if recorded else 'checkpoints'
   now, effect = (('there is none', 'begin anew') if there < 0 else
                  (f'the newest is that of step {there}', f'go on from step {there}'))
   raise UserError(f'{workdir} had {before}, and now {now}; restore {workdir / CHECKPOINTS} or '
@@ -51,9 +54,15 @@ def check_newest(workdir: Path, config: TrainConfig):
 
 
 def _recorded(workdir: Path) -> int | None:
+  """Returns the step in the record; 0 if it is damaged, and None if there is no record."""
   path = workdir / SAVED
-  return files.read_sealed(path, 'the step of the newest checkpoint')['step'] if path.exists(
-      ) else None
+  if not path.exists():
+    return None
+  try:
+    return files.read_sealed(path, 'the step of the newest checkpoint')['step']
+  except UserError:
+    logging.warning('%s is damaged; training writes it again', path)
+    return 0
 
 
 def _steps(workdir: Path, damaged: bool) -> Iterator[int]:
