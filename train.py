@@ -45,8 +45,9 @@ _PROCESSES = flags.DEFINE_integer('processes', 1, 'With --check --devices: the n
 def main(_):
   """Checks the flags, and trains."""
   if _CONFIG.value is None or not _WORKDIR.value:
-    raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed to begin a run; to '
-                    'go on with one: --workdir=DIR alone')
+    none = f', but {_WORKDIR.value} holds none' if _WORKDIR.value and _CONFIG.value is None else ''
+    raise UserError(f'--config=configs/NAME.py and --workdir=DIR are both needed to begin a run; '
+                    f'to go on with one: --workdir=DIR alone{none}')
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = Path(_WORKDIR.value).expanduser()
   profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)

@@ -81,4 +81,5 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
     logging.info('the student is trained without %s', ', '.join(empty))
     write_settings(workdir, 'student', without_corpora(recipe.student, empty))
   run('student', train_command('student', workdir))
-  logging.info('score it with: python eval.py --workdir=%s', workdir / 'student')
+  logging.info('score it with: python eval.py --workdir=%s',
+               shlex.quote(str(workdir / 'student')))

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 
@@ -124,6 +125,7 @@ def test_both_config_and_workdir_are_needed(train, folder, tmp_path):
   for flags in ([], [f'--workdir={tmp_path}/run'], [f'--config={folder}/tiny.py'],
                 [f'--config={folder}/tiny.py', '--workdir=']):
     assert '--config=configs/NAME.py and --workdir=DIR are both needed' in train.refuses(*flags)
+  assert f'{tmp_path}/run holds none' in train.refuses(f'--workdir={tmp_path}/run')
   message = train.refuses(f'--workdir={tmp_path}/run', '--config.seed=3')
   assert message.endswith('it changes a config, so give --config=configs/NAME.py too')
   assert not (tmp_path / 'run').exists()
@@ -225,11 +227,12 @@ def test_a_new_run_logs_a_summary_of_the_audit(train, folder, trained, tmp_path,
 
 def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
     train, evaluate, folder, tmp_path):
-  run = tmp_path / 'run'
+  run = tmp_path / 'the run [1]'
   status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={run}',
                          "--config.data.valid=('test', 'valid')", '--config.train.steps=1',
                          '--config.train.best_by=valid/chrf')
   assert status == 0 and 'the best step on the validation split is 1, with valid chrF2++ ' in err
+  assert shlex.split(err.splitlines()[-1])[-1] == f'--workdir={run}'  # A shell takes the printed command.
   row, = (row for row in map(json.loads, (run / 'metrics.jsonl').read_text().splitlines())
           if 'valid/bleu' in row)
   for key in ('valid', 'valid/valid'):

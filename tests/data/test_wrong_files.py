@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import shlex
 import zipfile
 
 import pytest
@@ -57,11 +58,15 @@ def test_a_compressed_file_says_so_whether_its_name_does_or_not(tmp_path, ending
                  lambda: list(iterate_lines(io.BytesIO(data), 'standard input'))):
     with pytest.raises(UserError, match=wanted):
       corpus()
+  folder = tmp_path / "Ann's [1]"
+  folder.mkdir()
   for name in ('train.en', 'train.mrg', 'other.en'):
-    (tmp_path / f'{name}{ending}').write_bytes(data)
-  for corpus, name in ((lambda: TextCorpus(tmp_path / 'train', 'en', 'de'), 'train.en'),
-                       (lambda: TreeCorpus(tmp_path / 'train'), 'train.mrg'),
-                       (lambda: read_lines(tmp_path / 'other.en'), 'other.en')):
-    with pytest.raises(UserError, match=rf'wanted the file .*{name}; .*{name}{ending} is there; '
-                                        rf'unpack it: {command} .*{name}{ending} > .*{name}'):
+    (folder / f'{name}{ending}').write_bytes(data)
+  for corpus, name in ((lambda: TextCorpus(folder / 'train', 'en', 'de'), 'train.en'),
+                       (lambda: TreeCorpus(folder / 'train'), 'train.mrg'),
+                       (lambda: read_lines(folder / 'other.en'), 'other.en')):
+    with pytest.raises(UserError, match=f'wanted the file .*{name}; .*{name}{ending} is there'
+                       ) as error:
       corpus()
+    shell = shlex.split(str(error.value).rpartition('unpack it: ')[2])
+    assert shell == [*command.split(), f'{folder / name}{ending}', '>', str(folder / name)]

@@ -158,7 +158,7 @@ def _to_run(output: Path) -> str:
   with files.new_folder(output) as folder:
     save_run(folder, config, vocabulary, params, steps)
   return (f'a run of weights alone, {origin}; {spell_commands("python eval.py")} '
-          f'--workdir={output}')
+          f'--workdir={shlex.quote(str(output))}')
 
 
 def _size(folder: Path) -> str:

@@ -1,6 +1,7 @@
 """Says what a file is that should be UTF-8 text, and what lies where a file is missing."""
 
 import difflib
+import shlex
 from pathlib import Path
 
 from transformer.errors import UserError
@@ -50,7 +51,8 @@ def what_is_there(path: Path) -> str:
     return f'there are no files in {folder}'
   for ending, _, command in _COMPRESSED:
     if path.name + ending in names:
-      return f'{path}{ending} is there; unpack it: {command} {path}{ending} > {path}'
+      packed, name = f'{path}{ending}', shlex.quote(str(path))
+      return f'{packed} is there; unpack it: {command} {shlex.quote(packed)} > {name}'
   nearest = difflib.get_close_matches(path.name, sorted(names), n=_NAMES_SHOWN, cutoff=0)
   others = len(names) - len(nearest)
   return f'{folder} holds {", ".join(nearest)}' + (f' and {others} others' if others else '')

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -184,7 +185,8 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
   if outcome.best_step is not None:
     logging.info('the best step on the validation split is %d, with %s %.2f', outcome.best_step,
                  *deciding_metric(outcome.best))
-  logging.info(spell_commands('score it with: python eval.py --workdir=%s'), workdir)
+  logging.info(spell_commands('score it with: python eval.py --workdir=%s'),
+               shlex.quote(str(workdir)))
 
 
 def _record_cost(workdir: Path, outcome: Outcome):
