@@ -263,8 +263,8 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   scores = read_all(run / run_directory.EVALUATIONS, str(run),
                     split_name(data, 'valid').replace('/', '_'))
   alone = describe([last['step']], Decoding(decode, row.settings.seed, ensemble=[]))
-  score = next(each.content for each in scores if each.fields == alone
-               and each.content['decode'] == dataclasses.asdict(decode))
+  score = next(result.content for result in scores if result.fields == alone
+               and result.content['decode'] == dataclasses.asdict(decode))
   perplexity, bleu, millions = PAPER[row.name]
   return {
       'differs': dict(row.differs), 'scale': row.scale, 'steps': last['step'],

@@ -37,10 +37,10 @@ def differences(before: Mapping[str, Any], config: Config, space: Space,
            if old.get(name) != new.get(name) and name not in _MAY_DIFFER]
   if names and set(names) <= set(_PATHS) and _is_same_data(config, trained):
     names = []
-  found = [f'{name} was {old.get(name)!r}, is {new.get(name)!r}' for name in names]
+  phrases = [f'{name} was {old.get(name)!r}, is {new.get(name)!r}' for name in names]
   if _meaning(before['space']) != _meaning(space.text):
-    found.append('the search space has changed')
-  return found
+    phrases.append('the search space has changed')
+  return phrases
 
 
 def _meaning(text: str) -> str:

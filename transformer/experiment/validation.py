@@ -176,7 +176,7 @@ def evaluate(eval_step: Callable, params: Any,
     sums = {name: sum(float(each[name]) for each in totals) for name in ('nll', 'weight')}
     loss = sums['nll'] / max(sums['weight'], 1.0)
     validations[key] = validation = validate(params)
-    found = {'loss': loss, 'perplexity': perplexity(loss), 'bleu': validation.bleu,
-             'f1': validation.f1, **validation.more}
-    values |= {f'{key}/{name}': value for name, value in found.items() if value is not None}
+    scores = {'loss': loss, 'perplexity': perplexity(loss), 'bleu': validation.bleu,
+              'f1': validation.f1, **validation.more}
+    values |= {f'{key}/{name}': value for name, value in scores.items() if value is not None}
   return values, validations

@@ -223,7 +223,7 @@ def split_runs(text: str) -> list[str]:
   runs, parts = [], text.split(',')
   while parts:
     beginnings = [','.join(parts[:count]) for count in range(len(parts), 0, -1)]
-    run = next((each for each in beginnings for path in (each, each.rpartition(':')[0])
+    run = next((name for name in beginnings for path in (name, name.rpartition(':')[0])
                 if path and Path(path).expanduser().is_dir()), parts[0])
     runs.append(run)
     del parts[:1 + run.count(',')]

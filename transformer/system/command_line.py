@@ -170,13 +170,13 @@ def _with_config(argv: Sequence[str]) -> list[str]:
   named = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
   folder = workdir(named[1:])
   if ('config' not in flags.FLAGS or not folder or not Path(folder, 'config.json').is_file()
-      or any(each.partition('=')[0] in _CONFIG_FLAGS for each in named)):
+      or any(argument.partition('=')[0] in _CONFIG_FLAGS for argument in named)):
     return list(argv)
   return [argv[0], f'--config={folder}', *argv[1:]]
 
 
 def _find_configs(argv: Sequence[str]) -> list[str]:
-  """Returns the arguments with the path of the config, for which `find_config` is asked.
+  """Returns the arguments with the config's path as `find_config` gives it.
 
   The config can then import others, as `from configs import base`.
   """
