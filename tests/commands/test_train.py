@@ -232,7 +232,7 @@ def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
                          "--config.data.valid=('test', 'valid')", '--config.train.steps=1',
                          '--config.train.best_by=valid/chrf')
   assert status == 0 and 'the best step on the validation split is 1, with valid chrF2++ ' in err
-  assert shlex.split(err.splitlines()[-1])[-1] == f'--workdir={run}'  # A shell takes the printed command.
+  assert shlex.split(err.splitlines()[-1])[-1] == f'--workdir={run}'  # As a shell takes it.
   row, = (row for row in map(json.loads, (run / 'metrics.jsonl').read_text().splitlines())
           if 'valid/bleu' in row)
   for key in ('valid', 'valid/valid'):
