@@ -1,10 +1,21 @@
 """Tests of reports: what is printed and written of scores."""
 
+import errno
+import io
+import json
 import types
 
+import pytest
+
+from transformer.config import Config
+from transformer.errors import UserError
 from transformer.evaluation import report, results
 from transformer.evaluation.texts import Text
 from transformer.inference.config import DecodeConfig
+from transformer.inference.translator import Translation
+
+DECODING = results.Decoding(DecodeConfig(), 0, [])
+TEXT = Text('test', ['a b c d'], [['w x y z']])
 
 
 def test_a_plot_that_cannot_be_drawn_costs_the_table_nothing_and_is_not_announced(
@@ -14,10 +25,35 @@ def test_a_plot_that_cannot_be_drawn_costs_the_table_nothing_and_is_not_announce
 
   monkeypatch.setattr(report, 'draw_scores', fail)
   place = results.Place(tmp_path, 'test.all', {'beam': '4'})
-  table = report.Table(place, Text('test', ['a'], [['b']]),
+  table = report.Table(place, TEXT,
                        [{'step': 5, 'BLEU': 20.0, 'BLEU_interval_95': [10.0, 30.0]}])
-  report.print_table(table, types.SimpleNamespace(workdir=tmp_path, steps=[5]),
-                     results.Decoding(DecodeConfig(), 0, []))
+  report.print_table(table, types.SimpleNamespace(workdir=tmp_path, steps=[5]), DECODING)
   out = capsys.readouterr().out
   assert '20.00' in out and f'also in {tmp_path}/test.all.beam4.json\n' in out
   assert [path.name for path in tmp_path.iterdir()] == ['test.all.beam4.json']
+
+
+@pytest.mark.parametrize('failure', [OSError(errno.ENOSPC, 'No space left'),
+                                     BrokenPipeError(errno.EPIPE, 'Broken pipe')], ids=str)
+def test_scores_that_cannot_be_printed_are_kept_and_only_an_early_end_of_the_reader_is_no_mistake(
+    tmp_path, monkeypatch, failure):
+  class Unwritable(io.StringIO):
+    def write(self, _):
+      raise failure
+
+  place = results.Place(tmp_path, 'test', results.describe([5], DECODING))
+  run = types.SimpleNamespace(workdir=tmp_path, steps=[5], config=Config())
+  monkeypatch.setattr(report, 'training_cost', lambda *_: None)
+
+  def score():
+    return report.report(place, run, TEXT, DECODING, report.Translated(
+        [Translation('w x y z', -1.0, False, (('w x y z', -1.0),))], 1.0), report.Wanted(),
+                         Unwritable())
+
+  if isinstance(failure, BrokenPipeError):
+    assert round(score()['BLEU']) == 100
+  else:
+    with pytest.raises(UserError, match=r'cannot be printed: No space left; .*test\.step5'):
+      score()
+  kept = json.loads((tmp_path / f'{place.stem}.json').read_text('utf-8'))
+  assert [metric['name'] for metric in kept['metrics']] == ['BLEU', 'chrF2++', 'TER']

@@ -1,6 +1,5 @@
 """Reports of scores: what eval.py prints and writes for translations that have references."""
 
-import contextlib
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
@@ -104,7 +103,7 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
     The row for `print_table`: the step, and the score by each metric's name.
 
   Raises:
-    UserError: the result cannot be written; all of it was printed before.
+    UserError: the result cannot be written or printed; all of it was printed or written before.
   """
   answers, seconds = translated
   cost = None if decoding.ensemble else _training_cost(run)
@@ -122,8 +121,8 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
         text.sources, text.references, answers, seconds, decoding.config.bleu_tokenize,
         run.config.data.target_language, wanted.own_metrics, wanted.ter)
     more_lines = scores.protocol_lines if wanted.protocols else lambda _: []
-  _say(people, f'{text.name}: {len(text.sources)} sentences in {seconds:.1f} s, '
-       + _in_words(place.how))
+  unprinted = [_say(people, f'{text.name}: {len(text.sources)} sentences in {seconds:.1f} s, '
+                    + _in_words(place.how))]
   shown = 0
   for result, sentences in stages:
     failure = None
@@ -132,13 +131,18 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
         place.write(run.workdir, text.digest, result | facts, sentences)
     except UserError as error:
       failure = error
-    _say(people, *metric_lines(result['metrics'][shown:]))
+    unprinted.append(_say(people, *metric_lines(result['metrics'][shown:])))
     shown = len(result['metrics'])
-  _say(people, *more_lines(result), *([f'  {cost}'] if cost and wanted.protocols else []))
+  unprinted.append(_say(people, *more_lines(result),
+                        *([f'  {cost}'] if cost and wanted.protocols else [])))
   if failure:
     raise failure
   if place.folder:
-    _say(people, f'also in {place.folder / place.stem}.json')
+    unprinted.append(_say(people, f'also in {place.folder / place.stem}.json'))
+  if error := next(filter(None, unprinted), None):
+    raise UserError(f'scores cannot be printed: {error.strerror}; '
+                    + (f'{place.folder / place.stem}.json has them' if place.folder else
+                       'give --results=FOLDER to keep them'))
   headline = result['metrics'][0]
   return {'step': run.steps[-1], **{each['name']: each['score'] for each in result['metrics']},
           f'{headline["name"]}_interval_95': headline['interval_95']}
@@ -151,11 +155,14 @@ def _training_cost(run) -> TrainingCost | None:
   return None
 
 
-def _say(people: TextIO, *lines: str):
-  """Prints lines at once; the command goes on if nobody reads them, and fails at its end."""
-  with contextlib.suppress(OSError):
+def _say(people: TextIO, *lines: str) -> OSError | None:
+  """Prints lines at once; returns the error if that fails, unless the reader has just ended."""
+  try:
     for line in lines:
       print(line, file=people, flush=True)
+  except OSError as error:
+    return None if isinstance(error, BrokenPipeError) else error
+  return None
 
 
 def _in_words(how: Mapping[str, str | int]) -> str:
