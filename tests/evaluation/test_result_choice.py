@@ -51,3 +51,8 @@ def test_results_of_ensembles_from_before_their_steps_were_written_are_found():
   old = old._replace(name='step9.ensemble2.1234abcd.beam4.alpha0.6')
   for wanted in (old.name, 'ensemble2', 'step9.ensemble2.beam4'):
     assert result_choice.matching([RESULTS[0], old], wanted) == [old]
+
+
+def test_a_setting_that_only_one_of_two_results_has_is_named_for_both():
+  with pytest.raises(UserError, match='run has no avoid, run has avoid=4fb1;'):
+    result_choice.check_decoded_alike([result(80), result(80, more={'avoid': '4fb1aaaa'})])

@@ -104,7 +104,7 @@ def check_decoded_alike(results: Sequence[Result]):
     if ours != theirs:
       keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
       facts = [', '.join(f'{key}={each[key]}' for key in keys if key in each)
-               for each in (ours, theirs)]
+               or f'no {" and no ".join(keys)}' for each in (ours, theirs)]
       raise UserError(f'systems must be decoded alike; {first.run} has {facts[0]}, {other.run} has '
                       f'{facts[1]}; score one again, or choose another result by '
                       f'--decoding=SETTINGS or RUN:SETTINGS, or allow it by '
