@@ -129,7 +129,8 @@ def _data_config(vocabulary: RunVocabulary, tokenizer: Mapping[str, Any],
     settings |= {'shared_vocabulary': False, 'source_vocabulary_size': vocabulary.source.size}
   limit = tokenizer.get('model_max_length', _LONGEST)
   if model.positions == 'learned':
-    limit = min(limit, model.max_positions - DecodeConfig.max_extra_length)
+    reach = model.max_positions - DecodeConfig.max_extra_length
+    limit = min(limit, reach) if isinstance(limit, (int, float)) else reach
   if isinstance(limit, int) and 2 <= limit <= 10_000:
     settings['max_length'] = limit
   languages = tokenizer.get('source_lang'), tokenizer.get('target_lang')
