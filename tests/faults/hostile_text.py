@@ -157,8 +157,8 @@ def attempt(kind: Kind, folder: Path) -> str:
     got = each.count(b'\n')
     assert got == wanted, f'{wanted} lines have {got} translations'
   assert translations == piped.stdout, 'the translations from standard input differ'
-  bleu = re.search(r'BLEU (\d+\.\d\d), (\d+) sentences', done.stdout.decode())
-  assert bleu and int(bleu[2]) == wanted, done.stdout
+  scored = re.search(r': (\d+) sentences in .*\n  BLEU +\d+\.\d\d ', done.stdout.decode())
+  assert scored and int(scored[1]) == wanted, done.stdout
   return f'{wanted:,} lines, {wanted:,} translations'
 
 
