@@ -76,7 +76,8 @@ def search_pooled(search: SearchParts, params, work: Work, size: int, threads: i
       state = search.with_room(params, sources, state, rules, t)
       t = search.next_stop(t, length)
       state, done_B, found = search.advance(params, sources, state, rules, t)
-      done_B, found = jax.device_get((done_B, found))
+      # Reading an array whose computation lacked memory would end the process without a word.
+      done_B, found = jax.device_get(jax.block_until_ready((done_B, found)))
       for row in [row for row in chosen if done_B[row]]:
         work.write(found, row, chosen.pop(row))
     left = Part(part.kind, t, [], sources, state)
