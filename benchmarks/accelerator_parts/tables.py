@@ -44,6 +44,33 @@ def _attention(found) -> str:
         _times(row.get('reference_seconds'), row.get('kernel_seconds'))] for row in rows])
 
 
+def _kernels(found) -> str:
+  rows = _rows(found, 'kernels')
+  usual = {(row['case'], row['heads']): row['seconds'] for row in rows if row['kernel'] == 'cuDNN'}
+  return _table(
+      ['attention', 'rows × length × heads', 'kernel', 'error of values', 'of gradients',
+       'forward and backward', 'fastest … slowest', 'against cuDNN'],
+      [[row['case'], f'{row["rows"]:,} × {row["length"]} × {row["heads"]}', row['kernel'],
+        _error(row['value_error']), _error(row['gradient_error']), _milliseconds(row['seconds']),
+        _spread(row), _times(row['seconds'], usual.get((row['case'], row['heads'])))]
+       for row in rows])
+
+
+def _updates_by_kernel(found) -> str:
+  lines = []
+  for name in found:
+    _, _, rest = name.partition(', ')
+    model, _, kernel = rest.partition(', ')
+    if kernel in ('', 'PyTorch', 'reproducible'):
+      continue
+    usual = {_shape(row): row['seconds'] for row in _rows(found, f'updates, {model}')}
+    lines += [[model, f'{row["rows"]:,} × {row["length"]}', kernel, _milliseconds(row['seconds']),
+               _share(row['utilisation']), _gigabytes(row['device_bytes']),
+               _times(row['seconds'], usual.get(_shape(row)))] for row in _rows(found, name)]
+  return _table(['model', 'rows × length', 'kernel of attention', 'an update', 'utilisation',
+                 'memory', 'against cuDNN with the mask'], lines)
+
+
 def _updates(found) -> str:
   lines = []
   for name in found:
@@ -100,6 +127,7 @@ def _data(found) -> str:
 
 _TABLES: Sequence[tuple[str, Callable[[dict[str, Any]], str]]] = (
     ('cuDNN against the reference', _attention), ('Updates', _updates),
+    ('Other kernels of attention', _kernels), ('Updates with them', _updates_by_kernel),
     ('The cost of `train.reproducible`', _reproducible), ('Decoding on the accelerator', _searches),
     ('Waiting for data', _data))
 

@@ -14,15 +14,27 @@ from transformer.system.xla_flags import set_reproducible_flags
 _COMPILERS = 4  # programs that are compiled at a time
 
 
-def measure(model: str, shapes: list[list[int]], reproducible: bool = False
+def measure(model: str, shapes: list[list[int]], reproducible: bool = False, kernel: str = ''
             ) -> Iterator[dict[str, Any]]:
-  """Compiles an update for each shape, [rows, length], then times them one by one; yields rows."""
+  """Compiles an update for each shape, [rows, length], then times them one by one; yields rows.
+
+  Args:
+    model: the model.
+    shapes: rows and length of each batch.
+    reproducible: as `config.train.reproducible`.
+    kernel: a name in `kernels.KERNELS`, for attention in whole rows; '' is cuDNN's.
+  """
   if reproducible:
     set_reproducible_flags(os.environ)
   import jax
   from accelerator_parts.stand_in import use_stand_in_without_gpu
   from this_project import packed_batch, parts_of_update
   use_stand_in_without_gpu()
+  if kernel:
+    from accelerator_parts.kernels import KERNELS
+
+    from transformer.model import attention
+    attention.fused_attention = KERNELS[kernel].attend
 
   def prepare(shape):
     """Compiles an update; returns it with its first state, its batch and the time it took."""

@@ -1,0 +1,149 @@
+"""Kernels for attention in packed rows: `model.attention=cudnn` beside what could replace it.
+
+Kernels without a mask compute something else; they show what the mask costs.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from importlib import util
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from accelerator_parts.models import line_of
+from accelerator_parts.timing import time_updates
+
+from transformer.ops.attention import dot_product_attention, fused_attention
+from transformer.ops.masks import causal_mask, combine_masks, segment_mask
+
+_KEY_DIM = 64
+
+
+class Kernel(NamedTuple):
+  """A way to compute attention.
+
+  Attributes:
+    attend: takes the arguments of `fused_attention`.
+    package: what it needs beyond JAX; '' is nothing.
+  """
+
+  attend: Callable[..., jax.Array]
+  package: str = ''
+
+
+def _without_mask(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
+  return jax.nn.dot_product_attention(q_BTHK, k_BSHK, v_BSHV, scale=scale, implementation='cudnn')
+
+
+def _of_jax_in_xla(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
+  return jax.nn.dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask=mask_BTS[:, None], scale=scale,
+                                      implementation='xla')
+
+
+def _of_tokamax(kernel: str, q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
+  """Attends by a kernel of tokamax, which gets the first and the last key of each query.
+
+  A query that sees nothing gets zeros, as from `fused_attention`.
+  """
+  from tokamax._src.ops.attention import base, pallas_mosaic_gpu, pallas_triton
+  attend = {'mosaic': pallas_mosaic_gpu.PallasMosaicGpuFlashAttention,
+            'triton': pallas_triton.PallasTritonFlashAttention}[kernel]()
+  sees_BT = jnp.any(mask_BTS, axis=-1)
+  start_BT = jnp.argmax(mask_BTS, axis=-1).astype(jnp.int32)
+  # One key for a query that sees none, so that no kernel divides by zero.
+  end_BT = start_BT + jnp.maximum(jnp.sum(mask_BTS, axis=-1, dtype=jnp.int32), 1)
+  out_BTHV = attend(q_BTHK, k_BSHK, v_BSHV, logits_scale=base.AUTO if scale is None else scale,
+                    mask=base.Mask(k_start=start_BT[:, None], k_end=end_BT[:, None]))
+  return jnp.where(sees_BT[..., None, None], out_BTHV, 0)
+
+
+KERNELS = {
+    'cuDNN': Kernel(fused_attention),
+    'cuDNN without a mask': Kernel(_without_mask),
+    'reference': Kernel(dot_product_attention),
+    'XLA in jax.nn': Kernel(_of_jax_in_xla),
+    'Mosaic in tokamax': Kernel(functools.partial(_of_tokamax, 'mosaic'), 'tokamax'),
+    'Triton in tokamax': Kernel(functools.partial(_of_tokamax, 'triton'), 'tokamax'),
+}
+
+
+def measure(rows: int, length: int, heads: list[int], sentence: int) -> Iterator[dict[str, Any]]:
+  """Yields a row for each case, number of heads and kernel: its error, and its time.
+
+  Args:
+    rows: rows of a batch.
+    length: queries, and keys, of a row.
+    heads: numbers of attention heads; rows × heads stays the same as with the first.
+    sentence: tokens of a sentence on average.
+  """
+  from accelerator_parts.stand_in import use_stand_in_without_gpu
+  use_stand_in_without_gpu()
+  for count in heads:
+    own_rows = rows * heads[0] // count
+    arrays = _arrays(own_rows, length, count)
+    for case, mask_BTS in _masks(own_rows, length, sentence).items():
+      few = slice(0, 4)
+      with jax.default_matmul_precision('highest'):
+        exact = _gradients(dot_product_attention, mask_BTS[few],
+                           *(x[few].astype(jnp.float32) for x in arrays))
+      for name, kernel in KERNELS.items():
+        if kernel.package and util.find_spec(kernel.package) is None:
+          continue
+        row = {'case': case, 'rows': own_rows, 'length': length, 'heads': count, 'kernel': name}
+        try:
+          values, *gradients = _gradients(kernel.attend, mask_BTS, *arrays)
+          errors = [_error(x[few], wanted)
+                    for x, wanted in zip((values, *gradients), exact, strict=True)]
+          yield {**row, 'value_error': errors[0], 'gradient_error': max(errors[1:]),
+                 **_seconds(kernel.attend, mask_BTS, arrays)}
+        except Exception as error:  # A kernel may not know this device.
+          yield {**row, 'error': line_of(error)}
+
+
+def _masks(rows: int, length: int, sentence: int) -> dict[str, jax.Array]:
+  """Returns the masks [B, T, S] of packed rows, by the kind of attention."""
+  rng = np.random.default_rng(0)
+
+  def segments():
+    """Cuts each row into sentences of random lengths; the last positions are padding."""
+    starts = rng.random((rows, length)) < 1 / sentence
+    numbers = 1 + np.cumsum(starts, axis=1)
+    numbers[:, length - length // 50:] = 0
+    return jnp.asarray(numbers.astype(np.int32))
+
+  target, source = segments(), segments()
+  return {'self': segment_mask(source, source),
+          'causal': combine_masks(causal_mask(length), segment_mask(target, target)),
+          'cross': segment_mask(target, source)}
+
+
+def _arrays(rows: int, length: int, heads: int):
+  """Returns queries, keys, values and the gradient of the output."""
+  rng = np.random.default_rng(1)
+  return [jnp.asarray(rng.normal(size=(rows, length, heads, _KEY_DIM)), jnp.bfloat16)
+          for _ in range(4)]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _gradients(attend, mask_BTS, q, k, v, given):
+  """Returns the output and the gradients of queries, keys and values."""
+  out, backward = jax.vjp(lambda *qkv: attend(*qkv, mask_BTS), q, k, v)
+  return out, *backward(given)
+
+
+def _error(found, wanted) -> float:
+  """Returns the norm of the difference by the norm of what is wanted; NaN if there are NaNs."""
+  found, wanted = (np.asarray(x, np.float32) for x in (found, wanted))
+  return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+
+
+def _seconds(attend, mask_BTS, arrays) -> dict[str, float]:
+  """Returns the times of a forward and a backward pass."""
+  out = None
+
+  def start():
+    nonlocal out
+    out = _gradients(attend, mask_BTS, *arrays)
+
+  return time_updates(start, lambda: jax.block_until_ready(out))
