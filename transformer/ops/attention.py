@@ -252,12 +252,15 @@ def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, sc
   if bias is not None:
     seen = bias != -jnp.inf
     mask, bias = seen if mask is None else mask & seen, jnp.where(seen, bias, 0).astype(q.dtype)
+  if mask is not None:
+    # A query that may attend to nothing gets all keys and then zeros. Without a key, the gradient
+    # of the kernel is NaN where the number of keys is no multiple of its blocks.
+    has_keys_BHT1 = jnp.any(mask, axis=-1, keepdims=True)
+    mask |= ~has_keys_BHT1
   out = jax.nn.dot_product_attention(q, k, v, bias=bias, mask=mask, scale=scale,
                                      implementation='cudnn')
   if mask is not None:
-    # For a query that may attend to nothing, the kernel returns the mean of all values.
-    has_keys_BTH = jnp.swapaxes(jnp.any(mask, axis=-1), -2, -1)
-    out = jnp.where(has_keys_BTH[..., None], out, jnp.zeros((), out.dtype))
+    out = jnp.where(jnp.swapaxes(has_keys_BHT1, -3, -2), out, jnp.zeros((), out.dtype))
   return out.reshape(*leading, queries, heads, value_dim)
 
 
