@@ -20,7 +20,7 @@
 
 Translations come in the order and number of the input's lines. Scores are printed, and
 written to DIR/eval/ or to --results=FOLDER, those of each sentence too;
-transformer/commands/compare.py holds them against those of other runs.
+python -m transformer.tools.compare holds them against those of other runs.
 
 A run on trees writes each tree with its words, in brackets, and is scored by labelled F1; its
 --reference is a file of Penn Treebank trees.
@@ -113,11 +113,11 @@ def main(_):
   """Wires flags to a run."""
   _check_flags()
   # JAX is imported only now, so that --help and a mistake answer at once.
+  from transformer.decoding import stream
+  from transformer.decoding.avoidance import avoid
+  from transformer.decoding.ensemble import load_ensemble, make_translator
+  from transformer.decoding.word_alignment import check_layer
   from transformer.evaluation.own_metrics import load_metric
-  from transformer.inference import stream
-  from transformer.inference.avoidance import avoid
-  from transformer.inference.ensemble import load_ensemble, make_translator
-  from transformer.inference.word_alignment import check_layer
   own_metrics = list(map(load_metric, _METRIC.value))
   failed: dict[str, UserError] = {}
   runs = _runs(failed)
@@ -194,8 +194,8 @@ def _table(run, text, decoding, folder) -> report.Table:
 
 def _translate_live(members, decoding, automaton):
   """Translates the lines of a pipe or a terminal as they arrive."""
-  from transformer.inference import prompt, stream
-  from transformer.inference.ensemble import make_translator
+  from transformer.decoding import prompt, stream
+  from transformer.decoding.ensemble import make_translator
   if _is_at_a_terminal():
     if _REQUIREMENTS.prefix_column.value:
       raise UserError('--prefix_column is for files and pipes; at this prompt, :prefix WORDS says '
@@ -210,8 +210,8 @@ def _translate_live(members, decoding, automaton):
 
 def _score(members, text, others):
   """Writes the likelihood of each reference, and its alignment if that is asked for."""
-  from transformer.inference.ensemble import score_with
-  from transformer.inference.lines import score_lines, token_lines, write_lines
+  from transformer.decoding.ensemble import score_with
+  from transformer.decoding.lines import score_lines, token_lines, write_lines
   data, targets = members[0].config.data, text.references[0]
   if data.source == 'trees':
     targets = [linearise(parse_tree(line), data.tree_words) for line in targets]
@@ -232,10 +232,10 @@ def _score(members, text, others):
 
 def _translate(members, translate, text, decoding, folder, automaton, wanted):
   """Translates the text; writes the translations, and reports scores if there are references."""
-  from transformer.inference.ensemble import translate_with
-  from transformer.inference.lines import as_lines, readable, write_lines
-  from transformer.inference.requirements import Requirements, warn_of_lacking
-  from transformer.inference.translator import warn_of_cut
+  from transformer.decoding.ensemble import translate_with
+  from transformer.decoding.lines import as_lines, readable, write_lines
+  from transformer.decoding.requirements import Requirements, warn_of_lacking
+  from transformer.decoding.translator import warn_of_cut
   run = members[0]
   place = results.Place(folder, text.name, results.describe(run.steps, decoding))
   place.check_own(run.workdir, text.digest)

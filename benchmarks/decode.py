@@ -45,7 +45,7 @@ def random_weights(folder: str):
   from peers.ctranslate import pieces_of_ids
   from this_project import random_params
 
-  from transformer.export.ctranslate2_format import write_model
+  from transformer.tools.convert.ctranslate2_format import write_model
   write_model(folder, DECODING.model, random_params(DECODING),
               (pieces_of_ids(DECODING.vocabulary_size),) * 2)
   for beam_size in _BEAMS.value:
@@ -62,8 +62,8 @@ def random_weights(folder: str):
 def commands(folder: str) -> list[System]:
   """Returns the systems that are whole processes."""
   from transformer.data.vocabularies import pieces_of
-  from transformer.export.ctranslate2_format import write_model
   from transformer.runs.loading import load_run
+  from transformer.tools.convert.ctranslate2_format import write_model
   run = load_run(_RUN.value, average=_AVERAGE.value)
   decode = run.config.decode
   vocabularies = [f'{folder}/{name}.model' for name in ('source', 'target')]

@@ -21,11 +21,11 @@ import ctranslate2
 
 from transformer.data.text_files import read_lines
 from transformer.data.vocabularies import pieces_of
+from transformer.decoding.translator import Translator
 from transformer.evaluation.metrics import corpus_bleu
-from transformer.export.ctranslate2_format import write_model
-from transformer.inference.translator import Translator
 from transformer.runs.loading import load_run
 from transformer.system import command_line
+from transformer.tools.convert.ctranslate2_format import write_model
 
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.', required=True)
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')

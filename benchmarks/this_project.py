@@ -8,8 +8,8 @@ import numpy as np
 from work import Work
 
 from transformer.data.batch import Batch
-from transformer.inference.batch_search import BatchSearch
-from transformer.inference.config import DecodeConfig
+from transformer.decoding.batch_search import BatchSearch
+from transformer.decoding.config import DecodeConfig
 from transformer.model.transformer import Transformer
 from transformer.system import allocator
 from transformer.system.xla_flags import set_reproducible_flags

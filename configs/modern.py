@@ -1,6 +1,6 @@
 """A model of the paper's base size with layers of later work.
 
-  python -m transformer.commands.prepare --name=wmt14_translate/de-en --data_dir=data
+  python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/modern.py --workdir=runs/modern --config.data.dir=data \
       --config.data.name=wmt14_translate/de-en \
       --config.data.source_language=en --config.data.target_language=de

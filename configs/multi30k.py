@@ -3,7 +3,7 @@ r"""Multi30k English to German with a model of 2.6 million parameters, on two CP
 Two teachers, one for each direction, translate the training text. A student is trained on the
 original pairs and the translations.
 
-  python launch/diversify.py --config=configs/multi30k.py --workdir=runs/multi30k \
+  python -m transformer.tools.distil --config=configs/multi30k.py --workdir=runs/multi30k \
       --config.data.dir=DIR
   python eval.py --workdir=runs/multi30k/student --checkpoint=latest
 
@@ -16,7 +16,7 @@ For Neural Machine Translation", with one teacher for each direction and one rou
 are trained with Muon and keep a moving average of their weights.
 
 The figures below are of three runs that were started by hand, with the same settings. Their student
-kept the pairs that teachers repeat, which launch/diversify.py leaves out.
+kept the pairs that teachers repeat, which python -m transformer.tools.distil leaves out.
 
 BLEU on test_2016_flickr: 41.04 (nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0).
 

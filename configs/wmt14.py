@@ -1,6 +1,6 @@
 r"""WMT 2014 English to German or French as in the paper: section 5, and tables 2 and 3.
 
-  python -m transformer.commands.prepare --name=wmt14_translate/de-en --data_dir=data
+  python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/wmt14.py --workdir=runs/wmt14
   python eval.py --workdir=runs/wmt14 --checkpoint=latest --average=5
 

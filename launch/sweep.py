@@ -39,11 +39,11 @@ try:
   import optuna
 
   from launch import sbatch
-  from launch.config_file import check_holds_configs, given_settings
   from launch.sweeping import results, space, workers
   from launch.sweeping.processes import stop_requests
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
+  from transformer.commands.config_file import check_holds_configs, given_settings
 except ModuleNotFoundError as missing:
   if missing.name not in ('optuna', 'plotly'):
     raise

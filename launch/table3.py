@@ -35,9 +35,9 @@ from ml_collections import ConfigDict, config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from launch.config_file import given_settings
 from transformer import files
 from transformer.commands import shared_flags
+from transformer.commands.config_file import given_settings
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.evaluation.results import Decoding, describe, read_all

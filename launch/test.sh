@@ -5,6 +5,6 @@
 #   bash launch/test.sh tests/ops -k causal     # the tests of a folder with "causal" in their names
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 # All files are listed, so that a change of any of them is installed.
-setup requirements.txt launch/requirements.txt transformer/export/requirements.txt \
+setup requirements.txt launch/requirements.txt transformer/tools/convert/requirements.txt \
   tests/requirements.txt
 exec "$python" -m pytest --numprocesses=$(($(nproc) + 1)) --dist=loadfile --no-loadscope-reorder "$@"

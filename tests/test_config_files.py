@@ -97,7 +97,7 @@ def test_the_teachers_of_multi30k_translate_for_the_student():
   assert pairs == {'student': ('en', 'de'), 'forward': ('en', 'de'), 'back': ('de', 'en')}
   assert forward.data.train == back.data.train == ('train',)
   assert student.data.train == ('train', 'train_forward', 'train_back')
-  assert 'python launch/diversify.py --config=configs/multi30k.py ' in module.__doc__
+  assert 'python -m transformer.tools.distil --config=configs/multi30k.py ' in module.__doc__
   with pytest.raises(UserError, match=r"takes student, forward or back, such as .*; got 'tiny'$"):
     module.get_config('tiny')
 

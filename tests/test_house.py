@@ -13,8 +13,8 @@ PACKAGE = ROOT / 'transformer'
 FILES = {'.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): path
          for path in sorted(PACKAGE.rglob('*.py'))}
 # Each room imports only from itself and from rooms before it.
-ROOMS = ('ops', 'model', 'data', 'training', 'runs', 'inference', 'evaluation', 'export',
-         'experiment', 'commands')
+ROOMS = ('ops', 'model', 'data', 'training', 'runs', 'decoding', 'evaluation', 'experiment',
+         'commands', 'tools')
 # Every room may import these, and each of these only those before it.
 FOUNDATIONS = ('transformer.errors', 'transformer.files', 'transformer.config',
                'transformer.system')
@@ -121,8 +121,8 @@ def test_only_data_touches_text_packages(package):
     ('orbax', 'transformer.runs.orbax_store'), ('sacrebleu', 'transformer.evaluation.metrics'),
     ('sacremoses', 'transformer.evaluation.compounds'),
     ('matplotlib', 'transformer.runs.curves'),
-    ('ctranslate2', 'transformer.export.ctranslate2_format'),
-    ('safetensors', 'transformer.export.tensor_file')])
+    ('ctranslate2', 'transformer.tools.convert.ctranslate2_format'),
+    ('safetensors', 'transformer.tools.convert.tensor_file')])
 def test_one_file_touches_a_package(package, file):
   assert importers(package) == {file}
 
@@ -154,11 +154,11 @@ def test_scripts_say_where_their_modules_are(folder):
 
 
 def test_config_dicts_stay_out():
-  assert {room_of(name) for name in importers('ml_collections')} <= {'commands'}
+  assert {room_of(name) for name in importers('ml_collections')} <= {'commands', 'tools'}
 
 
 def test_step_and_search_need_no_package_that_reads_text():
-  code = ('import sys; import transformer.training.step, transformer.inference.translator, '
+  code = ('import sys; import transformer.training.step, transformer.decoding.translator, '
           'transformer.ops.search; '
           f'print(*({{*{(*DATA_PACKAGES, "sacrebleu", "ml_collections", "orbax")!r}}} '
           '& sys.modules.keys()))')
@@ -168,7 +168,9 @@ def test_step_and_search_need_no_package_that_reads_text():
 
 
 @pytest.mark.parametrize('script', ['train.py', 'eval.py', *(
-    str(path.relative_to(ROOT)) for path in sorted((ROOT / 'transformer/commands').glob('*.py')))])
+    str(path.relative_to(ROOT)) for room in ('commands', 'tools')
+    for path in sorted((PACKAGE / room).rglob('*.py'))
+    if "__name__ == '__main__'" in path.read_text('utf-8'))])
 def test_a_command_imports_jax_only_when_its_flags_are_read(script):
   # JAX reads its variables at its import, such as that for the folder of compiled programs.
   code = f'import runpy, sys; runpy.run_path({script!r}, run_name="x"); print("jax" in sys.modules)'

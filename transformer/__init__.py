@@ -7,11 +7,11 @@ The rooms, in reading order; each imports only from itself and from the rooms be
 - `data`: text in, batches of tokens out.
 - `training`: one update, compiled for the devices.
 - `runs`: a run on disk.
-- `inference`: token ids to translations.
+- `decoding`: token ids to translations.
 - `evaluation`: scores of translations.
-- `export`: a run in the formats of other tools.
 - `experiment`: from a config to the last checkpoint.
-- `commands`: what `python -m transformer.commands.NAME` runs.
+- `commands`: what the commands share.
+- `tools`: programs on the rooms above; `python -m transformer.tools.NAME` runs one.
 
 All rooms may import `config` (all settings), `errors`, `files` and `system` (the process).
 """

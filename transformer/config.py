@@ -16,8 +16,8 @@ from typing import Any
 
 from transformer import files
 from transformer.data.config import DataConfig
+from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
-from transformer.inference.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 

@@ -19,8 +19,8 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
   from accelerator_parts.stand_in import use_stand_in_without_gpu
   from this_project import random_params
 
-  from transformer.inference.batch_search import BatchSearch
-  from transformer.inference.config import DecodeConfig
+  from transformer.decoding.batch_search import BatchSearch
+  from transformer.decoding.config import DecodeConfig
   from transformer.model.transformer import Transformer
   use_stand_in_without_gpu()
   work = work_of(model, 1, length)

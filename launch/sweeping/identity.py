@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from launch.config_file import changed, plain_settings
 from launch.sweeping.space import UNREAD, Space
+from transformer.commands.config_file import changed, plain_settings
 from transformer.config import Config
 
 # Settings that change no evaluation of a trial. A Slurm job sets its own time to save.

@@ -7,10 +7,10 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from launch.config_file import changed, config_file
 from launch.sweeping.page import page
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
+from transformer.commands.config_file import changed, config_file
 from transformer.runs import run_directory
 
 BEST, PAGE = 'best.py', 'sweep.html'

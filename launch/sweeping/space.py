@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import optuna
 
-from launch.config_file import changed
 from launch.sweeping.storage import DATABASE_ERRORS
+from transformer.commands.config_file import changed
 from transformer.config import Config, check_value
 from transformer.errors import UserError, message_in_one_line, type_and_message
 

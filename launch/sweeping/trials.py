@@ -15,10 +15,10 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 from tqdm import tqdm
 
-from launch.config_file import changed, config_file
 from launch.sweeping import space
 from launch.sweeping.study import TRIALS, Sweep, number_of
 from transformer import files
+from transformer.commands.config_file import changed, config_file
 from transformer.errors import UserError
 from transformer.runs.lock import RunLock
 from transformer.runs.patience import BEST_BY, best_evaluation, is_out_of_patience

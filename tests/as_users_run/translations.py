@@ -8,9 +8,9 @@ import numpy as np
 from tests.as_users_run import reference, tiny
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary import Vocabulary
-from transformer.inference.batch_search import BatchSearch
-from transformer.inference.ensemble import make_translator
-from transformer.inference.given_translations import make_scorer
+from transformer.decoding.batch_search import BatchSearch
+from transformer.decoding.ensemble import make_translator
+from transformer.decoding.given_translations import make_scorer
 from transformer.model.transformer import Transformer
 from transformer.runs.loading import load_run, save_run
 

@@ -30,14 +30,14 @@ BLOCKS = {f'{page}-{number}': block for page in PAGES
 # By what the block has in it: the file that runs it instead, and by which words.
 ELSEWHERE = {
     'bash launch/quickstart.sh': ('.ci/run', 'bash launch/quickstart.sh "$quickstart"'),
-    'transformer.commands.prepare': ('tests/data/test_tfds_sets.py',  # Downloads.
-                                     "'-m', 'transformer.commands.prepare'"),
+    'transformer.tools.prepare': ('tests/data/test_tfds_sets.py',  # Downloads.
+                                     "'-m', 'transformer.tools.prepare'"),
     'attention-train': ('tests/test_package.py', "['attention-train', "),
     'launch/table3.py': ('tests/launch/test_table3.py', "start_command('launch.table3')"),
     'launch/sweep.py': ('tests/launch/sweep_house.py', "'launch' / 'sweep.py'"),
-    'chromium': ('tests/inference/browser.py', '[CHROMIUM, '),
-    'launch/compile_for.py': ('tests/launch/test_compile_for.py',  # Needs TPUs' compiler.
-                              "start_command('launch.compile_for')"),
+    'chromium': ('tests/decoding/browser.py', '[CHROMIUM, '),
+    'transformer.tools.tpu_costs': ('tests/tools/tpu_costs/test_compile_for.py',  # TPUs' compiler.
+                                    "start_command('transformer.tools.tpu_costs.__main__')"),
 }
 CUT = ' '.join(f'--config.{key}={value}' for key, value in {
     'data.vocabulary_size': 400, 'data.max_length': 64,

@@ -13,8 +13,8 @@ import pytest
 
 from tests.running_commands import GERMAN
 from transformer import files
-from transformer.inference.requirements import lacks_phrase
-from transformer.inference.translator import Translator
+from transformer.decoding.requirements import lacks_phrase
+from transformer.decoding.translator import Translator
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.runs.loading import load_run
 from transformer.training.mesh import sentence_sharding

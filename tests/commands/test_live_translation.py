@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.running_commands import ENGLISH, GERMAN
-from transformer.inference import stream
-from transformer.inference.avoidance import avoid
-from transformer.inference.ensemble import make_translator
-from transformer.inference.requirements import lacks_phrase
+from transformer.decoding import stream
+from transformer.decoding.avoidance import avoid
+from transformer.decoding.ensemble import make_translator
+from transformer.decoding.requirements import lacks_phrase
 from transformer.runs.loading import load_run
 
 ROOT = Path(__file__).parents[2]

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import pytest
 
 from transformer.data.vocabulary import Vocabulary
+from transformer.decoding.ensemble import make_translator, translate_with
+from transformer.decoding.translator import Translator
 from transformer.errors import UserError
-from transformer.evaluation import comparison
 from transformer.evaluation.minimum_risk import choose
-from transformer.inference.ensemble import make_translator, translate_with
-from transformer.inference.translator import Translator
 from transformer.runs.loading import load_run, save_run
+from transformer.tools.compare import comparison
 
 
 @pytest.fixture(scope='module')

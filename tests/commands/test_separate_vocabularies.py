@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from tests.commands.test_attend import sentences_of
 from tests.running_commands import ENGLISH, GERMAN
+from tests.tools.attend.test_attend import sentences_of
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
 from transformer.runs.loading import load_run, save_run
 
@@ -33,7 +33,7 @@ def run(train, folder):
 
 @pytest.fixture(scope='module')
 def export(start_command):
-  yield from start_command('transformer.commands.export')
+  yield from start_command('transformer.tools.convert.__main__')
 
 
 @pytest.fixture(scope='module')
@@ -43,7 +43,7 @@ def audit(start_command):
 
 @pytest.fixture(scope='module')
 def attend(start_command):
-  yield from start_command('transformer.commands.attend')
+  yield from start_command('transformer.tools.attend.__main__')
 
 
 def names(folder):

@@ -18,8 +18,8 @@ from tests.running_commands import ENGLISH, GERMAN, ROOT
 from transformer.config import Config
 from transformer.data.audit.table import in_brief
 from transformer.data.corpora import open_corpora
+from transformer.decoding.attention_maps import Attender, picture
 from transformer.experiment import start_record, wiring
-from transformer.inference.attention_maps import Attender, picture
 from transformer.model.attention_weights import AttentionWeights
 from transformer.runs import run_directory
 from transformer.runs.loading import load_run
@@ -62,7 +62,7 @@ from transformer.runs.loading import load_run
     (['--config.data.vocabulary_size=30000'], ['vocabulary_size=30000', 'at most']),
     (['--config.data.source=tfds', '--config.data.name=phrasebok'], ["'phrasebok'", 'phrasebook']),
     (['--config.data.source=tfds', '--config.data.name=wmt14_translate/de-en'],
-     ['not prepared', 'python -m transformer.commands.prepare']),
+     ['not prepared', 'python -m transformer.tools.prepare']),
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
     *(([f'--profile={window}'], ['--profile must be FROM:TO', f'got {window!r}'])
       for window in ('', '3', '3:', ':3', '0:3', '5:3', '-1:3', '1.5:3', '1:2:3', 'a:b', '1: 2')),

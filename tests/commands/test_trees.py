@@ -45,12 +45,12 @@ def run(train, folder, treebank):
 
 @pytest.fixture(scope='module')
 def compare(start_command):
-  yield from start_command('transformer.commands.compare', takes_arguments=True)
+  yield from start_command('transformer.tools.compare.__main__', takes_arguments=True)
 
 
 @pytest.fixture(scope='module')
 def attend(start_command):
-  yield from start_command('transformer.commands.attend')
+  yield from start_command('transformer.tools.attend.__main__')
 
 
 @pytest.fixture(scope='module')

@@ -71,7 +71,7 @@ def test_an_unprepared_data_set_is_refused_with_the_command_that_prepares_it(tra
         f'--config.data.dir={tmp_path}/data')
     assert message == (
         f'wmt14_translate/{name} is not prepared in {tmp_path}/data; run: python -m '
-        f'transformer.commands.prepare --name=wmt14_translate/{name} --data_dir={tmp_path}/data; '
+        f'transformer.tools.prepare --name=wmt14_translate/{name} --data_dir={tmp_path}/data; '
         f'if the data lies elsewhere, give --config.data.dir=DIR')
 
 

@@ -143,7 +143,7 @@ def test_a_set_that_is_not_prepared_says_what_to_run(tmp_path):
   folder = tmp_path / 'with space'
   with pytest.raises(UserError) as caught:
     open_corpus(config(folder), 'train')
-  assert (f"run: python -m transformer.commands.prepare --name={NAME} '--data_dir={folder}';"
+  assert (f"run: python -m transformer.tools.prepare --name={NAME} '--data_dir={folder}';"
           in str(caught.value))
   assert not folder.exists()
 
@@ -352,7 +352,7 @@ def test_without_a_network_a_preparation_ends_within_seconds(tmp_path, monkeypat
   waits = []
   monkeypatch.setattr('time.sleep', waits.append)
   with pytest.raises(UserError, match=r'wmt14_translate/de-en cannot be downloaded: http\S+ cannot '
-                                      r'be reached .*run: python -m transformer.commands.prepare'):
+                                      r'be reached .*run: python -m transformer.tools.prepare'):
     tfds_sets.prepare(NAME, str(tmp_path))
   assert 0 < sum(wait for wait in waits if wait > 0.1) < 60
   assert 'Retrying' not in caplog.text
@@ -360,7 +360,7 @@ def test_without_a_network_a_preparation_ends_within_seconds(tmp_path, monkeypat
 
 def test_the_command_prepares_a_set_and_ends_in_a_line(copied):
   def run(*args):
-    return subprocess.run([sys.executable, '-W', 'error', '-m', 'transformer.commands.prepare',
+    return subprocess.run([sys.executable, '-W', 'error', '-m', 'transformer.tools.prepare',
                            *args], capture_output=True, text=True)
 
   done = run(f'--name={NAME}', f'--data_dir={copied}')

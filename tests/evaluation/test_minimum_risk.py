@@ -3,8 +3,8 @@
 import pytest
 import sacrebleu
 
+from transformer.decoding.translator import Translation
 from transformer.evaluation.minimum_risk import choose
-from transformer.inference.translator import Translation
 
 SENTENCES = [
     ['the cat sat on the mat', 'a cat sat on the mat', 'the cat sat on a mat', 'no such thing'],

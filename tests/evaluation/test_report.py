@@ -8,11 +8,11 @@ import types
 import pytest
 
 from transformer.config import Config
+from transformer.decoding.config import DecodeConfig
+from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import report, results
 from transformer.evaluation.texts import Text
-from transformer.inference.config import DecodeConfig
-from transformer.inference.translator import Translation
 
 DECODING = results.Decoding(DecodeConfig(), 0, [])
 TEXT = Text('test', ['a b c d'], [['w x y z']])

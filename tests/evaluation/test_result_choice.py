@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.evaluation import result_choice, results
-from transformer.inference.config import DecodeConfig
 
 
 def result(*steps, others=(), more=None, **decode):

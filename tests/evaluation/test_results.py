@@ -2,9 +2,9 @@
 
 import pytest
 
+from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.evaluation import results
-from transformer.inference.config import DecodeConfig
 
 
 def test_ensembles_of_other_checkpoints_have_results_of_their_own():

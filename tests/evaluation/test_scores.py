@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from tests.evaluation.test_comparison import GOOD, REFERENCES, SOURCES
+from tests.tools.compare.test_comparison import GOOD, REFERENCES, SOURCES
+from transformer.decoding.translator import Translation
 from transformer.evaluation import metrics, scores
 from transformer.evaluation.own_metrics import OwnMetric
-from transformer.inference.translator import Translation
 
 
 def evaluated(*own_metrics, translations=GOOD, references=REFERENCES, **more):

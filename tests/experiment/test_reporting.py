@@ -14,10 +14,10 @@ import pytest
 
 from tests.experiment.tiny_runs import final_state, rows_of
 from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
+from transformer.decoding.translator import Translation
 from transformer.experiment import reporting
 from transformer.experiment.reporting import Reporter
 from transformer.experiment.validation import make_validation
-from transformer.inference.translator import Translation
 
 
 class Full:

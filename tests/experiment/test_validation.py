@@ -7,6 +7,7 @@ import pytest
 import sacrebleu
 
 from transformer.config import Config
+from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation.own_metrics import OwnMetric, own_scores
 from transformer.experiment.reporting import Sample
@@ -18,7 +19,6 @@ from transformer.experiment.validation import (
   make_validation,
   validation_metrics,
 )
-from transformer.inference.translator import Translation
 
 
 def test_an_evaluation_has_a_metric_of_ones_own():

@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from transformer.config import Config, flatten
 from transformer.data.text_files import read_lines
 from transformer.data.vocabulary import Vocabulary
+from transformer.decoding.config import DecodeConfig
+from transformer.decoding.translator import Translator
 from transformer.errors import UserError
-from transformer.inference.config import DecodeConfig
-from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.step import init_params

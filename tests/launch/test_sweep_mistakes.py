@@ -11,9 +11,9 @@ import optuna
 import pytest
 
 from launch import sbatch
-from launch.config_file import changed
 from launch.sweeping import results, space, study, trials
 from tests.launch.sweep_house import GOOD
+from transformer.commands.config_file import changed
 from transformer.config import Config
 
 # ml_collections loads a config's file in a way that Python would have changed.

@@ -12,9 +12,9 @@ import types
 import optuna
 import pytest
 
-from launch.config_file import changed, config_file
 from launch.sweeping import page, processes, results, space, storage, study, trials, workers
 from transformer import files
+from transformer.commands.config_file import changed, config_file
 from transformer.config import Config
 from transformer.data.corpora import open_corpora
 from transformer.errors import UserError

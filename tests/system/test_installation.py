@@ -49,8 +49,7 @@ def test_this_checkout_is_ours():
 @pytest.mark.parametrize(('text', 'spelled'), [
     ('score it with: python eval.py --workdir=%s', 'score it with: attention-eval --workdir=%s'),
     ('  python train.py --config=configs/x.py', '  attention-train --config=configs/x.py'),
-    ('python -m transformer.commands.audit, with', 'attention-audit, with'),
-    ('transformer/commands/compare.py holds', 'attention-compare holds'),
+    ('python -m transformer.tools.audit, with', 'attention-audit, with'),
     ("a folder of eval.py's --results", "a folder of attention-eval's --results"),
     ('configs/retrain.py transformer/config.py', 'configs/retrain.py transformer/config.py')])
 def test_commands_are_spelled_as_the_user_has_them(monkeypatch, request, text, spelled):
@@ -60,7 +59,7 @@ def test_commands_are_spelled_as_the_user_has_them(monkeypatch, request, text, s
   monkeypatch.setattr(sys, 'argv', ['/somewhere/bin/attention-train'])
   assert installation.spell_commands(text) == spelled
   request.getfixturevalue('installed')
-  monkeypatch.setattr(sys, 'argv', ['/somewhere/transformer/commands/export.py'])
+  monkeypatch.setattr(sys, 'argv', ['/somewhere/transformer/tools/convert/__main__.py'])
   assert installation.spell_commands(text) == spelled
 
 

@@ -66,7 +66,7 @@ def test_a_program_is_traced_again_once_anything_changes(function, traced, monke
   elif change == 'type':
     given = {'x': X.astype(jnp.int32)}
   elif change == 'code':
-    given = {'rooms': ('ops', 'model', 'inference')}
+    given = {'rooms': ('ops', 'model', 'decoding')}
   elif change == 'version':
     monkeypatch.setattr(traced_programs.metadata, 'version', lambda name: '0.99')
   elif change == 'flags':

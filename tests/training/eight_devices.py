@@ -15,15 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from launch.tpu_costs import hlo
 from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batch, make_task
 from transformer.data.batch import PAD_ID
+from transformer.decoding.batch_search import BatchSearch
+from transformer.decoding.config import DecodeConfig
 from transformer.experiment import loop
 from transformer.experiment.meter import WALL_CLOCK
-from transformer.inference.batch_search import BatchSearch
-from transformer.inference.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.tools.tpu_costs import hlo
 from transformer.training.compilation import (
   compile_programs,
   first_state,

@@ -1,1 +1,1 @@
-"""What `python -m transformer.commands.NAME` runs."""
+"""What the commands share: flags, files of settings, and checks."""

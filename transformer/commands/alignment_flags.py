@@ -83,8 +83,8 @@ def align(asked: AlignmentFlags, members: Sequence, sources: Sequence[str],
   Returns:
     The links of each pair.
   """
-  from transformer.inference.ensemble import align_with
-  from transformer.inference.lines import write_lines
+  from transformer.decoding.ensemble import align_with
+  from transformer.decoding.lines import write_lines
   links = align_with(members, sources, targets, asked.layer.value, asked.shift.value)
   if asked.file.value:
     write_lines(alignment_lines(links), asked.file.value)

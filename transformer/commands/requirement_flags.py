@@ -95,7 +95,7 @@ def read_by_line(asked: RequirementFlags, text: texts.Text) -> tuple[
   Raises:
     UserError: a file cannot be read, or has another number of lines than the text.
   """
-  from transformer.inference.lines import split_prefixes
+  from transformer.decoding.lines import split_prefixes
   prefixes = []
   if asked.prefix_column.value:
     sources, prefixes = split_prefixes(text.sources)

@@ -313,7 +313,7 @@ def _require_split(builder: tfds.core.DatasetBuilder, name: str, split: str):
 
 
 def _prepare_command(name: str, data_dir: str) -> str:
-  command = ['python', '-m', 'transformer.commands.prepare', f'--name={name}']
+  command = ['python', '-m', 'transformer.tools.prepare', f'--name={name}']
   return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)
 
 

@@ -6,8 +6,8 @@ import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
+from transformer.decoding.translator import Translation
 from transformer.evaluation.metrics import sentence_utility
-from transformer.inference.translator import Translation
 
 # Sentences in a task of a process.
 _TOGETHER = 8

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from transformer import files
+from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
-from transformer.inference.config import DecodeConfig
 
 SENTENCES = '.sentences.jsonl'
 _RESULT = 'a result as eval.py writes it'

@@ -5,11 +5,11 @@ from typing import Any
 
 from absl import logging
 
+from transformer.decoding.translator import Translation
 from transformer.errors import UserError, optional
 from transformer.evaluation import metrics
 from transformer.evaluation.own_metrics import OwnMetric, OwnScore, own_scores
 from transformer.evaluation.resampling import metric_lines
-from transformer.inference.translator import Translation
 
 # Names in the results: of metrics, of the fields of a sentence, and of the first column of a table.
 _TAKEN = (*metrics.NAMES, 'source', 'references', 'translation', 'model_score', 'step',

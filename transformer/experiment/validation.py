@@ -10,14 +10,14 @@ from absl import logging
 
 from transformer.config import Config
 from transformer.data.batch import Batch
+from transformer.decoding.attention_maps import Attender, picture
+from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional
 from transformer.evaluation import parses
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
 from transformer.evaluation.own_metrics import OwnMetric, load_metric, own_scores
 from transformer.experiment.meter import perplexity
 from transformer.experiment.reporting import Sample
-from transformer.inference.attention_maps import Attender, picture
-from transformer.inference.translator import Translator
 from transformer.system.progress import progress_bar
 from transformer.training.config import STANDARD_METRICS
 

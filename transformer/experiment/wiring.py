@@ -16,6 +16,8 @@ from transformer.config import Config
 from transformer.data import vocabularies
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabularies import RunVocabulary
+from transformer.decoding.attention_maps import Attender
+from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional
 from transformer.evaluation.own_metrics import OwnMetric
 from transformer.experiment.loop import train
@@ -35,8 +37,6 @@ from transformer.experiment.validation import (
   make_validation,
   validation_metrics,
 )
-from transformer.inference.attention_maps import Attender
-from transformer.inference.translator import Translator
 from transformer.model.transformer import Transformer
 from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import resuming, run_directory

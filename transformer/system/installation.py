@@ -15,8 +15,7 @@ _NAME = 'attention-is-all-you-need-jax'
 # What is this project's in `_TOP`, where packages of others may lie too.
 _OURS = ('transformer', 'attention_commands', 'train.py', 'eval.py', 'configs', 'launch',
          'benchmarks')
-_COMMAND = re.compile(r'(?:python )?\b(train|eval)\.py\b|python -m transformer\.commands\.(\w+)|'
-                      r'\btransformer/commands/(\w+)\.py\b')
+_COMMAND = re.compile(r'(?:python )?\b(train|eval)\.py\b|python -m transformer\.tools\.(\w+)')
 
 
 def is_ours(path: Path) -> bool:

@@ -1,0 +1,238 @@
+"""The page in headless Chromium: what is marked, printed and painted is what the model does."""
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.decoding import browser
+from tests.decoding.conftest import made_up
+from transformer.decoding.attention_maps import Word
+from transformer.decoding.attention_page import attention_page, thousandths
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium')]
+
+KINDS = ('encoder', 'decoder', 'cross')
+
+
+def chips(document, name):
+  """The (text, weight) of every chip, and which are marked."""
+  found = document.by_id(name).elements
+  return ([(chip.children[0], chip.elements[0].text) for chip in found],
+          [i for i, chip in enumerate(found) if chip.attributes.get('aria-pressed') == 'true'])
+
+
+@pytest.mark.parametrize(('kind', 'layer', 'head', 'query'), [
+    ('encoder', 1, 0, 2), ('encoder', 2, 1, 3), ('decoder', 0, 2, 5), ('cross', 1, 1, 4)])
+def test_an_address_chooses_and_the_weights_printed_are_the_models(
+    small, tmp_path, kind, layer, head, query):
+  other = made_up(['▁a', '</s>'], ['▁b', '▁c', '</s>'])
+  document = browser.look(
+      attention_page([other, small], 'a run'), tmp_path,
+      f'sentence=1&kind={kind}&layer={layer}&head={head}&query={query}').document
+  row = thousandths(getattr(small.weights, kind))[layer, head, query]
+  queries = small.source if kind == 'encoder' else small.target
+  keys = ['<s>', *small.target[:-1]] if kind == 'decoder' else small.source
+  found, marked = chips(document, 'queries')
+  assert ([text for text, _ in found], marked) == (queries, [query])
+  assert chips(document, 'keys')[0] == list(zip(keys, browser.percents(row), strict=True))
+  strongest = int(np.argmax(row))
+  assert document.by_id('readout').text.startswith(
+      f'{queries[query]} → {keys[strongest]} {browser.percents(row)[strongest]}')
+  shaded = [dict(re.findall(r'([\w-]+): ([^;]+)', chip.attributes['style']))['background']
+            for chip in document.by_id('keys').elements]
+  darkness = [-sum(map(int, re.findall(r'\d+', colour))) for colour in shaded]
+  assert int(np.argmax(darkness)) == strongest
+  assert 'a run' in document.by_id('about').text
+  titles = [document.by_id(name).text for name in ('tokens-title', 'map-title')]
+  assert all(f'layer {layer}, head {head}' in title for title in titles)
+
+
+def test_a_layer_that_only_the_encoder_has_becomes_the_last_of_the_decoder(small, tmp_path):
+  look = browser.look(attention_page([small], ''), tmp_path, 'kind=cross&layer=2&head=0').document
+  assert 'layer 1, head 0' in look.by_id('map-title').text
+  look = browser.look(attention_page([small], ''), tmp_path, 'kind=encoder&layer=2').document
+  assert [each.text for each in look.by_id('layer').elements] == ['0', '1', '2']
+
+
+@pytest.mark.parametrize(('word', 'side'), [('target0', 'source'), ('source1', 'target')])
+def test_a_word_is_aligned_by_the_mean_of_the_heads_of_its_pieces(small, tmp_path, word, side):
+  document = browser.look(attention_page([small], ''), tmp_path, f'layer=0&word={word}').document
+  cross = thousandths(small.weights.cross)[0].mean(0)
+  wanted = [[cross[t.start:t.stop, s.start:s.stop].sum(-1).mean() for s in small.source_words]
+            for t in small.target_words]
+  row = wanted[0] if side == 'source' else [each[1] for each in wanted]
+  found, _ = chips(document, f'{side}-words')
+  assert [text for text, _ in found] == [each.text for each in getattr(small, f'{side}_words')]
+  np.testing.assert_allclose([float(weight.removesuffix('\xa0%')) for _, weight in found],
+                             np.array(row) / 10, atol=0.0501)
+  other, number = ('target', 0) if side == 'source' else ('source', 1)
+  assert chips(document, f'{other}-words')[1] == [number]
+
+
+# What a person does with mouse and keyboard, and what is marked then.
+USE = '''
+  const by = (id) => document.getElementById(id);
+  const marked = () => [...document.querySelectorAll('[aria-pressed=true], [aria-current=true]')]
+      .map((each) => each.textContent || each.ariaLabel).join(' ');
+  const steps = [];
+  const step = (done) => steps.push([marked(), by('readout').textContent, location.hash]);
+  by('queries').children[3].dispatchEvent(new PointerEvent('pointerenter'));
+  step();
+  by('queries').children[3].focus();
+  document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}));
+  step();
+  by('target-words').children[2].dispatchEvent(new PointerEvent('pointerenter'));
+  step();
+  by('grid').querySelectorAll('button')[1].click();
+  step();
+  by('kind').value = 'encoder';
+  by('kind').dispatchEvent(new Event('change'));
+  step();
+  const box = by('big').getBoundingClientRect();
+  by('big').dispatchEvent(new PointerEvent('pointermove', {
+    clientX: box.left + box.width * 3.5 / 5, clientY: box.top + box.height * 1.5 / 5}));
+  step();
+  return steps;
+'''
+
+
+def test_mouse_and_keyboard_choose_tokens_words_heads_and_cells(small, tmp_path):
+  steps = browser.look(attention_page([small], ''), tmp_path, 'layer=1&head=2', probe=USE).probed
+  pointed, moved, word, head, kind, cell = steps
+  cross, encoder = (thousandths(each) for each in (small.weights.cross, small.weights.encoder))
+
+  def strongest(row):
+    return f'→ {small.source[int(np.argmax(row))]} {max(row) / 10:.1f}\xa0%'
+
+  assert '▁hier' in pointed[0] and strongest(cross[1, 2, 3]) in pointed[1]
+  assert '▁</b>' in moved[0] and '▁hier' not in moved[0] and strongest(cross[1, 2, 4]) in moved[1]
+  assert 'hier' in word[0].split() and 'word=target2' in word[2]
+  assert 'Layer 0, head 1' in head[0] and 'layer=0&head=1' in head[2]
+  assert strongest(cross[0, 1, 4]) in head[1]
+  assert 'kind=encoder' in kind[2] and strongest(encoder[0, 1, 4]) in kind[1]
+  assert cell[1] == f'▁ze → ▁eats {encoder[0, 1, 1, 3] / 10:.1f}\xa0%'
+
+
+PASS_OVER = '''
+  const places = [];
+  for (const button of document.querySelectorAll('.words button, #queries button')) {
+    button.dispatchEvent(new PointerEvent('pointerenter'));
+    places.push(['target-words', 'queries', 'grid', 'big'].map(
+        (id) => document.getElementById(id).getBoundingClientRect().top));
+  }
+  return places;
+'''
+
+
+def test_nothing_moves_away_from_under_the_pointer(tmp_path):
+  words = [f'▁{"abcdefghij"[:1 + i % 3]}' for i in range(59)]
+  page = attention_page([made_up([*words, '</s>'], [*words[::-1], '</s>'])], '')
+  places = browser.look(page, tmp_path, 'layer=1&head=2', probe=PASS_OVER).probed
+  assert len(places) == 3 * 60 and all(each == places[0] for each in places)
+
+
+MEASURE = '''
+  const box = ({left, top, width, height}) => [left, top, width, height];
+  return {
+    width: document.documentElement.scrollWidth,
+    height: document.documentElement.scrollHeight,
+    big: box(document.getElementById('big').getBoundingClientRect()),
+    small: [...document.querySelectorAll('#grid canvas')].map(
+        (each) => box(each.getBoundingClientRect())),
+    wide: [...document.querySelectorAll('body *')].filter(
+        (each) => each.getBoundingClientRect().right > innerWidth).map((each) => each.id),
+  };
+'''
+
+
+def strongest_cell(pixels, box, shape, dark):
+  """Where the middle of a cell is darkest, or on a dark page brightest."""
+  left, top, width, height = box
+  rows, columns = shape
+  y = (top + (np.arange(rows) + 0.5) * height / rows).astype(int)
+  x = (left + (np.arange(columns) + 0.5) * width / columns).astype(int)
+  light = pixels[y][:, x].astype(int).sum(-1)
+  return np.unravel_index(np.argmax(light if dark else -light), shape)
+
+
+@pytest.mark.parametrize('dark', [False, True])
+@pytest.mark.parametrize('kind', KINDS)
+def test_the_strongest_cell_of_a_map_is_painted_where_it_should_be(small, tmp_path, kind, dark):
+  seen = browser.look(attention_page([small], ''), tmp_path, f'kind={kind}&layer=1&head=2',
+                      probe=MEASURE, dark=dark)
+  weights = thousandths(getattr(small.weights, kind))
+  shape = weights.shape[2:]
+  maps = weights.reshape(-1, *shape)
+  for box, each in [(seen.probed['big'], weights[1, 2]),
+                    *zip(seen.probed['small'], maps, strict=True)]:
+    found = strongest_cell(seen.pixels, box, shape, dark)
+    assert each[found] > each.max() - 15, (found, np.argmax(each))
+  corner = seen.pixels[-1, 0].astype(int).sum()
+  assert (corner < 150) == dark and (corner > 600) == (not dark)
+
+
+@pytest.mark.parametrize('kind', [*KINDS, 'cross of a few'])
+def test_sixty_tokens_need_no_scrolling_sideways(long, tmp_path, kind):
+  if kind not in KINDS:  # As tall as that, a map would be too wide.
+    kind, long = 'cross', made_up(long.source, long.target[-7:])
+  seen = browser.look(attention_page([long], ''), tmp_path,
+                      f'kind={kind}&layer=1&head=2&query=5', probe=MEASURE, height=2400)
+  assert seen.probed['width'] <= 1280 and seen.probed['wide'] == []
+  # And it is not that nothing is there: cells are large enough to point at, and have names.
+  rows, columns = getattr(long.weights, kind).shape[2:]
+  _, _, width, height = seen.probed['big']
+  assert width / columns >= 10 and height / rows >= 10
+  labels = [each.text for each in seen.document.by_id('columns').elements]
+  assert labels == [text for text, _ in chips(seen.document, 'keys')[0]]
+  found = strongest_cell(seen.pixels, seen.probed['big'], (rows, columns), False)
+  weights = thousandths(getattr(long.weights, kind))[1, 2]
+  assert weights[found] > weights.max() - 15
+
+
+def test_what_text_says_does_not_become_markup_in_a_browser(small, tmp_path):
+  hostile = ['</script><b>', '<img src=x onerror=document.title=1>', '{{data}}', '&lt;', '</s>']
+  document, wanted = (
+      browser.look(attention_page([small._replace(source=texts, source_words=[
+          Word(each, i, i + 1) for i, each in enumerate(texts)])], about),
+                   tmp_path, 'kind=encoder').document
+      for texts, about in ((hostile, '<b>'), (['a', 'b', 'c', 'd', 'e'], 'b')))
+  for name in ('keys', 'source-words'):
+    assert [text.replace('␣', ' ') for text, _ in chips(document, name)[0]] == hostile
+  titles = [each.text for each in document.all() if each.tag == 'title']
+  assert titles == ['Attention maps'] and document.by_id('about').text == '<b>'
+
+  def tags(tree):  # The readout has a `b` for each key that matters.
+    return sorted(each.tag for each in tree.all() if each.tag != 'b')
+
+  assert tags(document) == tags(wanted)
+  assert all(b in document.by_id('readout').elements for b in document.all() if b.tag == 'b')
+
+
+def test_a_script_that_is_not_the_pages_own_does_not_run(small, tmp_path):
+  page = attention_page([small], '').replace(
+      b'</body>', b'<script>document.title = "no"</script></body>')
+  document = browser.look(page, tmp_path).document
+  assert chips(document, 'keys')[0]
+  assert [each.text for each in document.all() if each.tag == 'title'] == ['Attention maps']
+
+
+@pytest.mark.parametrize('fragment', [
+    'heads=99+x+1.5&token=length', 'heads=all+0&token=-1',
+    'kind=none&layer=99&head=-3&query=1e9&word=x&sentence=nan', '%%%', 'word=target999&query=<b>',
+    'constructor=1&__proto__=2&kind=toString'])
+def test_an_address_that_makes_no_sense_shows_something_that_does(small, tmp_path, fragment):
+  document = browser.look(attention_page([small], ''), tmp_path, fragment).document
+  found, marked = chips(document, 'queries')
+  assert len(marked) == 1 and len(found) in (len(small.source), len(small.target))
+  assert sum(float(weight.removesuffix('\xa0%')) for _, weight in chips(document, 'keys')[0]) == (
+      pytest.approx(100))
+
+
+def test_a_cut_sentence_is_said_to_be_cut(small, tmp_path):
+  page = attention_page([small._replace(source_cut=True), small], '')
+  for number, said in ((0, True), (1, False)):
+    document = browser.look(page, tmp_path, f'sentence={number}').document
+    assert ('lost its end' in document.by_id('cut').text) == said

@@ -1,0 +1,147 @@
+"""The lines between tokens on the page, in headless Chromium: which are drawn, and how."""
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.decoding import browser
+from tests.decoding.conftest import H
+from transformer.decoding.attention_page import attention_page, thousandths
+from transformer.model.attention_weights import AttentionWeights
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium')]
+
+# The colours of Okabe and Ito; a page whose paper is dark has yellow in the place of black.
+COLOURS = [f'rgb({each})' for each in (
+    '0, 114, 178', '230, 159, 0', '0, 158, 115', '213, 94, 0', '204, 121, 167', '86, 180, 233')]
+BLACK, YELLOW = 'rgb(0, 0, 0)', 'rgb(240, 228, 66)'
+# The lines that can be seen: between which tokens, in which colour, dashes and opacity.
+LINES = """
+  const by = (id) => document.getElementById(id);
+  const lines = () => {
+    const box = by('lines').getBoundingClientRect();
+    const nearest = (id, y) => {
+      const far = [...by(id).children].map((each) => each.getBoundingClientRect()).map(
+          ({top, height}) => Math.abs(top + height / 2 - box.top - y));
+      return far.indexOf(Math.min(...far));
+    };
+    return [...document.querySelectorAll('#lines line')].filter(
+        (each) => getComputedStyle(each.parentNode).display !== 'none').map((each) => {
+      const [x1, y1, x2, y2] = ['x1', 'y1', 'x2', 'y2'].map((name) => each[name].baseVal.value);
+      const {stroke, strokeOpacity, strokeDasharray} = getComputedStyle(each);
+      if (x1 || x2 !== box.width || box.width < 100) throw Error('it does not reach the tokens');
+      return [nearest('lines-queries', y1), nearest('lines-keys', y2), stroke, strokeDasharray,
+        Number(strokeOpacity), box.left + x2 / 2, box.top + (y1 + y2) / 2];
+    });
+  };
+"""
+
+
+def lines_of(weights, heads, queries):
+  """The lines of heads [H, T, S] that are at least 2 %: query, key, colour and opacity."""
+  found = thousandths(weights)
+  return sorted((t, s, COLOURS[h], found[h, t, s] / 1000) for h in heads for t in queries
+                for s in range(found.shape[2]) if found[h, t, s] >= 20)
+
+
+def without_place(lines):
+  return sorted((query, key, colour, round(opacity, 3))
+                for query, key, colour, _, opacity, *_ in lines)
+
+
+@pytest.mark.parametrize(('kind', 'layer', 'fragment', 'heads', 'queries'), [
+    ('encoder', 2, '', range(H), range(5)), ('decoder', 0, 'heads=2+0', [0, 2], range(7)),
+    ('cross', 1, 'heads=1&token=3', [1], [3]), ('cross', 0, 'heads=', [], [])])
+def test_lines_are_the_weights_of_the_heads_and_the_token_that_the_address_names(
+    small, tmp_path, kind, layer, fragment, heads, queries):
+  seen = browser.look(attention_page([small], ''), tmp_path,
+                      f'kind={kind}&layer={layer}&{fragment}', probe=LINES + 'return lines();')
+  weights = getattr(small.weights, kind)[layer]
+  assert without_place(seen.probed) == lines_of(weights, heads, queries)
+  assert all(dash == 'none' for _, _, _, dash, *_ in seen.probed)
+  boxes = [each for each in seen.document.by_id('heads').all() if each.tag == 'input']
+  assert len(boxes) == H and f'layer {layer}' in seen.document.by_id('lines-title').text
+  if len(queries) == 1:
+    row = thousandths(weights)[heads[0], queries[0]]
+    key = int(np.argmax(row))
+    assert seen.document.by_id('lines-readout').text == (
+        f'{small.target[3]} → head 1: {small.source[key]} {browser.percents(row)[key]}')
+
+
+USE_LINES = LINES + """
+  const steps = [];
+  const step = () => steps.push([lines(), location.hash, document.activeElement.textContent]);
+  const token = (i) => by('lines-queries').children[i];
+  const leave = () => by('lines-queries').dispatchEvent(new PointerEvent('pointerleave'));
+  const press = (key) => document.activeElement.dispatchEvent(
+      new KeyboardEvent('keydown', {key, bubbles: true}));
+  for (const act of [
+    () => token(3).dispatchEvent(new PointerEvent('pointerenter')), leave,
+    () => token(3).focus(), () => press('ArrowDown'), () => document.activeElement.blur(),
+    () => token(1).click(), leave,
+    () => by('heads').querySelectorAll('input')[1].click(),
+    () => token(1).click(), leave,
+    () => by('no-heads').click(), () => by('all-heads').click(),
+  ]) {
+    act();
+    step();
+  }
+  return steps;
+"""
+
+
+def test_mouse_and_keyboard_choose_the_heads_and_the_token_of_lines(small, tmp_path):
+  steps = browser.look(attention_page([small], ''), tmp_path, 'layer=1&kind=cross',
+                       probe=USE_LINES).probed
+  everything = range(7)
+  wanted = [  # Heads, tokens, and both in the address.
+      (range(H), [3], 'all', 'all'), (range(H), everything, 'all', 'all'),
+      (range(H), [3], 'all', 'all'), (range(H), [4], 'all', 'all'),
+      (range(H), everything, 'all', 'all'),
+      (range(H), [1], 'all', '1'), (range(H), [1], 'all', '1'),
+      ([0, 2], [1], '0+2', '1'),
+      ([0, 2], everything, '0+2', 'all'), ([0, 2], everything, '0+2', 'all'),
+      ([], [], '', 'all'), (range(H), everything, 'all', 'all')]
+  for (lines, address, _), (heads, queries, *names) in zip(steps, wanted, strict=True):
+    assert without_place(lines) == lines_of(small.weights.cross[1], heads, queries)
+    assert address.endswith('&heads={}&token={}'.format(*names))
+  assert [steps[place][2] for place in (2, 3)] == ['▁hier', '▁</b>']
+
+
+@pytest.mark.parametrize('dark', [False, True])
+def test_more_heads_than_colours_repeat_them_dashed(small, tmp_path, dark):
+  many = small._replace(weights=AttentionWeights(
+      *(np.concatenate([each] * 5, axis=1) for each in small.weights)))
+  seen = browser.look(attention_page([many], ''), tmp_path, 'token=0', dark=dark, probe=LINES + """
+    return [...document.querySelectorAll('#heads line, #lines g:first-child line')].map((each) => {
+      const {stroke, strokeDasharray} = getComputedStyle(each);
+      return [each.closest('label')?.textContent ?? '', stroke, strokeDasharray];
+    });""")
+  samples = [each[1:] for each in seen.probed if each[0]]
+  colours = [*COLOURS, YELLOW if dark else BLACK]
+  assert [colour for colour, _ in samples] == [*colours, *colours, colours[0]]
+  assert [dash == 'none' for _, dash in samples] == [True] * 7 + [False] * 8
+  assert len({tuple(each) for each in samples}) == 15  # No two heads are alike.
+  assert {tuple(each[1:]) for each in seen.probed if not each[0]} == {*map(tuple, samples)}
+
+
+@pytest.mark.parametrize(('width', 'height', 'dark'), [(1280, 2900, False), (500, 5000, True)])
+def test_lines_of_a_long_sentence_are_within_the_window(long, tmp_path, width, height, dark):
+  seen = browser.look(
+      attention_page([long], ''), tmp_path, 'kind=encoder&layer=1&heads=0+2&token=7', width=width,
+      height=height, dark=dark, probe=LINES + """
+    const tokens = [...document.querySelectorAll('#figure .chips > *')];
+    return [lines(), document.documentElement.scrollWidth,
+      tokens.map((each) => each.getBoundingClientRect().height)];""")
+  lines, wide, heights = seen.probed
+  assert wide <= width and len(heights) == 120 and set(heights) == {12}
+  assert without_place(lines) == lines_of(long.weights.encoder[1], [0, 2], [7])
+  paper = seen.pixels[-1, 0].astype(float)
+  for colour in (COLOURS[0], COLOURS[2]):
+    *_, opacity, x, y = max((each for each in lines if each[2] == colour), key=lambda each: each[4])
+    ink = np.array([int(each) for each in re.findall(r'\d+', colour)])
+    found = seen.pixels[int(y), int(x)]
+    np.testing.assert_allclose(found, paper + opacity * (ink - paper), atol=25)

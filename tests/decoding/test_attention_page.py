@@ -1,0 +1,193 @@
+"""The page's data are the model's weights, and whatever text says stays text."""
+
+import base64
+import hashlib
+import html.parser
+import json
+import random
+import re
+import zlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.data.batch import BOS_ID, EOS_ID
+from transformer.data.vocabulary import Vocabulary
+from transformer.decoding.attention_maps import Attender, Word, picture
+from transformer.decoding.attention_page import attention_page, thousandths, visible
+from transformer.model.attention_weights import attention_weights
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.training.step import init_params
+
+L, H, MAX_SOURCE, MAX_TARGET = 2, 3, 29, 37
+WORDS = ['the', 'cat', 'dog', 'sees', 'eats', 'small', 'green', 'under']
+HOSTILE = ['</script><script>alert(1)</script>', '<!--<script>', '<img src=x onerror=alert(1)>',
+           '{{script}}{{data}}', '"><b>', ']]>', '&lt;', '\u202eleft', '\x00', 'a\u2028b',
+           '\\u003c']
+
+
+class Tags(html.parser.HTMLParser):
+  """Every tag with its attributes, and the text of each script and style."""
+
+  def __init__(self, page):
+    super().__init__()
+    self.tags, self.inside = [], []
+    self.feed(page.decode('utf-8'))
+
+  def handle_starttag(self, tag, attributes):
+    self.tags.append((tag, attributes))
+
+  def handle_data(self, text):
+    if self.tags and self.tags[-1][0] in ('script', 'style') and text.strip():
+      self.inside.append(text)
+
+
+def data_of(page):
+  return json.loads(Tags(page).inside[1])
+
+
+def weights_of(sentence):
+  numbers = np.frombuffer(zlib.decompress(base64.b64decode(sentence['weights'])), '<u2')
+  s, t = len(sentence['source']), len(sentence['target'])
+  shapes = [(L, H, s, s), (L, H, t, t), (L, H, t, s)]
+  parts = np.split(numbers, np.cumsum([np.prod(shape) for shape in shapes])[:-1])
+  return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+@pytest.fixture(scope='module')
+def vocabulary():
+  rng = random.Random(0)
+  lines = [' '.join(rng.choices(WORDS, k=6)) for _ in range(200)]
+  return Vocabulary.train([*lines, *HOSTILE * 9], 370)
+
+
+@pytest.fixture(scope='module')
+def model(vocabulary):
+  return Transformer(ModelConfig(num_layers=L, model_dim=12, ff_dim=22, num_heads=H, norm='pre'),
+                     vocabulary.size)
+
+
+@pytest.fixture(scope='module')
+def params(model):
+  # Wider than trained ones, so that the weights differ.
+  return jax.tree.map(lambda leaf: 3.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+
+
+@pytest.fixture(scope='module')
+def attend(model, vocabulary, params):
+  attender = Attender(model, vocabulary, MAX_SOURCE, MAX_TARGET)
+  return lambda *pairs: attender(params, *zip(*pairs, strict=True))
+
+
+@pytest.mark.long
+def test_the_page_has_the_models_weights_in_rows_that_sum_to_one(attend, vocabulary, model, params):
+  pairs = [('the small cat sees', 'dog eats under the green'), ('cat', 'the ' * 20)]
+  sentences = data_of(attention_page(attend(*pairs), 'about'))['sentences']
+  for (source, target), sentence in zip(pairs, sentences, strict=True):
+    source, target = ([*vocabulary.encode(text), EOS_ID] for text in (source, target))
+    batch = []
+    for ids in (source, [BOS_ID, *target[:-1]]):
+      ids = jnp.asarray([ids], jnp.int32)
+      batch += [ids, jnp.ones_like(ids), jnp.arange(ids.size, dtype=jnp.int32)[None]]
+    wanted = jax.jit(lambda *batch: attention_weights(model, params, *batch))(*batch)
+    for found, exact in zip(weights_of(sentence), wanted, strict=True):
+      assert np.all(found.sum(-1) == 1000)
+      np.testing.assert_array_less(np.abs(found / 1000 - exact[:, 0]), 0.001 + 1e-5)
+    assert sentence['source'] == [vocabulary.piece(token) for token in source]
+    assert sentence['target'] == [vocabulary.piece(token) for token in target]
+    assert not np.any(np.triu(weights_of(sentence)[1], 1))  # None has looked ahead.
+  assert len({each.tobytes() for each in weights_of(sentences[0])[2].reshape(L * H, -1)}) == L * H
+
+
+def test_rounding_keeps_sums_and_zeros_and_moves_no_weight_by_a_thousandth():
+  rng = np.random.default_rng(0)
+  for size, power in ((1, 1), (7, 1), (59, 4), (113, 0)):
+    rows = rng.random((31, size)) ** power
+    rows[:, 3:5] = 0
+    rows = (rows / rows.sum(-1, keepdims=True)).astype(np.float32)
+    found = thousandths(rows)
+    assert found.dtype == np.uint16 and np.all(found.sum(-1) == 1000)
+    assert not np.any(found[:, 3:5])
+    assert np.abs(found / 1000 - rows).max() < 0.001 + 1e-6
+  # The parts that lose most are rounded up.
+  assert thousandths(np.array([0.0009, 0.4997, 0.4994])).tolist() == [1, 500, 499]
+
+
+def test_a_picture_has_a_square_for_every_weight_of_every_head():
+  rng = np.random.default_rng(0)
+  for queries, keys, side in ((3, 5, 8), (33, 20, 7), (300, 7, 1)):
+    weights = rng.dirichlet(np.ones(keys), (2, 3, queries)).astype(np.float32)
+    drawn = picture(weights)
+    tall, wide = queries * side + 4, keys * side + 4
+    assert drawn.dtype == np.uint8 and drawn.shape == (2 * tall - 4, 3 * wide - 4)
+    for layer, head, query, key in np.ndindex(2, 3, *weights.shape[2:]):
+      top, left = layer * tall + query * side, head * wide + key * side
+      square = drawn[top:top + side, left:left + side]
+      assert (square == round(255 * (1 - float(weights[layer, head, query, key])))).all()
+    assert (drawn[tall - 4:tall] == 160).all() and (drawn[:, wide - 4:wide] == 160).all()
+
+
+def test_words_are_the_pieces_between_spaces(attend, vocabulary):
+  found, = attend(('the zebra  sees', 'd"\'größe x>]"'))
+  assert len(found.source) > len(found.source_words)
+  assert [word.text for word in found.source_words] == ['the', 'zebra', '', 'sees', '</s>']
+  assert [word.text for word in found.target_words] == ['d"\'größe', 'x>', ']', '"', '</s>']
+  for words, pieces in ((found.source_words, found.source), (found.target_words, found.target)):
+    assert [place for word in words for place in range(word.start, word.stop)] == list(
+        range(len(pieces)))
+  assert found.source_words[-1] == Word('</s>', len(found.source) - 1, len(found.source))
+  shown = data_of(attention_page([found], ''))['sentences'][0]['sourceWords']
+  assert [text for text, *_ in shown] == ['the', 'zebra', '␣', 'sees', '</s>']
+
+
+def test_what_is_too_long_is_cut_on_either_side_and_told(attend):
+  long = ' '.join(WORDS * 9)
+  source, target, fits = attend((long, 'cat'), ('cat', long), ('cat', 'cat'))
+  assert (len(source.source), len(target.target)) == (MAX_SOURCE, MAX_TARGET)
+  assert source.source[-1] == target.target[-1] == '</s>'
+  found = [(each.source_cut, each.target_cut) for each in (source, target, fits)]
+  assert found == [(True, False), (False, True), (False, False)]
+  shown = data_of(attention_page([source, target, fits], ''))['sentences']
+  assert [tuple(each['cut']) for each in shown] == found
+
+
+def test_hostile_text_is_in_the_page_as_text_and_as_nothing_else(attend):
+  harmless = Tags(attention_page(attend(('cat', 'dog')), 'about'))
+  pairs = [(text, text) for text in HOSTILE] + [(' '.join(HOSTILE[:3]), 'cat')]
+  about = ' '.join(HOSTILE)
+  page = attention_page(attend(*pairs), about)
+  tags = Tags(page)
+  assert tags.tags == harmless.tags
+  assert [each for i, each in enumerate(tags.inside) if i != 1] == [
+      each for i, each in enumerate(harmless.inside) if i != 1]
+  data = json.loads(tags.inside[1])
+  assert data['about'] == visible(about)
+  for (text, _), sentence in zip(pairs, data['sentences'], strict=True):
+    words = [word for word, *_ in sentence['sourceWords'][:-1]]
+    assert ''.join(words) == visible(text).replace(' ', '')
+
+
+def test_only_the_pages_own_script_may_run_and_nothing_is_fetched(attend):
+  tags = Tags(attention_page(attend(('cat', 'dog')), 'about'))
+  policy, = (dict(attributes)['content'] for tag, attributes in tags.tags
+             if dict(attributes).get('http-equiv') == 'Content-Security-Policy')
+  style, _, script = tags.inside
+  allowed = {directive.split()[0]: directive.split()[1:] for directive in policy.split(';')}
+  for directive, content in (('style-src', style), ('script-src', script)):
+    digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    assert allowed[directive] == [f"'sha256-{digest}'"]
+  assert allowed['default-src'] == ["'none'"]
+  for tag, attributes in tags.tags:
+    assert not {'src', 'href', 'style'} & {name for name, _ in attributes}, tag
+  assert not re.search(r'https?:|url\(|@import|innerHTML', style + script)
+
+
+@pytest.mark.parametrize(('text', 'shown'), [
+    ('▁the', '▁the'), ('a\u200bb', 'a⟨U+200B⟩b'), ('\u202e', '⟨U+202E⟩'),
+    ('\x00\n', '⟨U+0000⟩⟨U+000A⟩'), ('\xa0', '␣'), ('\udcff', '⟨U+DCFF⟩'), ('é字🙂', 'é字🙂'),
+    ('a b', 'a b')])
+def test_what_cannot_be_seen_is_written_out(text, shown):
+  assert visible(text) == shown

@@ -1,0 +1,127 @@
+"""Avoided phrases never appear as whole words, however they are segmented."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.decoding import avoidance
+from transformer.decoding.avoidance import avoid
+from transformer.errors import UserError
+
+WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'cats', 'don', 'is', 'çé']
+PHRASES = ['cat', 'the dog', 'é', "don't", 'ß']
+
+
+@pytest.fixture(scope='module')
+def vocabulary():
+  rng = random.Random(0)
+  return Vocabulary.train((' '.join(rng.choices(WORDS, k=6)) + rng.choice(".,!-'")
+                           for _ in range(300)), 300)
+
+
+@pytest.fixture(scope='module')
+def automaton(vocabulary):
+  return avoid(PHRASES, vocabulary)
+
+
+def holds(text, phrase):
+  return re.search(rf'(?<![^\W_]){re.escape(phrase)}(?![^\W_])', text) is not None
+
+
+def first_forbidden(automaton, ids):
+  """Returns the place of the first token that is forbidden; None if there is none."""
+  state = 0
+  for place, token in enumerate(ids):
+    if automaton.forbidden_ZN[state, token]:
+      return place
+    state = automaton.next_ZN[state, token]
+  return None
+
+
+def test_what_is_allowed_never_holds_a_phrase(vocabulary, automaton):
+  rng = random.Random(1)
+  pieces = [token for token in range(UNK_ID + 1, vocabulary.size) if token not in BYTE_IDS]
+  # Pieces that stand in the phrases, so that random text would often hold them.
+  likely = [token for token in pieces if vocabulary.piece(token).strip('▁') in ' '.join(PHRASES)]
+  pieces += [PAD_ID, BOS_ID, UNK_ID] * 9
+  likely += [BYTE_IDS[each] for each in ' '.join(PHRASES).encode()]
+  stopped = 0
+  for _ in range(3000):
+    state, ids = 0, []
+    for _ in range(rng.randint(1, 12)):
+      token = rng.choice(likely if rng.random() < 0.8 else pieces)
+      if automaton.forbidden_ZN[state, token]:
+        stopped += 1
+        continue
+      ids.append(token)
+      state = automaton.next_ZN[state, token]
+    assert not automaton.forbidden_ZN[state, EOS_ID]
+    text = vocabulary.decode(ids)
+    assert not any(holds(text, phrase) for phrase in PHRASES), text
+  assert stopped > 500
+
+
+@pytest.mark.parametrize('text', ['the cats', 'concat', 'a the house', 'the  dog', 'çé', 'Cat',
+                                  'is don'])
+def test_other_words_are_allowed(vocabulary, automaton, text):
+  assert not any(holds(text, phrase) for phrase in PHRASES)
+  assert first_forbidden(automaton, [*vocabulary.encode(text), EOS_ID]) is None
+
+
+@pytest.mark.parametrize('text', ['cat', 'a cat is', '-cat', 'cat!', 'the the dog', "a don't", 'ß',
+                                  'a ß!'])
+def test_phrases_are_forbidden_with_their_last_piece(vocabulary, automaton, text):
+  ids = vocabulary.encode(text)
+  place = first_forbidden(automaton, ids)
+  assert place is not None and not holds(vocabulary.decode(ids[:place]), text)
+  assert any(holds(vocabulary.decode(ids[:place + 1]), phrase) for phrase in PHRASES)
+
+
+def test_a_vowel_sign_is_a_part_of_its_word():
+  vocabulary = Vocabulary.train(['यह कला है', 'यह हिना है', 'कल वह था'] * 40, 290)
+  automaton = avoid(['कल', 'ना'], vocabulary)
+  for text, forbidden in (('यह कला है', False), ('यह हिना है', False), ('यह कल है', True)):
+    assert (first_forbidden(automaton, vocabulary.encode(text)) is not None) is forbidden, text
+
+
+def test_a_line_feed_counts_as_the_space_that_is_written_for_it(vocabulary, automaton):
+  ids = [*vocabulary.encode('the'), *(BYTE_IDS[each] for each in b'\ndog')]
+  assert vocabulary.decode(ids) == 'the dog'
+  assert first_forbidden(automaton, ids) == len(ids) - 1
+
+
+def test_the_tables_stay_small(vocabulary, automaton, monkeypatch):
+  assert automaton.next_ZN.shape == automaton.forbidden_ZN.shape
+  assert automaton.next_ZN.max() < len(automaton.next_ZN)
+  assert not automaton.forbidden_ZN[:, [BOS_ID, EOS_ID]].any()
+  assert np.unique(automaton.next_ZN).tolist() == list(range(len(automaton.next_ZN)))
+  monkeypatch.setattr(avoidance, '_MOST_CELLS', 2 * vocabulary.size)
+  with pytest.raises(UserError, match='at most about 2 bytes of UTF-8 in all; there are'):
+    avoid(PHRASES, vocabulary)
+
+
+@pytest.mark.parametrize('before', ['„', '—', 'a „'])
+def test_a_phrase_after_a_mark_that_is_spelt_in_bytes_is_forbidden(vocabulary, automaton, before):
+  ids = vocabulary.encode(f'{before}cat')
+  assert any(token in BYTE_IDS for token in ids)
+  assert first_forbidden(automaton, ids) == len(ids) - 1
+
+
+@pytest.mark.parametrize('before', ['', 'the ', 'ß', '„'])
+def test_letters_that_have_a_piece_are_found_in_bytes_too(vocabulary, automaton, before):
+  assert 'é' in ''.join(map(vocabulary.piece, range(vocabulary.size)))
+  ids = [BYTE_IDS[each] for each in f'{before}é'.encode()]
+  assert vocabulary.decode(ids) == f'{before}é'
+  assert first_forbidden(automaton, ids) == (1 if before == 'ß' else len(ids) - 1)
+
+
+def test_letters_that_are_spelt_in_bytes_are_letters(vocabulary, automaton):
+  ids = [vocabulary.encode('a')[0], *(BYTE_IDS[each] for each in b' cat')]
+  assert vocabulary.decode(ids) == 'a cat'
+  assert first_forbidden(automaton, ids) == len(ids) - 1
+  concat = [vocabulary.encode('a')[0], *(BYTE_IDS[each] for each in b'cat')]
+  assert first_forbidden(automaton, concat) is None

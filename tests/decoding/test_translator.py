@@ -1,0 +1,390 @@
+"""Translation: lines stay aligned, and a sentence does not depend on its batch."""
+
+import dataclasses
+import random
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.data.batch import BOS_ID, EOS_ID
+from transformer.data.vocabulary import Vocabulary
+from transformer.decoding.avoidance import avoid
+from transformer.decoding.batch_search import BatchSearch
+from transformer.decoding.config import DecodeConfig
+from transformer.decoding.ensemble import make_translator, translate_with
+from transformer.decoding.given_translations import score_pairs
+from transformer.decoding.requirements import Requirements, lacks_phrase
+from transformer.decoding.translator import Translator
+from transformer.decoding.word_alignment import WordAligner
+from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.tools.tpu_costs import hlo
+from transformer.training.config import MeshConfig
+from transformer.training.mesh import make_mesh, sentence_sharding, state_shardings
+from transformer.training.step import init_params
+
+WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
+         'under', 'over', 'and']
+MAX_LENGTH = 29
+DECODE = DecodeConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
+
+
+@pytest.fixture(scope='module')
+def vocabulary():
+  rng = random.Random(0)
+  return Vocabulary.train((' '.join(rng.choices(WORDS, k=6)) for _ in range(300)), 290)
+
+
+@pytest.fixture(scope='module')
+def model(vocabulary):
+  return Transformer(ModelConfig(num_layers=2, model_dim=14, ff_dim=22, num_heads=2, norm='pre'),
+                     vocabulary.size)
+
+
+@pytest.fixture(scope='module')
+def params(model):
+  # Wider than trained ones, so that the model has opinions and its beams differ.
+  return jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+
+
+@pytest.fixture(scope='module', params=[(1, None), (3, None), (1, 2), (3, 2)],
+                ids=['greedy', 'beam', 'pooled_greedy', 'pooled'])
+def translator(request, model, vocabulary):
+  beams, threads = request.param
+  config = dataclasses.replace(DECODE, beam_size=beams)
+  return Translator(model, vocabulary, config, MAX_LENGTH, devices=threads)
+
+
+def sampler(model, vocabulary, seed=0, **changes):
+  config = dataclasses.replace(DECODE, **{'beam_size': 2, 'sample': True, **changes})
+  return Translator(model, vocabulary, config, MAX_LENGTH, seed)
+
+
+def sentences(count, seed=1):
+  rng = random.Random(seed)
+  return [' '.join(rng.choices(WORDS, k=rng.randint(1, 24))) for _ in range(count)]
+
+
+@pytest.mark.long(but=('beam',))
+def test_answers_come_in_the_order_and_number_of_the_lines(translator, params):
+  lines = sentences(11)
+  answers = translator(params, lines)
+  assert len({answer.text for answer in answers}) > 5
+  order = list(range(11))
+  random.Random(2).shuffle(order)
+  assert translator(params, [lines[i] for i in order]) == [answers[i] for i in order]
+
+
+@pytest.mark.long(but=('beam', 'pooled'))
+def test_translation_and_score_are_the_same_alone_and_in_company(translator, params):
+  lines = sentences(7)
+  together = translator(params, [*lines, *sentences(9, seed=3)])[:7]
+  assert [translator(params, [line])[0] for line in lines] == together
+
+
+def texts_and_scores(answers):
+  nbest = [pair for answer in answers for pair in answer.nbest]
+  return [answer.text for answer in answers], [text for text, _ in nbest], np.array(
+      [score for _, score in nbest])
+
+
+@pytest.mark.long(but=('free-3',))
+@pytest.mark.parametrize('beams', [1, 3])
+@pytest.mark.parametrize('demand', ['free', 'prefixes', 'phrases'])
+def test_a_pool_finds_what_whole_batches_find(model, vocabulary, params, demand, beams):
+  lines = [*sentences(23), '', *sentences(4, seed=2)]
+  config = dataclasses.replace(DECODE, beam_size=beams)
+  whole, one, three = (
+      Translator(model, vocabulary, config, MAX_LENGTH, devices=threads, nbest=beams)
+      for threads in (None, 1, 3))
+  demands = {'free': Requirements(),
+             'prefixes': Requirements(['a', ''] * 14, avoid(['cat'], vocabulary)),
+             'phrases': Requirements(phrases=[['tree'], []] * 14)}[demand]
+  wanted = texts_and_scores(whole(params, lines, 0, demands))
+  answers = one(params, lines, 0, demands)
+  assert three(params, lines, 0, demands) == answers
+  found = texts_and_scores(answers)
+  assert found[:2] == wanted[:2] and len(set(found[0])) > 5
+  np.testing.assert_allclose(found[2], wanted[2], rtol=1e-5)
+  assert one(params, []) == []
+
+
+@pytest.mark.long
+def test_a_pool_searches_with_an_ensemble(model, vocabulary, params):
+  lines = sentences(17)
+  both = params, jax.tree.map(lambda leaf: 0.9 * leaf[::-1], params)
+  wanted, found = (Translator([model, model], vocabulary, DECODE, MAX_LENGTH, devices=threads)(
+      both, lines) for threads in (None, 2))
+  assert [each.text for each in found] == [each.text for each in wanted]
+
+
+@pytest.mark.long(but=('pooled',))
+def test_demands_hold_and_leave_other_sentences_alone(translator, vocabulary, params):
+  lines = sentences(7)
+  prefixes = ['', 'the old ca', '', 'a', 'trees', '', 'x y']
+  free = translator(params, lines)
+  found = translator(params, lines, requirements=Requirements(prefixes))
+  for before, answer, prefix in zip(free, found, prefixes, strict=True):
+    assert answer.text.startswith(prefix)
+    assert (answer == before) == (prefix == '')
+  assert translator(params, lines[1:2], requirements=Requirements(prefixes[1:2])) == found[1:2]
+  word = max(set(' '.join(each.text for each in free).split()), key=len)
+  without = translator(params, lines, requirements=Requirements((), avoid([word], vocabulary)))
+  assert not any(word in each.text.split() for each in without)
+  with pytest.raises(UserError, match=r'beginning of translation 2 must have fewer tokens'):
+    translator(params, lines, requirements=Requirements(['', 'x' * 99, *[''] * 5]))
+
+
+@pytest.mark.long
+def test_phrases_are_in_the_translations_alone_and_in_company(translator, vocabulary, params):
+  lines = [line[:13] for line in sentences(7)]  # All have the same padded length.
+  phrases = [['old house'], [], ['small cat'], ['a', 'a'], [' ', ''], ['cat runs'], ['old old']]
+  free = translator(params, lines)
+  found = translator(params, lines, requirements=Requirements(phrases=phrases))
+  for before, answer, wanted in zip(free, found, phrases, strict=True):
+    assert not lacks_phrase(answer.text, wanted), answer.text
+    # A sentence without phrases goes through the same program as before, bit for bit.
+    assert answer == before or ''.join(wanted).strip()
+  for number in (0, 3):
+    one = slice(number, number + 1)
+    assert translator(params, lines[one],
+                      requirements=Requirements(phrases=phrases[one])) == found[one]
+  steered = translator(params, [lines[0], lines[2]], requirements=Requirements(
+      ['the tree', 'a'], avoid(['old'], vocabulary), [phrases[0], phrases[2]]))
+  assert [each.text.startswith(prefix) for each, prefix in zip(steered, ['the tree', 'a'],
+                                                              strict=True)] == [True, True]
+  assert lacks_phrase(steered[0].text, phrases[0])  # It is forbidden.
+  assert not lacks_phrase(steered[1].text, phrases[2])
+
+
+def test_lists_contain_the_phrases(model, vocabulary, params):
+  translate = Translator(model, vocabulary, DECODE, MAX_LENGTH, nbest=3)
+  found = translate(params, sentences(5), requirements=Requirements(phrases=[['tree']] * 5))
+  assert sum(len(answer.nbest) for answer in found) > 5
+  for answer in found:
+    scores = [score for _, score in answer.nbest]
+    assert scores == sorted(scores, reverse=True) and answer.nbest[0] == (answer.text, answer.score)
+    assert not any(lacks_phrase(text, ['tree']) for text, _ in answer.nbest)
+
+
+def test_phrases_that_cannot_be_met_are_refused(translator, model, vocabulary, params):
+  phrases = [[], ['cat', 'x' * 99]]
+  with pytest.raises(UserError, match=r'must appear in translation 12 must have fewer tokens than '
+                                      r'its limit, \d+; got 1\d\d; shorten'):
+    translator(params, sentences(2), 10, Requirements(phrases=phrases))
+  with pytest.raises(UserError, match=r'words that must appear need a search; leave out --sample'):
+    sampler(model, vocabulary)(params, ['a'], requirements=Requirements(phrases=[['cat']]))
+
+
+@pytest.mark.long
+def test_batches_side_by_side_draw_what_one_after_the_other_draws(model, vocabulary, params):
+  config = dataclasses.replace(DECODE, sample=True)
+  lines = sentences(23)
+  one, several = (Translator(model, vocabulary, config, MAX_LENGTH, 3, devices)
+                  for devices in (None, 3))
+  assert several(params, lines, 5) == one(params, lines, 5)
+
+
+def test_draws_depend_on_the_seed_and_on_the_numbers_of_the_lines(model, vocabulary, params):
+  run = types.SimpleNamespace(
+      model=model, params=params, vocabulary=vocabulary,
+      config=types.SimpleNamespace(data=types.SimpleNamespace(max_length=MAX_LENGTH)))
+  decode = DecodeConfig(sample=True, beam_size=1, max_extra_length=2, batch_size=2)
+  seven, eight = (make_translator([run], decode, seed) for seed in (7, 8))
+
+  def drawn(translate, first):
+    return [answer.text for answer in translate_with([run], translate, ['a cat'] * 2, first)]
+
+  texts = drawn(seven, 0)
+  assert drawn(seven, 1)[0] == texts[1] != texts[0]
+  assert not set(drawn(eight, 0)) & set(texts)
+
+
+@pytest.mark.long
+def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(model, vocabulary, params):
+  lines = [*sentences(6), sentences(1)[0]]
+  translate = sampler(model, vocabulary)
+  answers = translate(params, lines)
+  assert sampler(model, vocabulary)(params, lines) == answers
+  others = sampler(model, vocabulary, seed=1)(params, lines)
+  assert all(a.text != b.text for a, b in zip(answers, others, strict=True))
+  # Its first and its last line are the same.
+  assert answers[0].text != answers[-1].text
+  # Other company in the batch, and another row of it; then none.
+  assert translate(params, [*lines, *sentences(9, seed=3)])[:7] == answers
+  blank = [''] * len(lines)
+  for number, line in enumerate(lines):
+    alone = [*blank[:number], line, *blank[number + 1:]]
+    assert translate(params, alone)[number] == answers[number]
+
+
+@pytest.mark.long
+def test_samples_without_chance_are_greedy(model, vocabulary, params):
+  lines = [line[:17] for line in sentences(7)]
+  greedy = Translator(model, vocabulary, dataclasses.replace(DECODE, beam_size=1), MAX_LENGTH)
+  wanted = greedy(params, lines)
+  for changes in ({'top_k': 1}, {'top_p': 1e-6}, {'temperature': 1e-4}):
+    found = sampler(model, vocabulary, **changes)(params, lines)
+    assert [each.text for each in found] == [each.text for each in wanted]
+    np.testing.assert_allclose([each.score for each in found], [each.score for each in wanted],
+                               rtol=1e-4)
+
+
+@pytest.mark.long
+def test_parameters_may_lie_on_several_devices(model, vocabulary, params):
+  lines = sentences(7)
+  wanted = Translator(model, vocabulary, DECODE, MAX_LENGTH)(params, lines)
+  mesh = jax.make_mesh((2,), ('halves',), axis_types=(jax.sharding.AxisType.Auto,))
+
+  def place(leaf):
+    cut = jax.sharding.PartitionSpec(*('halves' if size % 2 == 0 else None
+                                       for size in leaf.shape[:1]))
+    return jax.device_put(leaf, jax.NamedSharding(mesh, cut))
+
+  placed = jax.tree.map(place, params)
+  assert any(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(placed))
+  translator = Translator(model, vocabulary, DECODE, MAX_LENGTH)
+  for _ in range(2):
+    answers = translator(placed, lines)
+    assert [answer.text for answer in answers] == [answer.text for answer in wanted]
+
+
+@pytest.mark.long
+def test_the_longest_is_compiled_ahead_for_the_parameters_shapes_and_used(
+    model, vocabulary, params):
+  mesh = jax.make_mesh((2,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
+  everywhere = jax.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  placed = jax.device_put(params, everywhere)
+  like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype,
+                                                        sharding=everywhere), params)
+  lines = ['a cat', ' '.join(WORDS * 3), ' '.join(WORDS[:10])]
+  lengths = []
+  for count in (1, 3):  # The longest is short; it is longer than the model reads.
+    ahead, plain = (Translator(model, vocabulary, DECODE, MAX_LENGTH) for _ in range(2))
+    length, program = ahead.compile_longest(like, lines[:count])
+    assert program.memory_analysis().temp_size_in_bytes > 0
+    lengths.append(length)
+    longest = lines[count // 2:count // 2 + 1]
+    assert ahead(placed, longest) == plain(placed, longest)
+    assert ahead._searches[False, False]._cache_size() == 0  # Nothing was compiled again.
+    assert plain._searches[False, False]._cache_size() == 1
+  assert lengths == [16, MAX_LENGTH]
+
+
+def test_lines_without_words_stay_empty_and_in_place(translator, params):
+  line = 'the cat runs'
+  invisible = ['\u200b', '\ufeff', '\xad', ' \u200d\u2060', '\ufe0f', '\0']
+  answers = translator(params, ['', line, '   ', '\t', line, *invisible, f'\u200b{line}'])
+  assert [answer.text for answer in answers[:-1]] == [
+      '', answers[1].text, '', '', answers[1].text, *[''] * len(invisible)]
+  assert answers[1].text and answers[-1].text
+  assert translator(params, []) == []
+
+
+def test_one_string_is_not_a_list_of_its_letters(translator, model, vocabulary, params):
+  one = 'the cat runs'
+  for call in (lambda: translator(params, one),
+               lambda: translator(params, [one], 0, Requirements(prefixes=one)),
+               lambda: translator(params, [one], 0, Requirements(phrases=[one])),
+               lambda: avoid(one, vocabulary),
+               lambda: score_pairs([model], [params], vocabulary, one, one, (29, 29), 5),
+               lambda: WordAligner([model], vocabulary, (29, 29), 5)([params], [one], one)):
+    with pytest.raises(UserError, match=r"several lines .* got one string, 'the cat runs'; put"):
+      call()
+
+
+def test_long_sources_are_cut_and_say_so(translator, params, vocabulary):
+  long = ' '.join(WORDS * 3)
+  short = 'a cat'
+  assert len(vocabulary.encode(long)) >= MAX_LENGTH
+  cut, whole = translator(params, [long, short])
+  assert (cut.cut, whole.cut) == (True, False)
+  kept = vocabulary.decode(vocabulary.encode(long)[:MAX_LENGTH - 1])
+  assert translator(params, [kept])[0] == cut._replace(cut=False)
+  one_more = vocabulary.decode(vocabulary.encode(long)[:MAX_LENGTH])
+  assert len(vocabulary.encode(one_more)) == MAX_LENGTH  # And the end token.
+  assert translator(params, [one_more])[0] == cut
+
+
+def source_batch(vocabulary, lines, length):
+  ids = [[*vocabulary.encode(line), EOS_ID] for line in lines]
+  source = np.zeros((len(lines), length), np.int32)
+  for row, each in enumerate(ids):
+    source[row, :len(each)] = each
+  return source, np.array([len(each) for each in ids], np.int32)
+
+
+def forced_log_probs(model, params, source, target):
+  """log p of every next token, from one forward pass without a cache: [T + 1, N]."""
+  inputs = np.array([[BOS_ID, *target]], np.int32)
+  ones, places = np.ones_like(inputs), np.arange(inputs.shape[1], dtype=np.int32)[None]
+  real = source[None, source > 0]
+  x, output = model.apply({'params': params}, real, np.ones_like(real),
+                          np.arange(real.shape[1], dtype=np.int32)[None], inputs, ones, places)
+  return np.asarray(jax.nn.log_softmax(jnp.einsum('BTD,ND->BTN', x, output)))[0]
+
+
+@pytest.mark.long(but=('3-False',))
+@pytest.mark.parametrize(('beam_size', 'sample'), [(1, False), (3, False), (3, True)])
+def test_search_with_caches_finds_what_whole_forward_passes_say(model, params, vocabulary,
+                                                                beam_size, sample):
+  config = dataclasses.replace(DECODE, beam_size=beam_size, alpha=0.9, sample=sample,
+                               temperature=0.7, top_p=0.95)
+  source, lengths = source_batch(vocabulary, ['the cat', 'a small green tree runs'], 31)
+  limits = lengths + np.array([2, 7], np.int32)
+  keys = jax.random.split(jax.random.key(0, impl='threefry2x32'), 2)
+  found = jax.device_get(jax.jit(BatchSearch(model, config))(params, source, limits, keys))
+  for row in range(2):
+    for beam in range(beam_size):
+      length = found.lengths[row, beam]
+      target = found.tokens[row, beam, :length]
+      assert 0 < length <= limits[row]
+      log_probs = forced_log_probs(model, params, source[row], target)
+      chosen = log_probs[np.arange(length), target]
+      np.testing.assert_allclose(found.log_probs[row, beam], chosen.sum(), rtol=1e-4)
+      np.testing.assert_allclose(found.scores[row, beam],
+                                 chosen.sum() / ((5 + length) / 6) ** 0.9, rtol=1e-4)
+      if beam_size == 1:
+        np.testing.assert_array_equal(target, log_probs[:length].argmax(axis=-1))
+
+
+def test_the_type_of_a_search_takes_the_place_of_the_trained_one(model, vocabulary, params):
+  def answers(model_dtype, dtype):
+    trained = model.clone(config=dataclasses.replace(model.config, dtype=model_dtype))
+    config = dataclasses.replace(DECODE, beam_size=1, dtype=dtype)
+    return Translator(trained, vocabulary, config, MAX_LENGTH)(params, sentences(3))
+
+  short = answers('bfloat16', 'trained')
+  assert answers('float32', 'bfloat16') == short != answers('float32', 'trained')
+
+
+def test_more_beams_than_can_be_numbered_are_refused(model, vocabulary):
+  most = (2**31 - 1) // vocabulary.size
+  for sample in (False, True):
+    config = dataclasses.replace(DECODE, beam_size=most, sample=sample)
+    Translator(model, vocabulary, config, MAX_LENGTH)
+    with pytest.raises(UserError, match=f'decode.beam_size must be at most {most} with a .* of '
+                                        f'290 pieces; got {most + 1}'):
+      Translator(model, vocabulary, dataclasses.replace(config, beam_size=most + 1), MAX_LENGTH)
+
+
+@pytest.mark.long
+def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay(vocabulary):
+  model = Transformer(ModelConfig(num_layers=1, model_dim=16, ff_dim=24, num_heads=4),
+                      vocabulary.size)
+  params = jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+  config = dataclasses.replace(DECODE, batch_size=4)
+  mesh = make_mesh(MeshConfig(data=1, fsdp=4), 4, jax.devices()[:4])
+  translate = Translator(model, vocabulary, config, MAX_LENGTH, devices=sentence_sharding(mesh, 4))
+  split = jax.device_put(params, state_shardings(mesh, params))
+  lines = sentences(7)
+  _, program = translate.compile_longest(split, lines)
+  # Nothing is added up over devices but whether all sentences are done.
+  assert {each.size for each in hlo.read(program.as_text(), 4).collectives
+          if each.kind == 'all-reduce'} == {1}
+  alone = Translator(model, vocabulary, config, MAX_LENGTH)(params, lines)
+  assert [each.text for each in translate(split, lines)] == [each.text for each in alone]

@@ -1,0 +1,46 @@
+"""The command prints the comparison and writes it as JSON, and a mistake is one line."""
+
+import json
+
+import pytest
+
+from tests.tools.compare.test_comparison import GOOD, POOR, compared, score  # noqa: F401
+
+
+@pytest.fixture(scope='module')
+def command(start_command):
+  yield from start_command('transformer.tools.compare.__main__', takes_arguments=True)
+
+
+def test_the_command_prints_the_table_and_what_differs_most(command, score, tmp_path):  # noqa: F811
+  first, second = score('a', POOR), score('b', GOOD, beam_size=1)
+  status, out, err = command(first, second, '--examples=2', f'--output={tmp_path}/found.json',
+                             '--allow_unequal_decoding')
+  assert status == 0, err
+  assert out.count('\nsource     ') == 2 and 'Eine Katze.' in out and f'[{second}]' in out
+  assert json.loads((tmp_path / 'found.json').read_text('utf-8')) == compared(
+      first, second, allow=True)
+
+
+@pytest.mark.parametrize(('arguments', 'fact'), [
+    (['{a}'], 'two systems or more are needed'), (['{a}', '{a}'], 'named twice'),
+    (['{e},{e}/', '{a},{e}'], 'systems, and the seeds of a system, must be different results;'),
+    (['{a}', '{a}/'], 'must be different results'), (['{a}', '{e}:am4'], 'settings with dots'),
+    (['{a}', '/nowhere'], "/nowhere/eval should hold a result for 'test'; it holds nothing"),
+    (['{a}', '{e}', '--decoding=beam9'], "result for 'test' of 'beam9'; it holds test.step5.beam4"),
+    (['{a},gs://b', '{a}'], 'must be a path on this machine'),
+    (['{a}', '{b}'], 'should hold a result as eval.py writes it'),
+    (['{a}', '{c}'], 'should hold sentences as eval.py writes them'),
+    (['{a}', '{d}'], 'cannot be read: No such file or directory; score the run again'),
+    (['{a}', '{f}'], 'systems must be decoded alike'),
+    (['{a}', '{e}', '--output={a}/eval/link'], 'would replace what is read'),
+    (['{a}', '{e}', '--examples=-1'], '--examples must be at least 0; got -1')])
+def test_a_mistake_is_one_line(command, score, tmp_path, arguments, fact):  # noqa: F811
+  paths = {name: score(name, GOOD) for name in 'abcde'}
+  stem = 'eval/test.step5.beam4.alpha0.6'
+  (tmp_path / 'b' / f'{stem}.json').write_text('[]')
+  (tmp_path / 'c' / f'{stem}.sentences.jsonl').write_text('{"a": 1}\n')
+  (tmp_path / 'd' / f'{stem}.sentences.jsonl').unlink()
+  paths['f'] = score('f', GOOD, beam_size=1)
+  (tmp_path / 'a' / 'eval' / 'link').symlink_to(f'{stem}.json'.removeprefix('eval/'))
+  assert fact in command.refuses(*(each.format(**paths) for each in arguments))

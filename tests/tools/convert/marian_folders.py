@@ -1,0 +1,163 @@
+"""MarianMT folders shaped like the published models, made by hand from random weights."""
+
+import functools
+import io
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from transformer.data.phrasebook.grammar import spell
+from transformer.data.phrasebook.sentences import some_sentence
+from transformer.tools.convert import tensor_file
+
+DIM, INNER, HEADS, LAYERS = 14, 22, 2, 2
+CODES = ('>>fra<<', '>>deu<<')
+# The files of vocabularies that published models come with.
+KINDS = {
+    'two models': {},
+    'equal models': {'equal': True},
+    'a table each': {'separate_tables': True},
+    'a vocabulary each': {'separate_tables': True, 'separate_vocabs': True},
+    'codes of languages': {'codes': CODES},
+    'equal models with codes': {'equal': True, 'codes': CODES},
+}
+
+
+@functools.cache
+def text() -> tuple[list[str], list[str]]:
+  """Returns English lines and their French translations."""
+  rng = random.Random(3)
+  sources, targets = zip(*(spell(*some_sentence(rng)) for _ in range(300)), strict=True)
+  return list(sources), list(targets)
+
+
+def known_text(folder: Path) -> tuple[list[str], list[str]]:
+  """Returns the pairs without characters that the models of a folder do not know."""
+  models = [sentencepiece.SentencePieceProcessor(model_file=str(folder / name))
+            for name in ('source.spm', 'target.spm')]
+  pairs = [pair for pair in zip(*text(), strict=True) if not any(
+      model.unk_id() in model.encode(line) for model, line in zip(models, pair, strict=True))]
+  return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+@functools.cache
+def model_bytes(side: int, kind: str = 'unigram') -> bytes:
+  """Returns a SentencePiece model with the defaults of spm_train, of a side or of both (2)."""
+  model = io.BytesIO()
+  sources, targets = text()
+  lines = (sources, targets, [*sources, *targets])[side]
+  sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(lines), model_writer=model, vocab_size=190, model_type=kind,
+      hard_vocab_limit=False, minloglevel=2)
+  return model.getvalue()
+
+
+def pieces_of(model: bytes) -> list[str]:
+  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+  return [processor.id_to_piece(token) for token in range(processor.get_piece_size())
+          if not processor.is_control(token) and not processor.is_unknown(token)]
+
+
+def write_vocabularies(folder: Path, equal=False, separate_tables=False, separate_vocabs=False,
+                       codes=(), kind='unigram') -> tuple[int, int]:
+  """Writes the vocabularies and what describes them.
+
+  The last pieces that only one of the models has get no row. The rows have another order than
+  the pieces.
+
+  Returns:
+    The numbers of source and of target rows.
+  """
+  models = [model_bytes(2, kind)] * 2 if equal else [model_bytes(0, kind), model_bytes(1, kind)]
+  for name, model in zip(('source.spm', 'target.spm'), models, strict=True):
+    (folder / name).write_bytes(model)
+  of_model = [pieces_of(model) for model in models]
+  common = set(of_model[0]) & set(of_model[1])
+  own = [[piece for piece in pieces if equal or piece not in common][-3:] for pieces in of_model]
+  sides = [[piece for piece in pieces if piece not in lost]
+           for pieces, lost in zip(of_model, own, strict=True)]
+  spaces = sides if separate_vocabs else [dict.fromkeys(sides[0] + sides[1])]
+  ids = []
+  for space in spaces:
+    pieces = [*codes, *space]
+    random.Random(1).shuffle(pieces)
+    ids.append({piece: row for row, piece in enumerate(['</s>', '<unk>', *pieces])})
+  if separate_vocabs:  # One padding token, in a row of both tables.
+    row = max(map(len, ids))
+    ids = [each | {'<pad>': row} for each in ids]
+  else:
+    ids[0]['<pad>'] = len(ids[0])
+  for name, each in zip(('vocab.json', 'target_vocab.json'), ids, strict=False):
+    (folder / name).write_text(json.dumps(each), 'utf-8')
+  (folder / 'tokenizer_config.json').write_text(json.dumps({
+      'tokenizer_class': 'MarianTokenizer', 'source_lang': 'en', 'target_lang': 'fr',
+      'model_max_length': 64, 'separate_vocabs': separate_vocabs}), 'utf-8')
+  rows = [max(each.values()) + 1 for each in ids]
+  return rows[0], rows[-1]
+
+
+def description(sizes: tuple[int, int], separate_tables=False) -> dict:
+  """Returns a config.json as published models have it; newer ones have fewer entries."""
+  pad = sizes[0] - 1
+  sides = {f'{side}_{name}': value for side in ('encoder', 'decoder') for name, value in (
+      ('layers', LAYERS), ('ffn_dim', INNER), ('attention_heads', HEADS), ('layerdrop', 0.0))}
+  about = {
+      'model_type': 'marian', 'architectures': ['MarianMTModel'], 'activation_function': 'swish',
+      'd_model': DIM, 'dropout': 0.1, 'attention_dropout': 0.0, 'activation_dropout': 0.0, **sides,
+      'vocab_size': sizes[0], 'scale_embedding': True, 'normalize_embedding': False,
+      'normalize_before': False, 'add_final_layer_norm': False, 'add_bias_logits': False,
+      'static_position_embeddings': True, 'max_position_embeddings': 512, 'bos_token_id': 0,
+      'eos_token_id': 0, 'forced_eos_token_id': 0, 'pad_token_id': pad,
+      'decoder_start_token_id': pad, 'bad_words_ids': [[pad]], 'num_beams': 6, 'max_length': 512}
+  if separate_tables:
+    about |= {'share_encoder_decoder_embeddings': False, 'decoder_vocab_size': sizes[1],
+              'tie_word_embeddings': True}
+  return about
+
+
+def weights(sizes: tuple[int, int], separate_tables=False,
+            strength=1.0) -> dict[str, np.ndarray]:
+  """Returns random tensors by the library's names; the row of padding is zero, as published.
+
+  Rounding errors grow with `strength`, and so does the number of different translations.
+  """
+  rng = np.random.default_rng(5)
+  shapes = ({'model.encoder.embed_tokens.weight': (sizes[0], DIM),
+             'model.decoder.embed_tokens.weight': (sizes[1], DIM)} if separate_tables
+            else {'model.shared.weight': (sizes[0], DIM)})
+  for side, attentions in (('encoder', ['self_attn']), ('decoder', ['self_attn', 'encoder_attn'])):
+    for layer in range(LAYERS):
+      place = f'model.{side}.layers.{layer}'
+      for name in attentions:
+        for part in ('q', 'k', 'v', 'out'):
+          shapes |= {f'{place}.{name}.{part}_proj.weight': (DIM, DIM),
+                     f'{place}.{name}.{part}_proj.bias': (DIM,)}
+      shapes |= {f'{place}.fc1.weight': (INNER, DIM), f'{place}.fc1.bias': (INNER,),
+                 f'{place}.fc2.weight': (DIM, INNER), f'{place}.fc2.bias': (DIM,)}
+      for name in (*attentions, 'final'):
+        norm = f'{place}.{name}_layer_norm'
+        shapes |= {f'{norm}.weight': (DIM,), f'{norm}.bias': (DIM,)}
+  tensors = {}
+  for name, shape in shapes.items():
+    around = 1.0 if 'norm.weight' in name else 0.0
+    wide = 0.6 if 'embed' in name or 'shared' in name else 0.3 * strength
+    tensors[name] = np.float32(around + wide * rng.standard_normal(shape))
+  for name in tensors:
+    if 'embed' in name or 'shared' in name:
+      tensors[name][-1] = 0
+      tensors[name][0] *= 2  # Sentences end more often.
+  return tensors | {'final_logits_bias': np.float32(
+      0.3 * rng.standard_normal((1, sizes[1])))}
+
+
+def write_folder(folder: Path, strength=1.0, **kind) -> Path:
+  """Writes a folder of a kind of `KINDS`, as a published one."""
+  sizes = write_vocabularies(folder, **kind)
+  separate = kind.get('separate_tables', False)
+  (folder / 'config.json').write_text(json.dumps(description(sizes, separate)), 'utf-8')
+  tensor_file.write(folder / 'model.safetensors', weights(sizes, separate, strength),
+                    {'format': 'pt'})
+  return folder

@@ -1,0 +1,204 @@
+"""CTranslate2 itself gives the same probabilities and translations for every kind of model."""
+
+import ctranslate2
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.tools.convert.random_models import opinionated, padded
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.decoding.batch_search import BatchSearch
+from transformer.decoding.config import DecodeConfig
+from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.tools.convert import ctranslate2_format
+from transformer.tools.convert.ctranslate2_format import QUANTIZATIONS, check_model, write_model
+
+VOCABULARY, LONG, SHORT, EXTRA = 47, 149, 16, 13
+# With biases, random models give more different translations.
+SHAPE = {'num_layers': 2, 'model_dim': 14, 'ff_dim': 22, 'num_heads': 2, 'attention_bias': 'all'}
+MODERN = {'norm': 'pre', 'rms_norm': True, 'activation': 'swiglu', 'positions': 'rotary',
+          'key_dim': 6, 'value_dim': 6}
+KINDS = {
+    'published': {'attention_bias': 'none'},
+    'biases of outputs': {'attention_bias': 'output'},
+    'all biases': {},
+    'deep encoder': {'encoder_layers': 3, 'decoder_layers': 1},
+    'pre-norm': {'norm': 'pre'},
+    'separate tables': {'share_embeddings': False, 'tie_output': False},
+    'separate sources': {'share_embeddings': False},
+    'rms norm': {'rms_norm': True},
+    'gelu': {'activation': 'gelu'},
+    'silu': {'activation': 'silu'},
+    'bias of the logits': {'output_bias': True, 'tie_output': False},
+    'swiglu': {'activation': 'swiglu'},
+    'learned': {'positions': 'learned', 'max_positions': 151},
+    'rotary': {'positions': 'rotary', 'key_dim': 6, 'value_dim': 6},
+    'relative': {'positions': 'relative'},
+    'modern': MODERN,
+    'narrow keys': {'key_dim': 3},
+    'narrow values': {'value_dim': 5},
+    'narrow rotary keys': {**MODERN, 'key_dim': 4, 'value_dim': 11},
+    'heads that do not divide': {'num_heads': 3, 'key_dim': 5, 'value_dim': 5},
+    'one normalised head': {**MODERN, 'num_heads': 1, 'query_key_norm': True},
+}
+PIECES = [{PAD_ID: '<pad>', BOS_ID: '<s>', EOS_ID: '</s>', UNK_ID: '<unk>'}.get(i, f'▁{i}')
+          for i in range(VOCABULARY)]
+
+
+@pytest.fixture(scope='module', params=KINDS)
+def exported(request, tmp_path_factory):
+  """A model, its parameters, and CTranslate2's translator of the exported model."""
+  model = Transformer(ModelConfig(**{**SHAPE, **KINDS[request.param]}), VOCABULARY)
+  params = opinionated(model)
+  folder = tmp_path_factory.mktemp('model')
+  write_model(folder, model.config, params, (PIECES, PIECES))
+  return model, params, ctranslate2.Translator(str(folder), compute_type='float32')
+
+
+def sentences(count, longest, seed):
+  rng = np.random.default_rng(seed)
+  return [rng.integers(4, VOCABULARY, rng.integers(1, longest)).tolist() for _ in range(count)]
+
+
+def pieces(ids):
+  return [PIECES[i] for i in ids]
+
+
+def forced_log_probs(model, params, sources, targets):
+  """Returns, for each target, log p of every token and of the end token."""
+  @jax.jit
+  def log_probs_BTN(params, *batch):
+    x_BTD, output_ND = model.apply({'params': params}, *batch)
+    return jax.nn.log_softmax(jnp.einsum('BTD,ND->BTN', x_BTD, output_ND))
+
+  found = np.asarray(log_probs_BTN(
+      params, *padded([[*each, EOS_ID] for each in sources], LONG + 1),
+      *padded([[BOS_ID, *each] for each in targets], LONG + 1)))
+  return [log_probs_TN[np.arange(len(each) + 1), [*each, EOS_ID]]
+          for log_probs_TN, each in zip(found, targets, strict=True)]
+
+
+@pytest.mark.long(but=('published',))
+def test_a_given_translation_has_the_same_probability_token_by_token(exported):
+  model, params, translator = exported
+  # The long sentence has distances beyond T5's last bucket; all share one batch.
+  sources = [list(range(4, 44)) * 3 + [5] * 29, *sentences(1, 9, 0), [7]]
+  targets = [list(range(43, 3, -1)) * 3 + [6] * 29, [9, 11, 4], [8]]
+  found = translator.score_batch([pieces(each) for each in sources],
+                                 [pieces(each) for each in targets])
+  wanted = forced_log_probs(model, params, sources, targets)
+  assert len(wanted[0]) == LONG + 1 and wanted[0].std() > 0.5
+  for each, log_probs in zip(found, wanted, strict=True):
+    # CTranslate2 approximates exponentials otherwise on each kind of processor.
+    np.testing.assert_allclose(each.log_probs, log_probs, rtol=1e-3, atol=1e-3)
+
+
+def search_both(model, params, translator, beam_size):
+  """Returns tokens and log-probabilities of translations by this project and by CTranslate2."""
+  config = DecodeConfig(beam_size=beam_size, alpha=0.0, max_extra_length=EXTRA)
+  given = sentences(40, SHORT, 3)
+  source = np.full((len(given), SHORT), PAD_ID, np.int32)
+  for row, ids in enumerate(given):
+    source[row, :len(ids) + 1] = [*ids, EOS_ID]
+  best = jax.device_get(jax.jit(BatchSearch(model, config))(
+      params, source, np.full(len(given), SHORT + EXTRA, np.int32)))
+  ours = [(pieces(tokens[:length]), score) for tokens, length, score in zip(
+      best.tokens[:, 0], best.lengths[:, 0], best.scores[:, 0], strict=True)]
+  found = translator.translate_batch(
+      [pieces(each) for each in given], beam_size=beam_size, length_penalty=0,
+      max_decoding_length=SHORT + EXTRA, min_decoding_length=0, return_scores=True,
+      return_end_token=True)
+  return ours, [(each.hypotheses[0], each.scores[0]) for each in found]
+
+
+def compare(ours, theirs, wanted):
+  """Checks that at least `wanted` translations agree, with equal scores."""
+  assert len({tuple(tokens) for tokens, _ in ours}) > 10
+  same = [(one[1], other[1]) for one, other in zip(ours, theirs, strict=True)
+          if one[0] == other[0]]
+  assert len(same) >= wanted
+  np.testing.assert_allclose(*zip(*same, strict=True), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.long(but=('published',))
+def test_greedy_search_finds_the_same(exported):
+  compare(*search_both(*exported, beam_size=1), wanted=40)
+
+
+@pytest.mark.long(but=('published',))
+@pytest.mark.parametrize('exported', ['published', 'learned', 'relative', 'modern', 'narrow keys'],
+                         indirect=True)
+def test_beam_search_without_length_penalty_finds_nearly_always_the_same(exported):
+  compare(*search_both(*exported, beam_size=4), wanted=38)
+
+
+@pytest.mark.long(but=('int8',))
+@pytest.mark.parametrize('quantization', QUANTIZATIONS)
+def test_matrices_are_stored_as_asked_for(tmp_path, quantization):
+  model = Transformer(ModelConfig(**{**SHAPE, **MODERN}), VOCABULARY)
+  params = opinionated(model, 0.4)
+  sizes = []
+  for each in ('float32', quantization):
+    (tmp_path / each).mkdir(exist_ok=True)
+    write_model(tmp_path / each, model.config, params, (PIECES, PIECES), quantization=each)
+    sizes.append((tmp_path / each / 'model.bin').stat().st_size)
+  assert (sizes[1] < sizes[0]) == (quantization != 'float32')
+  # Computed in float32, because int8 saturates on processors without the right instructions.
+  translator = ctranslate2.Translator(str(tmp_path / quantization), compute_type='float32')
+  source, target = sentences(1, SHORT, 3)[0], [9, 11, 4]
+  found = translator.score_batch([pieces(source)], [pieces(target)])[0].log_probs
+  wanted = forced_log_probs(model, params, [source], [target])[0]
+  np.testing.assert_allclose(found, wanted, atol=1e-4 if quantization == 'float32' else 0.03)
+
+
+def test_a_model_that_ctranslate2_cannot_represent_is_refused():
+  with pytest.raises(UserError, match=r'cannot hold model\.query_key_norm=True: in attention to'):
+    check_model(ModelConfig(query_key_norm=True))
+  with pytest.raises(UserError, match='with keys narrower than values, 8 and 16'):
+    check_model(ModelConfig(query_key_norm=True, num_heads=1, key_dim=8, value_dim=16))
+  with pytest.raises(UserError, match=r"must be one of float32, .*; got 'int4'"):
+    write_model('none', ModelConfig(), {}, ([], []), quantization='int4')
+
+
+def test_ctranslate2_normalises_several_heads_differently(tmp_path, monkeypatch):
+  """Without the check CTranslate2 loads several normalised heads, and computes other values.
+
+  Which values it computes varies, and some may be NaN.
+  """
+  model = Transformer(ModelConfig(**SHAPE, query_key_norm=True), VOCABULARY)
+  params = opinionated(model)
+  monkeypatch.setattr(ctranslate2_format, 'check_model', lambda _: None)
+  write_model(tmp_path, model.config, params, (PIECES, PIECES))
+  found = ctranslate2.Translator(str(tmp_path)).score_batch([pieces([7, 8, 9])], [pieces([9, 11])])
+  wanted = forced_log_probs(model, params, [[7, 8, 9]], [[9, 11]])[0]
+  assert not (np.abs(np.array(found[0].log_probs) - wanted) < 0.05).all()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(('length', 'longest'), [(0, 1024), (1031, 1031)])
+def test_positions_reach_the_default_or_the_requested_length(
+    tmp_path, length, longest):
+  model = Transformer(ModelConfig(**SHAPE), VOCABULARY)
+  write_model(tmp_path, model.config, opinionated(model), (PIECES, PIECES), length=length)
+  translator = ctranslate2.Translator(str(tmp_path))
+  translator.translate_batch([['▁5'] * 2000], max_decoding_length=longest,
+                             min_decoding_length=longest - 1)
+  with pytest.raises(RuntimeError, match=f'No position encodings .* >= {longest}'):
+    translator.translate_batch([['▁5'] * longest], max_input_length=0)
+
+
+@pytest.mark.parametrize('kind', ['published', 'modern'])
+def test_a_parameter_that_ctranslate2_lacks_is_refused_by_name(tmp_path, kind):
+  model = Transformer(ModelConfig(**{**SHAPE, **KINDS[kind]}), VOCABULARY)
+  params = opinionated(model)
+  attention = params['encoder_1']['self_attention']
+  for part, added in (attention, 'sink'), (attention['query'], 'scale'), (params, 'gate'):
+    part[added] = np.ones(2, np.float32)
+    with pytest.raises(UserError, match=rf'^CTranslate2 has no place for .*: [a-z_1.]*{added};'):
+      write_model(tmp_path, model.config, params, (PIECES, PIECES))
+    del part[added]
+  assert not any(tmp_path.iterdir())
+  write_model(tmp_path, model.config, params, (PIECES, PIECES))

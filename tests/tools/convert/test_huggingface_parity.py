@@ -1,0 +1,214 @@
+"""Hugging Face's own library gives the same logits, translations and tokens.
+
+tests/huggingface.txt has its packages.
+"""
+
+import operator
+import random
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.data.test_bpe_merges import ESCAPE, HOSTILE
+from tests.faults.hostile_text import SENTENCES
+from tests.tools.convert.random_models import opinionated, padded
+from transformer.config import Config
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
+from transformer.data.config import DataConfig
+from transformer.data.phrasebook.grammar import spell
+from transformer.data.phrasebook.sentences import some_sentence
+from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.decoding.batch_search import BatchSearch
+from transformer.decoding.config import DecodeConfig
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.tools.convert import huggingface_format, huggingface_reading
+
+torch = pytest.importorskip('torch', reason='tests/huggingface.txt has the packages')
+transformers = pytest.importorskip('transformers', reason='tests/huggingface.txt has the packages')
+
+SHAPE = {'num_layers': 2, 'model_dim': 14, 'ff_dim': 22, 'num_heads': 2, 'attention_bias': 'all'}
+KINDS = {
+    'published': {'attention_bias': 'none'},
+    'biases of outputs': {'attention_bias': 'output'},
+    'all biases': {},
+    'deep encoder': {'encoder_layers': 3, 'decoder_layers': 1},
+    'separate tables': {'share_embeddings': False, 'tie_output': False},
+    'separate sources': {'share_embeddings': False},
+    'separate output': {'tie_output': False},
+    'gelu': {'activation': 'gelu'},
+    'silu': {'activation': 'silu'},
+    'bias of the logits': {'output_bias': True},
+    'odd width': {'model_dim': 15, 'num_heads': 3},
+    'norms before': {'norm': 'pre'},
+    'norms before, the rest': {'norm': 'pre', 'encoder_layers': 3, 'decoder_layers': 1,
+                               'activation': 'gelu', 'output_bias': True,
+                               'attention_bias': 'none'},
+}
+LONGEST, EXTRA, COUNT = 40, 13, 300
+HOSTILE_LINES = [
+    *HOSTILE, *(line for lines in SENTENCES.values() for line in lines[:20] if len(line) < 10_000),
+    '>>fr<< a man', '>>a man<<, a dog', '\n', 'a\nman', '#version', 'a\u2581', '\U000f25810']
+
+
+class Exported(NamedTuple):
+  """A model of this project, and what the library loads of its export."""
+
+  config: Config
+  model: Transformer
+  params: dict
+  peer: 'transformers.MarianMTModel'
+  tokenizer: 'transformers.PreTrainedTokenizerFast'
+
+
+@pytest.fixture(scope='module')
+def lines():
+  rng = random.Random(3)
+  return [line for _ in range(COUNT // 2) for line in spell(*some_sentence(rng))]
+
+
+@pytest.fixture(scope='module')
+def vocabulary(lines):
+  return Vocabulary.train([*lines, *HOSTILE[:20]], 600)
+
+
+@pytest.fixture(scope='module')
+def export(vocabulary, tmp_path_factory):
+  """Returns a function that exports a random model; see `opinionated` for its arguments."""
+  def export(settings, *arguments):
+    config = Config(DataConfig(max_length=LONGEST), ModelConfig(**{**SHAPE, **settings}),
+                    decode=DecodeConfig(max_extra_length=EXTRA))
+    model = Transformer(config.model, vocabulary.size)
+    params = opinionated(model, *arguments)
+    folder = tmp_path_factory.mktemp('model')
+    huggingface_format.write_model(folder, config, params, vocabulary)
+    peer, loading = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        folder, output_loading_info=True)
+    assert not any(loading.values()), loading
+    return Exported(config, model, params, peer,
+                    transformers.AutoTokenizer.from_pretrained(folder))
+  return export
+
+
+@pytest.fixture(scope='module')
+def exported(export):
+  return export({}, 0.7)
+
+
+def logits_of(peer, sources, targets):
+  """Returns the library's logits for padded batches of `padded`."""
+  with torch.no_grad():
+    return peer(input_ids=torch.tensor(sources[0]), attention_mask=torch.tensor(sources[1]),
+                decoder_input_ids=torch.tensor(targets[0])).logits.numpy()
+
+
+@pytest.mark.long(but=('published', 'separate output', 'norms before'))
+@pytest.mark.parametrize('kind', KINDS)
+def test_logits_are_the_same(export, vocabulary, tmp_path, kind):
+  rng = np.random.default_rng(0)
+
+  def sentences(*lengths):
+    return [rng.integers(4, vocabulary.size, length).tolist() for length in lengths]
+
+  sources = padded([[*each, EOS_ID] for each in sentences(39, 7, 0)], 41)
+  targets = padded([[BOS_ID, *each] for each in sentences(33, 34, 5)], 36)
+  # With small norms the logits depend on the epsilon.
+  _, model, params, peer, _ = export(KINDS[kind], 0.4, 0.4)
+  wanted = np.einsum('BTD,ND->BTN', *jax.jit(model.apply)({'params': params}, *sources, *targets))
+  assert wanted.std() > 0.1
+  real_BT = targets[1].astype(bool)
+  found = logits_of(peer, sources, targets)
+  np.testing.assert_allclose(found[real_BT], wanted[real_BT], rtol=0,
+                             atol=1e-5 if model.config.norm == 'post' else 3e-5)
+  # MarianMT is saved without positions, so those that the library makes itself must be right.
+  peer.save_pretrained(tmp_path)
+  again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+  np.testing.assert_array_equal(logits_of(again, sources, targets), found)
+
+
+def cut(tokens):
+  """Returns tokens up to the end token, if there is one."""
+  return tokens[:tokens.index(EOS_ID)] if EOS_ID in tokens else tokens
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(('beam_size', 'wanted'), [(1, COUNT), (4, 0.98 * COUNT)])
+def test_translations_are_the_same(exported, lines, beam_size, wanted):
+  _, model, params, peer, tokenizer = exported
+  batch = tokenizer(lines, padding=True, return_tensors='pt')
+  most = batch['input_ids'].shape[1] + EXTRA
+  best = jax.device_get(jax.jit(BatchSearch(model, DecodeConfig(
+      beam_size=beam_size, alpha=0.0, max_extra_length=EXTRA)))(
+          params, batch['input_ids'].numpy().astype(np.int32), np.full(COUNT, most, np.int32)))
+  ours = [cut(tokens[:length].tolist())
+          for tokens, length in zip(best.tokens[:, 0], best.lengths[:, 0], strict=True)]
+  search = {'length_penalty': 0.0, 'early_stopping': True} if beam_size > 1 else {
+      'length_penalty': 1.0, 'early_stopping': False}
+  found = peer.generate(**batch, num_beams=beam_size, max_length=1 + most, **search)
+  theirs = [cut(tokens[1:]) for tokens in found.tolist()]
+  assert len(set(map(tuple, ours))) > COUNT / 4
+  assert sum(map(operator.eq, ours, theirs)) >= wanted
+
+
+def test_the_folder_holds_the_settings_of_the_run(exported):
+  config, _, _, peer, tokenizer = exported
+  wanted = {'num_beams': config.decode.beam_size, 'length_penalty': config.decode.alpha,
+            'early_stopping': True, 'max_length': 1 + LONGEST + EXTRA, 'forced_eos_token_id': None,
+            'pad_token_id': PAD_ID, 'eos_token_id': EOS_ID, 'decoder_start_token_id': BOS_ID}
+  assert {name: getattr(peer.generation_config, name) for name in wanted} == wanted
+  assert peer.config.max_position_embeddings == 1024
+  ids = tokenizer('man ' * LONGEST, truncation=True)
+  assert ids.keys() == {'input_ids', 'attention_mask'}
+  assert len(ids['input_ids']) == LONGEST and ids['input_ids'][-1] == EOS_ID
+
+
+def test_the_tokenizer_cuts_alike_and_gives_text_back(exported, vocabulary, lines):
+  text = [*lines, *HOSTILE_LINES]
+  found = exported.tokenizer(text)['input_ids']
+  for line, ids, wanted in zip(text, found, vocabulary.encode_batch(text), strict=True):
+    assert ids == [*wanted, EOS_ID], line
+  assert exported.tokenizer.batch_decode(found, skip_special_tokens=True) == text
+
+
+@given(st.text(st.sampled_from([*'aabn 012<s>/é\n\t', '\u2581', '\u2585', ESCAPE, '\U0001f600']),
+               max_size=60))
+def test_the_tokenizer_cuts_any_text_alike(exported, vocabulary, text):
+  ids = exported.tokenizer(text, add_special_tokens=False)['input_ids']
+  assert ids == vocabulary.encode(text)
+  assert exported.tokenizer.decode(ids) == text
+
+
+def test_any_pieces_are_the_same_text(exported, vocabulary):
+  rng = np.random.default_rng(0)
+  for length in range(1, 200):
+    ids = rng.integers(BYTE_IDS.stop, vocabulary.size, length).tolist()
+    assert exported.tokenizer.decode([BOS_ID, *ids, EOS_ID, PAD_ID],
+                                     skip_special_tokens=True) == vocabulary.decode(ids)
+
+
+@pytest.mark.long(but=('published', 'norms before'))
+@pytest.mark.parametrize('kind', KINDS)
+def test_what_the_library_saves_comes_back(export, vocabulary, tmp_path, kind):
+  given = export(KINDS[kind], 0.4, 0.4)
+  with torch.no_grad():
+    for name, each in given.peer.named_parameters():
+      if 'positions' not in name:
+        each.mul_(1.25)  # As if it had trained.
+  given.peer.save_pretrained(tmp_path / 'saved')
+  given.tokenizer.save_pretrained(tmp_path / 'saved')
+  vocabulary.save(tmp_path / 'saved' / 'vocabulary.model')
+  found = huggingface_reading.read_model(tmp_path / 'saved')
+  for name in ('share_embeddings', 'norm'):
+    assert getattr(found.config.model, name) == getattr(given.config.model, name)
+  model = Transformer(found.config.model, vocabulary.size)
+  sources = [[5, 7, 300, EOS_ID], [9, EOS_ID]]
+  targets = [[BOS_ID, 11, 12], [BOS_ID, 400]]
+  wanted = logits_of(given.peer, padded(sources, 4), padded(targets, 3))
+  x_BTD, output_ND = model.apply({'params': found.params}, *padded(sources, 4), *padded(targets, 3))
+  logits = np.einsum('BTD,ND->BTN', x_BTD, output_ND)
+  for row, target in enumerate(targets):
+    np.testing.assert_allclose(logits[row, :len(target)], wanted[row, :len(target)], atol=2e-4)

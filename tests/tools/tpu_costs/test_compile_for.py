@@ -1,0 +1,125 @@
+"""The command that compiles an update for TPUs, and the mistakes that it refuses in one line."""
+
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from launch import compile_for
+from transformer.tools.tpu_costs import estimate, hlo
+
+TINY = ['--config=configs/wmt14.py', '--config.model.dtype=bfloat16', '--config.model.num_layers=1',
+        '--config.model.model_dim=128', '--config.model.ff_dim=256', '--config.model.num_heads=2',
+        '--config.data.vocabulary_size=1000', '--config.data.max_length=32',
+        '--config.train.tokens_per_batch=256']
+
+
+@pytest.fixture(scope='module')
+def compile_command(start_command):
+  yield from start_command('transformer.tools.tpu_costs.__main__')
+
+
+def result(mesh, total, milliseconds):
+  """Returns a result of `estimate.update_cost` for a mesh of v5e chips."""
+  found = {'chips': 4, 'device_kind': 'TPU v5 lite', 'mesh': mesh, 'rows': 8, 'max_length': 32,
+           'dtype': 'bfloat16', 'commit': 'c0ffee0123', 'compile_seconds': 61.2, 'memory': None}
+  if total is None:
+    return found
+  none = {'count': 0, 'bytes': 0, 'sent': 0.0}
+  return {**found, 'memory': {'total': total}, 'utilisation': 0.2345,
+          'collectives': {**dict.fromkeys(hlo.KINDS, none),
+                          'all-reduce': {'count': 1234, 'bytes': 5_600_000_000, 'sent': 7e9}},
+          'flops': {'model': 1.5e12, 'xla': 1.25e12},
+          'seconds': {'arithmetic': milliseconds / 1e3, 'wire': 0.0025}}
+
+
+def test_the_table_has_a_column_for_each_mesh():
+  lines = compile_for.table('v5e:2x2, 4 chips', [
+      result({'data': 4, 'fsdp': 1, 'tensor': 1}, 2.5e9, 7.5),
+      result({'data': 1, 'fsdp': 4, 'tensor': 1}, None, None),
+      result({'data': 2, 'fsdp': 1, 'tensor': 2}, 17.25e9, 5.0)])
+  assert lines[0] == 'v5e:2x2, 4 chips: 8 rows of 32 + 32 tokens, bfloat16, commit c0ffee0'
+  cells = {line[:22].strip(): ' '.join(line[22:].split()) for line in lines[1:]}
+  assert cells['memory, of 16 GB'] == '2.50 GB too much to compile 17.25 GB, too much'
+  assert cells['all-reduce'] == '5,600.0 MB in 1,234 5,600.0 MB in 1,234'
+  assert cells['estimated arithmetic'] == '7.50 ms 5.00 ms'
+  assert cells['utilisation, estimated'] == '23.4% 23.4%'
+  assert len({len(line) for line in lines[1:]}) == 1
+
+
+@pytest.mark.parametrize(('arguments', 'message'), [
+    (TINY, '--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both needed'),
+    (['--topology=v5e:4x4'], '--config=configs/NAME.py and --topology=NAME'),
+    ([*TINY, '--topology=v5e:3x3'], '--topology must be one of v5e:2x2, v5e:2x4, '),
+    ([*TINY, '--topology=v5e:2x2', '--config.model.attention=cudnn'],
+     'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference'),
+    ([*TINY, '--topology=v5e:2x2', "--config.train.teachers=('runs/a',)"],
+     'train.teachers must be empty here, where no run is read; got runs/a; leave them out'),
+    ([*TINY, '--topology=v5e:2x2', '--json=/dev/null/x.json'], '--json needs a directory')])
+def test_mistakes_are_one_line(compile_command, arguments, message):
+  status, out, err = compile_command(*arguments)
+  assert (status, out) == (1, '')
+  assert err.startswith(f'error: {message}') and err.count('\n') == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec('libtpu') is not None, reason='libtpu is installed')
+def test_without_libtpu_it_says_what_to_install(compile_command):
+  status, out, err = compile_command(*TINY, '--topology=v5e:2x2')
+  assert (status, out) == (1, '')
+  assert err == ('error: --topology needs the compiler for TPUs, libtpu, which is not installed; '
+                 'install it with: pip install "jax[tpu]"\n')
+
+
+needs_libtpu = pytest.mark.skipif(importlib.util.find_spec('libtpu') is None,
+                                  reason='needs libtpu, the compiler for TPUs')
+
+
+@needs_libtpu
+@pytest.mark.parametrize(('more', 'message'), [
+    (['--config.mesh.data=3'], 'the mesh must use all 128 devices; got data=3'),
+    ([], 'mesh.data × mesh.fsdp = 128 must divide the rows that go through the model at a time, '
+     'train.tokens_per_batch / data.max_length / optimizer.accumulate = 8'),
+    (['--mesh=best'], '128 chips, or a half, a quarter or an eighth of them, must divide the')])
+def test_more_chips_than_rows_is_one_line(compile_command, more, message):
+  status, out, err = compile_command(*TINY, '--topology=v5e:8x16', *more)
+  assert (status, out) == (1, '')
+  assert err.splitlines()[-1].startswith(f'error: {message}')
+
+
+@needs_libtpu
+def test_chips_are_arranged_whatever_the_sides_of_their_block():
+  code = """
+from transformer.tools.tpu_costs import estimate
+from transformer.training.mesh import make_mesh
+for topology, chips in estimate.TOPOLOGIES.items():
+  devices = estimate.devices_of(topology)
+  assert len(devices) == chips
+  for config in estimate.candidate_meshes(chips, 1024, 16):
+    mesh = make_mesh(config, 1024, devices)
+    assert set(mesh.devices.flat) == set(devices), (topology, config)
+print('done')
+"""
+  done = subprocess.run([sys.executable, '-c', code], check=False, text=True, capture_output=True,
+                        cwd=pathlib.Path(__file__).parents[2])
+  assert done.stdout == 'done\n', done.stderr
+
+
+@needs_libtpu
+def test_an_update_is_compiled_for_a_tpu(compile_command, tmp_path):
+  status, out, err = compile_command(*TINY, '--topology=v5e:2x2', f'--json={tmp_path}/x.json')
+  assert status == 0, err
+  assert out.startswith('v5e:2x2, 4 chips: 8 rows of 32 + 32 tokens, bfloat16, commit ')
+  found = json.loads((tmp_path / 'x.json').read_text(encoding='utf-8'))
+  each, = found['meshes']
+  assert found['topology'] == 'v5e:2x2' and each['mesh'] == {'data': 4, 'fsdp': 1, 'tensor': 1}
+  assert each['device_kind'] == 'TPU v5 lite' and estimate.fits(each)
+  assert each['seconds']['arithmetic'] > 0 and 0 < each['utilisation'] < 1
+  memory = each['memory']
+  assert memory['code'] > 0
+  assert memory['total'] == sum(size for name, size in memory.items() if name != 'total')
+  # 0.4 million parameters; the embedding table is reduced twice, in 32 bits.
+  assert 1e6 < each['collectives']['all-reduce']['bytes'] < 3e6
+  assert each['collectives']['all-gather']['bytes'] == 0

@@ -1,0 +1,170 @@
+"""Translation and scoring by a run, or by an ensemble of runs with averaged probabilities."""
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+
+from transformer.data.vocabularies import model_files
+from transformer.decoding.config import DecodeConfig
+from transformer.decoding.given_translations import Likelihood, score_pairs
+from transformer.decoding.requirements import NO_REQUIREMENTS, Requirements
+from transformer.decoding.translator import Translation, Translator
+from transformer.decoding.word_alignment import WordAligner
+from transformer.errors import UserError
+from transformer.runs.loading import Run, diverged, load_run
+from transformer.system.cpu_cores import usable_cores
+from transformer.training.mesh import sentence_sharding
+
+# Batches that are computed side by side on a CPU: each takes memory, and uses several cores for its
+# larger matrix products.
+_MOST_BATCHES = 4
+
+
+def load_ensemble(run: Run, others: Sequence[str | os.PathLike], checkpoint: str = 'best',
+                  average: int = 1) -> list[Run]:
+  """Loads other runs, which must have the vocabulary of the first.
+
+  Args:
+    run: the first run; its config says how text is read and translated.
+    others: directories of the other runs.
+    checkpoint: as in `load_run`, for each of the others.
+    average: as in `load_run`, for each of the others.
+
+  Returns:
+    All runs, `run` first.
+
+  Raises:
+    UserError: a directory holds no run, or one with another vocabulary or too few positions or
+      checkpoints.
+  """
+  members, (_, longest) = [run], _longest(run)
+  for workdir in others:
+    member = load_run(workdir, checkpoint, average, run.config.decode.batch_size)
+    if model_files(member.vocabulary) != model_files(run.vocabulary):
+      raise UserError(f'the runs of an ensemble must have the same vocabulary, and {workdir} has '
+                      f'another one; train that run on the same text with the same config.data, '
+                      f'or leave it out')
+    if member.model.config.positions == 'learned' and member.model.config.max_positions < longest:
+      raise UserError(f'the runs of an ensemble must have positions for {longest} tokens, as '
+                      f'data.max_length and decode.max_extra_length of the first run say; '
+                      f'{workdir} learned {member.model.config.max_positions}; leave it out, or '
+                      f'take it as --workdir')
+    members.append(member)
+  return members
+
+
+def make_translator(members: Sequence[Run], decode: DecodeConfig, seed: int,
+                    nbest: int = 1) -> Translator:
+  """Builds the translator of a run, or of an ensemble, on the devices of the first run.
+
+  On a CPU each core takes other batches; accelerators share each batch.
+
+  Args:
+    members: the runs; the first one's config and vocabulary are used.
+    decode: how to search or sample.
+    seed: the root of the random keys for samples.
+    nbest: the number of translations for each sentence.
+
+  Raises:
+    UserError: the beam size or `nbest` is out of range, see `Translator`.
+  """
+  run, models = members[0], [member.model for member in members]
+  devices = min(usable_cores(), _MOST_BATCHES)
+  if jax.default_backend() != 'cpu':
+    devices = sentence_sharding(run.mesh, decode.batch_size)
+  return Translator(models if len(models) > 1 else run.model, run.vocabulary, decode,
+                    run.config.data.max_length, seed, devices, nbest)
+
+
+def translate_with(members: Sequence[Run], translate: Translator, lines: Sequence[str],
+                   first: int = 0, requirements: Requirements = NO_REQUIREMENTS,
+                   progress: Callable[[int], Any] = lambda count: None) -> list[Translation]:
+  """Translates lines with a run, or an ensemble of several.
+
+  Args:
+    members: the runs.
+    translate: a translator; it may have been built for other runs with the same config.
+    lines: text.
+    first: the number of lines before these.
+    requirements: what the translations must begin with, contain, and not hold.
+    progress: as in `Translator`.
+
+  Raises:
+    UserError: a log-probability is not finite, or as `Translator` raises it.
+  """
+  params = [member.params for member in members]
+  answers = translate(params if len(params) > 1 else params[0], lines, first, requirements,
+                      progress)
+  check_finite(members, (answer.score for answer in answers), itertools.count(first + 1))
+  return answers
+
+
+def score_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
+               by_token: bool = False) -> list[Likelihood]:
+  """Returns the likelihood of each target by a run, or by an ensemble of several.
+
+  Args:
+    members: the runs.
+    sources: lines of text.
+    targets: a translation of each line.
+    by_token: as in `score_pairs`.
+
+  Raises:
+    UserError: a log-probability is not finite.
+  """
+  run = members[0]
+  found = score_pairs([each.model for each in members], [each.params for each in members],
+                      run.vocabulary, sources, targets, _longest(run),
+                      run.config.decode.batch_size, by_token)
+  check_finite(members, (each.log_prob or 0.0 for each in found), itertools.count(1))
+  return found
+
+
+def align_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
+               layer: int | None = None, shift: bool = False) -> list[list[tuple[int, int]]]:
+  """Returns the links of words by a run, or by an ensemble, which averages attention.
+
+  A run with `train.alignment_layer` takes part with the head that was trained, unless there is a
+  layer or a shift.
+
+  Args:
+    members: the runs; the first one's config and vocabulary are used.
+    sources: lines of text.
+    targets: a translation of each line.
+    layer: as in `make_attention`.
+    shift: as in `make_attention`.
+
+  Returns:
+    The links of each pair, as `WordAligner` gives them.
+  """
+  run = members[0]
+  guided = () if shift else [each.config.train.alignment_layer for each in members]
+  align = WordAligner([each.model for each in members], run.vocabulary, _longest(run),
+                      run.config.decode.batch_size, layer, shift, guided)
+  return align([each.params for each in members], sources, targets)
+
+
+def _longest(run: Run) -> tuple[int, int]:
+  """Returns the most tokens of a source and of a translation by a search."""
+  longest = run.config.data.max_length
+  return longest, longest + run.config.decode.max_extra_length
+
+
+def check_finite(runs: Sequence[Run], scores: Iterable[float], numbers: Iterable[int]):
+  """Refuses log-probabilities that are not finite: the model has diverged.
+
+  Args:
+    runs: the run, or the ensemble, that gave the scores.
+    scores: one for each line.
+    numbers: the number of each line, from 1.
+
+  Raises:
+    UserError: a score is not finite; names its line and the runs.
+  """
+  for number, score in zip(numbers, scores, strict=False):
+    if not math.isfinite(score):
+      raise diverged(runs, f'the log-probabilities for line {number} are not finite')

@@ -1,0 +1,87 @@
+"""Formats translations and their scores as lines of text, and writes the lines."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from transformer.data.config import DataConfig
+from transformer.data.linearisation import delinearise
+from transformer.data.treebank import bracketed, split_words
+from transformer.decoding.given_translations import Likelihood
+from transformer.decoding.translator import Translation
+from transformer.system import outputs
+
+
+def split_prefixes(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+  """Returns the sources and the prefixes in lines of source, tab, beginning of the translation.
+
+  Args:
+    lines: a line without a tab has the prefix ''.
+  """
+  parts = [line.partition('\t') for line in lines]
+  return [source for source, _, _ in parts], [prefix for _, _, prefix in parts]
+
+
+def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list[str]:
+  """Returns translations, or n-best lists, as lines.
+
+  Args:
+    answers: the translations.
+    nbest: the number of translations for each sentence; above 1, a line is
+      number ||| text ||| score, and no text occurs twice.
+    first: the number of the first sentence.
+  """
+  if nbest == 1:
+    return [answer.text for answer in answers]
+  return [f'{number} ||| {text} ||| {score:.6f}' for number, answer in enumerate(answers, first)
+          for text, score in distinct(answer.nbest)]
+
+
+def distinct(nbest: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+  """Returns the texts of a list, best first, without those that occurred before in other pieces."""
+  scores = {}
+  for text, score in nbest:
+    scores.setdefault(text, score)
+  return list(scores.items())
+
+
+def readable(data: DataConfig, sources: Sequence[str],
+             answers: Sequence[Translation]) -> list[Translation]:
+  """Returns translations for people to read: a linearised tree becomes brackets and words.
+
+  Args:
+    data: says whether the translations are trees.
+    sources: the sentence of each translation.
+    answers: the translations.
+  """
+  if data.source != 'trees':
+    return list(answers)
+
+  def tree(text: str, source: str) -> str:
+    return bracketed(delinearise(text, split_words(source)).tree)
+
+  return [answer._replace(text=tree(answer.text, source), nbest=tuple(
+      (tree(text, source), score) for text, score in answer.nbest))
+          for source, answer in zip(sources, answers, strict=True)]
+
+
+def score_lines(found: Sequence[Likelihood]) -> list[str]:
+  """Returns a line for each likelihood: log-probability, tab, tokens; `nan` for a pair too long."""
+  return [('nan' if each.log_prob is None else f'{each.log_prob:.6f}') + f'\t{each.tokens}'
+          for each in found]
+
+
+def token_lines(likelihoods: Sequence[Likelihood]) -> list[str]:
+  """Returns a JSON object for each likelihood, with the pieces and their log-probabilities."""
+  return [json.dumps(pair._asdict(), ensure_ascii=False) for pair in likelihoods]
+
+
+def write_lines(lines: Iterable[str], output: str):
+  """Writes lines of UTF-8 to a file, or to standard output, which is `-`."""
+  if output == '-':
+    sys.stdout.reconfigure(encoding='utf-8', newline='\n')
+    sys.stdout.writelines(line + '\n' for line in lines)
+    sys.stdout.flush()
+  else:
+    outputs.write(Path(output).expanduser(), ''.join(line + '\n' for line in lines).encode())

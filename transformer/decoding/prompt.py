@@ -1,0 +1,176 @@
+"""A prompt: translates each typed line, and obeys commands, which begin with a colon.
+
+The standard library's `cmd` is not used, since it takes the first word of any line for a command.
+It could not translate a sentence that begins with "help" or "?".
+"""
+
+import dataclasses
+import functools
+import os
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from transformer import files
+from transformer.data.linearisation import linearise
+from transformer.data.treebank import parse_tree
+from transformer.data.word_parts import is_blank
+from transformer.decoding.attention_page import page_of_run
+from transformer.decoding.config import DecodeConfig
+from transformer.decoding.ensemble import make_translator, translate_with
+from transformer.decoding.lines import distinct, readable
+from transformer.decoding.requirements import Requirements, warn_of_lacking
+from transformer.decoding.translator import Translation, warn_of_cut
+from transformer.errors import UserError
+from transformer.ops.steering import Automaton
+from transformer.runs.loading import Run
+
+HELP = """A line is translated, unless it is a command:
+  :beam 8     search with 8 beams
+  :alpha 1    use length penalty 1
+  :nbest 3    give 3 translations with their scores
+  :prefix Da  begin each translation with these words; :prefix alone ends that
+  :require x  let each translation contain this phrase, too; :require alone ends that
+  :attend     open a page that shows the attention in the last sentence
+  :quit       end, as Ctrl-D does"""
+
+# Builds a translator from the settings of a search and the number of translations for each line.
+# The translator is a function (line, number of the line, prefix, phrases) -> translation.
+MakeTranslator = Callable[[DecodeConfig, int],
+                          Callable[[str, int, str, Sequence[str]], Translation]]
+
+
+def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int, folder: Path,
+               automaton: Automaton | None = None):
+  """Runs a prompt in this terminal.
+
+  Args:
+    members: the run, or the ensemble, that translates.
+    decode: how to search at first.
+    seed: the root of the random keys for samples.
+    nbest: the number of translations for each line at first.
+    folder: the folder for the page of attention.
+    automaton: forbids words; None forbids none.
+  """
+  import readline  # noqa: F401  Lines can then be edited, and recalled with the arrow keys.
+  run, path = members[0], folder / 'attention.html'
+
+  def translator(decode, nbest):
+    translate = make_translator(members, decode, seed, nbest)
+
+    def answer(line, number, prefix, phrases):
+      found = translate_with(members, translate, [line], number,
+                             Requirements([prefix], automaton, [phrases]))
+      warn_of_cut([found[0].cut], run.config.data.max_length)
+      warn_of_lacking([[text for text, _ in found[0].nbest]], [phrases])
+      return readable(run.config.data, [line], found)[0]
+
+    return answer
+
+  def attend(source, translation):
+    if run.config.data.source == 'trees':
+      translation = linearise(parse_tree(translation), run.config.data.tree_words)
+    files.write(path, page_of_run(run, [source], [translation], [1])[0])
+    # Without a screen, the browser would open in this very terminal.
+    if sys.platform == 'darwin' or os.environ.keys() & {'DISPLAY', 'WAYLAND_DISPLAY'}:
+      webbrowser.open(path.resolve().as_uri())
+    return f'open {path} in a browser'
+
+  def check(prefix, phrases):
+    if (prefix or phrases) and run.config.data.source == 'trees':
+      raise UserError(':prefix and :require are for translations; this run parses')
+    if phrases and decode.sample:
+      raise UserError(':require needs a search, which keeps places for the words; start eval.py '
+                      'with --nosample')
+
+  sys.stdin.reconfigure(encoding='utf-8', errors='replace')
+  sys.stdout.reconfigure(encoding='utf-8', newline='\n')
+  print(f'{run.workdir}, step {run.steps[-1]}: type a line to translate it, or :help')
+  converse(functools.partial(input, '> '), print, translator, decode, nbest, attend, check)
+
+
+def converse(read: Callable[[], str], say: Callable[[str], None], make_translator: MakeTranslator,
+             decode: DecodeConfig, nbest: int, attend: Callable[[str, str], str],
+             check: Callable[[str, Sequence[str]], None]):
+  """Translates typed lines and obeys commands, until the end of the input.
+
+  Args:
+    read: returns a line; raises EOFError at the end.
+    say: prints text.
+    make_translator: builds a translator; raises `UserError` if the settings do not fit.
+    decode: how to search at first; lines are translated one at a time, in batches of 1.
+    nbest: the number of translations for each line at first.
+    attend: writes the attention page of a source and its translation; returns a line to print.
+    check: raises `UserError` if no translation can have a prefix and phrases.
+  """
+  settings = dataclasses.replace(decode, batch_size=1), nbest
+  translate = make_translator(*settings)
+  number, last, prefix, phrases = 0, None, '', []
+  for line in _typed(read):
+    if not line.startswith(':'):
+      try:
+        answer = translate(line, number, prefix, phrases)
+      except UserError as error:
+        say(f'error: {error}')
+        continue
+      number, last = number + 1, (line, answer.text)
+      if settings[1] == 1:
+        say(answer.text)
+      else:
+        say('\n'.join(f'{score:9.4f}  {text}' for text, score in distinct(answer.nbest)))
+      continue
+    try:
+      name, _, value = line.partition(' ')
+      if name == ':quit':
+        return
+      if name == ':help':
+        say(HELP)
+      elif name == ':prefix':
+        check(value.strip(), phrases)
+        prefix = value.strip()
+      elif name == ':require':
+        wanted = [*phrases, value.strip()] if value.strip() else []
+        check(prefix, wanted)
+        phrases = wanted
+      elif name == ':attend':
+        if last is None:
+          raise UserError(':attend shows the last sentence; type a sentence first')
+        say(attend(*last))
+      else:
+        asked = _changed(*settings, name, value)
+        translate, settings = make_translator(*asked), asked
+    except UserError as error:
+      say(f'error: {error}')
+
+
+def _typed(read: Callable[[], str]) -> Iterator[str]:
+  """Yields the typed lines that are not blank, until the end of the input."""
+  while True:
+    try:
+      line = read().strip()
+    except EOFError:
+      return
+    if not is_blank(line):
+      yield line
+
+
+def _changed(decode: DecodeConfig, nbest: int, name: str, value: str) -> tuple[DecodeConfig, int]:
+  """Returns the settings after a command.
+
+  Raises:
+    UserError: there is no such command, or its value is not allowed.
+  """
+  kinds = {':beam': int, ':alpha': float, ':nbest': int}
+  if name not in kinds:
+    raise UserError(f'there is no command {name}; :help lists the commands')
+  try:
+    number = kinds[name](value)
+  except ValueError as error:
+    raise UserError(f'{name} needs a number; got {value!r}') from error
+  if name == ':nbest':
+    if number > decode.beam_size:
+      raise UserError(f'{number} translations need as many beams; type :beam {number} before')
+    return decode, number
+  return dataclasses.replace(decode, **{{':beam': 'beam_size', ':alpha': 'alpha'}[name]: number}), (
+      min(nbest, number) if name == ':beam' else nbest)

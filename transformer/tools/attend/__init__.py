@@ -1,0 +1,1 @@
+"""Attention weights as text and as pages."""

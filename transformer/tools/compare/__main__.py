@@ -1,0 +1,88 @@
+"""Compares the scores of systems, with tests whether they differ significantly.
+
+  python -m transformer.tools.compare --text=test RUN_A RUN_B [RUN_C …]
+  python -m transformer.tools.compare --text=test A1,A2,A3 B1,B2,B3    # three seeds each
+  python -m transformer.tools.compare RUN:beam4 RUN:beam1 --allow_unequal_decoding
+
+A system is one run, or several runs with different seeds and commas between them. A run is its
+directory or a folder of eval.py's --results. The first system is the baseline. eval.py must have
+scored all runs on the same text with the same decoding.
+
+If a run has several results, the command takes the decoding that all runs have. --decoding chooses
+another by its settings, such as beam4.alpha0.6, and RUN:SETTINGS chooses the result of one run:
+
+  RUN:step600            of the checkpoint of step 600 alone, or of an average if there is no other
+  RUN:step600.average5   of the mean of five checkpoints up to step 600
+  RUN:best, RUN:latest   of the best step of the run's evaluations; of its latest step with a result
+  RUN:beam1, RUN:avoid   of a beam of 1; with words to avoid
+
+p is the probability of an equally large difference by chance, by paired bootstrap resampling and
+by approximate randomisation. Differences with p below 0.05 are usually called significant.
+"""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from transformer import files
+from transformer.commands import shared_flags
+from transformer.errors import UserError
+from transformer.system import command_line, outputs
+from transformer.tools.compare import comparison
+
+_TEXT = flags.DEFINE_string('text', 'test', 'The split, or the name of another text as its result '
+                            'files begin.')
+_DECODING = flags.DEFINE_string('decoding', '', 'Settings of the result, such as beam4.alpha0.6, '
+                                'if a run has several.')
+_UNEQUAL = flags.DEFINE_bool('allow_unequal_decoding', False, 'Compare systems with different '
+                             'decoding.')
+_EXAMPLES = flags.DEFINE_integer('examples', 5, 'Sentences to show; those whose chrF2++, or F1 of '
+                                 'trees, differs most come first.')
+_OUTPUT = flags.DEFINE_string('output', None, 'A JSON file for the comparison.')
+
+
+def main(arguments: Sequence[str]):
+  """Compares the systems of the command line, and prints tables and examples."""
+  if len(arguments) < 3:
+    raise UserError('two systems or more are needed, each a run, or runs with commas between them')
+  shared_flags.check_at_least(0, _EXAMPLES)
+  shared_flags.check_named(_OUTPUT)
+  output = Path(_OUTPUT.value).expanduser() if _OUTPUT.value else None
+  if output:
+    outputs.check_file('output', output)
+  systems = comparison.read(arguments[1:], _TEXT.value, _DECODING.value)
+  if output:
+    outputs.check_not_read('output', output, [
+        each for seeds in systems.values() for scored in seeds for each in scored.result.files])
+  found = comparison.compare(systems, _UNEQUAL.value)
+  print(*comparison.as_table(found), sep='\n')
+  if output:
+    outputs.write(output, files.as_json(found))
+    print(f'also in {_OUTPUT.value}')
+  # Results lack chrF2++ if it could not be computed.
+  metric = next(filter(found['signatures'].get, ('F1', 'chrF2++', 'BLEU')), None)
+  for name in arguments[2:] if metric else ():
+    _show_examples(arguments[1], name, systems, metric)
+
+
+def _show_examples(baseline: str, name: str, systems: dict[str, Sequence[comparison.ScoredRun]],
+                   metric: str):
+  """Prints the sentences whose scores differ most, by the first seed of each system."""
+  pairs = zip(systems[baseline][0].sentences, systems[name][0].sentences, strict=True)
+  differing = [pair for pair in pairs if pair[0]['translation'] != pair[1]['translation']]
+  differing.sort(key=lambda pair: -abs(pair[1][metric] - pair[0][metric]))
+  for one, two in itertools.islice(differing, _EXAMPLES.value):
+    print(f'\nsource     {one["source"]}\nreference  {one["references"][0]}')
+    for label, each in ((baseline, one), (name, two)):
+      print(f'{each[metric]:9.1f}  {each["translation"]}   [{label}]')
+
+
+def start():
+  """Runs `main` with the flags of the command line; `attention-compare` calls it."""
+  command_line.run(main, takes_arguments=True)
+
+
+if __name__ == '__main__':
+  start()

@@ -1,0 +1,77 @@
+r"""Trains a student on what teachers translate: data diversification, distillation by sequences.
+
+  python -m transformer.tools.distil --config=configs/NAME.py --workdir=DIR \
+      [--teachers=K [--ensemble]] [--directions=forward,back] [--config.group.key=value …]
+
+K teachers of each direction are trained, each with another seed. They translate the training text:
+the teachers of `forward` its sources, and those of `back` its targets. The student is trained on
+the original pairs and on all new ones (Nguyen et al., 2020, "Data Diversification"). With
+--directions=forward, that is distillation by sequences (Kim and Rush, 2016), with the original
+pairs kept. With --ensemble, the teachers of a direction translate together: there is one new pair
+for each original one and direction.
+
+The three models have the settings of --config, but for the languages of `back`. A config file whose
+`get_config` takes `model` has settings for each: `student`, `forward` and `back`, as
+configs/multi30k.py. DIR gets
+
+  forward_1/ back_1/ … student/   the runs
+  text/                           the student's text, with NAME_forward and NAME_back
+  translations/                   what each teacher, or each ensemble, writes
+
+The same command goes on after a stop, in the middle of any run. Test text is not touched: the last
+line says how to score the student.
+"""
+
+import shlex
+from pathlib import Path
+
+from absl import flags
+from ml_collections import config_flags
+
+from transformer.commands import shared_flags
+from transformer.commands.config_file import check_holds_configs, given_settings
+from transformer.errors import UserError
+from transformer.runs.lock import RunLock
+from transformer.system import child_process, command_line, outputs
+from transformer.tools.distil.commands import carry_out, commands
+from transformer.tools.distil.recipe import DIRECTIONS, Translating, begin, load_models, plan
+
+_CONFIG = shared_flags.define_config()
+_WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of all runs and texts.')
+_TEACHERS = flags.DEFINE_integer('teachers', 1, 'The number of teachers of each direction.')
+_DIRECTIONS = flags.DEFINE_list('directions', list(DIRECTIONS), 'What teachers translate: forward '
+                                'the sources, back the targets.')
+_ENSEMBLE = flags.DEFINE_bool('ensemble', False, 'The teachers of a direction translate together, '
+                              'by their mean probabilities; otherwise each by itself.')
+_CHECKPOINT = flags.DEFINE_enum('checkpoint', 'best', ['best', 'latest'], 'The checkpoint with '
+                                'which each teacher translates.')
+_AVERAGE = flags.DEFINE_integer('average', 1, 'Average the parameters of this many checkpoints of '
+                                'each teacher.')
+_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and start none of them.')
+
+
+def main(_):
+  """Wires flags to the recipe."""
+  if _CONFIG.value is None or not _WORKDIR.value:
+    raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
+  shared_flags.check_at_least(1, _TEACHERS, _AVERAGE)
+  workdir = Path(_WORKDIR.value).expanduser()
+  outputs.check_folder('workdir', workdir)
+  workdir = workdir.absolute()
+  check_holds_configs(workdir)
+  filename = config_flags.get_config_filename(flags.FLAGS['config'])
+  models = load_models(filename, given_settings(_CONFIG), _CONFIG.value,
+                       [name for name in DIRECTIONS if name in _DIRECTIONS.value])
+  recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir,
+                Translating(_ENSEMBLE.value, _CHECKPOINT.value, _AVERAGE.value))
+  if _DRY_RUN.value:
+    for command in commands(recipe, workdir):
+      print(shlex.join(command))
+    return
+  with RunLock(workdir):
+    begin(recipe, workdir)
+    carry_out(recipe, workdir, lambda command: child_process.run(child_process.leashed(command)))
+
+
+if __name__ == '__main__':
+  command_line.run(main, launches=True)

@@ -1,0 +1,1 @@
+"""The cost of an update on a slice of TPUs, from their compiler."""
