@@ -67,8 +67,8 @@ def test_a_metric_is_found_in_the_working_directory(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr('sys.path', ['/nowhere'])
   assert load_metric('found_here:f').function() == 7
-  for spec, fact in (('found_here', 'must be given as MODULE:FUNCTION'),
-                     ('found_here:g', 'needs a function g in found_here; got none'),
+  for spec, fact in (('found_here', 'must be given as MODULE:NAME'),
+                     ('found_here:g', 'got none'),
                      ('found_here:number', 'got 3'),
                      ('broken_here:f', "No module named 'nothing_of_this_name'"),
                      ('leaves_here:f', 'cannot be imported: SystemExit: 2'),

@@ -1,15 +1,13 @@
 """Metrics of one's own: Python functions that a flag or a config names."""
 
-import importlib
 import math
 import numbers
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer import own_code
 from transformer.errors import UserError, type_and_message
 from transformer.evaluation.resampling import RESAMPLES, SEED, interval_95
 
@@ -53,21 +51,7 @@ def load_metric(spec: str) -> OwnMetric:
   Raises:
     UserError: there is no such module or function, or the module cannot be imported.
   """
-  module, colon, name = spec.partition(':')
-  if not (module and colon and name):
-    raise UserError(f'a metric must be given as MODULE:FUNCTION, such as my_metrics:comet; '
-                    f'got {spec!r}')
-  if os.getcwd() not in sys.path:
-    sys.path.append(os.getcwd())
-  try:
-    function = getattr(importlib.import_module(module), name, None)
-  except (Exception, SystemExit) as error:  # A program may raise anything.
-    raise UserError(f'the metric {spec} cannot be imported: {type_and_message(error)}; its module '
-                    f'must be installed, or lie in {os.getcwd()}') from error
-  if not callable(function):
-    raise UserError(f'the metric {spec} needs a function {name} in {module}; '
-                    f'got {"none" if function is None else repr(function)}')
-  return OwnMetric(spec, function)
+  return OwnMetric(spec, own_code.load(spec, 'metric'))
 
 
 def own_scores(metric: OwnMetric, sources: Sequence[str], translations: Sequence[str],

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from launch import compile_for
+from transformer.tools.tpu_costs import __main__ as compile_for
 from transformer.tools.tpu_costs import estimate, hlo
 
 TINY = ['--config=configs/wmt14.py', '--config.model.dtype=bfloat16', '--config.model.num_layers=1',
