@@ -223,6 +223,10 @@ class _SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
   Orbax renames its temporary folder to `STEP.unsealed`, which no reader takes for a
   checkpoint. There the list of its arrays is read back, and the folder gets its digests, and then
   its final name. Only then does Orbax delete older checkpoints. All this happens in Orbax's thread.
+
+  Orbax calls `temporary_path_class` deprecated. Its successor `atomicity_options` chooses among
+  Orbax's own classes, and takes no other. Digests that are added after the renaming, by Orbax's
+  callback, would leave a checkpoint without them where a process is killed in between.
   """
 
   @classmethod
