@@ -135,11 +135,11 @@ def _beginning(path: Path) -> str:
 
 def unused_name(path: Path) -> Path:
   """Returns the path, or the first of PATH.2, PATH.3 and so on that does not exist."""
-  found, number = path, 1
-  while found.exists():
+  unused, number = path, 1
+  while unused.exists():
     number += 1
-    found = path.with_name(f'{path.name}.{number}')
-  return found
+    unused = path.with_name(f'{path.name}.{number}')
+  return unused
 
 
 def is_unfinished(path: Path) -> bool:
@@ -237,7 +237,7 @@ def _is_deeper(value: Any, depth: int) -> bool:
   if not isinstance(value, (dict, list)):
     return False
   inner = value.values() if isinstance(value, dict) else value
-  return not depth or any(_is_deeper(each, depth - 1) for each in inner)
+  return not depth or any(_is_deeper(value, depth - 1) for value in inner)
 
 
 def _literal(name: str) -> str:

@@ -41,13 +41,13 @@ def keep_mean(mean: Callable[[], Any], like: Any, seals: Callable[[], list[bytes
     if _shapes(arrays) == _shapes(_named(like)):
       return jax.tree.map_with_path(
           lambda at, leaf: jax.device_put(arrays[jax.tree_util.keystr(at)], leaf.sharding), like)
-  found = mean()
+  params = mean()
   if _after(seals) == found_seals:
     buffer = io.BytesIO()
-    np.savez(buffer, **_named(jax.device_get(found)))
+    np.savez(buffer, **_named(jax.device_get(params)))
     kept_files.write(path, buffer.getvalue())
     kept_files.remove_oldest(folder, 'mean-*', _LIMIT)
-  return found
+  return params
 
 
 def _after(seals: Callable[[], list[bytes]]) -> list[bytes] | None:

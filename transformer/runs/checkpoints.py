@@ -93,8 +93,8 @@ class Checkpoints:
                         f'{"; ".join(f"{step}: {damage}" for step, damage in damaged.items())}; '
                         f'restore one from a copy, or train anew in another --workdir')
       return None
-    for each, damage in damaged.items():
-      digests.move_aside(self._directory / str(each), damage, step)
+    for later, damage in damaged.items():
+      digests.move_aside(self._directory / str(later), damage, step)
     return step
 
   def resolve(self, which: str) -> int:
@@ -153,13 +153,13 @@ class Checkpoints:
     has_skips = (self._directory / str(step) / SKIPS).is_dir()
     items = {PARAMS: like.params, AVERAGE: like.average, SKIPS: like.skips if has_skips else None,
              _REST: {'step': like.step, 'optimizer': like.optimizer}}
-    found = self._read(step, _without_none(items), history=True)
-    skips = found.get(SKIPS)
+    parts = self._read(step, _without_none(items), history=True)
+    skips = parts.get(SKIPS)
     if skips is None:
       skips = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding),
                            like.skips)
-    return TrainState(found[_REST]['step'], found[PARAMS], found[_REST]['optimizer'],
-                      found.get(AVERAGE), skips), found['history']
+    return TrainState(parts[_REST]['step'], parts[PARAMS], parts[_REST]['optimizer'],
+                      parts.get(AVERAGE), skips), parts['history']
 
   def restore_params(self, step: int, like, item: str = PARAMS):
     """Reads the parameters of a checkpoint, or their moving average, and nothing else."""
@@ -188,9 +188,11 @@ class Checkpoints:
     """
     history = self._read(step, {}, history=True)['history']
     try:
-      for each in history['evaluations']:
-        int(each['step']), float(each['valid/bleu']), float(each['valid/loss'])
-        float(deciding_metric(each)[1])
+      for evaluation in history['evaluations']:
+        int(evaluation['step'])
+        for score in (evaluation['valid/bleu'], evaluation['valid/loss'],
+                      deciding_metric(evaluation)[1]):
+          float(score)
     except (KeyError, TypeError, ValueError) as error:
       raise UserError(f'{self._directory / str(step)} should hold a history of evaluations, which '
                       f'cannot be understood ({error!r}); restore it from a copy') from error

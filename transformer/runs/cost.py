@@ -44,12 +44,12 @@ def training_cost(workdir: Path, step: int) -> TrainingCost | None:
   about = files.read_sealed(workdir / RUN, 'the record of the run')
   if 'flops_per_update' not in about:
     return None
-  sessions = [each['devices'] for each in sessions_that_train(about)]
+  sessions = [session['devices'] for session in sessions_that_train(about)]
   devices = sessions[-1]
   tokens = files.read_sealed(workdir / CONFIG, 'the run\'s config')['train']['tokens_per_batch']
   seconds = _seconds(workdir / METRICS, tokens, step)
   return TrainingCost(step * about['flops_per_update'],
-                      None if seconds is None or len({each['count'] for each in sessions}) > 1
+                      None if seconds is None or len({devices['count'] for devices in sessions}) > 1
                       else seconds * devices['count'] / 3600,
                       f'{devices["count"]} {devices["kind"]}')
 
@@ -73,10 +73,10 @@ def _seconds(path: Path, tokens_per_batch: int, step: int) -> float | None:
 
 def _lines(path: Path) -> list[Mapping[str, Any]]:
   """Returns the readable lines of metrics; none if there is no file."""
-  found = []
+  lines = []
   for line in path.read_bytes().splitlines() if path.exists() else ():
     try:
-      found.append(json.loads(line))
+      lines.append(json.loads(line))
     except ValueError:
       continue  # A damaged line; the run has warned of it.
-  return [line for line in found if isinstance(line, dict) and isinstance(line.get('step'), int)]
+  return [line for line in lines if isinstance(line, dict) and isinstance(line.get('step'), int)]

@@ -54,7 +54,7 @@ def read_points(workdir: str | os.PathLike) -> dict[str, Points]:
                     f'as it trains') from error
   points: dict[str, Points] = {}
   # The last line is incomplete while it is being written, or if its process was killed.
-  for number, line in enumerate((each for each in lines if each.endswith(b'\n')), 1):
+  for number, line in enumerate((line for line in lines if line.endswith(b'\n')), 1):
     try:
       row = json.loads(line)
       step = row.pop('step')
@@ -82,7 +82,7 @@ def draw(workdirs: Sequence[str | os.PathLike], output: str | os.PathLike):
   Raises:
     UserError: the metrics of a run cannot be read, or the file cannot be written.
   """
-  _save(output, _curves, {str(each): read_points(each) for each in workdirs})
+  _save(output, _curves, {str(workdir): read_points(workdir) for workdir in workdirs})
 
 
 def draw_scores(name: str, steps: Sequence[int], scores: Sequence[float],
@@ -173,16 +173,17 @@ def _curves(runs: Mapping[str, Mapping[str, Points]]):
 
 def _panels(runs: Mapping[str, Mapping[str, Points]]) -> dict[str, dict[str, str]]:
   """Returns `_PANELS` with the metrics of further validation sets, and F1 only if there is any."""
-  found = dict.fromkeys(name for points in runs.values() for name in points)
+  measured = dict.fromkeys(name for points in runs.values() for name in points)
   panels = {}
   for title, metrics in _PANELS.items():
     panels[title] = {name: label for name, label in metrics.items()
-                     if name != 'valid/f1' or name in found}
+                     if name != 'valid/f1' or name in measured}
     for name, label in metrics.items():
       first, _, metric = name.partition('/')
-      panels[title] |= {each: f'{label}, {each[len(first) + 1:-len(metric) - 1]}' for each in found
-                        if first == 'valid' and each != name and each.startswith('valid/')
-                        and each.endswith(f'/{metric}')}
+      panels[title] |= {other: f'{label}, {other[len(first) + 1:-len(metric) - 1]}'
+                        for other in measured
+                        if first == 'valid' and other != name and other.startswith('valid/')
+                        and other.endswith(f'/{metric}')}
   return panels
 
 
@@ -213,4 +214,4 @@ def _format_steps(axes):
 def _printable(name: str) -> str:
   """Returns a file name as text that XML and fonts can represent."""
   text = os.fsencode(name).decode('utf-8', 'replace')
-  return ''.join(each if each.isprintable() else '\N{REPLACEMENT CHARACTER}' for each in text)
+  return ''.join(letter if letter.isprintable() else '\N{REPLACEMENT CHARACTER}' for letter in text)

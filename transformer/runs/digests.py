@@ -34,8 +34,8 @@ def seal(folder: str | os.PathLike, step: int):
   with ThreadPoolExecutor() as pool:
     about = dict(zip(paths, pool.map(lambda path: _describe(path, flush=True), paths.values()),
                      strict=True))
-  for each in reversed(folders):
-    files.flush_folder(each)
+  for inner in reversed(folders):
+    files.flush_folder(inner)
   files.write_sealed(folder / DIGESTS, {'step': step, 'files': about})
   files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
 
@@ -55,12 +55,12 @@ def find_damage(folder: str | os.PathLike, step: int) -> str | None:
     wanted = about['files']
     if about['step'] != step:
       return f'it is the checkpoint of step {about["step"]}'
-    found = {path.relative_to(folder).as_posix(): path for path in _walk(folder)
+    there = {path.relative_to(folder).as_posix(): path for path in _walk(folder)
              if path.is_symlink() or not path.is_dir()}
-    if missing := sorted(wanted.keys() - found.keys()):
+    if missing := sorted(wanted.keys() - there.keys()):
       return f'{_shown(missing[0])} is missing'
     # A file browser or a file system may have added files, such as .DS_Store; nothing reads them.
-    paths = [found[name] for name in wanted]
+    paths = [there[name] for name in wanted]
     for name, path in zip(wanted, paths, strict=True):
       if path.is_symlink() or not path.is_file():
         return f'{_shown(name)} is not a file'

@@ -126,13 +126,13 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
     UserError: the parameters do not fit the config, or the run cannot be written.
   """
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
-  wanted, found = ({jax.tree_util.keystr(path, simple=True, separator='.'): (leaf.shape, leaf.dtype)
+  wanted, given = ({jax.tree_util.keystr(path, simple=True, separator='.'): (leaf.shape, leaf.dtype)
                     for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
                    for tree in (_shapes_of_params(model), params))
-  for name in sorted(wanted.keys() | found.keys()):
-    if wanted.get(name) != found.get(name):
-      shapes = [f'{list(each[0])} of {each[1]}' if each else 'none'
-                for each in (wanted.get(name), found.get(name))]
+  for name in sorted(wanted.keys() | given.keys()):
+    if wanted.get(name) != given.get(name):
+      shapes = [f'{list(about[0])} of {about[1]}' if about else 'none'
+                for about in (wanted.get(name), given.get(name))]
       raise UserError(f'the parameter {name} should be {shapes[0]}, as the config says; it is '
                       f'{shapes[1]}')
   workdir = Path(workdir)

@@ -34,7 +34,7 @@ BEAT_SECONDS = 15.0
 EXPIRES_SECONDS = 120.0
 
 
-class _Found(NamedTuple):
+class _Record(NamedTuple):
   """A lock file: its bytes, the holder that they name if legible, and its last heartbeat."""
 
   content: bytes
@@ -82,13 +82,14 @@ class RunLock:
     Raises:
       UserError: another run holds it; names that run's host and process.
     """
-    self._made = [each for each in (self._workdir, *self._workdir.parents) if not each.exists()]
+    self._made = [folder for folder in (self._workdir, *self._workdir.parents)
+                  if not folder.exists()]
     self._workdir.mkdir(parents=True, exist_ok=True)
     while not self._create():
-      found = self._read()
-      if found is not None:
-        self._check_dead(found)
-        self._remove(found)
+      record = self._read()
+      if record is not None:
+        self._check_dead(record)
+        self._remove(record)
     self._thread = threading.Thread(target=self._beat, name='lock', daemon=True)
     self._thread.start()
     return self
@@ -97,8 +98,8 @@ class RunLock:
     """Releases the lock, and removes the directories that it created if they are empty."""
     self._stop.set()
     self._thread.join()
-    found = self._read()
-    if found is not None and found.content == self._content:
+    record = self._read()
+    if record is not None and record.content == self._content:
       self._path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
       for folder in self._made:
@@ -120,7 +121,7 @@ class RunLock:
       os.close(file)
     return True
 
-  def _read(self) -> _Found | None:
+  def _read(self) -> _Record | None:
     """Reads the lock file; returns None if there is none."""
     try:
       # Opening the file makes a network file system ask its server for the current one.
@@ -133,19 +134,19 @@ class RunLock:
       holder = holder if {'host', 'process', 'machine', 'began'} <= holder.keys() else None
     except (ValueError, AttributeError):
       holder = None  # The holder was killed while it wrote the file, or has not written it yet.
-    return _Found(content, holder, beat)
+    return _Record(content, holder, beat)
 
-  def _check_dead(self, found: _Found):
+  def _check_dead(self, record: _Record):
     """Raises `UserError` if the holder lives; returns once it is dead or has released the lock."""
-    holder, machine = found.holder, files.machine_id()
+    holder, machine = record.holder, files.machine_id()
     if holder is not None and machine is not None and holder['machine'] == machine:
       began = _began(holder['process'])
       if began == holder['began']:
-        raise self._taken(found)
+        raise self._taken(record)
       if began is not None or not _may_be_hidden(holder['process']):
         logging.info('taking over the run from process %s, which is gone', holder['process'])
         return
-    age = self._now() - found.beat
+    age = self._now() - record.beat
     # A clock that was set back puts the heartbeat into the future: then wait the whole time.
     deadline = time.monotonic() + self._expires_seconds - max(0.0, age)
     if (wait := deadline - time.monotonic()) > 0:
@@ -156,17 +157,17 @@ class RunLock:
       now = self._read()
       if now is None:
         return
-      if now != found:
+      if now != record:
         raise self._taken(now)
     logging.info('taking over the run from %s, which has had no heartbeat for %.0f seconds',
                  _name(holder), self._expires_seconds)
 
-  def _taken(self, found: _Found) -> UserError:
-    return UserError(f'{self._workdir} is in use by {_name(found.holder)}; wait for that run, '
+  def _taken(self, record: _Record) -> UserError:
+    return UserError(f'{self._workdir} is in use by {_name(record.holder)}; wait for that run, '
                      f'stop it, or choose another --workdir; if the directory is a copy, remove '
                      f'the {LOCK} in it')
 
-  def _remove(self, found: _Found):
+  def _remove(self, record: _Record):
     """Removes a dead holder's lock, unless another process has already taken it over."""
     try:
       with self._path.open('rb') as file:
@@ -175,7 +176,7 @@ class RunLock:
         with contextlib.suppress(OSError):
           fcntl.flock(file, fcntl.LOCK_EX)
         same = os.path.samestat(os.fstat(file.fileno()), os.stat(self._path))
-        if same and self._read() == found:
+        if same and self._read() == record:
           self._path.unlink()
     except FileNotFoundError:
       pass
@@ -194,12 +195,12 @@ class RunLock:
     while not self._stop.wait(self._beat_seconds):
       # A full disk or an absent file server may come back.
       with contextlib.suppress(OSError, UserError):
-        found = self._read()
-        if found is None and self._create():
+        record = self._read()
+        if record is None and self._create():
           continue  # Someone had removed the file, and nobody had taken the lock.
-        found = found or self._read()
-        if found is not None and found.content != self._content:
-          self._lost(f'{self._workdir} was taken over by {_name(found.holder)}, since this '
+        record = record or self._read()
+        if record is not None and record.content != self._content:
+          self._lost(f'{self._workdir} was taken over by {_name(record.holder)}, since this '
                      f'process had no heartbeat for too long; this process stops')
           return
         os.utime(self._path)

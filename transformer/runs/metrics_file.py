@@ -59,10 +59,10 @@ class MetricsFile:
 
   def _mend(self, step: int):
     """Copies the damaged file aside, and keeps its readable lines up to `step`."""
-    found = self._path.read_bytes()
+    content = self._path.read_bytes()
     aside = files.unused_name(self._path.with_name(f'{self._path.name}.damaged'))
-    files.write(aside, found)
-    lines = [line for line in found.splitlines(keepends=True) if _step(line) <= step]
+    files.write(aside, content)
+    lines = [line for line in content.splitlines(keepends=True) if _step(line) <= step]
     files.write(self._path, b''.join(lines))
     os.close(self._file)
     self._file = self._open()

@@ -212,7 +212,7 @@ class _KeepBest:
 
   def should_preserve(self, checkpoints, *, context):
     del context
-    steps = [each.step for each in checkpoints]
+    steps = [checkpoint.step for checkpoint in checkpoints]
     best = best_steps(self.evaluations, steps, self.keep)
     return [step in best for step in steps]
 

@@ -55,7 +55,7 @@ def best_steps(evaluations: Sequence[Mapping[str, Any]], saved: Sequence[int],
     keep: how many of the latest checkpoints are kept.
   """
   oldest = sorted(saved)[-keep:][0] if saved else 0
-  before = [each for each in evaluations if each['step'] <= oldest]
+  before = [evaluation for evaluation in evaluations if evaluation['step'] <= oldest]
   return {best['step'] for best in map(best_evaluation, (evaluations, before)) if best}
 
 
@@ -91,4 +91,4 @@ def _rank(evaluation: Mapping[str, Any]) -> tuple[float, float]:
     score = score if score >= _LEAST else 0.0
   elif metric in _LOWER_IS_BETTER:
     score = -score
-  return tuple(-math.inf if math.isnan(each) else each for each in (score, -loss))
+  return tuple(-math.inf if math.isnan(number) else number for number in (score, -loss))

@@ -102,7 +102,7 @@ def check_shares(config: MeshConfig, rows: int, sentences: int, devices: int, pr
 def _multiples(rows: int, ways: int) -> str:
   """Returns the multiples of `ways` around a number of rows, above 0."""
   below = rows // ways * ways
-  return ' and '.join(str(each) for each in (below, below + ways) if each)
+  return ' and '.join(str(number) for number in (below, below + ways) if number)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
