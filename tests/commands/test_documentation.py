@@ -39,6 +39,12 @@ ELSEWHERE = {
     'transformer.tools.tpu_costs': ('tests/tools/tpu_costs/test_compile_for.py',  # TPUs' compiler.
                                     "start_command('transformer.tools.tpu_costs.__main__')"),
 }
+# Checks the commands for hosts of a cloud, and starts nothing.
+GCLOUD = """#!/bin/bash
+for argument; do
+  [[ $argument != --command=* ]] || bash -n -c "${argument#--command=}" || exit
+done
+"""
 CUT = ' '.join(f'--config.{key}={value}' for key, value in {
     'data.vocabulary_size': 400, 'data.max_length': 64,
     'model.num_layers': 1, 'model.model_dim': 16, 'model.ff_dim': 16, 'model.num_heads': 2,
@@ -74,6 +80,9 @@ def sandbox(folder, train, evaluate, tmp_path_factory):
     nouns = [''.join(words.choices('abcdefghij', k=7)) for _ in range(count)]
     (sandbox / 'mytrees' / f'{split}.mrg').write_text(''.join(
         f'( (S (NP-SBJ (DT the) (NN {noun}))\n     (VP (VBZ is))) )\n' for noun in nouns))
+  (sandbox / 'bin').mkdir()
+  (sandbox / 'bin' / 'gcloud').write_text(GCLOUD)
+  (sandbox / 'bin' / 'gcloud').chmod(0o755)
   (sandbox / 'words.txt').write_text(''.join(f'the {noun} is\n' for noun in nouns))
   return sandbox
 
@@ -81,12 +90,13 @@ def sandbox(folder, train, evaluate, tmp_path_factory):
 def shortened(block):
   """The block with less to do, and without what is installed already."""
   block = re.sub(r' *\\\n *', ' ', block)
-  lines = [line for line in block.splitlines() if not line.startswith('pip install')]
+  lines = [line for line in block.splitlines()
+           if not line.startswith(('pip install', 'git bundle'))]
   for place, line in enumerate(lines):
     line = re.sub(r'\s+#.*', '', line)
     if line.startswith(('python train.py', 'python launch/local.py')):
-      line = f'{line} {CUT}'
-    elif line.startswith(('python launch/slurm.py', 'python launch/tpu.py')):
+      line = line if '--check' in line else f'{line} {CUT}'
+    elif line.startswith('python launch/slurm.py'):
       line = line.replace(' -- ', ' --dry_run -- --nofiles ')
     lines[place] = line
   return '\n'.join(lines)
@@ -104,7 +114,7 @@ def run(command, sandbox, devices=1):
   return subprocess.run(
       command, cwd=sandbox, capture_output=True, text=True, timeout=500, check=False, env={
           **os.environ, 'PYTHONPATH': str(ROOT),
-          'PATH': f'{pathlib.Path(sys.executable).parent}:{os.environ["PATH"]}',
+          'PATH': f'{sandbox}/bin:{pathlib.Path(sys.executable).parent}:{os.environ["PATH"]}',
           'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)})
 
 

@@ -1,0 +1,168 @@
+"""The jobs that launch/slurm.py submits, recorded by a stand-in for sbatch."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import sbatch
+
+ROOT = Path(__file__).parents[2]
+# Records its arguments, and answers as sbatch does.
+SBATCH = f"""#!{sys.executable}
+import json, pathlib, sys
+pathlib.Path(__file__).with_name('call').write_text(json.dumps(sys.argv))
+"""
+ACCEPTS, REFUSES = "print('job 7')", "sys.exit('no such\\npartition')"
+TRAIN = ['--config=configs/quickstart.py', '--workdir=/mnt/disk/a run', '--config.train.steps=700']
+
+
+@pytest.fixture
+def launch(tmp_path):
+  """(arguments, the answer of sbatch or None) -> status, output, error, and the call of sbatch."""
+  def run(*arguments, sbatch=ACCEPTS):
+    if sbatch:
+      (tmp_path / 'sbatch').write_text(SBATCH + sbatch)
+      (tmp_path / 'sbatch').chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, 'launch/slurm.py', *arguments], cwd=ROOT, capture_output=True,
+        # With this platform, JAX would fail if a device was used.
+        text=True, check=False, env={**os.environ, 'JAX_PLATFORMS': 'none',
+                                     'PATH': f'{tmp_path}{":/usr/bin:/bin" if sbatch else ""}'})
+    call = tmp_path / 'call'
+    return (done.returncode, done.stdout, done.stderr,
+            json.loads(call.read_text())[1:] if call.exists() else None)
+
+  return run
+
+
+def test_a_dry_run_prints_the_job_and_submits_nothing(launch, tmp_path):
+  train = ['--config=configs/quickstart.py', f'--workdir={tmp_path}/a run']
+  status, out, err, call = launch('--nodes=2', '--tasks-per-node=8', '--dry_run',
+                                  '--sbatch=--gres=gpu:8 --comment="of mine"', '--', *train)
+  assert status == 0 and not call, err
+  first, shell, *rest, last = out.splitlines()
+  assert {'--nodes=2', '--ntasks-per-node=8', '--gres=gpu:8', '--comment=of mine', '--requeue',
+          '--signal=USR1@120', '--open-mode=append'} <= set(shlex.split(first))
+  assert first.endswith(" <<'END'") and (shell, last) == ('#!/bin/bash', 'END')
+  srun = next(shlex.split(line) for line in rest if line.startswith('srun'))
+  assert srun[:2] == ['srun', '--kill-on-bad-exit=0'] and srun[3:] == [
+      sys.executable, str(ROOT / 'train.py'), '--distributed', *train,
+      '--config.train.grace_seconds=100']
+
+
+def test_a_job_inherits_the_environment_as_it_is(launch, tmp_path, monkeypatch):
+  # The nodes may have other processors and another home than the machine that submits.
+  for name in ('JAX_COMPILATION_CACHE_DIR', 'TF_CPP_MIN_LOG_LEVEL'):
+    monkeypatch.delenv(name, raising=False)
+  (tmp_path / 'sbatch').write_text(f'#!/bin/sh\n/usr/bin/env > {tmp_path}/inherited\n')
+  (tmp_path / 'sbatch').chmod(0o755)
+  status, _, err, _ = launch('--', TRAIN[0], f'--workdir={tmp_path}/run', sbatch=None)
+  assert status == 0, err
+  inherited = (tmp_path / 'inherited').read_text()
+  assert 'JAX_COMPILATION_CACHE_DIR' not in inherited and 'TF_CPP' not in inherited
+
+
+@pytest.fixture
+def job(tmp_path):
+  """(code of a task, of squeue, earlier restarts, name) -> a job's output, status and errors."""
+  def run(step, squeue, restarts=0, name=sbatch.JOB):
+    for program, line in (('srun', f'echo "${{@:2}}"; {step}'), ('squeue', squeue), ('sleep', ''),
+                          ('scontrol', 'echo scontrol "$@"; [ -f asked ] || ! touch asked')):
+      (tmp_path / program).write_text(f'#!/bin/bash\n{line}\n')
+      (tmp_path / program).chmod(0o755)
+    done = subprocess.run(
+        ['bash'], input=sbatch.script('a b', 'run', name), text=True, check=False, cwd=tmp_path,
+        capture_output=True, timeout=60, env={
+            'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'SLURM_JOB_ID': '7',
+            'SLURM_RESTART_COUNT': str(restarts),
+            # A job that is submitted from a part of an array inherits these.
+            'SLURM_ARRAY_JOB_ID': '5', 'SLURM_ARRAY_TASK_ID': '3'})
+    return done.stdout.splitlines(), done.returncode, done.stderr
+
+  return run
+
+
+@pytest.mark.parametrize(('step', 'state', 'again'), [
+    ('exit 0', 'RUNNING 9:00', False), ('exit 1', 'RUNNING 9:00', False),
+    ('exit 75', 'RUNNING UNLIMITED', True), ('exit 75', 'SIGNALING 1:00:00', True),
+    ('exit 75', 'COMPLETING 9:00', False),  # The user has cancelled the job.
+    # A slow task was killed, or was aborted because others had left.
+    ('kill -TERM $PPID; exit 143', 'RUNNING 9:00', True), ('exit 134', 'RUNNING 1:58', True),
+    ('exit 134', 'RUNNING 1:58:00', False), ('exit 1', 'RUNNING 1:58', False),
+    ('kill -TERM $PPID; exit 1', 'RUNNING 9:00', False), ('exit 143', 'RUNNING 9:00', False)])
+def test_a_job_asks_to_be_run_again_where_what_it_runs_was_stopped(job, step, state, again):
+  said, status, _ = job(step, f'echo {state}')
+  assert said == ['a b'] + ['scontrol requeue 7'] * 2 * again  # Slurm refuses once.
+  assert (status == 0) == (again or step == 'exit 0')
+
+
+def test_a_job_asks_again_where_slurm_does_not_answer_and_by_its_own_name(job):
+  said, status, _ = job('exit 75', '[ -f busy ] || ! touch busy && echo RUNNING 9:00',
+                        name=sbatch.PART_OF_ARRAY)
+  assert said == ['a b'] + ['scontrol requeue 5_3'] * 2 and status == 0
+
+
+def test_a_job_without_progress_is_not_queued_again(job):
+  late = 'echo RUNNING 1:58'
+  saves = 'mkdir -p run/checkpoints/$RANDOM; exit 75'
+  assert job('exit 75', late, restarts=2)[1] == 0
+  assert job(saves, late, restarts=3)[1] == 0
+  assert job('exit 75', 'echo RUNNING 5:00', restarts=3)[1] == 0  # It is preempted.
+  said, status, error = job('exit 75', late, restarts=3)
+  assert said == ['a b'] and status == 1 and 'submit it with a longer --time' in error
+
+
+def test_slurm_is_handed_what_the_dry_run_prints(launch, tmp_path):
+  flags = ['--tasks_per_node=2', '--', TRAIN[0], f'--workdir={tmp_path}/run']
+  _, out, _, _ = launch('--dry_run', *flags)
+  status, _, err, call = launch(*flags)
+  assert status == 0 and 'job 7' in err, err
+  assert ['sbatch', *call] == shlex.split(out.splitlines()[0])[:-1]
+
+
+@pytest.mark.parametrize(('options', 'gpus'), [
+    ('--gres=gpu:8 --time=1', 32), ('--gpus-per-node=a100:8', 32), ('--gpus-per-task=1', 8),
+    ('--gpus=7', 7), ('--gres=gpu:a100-80g:2', 8), ('--gres=shard:8', None), ('', None),
+    ('--gpus-per-socket=2', None), ('--gres=gpu:8 --nodes=2', None), ('-N2 --gpus=8', None)])
+def test_the_gpus_of_a_job_are_counted_where_its_options_tell(options, gpus):
+  assert sbatch.gpus(options, 4, 2) == gpus
+
+
+@pytest.mark.parametrize(('flags', 'train', 'fact'), [
+    (['--nodes=0'], TRAIN, '--nodes must be at least 1; got 0'),
+    (['--tasks-per-node=0'], TRAIN, '--tasks-per-node must be at least 1; got 0'),
+    (['--sbatch=--comment="open'], TRAIN, '--sbatch=--comment="open cannot be split into words'),
+    (['--nodes=3', '--sbatch=--gres=gpu:1'], TRAIN,
+     'must divide the rows that go through the model at a time'),
+    (['--nodes=2', '--tasks-per-node=3', '--sbatch=--gres=gpu:8', '--dry_run'], TRAIN,
+     'the 16 GPUs of the job must be divided evenly among --nodes × --tasks-per-node = 6'),
+    (['--tasks-per-node=8', '--sbatch=--gres=gpu:8', '--dry_run'],
+     [*TRAIN, '--config.decode.batch_size=12'], 'must divide decode.batch_size'),
+    ([], [TRAIN[0], '--flagfile={folder}/flags'], '--workdir=DIR is needed after --'),
+    ([], [*TRAIN, '--config.train.step=3'], 'did you mean config.train.steps?')])
+def test_a_mistake_is_one_line_before_a_job_is_asked_for(
+    launch, one_error, tmp_path, flags, train, fact):
+  (tmp_path / 'flags').write_text(f'--workdir={tmp_path}/run\n')
+  status, out, err, call = launch(*flags, '--', *(
+      word.format(folder=tmp_path) for word in train))
+  assert status == 1 and out == '' and not call and fact in one_error(err)
+
+
+def test_the_arguments_of_training_must_stand_after_dashes(launch, one_error):
+  status, _, err, call = launch(*TRAIN)
+  assert status == 1 and not call
+  assert one_error(err).startswith("Unknown command line flag 'config'; the arguments of train.py "
+                                   'must stand after --, such as -- --config=')
+
+
+@pytest.mark.parametrize(('sbatch', 'fact'), [
+    (None, 'there is no command sbatch here; start this on a machine with Slurm'),
+    (REFUSES, 'sbatch refused the job: no such partition')])
+def test_a_job_that_cannot_be_submitted_is_one_line(launch, one_error, tmp_path, sbatch, fact):
+  status, out, err, _ = launch('--', TRAIN[0], f'--workdir={tmp_path}/run', sbatch=sbatch)
+  assert status == 1 and out == '' and fact in one_error(err)
