@@ -1,7 +1,6 @@
 """All commands know a run that has a vocabulary for each language."""
 
 import dataclasses
-import json
 import shutil
 
 import ctranslate2
@@ -34,11 +33,6 @@ def run(train, folder):
 @pytest.fixture(scope='module')
 def export(start_command):
   yield from start_command('transformer.tools.convert.__main__')
-
-
-@pytest.fixture(scope='module')
-def audit(start_command):
-  yield from start_command('transformer.commands.audit')
 
 
 @pytest.fixture(scope='module')
@@ -114,23 +108,6 @@ def test_an_ensemble_needs_the_same_vocabularies(evaluate, run, trained, folder)
   refused = evaluate.refuses(f'--workdir={run}', f'--ensemble={trained}',
                              f'--source={folder}/test.en')
   assert 'must have the same vocabulary' in refused
-
-
-def test_the_audit_takes_them_from_the_run(audit, run, trained, folder):
-  config = [f'--config={folder}/tiny.py', *FLAGS]
-  wanted = [f'{side} vocabulary: {size} pieces, from ' for side, size in SIZES.items()]
-  for flags, origin in (([], '12 training pairs'), ([f'--vocabulary={run}'], str(run))):
-    status, table, err = audit(*config, *flags)
-    assert status == 0, err
-    assert all(line + origin in table for line in wanted)
-  status, report, err = audit(*config, f'--vocabulary={run}', '--json=-')
-  assert status == 0, err
-  # Each language has pieces for its own characters, and only German has an umlaut.
-  sides = json.loads(report)['corpora']['train/train']['sides']
-  assert [side['byte_tokens'] for side in sides] == [0, 0]
-  for flags in ([*config, f'--vocabulary={trained}'], [config[0], f'--vocabulary={run}'],
-                [*config, f'--vocabulary={run}/{FILES[0]}']):
-    assert 'name the directory of a run that has what is needed' in audit.refuses(*flags)
 
 
 def test_weights_come_back_as_a_run(export, run, folder, tmp_path):

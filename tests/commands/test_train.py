@@ -16,10 +16,8 @@ from PIL import Image
 from tests.experiment.test_samples import cells, kept, shown
 from tests.running_commands import ENGLISH, GERMAN, ROOT
 from transformer.config import Config
-from transformer.data.audit.table import in_brief
-from transformer.data.corpora import open_corpora
 from transformer.decoding.attention_maps import Attender, picture
-from transformer.experiment import start_record, wiring
+from transformer.experiment import wiring
 from transformer.model.attention_weights import AttentionWeights
 from transformer.runs import run_directory
 from transformer.runs.loading import load_run
@@ -208,23 +206,6 @@ def test_validation_while_training_is_greedy_however_the_run_decodes(
   assert handed.value.args == (1, False)
 
 
-def test_a_new_run_logs_a_summary_of_the_audit(train, folder, trained, tmp_path,
-                                                      monkeypatch):
-  about = json.loads((trained / 'audit.json').read_text('utf-8'))
-  assert list(about['corpora']) == ['train/train', 'valid', 'test']
-  assert about['vocabulary']['from'] == 'this run'
-  # The validation split is the first two training pairs.
-  flags = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--config.train.steps=1'
-  found = 'valid, overlap with training: the pair is in training too: 2 (100.00 %)'
-  for wanted in (True, False):
-    status, _, err = train(*flags)
-    assert status == 0, err
-    assert (found in err) is wanted  # The second time, the run has begun.
-    if wanted:  # There are few other lines before the first step.
-      before = err.partition('] step 0 of 1: ')[0].splitlines()
-      assert sum(line.startswith('I') for line in before) <= len(in_brief(about)) + 6, err
-
-
 def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
     train, evaluate, folder, tmp_path):
   run = tmp_path / 'the run [1]'
@@ -249,17 +230,6 @@ def test_a_window_of_steps_is_traced(train, folder, tmp_path):
   status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--profile=1:2')
   assert status == 0 and 'traced steps 1 to 2' in err, err
   assert list((tmp_path / 'run').glob('tensorboard/plugins/profile/*/perfetto_trace.json.gz'))
-
-
-def test_a_large_text_is_not_audited_at_the_start_of_a_run(trained, tmp_path, monkeypatch):
-  said = []
-  monkeypatch.setattr(start_record, '_AUDITED_PAIRS', 3)
-  monkeypatch.setattr(start_record.logging, 'info', lambda text, *each: said.append(text % each))
-  corpora = open_corpora(Config.from_dict(run_directory.read_config(trained)).data)
-  start_record._audit(tmp_path, None, corpora, None)
-  assert said == ['12 training pairs are too many to audit at the start of a run; to audit them: '
-                  'python -m transformer.commands.audit, with the same --config flags']
-  assert list(tmp_path.iterdir()) == []
 
 
 def test_tensorboard_shows_sentences_of_the_validation_split_and_attention(trained):

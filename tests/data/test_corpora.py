@@ -179,7 +179,7 @@ def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabul
   assert pairs_in(encoded.valid_batches['valid']) == encoded.counts['valid']['kept'] == 3
   share = 100 * (21 - counts['kept']) / 21
   assert said == [f'{share:.1f} % of the training pairs are dropped; python -m '
-                  'transformer.commands.audit, with the same --config flags, shows which']
+                  'transformer.tools.audit, with the same --config flags, shows which']
 
 
 def test_two_vocabularies_may_number_different_sentences_alike(tmp_path):

@@ -135,7 +135,7 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
   pairs = sum(map(len, corpora.train.values()))
   if dropped > _MANY * pairs:
     logging.warning(spell_commands('%.1f %% of the training pairs are dropped; python -m '
-                                   'transformer.commands.audit, with the same --config flags, '
+                                   'transformer.tools.audit, with the same --config flags, '
                                    'shows which'), 100 * dropped / pairs)
 
   variations = _variations(config, vocabulary)

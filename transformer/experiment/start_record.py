@@ -4,24 +4,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from absl import logging
-
 from transformer import files
 from transformer.config import Config
 from transformer.data import vocabularies
-from transformer.data.audit.report import look_over
-from transformer.data.audit.table import in_brief
 from transformer.data.corpora import Corpora, EncodedCorpora
 from transformer.data.vocabularies import RunVocabulary
-from transformer.errors import optional
 from transformer.experiment.origin import describe_origin
 from transformer.experiment.teachers import describe_teachers
 from transformer.model.flops import update_flops
 from transformer.runs import resuming, run_directory
 from transformer.runs.loading import Run
-from transformer.system.installation import spell_commands
-
-_AUDITED_PAIRS = 200_000  # A run audits no larger training text: this many pairs take 10 s.
 
 
 class Start(NamedTuple):
@@ -65,9 +57,6 @@ def record_start(workdir: Path, config: Config, start: Start):
     if changes or not start.ended:
       # Before the config, so that no change of a setting goes unrecorded.
       run_directory.add_session(workdir, config.train.reproducible, changes, not start.ended)
-  else:
-    with optional(f'{run_directory.AUDIT} was not written', logging.warning):
-      _audit(workdir, config, start.corpora, start.vocabulary)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(start.vocabulary, workdir)
   if not resumed:
@@ -77,17 +66,3 @@ def record_start(workdir: Path, config: Config, start: Start):
         fingerprints, start.encoded.counts, start.parameters, flops, config.train.reproducible,
         start.origin and describe_origin(start.origin(), start.vocabulary),
         describe_teachers(start.teachers)))
-
-
-def _audit(workdir: Path, config: Config, corpora: Corpora, vocabulary: RunVocabulary):
-  """Audits the text if it is short, logs a summary, and writes the report."""
-  pairs = sum(map(len, corpora.train.values()))
-  if pairs > _AUDITED_PAIRS:
-    logging.info(spell_commands('%s training pairs are too many to audit at the start of a run; to '
-                                'audit them: python -m transformer.commands.audit, with the same '
-                                '--config flags'), f'{pairs:,}')
-    return
-  report = look_over(config.data, vocabulary, origin='this run')
-  for line in in_brief(report):
-    logging.info('%s', line)
-  files.write_json(workdir / run_directory.AUDIT, report)

@@ -21,8 +21,8 @@ from transformer.runs.lock import LOCK
 from transformer.system.cpu_cores import usable_cores
 from transformer.system.installation import installed_commit
 
-CONFIG, RUN, AUDIT, METRICS, CURVES, CHECKPOINTS, SAVED, INTERRUPTED, EVALUATIONS = (
-    'config.json', 'run.json', 'audit.json', 'metrics.jsonl', 'curves.svg',
+CONFIG, RUN, METRICS, CURVES, CHECKPOINTS, SAVED, INTERRUPTED, EVALUATIONS = (
+    'config.json', 'run.json', 'metrics.jsonl', 'curves.svg',
     'checkpoints', 'saved.json', 'interrupted', 'eval')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy', 'sentencepiece',
              'sacrebleu', 'tensorflow-datasets')
@@ -250,7 +250,7 @@ def check_path(directory: str | os.PathLike):
 
 def holds_nothing(workdir: str | os.PathLike) -> bool:
   """Returns whether a directory holds nothing but files of a process killed during start-up."""
-  return all(path.name in (LOCK, AUDIT) or files.is_unfinished(path)
+  return all(path.name == LOCK or files.is_unfinished(path)
              for path in Path(workdir).iterdir())
 
 

@@ -12,7 +12,7 @@ from tests.running_commands import ROOT
 
 @pytest.fixture(scope='module')
 def audit(start_command):
-  yield from start_command('transformer.commands.audit')
+  yield from start_command('transformer.tools.audit.__main__')
 
 
 def test_the_report_is_a_table_and_json(audit, folder, tmp_path):
@@ -20,7 +20,7 @@ def test_the_report_is_a_table_and_json(audit, folder, tmp_path):
            '--config.data.vocabulary_size=290']
   status, table, err = audit(*flags, f'--json={tmp_path}/new/report.json')
   assert status == 0, err
-  assert 'NOT ALIGNED: 4 and 3 lines of en and de' in table and 'vocabulary: 290 pieces' in table
+  assert 'NOT ALIGNED: 4 and 3 lines; ' in table and 'vocabulary: 290 pieces' in table
   report = json.loads((tmp_path / 'new' / 'report.json').read_text('utf-8'))
   status, out, err = audit(*flags, '--json=-', '--examples=0')
   assert status == 0, err
@@ -28,7 +28,7 @@ def test_the_report_is_a_table_and_json(audit, folder, tmp_path):
   assert printed['corpora']['test']['pairs'] == report['corpora']['test']['pairs'] == 2
   assert printed['data'] == report['data'] and report['data']['train'] == ['unequal']
   findings = printed['corpora']['test']['findings']
-  assert findings and not any(each['examples'] for each in findings)
+  assert findings and not any(finding['examples'] for finding in findings)
 
 
 @pytest.mark.long
@@ -40,7 +40,7 @@ def test_without_configs_it_takes_those_of_a_checkout(folder, tmp_path):
 
   def run(config):
     return subprocess.run(
-        [sys.executable, '-m', 'transformer.commands.audit', f'--config={config}',
+        [sys.executable, '-m', 'transformer.tools.audit', f'--config={config}',
          f'--config.data.dir={folder}', '--config.data.vocabulary_size=290'], cwd=tmp_path,
         env={**os.environ, 'PYTHONPATH': str(tmp_path / 'installed')}, text=True,
         capture_output=True)
@@ -91,14 +91,14 @@ def test_what_is_read_is_not_replaced(audit, folder, trained):
 
 def test_it_runs_as_a_module(folder):
   done = subprocess.run(
-      [sys.executable, '-m', 'transformer.commands.audit', f'--config={folder}/tiny.py',
+      [sys.executable, '-m', 'transformer.tools.audit', f'--config={folder}/tiny.py',
        '--config.data.vocabulary_size=290'], cwd=ROOT, text=True, capture_output=True)
   assert done.returncode == 0, done.stderr
   assert done.stdout.startswith(f'train/train: {folder}/train, 12 pairs\n')
 
 
 def test_help_names_what_it_is_and_every_flag():
-  done = subprocess.run([sys.executable, '-m', 'transformer.commands.audit', '--help'], cwd=ROOT,
+  done = subprocess.run([sys.executable, '-m', 'transformer.tools.audit', '--help'], cwd=ROOT,
                         text=True, capture_output=True)
   assert (done.returncode, done.stderr) == (0, '')
   for flag in ('--config', '--vocabulary', '--json', '--examples'):

@@ -1,7 +1,7 @@
 r"""Reports faults in the text of a config, before a run trains on it.
 
-  python -m transformer.commands.audit --config=configs/text.py --config.data.dir=DIR
-  python -m transformer.commands.audit --config=configs/text.py --config.data.dir=DIR --json=FILE
+  python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR
+  python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR --json=FILE
 
 The audit reads every pair of the training, validation and test text once, and changes no text. It
 reports:
@@ -12,7 +12,7 @@ reports:
 - validation and test text that is also in the training text.
 
 The vocabulary is --vocabulary=RUN, or a SentencePiece model; without that flag the audit learns one
-as train.py does. Memory: at most 61 bytes a pair.
+as train.py does.
 """
 
 import json
@@ -24,15 +24,12 @@ from absl import flags
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data import vocabularies
-from transformer.data.audit.report import look_over
-from transformer.data.audit.table import as_table
-from transformer.data.config import DataConfig
-from transformer.data.vocabularies import RunVocabulary
 from transformer.data.vocabulary_adoption import adopt
 from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
+from transformer.tools.audit.report import as_table, audit
 
 _CONFIG = shared_flags.define_config()
 _VOCABULARY = flags.DEFINE_string('vocabulary', None, 'A SentencePiece model, or the directory of '
@@ -61,26 +58,15 @@ def main(_):
     splits = filter(None, (*data.train, *data.valid_sets.values(), data.test))
     outputs.check_not_read('json', path, [each for split in splits for each in split_files(
         data, split)] + ([model, *run_directory.record_files(model)] if model else []))
-  vocabulary = _load(model, config.data) if model else None
-  report = look_over(config.data, vocabulary, origin=_VOCABULARY.value or '',
-                     examples=_EXAMPLES.value)
+  vocabulary = None
+  if model:
+    vocabulary = vocabularies.load(model) if model.is_dir() else adopt(model).vocabulary
+  report = audit(config.data, vocabulary, origin=_VOCABULARY.value or '', examples=_EXAMPLES.value)
   text = json.dumps(report, indent=2, ensure_ascii=False) + '\n'
   if path:
     outputs.write(path, text.encode('utf-8', 'backslashreplace'))
   sys.stdout.reconfigure(encoding='utf-8', errors='backslashreplace')
   print(text if _JSON.value == '-' else as_table(report), end='')
-
-
-def _load(path: Path, data: DataConfig) -> RunVocabulary:
-  """Returns the vocabulary of a run's directory, or a shared one in a file."""
-  vocabulary = vocabularies.load(path) if path.is_dir() else adopt(path).vocabulary
-  if vocabularies.is_shared(vocabulary) != data.shared_vocabulary:
-    kinds = 'a vocabulary for each language', 'one that the languages share'
-    raise UserError(f'data.shared_vocabulary={data.shared_vocabulary} needs '
-                    f'{kinds[data.shared_vocabulary]}; --vocabulary={path} is '
-                    f'{kinds[not data.shared_vocabulary]}; name the directory of a run that has '
-                    f'what is needed')
-  return vocabulary
 
 
 def start():

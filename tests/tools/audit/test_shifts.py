@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from transformer.data.audit.shifts import WINDOW, shifts
+from transformer.tools.audit.shifts import shifts
+
+WINDOW = 500
 
 
 def lengths(lines, seed=0):
@@ -28,16 +30,28 @@ def test_missing_lines_are_told_with_their_side_and_number(missing):
   source, target = lengths(3 * WINDOW + 100)
   place = WINDOW  # Lines are missing from here on.
   shorter = np.delete(source, np.arange(place, place + missing))
-  found = shifts(shorter, target[:len(shorter)])
-  assert found == [(first, missing) for first in (WINDOW, 2 * WINDOW, 3 * WINDOW)]
-  assert shifts(target[:len(shorter)], shorter) == [(first, -shift) for first, shift in found]
+  one, other = shorter, target[:len(shorter)]
+  assert shifts(one, other) == [(WINDOW, len(shorter), missing)]
+  assert shifts(other, one) == [(WINDOW, len(shorter), -missing)]
+
+
+def test_slips_of_different_sizes_are_told_apart():
+  source, target = lengths(3 * WINDOW + 2)
+  target = np.delete(target, [WINDOW, 2 * WINDOW + 1])
+  assert shifts(source[:-2], target) == [(WINDOW, 2 * WINDOW, -1), (2 * WINDOW, 3 * WINDOW, -2)]
+
+
+def test_a_slip_that_is_made_up_for_ends():
+  source, target = lengths(4 * WINDOW)
+  source = np.insert(np.delete(source, [WINDOW, WINDOW + 1]), 3 * WINDOW - 2, [17, 30])
+  assert shifts(source, target) == [(WINDOW, 3 * WINDOW, 2)]
 
 
 def test_too_few_lines_tell_nothing():
   source, target = lengths(50)
   assert shifts(source[1:], target[:-1]) == []
   source, target = lengths(51)
-  assert shifts(source[1:], target[:-1]) == [(0, 1)]  # 50 lines are enough.
+  assert shifts(source[1:], target[:-1]) == [(0, 50, 1)]  # 50 lines are enough.
 
 
 def test_a_weak_likeness_after_a_shift_tells_nothing():
@@ -45,4 +59,4 @@ def test_a_weak_likeness_after_a_shift_tells_nothing():
   logs = [4 + 0.5 * source[1:], 4 + 0.5 * (0.2 * source[:-1] - 0.5 * source[1:] + 0.8 * noise[1:])]
   one, other = (np.exp(each).astype(int) for each in logs)
   strong = np.exp(logs[1] + 0.3 * source[:-1]).astype(int)
-  assert shifts(one, other) == [] and shifts(one, strong) == [(0, 1)]
+  assert shifts(one, other) == [] and shifts(one, strong) == [(0, WINDOW, 1)]

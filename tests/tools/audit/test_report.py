@@ -6,14 +6,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from transformer.data.audit import findings
-from transformer.data.audit import report as audit_report
-from transformer.data.audit.report import look_over
-from transformer.data.audit.table import as_table, in_brief
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
+from transformer.tools.audit import findings
+from transformer.tools.audit import report as audit_report
+from transformer.tools.audit.report import as_table, audit
 
 ENGLISH = ['man', 'dog', 'red', 'shirt', 'runs', 'over', 'grass', 'the', 'bench', 'women']
 GERMAN = ['mann', 'hund', 'rot', 'hemd', 'läuft', 'über', 'gras', 'die', 'bank', 'frauen']
@@ -25,11 +24,11 @@ PLANTED = [
     ('the same', 'the same', 'source equals target'),
     ('a red dog over the bench', 'собака', 'de: most letters'),
     ('мир', 'frieden', 'en: most letters'),
-    ('a\x00b dog', 'hund', 'control characters'),
-    ('dog \u2028 dog', 'hund hund', 'control characters'),
-    ('dog', 'hund\u200f', 'invisible characters'),
-    ('dog\ufeff', 'ein hund', 'invisible characters'),
-    ('caf\ufffd', 'cafe', 'broken or private characters'),
+    ('a\x00b dog', 'hund', 'control, invisible'),
+    ('dog \u2028 dog', 'hund hund', 'control, invisible'),
+    ('dog', 'hund\u200f', 'control, invisible'),
+    ('dog\ufeff', 'ein hund', 'control, invisible'),
+    ('caf\ufffd', 'cafe', 'control, invisible'),
     ('dog ' * 90, 'hund ' * 89, f'a side has more than data.max_length={MAX_LENGTH}'),
     ('dog ' * 60, 'hund ' * 90, f'a side has more than data.max_length={MAX_LENGTH}'),
     ('dog', 'ein hund ein mann eine frau ein hemd', 'a side has more than 3 times'),
@@ -42,7 +41,7 @@ def sentences(words, lines, seed=0):
   """Returns random sentences, all different, with equally many words in both languages."""
   rng = np.random.default_rng(seed)
   numbers = [rng.integers(0, 10, rng.integers(4, 20)) for _ in range(lines)]
-  return [' '.join(words[i] for i in each) for each in numbers]
+  return [' '.join(words[i] for i in sentence) for sentence in numbers]
 
 
 def write(folder, prefix, english, german):
@@ -52,8 +51,8 @@ def write(folder, prefix, english, german):
 
 
 def write_all(folder, planted=()):
-  write(folder, 'train', [*sentences(ENGLISH, 1000), *(each[0] for each in planted)],
-        [*sentences(GERMAN, 1000), *(each[1] for each in planted)])
+  write(folder, 'train', [*sentences(ENGLISH, 1000), *(fault[0] for fault in planted)],
+        [*sentences(GERMAN, 1000), *(fault[1] for fault in planted)])
   for prefix, seed in (('valid', 1), ('test', 2)):
     write(folder, prefix, sentences(ENGLISH, 120, seed), sentences(GERMAN, 120, seed))
 
@@ -69,26 +68,30 @@ def vocabulary():
   return Vocabulary.train([*sentences(ENGLISH, 300), *sentences(GERMAN, 300)] * 2, 320)
 
 
-def found_in(findings):
+def made(about):
   """Returns the count of each finding that was made, and the lines of its examples."""
-  return {finding['what']: (finding['count'], sorted(each['line'] for each in finding['examples']))
-          for finding in findings if finding['count']}
+  return {finding['what'].partition(' (')[0]: (
+      finding['count'], sorted(example['line'] for example in finding['examples']))
+          for finding in about['findings'] if finding['count']}
+
+
+def notes(about, what):
+  """Returns the lines and notes of the examples of a finding."""
+  return [(example['line'], example['note']) for finding in about['findings']
+          if finding['what'].startswith(what) for example in finding['examples']]
 
 
 def test_sound_text_has_no_finding(tmp_path, vocabulary):
   write_all(tmp_path)
-  report = look_over(config_of(tmp_path), vocabulary)
+  report = audit(config_of(tmp_path), vocabulary)
   assert list(report['corpora']) == ['train/train', 'valid', 'test']
   for name, about in report['corpora'].items():
-    assert found_in(about['findings']) == {}, name
+    assert made(about) == {}, name
     assert about['pairs'] == about['lines'][0] == (1000 if name == 'train/train' else 120)
     assert about['aligned'] and about['notes'] == []
-    assert [side['byte_tokens'] for side in about['sides']] == [0, 0]
-  assert found_in(report['training']['findings']) == {} and in_brief(report) == []
-  assert all(found_in(each) == {} for each in report['overlap'].values())
   table = as_table(report)
-  assert 'NOT ALIGNED' not in table and '100.00 % Latin' in table
-  without = look_over(config_of(tmp_path, test=''), vocabulary)
+  assert 'NOT ALIGNED' not in table and 'en: 100.00 % Latin; tokens of a sentence: ' in table
+  without = audit(config_of(tmp_path, test=''), vocabulary)
   assert list(without['corpora']) == ['train/train', 'valid']
 
 
@@ -96,32 +99,29 @@ def test_examples_are_cut_in_every_finding(tmp_path, vocabulary):
   long = 'dog ' * 900
   write_all(tmp_path, [(long, 'hund'), (long, 'hund'), (long, 'mann')])
   write(tmp_path, 'valid', [long], ['hund'])
-  report = look_over(config_of(tmp_path, test=''), vocabulary)
-  made = [*report['corpora']['train/train']['findings'], *report['training']['findings'],
-          *(each for split in report['overlap'].values() for each in split)]
-  examples = [each for finding in made for each in finding['examples']]
-  assert len(examples) >= 6 and max(len(each['source']) for each in examples) == 200
+  report = audit(config_of(tmp_path, test=''), vocabulary)
+  examples = [example for about in report['corpora'].values() for finding in about['findings']
+              for example in finding['examples']]
+  assert len(examples) >= 6 and max(len(example['source']) for example in examples) == 200
 
 
 @pytest.mark.parametrize('chunk', [7, 500, 20_000])
 def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch, chunk):
   write_all(tmp_path, PLANTED)
   monkeypatch.setattr(findings, '_CHUNK', chunk)
-  report = look_over(config_of(tmp_path), vocabulary, examples=9)
-  found = found_in(report['corpora']['train/train']['findings'])
+  report = audit(config_of(tmp_path), vocabulary, examples=9)
+  found = made(report['corpora']['train/train'])
   for number, (*_, what) in enumerate(PLANTED):
     name, = (name for name in found if name.startswith(what))
     assert 1001 + number in found[name][1], what
   # Each fault is found only there, except for spelling in bytes, and for the tab of 1,002.
   for what, (count, lines) in found.items():
-    planted = [1001 + number for number, each in enumerate(PLANTED) if what.startswith(each[2])]
+    planted = {1001 + number for number, fault in enumerate(PLANTED) if what.startswith(fault[2])}
     if 'bytes' not in what:
-      assert count == len(lines) and set(lines) - {1002} == set(planted) - {1002}, what
-  assert found['control characters'][1] == [1002, 1006, 1007]
-  table, (brief, *_) = as_table(report), in_brief(report)
-  assert brief.startswith('train/train: ')
-  for what, (count, _) in found.items():
-    assert what in table and f' {what}: {count:,} (' in brief
+      assert count == len(lines) and set(lines) - {1002} == planted - {1002}, what
+  table = as_table(report)
+  for what in found:
+    assert what in table
   assert all(line.isprintable() for line in table.split('\n'))
   assert json.loads(json.dumps(report))['corpora']['train/train']['pairs'] == 1000 + len(PLANTED)
 
@@ -129,49 +129,40 @@ def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch,
 def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
   write_all(tmp_path)
   english, german = (sentences(words, 1000) for words in (ENGLISH, GERMAN))
-  write(tmp_path, 'one', [*english[:400], english[5], english[5], english[7]],
-        [*german[:400], german[5], german[5], 'hund'])
-  write(tmp_path, 'two', [*english[400:], english[7]], [*german[400:], 'mann'])
+  write(tmp_path, 'one', [*english[:400], english[5], english[5]],
+        [*german[:400], german[5], german[5]])
+  write(tmp_path, 'two', [*english[400:], english[7]], [*german[400:], german[7]])
   write(tmp_path, 'valid', [english[0], english[1], 'red dog', 'dog'],
         [german[0], 'rot', german[450], 'gras'])
-  report = look_over(config_of(tmp_path, train=('one', 'two')), vocabulary)
-  assert found_in(report['training']['findings']) == {
-      'a pair repeats an earlier one': (2, [401, 402]), 'a source has several targets': (3, [8])}
-  again, several = report['training']['findings']
-  assert again['examples'][0]['note'] == 'of train/one, as train/one line 6'
-  assert several['examples'][0]['note'] == (
-      'of train/one, 3 targets, also train/one line 403, train/two line 601')
-  assert found_in(report['overlap']['valid']) == {
+  corpora = audit(config_of(tmp_path, train=('one', 'two')), vocabulary)['corpora']
+  repeated = 'the pair repeats an earlier one'
+  assert made(corpora['train/one']) == {repeated: (2, [401, 402])}
+  assert notes(corpora['train/one'], repeated)[0] == (401, 'as train/one, line 6')
+  assert notes(corpora['train/two'], repeated) == [(601, 'as train/one, line 8')]
+  overlap = {what: found for what, found in made(corpora['valid']).items() if 'training' in what}
+  assert overlap == {
       'the pair is in training too': (1, [1]), 'the source is in training too': (2, [1, 2]),
       'the target is in training too': (2, [1, 3])}
-  note = report['overlap']['valid'][2]['examples'][1]['note']
-  assert note == 'as train/two line 51'
-  assert found_in(report['overlap']['test']) == {}
-  both = look_over(config_of(tmp_path, train=('one', 'two'), valid=('test', 'valid')), vocabulary)
-  assert both['overlap']['valid'] == report['overlap']['test']
-  assert both['overlap']['valid/valid'] == report['overlap']['valid']
-  assert in_brief(report)[-2:] == [
-      'all training text: a pair repeats an earlier one: 2 (0.20 %); a source has several targets: '
-      '3 (0.30 %)',
-      'valid, overlap with training: the pair is in training too: 1 (25.00 %); the source is in '
-      'training too: 2 (50.00 %); the target is in training too: 2 (50.00 %)']
+  assert notes(corpora['valid'], 'the target')[1] == (3, 'as train/two, line 51')
+  assert made(corpora['test']) == {}
+  both = audit(config_of(tmp_path, train=('one', 'two'), valid=('test', 'valid')), vocabulary)
+  assert both['corpora']['valid/valid']['findings'] == corpora['valid']['findings']
 
 
 def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):
-  planted = [each for each in PLANTED if each[0] and each[1].strip()]
+  planted = [fault for fault in PLANTED if fault[0] and fault[1].strip()]
   write_all(tmp_path, [*planted, *planted[-2:], planted[0]])
   config = config_of(tmp_path, max_length_ratio=2.5, drop_identical=True, drop_duplicates=True)
-  report = look_over(config, vocabulary, examples=99)
+  report = audit(config, vocabulary, examples=99)
   counts = encode_corpora(config, open_corpora(config), vocabulary,
                           10 * MAX_LENGTH, 0).counts['train/train']
-  lines = {what: lines for what, (_, lines) in
-           found_in(report['corpora']['train/train']['findings']).items()}
+  lines = {what: lines for what, (_, lines) in made(report['corpora']['train/train']).items()}
   long = lines[f'a side has more than data.max_length={MAX_LENGTH} tokens']
   assert counts['dropped: source too long'] + counts['dropped: target too long'] == len(long) == 2
   uneven = set(lines['a side has more than 2.5 times the tokens of the other']) - set(long)
   assert counts['dropped: length ratio'] == len(uneven) > 1
   assert counts['dropped: source equals target'] == len(lines['source equals target']) == 2
-  again = found_in(report['training']['findings'])['a pair repeats an earlier one'][1]
+  again = lines['the pair repeats an earlier one']
   # Each pair is counted for one reason, and the other reasons come first.
   others = {*long, *uneven, *lines['source equals target']}
   assert counts['dropped: repeated pair'] == len({*again} - others) == 1 < len(again) == 3
@@ -181,39 +172,25 @@ def test_files_of_unequal_length_are_reported_with_the_first_shifted_line(tmp_pa
   write_all(tmp_path)
   english, german = (sentences(words, 1600, 3) for words in (ENGLISH, GERMAN))
   write(tmp_path, 'train', english, german[:500] + german[501:])
-  report = look_over(config_of(tmp_path), vocabulary)
+  report = audit(config_of(tmp_path), vocabulary)
   about = report['corpora']['train/train']
   assert about['lines'] == [1600, 1599] and not about['aligned'] and about['pairs'] == 1599
   finding = about['findings'][0]
   assert (finding['what'], finding['count']) == ('the two sides look shifted', 1099)
-  example, = finding['examples']
-  assert example['line'] == 501
-  assert example['note'] == 'to line 1599: the target seems to come 1 line too early'
-  assert 'NOT ALIGNED: 1,600 and 1,599 lines of en and de' in as_table(report)
+  assert notes(about, 'the two sides') == [
+      (501, 'to line 1599: line n seems to be translated by line n-1')]
+  assert 'NOT ALIGNED: 1,600 and 1,599 lines' in as_table(report)
   with pytest.raises(UserError, match='must have the same number of lines'):
     open_corpora(config_of(tmp_path))
 
 
-def test_slips_of_different_sizes_are_told_apart(tmp_path, vocabulary):
+def test_two_vocabularies_are_told_apart(tmp_path, vocabulary):
   write_all(tmp_path)
-  english, german = (sentences(words, 1600, 3) for words in (ENGLISH, GERMAN))
-  write(tmp_path, 'train', english, german[:500] + german[501:1000] + german[1001:])
-  finding = look_over(config_of(tmp_path), vocabulary)['corpora']['train/train']['findings'][0]
-  assert [(each['line'], each['note']) for each in finding['examples']] == [
-      (1001, 'to line 1598: the target seems to come 2 lines too early'),
-      (501, 'to line 1000: the target seems to come 1 line too early')]
-
-
-def test_slips_that_follow_each_other_through_chunks_are_one(tmp_path, vocabulary, monkeypatch):
-  monkeypatch.setattr(findings, '_CHUNK', 1000)
-  write_all(tmp_path)
-  english, german = (sentences(words, 3100, 3) for words in (ENGLISH, GERMAN))
-  write(tmp_path, 'train', english[:500] + english[502:2500] + ['dog', 'man'] + english[2500:],
-        german)
-  finding = look_over(config_of(tmp_path), vocabulary)['corpora']['train/train']['findings'][0]
-  assert [(each['line'], each['note'][:14]) for each in finding['examples']] == [
-      (501, 'to line 2500: ')]
-  assert '2 lines too late' in finding['examples'][0]['note']
+  report = audit(config_of(tmp_path, shared_vocabulary=False, vocabulary_size=300,
+                           source_vocabulary_size=290, max_length=2 * MAX_LENGTH))
+  assert 'source vocabulary: 290 pieces, from the training text' in as_table(report)
+  assert 'target vocabulary: 300 pieces, from the training text' in as_table(report)
+  assert made(report['corpora']['train/train']) == {}
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_looked_at(tmp_path):
@@ -221,13 +198,11 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_looked_at(tmp_path):
   (tmp_path / 'test.de').unlink()
   (tmp_path / 'valid.en').write_bytes(b'one\nstra\xdfe\n')
   write(tmp_path, 'empty', [], [])
-  report = look_over(config_of(tmp_path, train=('train', 'empty')))
+  report = audit(config_of(tmp_path, train=('train', 'empty')))
   assert 'test.de' in report['corpora']['test']['error']
   assert 'line 2 is not' in report['corpora']['valid']['error']
-  assert report['corpora']['train/empty']['pairs'] == 0 and report['overlap'] == {}
-  assert report['training']['pairs'] == 1000
-  table = as_table(report)
-  assert 'valid: cannot be used: ' in table and 'from 1,000 training pairs' in table
+  assert [report['corpora'][f'train/{name}']['pairs'] for name in ('train', 'empty')] == [1000, 0]
+  assert 'valid: cannot be used: ' in as_table(report)
 
 
 def test_a_set_that_turns_out_to_be_no_text_is_named_and_left_out(tmp_path, monkeypatch):
@@ -242,19 +217,19 @@ def test_a_set_that_turns_out_to_be_no_text_is_named_and_left_out(tmp_path, monk
 
   monkeypatch.setattr(audit_report, 'open_corpus', lambda config, split, **options: (
       Torn([1] * 5) if split == 'torn' else read(config, split, **options)))
-  report = look_over(config_of(tmp_path, train=('torn', 'train'), test='torn'))
+  report = audit(config_of(tmp_path, train=('torn', 'train'), test='torn'))
   assert 'example 3 is not' in report['vocabulary']['error']
   for name in ('train/torn', 'test'):
     assert report['corpora'][name] == {'error': 'torn must be UTF-8; example 3 is not'}
-  assert report['training']['pairs'] == 1000 and list(report['overlap']) == ['valid']
+  assert report['corpora']['train/train']['pairs'] == 1000
   assert 'test: cannot be used: torn must be UTF-8' in as_table(report)
 
 
 def test_an_audit_runs_without_a_vocabulary(tmp_path):
   write(tmp_path, 'train', ['a'], ['b'])
-  report = look_over(config_of(tmp_path))
+  report = audit(config_of(tmp_path))
   assert 'vocabulary_size=320 is more than' in report['vocabulary']['error']
-  assert report['corpora']['train/train']['sides'][0]['lengths'] == ()
+  assert report['corpora']['train/train']['sides'][0]['lengths'] == []
   assert 'vocabulary: none, vocabulary_size=320 is' in as_table(report)
 
 
@@ -270,10 +245,10 @@ def test_text_is_not_held(monkeypatch):
       return [(f'{i} dog ' * 30, f'{i} hund ' * 30) for i in range(40_000)[index]]
 
   monkeypatch.setattr(findings, '_CHUNK', 500)
-  findings.examine(Lines(), ('en', 'de'), None, 9, 0.0, 3)  # Fills the caches.
+  findings.examine(Lines(), DataConfig(), None, 3)  # Fills the caches.
   tracemalloc.start()
   try:
-    findings.examine(Lines(), ('en', 'de'), None, 9, 0.0, 3)
+    findings.examine(Lines(), DataConfig(), None, 3)
     _, most = tracemalloc.get_traced_memory()
   finally:
     tracemalloc.stop()

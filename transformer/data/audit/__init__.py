@@ -1,1 +1,0 @@
-"""Audits a corpus: findings, report and table."""

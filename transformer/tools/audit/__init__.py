@@ -1,0 +1,1 @@
+"""Reports faults in the text of a config."""

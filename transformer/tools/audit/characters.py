@@ -1,0 +1,71 @@
+"""Counts the letters of a text by script, and the characters that no text should have.
+
+Python knows the names of characters but not their scripts. The name of a letter begins with
+the name of its script, after variants such as `ｆｕｌｌ ｗｉｄｔｈ` are resolved.
+"""
+
+import functools
+import sys
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+# First words of letters' names that are no scripts: the name of ʼ is MODIFIER LETTER APOSTROPHE.
+_COMMON = ('MODIFIER', 'CARON', 'COMBINING', 'IDEOGRAPHIC', 'MASU', 'ROMAN', 'SPACE', 'TURNED',
+           'VERTICAL')
+# Control characters and separators, invisible marks, private characters and half surrogates.
+_ODD_CATEGORIES = ('Cc', 'Zl', 'Zp', 'Cf', 'Co', 'Cs')
+_REPLACEMENT = '\ufffd'  # Takes the place of bytes that could not be decoded.
+_SHOWN = 5
+OTHER, ODD, FIRST_SCRIPT = range(3)
+
+
+def count_kinds(lines: Sequence[str]) -> np.ndarray:
+  """Returns the number of characters of each kind in each line, int64 [lines, kinds].
+
+  The kinds are `OTHER`, `ODD` and, from `FIRST_SCRIPT` on, the letters of each of `scripts()`.
+  """
+  names, kinds = _table()
+  codes = np.frombuffer(''.join(lines).encode('utf-32-le', 'surrogatepass'), np.uint32)
+  owner = np.repeat(np.arange(len(lines)), np.fromiter(map(len, lines), np.int64, len(lines)))
+  shape = len(lines), FIRST_SCRIPT + len(names)
+  return np.bincount(owner * shape[1] + kinds[codes], minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def scripts() -> list[str]:
+  """Returns the names of all scripts, such as LATIN."""
+  return _table()[0]
+
+
+def shown(text: str, width: int) -> str:
+  """Returns text that fits on a line of a terminal: cut, with invisible characters escaped."""
+  visible = ''.join(character if character.isprintable() else f'\\u{ord(character):04x}'
+                    for character in text[:width])
+  return f'{visible}…' if len(text) > width else visible
+
+
+def odd_codes(text: str) -> str:
+  """Returns the codes of a few odd characters of a text, such as `U+200B`."""
+  codes = [f'U+{ord(character):04X}' for character in sorted(set(text)) if _is_odd(character)]
+  return ' '.join([*codes[:_SHOWN], '…'] if len(codes) > _SHOWN else codes)
+
+
+def _is_odd(character: str) -> bool:
+  return character == _REPLACEMENT or unicodedata.category(character) in _ODD_CATEGORIES
+
+
+@functools.cache
+def _table() -> tuple[list[str], np.ndarray]:
+  """Returns the names of all scripts, and the kind of every character by its code."""
+  kinds = np.full(sys.maxunicode + 1, OTHER, np.int64)
+  numbers: dict[str, int] = {}
+  for code, character in enumerate(map(chr, range(sys.maxunicode + 1))):
+    if _is_odd(character):
+      kinds[code] = ODD
+    elif character.isalpha():
+      name = unicodedata.name(unicodedata.normalize('NFKC', character)[0], 'MODIFIER')
+      script = name.split()[0].split('-')[0]
+      if script not in _COMMON:
+        kinds[code] = numbers.setdefault(script, FIRST_SCRIPT + len(numbers))
+  return list(numbers), kinds
