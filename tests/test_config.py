@@ -11,6 +11,7 @@ import pytest
 from transformer.config import Config, check_name, check_value, flatten
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
+from transformer.old_settings import check_none_ended
 
 TEXT = {'source': 'text', 'dir': 'somewhere'}
 NOT_A_NUMBER = float('nan')
@@ -168,6 +169,21 @@ def test_saved_settings_without_a_later_key_behave_as_they_did():
     Config.from_saved({'model': 3})
 
 
+def test_a_setting_that_ended_is_left_out_and_trains_no_more():
+  saved = Config().to_dict()
+  for plain in ({}, {'alignment_layer': 0, 'alignment_weight': 0.2}):
+    before = saved | {'train': saved['train'] | plain, 'data': saved['data'] | {'alignments': ''}}
+    assert Config.from_saved(before) == Config()
+    check_none_ended('RUN', before)
+  guided = saved | {'train': saved['train'] | {'alignment_layer': 2}}
+  assert Config.from_saved(guided) == Config()
+  with pytest.raises(UserError, match=r'RUN was trained with train\.alignment_layer=2, which has '
+                                      r'ended \(docs/alignments\.md\).*init_from=RUN') as raised:
+    check_none_ended('RUN', guided)
+  assert '\n' not in str(raised.value)
+  refuse(guided, 'no key config.train.alignment_layer; it has ended, as docs/alignments.md says')
+
+
 def test_flattening_joins_names_by_dots():
   assert flatten({'a': {'b': {'c': 3}, 'd': (5,)}, 'e': None}) == {
       'a.b.c': 3, 'a.d': (5,), 'e': None}
@@ -217,12 +233,6 @@ def test_defaults_are_the_base_model_of_the_paper():
     ({'train': {'best_by': 'validation/bleu'}}, ('the first of data.valid are none; got',)),
     ({'data': {'shared_vocabulary': False}},
      ('gives each language its own embeddings; set --config.model.share_embeddings=False',)),
-    *(({'data': {'source': 'text', 'dir': 'x', 'alignments': links}, 'model': {'num_layers': 3},
-        'train': {'alignment_layer': layer}}, (message, f'got {got}'))
-      for links, layer, message, got in (
-          ('links', 0, 'set both or neither', "alignment_layer=0, alignments='links'"),
-          ('', 2, 'set both or neither', "alignment_layer=2, alignments=''"),
-          ('links', 4, 'a layer of the decoder, from 1 at the bottom to 3', '4'))),
     ({'seed': -1}, ('seed must be at least 0 and below 2³²; got -1',)),
     ({'seed': 2 ** 32}, ('seed must be at least 0 and below 2³²; got 4294967296',)),
 ])
@@ -239,8 +249,6 @@ def test_groups_that_contradict_each_other_are_refused(changes, facts):
     {'data': {'valid': ('news', 'talks/web')}, 'train': {'best_by': 'talks/web/chrf'}},
     {'data': {'shared_vocabulary': False, 'source_vocabulary_size': 264},
      'model': {'share_embeddings': False}},
-    {'data': {'source': 'text', 'dir': 'x', 'alignments': 'links'},
-     'model': {'num_layers': 4, 'decoder_layers': 3}, 'train': {'alignment_layer': 3}},
     {'mesh': {'data': 1, 'fsdp': -1}}, {'mesh': {'data': 2, 'fsdp': 3, 'tensor': 5}},
 ])
 def test_groups_that_fit_each_other_are_accepted(changes):
@@ -266,8 +274,6 @@ NUMBERS = [
     ('train.label_smoothing', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.ema_decay', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.r_drop', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
-    ('train.alignment_weight', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
-    ('train.alignment_layer', (-1,), 'must be at least 0'),
     *((f'data.{name}', (-0.1, 1.1, NOT_A_NUMBER), 'must be at least 0 and at most 1')
       for name in ('upper_case', 'title_case', 'typing_errors')),
     ('data.bpe_dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),

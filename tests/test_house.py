@@ -17,7 +17,7 @@ ROOMS = ('ops', 'model', 'data', 'training', 'runs', 'decoding', 'evaluation', '
          'commands', 'tools')
 # Every room may import these, and each of these only those before it.
 FOUNDATIONS = ('transformer.errors', 'transformer.files', 'transformer.own_code',
-               'transformer.config', 'transformer.system')
+               'transformer.old_settings', 'transformer.config', 'transformer.system')
 DATA_PACKAGES = ('tensorflow_datasets', 'sentencepiece')
 
 

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from transformer import files
+from transformer import files, old_settings
 from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
@@ -36,9 +36,6 @@ _WITHOUT_SPACES = {
         ('zh zho chi cmn yue wuu hak nan gan hsn lzh cn chs cht zhs zht', 'zh'),
         ('ja jpn jp', 'ja-mecab'),
         ('th tha lo lao km khm my mya bur bo bod tib dzo', 'char')) for code in codes.split()}
-
-# How runs behaved before there was a key for it, where that is not the key's default.
-_BEFORE = {'model': {'attention_bias': 'all'}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,14 +91,6 @@ class Config:
     if metric == 'f1' and self.data.source != 'trees' and not self.train.valid_metric:
       raise UserError(f'train.best_by={self.train.best_by} is for trees; data.source='
                       f'{self.data.source} has loss, perplexity, bleu and chrf')
-    layer, depth = self.train.alignment_layer, self.model.decoder_depth
-    if bool(layer) != bool(self.data.alignments):
-      raise UserError(f'train.alignment_layer is trained towards the links of data.alignments; set '
-                      f'both or neither; got alignment_layer={layer}, '
-                      f'alignments={self.data.alignments!r}')
-    if layer > depth:
-      raise UserError(f'train.alignment_layer must be a layer of the decoder, from 1 at the bottom '
-                      f'to {depth}; got {layer}')
     if not self.data.shared_vocabulary and self.model.share_embeddings:
       raise UserError('data.shared_vocabulary=False gives each language its own embeddings; set '
                       '--config.model.share_embeddings=False')
@@ -176,17 +165,12 @@ class Config:
     """Returns the settings that a run was saved with, by this or an earlier version.
 
     Args:
-      tree: nested dicts by group. A key that came later takes the value that earlier versions
-        behaved by, which may not be its default.
+      tree: nested dicts by group, as `old_settings.as_of_now` takes them.
 
     Raises:
       UserError: as `from_dict`.
     """
-    tree = dict(tree)
-    for group, values in _BEFORE.items():
-      if isinstance(tree.get(group, {}), Mapping):
-        tree[group] = values | dict(tree.get(group, {}))
-    return cls.from_dict(tree)
+    return cls.from_dict(old_settings.as_of_now(tree))
 
   def to_dict(self) -> dict[str, Any]:
     """Returns nested dicts, which `from_dict` reads."""
@@ -267,8 +251,9 @@ def _freeze(cls, tree, prefix):
 def _unknown(name, known, prefix):
   """Returns the message for a key that does not exist."""
   nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-  hint = (f'did you mean config.{prefix}{nearest[0]}?' if nearest
-          else f'the keys there are {", ".join(known)}')
+  hint = old_settings.hint_of_ended(f'{prefix}{name}') or (
+      f'did you mean config.{prefix}{nearest[0]}?' if nearest
+      else f'the keys there are {", ".join(known)}')
   shown = name if name.isprintable() else _shown(name)
   return f'there is no key config.{prefix}{shown}; {hint}'
 

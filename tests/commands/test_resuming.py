@@ -12,6 +12,7 @@ import pytest
 from configs import base
 from tests.experiment.tiny_runs import rows_of
 from tests.running_commands import ROOT
+from transformer import files
 from transformer.config import Config
 from transformer.experiment import wiring
 from transformer.runs import run_directory
@@ -81,6 +82,25 @@ def test_a_terminal_that_closes_leaves_a_saved_run(folder, tmp_path):
     terminal.wait()
   wait_until(lambda: not (run / 'lock.json').exists())
   assert [path.name.isdecimal() for path in (run / 'interrupted').iterdir()] == [True]
+
+
+def test_a_run_with_a_setting_that_ended_translates_and_trains_no_more(
+    train, evaluate, folder, trained, tmp_path):
+  shutil.copytree(trained, run := tmp_path / 'run')
+  settings = run_directory.read_config(run)
+  settings['data']['alignments'], settings['train']['alignment_layer'] = 'links', 1
+  files.write_sealed(run / 'config.json', settings)
+  for flags in ([f'--config={folder}/tiny.py', f'--workdir={run}'], [f'--workdir={run}'],
+                [f'--config={run}', f'--workdir={tmp_path}/new']):
+    assert f"{run} was trained with data.alignments='links', which has ended" in train.refuses(
+        *flags)
+  assert 'there is no key config.train.alignment_layer; it has ended' in train.refuses(
+      f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new', '--config.train.alignment_layer=1')
+  answers = [evaluate(f'--workdir={each}', f'--source={folder}/test.en') for each in (run, trained)]
+  assert answers[0] == answers[1] and answers[0][0] == 0
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new', '--check',
+                         f'--config.train.init_from={run}')
+  assert status == 0, err
 
 
 def wait_until(happened):

@@ -87,7 +87,6 @@ def test_every_batch_is_int32_and_has_the_one_shape():
     chex.assert_type(list(batch[:6]), np.int32)
     chex.assert_shape(list(batch[:3]), (3, 29))
     chex.assert_shape(list(batch[3:6]), (3, 23))
-    assert batch.links is None
 
 
 @pytest.mark.parametrize('weights', [[1.0, 1.0], [1.0, 0.3]])

@@ -51,13 +51,6 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     *(({'max_length_ratio': ratio}, 'data.max_length_ratio must be 0 (no limit), or at least 1 and '
                                     f'finite; got {ratio}')
       for ratio in (-1.0, 0.99, float('inf'), float('nan'))),
-    ({'alignments': 'links'}, 'it needs data.source=text; got data.source=tfds'),
-    ({'source': 'trees', 'dir': 'x', 'alignments': 'links'}, 'got data.source=trees'),
-    ({**TEXT, 'alignments': 'fr'}, "must differ from the endings of the two languages; got 'fr'"),
-    *(({**TEXT, 'alignments': 'links', name: 0.1}, f'or leave out data.{name}')
-      for name in ('bpe_dropout', 'upper_case', 'title_case', 'typing_errors')),
-    ({**TEXT, 'alignments': 'links', 'bpe_dropout': 0.1, 'typing_errors': 0.1},
-     'or leave out data.bpe_dropout and data.typing_errors'),
     ({'max_length': 1}, 'data.max_length must be at least 2, a token and the end token; got 1'),
 ])
 def test_invalid_settings_are_refused(changes, message):
@@ -68,7 +61,7 @@ def test_invalid_settings_are_refused(changes, message):
 
 @pytest.mark.parametrize('changes', [
     TEXT, {**TEXT, 'name': ''}, {**TEXT, 'source': 'trees'}, {'dir': 'elsewhere'},
-    {'max_length': 2}, {**TEXT, 'alignments': 'links'},
+    {'max_length': 2},
     {'vocabulary_size': SMALLEST_VOCABULARY}, {'train_weights': (0.5,)},
     {'vocabulary_pairs': 1}, {'max_length_ratio': 1.0}, {'max_length_ratio': 0.0},
     {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},

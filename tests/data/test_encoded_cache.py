@@ -175,7 +175,7 @@ def test_other_text_under_the_same_fingerprint_is_another_encoding(folder, vocab
 
 @pytest.mark.parametrize('error', [KeyboardInterrupt, UserError])
 def test_what_is_interrupted_never_began(folder, vocabulary, monkeypatch, error):
-  def interrupted(corpus, vocabulary, links):
+  def interrupted(corpus, vocabulary):
     yield next(encoding.encode(corpus, vocabulary))
     raise error
 
@@ -225,7 +225,7 @@ def test_processes_that_start_together_all_end_well(folder, vocabulary):
 def test_the_second_waits_for_the_first_and_takes_what_it_made(folder, vocabulary, monkeypatch):
   began, waits, times = threading.Event(), threading.Event(), []
 
-  def slow(corpus, vocabulary, links):
+  def slow(corpus, vocabulary):
     times.append(1)
     began.set()
     assert waits.wait(20)

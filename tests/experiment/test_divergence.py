@@ -101,15 +101,6 @@ def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
   chex.assert_trees_all_equal(after, again._replace(skips=after.skips))
 
 
-def test_a_batch_is_written_with_its_links(tmp_path):
-  guard = DivergenceGuard({}, 0, tmp_path, lambda line: None)
-  batch = make_batch(3)._replace(links=np.eye(11, 13, dtype=bool)[None].repeat(4, 0))
-  with pytest.raises(UserError, match='is nan'):
-    guard.check_update(3, batch, {'loss': np.nan, 'gradient_norm': 1.0})
-  with np.load(tmp_path / 'bad_batches' / '3.npz', allow_pickle=False) as found:
-    chex.assert_trees_all_equal(Batch(**found), batch)
-
-
 @pytest.mark.long(but=('10',))
 @pytest.mark.parametrize('bad', [7, 10])
 def test_the_first_update_that_is_not_finite_stops_the_run_and_writes_its_batch(

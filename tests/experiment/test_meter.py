@@ -27,18 +27,6 @@ def test_meter_divides_sums_once():
   assert meter.sums == {}
 
 
-def test_the_loss_of_links_is_a_mean_over_linked_tokens_and_only_there_if_links_are():
-  meter, sums = Meter({}, positions=20), {'loss': 1.0, 'nll': 1.0, 'gradient_norm': 1.0,
-                                          'source_tokens': 9.0, 'weight': 8.0}
-  meter.add(sums)
-  assert 'train/alignment_loss' not in meter.take(0.5)
-  for loss, linked in ((3.0, 4.0), (5.0, 1.0)):
-    meter.add({**sums, 'alignment_loss': loss, 'linked': linked})
-  assert meter.take(0.5)['train/alignment_loss'] == pytest.approx(8 / 5)
-  meter.add({**sums, 'alignment_loss': 0.0, 'linked': 0.0})
-  assert meter.take(0.5)['train/alignment_loss'] == 0.0
-
-
 def test_meter_times_all_updates_but_the_first_and_those_before_a_pause(monkeypatch):
   clock = iter([1.0, 3.0, 7.0, 100.0, 102.0])
   monkeypatch.setattr(time, 'perf_counter', lambda: next(clock))

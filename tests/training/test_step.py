@@ -246,8 +246,8 @@ def test_mesh_that_does_not_fit_is_refused(config, message):
 
 def test_the_loss_of_training_has_all_terms_of_the_config():
   config = TrainConfig(label_smoothing=0.2, r_drop=3.0, teachers=('a',), teacher_share=0.4,
-                       teacher_temperature=5.0, alignment_layer=6, alignment_weight=0.7)
-  assert loss_options(config) == LossOptions(0.2, 3.0, 0.4, 5.0, 1, 6, 0.7)
+                       teacher_temperature=5.0)
+  assert loss_options(config) == LossOptions(0.2, 3.0, 0.4, 5.0, 1)
 
 
 @pytest.mark.long

@@ -8,15 +8,11 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
 
 class Batch(NamedTuple):
-  """Rows of several sentence pairs each; the first six arrays are int32 [row, length].
+  """Rows of several sentence pairs each; all arrays are int32 [row, length].
 
   The pairs of a row have segments 1, 2, … on both sides; segment 0 is padding. Positions
   count from 0 within each sentence. Sentences end with `EOS_ID`. They have no begin token,
   because the model shifts the target.
-
-  Attributes:
-    links: boolean [row, T, S], True where a target token is linked to a source token of its own
-      pair; None if the data has no links.
   """
 
   source_tokens: np.ndarray
@@ -25,4 +21,3 @@ class Batch(NamedTuple):
   target_tokens: np.ndarray
   target_segments: np.ndarray
   target_positions: np.ndarray
-  links: np.ndarray | None = None

@@ -181,26 +181,16 @@ def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch
   """Returns a batch with the pairs of some packed rows.
 
   Args:
-    corpora: encoded corpora, all with links or all without; pairs are numbered through all.
+    corpora: encoded corpora; pairs are numbered through all.
     rows: which pairs share a row; at most as many rows as the batch has.
     shape: the shape of the batch; rows that are not needed stay padding.
   """
-  source, source_starts = _fill([pairs.source for pairs in corpora], rows, shape.rows,
-                                shape.source_length)
-  target, target_starts = _fill([pairs.target for pairs in corpora], rows, shape.rows,
-                                shape.target_length)
-  links_BTS = None
-  if corpora[0].links is not None:
-    links_BTS = np.zeros((shape.rows, shape.target_length, shape.source_length), bool)
-    lengths, places = take([pairs.links for pairs in corpora], rows.pairs)
-    row, first_target, first_source = (np.repeat(each, lengths // 2) for each in (
-        np.repeat(np.arange(len(rows.sizes)), rows.sizes), target_starts, source_starts))
-    links_BTS[row, first_target + places[::2], first_source + places[1::2]] = True
-  return Batch(*source, *target, links_BTS)
+  return Batch(*_fill([pairs.source for pairs in corpora], rows, shape.rows, shape.source_length),
+               *_fill([pairs.target for pairs in corpora], rows, shape.rows, shape.target_length))
 
 
 def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
-  """Returns the tokens, segments and positions of one side, and where in its row a sentence is."""
+  """Returns the tokens, segments and positions of one side."""
   lengths, found = take(sides, rows.pairs)
   before = np.cumsum(lengths) - lengths
   starts = before - np.repeat(before[np.cumsum(rows.sizes) - rows.sizes], rows.sizes)
@@ -211,7 +201,7 @@ def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
   tokens[place] = found
   segments[place] = np.repeat(count_from_zero(rows.sizes) + 1, lengths)
   positions[place] = position
-  return [array.reshape(num_rows, length) for array in (tokens, segments, positions)], starts
+  return [array.reshape(num_rows, length) for array in (tokens, segments, positions)]
 
 
 def take(sides: Sequence[Sentences], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

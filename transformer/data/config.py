@@ -68,9 +68,6 @@ class DataConfig:
     typing_errors: share of training sources that get typing errors, likewise.
     tree_words: whether the targets of `trees` have the words of the source; otherwise, as in
       the paper, `XX` stands for each word.
-    alignments: the ending of files of links between words, `{dir}/{prefix}.{alignments}` for each
-      corpus of `train`, for `train.alignment_layer`; docs/alignments.md has the format. Only for
-      text. Empty is none.
   """
 
   source: str = 'tfds'
@@ -98,7 +95,6 @@ class DataConfig:
   title_case: float = 0.0
   typing_errors: float = 0.0
   tree_words: bool = False
-  alignments: str = ''
 
   @property
   def valid_sets(self) -> dict[str, str]:
@@ -170,27 +166,12 @@ class DataConfig:
     if math.fsum(shares.values()) > 1.0:
       raise UserError('data.upper_case, data.title_case and data.typing_errors must be at most 1 '
                       f'together; got {", ".join(map(str, shares.values()))}')
-    self._check_alignments(shares)
     if self.max_length < 2:
       raise UserError(f'data.max_length must be at least 2, a token and the end token; '
                       f'got {self.max_length}')
     if self.max_length_ratio and not 1 <= self.max_length_ratio < float('inf'):
       raise UserError(f'data.max_length_ratio must be 0 (no limit), or at least 1 and finite; '
                       f'got {self.max_length_ratio}')
-
-  def _check_alignments(self, shares: dict[str, float]):
-    if not self.alignments:
-      return
-    if self.source != 'text':
-      raise UserError(f'data.alignments names the ending of a file of links, so it needs '
-                      f'data.source=text; got data.source={self.source}')
-    if self.alignments in (self.source_language, self.target_language):
-      raise UserError(f'data.alignments must differ from the endings of the two languages; '
-                      f'got {self.alignments!r}')
-    varied = [name for name, share in {'bpe_dropout': self.bpe_dropout, **shares}.items() if share]
-    if varied:
-      raise UserError(f'data.alignments needs sentences that are always cut into the same pieces; '
-                      f'leave it out, or leave out data.{" and data.".join(varied)}')
 
   def _check_stages(self):
     if self.train_weights and self.train_stages:

@@ -13,7 +13,6 @@ from transformer.data.config import DataConfig
 from transformer.data.corpus import Corpus
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring
-from transformer.data.link_file import LinkFile
 from transformer.data.source_noise import make_source_noise
 from transformer.data.sources import open_corpus
 from transformer.data.stages import StagedBatches, seed_of_stage
@@ -32,18 +31,14 @@ class Corpora(NamedTuple):
   Attributes:
     train: the training corpora, by their names in the config.
     valid: the validation sets, by the keys of `DataConfig.valid_sets`.
-    links: the links between the words of each training corpus, by its name; empty without
-      `DataConfig.alignments`.
   """
 
   train: Mapping[str, Corpus]
   valid: Mapping[str, Corpus]
-  links: Mapping[str, LinkFile] = {}
 
   def fingerprints(self) -> dict[str, str]:
-    """Returns the SHA-256 of every corpus and of its links, by name."""
+    """Returns the SHA-256 of every corpus, by name."""
     return {**{f'train/{name}': corpus.fingerprint for name, corpus in self.train.items()},
-            **{f'alignments/{name}': links.fingerprint for name, links in self.links.items()},
             **{name: corpus.fingerprint for name, corpus in self.valid.items()}}
 
   def training_text(self, at_most: int) -> Iterator[str]:
@@ -89,14 +84,12 @@ def open_corpora(config: DataConfig) -> Corpora:
   """Opens the corpora for training and validation, and logs what is odd about them.
 
   Raises:
-    UserError: a corpus or a file of links is missing, cannot be read or has another length.
+    UserError: a corpus is missing or cannot be read.
   """
   train = {name: open_corpus(config, name) for name in config.train}
   valid = {key: open_corpus(config, name) for key, name in config.valid_sets.items()}
-  links = {name: LinkFile(f'{corpus.name}.{config.alignments}', corpus)
-           for name, corpus in train.items() if config.alignments}
-  corpora = Corpora(train, valid, links)
-  for corpus in (*train.values(), *valid.values(), *links.values()):
+  corpora = Corpora(train, valid)
+  for corpus in (*train.values(), *valid.values()):
     for note in corpus.notes:
       logging.warning('%s', note)
   return corpora
@@ -114,15 +107,13 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
     seed: the run's root seed.
 
   Raises:
-    UserError: no pair is left to train on, an encoding on disk is damaged, or a link joins words
-      that are not there.
+    UserError: no pair is left to train on, or an encoding on disk is damaged.
   """
   # Two vocabularies may give different sentences the same numbers.
   limits = {'max_length_ratio': config.max_length_ratio,
             'drop_identical': config.drop_identical and is_shared(vocabulary),
             'drop_duplicates': config.drop_duplicates}
-  train = {name: load_or_encode(corpus, vocabulary, config.max_length, corpora.links.get(name),
-                                **limits)
+  train = {name: load_or_encode(corpus, vocabulary, config.max_length, **limits)
            for name, corpus in corpora.train.items()}
   valid = {key: encode_for_scoring(corpus, vocabulary, config.max_length)
            for key, corpus in corpora.valid.items()}

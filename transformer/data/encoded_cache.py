@@ -6,11 +6,10 @@ An encoding is the folder `encoded/KEY/` beside its corpus:
 | --- | --- |
 | `{source,target}_tokens.npy` | the tokens of all sentences, end to end |
 | `{source,target}_lengths.npy` | the number of tokens of each sentence |
-| `links_{tokens,lengths}.npy` | if the corpus has links: likewise those of `EncodedPairs` |
-| `about.json` | digests of corpus, links and vocabulary, and the size and SHA-256 of each file |
+| `about.json` | digests of corpus and vocabulary, and the size and SHA-256 of each file |
 
-The key is a digest of the corpus, its links and the vocabulary, so a change of any makes another
-folder. A folder that is no longer needed may be deleted at any time.
+The key is a digest of the corpus and the vocabulary, so a change of either makes another folder. A
+folder that is no longer needed may be deleted at any time.
 """
 
 import contextlib
@@ -37,7 +36,6 @@ from transformer.data.encoding import (
   keep_for_training,
   token_dtype,
 )
-from transformer.data.link_file import LinkFile
 from transformer.data.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 
@@ -46,12 +44,11 @@ _FORMAT = 2
 _SAMPLED = 256  # pairs whose text is a part of the key
 _SECONDS_BETWEEN_LOGS = 20
 _SIDES = ('source', 'target')
-_LINKS = 'links'  # A third side, and the key of its digest.
 _PARTS = ('tokens', 'lengths')
 
 
 def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
-                   links: LinkFile | None = None, **limits) -> EncodedPairs:
+                   **limits) -> EncodedPairs:
   """Returns what `encode_for_training` returns, but encodes a corpus only once.
 
   If several processes want the same encoding, one makes it and the others wait. No process
@@ -62,7 +59,6 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
     corpus: an open corpus; the encoding is kept in its `folder`.
     vocabulary: the run's vocabulary.
     max_length: the most tokens that either side may have, end token included.
-    links: the links between the words of the corpus; None is none.
     **limits: the other limits of `keep_for_training`. An encoding holds every pair, so one
       encoding serves all limits.
 
@@ -70,9 +66,9 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
     The pairs that training can use; their tokens stay on disk.
 
   Raises:
-    UserError: the encoding on disk is damaged, or a link joins words that are not there.
+    UserError: the encoding on disk is damaged.
   """
-  identity = _identity(corpus, vocabulary, links)
+  identity = _identity(corpus, vocabulary)
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / FOLDER / key
   unread = False  # Whether the text could not be read, rather than its encoding written.
@@ -80,7 +76,7 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
   def chunks():
     nonlocal unread
     try:
-      yield from encode(corpus, vocabulary, links)
+      yield from encode(corpus, vocabulary)
     except (OSError, UserError):
       unread = True
       raise
@@ -97,13 +93,11 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
       raise
     logging.warning('%s is encoded in memory, for this run alone: %s cannot be written (%s)',
                     corpus.name, place, cause.strerror or cause)
-    return encode_for_training(corpus, vocabulary, max_length, links, **limits)
-  source, target, *more = read(place, identity)
-  return keep_for_training(source, target, max_length, links=more[0] if more else None, **limits)
+    return encode_for_training(corpus, vocabulary, max_length, **limits)
+  return keep_for_training(*read(place, identity), max_length, **limits)
 
 
-def _identity(corpus: Corpus, vocabulary: RunVocabulary,
-              links: LinkFile | None) -> dict[str, str | int]:
+def _identity(corpus: Corpus, vocabulary: RunVocabulary) -> dict[str, str | int]:
   """Returns what identifies an encoding.
 
   The fingerprint of a TFDS set covers its metadata, split and order of languages but not
@@ -113,7 +107,7 @@ def _identity(corpus: Corpus, vocabulary: RunVocabulary,
   text = json.dumps([corpus[i] for i in sampled])
   return {'format': _FORMAT, 'corpus': corpus.fingerprint, 'pairs': len(corpus),
           'sample': hashlib.sha256(text.encode()).hexdigest(),
-          **fingerprints(vocabulary), **({_LINKS: links.fingerprint} if links else {})}
+          **fingerprints(vocabulary)}
 
 
 @contextlib.contextmanager
@@ -132,26 +126,23 @@ def _only_one(place: Path):
 
 
 def write(place: Path, identity: Mapping[str, str | int], dtype: np.dtype,
-          chunks: Iterable[tuple[Sentences, ...]]):
+          chunks: Iterable[tuple[Sentences, Sentences]]):
   """Writes an encoding, which appears under its name once it is complete.
 
   Args:
     place: the folder, which does not exist yet.
     identity: identifies the encoding; `pairs` is its number of pairs.
     dtype: the type of the tokens.
-    chunks: the two sides of all pairs, in order, and the links if `identity` has a digest of them.
+    chunks: the two sides of all pairs, in order.
 
   Raises:
     UserError: the folder cannot be written.
   """
   with files.new_folder(place) as folder:
     with contextlib.ExitStack() as stack:
-      sides, int32 = _sides(identity), np.dtype(np.int32)
-      tokens, lengths = ([stack.enter_context(appending(folder / f'{side}_{what}.npy', each))
-                          for side, each in zip(sides, types, strict=True)]
-                         for what, types in zip(_PARTS, (
-                             [int32 if side == _LINKS else dtype for side in sides],
-                             [int32] * len(sides)), strict=True))
+      tokens, lengths = ([stack.enter_context(appending(folder / f'{side}_{what}.npy', kind))
+                          for side in _SIDES]
+                         for what, kind in zip(_PARTS, (dtype, np.dtype(np.int32)), strict=True))
       pairs, began = 0, time.monotonic()
       told = began
       for chunk in chunks:
@@ -163,7 +154,7 @@ def write(place: Path, identity: Mapping[str, str | int], dtype: np.dtype,
           told = time.monotonic()
           logging.info('encoded %s of %s pairs, %s a second', f'{pairs:,}',
                        f'{identity["pairs"]:,}', f'{pairs / (told - began):,.0f}')
-    files.write_sealed(folder / ABOUT, {**identity, 'files': _digests(folder, identity)})
+    files.write_sealed(folder / ABOUT, {**identity, 'files': _digests(folder)})
 
 
 def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
@@ -174,7 +165,7 @@ def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
     identity: identifies the encoding.
 
   Returns:
-    Sources, targets and, if there are any, links; their tokens stay on disk.
+    Sources and targets; their tokens stay on disk.
 
   Raises:
     UserError: the encoding is not as it was written.
@@ -190,7 +181,7 @@ def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
                     'is made again')
   return [StoredSentences.end_to_end(
       TokenFile(place / f'{side}_tokens.npy'),
-      np.load(place / f'{side}_lengths.npy', allow_pickle=False)) for side in _sides(identity)]
+      np.load(place / f'{side}_lengths.npy', allow_pickle=False)) for side in _SIDES]
 
 
 def _damage(place: Path, identity) -> str | None:
@@ -199,23 +190,19 @@ def _damage(place: Path, identity) -> str | None:
   for name, value in identity.items():
     if about[name] != value:
       return f'{ABOUT} should say {name}={value}; it says {about[name]}'
-  for name, found in _digests(place, identity).items():
+  for name, found in _digests(place).items():
     if found != about['files'][name]:
       return f'{name} should have {about["files"][name]}; it has {found}'
   return None
 
 
-def _sides(identity: Mapping[str, str | int]) -> tuple[str, ...]:
-  return (*_SIDES, _LINKS) if _LINKS in identity else _SIDES
-
-
-def _digests(folder: Path, identity) -> dict[str, dict[str, int | str]]:
+def _digests(folder: Path) -> dict[str, dict[str, int | str]]:
   """Returns the size and SHA-256 of each file of an encoding, by name."""
   def describe(name):
     with (folder / name).open('rb') as file:
       digest = hashlib.file_digest(file, 'sha256').hexdigest()
       return {'bytes': file.tell(), 'sha256': digest}
 
-  names = [f'{side}_{what}.npy' for side in _sides(identity) for what in _PARTS]
+  names = [f'{side}_{what}.npy' for side in _SIDES for what in _PARTS]
   with ThreadPoolExecutor() as pool:
     return dict(zip(names, pool.map(describe, names), strict=True))

@@ -70,42 +70,32 @@ class EncodedPairs:
     target: the target sentence of each pair, with `EOS_ID` at its end.
     counts: the number of pairs by what happened to them: `kept`, or the reason in words
       why they were dropped or cut.
-    links: for each pair, the places of its linked tokens, counted from 0: a target token, then its
-      source token, and so on. None if the corpus has no links.
   """
 
   source: Sentences
   target: Sentences
   counts: dict[str, int]
-  links: Sentences | None = None
 
   def __len__(self) -> int:
     return len(self.source)
 
 
-def encode(corpus, vocabulary, links=None) -> Iterator[tuple[Sentences, ...]]:
+def encode(corpus, vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
   """Encodes a whole corpus on all cores, a chunk at a time.
 
   Args:
     corpus: (source, target) pairs; a slice of it is a list of pairs.
     vocabulary: the run's vocabulary, a `RunVocabulary`.
-    links: the corpus's links between words, a `LinkFile`; None is none.
 
   Yields:
-    The two sides of the next pairs, with end tokens, in the type of `token_dtype`; then their
-    links as in `EncodedPairs`, int32, if the corpus has any.
+    The two sides of the next pairs, with end tokens, in the type of `token_dtype`.
   """
   dtype, languages = token_dtype(vocabulary), (vocabulary.source, vocabulary.target)
   chunks = (slice(first, first + _CHUNK) for first in range(0, len(corpus), _CHUNK))
-  first = 0
   for chunk in prefetch(corpus.__getitem__, chunks, ahead=1):
-    tokens = [each.encode_batch(side)
-              for each, side in zip(languages, zip(*chunk, strict=True), strict=True)]
-    ended = tuple(_ended(side, dtype) for side in tokens)
-    if links is not None:
-      ended += (Sentences.join(links.places(first, chunk, tokens, vocabulary)),)
-    first += len(chunk)
-    yield ended
+    source, target = (_ended(language.encode_batch(side), dtype) for language, side in zip(
+        languages, zip(*chunk, strict=True), strict=True))
+    yield source, target
 
 
 def token_dtype(vocabulary) -> np.dtype:
@@ -116,8 +106,7 @@ def token_dtype(vocabulary) -> np.dtype:
 
 def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
                       max_length_ratio: float = 0.0, drop_identical: bool = False,
-                      drop_duplicates: bool = False, links: Sentences | None = None
-                      ) -> EncodedPairs:
+                      drop_duplicates: bool = False) -> EncodedPairs:
   """Drops the pairs that training cannot or should not use.
 
   Args:
@@ -129,7 +118,6 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
     drop_identical: drops the pairs whose sides are the same.
     drop_duplicates: drops all but the first of equal pairs. Like `drop_identical`, this
       reads the tokens; the other limits read only lengths.
-    links: the links of each pair, as in `EncodedPairs`.
 
   Returns:
     The remaining pairs, in order, with a count for every limit. A pair that breaks
@@ -161,11 +149,10 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
          left[repeats(keys_of_pairs(_keys(source, left), _keys(target, left)))])
   counts['kept'] = int(np.count_nonzero(kept))
   if not kept.all():
-    source, target, links = (
-        None if side is None else
+    source, target = (
         dataclasses.replace(side, starts=side.starts[kept], lengths=side.lengths[kept])
-        for side in (source, target, links))
-  return EncodedPairs(source, target, counts, links)
+        for side in (source, target))
+  return EncodedPairs(source, target, counts)
 
 
 def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.ndarray:
@@ -173,14 +160,9 @@ def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.
   return np.maximum(source, target) > most * np.minimum(source, target)
 
 
-def encode_for_training(corpus, vocabulary, max_length: int, links=None, **limits
-                        ) -> EncodedPairs:
-  """Encodes a corpus in memory, with its links if there are any.
-
-  `links` is that of `encode`; `max_length` and `limits` are those of `keep_for_training`.
-  """
-  source, target, *more = _in_memory(corpus, vocabulary, links)
-  return keep_for_training(source, target, max_length, links=more[0] if more else None, **limits)
+def encode_for_training(corpus, vocabulary, max_length: int, **limits) -> EncodedPairs:
+  """Encodes a corpus in memory; `max_length` and `limits` are those of `keep_for_training`."""
+  return keep_for_training(*_in_memory(corpus, vocabulary), max_length, **limits)
 
 
 def encode_for_scoring(corpus, vocabulary, max_length: int) -> EncodedPairs:
@@ -216,11 +198,10 @@ def _keys(side: Sentences, sentences: np.ndarray) -> np.ndarray:
   return keys
 
 
-def _in_memory(corpus, vocabulary, links=None) -> list[Sentences]:
-  """Returns both sides of a corpus, encoded, and its links if there are any."""
-  chunks = list(encode(corpus, vocabulary, links))
-  return [Sentences.concatenate([chunk[side] for chunk in chunks])
-          for side in range(2 if links is None else 3)]
+def _in_memory(corpus, vocabulary) -> list[Sentences]:
+  """Returns both sides of a corpus, encoded."""
+  chunks = list(encode(corpus, vocabulary))
+  return [Sentences.concatenate([chunk[side] for chunk in chunks]) for side in range(2)]
 
 
 def _ended(sentences: Sequence[Sequence[int]], dtype) -> Sentences:

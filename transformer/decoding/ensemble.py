@@ -16,6 +16,7 @@ from transformer.decoding.translator import Translation, Translator
 from transformer.decoding.word_alignment import WordAligner
 from transformer.errors import UserError
 from transformer.runs.loading import Run, diverged, load_run
+from transformer.runs.run_directory import read_config
 from transformer.system.cpu_cores import usable_cores
 from transformer.training.mesh import sentence_sharding
 
@@ -128,8 +129,8 @@ def align_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence
                layer: int | None = None, shift: bool = False) -> list[list[tuple[int, int]]]:
   """Returns the links of words by a run, or by an ensemble, which averages attention.
 
-  A run with `train.alignment_layer` takes part with the head that was trained, unless there is a
-  layer or a shift.
+  A run of an earlier version that trained a head towards links takes part with that head, unless
+  there is a layer or a shift.
 
   Args:
     members: the runs; the first one's config and vocabulary are used.
@@ -142,10 +143,15 @@ def align_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence
     The links of each pair, as `WordAligner` gives them.
   """
   run = members[0]
-  guided = () if shift else [each.config.train.alignment_layer for each in members]
+  guided = () if shift else [_guided_layer(each.workdir) for each in members]
   align = WordAligner([each.model for each in members], run.vocabulary, _longest(run),
                       run.config.decode.batch_size, layer, shift, guided)
   return align([each.params for each in members], sources, targets)
+
+
+def _guided_layer(workdir) -> int:
+  """Returns the layer whose head a run of an earlier version trained towards links, or 0."""
+  return read_config(workdir).get('train', {}).get('alignment_layer', 0)
 
 
 def _longest(run: Run) -> tuple[int, int]:

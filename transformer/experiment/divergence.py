@@ -143,8 +143,7 @@ class DivergenceGuard:
     arrays, text = self._folder / f'{step}.npz', self._folder / f'{step}.json'
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
-      np.savez(arrays, **{name: array for name, array in batch._asdict().items()
-                          if array is not None})
+      np.savez(arrays, **batch._asdict())
       if self._decode is None:
         return f'its batch is in {arrays}'
       numbers = {name: str(metrics[name]) for name in ('loss', 'gradient_norm')}  # JSON has no NaN.

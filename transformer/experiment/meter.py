@@ -93,8 +93,6 @@ class Meter:
         'train/spikes': sums['spikes'],
         'train/fill': sums['weight'] / (steps * self._positions),
     }
-    if 'linked' in sums:
-      values['train/alignment_loss'] = sums['alignment_loss'] / max(sums['linked'], 1.0)
     if self._seconds:
       values |= {'train/data_wait': self._waited / self._seconds,
                  'tokens_per_second': self.tokens_per_second}

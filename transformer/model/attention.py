@@ -13,7 +13,6 @@ from transformer.model.cache import Cache, KeysValues
 from transformer.model.config import ModelConfig
 from transformer.ops.attention import (
   WeightDropout,
-  attention_scores,
   attention_with_weights,
   cached_attention,
   dot_product_attention,
@@ -21,10 +20,8 @@ from transformer.ops.attention import (
 )
 from transformer.ops.positions import relative_buckets, rotate
 
-# The Flax collections of attention weights and of a guided layer's scores, which are stored if
-# `apply` makes them mutable.
+# The Flax collection of attention weights, which are stored if `apply` makes it mutable.
 WEIGHTS = 'attention'
-GUIDED = 'guided'
 _NUM_BUCKETS = 32  # As in T5.
 _matrix_init = nn.initializers.xavier_uniform()
 
@@ -46,11 +43,9 @@ class MultiHeadAttention(nn.Module):
 
   Attributes:
     config: the shape of the model.
-    guided: whether to store the first head's scores, for the loss that trains them.
   """
 
   config: ModelConfig
-  guided: bool = False
 
   def setup(self):
     config = self.config
@@ -79,15 +74,11 @@ class MultiHeadAttention(nn.Module):
     """Attends from T queries to S keys: maps [..., T, D] to [..., T, D].
 
     If the collection `attention` is mutable, it gets the weights [..., H, T, S]; no weights are
-    dropped then, and the fused kernel is not used. If `guided` is mutable and this module is
-    guided, it gets the first head's scores, float32 [..., T, S], before mask and softmax.
+    dropped then, and the fused kernel is not used.
     """
     config = self.config
     given = (self._rotated(self._queries(x_BTD), placement), *keys_values, mask_BTS,
              placement and placement.bias_HTS)
-    if self.guided:
-      q_BTHK, k_BSHK, *_ = given
-      self.sow(GUIDED, 'scores', attention_scores(q_BTHK[..., 0, :], k_BSHK[..., 0, :]))
     if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
       out, weights_BHTS = attention_with_weights(*given)
       self.sow(WEIGHTS, 'weights', weights_BHTS)

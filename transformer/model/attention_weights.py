@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer.model.attention import GUIDED, WEIGHTS
+from transformer.model.attention import WEIGHTS
 from transformer.model.transformer import Transformer
 
 
@@ -74,22 +74,3 @@ def cross_attention_weights(model: Transformer, params, *batch) -> list[jax.Arra
   _, stored = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
   return [stored[WEIGHTS][f'decoder_{layer}']['cross_attention']['weights'][0]
           for layer in range(model.config.decoder_depth)]
-
-
-def with_guided_scores(model: Transformer, layer: int, variables, *batch, **options):
-  """Calls a model, and returns the scores that `ops.alignment.alignment_loss` trains, too.
-
-  Args:
-    model: the Transformer.
-    layer: the decoder's layer, from 1 at the bottom.
-    variables: as for `model.apply`.
-    *batch: the arrays that `Transformer.__call__` takes.
-    **options: further arguments of `model.apply`.
-
-  Returns:
-    What `Transformer.__call__` returns; and the scores of the layer's first head of
-    cross-attention, float32 [B, T, S], before mask and softmax and without dropout.
-  """
-  returned, stored = model.clone(guided_layer=layer).apply(variables, *batch, mutable=[GUIDED],
-                                                           **options)
-  return returned, stored[GUIDED][f'decoder_{layer - 1}']['cross_attention']['scores'][0]

@@ -48,12 +48,11 @@ class DecoderLayer(nn.Module):
   """Masked self-attention, cross-attention and feed-forward sublayers: section 3.1."""
 
   config: ModelConfig
-  guided: bool = False
 
   def setup(self):
     self.self_attention = MultiHeadAttention(self.config)
     self.self_attention_residual = Residual(self.config)
-    self.cross_attention = MultiHeadAttention(self.config, self.guided)
+    self.cross_attention = MultiHeadAttention(self.config)
     self.cross_attention_residual = Residual(self.config)
     self.feed_forward = FeedForward(self.config)
     self.feed_forward_residual = Residual(self.config)
@@ -101,13 +100,11 @@ class Transformer(nn.Module):
     vocabulary_size: number of target tokens, N.
     source_vocabulary_size: number of source tokens; None is `vocabulary_size`. It must be
       None or the same with `share_embeddings`, else `setup` raises a `ValueError`.
-    guided_layer: the decoder's layer, from 1, whose cross-attention is guided; 0 is none.
   """
 
   config: ModelConfig
   vocabulary_size: int
   source_vocabulary_size: int | None = None
-  guided_layer: int = 0
 
   def setup(self):
     config = self.config
@@ -121,8 +118,7 @@ class Transformer(nn.Module):
     self.source_position = Positions(config)
     self.target_position = Positions(config)
     self.encoder = [EncoderLayer(config) for _ in range(config.encoder_depth)]
-    self.decoder = [DecoderLayer(config, layer == self.guided_layer)
-                    for layer in range(1, config.decoder_depth + 1)]
+    self.decoder = [DecoderLayer(config) for _ in range(config.decoder_depth)]
     if config.norm == 'pre':
       self.encoder_norm = normalisation(config)
       self.decoder_norm = normalisation(config)

@@ -93,13 +93,6 @@ def attention_with_weights(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None
   return _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, None)
 
 
-def attention_scores(q_BTK, k_BSK):
-  """Returns Q Kᵀ / √d_k of a single head, float32 [..., T, S], before mask and softmax."""
-  check_one_head(q_BTK, k_BSK, k_BSK)
-  scale = jnp.asarray(q_BTK.shape[-1] ** -0.5, q_BTK.dtype)
-  return jnp.einsum('...TK,...SK->...TS', q_BTK * scale, k_BSK, preferred_element_type=jnp.float32)
-
-
 def _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale):
   """Checks the arguments; returns the scaled queries, and the mask with all its axes."""
   _check_arguments(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)

@@ -31,9 +31,6 @@ class LossOptions(NamedTuple):
     temperature: τ of distillation (Hinton et al., 2015, section 2), above 0. It divides the logits
       of the teachers and of the student, and λ's term is multiplied by τ².
     devices: number of devices that the rows are split over; it sets the chunk size.
-    alignment_layer: the decoder's layer, from 1, whose cross-attention is trained towards links by
-      `ops.alignment.alignment_loss`, which is no part of `smoothed_cross_entropy`; 0 is none.
-    alignment_weight: the weight of that loss, at least 0.
   """
 
   smoothing: float = 0.0
@@ -41,8 +38,6 @@ class LossOptions(NamedTuple):
   teacher_share: float = 0.0
   temperature: float = 1.0
   devices: int = 1
-  alignment_layer: int = 0
-  alignment_weight: float = 0.0
 
 
 # Cross entropy without any other term.

@@ -14,6 +14,7 @@ from absl import logging
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
+from transformer.old_settings import check_none_ended
 from transformer.runs.newest_checkpoint import check_newest
 from transformer.runs.run_directory import (
   RUN,
@@ -45,9 +46,9 @@ def check_workdir(workdir: Path, config: Config) -> Config:
     `train.tokens_per_batch`.
 
   Raises:
-    UserError: the run has other settings, or weights alone, or checkpoints without a `run.json`,
-      or has lost checkpoints; or the directory holds other files; or checkpoints cannot be written
-      under its path.
+    UserError: the run has other settings, or one that ended, or weights alone, or checkpoints
+      without a `run.json`, or has lost checkpoints; or the directory holds other files; or
+      checkpoints cannot be written under its path.
   """
   check_path(workdir)
   old = read_config(workdir)
@@ -55,7 +56,8 @@ def check_workdir(workdir: Path, config: Config) -> Config:
     if workdir.exists() and not holds_nothing(workdir):
       raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
     return config
-  old = Config.from_saved(old).train
+  saved, old = old, Config.from_saved(old).train
+  check_none_ended(workdir, saved)
   asked, found = config.train.tokens_per_batch, old.tokens_per_batch
   if old.fit_memory and config.train.fit_memory and asked != found:
     logging.info('the run keeps train.tokens_per_batch=%d, which it found to fit; asked for were '

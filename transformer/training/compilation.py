@@ -111,7 +111,7 @@ def compile_programs(settings, model: Transformer, setup: Setup,
                       in_shardings=(_shardings(params), batch_sharding(mesh)),
                       out_shardings=replicated(mesh))
   return Programs(lower_train_step(settings, model, setup, shape).compile(),
-                  eval_step.lower(params, _batch_like(mesh, shape, False)).compile())
+                  eval_step.lower(params, _batch_like(mesh, shape)).compile())
 
 
 def lower_train_step(settings, model: Transformer, setup: Setup,
@@ -127,20 +127,16 @@ def lower_train_step(settings, model: Transformer, setup: Setup,
                       teachers=setup.teachers.models),
       in_shardings=(sharding, batch_sharding(mesh), *[replicated(mesh)] * len(more)),
       out_shardings=(sharding, replicated(mesh)), donate_argnums=0)
-  linked = settings.train.alignment_layer > 0
-  return train_step.lower(setup.state, _batch_like(mesh, shape, linked), *more)
+  return train_step.lower(setup.state, _batch_like(mesh, shape), *more)
 
 
 def _shardings(tree):
   return jax.tree.map(lambda leaf: leaf.sharding, tree)
 
 
-def _batch_like(mesh: Mesh, shape: tuple[int, int, int], linked: bool) -> Batch:
-  """Returns the shapes of a batch, with links if it is `linked`."""
-  rows, source_length, target_length = shape
-
-  def like(*lengths, dtype=jnp.int32):
-    return jax.ShapeDtypeStruct((rows, *lengths), dtype, sharding=batch_sharding(mesh))
-
-  return Batch(*[like(source_length)] * 3, *[like(target_length)] * 3,
-               like(target_length, source_length, dtype=jnp.bool_) if linked else None)
+def _batch_like(mesh: Mesh, shape: tuple[int, int, int]) -> Batch:
+  """Returns the shapes of a batch."""
+  rows, *lengths = shape
+  source, target = (jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=batch_sharding(mesh))
+                    for length in lengths)
+  return Batch(*[source] * 3, *[target] * 3)

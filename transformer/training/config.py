@@ -97,11 +97,6 @@ class TrainConfig:
       the cross entropy against the text.
     teacher_temperature: divides the logits of teachers and model before they are compared (Hinton
       et al., 2015).
-    alignment_layer: the layer of the decoder, from 1 at the bottom, whose cross-attention is
-      trained towards the links of `data.alignments`, in its first head (Garg et al., 2019,
-      "Jointly Learning to Align and Translate with Transformer Models"); 0 is none.
-    alignment_weight: weight of its loss: for each linked target token the cross entropy of the
-      head's attention against its links.
     ema_decay: decay of an exponential moving average of the parameters (Polyak and
       Juditsky, 1992), such as 0.999; 0 keeps none. Evaluation and translation use the
       average.
@@ -145,8 +140,6 @@ class TrainConfig:
   teachers: tuple[str, ...] = ()
   teacher_share: float = 0.5
   teacher_temperature: float = 1.0
-  alignment_layer: int = 0
-  alignment_weight: float = 0.05
   ema_decay: float = 0.0
   log_every: int = 100
   eval_every: int = 1000
@@ -185,12 +178,9 @@ class TrainConfig:
     if not 0.0 < self.teacher_temperature < float('inf'):
       raise UserError(f'train.teacher_temperature must be above 0 and finite; got '
                       f'{self.teacher_temperature}')
-    if not 0.0 <= self.alignment_weight < float('inf'):
-      raise UserError(f'train.alignment_weight must be at least 0 and finite; got '
-                      f'{self.alignment_weight}')
     if not 0.0 <= self.ema_decay < 1.0:
       raise UserError(f'train.ema_decay must be at least 0 and below 1; got {self.ema_decay}')
-    for name in ('alignment_layer', 'patience', 'skip_nonfinite'):
+    for name in ('patience', 'skip_nonfinite'):
       if getattr(self, name) < 0:
         raise UserError(f'train.{name} must be at least 0; got {getattr(self, name)}')
     if self.best_by.rpartition('/')[2] not in ('', *STANDARD_METRICS) and not self.valid_metric:

@@ -9,11 +9,8 @@ import optax
 from jax.sharding import Mesh
 
 from transformer.data.batch import BOS_ID, Batch
-from transformer.model.attention_weights import with_guided_scores
 from transformer.model.transformer import Transformer
-from transformer.ops.alignment import alignment_loss
 from transformer.ops.losses import PLAIN, LossOptions, smoothed_cross_entropy
-from transformer.ops.masks import segment_mask
 from transformer.training.config import TrainConfig
 from transformer.training.freezing import hold_frozen
 from transformer.training.mesh import gathered, row_devices
@@ -102,7 +99,7 @@ def batch_loss(model: Transformer, params, batch: Batch, options: LossOptions = 
   Args:
     model: the Transformer.
     params: its parameters.
-    batch: packed rows, with links if the loss has a term for them.
+    batch: packed rows.
     options: the terms of the loss. With R-Drop, each row takes two passes, each with half the
       weight.
     dropout_key: the random key of dropout; None turns dropout off.
@@ -110,11 +107,10 @@ def batch_loss(model: Transformer, params, batch: Batch, options: LossOptions = 
       batch without dropout.
 
   Returns:
-    The dict of `ops.losses.smoothed_cross_entropy`. With `options.alignment_layer` also that of
-    `ops.alignment.alignment_loss`, which is then a term of `loss`.
+    The dict of `ops.losses.smoothed_cross_entropy`.
   """
   weights_BT = (batch.target_segments > 0).astype(jnp.float32)
-  lessons = [_decode(teacher, own, batch)[0] for teacher, own in teachers]
+  lessons = [_decode(teacher, own, batch) for teacher, own in teachers]
   if options.consistency:
     # Twins are neighbours, so that both are on the same device.
     def twice(array):
@@ -122,33 +118,17 @@ def batch_loss(model: Transformer, params, batch: Batch, options: LossOptions = 
 
     batch, weights_BT = jax.tree.map(twice, (batch, weights_BT / 2))
     lessons = [(twice(x_BTD), output_ND) for x_BTD, output_ND in lessons]
-  (x_BTD, output_ND), scores_BTS = _decode(model, params, batch, dropout_key,
-                                           options.alignment_layer)
-  totals = smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, weights_BT, options,
-                                  lessons)
-  if not options.alignment_layer:
-    return totals
-  mask_BTS = segment_mask(batch.target_segments, batch.source_segments)
-  totals |= alignment_loss(scores_BTS, mask_BTS, batch.links, weights_BT)
-  return totals | {
-      'loss': totals['loss'] + options.alignment_weight * totals['alignment_loss']}
+  x_BTD, output_ND = _decode(model, params, batch, dropout_key)
+  return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, weights_BT, options, lessons)
 
 
-def _decode(model: Transformer, params, batch: Batch, dropout_key=None, guided_layer: int = 0):
-  """Decodes a batch by teacher forcing, and returns a pair.
-
-  Its first item is the decoder's output [B, T, D] for each target token, and the output
-  projection. The second is the scores of `with_guided_scores`; None without a guided layer.
-  """
-  arguments = ({'params': params},
-               batch.source_tokens, batch.source_segments, batch.source_positions,
-               shift_right(batch.target_tokens, batch.target_positions),
-               batch.target_segments, batch.target_positions)
-  options = {'deterministic': dropout_key is None,
-             'rngs': None if dropout_key is None else {'dropout': dropout_key}}
-  if guided_layer:
-    return with_guided_scores(model, guided_layer, *arguments, **options)
-  return model.apply(*arguments, **options), None
+def _decode(model: Transformer, params, batch: Batch, dropout_key=None):
+  """Decodes by teacher forcing: returns the output [B, T, D] and the output projection."""
+  return model.apply(
+      {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,
+      shift_right(batch.target_tokens, batch.target_positions), batch.target_segments,
+      batch.target_positions, deterministic=dropout_key is None,
+      rngs=None if dropout_key is None else {'dropout': dropout_key})
 
 
 def loss_options(config: TrainConfig, mesh: Mesh | None = None) -> LossOptions:
@@ -160,7 +140,7 @@ def loss_options(config: TrainConfig, mesh: Mesh | None = None) -> LossOptions:
   """
   share = config.teacher_share if config.teachers else 0.0
   return LossOptions(config.label_smoothing, config.r_drop, share, config.teacher_temperature,
-                     row_devices(mesh), config.alignment_layer, config.alignment_weight)
+                     row_devices(mesh))
 
 
 def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
@@ -189,8 +169,6 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
 
     - `loss`, `nll`: sums over target tokens in nats, float32 scalars,
     - `weight`, `source_tokens`: numbers of target and source tokens without padding,
-    - `alignment_loss`, `linked`: sum over linked target tokens in nats, and their number, if
-      `config.alignment_layer` guides attention,
     - `gradient_norm`: global norm before clipping,
     - `layer_gradient_norms`: the norm for each layer, in the order of `layers_of`,
     - `skips`: the new `Skips`, if the state has them.

@@ -308,8 +308,6 @@ def test_an_older_record_lacks_later_settings_and_resumes(recipe, tmp_path):
 
 @pytest.mark.parametrize(('given', 'fact'), [
     (['--config=configs/multi30k.py:forward', '--workdir={folder}/x'], 'leave out :forward'),
-    (['--config={folder}/tiny.py', '--workdir={folder}/x', '--config.data.alignments=links',
-      '--config.train.alignment_layer=1'], 'since translations have no links; got'),
     ([], '--config=configs/NAME.py and --workdir=DIR are both needed'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--teachers=0'], 'at least 1; got 0'),
     (['--config={folder}/tiny.py', '--workdir={folder}/x', '--ensemble'],

@@ -128,7 +128,7 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, wo
 
   Raises:
     UserError: a direction does not exist, `back` has other languages, the text is not that of
-      files below `data.dir`, or has links, an ensemble has one teacher, teachers average
+      files below `data.dir`, an ensemble has one teacher, teachers average
       checkpoints up to the best one or keep too few, or the student has other text.
   """
   if not directions or set(directions) - set(DIRECTIONS) or len(set(directions)) < len(directions):
@@ -141,10 +141,6 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, wo
     raise UserError(f'the settings of back must translate from data.source_language={swapped[0]} '
                     f'to data.target_language={swapped[1]}; got {back.source_language} and '
                     f'{back.target_language}')
-  if linked := [name for name, config in models.items() if config.data.alignments]:
-    raise UserError(f'data.alignments must be empty here, since translations have no links; got '
-                    f'{models[linked[0]].data.alignments!r}; train.py can train a student towards '
-                    f'links')
   if student.data.source != 'text':
     raise UserError(f'teachers translate text files, so data.source must be text; got '
                     f'{student.data.source}')

@@ -1,0 +1,59 @@
+"""Settings of earlier versions: how a saved config is read today, and what has ended."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformer.errors import UserError
+
+# How runs behaved before there was a key for it, where that is not the key's default.
+_BEFORE = {'model': {'attention_bias': 'all'}}
+# Keys that ended: the value that was without effect, and the page that says what ended. Any value
+# is without effect where it is None.
+_ENDED = {
+    'data.alignments': ('', 'docs/alignments.md'),
+    'train.alignment_layer': (0, 'docs/alignments.md'),
+    'train.alignment_weight': (None, 'docs/alignments.md'),
+}
+
+
+def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the settings of a saved run by the names of today.
+
+  Args:
+    tree: nested dicts by group. A key that came later takes the value that earlier versions
+      behaved by, which may not be its default. A key that ended is left out.
+  """
+  tree = dict(tree)
+  for group, values in _BEFORE.items():
+    if isinstance(tree.get(group, {}), Mapping):
+      tree[group] = values | dict(tree.get(group, {}))
+  for name in _ENDED:
+    group, key = name.split('.')
+    if isinstance(tree.get(group), Mapping):
+      tree[group] = {own: value for own, value in tree[group].items() if own != key}
+  return tree
+
+
+def check_none_ended(run: Any, tree: Mapping[str, Any]):
+  """Refuses to train with settings of a run of which one has ended.
+
+  Args:
+    run: the directory of the run, for errors.
+    tree: its settings, as they were saved.
+
+  Raises:
+    UserError: a setting that changed the run's updates has ended.
+  """
+  for name, (without, page) in _ENDED.items():
+    group, key = name.split('.')
+    value = tree.get(group, {}).get(key, without)
+    if without is not None and value != without:
+      raise UserError(f'{run} was trained with {name}={value!r}, which has ended ({page}): the run '
+                      f'translates, and no training goes on or begins with its settings; to train '
+                      f'on from its weights: --config=FILE --workdir=NEW '
+                      f'--config.train.init_from={run}')
+
+
+def hint_of_ended(name: str) -> str:
+  """Returns what to say of a dotted name if its key has ended, and otherwise nothing."""
+  return f'it has ended, as {_ENDED[name][1]} says' if name in _ENDED else ''
