@@ -40,9 +40,10 @@ from side_by_side import machine, peak_bytes
 from transformer.data import encoded_cache
 from transformer.data.batches import TrainingBatches, batch_shape
 from transformer.data.bpe_dropout import make_bpe_dropout
+from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences, encode_for_training, keep_for_training
 from transformer.data.phrasebook.corpus import generate
-from transformer.data.sources import TextCorpus
+from transformer.data.text_corpus import TextCorpus
 from transformer.data.varied_batches import VariedBatches
 from transformer.data.vocabulary import Vocabulary
 
@@ -79,8 +80,12 @@ class Repeated:
 
 def text_and_vocabulary() -> tuple[list[tuple[str, str]], Vocabulary]:
   """Returns the text to encode, and a vocabulary that is learnt from it."""
-  text = (list(TextCorpus(Path(_TEXT.value), *_LANGUAGES.value)) if _TEXT.value
-          else [(pair.en, pair.fr) for pair in generate()['train']])
+  if _TEXT.value:
+    path, (source, target) = Path(_TEXT.value), _LANGUAGES.value
+    text = TextCorpus(DataConfig('text', dir=str(path.parent), source_language=source,
+                                 target_language=target), path.name)[:]
+  else:
+    text = [(pair.en, pair.fr) for pair in generate()['train']]
   return text, Vocabulary.train((side for pair in text for side in pair), 3000)
 
 

@@ -271,7 +271,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
       'perplexity': last['valid/perplexity'], 'bleu': score['bleu'],
       'signature': score['signature'], 'parameters': about['parameters'],
       'paper': {'perplexity': perplexity, 'bleu': bleu, 'millions': millions},
-      'data': {'name': data.name if data.source == 'tfds' else data.dir,
+      'data': {'name': data.name if data.source == 'tfds' else data.dir or data.source,
                'train': list(data.train), 'valid': data.valid,
                'languages': [data.source_language, data.target_language],
                'fingerprints': about['data']},

@@ -144,6 +144,12 @@ class Config:
             f'decode.bleu_tokenize={_WITHOUT_SPACES[language]} (--bleu_tokenize of eval.py)']
 
   @property
+  def own_code(self) -> dict[str, str]:
+    """The parts of one's own that training imports: what each MODULE:NAME is."""
+    kinds = {self.data.source: 'source', self.train.valid_metric: 'metric'}
+    return {spec: kind for spec, kind in kinds.items() if ':' in spec}
+
+  @property
   def rows_at_once(self) -> int:
     """The rows of a batch that go through the model at a time."""
     return self.train.tokens_per_batch // self.data.max_length // self.optimizer.accumulate

@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from transformer.errors import UserError, type_and_message
@@ -46,6 +46,11 @@ def parts(spec: str, kind: str) -> tuple[str, str]:
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())
   return module, name
+
+
+def digests(kinds: Mapping[str, str]) -> dict[str, str]:
+  """Returns the digest of each part of one's own, from what kind of part each is."""
+  return {spec: digest(spec, kind) for spec, kind in kinds.items()}
 
 
 def digest(spec: str, kind: str) -> str:

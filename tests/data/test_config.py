@@ -12,7 +12,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
 
 
 @pytest.mark.parametrize(('changes', 'message'), [
-    ({'source': 'csv'}, "data.source must be one of tfds, text, trees; got 'csv'"),
+    ({'source': 'csv'}, 'data.source must be one of tfds, text, trees, or MODULE:CLASS'),
     ({'name': ''}, 'data.name must name a TFDS translation set'),
     ({'source': 'text'}, 'data.dir must name the folder of the text files; set --config.data.dir'),
     ({'source': 'trees'}, 'data.dir must name the folder of the trees files; set --config.data.'),

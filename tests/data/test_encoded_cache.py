@@ -11,11 +11,11 @@ import chex
 import numpy as np
 import pytest
 
+from tests.data.text_folder import open_text
 from transformer.data import encoded_cache, encoding
 from transformer.data.batches import Shape, TrainingBatches
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_training
-from transformer.data.sources import TextCorpus
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 
@@ -24,13 +24,13 @@ MAX_LENGTH = 19
 # A process that loads or encodes the corpus of a folder.
 PROCESS = """
 import os, pathlib, sys
+from tests.data.text_folder import open_text
 from transformer.data import encoded_cache
-from transformer.data.sources import TextCorpus
 from transformer.data.vocabulary import Vocabulary
 folder, action = pathlib.Path(sys.argv[1]), sys.argv[2]
 if action == 'die':
   os.replace = lambda *_: os._exit(3)
-found = encoded_cache.load_or_encode(TextCorpus(folder / 'train', 'en', 'de'),
+found = encoded_cache.load_or_encode(open_text(folder, 'en', 'de'),
                                      Vocabulary.load(folder / 'vocabulary.model'), 19)
 print(len(found), found.source.take(range(len(found))).sum())
 """
@@ -58,8 +58,8 @@ def folder(tmp_path):
   return tmp_path
 
 
-def corpus_in(folder) -> TextCorpus:
-  return TextCorpus(folder / 'train', 'en', 'de')
+def corpus_in(folder):
+  return open_text(folder, 'en', 'de')
 
 
 def encodings(folder) -> list[Path]:
@@ -149,7 +149,7 @@ def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(folder
     return len(encodings(folder))
 
   assert (count(), count()) == (1, 1)
-  load_or_encode(TextCorpus(folder / 'train', 'de', 'en'), vocabulary, MAX_LENGTH)
+  load_or_encode(open_text(folder, 'de', 'en'), vocabulary, MAX_LENGTH)
   assert count() == 2
   other = Vocabulary.train(text(300, 9), 301)
   found = load_or_encode(corpus_in(folder), other, MAX_LENGTH)

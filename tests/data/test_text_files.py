@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.data.text_folder import open_text
 from transformer.data import text_files
-from transformer.data.sources import TextCorpus
 from transformer.data.text_files import iterate_lines, read_lines
 from transformer.errors import UserError
 
@@ -33,8 +33,8 @@ def write(folder, source=SOURCE, target=TARGET):
   (folder / 'train.en').write_bytes(target)
 
 
-def corpus_in(folder) -> TextCorpus:
-  return TextCorpus(folder / 'train', 'de', 'en')
+def corpus_in(folder):
+  return open_text(folder, 'de', 'en')
 
 
 def records(folder) -> list[Path]:

@@ -68,17 +68,18 @@ def test_a_slice_of_a_set_is_what_its_pairs_are(prepared):
     corpus[::2]
 
 
-def test_an_example_that_is_not_utf8_is_named():
+def test_an_example_that_is_not_utf8_is_named(prepared):
   examples = [{'de': b'eins', 'en': b'one'}, {'de': b'zw\xed\xa0\x80ei', 'en': b'two'}]
 
   class Source(list):
     def __getitems__(self, numbers):
       return [self[number] for number in numbers]
 
-  corpus = tfds_sets.TfdsCorpus('a/set:train', '', None, Source(examples), 'de', 'en')
+  corpus = tfds_sets.TfdsCorpus(config(prepared), 'train')
+  corpus._examples = Source(examples)
   assert corpus[0] == ('eins', 'one') == corpus[:1][0]
   for index in (1, slice(0, 2), slice(1, 2)):
-    with pytest.raises(UserError, match=r'a/set:train must be UTF-8; example 2 is not, .* 0xed'):
+    with pytest.raises(UserError, match=rf'{NAME}:train must be UTF-8; example 2 is not, .* 0xed'):
       corpus[index]
 
 

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from transformer.data import sources
+from transformer.data import tree_corpus
 from transformer.data.config import DataConfig
 from transformer.data.sources import open_corpus
 from transformer.data.treebank import bracketed, parse_tree
@@ -40,15 +40,15 @@ def test_pairs_are_words_and_linearised_trees(tmp_path):
 
 
 def test_few_lines_are_read_at_a_time_and_trees_only_on_demand(tmp_path, monkeypatch):
-  wanted, read, sizes = corpus(tmp_path), sources.TextFile.read, []
+  wanted, read, sizes = corpus(tmp_path), tree_corpus.TextFile.read, []
   trees = wanted.trees
 
   def count(file, start, stop):
     sizes.append(stop - start)
     return read(file, start, stop)
 
-  monkeypatch.setattr(sources.TextFile, 'read', count)
-  monkeypatch.setattr(sources, '_LINES', 3)  # Some trees are in two parts.
+  monkeypatch.setattr(tree_corpus.TextFile, 'read', count)
+  monkeypatch.setattr(tree_corpus, '_LINES', 3)  # Some trees are in two parts.
   found = corpus(tmp_path, TREES * 4)
   assert found[:] == wanted[:] * 4 and sizes == [3] * 5 + [1]
   assert found.trees == trees * 4 and len(sizes) == 12

@@ -9,7 +9,9 @@ import zipfile
 
 import pytest
 
-from transformer.data.sources import TextCorpus, TreeCorpus
+from tests.data.text_folder import open_text
+from transformer.data.config import DataConfig
+from transformer.data.sources import open_corpus
 from transformer.data.text_files import iterate_lines, read_lines
 from transformer.errors import UserError
 
@@ -32,7 +34,7 @@ def test_another_encoding_is_named(tmp_path, encoding, text, named):
   path, wanted = tmp_path / 'train.de', rf'must be UTF-8; .*iconv -f {named} -t UTF-8$'
   path.write_bytes(text.encode(encoding))
   with pytest.raises(UserError, match=wanted):
-    TextCorpus(tmp_path / 'train', 'de', 'en')
+    open_text(tmp_path, 'de', 'en')
   with pytest.raises(UserError, match=wanted):
     read_lines(path)
   with pytest.raises(UserError, match=wanted):
@@ -53,7 +55,7 @@ def test_zeros_in_a_text_stay(tmp_path, text):
 def test_a_compressed_file_says_so_whether_its_name_does_or_not(tmp_path, ending, data, command):
   wanted = rf'must be UTF-8; line 1 .* it is compressed, as {ending} files are; .* {command}$'
   (tmp_path / f'train.de{ending}').write_bytes(data)
-  for corpus in (lambda: TextCorpus(tmp_path / 'train', f'de{ending}', 'en'),
+  for corpus in (lambda: open_text(tmp_path, f'de{ending}', 'en'),
                  lambda: read_lines(tmp_path / f'train.de{ending}'),
                  lambda: list(iterate_lines(io.BytesIO(data), 'standard input'))):
     with pytest.raises(UserError, match=wanted):
@@ -62,8 +64,9 @@ def test_a_compressed_file_says_so_whether_its_name_does_or_not(tmp_path, ending
   folder.mkdir()
   for name in ('train.en', 'train.mrg', 'other.en'):
     (folder / f'{name}{ending}').write_bytes(data)
-  for corpus, name in ((lambda: TextCorpus(folder / 'train', 'en', 'de'), 'train.en'),
-                       (lambda: TreeCorpus(folder / 'train'), 'train.mrg'),
+  for corpus, name in ((lambda: open_text(folder, 'en', 'de'), 'train.en'),
+                       (lambda: open_corpus(DataConfig('trees', dir=str(folder)), 'train'),
+                        'train.mrg'),
                        (lambda: read_lines(folder / 'other.en'), 'other.en')):
     with pytest.raises(UserError, match=f'wanted the file .*{name}; .*{name}{ending} is there'
                        ) as error:

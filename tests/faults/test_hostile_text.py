@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.data.text_folder import open_text
 from tests.faults import hostile_text
-from transformer.data.sources import TextCorpus
 from transformer.data.text_files import read_lines
 from transformer.errors import UserError
 
@@ -24,11 +24,11 @@ def test_a_file_is_read_or_an_error_names_its_line(tmp_path, kind):
   for path in paths:
     path.write_bytes(kind.file)
   if kind.names_line:
-    for read in (lambda: read_lines(paths[0]), lambda: TextCorpus(tmp_path / 'train', 'en', 'de')):
+    for read in (lambda: read_lines(paths[0]), lambda: open_text(tmp_path, 'en', 'de')):
       with pytest.raises(UserError, match=f'train.en must be UTF-8; line {kind.names_line} is not'):
         read()
     return
   lines = read_lines(paths[0])
   assert len(lines) == hostile_text.number_of_lines(kind.file)
-  pairs = TextCorpus(tmp_path / 'train', 'en', 'de')[:]
+  pairs = open_text(tmp_path, 'en', 'de')[:]
   assert pairs == list(zip(lines, lines, strict=True))

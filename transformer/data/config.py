@@ -20,11 +20,13 @@ class DataConfig:
   Attributes:
     source: `tfds` for a TensorFlow Datasets translation set, `text` for a pair of
       line-aligned UTF-8 files per split, `trees` for a file of Penn Treebank trees per split,
-      whose words are the source and whose brackets the target.
+      whose words are the source and whose brackets the target; or MODULE:CLASS for a source of
+      your own, see docs/own-parts.md.
     name: the set's TFDS name, such as `wmt14_translate/de-en`; unused for text and trees.
     dir: the folder of the set or of the files. Empty means TFDS's own default.
-    train: the corpora to train on: TFDS splits, or prefixes of files. The files are
-      `{dir}/{prefix}.{language}` for text, and `{dir}/{prefix}.mrg` for trees.
+    train: the corpora to train on: TFDS splits, prefixes of files, or names that your own source
+      understands. The files are `{dir}/{prefix}.{language}` for text, and `{dir}/{prefix}.mrg`
+      for trees.
     train_weights: for each corpus of `train`, how many times an epoch uses it; 0.5 uses
       half of the corpus, and the other half in the next epoch. Empty means once each.
     train_stages: mixtures of the corpora that follow each other: for each stage the number of
@@ -118,11 +120,12 @@ class DataConfig:
             'vocabulary': self.vocabulary_size}
 
   def __post_init__(self):
-    if self.source not in SOURCES:
-      raise UserError(f'data.source must be one of {", ".join(SOURCES)}; got {self.source!r}')
+    if self.source not in SOURCES and not all(self.source.partition(':')):
+      raise UserError(f'data.source must be one of {", ".join(SOURCES)}, or MODULE:CLASS for a '
+                      f'source of your own; got {self.source!r}')
     if self.source == 'tfds' and not self.name:
       raise UserError('data.name must name a TFDS translation set, such as wmt14_translate/de-en')
-    if self.source != 'tfds' and not self.dir:
+    if self.source in ('text', 'trees') and not self.dir:
       raise UserError(f'data.dir must name the folder of the {self.source} files; '
                       f'set --config.data.dir')
     if not self.source_language or not self.target_language:

@@ -56,7 +56,7 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
   written, the corpus is encoded in memory, with a warning.
 
   Args:
-    corpus: an open corpus; the encoding is kept in its `folder`.
+    corpus: an open corpus; the encoding is kept in its `folder`, if it has one.
     vocabulary: the run's vocabulary.
     max_length: the most tokens that either side may have, end token included.
     **limits: the other limits of `keep_for_training`. An encoding holds every pair, so one
@@ -68,6 +68,8 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
   Raises:
     UserError: the encoding on disk is damaged.
   """
+  if corpus.folder is None:
+    return encode_for_training(corpus, vocabulary, max_length, **limits)
   identity = _identity(corpus, vocabulary)
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / FOLDER / key
@@ -104,7 +106,7 @@ def _identity(corpus: Corpus, vocabulary: RunVocabulary) -> dict[str, str | int]
   its text. A sample of the text is therefore a part of the identity.
   """
   sampled = np.linspace(0, len(corpus) - 1, min(len(corpus), _SAMPLED)).astype(int).tolist()
-  text = json.dumps([corpus[i] for i in sampled])
+  text = json.dumps([corpus[i:i + 1][0] for i in sampled])
   return {'format': _FORMAT, 'corpus': corpus.fingerprint, 'pairs': len(corpus),
           'sample': hashlib.sha256(text.encode()).hexdigest(),
           **fingerprints(vocabulary)}

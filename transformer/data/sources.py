@@ -1,19 +1,14 @@
-"""Opens sentence pairs from text files, treebanks or TensorFlow Datasets."""
+"""Opens sentence pairs: text files, TensorFlow Datasets, or a source of one's own."""
 
-import functools
-import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+from transformer import own_code
 from transformer.data.config import DataConfig
-from transformer.data.corpus import FOLDER, Corpus, check_index, check_slice
-from transformer.data.linearisation import linearise
-from transformer.data.text_files import TextFile
-from transformer.data.treebank import Tree, bracketed, parse_trees
-from transformer.errors import UserError
-
-_LINES = 4096  # of a treebank, read together
+from transformer.data.corpus import Corpus
+from transformer.data.text_corpus import TextCorpus
+from transformer.errors import UserError, type_and_message
 
 
 def open_corpus(config: DataConfig, split: str, *, aligned: bool = True,
@@ -21,124 +16,75 @@ def open_corpus(config: DataConfig, split: str, *, aligned: bool = True,
   """Opens one corpus.
 
   Args:
-    config: the place of the corpora, and their languages.
-    split: a TFDS split, such as `train` or `train[:10%]`; or the prefix
-      of `{dir}/{prefix}.{language}` or of `{dir}/{prefix}.mrg`.
-    aligned: as in `TextCorpus`; the sides of a TFDS set are always aligned.
+    config: names the source, and the place of its corpora.
+    split: a TFDS split, such as `train` or `train[:10%]`; the prefix of text files; or a name that
+      a source of one's own understands.
+    aligned: as in `TextCorpus`; other sources are always aligned.
     dir_flag: the flag that sets the place of the corpora, as error messages name it.
 
   Raises:
     UserError: the corpus does not exist, cannot be read or is empty.
   """
-  languages = (config.source_language, config.target_language)
   try:
     if config.source == 'text':
-      return TextCorpus(Path(config.dir) / split, *languages, aligned=aligned)
-    if config.source == 'trees':
-      return TreeCorpus(Path(config.dir) / split, config.tree_words)
-    from transformer.data import tfds_sets  # Text files need no TFDS.
-    return tfds_sets.open_set(config.name, split, *languages, data_dir=config.dir)
+      return TextCorpus(config, split, aligned=aligned)
+    return _class_of(config.source)(config, split)
   except UserError as error:
     if not config.dir or os.path.isdir(os.path.expanduser(config.dir)):
       raise
     raise UserError(f'{error}; if the data lies elsewhere, give {dir_flag}=DIR') from error
 
 
-class TextCorpus:
-  """A `Corpus` of two line-aligned UTF-8 files, which must not change.
-
-  Attributes:
-    lines: the numbers of lines of the two files.
-  """
-
-  def __init__(self, prefix: Path, source_language: str, target_language: str, *,
-               aligned: bool = True):
-    """Opens both files; reads all of a large file only the first time, as `TextFile` does.
-
-    Args:
-      prefix: the files are `{prefix}.{language}`.
-      source_language: the language in the first file's name.
-      target_language: the language in the second file's name.
-      aligned: refuses files that are empty or differ in their numbers of lines. If False,
-        the corpus ends with the shorter file.
-
-    Raises:
-      UserError: a file is missing or not UTF-8, or `aligned` refuses the files.
-    """
-    self.name = str(prefix)
-    self.folder = Path(os.path.expanduser(prefix)).parent
-    self._source, self._target = (TextFile(f'{prefix}.{language}', self.folder / FOLDER)
-                                  for language in (source_language, target_language))
-    self.lines = len(self._source), len(self._target)
-    self.notes = self._source.notes + self._target.notes
-    if aligned and len(self._source) != len(self._target):
-      raise UserError('; '.join((
-          f'source and target must have the same number of lines; {self._source.name} has '
-          f'{len(self._source)} lines, {self._target.name} has {len(self._target)}', *self.notes)))
-    if aligned and not len(self._source):
-      raise UserError(f'a corpus must hold at least one pair; {self._source.name} and '
-                      f'{self._target.name} are empty')
-    digests = (self._source.fingerprint + self._target.fingerprint).encode()
-    self.fingerprint = hashlib.sha256(digests).hexdigest()
-
-  def __len__(self) -> int:
-    return min(self.lines)
-
-  def __getitem__(self, index):
-    if not isinstance(index, slice):
-      index = check_index(index, len(self))
-      return self[index:index + 1][0]
-    start, stop = check_slice(index, len(self))
-    return list(zip(self._source.read(start, stop), self._target.read(start, stop), strict=True))
+def _class_of(source: str) -> Callable[[DataConfig, str], Corpus]:
+  """Returns the class of a source; imports nothing that only another source needs."""
+  if source == 'trees':
+    from transformer.data.tree_corpus import TreeCorpus
+    return TreeCorpus
+  if source == 'tfds':
+    from transformer.data.tfds_sets import TfdsCorpus
+    return TfdsCorpus
+  return OwnCorpus
 
 
-class TreeCorpus:
-  """A `Corpus` of a treebank: the words are the source, and linearised trees the target."""
+class OwnCorpus:
+  """A corpus of a class of one's own; a mistake in that class is a `UserError`."""
 
-  def __init__(self, prefix: Path, with_words: bool = False):
-    """Reads the trees of `{prefix}.mrg`.
-
-    Args:
-      prefix: the path of the file, without `.mrg`.
-      with_words: as in `linearise`.
+  def __init__(self, config: DataConfig, split: str):
+    """Opens a split; `transformer.data.corpus` says what the class must have.
 
     Raises:
-      UserError: the file is missing, not UTF-8 or empty, or a line has a mistake.
+      UserError: the class raises an error, or lacks something; or the corpus is empty.
     """
-    self.name = f'{prefix}.mrg'
-    self.folder = Path(os.path.expanduser(prefix)).parent
-    self._file = TextFile(self.name, self.folder / FOLDER)
-    self._pairs, traces = [], 0
-    for tree in self._parsed():
-      if tree.words:
-        self._pairs.append((' '.join(tree.words), linearise(tree, with_words)))
-      else:
-        traces += 1
-    if not self._pairs:
-      raise UserError(f'a corpus must hold at least one tree with words; {self.name} has none')
-    self.fingerprint = hashlib.sha256(
-        f'trees {with_words} {self._file.fingerprint}'.encode()).hexdigest()
-    self.notes = self._file.notes
-    if traces:
-      self.notes += (f'{self.name}: trees that hold only traces were left out: {traces}',)
-
-  @functools.cached_property
-  def trees(self) -> list[str]:
-    """Each tree with its words and tags, in brackets on one line."""
-    return [bracketed(tree) for tree in self._parsed() if tree.words]
-
-  def _parsed(self) -> Iterator[Tree]:
-    """Yields the trees; only a few thousand lines are in memory at a time."""
-    count = len(self._file)
-    lines = (line for start in range(0, count, _LINES)
-             for line in self._file.read(start, min(start + _LINES, count)))
-    return parse_trees(lines, self.name)
+    self._what = f'the source {config.source}, split {split!r},'
+    try:
+      self._pairs = own_code.load(config.source, 'source')(config, split)
+      self.fingerprint, length = str(self._pairs.fingerprint), len(self._pairs)
+    except UserError:
+      raise
+    except (Exception, SystemExit) as error:
+      raise UserError(f'{self._what} cannot be opened: {type_and_message(error)}') from error
+    if not length:
+      raise UserError(f'a corpus must hold at least one pair; {self._what} is empty')
+    self.name: str = getattr(self._pairs, 'name', f'{config.source}:{split}')
+    self.notes: tuple[str, ...] = tuple(getattr(self._pairs, 'notes', ()))
+    self.folder: Path | None = getattr(self._pairs, 'folder', None)
+    self[:1]  # A class whose pairs are no texts is refused before anything is learned from them.
 
   def __len__(self) -> int:
     return len(self._pairs)
 
-  def __getitem__(self, index):
-    if not isinstance(index, slice):
-      return self._pairs[check_index(index, len(self))]
-    start, stop = check_slice(index, len(self))
-    return self._pairs[start:stop]
+  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+    try:
+      sentences = [(source, target) for source, target in self._pairs[pairs]]
+    except UserError:
+      raise
+    except (Exception, SystemExit) as error:
+      raise UserError(f'{self._what} cannot be read: {type_and_message(error)}') from error
+    wanted = len(range(*pairs.indices(len(self))))
+    if len(sentences) != wanted:
+      raise UserError(f'{self._what} must have as many pairs as its length says; got '
+                      f'{len(sentences)} of {wanted}')
+    for pair in sentences:
+      if not (isinstance(pair[0], str) and isinstance(pair[1], str)):
+        raise UserError(f'{self._what} must hold a source and a target as text; got {pair!r:.100}')
+    return sentences

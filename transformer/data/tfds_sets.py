@@ -25,6 +25,7 @@ from tensorflow_datasets.core import naming, read_only_builder
 from tensorflow_datasets.core.download import downloader, extractor
 from tensorflow_datasets.core.utils import file_utils
 
+from transformer.data.config import DataConfig
 from transformer.data.corpus import check_index, check_slice
 from transformer.data.phrasebook.builder import Phrasebook
 from transformer.errors import UserError, message_in_one_line
@@ -49,17 +50,49 @@ _FILES = types.SimpleNamespace(
 
 
 class TfdsCorpus:
-  """One split of a prepared set, as a `transformer.data.corpus.Corpus`."""
+  """One split of a translation set, as a `transformer.data.corpus.Corpus`."""
 
-  def __init__(self, name: str, fingerprint: str, folder: Path,
-               examples: Sequence[dict[str, Any]], source_language: str, target_language: str):
-    """Wraps a TFDS data source; use `open_set`."""
-    self.name = name
-    self.fingerprint = fingerprint
-    self.notes = ()
-    self.folder = folder
-    self._examples = examples
-    self._languages = (source_language, target_language)
+  notes = ()
+
+  def __init__(self, config: DataConfig, split: str):
+    """Opens a split; prepares a built-in set first if necessary.
+
+    The fingerprint covers what TFDS records about a set (version, splits, number of examples
+    and bytes of each shard) and not the text itself.
+
+    Args:
+      config: the set's name and folder, and both languages, which may be any of the set's.
+      split: TFDS split, such as `train` or `train[:10%]`.
+
+    Raises:
+      UserError: the set, split or language does not exist; or the set is not prepared, is
+        incomplete or empty, or is in a format without random access.
+    """
+    name, self._languages = config.name, (config.source_language, config.target_language)
+    builder = _find_builder(name, config.dir, _FLAG)
+    present = _languages(builder, name)
+    if not set(self._languages) <= set(present):
+      raise UserError(f'{name} must hold the languages {" and ".join(self._languages)}; '
+                      f'it has {", ".join(present)}; set --config.data.source_language and '
+                      '--config.data.target_language')
+    if not _is_prepared(builder):
+      if builder.name not in _BUILT_IN:
+        raise UserError(f'{name} is not prepared in {builder.data_dir_root}; '
+                        f'run: {_prepare_command(name, config.dir)}')
+      builder = prepare(name, config.dir, _FLAG)
+    _require_random_access(builder, name, config.dir)
+    _require_split(builder, name, split)
+    record = {
+        'set': builder.info.full_name,
+        'split': split,
+        'languages': list(self._languages),
+        'splits': {key: [value.num_bytes, list(value.shard_lengths)]
+                   for key, value in builder.info.splits.items()},
+    }
+    self.name = f'{name}:{split}'
+    self.fingerprint = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    self.folder = Path(builder.data_path)
+    self._examples: Sequence[dict[str, Any]] = builder.as_data_source(split)
 
   def __len__(self) -> int:
     return len(self._examples)
@@ -80,49 +113,6 @@ class TfdsCorpus:
                       f'0x{error.object[error.start]:02x}; prepare the set from other text'
                       ) from error
     return source, target
-
-
-def open_set(name: str, split: str, source_language: str, target_language: str,
-             data_dir: str = '') -> TfdsCorpus:
-  """Opens a split of a translation set; prepares a built-in set first if necessary.
-
-  The fingerprint covers what TFDS records about a set (version, splits, number of examples
-  and bytes of each shard) and not the text itself.
-
-  Args:
-    name: TFDS name, such as `wmt14_translate/de-en` or `…/de-en:1.0.0`.
-    split: TFDS split, such as `train` or `train[:10%]`.
-    source_language: the language to translate from; any of the set's languages.
-    target_language: the language to translate into.
-    data_dir: the folder of prepared sets; empty means TFDS's default.
-
-  Raises:
-    UserError: the set, split or language does not exist; or the set is not prepared, is
-      incomplete or empty, or is in a format without random access.
-  """
-  builder = _find_builder(name, data_dir, _FLAG)
-  present = _languages(builder, name)
-  if not {source_language, target_language} <= set(present):
-    raise UserError(f'{name} must hold the languages {source_language} and {target_language}; '
-                    f'it has {", ".join(present)}; set --config.data.source_language and '
-                    '--config.data.target_language')
-  if not _is_prepared(builder):
-    if builder.name not in _BUILT_IN:
-      raise UserError(f'{name} is not prepared in {builder.data_dir_root}; '
-                      f'run: {_prepare_command(name, data_dir)}')
-    builder = prepare(name, data_dir, _FLAG)
-  _require_random_access(builder, name, data_dir)
-  _require_split(builder, name, split)
-  record = {
-      'set': builder.info.full_name,
-      'split': split,
-      'languages': [source_language, target_language],
-      'splits': {key: [value.num_bytes, list(value.shard_lengths)]
-                 for key, value in builder.info.splits.items()},
-  }
-  fingerprint = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-  return TfdsCorpus(f'{name}:{split}', fingerprint, Path(builder.data_path),
-                    builder.as_data_source(split), source_language, target_language)
 
 
 def prepare(name: str, data_dir: str = '', flag: str = '--name') -> tfds.core.DatasetBuilder:

@@ -1,5 +1,6 @@
 """The texts that a run translates or scores: a split of its data, or files."""
 
+import glob
 import hashlib
 import itertools
 from collections.abc import Sequence
@@ -168,11 +169,11 @@ def split_name(data: DataConfig, asked: str) -> str:
 
 
 def split_files(data: DataConfig, split: str) -> list[Path]:
-  """Returns the files of a split; none for a TFDS set."""
-  if data.source == 'trees':
-    return [Path(data.dir, f'{split}.mrg')]
-  if data.source != 'text':
+  """Returns the files of a split, as far as they are known; none for a TFDS set."""
+  if data.source == 'tfds':
     return []
+  if data.source != 'text':  # A source of one's own often has files of a split's name.
+    return sorted(Path(data.dir).expanduser().glob(f'{glob.escape(split)}.*'))
   return [Path(data.dir, f'{split}.{language}')
           for language in (data.source_language, data.target_language)]
 

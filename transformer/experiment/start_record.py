@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer import files
+from transformer import files, own_code
 from transformer.config import Config
 from transformer.data import vocabularies
 from transformer.data.corpora import Corpora, EncodedCorpora
@@ -47,7 +47,7 @@ def record_start(workdir: Path, config: Config, start: Start):
   # train.py has compared the settings, but another run may have begun before the lock was taken.
   changes = resuming.changed_settings(workdir, config)
   fingerprints = {**vocabularies.fingerprints(start.vocabulary), **start.corpora.fingerprints()}
-  resumed = run_directory.has_begun(workdir)
+  resumed, own = run_directory.has_begun(workdir), own_code.digests(config.own_code)
   if resumed:
     resuming.check_same_data(workdir, fingerprints)
     if 'train.init_from' in changes:
@@ -56,7 +56,8 @@ def record_start(workdir: Path, config: Config, start: Start):
       resuming.check_same_teachers(workdir, describe_teachers(start.teachers))
     if changes or not start.ended:
       # Before the config, so that no change of a setting goes unrecorded.
-      run_directory.add_session(workdir, config.train.reproducible, changes, not start.ended)
+      run_directory.add_session(workdir, config.train.reproducible, changes, not start.ended,
+                                own)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(start.vocabulary, workdir)
   if not resumed:
@@ -65,4 +66,4 @@ def record_start(workdir: Path, config: Config, start: Start):
     files.write_sealed(workdir / run_directory.RUN, run_directory.describe(
         fingerprints, start.encoded.counts, start.parameters, flops, config.train.reproducible,
         start.origin and describe_origin(start.origin(), start.vocabulary),
-        describe_teachers(start.teachers)))
+        describe_teachers(start.teachers), own))

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ def has_begun(workdir: str | os.PathLike) -> bool:
 def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, int]],
              parameters: int, flops_per_update: float, reproducible: bool,
              origin: Mapping[str, Any] | None = None,
-             teachers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+             teachers: Sequence[Mapping[str, Any]] = (),
+             own: Mapping[str, str] = types.MappingProxyType({})) -> dict[str, Any]:
   """Returns the content of `run.json`: what produced the run's numbers.
 
   Args:
@@ -103,13 +105,14 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
     reproducible: `train.reproducible`.
     origin: identifies the parameters that the run starts from; None if they are random.
     teachers: identifies the parameters of each teacher.
+    own: the digest of each of `Config.own_code`.
 
   Returns:
     JSON data: that of `_session` for this process, and the arguments. `add_session` fills
     `resumed` when other processes start the run again.
   """
   return {
-      **_session(reproducible),
+      **_session(reproducible, own),
       'parameters': parameters,
       'flops_per_update': flops_per_update,
       'data': dict(fingerprints),
@@ -136,16 +139,19 @@ def describe_weights(fingerprints: Mapping[str, str], parameters: int, reproduci
 
 
 def add_session(workdir: str | os.PathLike, reproducible: bool,
-                changes: Mapping[str, Mapping[str, Any]], trains: bool = True):
+                changes: Mapping[str, Mapping[str, Any]], trains: bool = True,
+                own: Mapping[str, str] = types.MappingProxyType({})):
   """Records in `run.json` that this process starts the run again.
 
-  Warns if the process that trained before had another number of CPU cores.
+  Warns if the process that trained before had another number of CPU cores, or another module of
+  one's own.
 
   Args:
     workdir: the run's directory.
     reproducible: `train.reproducible`.
     changes: the settings that changed, by dotted name.
     trains: whether the run goes on; it may have made its last step.
+    own: as for `describe`.
 
   Raises:
     UserError: the run would go on with other values of the switches that `run.json` records.
@@ -154,7 +160,7 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
 
   path = Path(workdir) / RUN
   about = files.read_sealed(path, 'the record of the run')
-  session = _session(reproducible)
+  session = _session(reproducible, own)
   last = sessions_that_train(about)[-1]
   before, now = last['devices'], session['devices']
   if trains:
@@ -163,6 +169,10 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
     logging.warning('the run goes on with %d CPU cores, and had %d before: the order of additions '
                     'changes, so numbers differ by rounding from an uninterrupted run',
                     now['cpu_cores'], before['cpu_cores'])
+  for spec, digest in own.items() if trains else ():
+    if last.get('own_code', {}).get(spec, digest) != digest:
+      logging.warning('the module of %s has changed since the run trained last, so the run may '
+                      'differ from an uninterrupted one', spec)
   about['resumed'].append({**session, 'changed': dict(changes), 'trains': trains})
   files.write_sealed(path, about)
 
@@ -183,7 +193,7 @@ def add_cost(workdir: str | os.PathLike, cost: Mapping[str, Any]):
   files.write_sealed(path, files.read_sealed(path, 'the record of the run') | {'cost': dict(cost)})
 
 
-def _session(reproducible: bool) -> dict[str, Any]:
+def _session(reproducible: bool, own: Mapping[str, str]) -> dict[str, Any]:
   """Returns the time, command, commit, packages and devices of this process."""
   import jax  # Imported here so that commands can read a directory without a device.
 
@@ -200,6 +210,7 @@ def _session(reproducible: bool) -> dict[str, Any]:
                   'count': len(devices), 'processes': jax.process_count(),
                   'cpu_cores': usable_cores(), 'machine': platform.machine()},
       'reproducible': reproducible,
+      'own_code': dict(own),
       'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
       'jax': recorded_switches(),
   }

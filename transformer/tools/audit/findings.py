@@ -59,7 +59,8 @@ class Findings:
     """Returns all kinds, the commonest first; lines are numbered from 1, and text is cut."""
     return [{'what': what, 'count': count, 'examples': [
         dict(zip(('line', 'note', 'source', 'target'),
-                 (index + 1, note, *(side[:_CUT] for side in self._corpus[index])), strict=True))
+                 (index + 1, note, *(side[:_CUT] for side in self._corpus[index:index + 1][0])),
+                 strict=True))
         for _, index, note in kept]}
             for what, (count, kept) in sorted(self._kinds.items(), key=lambda item: -item[1][0])]
 
