@@ -10,7 +10,7 @@ import pytest
 from transformer.system.xla_flags import knows_flag
 
 # Fixtures that several rooms share.
-pytest_plugins = ('tests.running_commands', 'tests.tiny_training')
+pytest_plugins = ('tests.own_parts', 'tests.running_commands', 'tests.tiny_training')
 
 # The same examples at every start; tests/faults/fuzz.py looks for new ones.
 hypothesis.settings.register_profile('same', derandomize=True, deadline=None)

@@ -184,6 +184,25 @@ def test_a_setting_that_ended_is_left_out_and_trains_no_more():
   refuse(guided, 'no key config.train.alignment_layer; it has ended, as docs/alignments.md says')
 
 
+def test_noise_of_an_earlier_run_is_a_variation_today():
+  saved = Config().to_dict()
+  before = {**saved, 'data': {**saved['data'], 'upper_case': 0.0, 'title_case': 0.25,
+                              'typing_errors': 0.0}}
+  assert Config.from_saved(before).data.variations == (
+      ('transformer.tools.noise:source_noise', 0.0, 0.25, 0.0),)
+  before['data']['title_case'] = 0.0
+  assert Config.from_saved(before) == Config()
+  refuse({'data': {'title_case': 0.1}}, 'it is a number of data.variations now: '
+                                        "(('transformer.tools.noise:source_noise', ")
+
+
+def test_a_variation_is_a_name_alone_or_with_whole_and_other_numbers():
+  variations = ['m:f', ['m:g', 1, 0.5]]
+  config = Config.from_dict({'data': {'variations': variations}})
+  assert config.data.variations == ('m:f', ('m:g', 1.0, 0.5))
+  assert config.own_code == {'m:f': 'variation', 'm:g': 'variation'}
+
+
 def test_flattening_joins_names_by_dots():
   assert flatten({'a': {'b': {'c': 3}, 'd': (5,)}, 'e': None}) == {
       'a.b.c': 3, 'a.d': (5,), 'e': None}
@@ -274,8 +293,6 @@ NUMBERS = [
     ('train.label_smoothing', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.ema_decay', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.r_drop', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
-    *((f'data.{name}', (-0.1, 1.1, NOT_A_NUMBER), 'must be at least 0 and at most 1')
-      for name in ('upper_case', 'title_case', 'typing_errors')),
     ('data.bpe_dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('optimizer.b1', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('optimizer.b2', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
@@ -335,8 +352,8 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
     *(({'data': {'max_length': 99, 'train': ('a', 'b'), **settings},
         'train': {'tokens_per_batch': tokens}}, facts)
       for settings, tokens, facts in (
-          ({}, 99, ()), ({'train_weights': (2, 1)}, 99, ()), ({'title_case': 0.1}, 198, ()),
-          ({'title_case': 0.1}, 99, ('train.tokens_per_batch to at least 198',)),
+          ({}, 99, ()), ({'train_weights': (2, 1)}, 99, ()), ({'variations': ('m:f',)}, 198, ()),
+          ({'variations': ('m:f',)}, 99, ('train.tokens_per_batch to at least 198',)),
           ({'train_weights': (2, 0.5)}, 99, ('a batch has a single row',)),
           ({'train_stages': ((0, 1, 0), (9, 1, 1.5))}, 99, ('a batch has a single row',))))])
 def test_settings_that_are_probably_not_meant_are_said(changes, facts):

@@ -123,7 +123,7 @@ class Config:
     data = self.data
     weights = (*data.train_weights, *(each for stage in data.train_stages for each in stage[1:]))
     if self.train.tokens_per_batch == data.max_length and (
-        data.bpe_dropout or data.upper_case or data.title_case or data.typing_errors
+        data.bpe_dropout or data.variations
         or any(weight % 1 for weight in weights)):
       found.append(f'a batch has a single row, which is sometimes empty where sentences vary or a '
                    f'weight is no whole number; an update then learns nothing: set '
@@ -146,7 +146,9 @@ class Config:
   @property
   def own_code(self) -> dict[str, str]:
     """The parts of one's own that training imports: what each MODULE:NAME is."""
-    kinds = {self.data.source: 'source', self.train.valid_metric: 'metric'}
+    kinds = {self.data.source: 'source', self.train.valid_metric: 'metric'} | {
+        setting if isinstance(setting, str) else setting[0]: 'variation'
+        for setting in self.data.variations}
     return {spec: kind for spec, kind in kinds.items() if ':' in spec}
 
   @property
@@ -272,7 +274,8 @@ def _convert(kind, value, name):
     if value is None and len(kinds) < len(typing.get_args(kind)):
       return None
     several = isinstance(value, (tuple, list))
-    kind = next((each for each in kinds if (typing.get_origin(each) is tuple) == several), kinds[0])
+    kinds = [each for each in kinds if (typing.get_origin(each) is tuple) == several] or kinds
+    kind = next((each for each in kinds if not several and isinstance(value, each)), kinds[-1])
     origin = typing.get_origin(kind)
   if origin is tuple:
     if not isinstance(value, (tuple, list)):

@@ -14,6 +14,9 @@ _ENDED = {
     'train.alignment_layer': (0, 'docs/alignments.md'),
     'train.alignment_weight': (None, 'docs/alignments.md'),
 }
+# Settings that are numbers of a variation today, in its order.
+_SHARES = ('upper_case', 'title_case', 'typing_errors')
+_NOISE = 'transformer.tools.noise:source_noise'
 
 
 def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,6 +30,10 @@ def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
   for group, values in _BEFORE.items():
     if isinstance(tree.get(group, {}), Mapping):
       tree[group] = values | dict(tree.get(group, {}))
+  if isinstance(tree.get('data'), Mapping):
+    data = dict(tree['data'])
+    shares = [data.pop(key, 0.0) for key in _SHARES]
+    tree['data'] = {**data, 'variations': [[_NOISE, *shares]]} if any(shares) else data
   for name in _ENDED:
     group, key = name.split('.')
     if isinstance(tree.get(group), Mapping):
@@ -56,4 +63,6 @@ def check_none_ended(run: Any, tree: Mapping[str, Any]):
 
 def hint_of_ended(name: str) -> str:
   """Returns what to say of a dotted name if its key has ended, and otherwise nothing."""
+  if name in [f'data.{key}' for key in _SHARES]:
+    return f'it is a number of data.variations now: (({_NOISE!r}, {", ".join(_SHARES)}),)'
   return f'it has ended, as {_ENDED[name][1]} says' if name in _ENDED else ''

@@ -8,9 +8,9 @@ from transformer.data import corpora as corpora_module
 from transformer.data.batch import EOS_ID
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
-from transformer.data.source_noise import title_cased
 from transformer.data.sources import open_corpus
 from transformer.data.stages import seed_of_stage
+from transformer.data.variations import replaced
 from transformer.data.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -18,6 +18,18 @@ from transformer.errors import UserError
 WORDS = ['man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']
 MAX_LENGTH = 19
 LONG = ' '.join(WORDS * 3)
+CAPITALS = {'variations': (('my_variations:capitals', 0.3),)}
+pytestmark = pytest.mark.usefixtures('own_parts')
+
+
+def backwards(vocabulary):
+  """Returns the variation that reverses the words of sources."""
+  def vary(side, sentences, keys):
+    del keys
+    numbers = np.arange(0 if side else len(sentences))
+    texts = [' '.join(vocabulary.decode(sentences[number]).split()[::-1]) for number in numbers]
+    return replaced(sentences, numbers, texts, vocabulary.source)
+  return vary
 
 
 def text(count, seed):
@@ -197,7 +209,7 @@ def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
     assert pairs_in(epoch(batches)) == pairs
 
 
-@pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}, {'title_case': 0.3}], ids=str)
+@pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}, CAPITALS], ids=str)
 def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
   def batches(stage=0, **changes):
     return encode(config_of(folder, **variation, **changes), vocabulary,
@@ -233,7 +245,7 @@ def test_batches_have_the_shape_that_is_configured(folder, vocabulary):
     assert batch.source_tokens.shape[1] >= MAX_LENGTH
 
 
-@pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}, {'title_case': 0.3}], ids=str)
+@pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}, CAPITALS], ids=str)
 def test_batches_of_another_size_need_no_second_encoding(folder, vocabulary, monkeypatch,
                                                          variation):
   config = config_of(folder, **variation)
@@ -275,9 +287,10 @@ def test_a_training_set_of_which_nothing_is_left_is_an_error(folder, vocabulary)
     encode(config_of(folder, train=('hopeless',)), vocabulary)
 
 
-def test_noise_is_in_training_sources_alone_and_comes_before_other_pieces(folder, vocabulary):
+def test_a_variation_is_in_training_alone_and_comes_before_other_pieces(folder, vocabulary):
   plain = encode(config_of(folder), vocabulary)
-  noisy = encode(config_of(folder, title_case=1.0, bpe_dropout=0.5), vocabulary)
+  noisy = encode(config_of(folder, bpe_dropout=0.5,
+                           variations=(f'{__name__}:backwards',)), vocabulary)
   chex.assert_trees_all_equal(noisy.valid_batches, plain.valid_batches)
 
   def ids(batches, count):
@@ -288,12 +301,9 @@ def test_noise_is_in_training_sources_alone_and_comes_before_other_pieces(folder
   def said(pairs):
     return {tuple(map(vocabulary.decode, pair)) for pair in pairs}
 
-  def titled(source):  # Capitals of this vocabulary are bytes, so not all sentences fit.
-    found = title_cased(source)
-    return found if len(vocabulary.encode(found)) < noisy.batches.shape.source_length else source
-
   before = said(ids(plain.batches, 2 * plain.batches.batches_in_epoch))
   after = ids(noisy.batches, 2 * noisy.batches.real)
-  assert said(after) == {(titled(source), target) for source, target in before} != before
+  wanted = {(' '.join(source.split()[::-1]), target) for source, target in before}
+  assert said(after) == wanted != before
   assert any(source != (*vocabulary.encode(vocabulary.decode(source)), EOS_ID)
              for source, _ in after)

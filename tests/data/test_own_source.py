@@ -1,8 +1,5 @@
 """A source of one's own, as docs/own-parts.md shows it, is a corpus like any other."""
 
-import pathlib
-import re
-
 import pytest
 
 from transformer.data.config import DataConfig
@@ -11,16 +8,17 @@ from transformer.data.sources import open_corpus
 from transformer.data.vocabulary import Vocabulary
 from transformer.errors import UserError
 
-PAGE = pathlib.Path(__file__).parents[2] / 'docs' / 'own-parts.md'
 PAIRS = [('one, two', 'eins, zwei'), ('three', 'drei'), ('four', 'vier')]
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
-  """Makes a module with the class of the page and others; returns what opens a class's corpus."""
-  example = re.search(r'```python\n(import csv.*?)```', PAGE.read_text('utf-8'), re.DOTALL)[1]
-  name = f'my_tables_{tmp_path.name}'
-  (tmp_path / f'{name}.py').write_text(f"""{example}
+def own(own_parts, tmp_path, monkeypatch):
+  """Writes tables and faulty classes; returns what opens the corpus of a class."""
+  name = f'tables_{tmp_path.name}'
+  (tmp_path / f'{name}.py').write_text("""
+import pathlib
+from my_tables import Table
+
 class Kept(Table):
   name, notes = 'a table', ['odd']
 
@@ -52,7 +50,6 @@ class Empty(Numbers):
 """, 'utf-8')
   (tmp_path / 'train.csv').write_text(''.join(f'"{source}","{target}"\n'
                                               for source, target in PAIRS), 'utf-8')
-  monkeypatch.chdir(tmp_path)
   monkeypatch.syspath_prepend(tmp_path)
   return lambda part, split='train': open_corpus(
       DataConfig(source=f'{name}:{part}', dir=str(tmp_path)), split)
@@ -86,4 +83,4 @@ def test_its_encoding_is_kept_where_it_says(own, tmp_path):
 def test_a_mistake_is_one_line_that_names_the_source(own, part, split, fact):
   with pytest.raises(UserError, match=fact) as caught:
     own(part, split)
-  assert 'my_tables_' in str(caught.value) and '\n' not in str(caught.value)
+  assert 'tables_' in str(caught.value) and '\n' not in str(caught.value)

@@ -10,6 +10,7 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
 from transformer.data.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary_making import make_vocabulary
 from transformer.errors import UserError
 
 PAIRS = [('two dogs run through wet grass', 'два пса бегут по мокрой траве'),
@@ -31,12 +32,12 @@ def corpora():
 
 @pytest.fixture(scope='module')
 def separate(corpora):
-  return vocabularies.make_vocabulary(DataConfig(**SEPARATE), corpora)
+  return make_vocabulary(DataConfig(**SEPARATE), corpora)
 
 
 @pytest.fixture(scope='module')
 def shared(corpora):
-  return vocabularies.make_vocabulary(DataConfig(vocabulary_size=330), corpora)
+  return make_vocabulary(DataConfig(vocabulary_size=330), corpora)
 
 
 @pytest.fixture(params=['shared', 'separate'])
@@ -96,21 +97,21 @@ def test_models_with_other_names_are_refused(shared, names):
 
 def test_a_named_file_is_taken_for_its_side_and_the_other_is_learned(corpora, separate, tmp_path):
   separate.source.save(tmp_path / 'en')
-  found = vocabularies.make_vocabulary(
+  found = make_vocabulary(
       DataConfig(**SEPARATE, source_vocabulary=str(tmp_path / 'en')), corpora)
   assert vocabularies.fingerprints(found) == vocabularies.fingerprints(separate)
   for key, size in (('source_vocabulary', 310), ('vocabulary', 311)):
     config = {**SEPARATE, f'{key}_size': size, key: str(tmp_path / 'en')}
     with pytest.raises(UserError, match=rf'takes its vocabulary from data\.{key}; set '
                        rf'--config\.data\.{key}_size=300; got {size}'):
-      vocabularies.make_vocabulary(DataConfig(**config), corpora)
+      make_vocabulary(DataConfig(**config), corpora)
 
 
 def test_earlier_vocabularies_are_kept_and_grow_each_for_its_language(corpora, separate, shared):
-  assert vocabularies.make_vocabulary(DataConfig(vocabulary_size=330), corpora, shared) is shared
+  assert make_vocabulary(DataConfig(vocabulary_size=330), corpora, shared) is shared
   other = Corpora({'a': Pairs([('forty milligrams daily', 'сорок миллиграммов')] * 9)}, {})
   config = DataConfig(**{**SEPARATE, 'vocabulary_size': 315})
-  source, target = vocabularies.make_vocabulary(config, other, separate)
+  source, target = make_vocabulary(config, other, separate)
   assert source is separate.source
   assert [target.piece(token) for token in range(310)] == [
       separate.target.piece(token) for token in range(310)]
@@ -118,13 +119,13 @@ def test_earlier_vocabularies_are_kept_and_grow_each_for_its_language(corpora, s
   for config, earlier in ((DataConfig(**SEPARATE), shared), (DataConfig(), separate)):
     with pytest.raises(UserError, match='from train.init_from; set --config.data.shared_vocabular'
                        rf'y={not config.shared_vocabulary}; got {config.shared_vocabulary}'):
-      vocabularies.make_vocabulary(config, corpora, earlier)
+      make_vocabulary(config, corpora, earlier)
 
 
 @pytest.mark.parametrize('key', ['source_vocabulary_size', 'vocabulary_size'])
 def test_a_size_that_a_side_cannot_fill_names_the_key_of_that_side(corpora, key):
   with pytest.raises(UserError, match=rf'set --config\.data\.{key} to at most'):
-    vocabularies.make_vocabulary(DataConfig(**{**SEPARATE, key: 4000}), corpora)
+    make_vocabulary(DataConfig(**{**SEPARATE, key: 4000}), corpora)
 
 
 def test_an_earlier_vocabulary_without_merges_is_refused_with_bpe_dropout_only(corpora, tmp_path):
@@ -135,6 +136,6 @@ def test_an_earlier_vocabulary_without_merges_is_refused_with_bpe_dropout_only(c
       eos_id=2, unk_id=3, minloglevel=2, hard_vocab_limit=False)
   earlier = Vocabulary.load(tmp_path / 'unigram.model')
   config = DataConfig(vocabulary_size=earlier.size)
-  assert vocabularies.make_vocabulary(config, corpora, earlier) is earlier
+  assert make_vocabulary(config, corpora, earlier) is earlier
   with pytest.raises(UserError, match=r'by merges alone; that of train\.init_from does not'):
-    vocabularies.make_vocabulary(dataclasses.replace(config, bpe_dropout=0.1), corpora, earlier)
+    make_vocabulary(dataclasses.replace(config, bpe_dropout=0.1), corpora, earlier)

@@ -7,7 +7,7 @@ import pytest
 import sentencepiece
 
 from transformer.data.batch import EOS_ID
-from transformer.data.bpe_merges import Merges, check_merges
+from transformer.data.bpe_dropout import Merges, check_merges
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
 from transformer.data.vocabulary_growth import grow, spell

@@ -1,15 +1,15 @@
 """What a run needs from outside its directory, opened as training opens it, without a device."""
 
+from transformer import own_code
 from transformer.config import Config
 from transformer.data.corpora import open_corpora
 from transformer.data.vocabulary_adoption import adopt
 from transformer.evaluation.metrics import check_tokenizer
-from transformer.evaluation.own_metrics import load_metric
 from transformer.runs.run_directory import read_settings
 
 
 def check_prerequisites(config: Config, begun: bool):
-  """Opens the text, the metric and the runs that a config names; prepares and trains nothing.
+  """Opens the text, the runs and the parts of one's own that a config names; trains nothing.
 
   Args:
     config: the settings of a run.
@@ -19,8 +19,8 @@ def check_prerequisites(config: Config, begun: bool):
     UserError: one of them is missing, or cannot be read or imported.
   """
   check_tokenizer(config.decode.bleu_tokenize)
-  if config.train.valid_metric:
-    load_metric(config.train.valid_metric)
+  for spec, kind in config.own_code.items():
+    own_code.load(spec, kind)
   for run in (*config.train.teachers, *([] if begun else [config.train.init_from])):
     if run:
       read_settings(run)

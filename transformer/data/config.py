@@ -65,9 +65,9 @@ class DataConfig:
     bpe_dropout: probability that a merge is left out when a training sentence is cut into
       pieces. The sentence is cut again at each use (Provilkov et al., 2020, "BPE-Dropout",
       which uses 0.1). 0 always gives the same pieces.
-    upper_case: share of training sources in capitals, drawn anew at each use; see docs/data.md.
-    title_case: share of training sources whose words each get a capital, likewise.
-    typing_errors: share of training sources that get typing errors, likewise.
+    variations: your own functions that change training sentences at each use, such as noise in
+      sources, one after the other, before BPE-dropout: for each MODULE:FUNCTION, or a tuple of
+      that and the numbers that it takes; see docs/own-parts.md.
     tree_words: whether the targets of `trees` have the words of the source; otherwise, as in
       the paper, `XX` stands for each word.
   """
@@ -93,9 +93,7 @@ class DataConfig:
   drop_identical: bool = False
   drop_duplicates: bool = False
   bpe_dropout: float = 0.0
-  upper_case: float = 0.0
-  title_case: float = 0.0
-  typing_errors: float = 0.0
+  variations: tuple[str | tuple[str | float, ...], ...] = ()
   tree_words: bool = False
 
   @property
@@ -162,13 +160,12 @@ class DataConfig:
       raise UserError(f'data.vocabulary_pairs must be at least 1; got {self.vocabulary_pairs}')
     if not 0.0 <= self.bpe_dropout < 1.0:
       raise UserError(f'data.bpe_dropout must be at least 0 and below 1; got {self.bpe_dropout}')
-    shares = {name: getattr(self, name) for name in ('upper_case', 'title_case', 'typing_errors')}
-    for name, share in shares.items():
-      if not 0.0 <= share <= 1.0:
-        raise UserError(f'data.{name} must be at least 0 and at most 1; got {share}')
-    if math.fsum(shares.values()) > 1.0:
-      raise UserError('data.upper_case, data.title_case and data.typing_errors must be at most 1 '
-                      f'together; got {", ".join(map(str, shares.values()))}')
+    for variation in self.variations:
+      spec, *numbers = [variation] if isinstance(variation, str) else variation or ['']
+      if not (isinstance(spec, str) and all(spec.partition(':')) and all(
+          isinstance(number, float) and math.isfinite(number) for number in numbers)):
+        raise UserError(f'an item of data.variations must be MODULE:FUNCTION, or a tuple of that '
+                        f'and the numbers that it takes; got {variation!r}')
     if self.max_length < 2:
       raise UserError(f'data.max_length must be at least 2, a token and the end token; '
                       f'got {self.max_length}')

@@ -13,10 +13,10 @@ from transformer.data.config import DataConfig
 from transformer.data.corpus import Corpus
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring
-from transformer.data.source_noise import make_source_noise
 from transformer.data.sources import open_corpus
 from transformer.data.stages import StagedBatches, seed_of_stage
-from transformer.data.varied_batches import VariedBatches, Vary
+from transformer.data.variations import Vary, own_variations
+from transformer.data.varied_batches import VariedBatches
 from transformer.data.vocabularies import RunVocabulary, is_shared
 from transformer.system.installation import spell_commands
 
@@ -153,8 +153,6 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
 
 
 def _variations(config: DataConfig, vocabulary: RunVocabulary) -> list[Vary]:
-  """Returns what happens to training sentences in each round; noise before BPE-dropout."""
-  shares = config.upper_case, config.title_case, config.typing_errors
-  noise = [make_source_noise(vocabulary.source, *shares)] if any(shares) else []
+  """Returns what happens to training sentences in each round; BPE-dropout is the last."""
   dropout = [make_bpe_dropout(vocabulary, config.bpe_dropout)] if config.bpe_dropout else []
-  return noise + dropout
+  return own_variations(config.variations, vocabulary) + dropout

@@ -9,7 +9,7 @@ a fixed number of real batches. So the batch of a step depends on one window onl
 import functools
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +19,7 @@ from transformer.data.batches import BatchesByStep, TrainingBatches, assemble, t
 from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
 from transformer.data.packing import Packing, Rows
 from transformer.data.shuffling import mix
-
-# (0 for sources and 1 for targets, sentences, uint64 keys of the sentences) -> other sentences in
-# the same order. Each is a function of the sentence and its key.
-Vary = Callable[[int, Sentences, np.ndarray], Sentences]
+from transformer.data.variations import Vary
 
 _WINDOW_PAIRS = 32_768  # approximate number of pairs that are varied and packed together
 # A window has one real batch or so more than planned ones. With few, batches would be half empty.

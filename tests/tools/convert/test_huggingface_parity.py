@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.data.test_bpe_merges import ESCAPE, HOSTILE
+from tests.data.test_bpe_dropout import ESCAPE, HOSTILE
 from tests.faults.hostile_text import SENTENCES
 from tests.tools.convert.random_models import opinionated, padded
 from transformer.config import Config

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from transformer.data.batch import EOS_ID
 from transformer.data.encoding import Sentences
 from transformer.data.shuffling import mix
-from transformer.data.source_noise import make_source_noise, misspelt, title_cased
 from transformer.data.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.tools.noise import misspelt, source_noise, title_cased
 
 LINES = ["two dogs don't run through the wet grass", 'a straße, ein ﬁsch', 'é e\u0301 नमस्ते दुनिया',
          'x 1 2 3', ' spaces  around\tit ', 'three men in red shirts climb one of the tall rocks']
@@ -39,7 +40,7 @@ def said(vocabulary, sentences):
 def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
   lines = [LINES[0]] * 4000
   sentences = encoded(vocabulary, lines)
-  vary = make_source_noise(vocabulary, 0.1, 0.2, 0.3)
+  vary = source_noise(vocabulary, 0.1, 0.2, 0.3)
   assert vary(1, sentences, keys(4000)) is sentences
   found = collections.Counter(
       'upper' if line == LINES[0].upper() else 'title' if line == title_cased(LINES[0])
@@ -52,7 +53,7 @@ def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
 
 def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
   lines = LINES * 20
-  vary = make_source_noise(vocabulary, 0.2, 0.2, 0.5)
+  vary = source_noise(vocabulary, 0.2, 0.2, 0.5)
   whole = said(vocabulary, vary(0, encoded(vocabulary, lines), keys(120)))
   order = np.random.default_rng(0).permutation(120)[:50]
   some = vary(0, encoded(vocabulary, [lines[i] for i in order]), keys(120)[order])
@@ -61,6 +62,12 @@ def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
   # Sentences without noise keep their pieces, and all lie end to end.
   assert np.array_equal(some.starts, np.cumsum(some.lengths) - some.lengths)
   assert some.starts[-1] + some.lengths[-1] == len(some.tokens)
+
+
+@pytest.mark.parametrize('shares', [(0.5, 0.4, 0.2), (-0.1,), (0, 0, 1.1)])
+def test_shares_that_cannot_be_are_refused(vocabulary, shares):
+  with pytest.raises(UserError, match='at least 0, and at most 1 together; got '):
+    source_noise(vocabulary, *shares)
 
 
 def test_title_case_changes_only_the_first_letters():

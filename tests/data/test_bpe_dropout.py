@@ -8,9 +8,9 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.data import bpe_merges
+from transformer.data import bpe_dropout
 from transformer.data.batch import EOS_ID
-from transformer.data.bpe_merges import Merges, check_merges
+from transformer.data.bpe_dropout import Merges, check_merges
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
 from transformer.data.vocabulary_adoption import adopt
@@ -114,7 +114,7 @@ def test_a_cut_does_not_depend_on_other_sentences_or_order(vocabulary, merges, m
     alone = encoded(vocabulary, [texts[i]])
     assert lists(merges.cut(alone, keys[i:i + 1], 0.3)) == [together[i]]
   order = np.random.default_rng(1).permutation(len(texts))
-  monkeypatch.setattr(bpe_merges, '_CHUNK', 50)  # Few sentences a chunk.
+  monkeypatch.setattr(bpe_dropout, '_CHUNK', 50)  # Few sentences a chunk.
   moved = Sentences(plain.tokens, plain.starts[order], plain.lengths[order])
   assert lists(merges.cut(moved, keys[order], 0.3)) == [together[i] for i in order]
 

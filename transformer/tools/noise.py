@@ -1,4 +1,6 @@
-"""Training sources in capitals, in title case or with typing errors, drawn anew in each round.
+"""Noise in training sources: capitals, title case or typing errors, drawn anew in each round.
+
+  --config.data.variations="(('transformer.tools.noise:source_noise', 0.05, 0.05, 0.1),)"
 
 What happens to a sentence is a function of the sentence and its key alone.
 """
@@ -8,43 +10,46 @@ import unicodedata
 
 import numpy as np
 
-from transformer.data.batch import EOS_ID
 from transformer.data.encoding import Sentences
 from transformer.data.shuffling import mix
-from transformer.data.varied_batches import Vary
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.variations import Vary, fractions, replaced
+from transformer.data.vocabularies import RunVocabulary
+from transformer.errors import UserError
 
 _WORD = re.compile(r'\S+')
 _WORDS_PER_ERROR = 10
 _OTHER = np.uint64(0x9E3779B97F4A7C15)  # Makes draws that BPE-dropout does not use.
 
 
-def make_source_noise(vocabulary: Vocabulary, upper_case: float, title_case: float,
-                      typing_errors: float) -> Vary:
+def source_noise(vocabulary: RunVocabulary, upper_case: float, title_case: float = 0.0,
+                 typing_errors: float = 0.0) -> Vary:
   """Returns the variation of a run's sources; targets stay as they are.
 
   Args:
-    vocabulary: the source's vocabulary.
+    vocabulary: the run's vocabulary.
     upper_case: the share of sentences in capitals.
     title_case: the share of sentences that `title_cased` changes.
-    typing_errors: the share of sentences that `misspelt` changes. The sum of shares is at most 1.
+    typing_errors: the share of sentences that `misspelt` changes.
+
+  Raises:
+    UserError: a share is negative, or all are more than 1 together.
   """
+  shares = upper_case, title_case, typing_errors
+  if min(shares) < 0 or sum(shares) > 1:
+    raise UserError('the shares of upper case, title case and typing errors must be at least 0, '
+                    f'and at most 1 together; got {", ".join(map(str, shares))}')
   kinds = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
-  bounds = np.cumsum([upper_case, title_case, typing_errors])
+  bounds = np.cumsum(shares)
 
   def vary(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
     if side:
       return sentences
     keys = mix(keys ^ _OTHER)
-    kind = np.searchsorted(bounds, _fraction(keys), side='right')
+    kind = np.searchsorted(bounds, fractions(keys), side='right')
     chosen = np.flatnonzero(kind < len(kinds))
-    texts = [kinds[kind[each]](vocabulary.decode(sentences[each]), int(keys[each]))
-             for each in chosen]
-    changed = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(texts))
-    starts, lengths = sentences.starts.copy(), sentences.lengths.copy()
-    starts[chosen], lengths[chosen] = len(sentences.tokens) + changed.starts, changed.lengths
-    both = Sentences(np.concatenate([sentences.tokens, changed.tokens]), starts, lengths)
-    return Sentences.end_to_end(both.take(np.arange(len(both))), lengths)
+    texts = [kinds[kind[number]](vocabulary.source.decode(sentences[number]), int(keys[number]))
+             for number in chosen]
+    return replaced(sentences, chosen, texts, vocabulary.source)
 
   return vary
 
@@ -67,7 +72,7 @@ def misspelt(text: str, key: int) -> str:
     key: below 2⁶⁴; decides the words and their errors.
   """
   letters = _letters(text)
-  alphabetic = [each[0].isalpha() for each in letters]
+  alphabetic = [letter[0].isalpha() for letter in letters]
   # Where a letter begins a pair of letters, all in one word.
   places = [place for place in range(len(letters) - 1)
             if alphabetic[place] and alphabetic[place + 1]]
@@ -98,8 +103,3 @@ def _letters(text: str) -> list[str]:
     else:
       letters.append(character)
   return letters
-
-
-def _fraction(keys: np.ndarray) -> np.ndarray:
-  """Returns a number in [0, 1) for each key, float64."""
-  return (keys >> np.uint64(11)) * 2.0 ** -53
