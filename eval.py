@@ -200,8 +200,7 @@ def _translate_live(members, decoding, automaton):
     if _REQUIREMENTS.prefix_column.value:
       raise UserError('--prefix_column is for files and pipes; at this prompt, :prefix WORDS says '
                       'what translations begin with')
-    folder = Path(_RESULTS.value or members[0].workdir / run_directory.EVALUATIONS).expanduser()
-    prompt.run_prompt(members, decoding.config, decoding.seed, _NBEST.value, folder, automaton)
+    prompt.run_prompt(members, decoding.config, decoding.seed, _NBEST.value, automaton)
   else:
     translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
     stream.translate_pipe(members, translate, _NBEST.value, automaton,
@@ -305,10 +304,7 @@ def _check_flags():
     if flag.value and unscored:
       raise UserError(f'--{flag.name} compares translations with references; give '
                       f'--reference=FILE')
-  # The prompt writes its pages there.
-  at_prompt = _only_translates_standard_input() and _is_at_a_terminal()
-  if _RESULTS.value and ((unscored and not at_prompt)
-                         or (_SCORE.value and not _ALIGNMENTS.gold.value)):
+  if _RESULTS.value and (unscored or (_SCORE.value and not _ALIGNMENTS.gold.value)):
     raise UserError(f'--results={_RESULTS.value} is for scores, and nothing is scored here; leave '
                     f'it out; --output=FILE takes translations and likelihoods')
   if _DATA_DIR.value and _SOURCE.value:

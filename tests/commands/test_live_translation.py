@@ -49,7 +49,7 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
   with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs,
                         stderr=subprocess.PIPE) as process:
     os.close(theirs)
-    typed = iter((lines[0], b':nbest 2\n', lines[1], b':attend\n',
+    typed = iter((lines[0], b':nbest 2\n', lines[1],
                   b':require hund\n', lines[1], b':beam 0\n', b'\x04'))
     said = b''
     with contextlib.suppress(OSError):  # What a terminal gives when the other side is gone.
@@ -63,8 +63,6 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
   assert all(each in said for each in whole.split('\n')) and 'translate it, or :help' in said
   assert 'error: decode.beam_size must be at least 1; got 0' in said
   assert not lacks_phrase(said.rpartition(':require hund')[2], ['hund'])
-  assert f'open {tmp_path}/run/eval/attention.html in a browser' in said
-  assert b'<html' in (tmp_path / 'run' / 'eval' / 'attention.html').read_bytes()
 
 
 @pytest.mark.long

@@ -42,7 +42,7 @@ def test_a_list_holds_each_text_once_with_its_best_score():
       '8 |||  ||| 0.000000']
   said = []
   prompt.converse(reader(['x']), said.append, lambda *_: lambda *_: answers[0],
-                  DecodeConfig(), 5, None, None)
+                  DecodeConfig(), 5, None)
   assert [line.split('  ')[-1] for line in said[0].splitlines()] == ['a b', 'a c', 'a']
 
 
@@ -115,8 +115,7 @@ def talk(*typed, nbest=1):
       raise UserError('that cannot be')
 
   prompt.converse(reader(typed), said.append, make_translator,
-                  DecodeConfig(beam_size=4, alpha=0.6), nbest,
-                  lambda source, translation: f'page of {source}, {translation}', check)
+                  DecodeConfig(beam_size=4, alpha=0.6), nbest, check)
   return said, asked
 
 
@@ -154,18 +153,13 @@ def test_a_prefix_that_is_too_long_is_one_line():
     return answer(line)
 
   said, typed = [], iter(['a', ':prefix x', 'a', ':prefix', 'b', ':quit'])
-  prompt.converse(lambda: next(typed), said.append, lambda *_: refuse, DecodeConfig(), 1, None,
+  prompt.converse(lambda: next(typed), said.append, lambda *_: refuse, DecodeConfig(), 1,
                   lambda *_: None)
   assert said == ['A', 'error: too long', 'B']
 
 
 def test_lines_may_have_a_column_of_prefixes():
   assert split_prefixes(['a\tb c', 'd', '', 'e\t']) == (['a', 'd', '', 'e'], ['b c', '', '', ''])
-
-
-def test_a_page_is_of_the_last_sentence():
-  said, _ = talk(':attend', 'a', 'b', ':attend')
-  assert 'type a sentence first' in said[0] and said[1:] == ['0 A', '1 B', 'page of b, 1 B']
 
 
 @pytest.mark.parametrize(('typed', 'fact'), [
@@ -181,4 +175,4 @@ def test_a_mistake_is_one_line_and_changes_nothing(typed, fact):
 def test_help_names_every_command():
   said, _ = talk(':help')
   assert all(f'  {name}' in said[0] for name in (':beam', ':alpha', ':nbest', ':prefix', ':require',
-                                                 ':attend', ':quit'))
+                                                 ':quit'))

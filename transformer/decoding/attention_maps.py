@@ -1,7 +1,6 @@
-"""Attention maps: the weights of every head for a sentence and its translation, with the tokens."""
+"""Attention maps: the weights of every head for a sentence and its translation, and a picture."""
 
 import itertools
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,36 +19,22 @@ _SQUARE, _MAP, _GAP = 8, 256, 4
 _GREY = 160  # The shade of the gap.
 
 
-class Word(NamedTuple):
-  """A word: the pieces from `start` up to, not including, `stop`."""
-
-  text: str
-  start: int
-  stop: int
-
-
 class AttentionMap(NamedTuple):
-  """A sentence, its translation, and the attention weights between them.
+  """The attention weights between a sentence and its translation.
 
   Attributes:
-    source: S pieces, the end token last: the encoder's input.
-    target: T pieces, the end token last: the decoder's output. The decoder's input,
-      to which its self-attention attends, is the begin token and all pieces but the last.
-    source_words: the words of the source; the end token is a word.
-    target_words: the words of the target.
+    source: the ids of S tokens, the end token last: the encoder's input.
+    target: the ids of T tokens, the end token last: the decoder's output. The decoder's input, to
+      which its self-attention attends, is the begin token and all of these but the last.
     weights: float32 arrays [L, H, S, S], [L, H, T, T] and [L, H, T, S], L as in
       `AttentionWeights`; row t is the query that predicts target token t.
-    source_cut: whether the source was too long and lost its end.
-    target_cut: whether the translation was too long and lost its end.
+    cut: whether the source, and whether the translation, was too long and lost its end.
   """
 
-  source: list[str]
-  target: list[str]
-  source_words: list[Word]
-  target_words: list[Word]
+  source: list[int]
+  target: list[int]
   weights: AttentionWeights
-  source_cut: bool
-  target_cut: bool
+  cut: tuple[bool, bool]
 
 
 class Attender:
@@ -65,7 +50,7 @@ class Attender:
       max_target: the most tokens of a translation, likewise.
     """
     self._vocabulary = vocabulary
-    self._max_source, self._max_target = max_source, max_target
+    self._most = max_source, max_target
     self._weights: Callable[..., AttentionWeights] = jax.jit(
         lambda params, *sides: attention_weights(model, params, *forced(*sides)))
 
@@ -76,39 +61,21 @@ class Attender:
     The vocabulary splits a translation into pieces anew; a search may have written the same
     text with other pieces.
     """
-    return [self._attention_map(params, *pair) for pair in zip(
+    return [self._attention_map(params, pair) for pair in zip(
         self._vocabulary.source.encode_batch(sources),
         self._vocabulary.target.encode_batch(translations), strict=True)]
 
-  def _attention_map(self, params, source, target) -> AttentionMap:
-    source_ids = [*source[:self._max_source - 1], EOS_ID]
-    target_ids = [*target[:self._max_target - 1], EOS_ID]
-    lengths = len(source_ids), len(target_ids)
-    longest = max(lengths)
-    found = jax.device_get(self._weights(
-        params, _row(source_ids, padded_length(longest, self._max_source)),
-        _row(target_ids, padded_length(longest, self._max_target))))
-    s, t = lengths
-    weights = AttentionWeights(found.encoder[:, 0, :, :s, :s], found.decoder[:, 0, :, :t, :t],
-                               found.cross[:, 0, :, :t, :s])
-    sides = (self._vocabulary.source, source_ids), (self._vocabulary.target, target_ids)
-    pieces = ([vocabulary.piece(token) for token in ids] for vocabulary, ids in sides)
-    words = (_words(vocabulary, ids) for vocabulary, ids in sides)
-    return AttentionMap(*pieces, *words, weights, len(source) >= self._max_source,
-                        len(target) >= self._max_target)
-
-
-def _words(vocabulary, ids) -> list[Word]:
-  """Joins pieces into words at spaces; punctuation at the end of a word is a word too."""
-  pieces = [vocabulary.piece(token) for token in ids]
-  starts = [len(ids)]
-  for place in reversed(range(len(ids))):
-    ends_clause = starts[-1] == place + 1 and _is_punctuation(pieces[place])
-    if not place or ids[place] == EOS_ID or pieces[place].startswith('▁') or ends_clause:
-      starts.append(place)
-  starts.reverse()
-  return [Word(vocabulary.decode(ids[start:stop]) if ids[start] != EOS_ID
-               else pieces[start], start, stop) for start, stop in itertools.pairwise(starts)]
+  def _attention_map(self, params, pair) -> AttentionMap:
+    source, target = ([*ids[:most - 1], EOS_ID]
+                      for ids, most in zip(pair, self._most, strict=True))
+    s, t = len(source), len(target)
+    weights = jax.device_get(self._weights(params, *(
+        _row(ids, padded_length(max(s, t), most))
+        for ids, most in zip((source, target), self._most, strict=True))))
+    weights = AttentionWeights(weights.encoder[:, 0, :, :s, :s], weights.decoder[:, 0, :, :t, :t],
+                               weights.cross[:, 0, :, :t, :s])
+    return AttentionMap(source, target, weights, tuple(
+        len(ids) >= most for ids, most in zip(pair, self._most, strict=True)))
 
 
 def picture(weights: np.ndarray) -> np.ndarray:
@@ -130,10 +97,6 @@ def picture(weights: np.ndarray) -> np.ndarray:
     shade = np.round(255 * (1 - np.clip(weights[layer, head], 0, 1))).astype(np.uint8)
     drawn[top:top + tall, left:left + wide] = shade.repeat(side, axis=0).repeat(side, axis=1)
   return drawn
-
-
-def _is_punctuation(piece) -> bool:
-  return all(unicodedata.category(each).startswith('P') for each in piece)
 
 
 def _row(ids, length) -> np.ndarray:

@@ -6,17 +6,10 @@ It could not translate a sentence that begins with "help" or "?".
 
 import dataclasses
 import functools
-import os
 import sys
-import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
-from transformer import files
-from transformer.data.linearisation import linearise
-from transformer.data.treebank import parse_tree
 from transformer.data.word_parts import is_blank
-from transformer.decoding.attention_page import page_of_run
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.ensemble import make_translator, translate_with
 from transformer.decoding.lines import distinct, readable
@@ -32,7 +25,6 @@ HELP = """A line is translated, unless it is a command:
   :nbest 3    give 3 translations with their scores
   :prefix Da  begin each translation with these words; :prefix alone ends that
   :require x  let each translation contain this phrase, too; :require alone ends that
-  :attend     open a page that shows the attention in the last sentence
   :quit       end, as Ctrl-D does"""
 
 # Builds a translator from the settings of a search and the number of translations for each line.
@@ -41,7 +33,7 @@ MakeTranslator = Callable[[DecodeConfig, int],
                           Callable[[str, int, str, Sequence[str]], Translation]]
 
 
-def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int, folder: Path,
+def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int,
                automaton: Automaton | None = None):
   """Runs a prompt in this terminal.
 
@@ -50,11 +42,10 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
     decode: how to search at first.
     seed: the root of the random keys for samples.
     nbest: the number of translations for each line at first.
-    folder: the folder for the page of attention.
     automaton: forbids words; None forbids none.
   """
   import readline  # noqa: F401  Lines can then be edited, and recalled with the arrow keys.
-  run, path = members[0], folder / 'attention.html'
+  run = members[0]
 
   def translator(decode, nbest):
     translate = make_translator(members, decode, seed, nbest)
@@ -68,15 +59,6 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
 
     return answer
 
-  def attend(source, translation):
-    if run.config.data.source == 'trees':
-      translation = linearise(parse_tree(translation), run.config.data.tree_words)
-    files.write(path, page_of_run(run, [source], [translation], [1])[0])
-    # Without a screen, the browser would open in this very terminal.
-    if sys.platform == 'darwin' or os.environ.keys() & {'DISPLAY', 'WAYLAND_DISPLAY'}:
-      webbrowser.open(path.resolve().as_uri())
-    return f'open {path} in a browser'
-
   def check(prefix, phrases):
     if (prefix or phrases) and run.config.data.source == 'trees':
       raise UserError(':prefix and :require are for translations; this run parses')
@@ -87,11 +69,11 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
   sys.stdin.reconfigure(encoding='utf-8', errors='replace')
   sys.stdout.reconfigure(encoding='utf-8', newline='\n')
   print(f'{run.workdir}, step {run.steps[-1]}: type a line to translate it, or :help')
-  converse(functools.partial(input, '> '), print, translator, decode, nbest, attend, check)
+  converse(functools.partial(input, '> '), print, translator, decode, nbest, check)
 
 
 def converse(read: Callable[[], str], say: Callable[[str], None], make_translator: MakeTranslator,
-             decode: DecodeConfig, nbest: int, attend: Callable[[str, str], str],
+             decode: DecodeConfig, nbest: int,
              check: Callable[[str, Sequence[str]], None]):
   """Translates typed lines and obeys commands, until the end of the input.
 
@@ -101,12 +83,11 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
     make_translator: builds a translator; raises `UserError` if the settings do not fit.
     decode: how to search at first; lines are translated one at a time, in batches of 1.
     nbest: the number of translations for each line at first.
-    attend: writes the attention page of a source and its translation; returns a line to print.
     check: raises `UserError` if no translation can have a prefix and phrases.
   """
   settings = dataclasses.replace(decode, batch_size=1), nbest
   translate = make_translator(*settings)
-  number, last, prefix, phrases = 0, None, '', []
+  number, prefix, phrases = 0, '', []
   for line in _typed(read):
     if not line.startswith(':'):
       try:
@@ -114,7 +95,7 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
       except UserError as error:
         say(f'error: {error}')
         continue
-      number, last = number + 1, (line, answer.text)
+      number += 1
       if settings[1] == 1:
         say(answer.text)
       else:
@@ -133,10 +114,6 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
         wanted = [*phrases, value.strip()] if value.strip() else []
         check(prefix, wanted)
         phrases = wanted
-      elif name == ':attend':
-        if last is None:
-          raise UserError(':attend shows the last sentence; type a sentence first')
-        say(attend(*last))
       else:
         asked = _changed(*settings, name, value)
         translate, settings = make_translator(*asked), asked

@@ -63,9 +63,9 @@ def main(_):
     inputs = [] if _SOURCE.value is None else [_SOURCE.value, _TRANSLATION.value or _SOURCE.value]
     outputs.check_not_read('output', path, inputs + run_directory.record_files(_WORKDIR.value))
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding.attention_page import page_of_run
   from transformer.decoding.ensemble import make_translator, translate_with
   from transformer.runs.loading import load_run
+  from transformer.tools.attend.page import page_of_run
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   if output != '-':
     outputs.check_file('output', path)
@@ -80,13 +80,13 @@ def main(_):
       lines[number - 1] = source
     answers = translate_with([run], translate, lines)
     translations = [answers[number - 1].text for number in numbers]
-  page, maps = page_of_run(run, sources, translations, numbers)
+  page, shown = page_of_run(run, sources, translations, numbers)
   if output == '-':
     sys.stdout.buffer.write(page)
     return
   outputs.write(path, page)
-  layers, heads = maps[0].weights.cross.shape[:2]
-  print(f'{_count(len(maps), "sentence")}, {_count(layers, "layer")} of {_count(heads, "head")}: '
+  layers, heads = shown[0].weights.cross.shape[:2]
+  print(f'{_count(len(shown), "sentence")}, {_count(layers, "layer")} of {_count(heads, "head")}: '
         f'open {output} in a browser, {len(page) / 1000:,.0f} kB')
 
 

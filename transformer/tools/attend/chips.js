@@ -1,6 +1,6 @@
 'use strict';
 
-// Shades of weights, chips of tokens and select elements; part of attention_page.js.
+// Shades of weights, chips of tokens and select elements; part of page.js.
 
 const TICKS = [0, 5, 25, 50, 100];
 

@@ -1,4 +1,4 @@
-// Lines between tokens for several heads, laid over one another; part of attention_page.js.
+// Lines between tokens for several heads, laid over one another; part of page.js.
 
 // Colours of Okabe and Ito, which colour-blind readers can tell apart too.
 const COLOURS = ['#0072b2', '#e69f00', '#009e73', '#d55e00', '#cc79a7', '#56b4e9',

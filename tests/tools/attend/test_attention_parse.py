@@ -6,11 +6,11 @@ import xml.etree.ElementTree as xml
 import pytest
 
 from tests.data.random_trees import deep_tree
-from tests.decoding import browser
-from tests.decoding.conftest import made_up
+from tests.tools.attend import browser
+from tests.tools.attend.conftest import made_up
 from transformer.data.linearisation import delinearise, linearise
 from transformer.data.treebank import parse_tree
-from transformer.decoding.attention_page import attention_page, visible
+from transformer.tools.attend.page import attention_page, visible
 
 SPACE = '{http://www.w3.org/2000/svg}'
 WIDE = parse_tree('(S ' + ''.join(

@@ -1,16 +1,16 @@
-"""Attention maps with random weights, for the tests of the page."""
+"""Sentences with random attention, for the tests of the page."""
 
 import numpy as np
 import pytest
 
-from transformer.decoding.attention_maps import AttentionMap, Word
 from transformer.model.attention_weights import AttentionWeights
+from transformer.tools.attend.sentences import Sentence, Word
 
 L, H = 2, 3  # The encoder has one more layer than the decoder.
 
 
 def made_up(source, target, seed=0):
-  """A map with random weights; of every query, one key has much more than the others."""
+  """A sentence with random weights; of every query, one key has much more than the others."""
   rng = np.random.default_rng(seed)
 
   def weights(rows, columns, causal=False, layers=L):
@@ -27,7 +27,7 @@ def made_up(source, target, seed=0):
     return [Word(piece.strip('▁'), i, i + 1) for i, piece in enumerate(pieces)]
 
   s, t = len(source), len(target)
-  return AttentionMap(source, target, words(source), words(target), AttentionWeights(
+  return Sentence(source, target, words(source), words(target), AttentionWeights(
       weights(s, s, layers=L + 1), weights(t, t, causal=True), weights(t, s)), False, False)
 
 

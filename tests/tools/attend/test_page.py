@@ -15,11 +15,12 @@ import pytest
 
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary import Vocabulary
-from transformer.decoding.attention_maps import Attender, Word, picture
-from transformer.decoding.attention_page import attention_page, thousandths, visible
+from transformer.decoding.attention_maps import Attender
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.tools.attend.page import attention_page, thousandths, visible
+from transformer.tools.attend.sentences import Word, sentences_of
 from transformer.training.step import init_params
 
 L, H, MAX_SOURCE, MAX_TARGET = 2, 3, 29, 37
@@ -79,7 +80,7 @@ def params(model):
 @pytest.fixture(scope='module')
 def attend(model, vocabulary, params):
   attender = Attender(model, vocabulary, MAX_SOURCE, MAX_TARGET)
-  return lambda *pairs: attender(params, *zip(*pairs, strict=True))
+  return lambda *pairs: sentences_of(attender(params, *zip(*pairs, strict=True)), vocabulary)
 
 
 @pytest.mark.long
@@ -114,20 +115,6 @@ def test_rounding_keeps_sums_and_zeros_and_moves_no_weight_by_a_thousandth():
     assert np.abs(found / 1000 - rows).max() < 0.001 + 1e-6
   # The parts that lose most are rounded up.
   assert thousandths(np.array([0.0009, 0.4997, 0.4994])).tolist() == [1, 500, 499]
-
-
-def test_a_picture_has_a_square_for_every_weight_of_every_head():
-  rng = np.random.default_rng(0)
-  for queries, keys, side in ((3, 5, 8), (33, 20, 7), (300, 7, 1)):
-    weights = rng.dirichlet(np.ones(keys), (2, 3, queries)).astype(np.float32)
-    drawn = picture(weights)
-    tall, wide = queries * side + 4, keys * side + 4
-    assert drawn.dtype == np.uint8 and drawn.shape == (2 * tall - 4, 3 * wide - 4)
-    for layer, head, query, key in np.ndindex(2, 3, *weights.shape[2:]):
-      top, left = layer * tall + query * side, head * wide + key * side
-      square = drawn[top:top + side, left:left + side]
-      assert (square == round(255 * (1 - float(weights[layer, head, query, key])))).all()
-    assert (drawn[tall - 4:tall] == 160).all() and (drawn[:, wide - 4:wide] == 160).all()
 
 
 def test_words_are_the_pieces_between_spaces(attend, vocabulary):

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from tests.decoding import browser
-from tests.decoding.conftest import made_up
-from transformer.decoding.attention_maps import Word
-from transformer.decoding.attention_page import attention_page, thousandths
+from tests.tools.attend import browser
+from tests.tools.attend.conftest import made_up
+from transformer.tools.attend.page import attention_page, thousandths
+from transformer.tools.attend.sentences import Word
 
 pytestmark = [
     pytest.mark.long,

@@ -1,6 +1,6 @@
 """Attention maps as one HTML page, which needs no other file, no server and no network.
 
-The page's markup, style and script are in the files attention_* beside this one.
+The page's markup, style and scripts are in the files beside this one.
 """
 
 import base64
@@ -18,14 +18,15 @@ from absl import logging
 from transformer.data.linearisation import Mended, delinearise
 from transformer.data.tree_drawing import draw_svg
 from transformer.data.treebank import Bracket, Tree, split_words
-from transformer.decoding.attention_maps import Attender, AttentionMap, Word
+from transformer.decoding.attention_maps import Attender
 from transformer.decoding.ensemble import check_finite
 from transformer.runs.loading import Run
+from transformer.tools.attend.sentences import Sentence, Word, sentences_of
 
 # The page holds weights in whole thousandths; those of a row sum to 1000.
 PRECISION = 1000
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ('attention_chips.js', 'attention_lines.js', 'attention_page.js')  # The last one draws.
+_SCRIPTS = ('chips.js', 'lines.js', 'page.js')  # The last one draws.
 _PLACE = re.compile(r'\{\{(\w+)\}\}')
 # Unicode's categories of characters that cannot be seen: control, format (such as marks of
 # direction), surrogates, private use, unassigned, and separators of lines and paragraphs.
@@ -33,7 +34,7 @@ _INVISIBLE = ('Cc', 'Cf', 'Cs', 'Co', 'Cn', 'Zl', 'Zp')
 
 
 def page_of_run(run: Run, sources: Sequence[str], translations: Sequence[str],
-                numbers: Sequence[int]) -> tuple[bytes, list[AttentionMap]]:
+                numbers: Sequence[int]) -> tuple[bytes, list[Sentence]]:
   """Builds the page for sentences and their translations by a run; warns where they are cut.
 
   The page of a run on trees shows the trees too.
@@ -45,29 +46,30 @@ def page_of_run(run: Run, sources: Sequence[str], translations: Sequence[str],
     numbers: the number of each sentence on the page, such as its line.
 
   Returns:
-    The page, UTF-8, and the attention maps on it.
+    The page, UTF-8, and the sentences on it.
 
   Raises:
     UserError: the weights are not finite: the model has diverged.
   """
   config = run.config
   longest = config.data.max_length
-  maps = Attender(run.model, run.vocabulary, longest, longest + config.decode.max_extra_length)(
-      run.params, sources, translations)
-  check_finite([run], (float(each.weights.cross.sum()) for each in maps), numbers)
+  attend = Attender(run.model, run.vocabulary, longest, longest + config.decode.max_extra_length)
+  sentences = sentences_of(attend(run.params, sources, translations), run.vocabulary)
+  check_finite([run], (float(shown.weights.cross.sum()) for shown in sentences), numbers)
   for kind, name, most in (('sources', 'source_cut', 'data.max_length'),
                            ('translations', 'target_cut',
                             'data.max_length + decode.max_extra_length')):
-    if cut := sum(getattr(each, name) for each in maps):
-      logging.warning('%d of %d %s were longer than %s and were cut', cut, len(maps), kind, most)
+    if cut := sum(getattr(shown, name) for shown in sentences):
+      logging.warning('%d of %d %s were longer than %s and were cut', cut, len(sentences), kind,
+                      most)
   steps = ', '.join(map(str, run.steps))
   parses = [delinearise(translation, split_words(source)) for source, translation in zip(
       sources, translations, strict=True)] if config.data.source == 'trees' else ()
   about = f'{run.workdir.resolve().name}, step {steps}'
-  return attention_page(maps, about, numbers, parses), maps
+  return attention_page(sentences, about, numbers, parses), sentences
 
 
-def attention_page(maps: Sequence[AttentionMap], about: str,
+def attention_page(sentences: Sequence[Sentence], about: str,
                    numbers: Sequence[int] | None = None,
                    parses: Sequence[Mended] = ()) -> bytes:
   """Builds the page.
@@ -76,7 +78,7 @@ def attention_page(maps: Sequence[AttentionMap], about: str,
   shows as text, and as the escaped text of drawn trees. No other script is allowed to run.
 
   Args:
-    maps: the maps of at least one sentence, all by one model.
+    sentences: at least one, all by one model.
     about: the line under the title.
     numbers: the number of each sentence, such as its line; default: 1, 2, …
     parses: the tree that each translation is; none if translations are no trees.
@@ -84,13 +86,13 @@ def attention_page(maps: Sequence[AttentionMap], about: str,
   Returns:
     The page, UTF-8.
   """
-  layers, heads = maps[0].weights.cross.shape[:2]
+  layers, heads = sentences[0].weights.cross.shape[:2]
   data = {'about': visible(about), 'layers': layers, 'heads': heads,
-          'encoderLayers': len(maps[0].weights.encoder), 'precision': PRECISION,
+          'encoderLayers': len(sentences[0].weights.encoder), 'precision': PRECISION,
           'output': 'parse' if parses else 'translation',
-          'sentences': [_sentence(each, number) for each, number in zip(
-              maps, numbers or range(1, len(maps) + 1), strict=True)]}
-  style = (_FOLDER / 'attention_page.css').read_text(encoding='utf-8')
+          'sentences': [_sentence(shown, number) for shown, number in zip(
+              sentences, numbers or range(1, len(sentences) + 1), strict=True)]}
+  style = (_FOLDER / 'page.css').read_text(encoding='utf-8')
   script = ''.join((_FOLDER / name).read_text(encoding='utf-8') for name in _SCRIPTS)
   policy = (f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
             f"base-uri 'none'; form-action 'none'")
@@ -98,7 +100,7 @@ def attention_page(maps: Sequence[AttentionMap], about: str,
   text = json.dumps(data, ensure_ascii=False, separators=(',', ':')).replace('<', '\\u003c')
   parts = {'policy': policy, 'style': style, 'script': script, 'data': text,
            'trees': '\n'.join(map(_drawing, parses))}
-  template = (_FOLDER / 'attention_page.html').read_text(encoding='utf-8')
+  template = (_FOLDER / 'page.html').read_text(encoding='utf-8')
   return _PLACE.sub(lambda match: parts[match[1]], template).encode('utf-8')
 
 
@@ -137,7 +139,7 @@ def _words(words: Sequence[Word]) -> list[list]:
   return [[_token(word.text) or '␣', word.start, word.stop] for word in words]
 
 
-def _sentence(each: AttentionMap, number: int) -> dict:
+def _sentence(each: Sentence, number: int) -> dict:
   """Returns a sentence's data; weights are little-endian uint16, deflated and in base64."""
   weights = b''.join(thousandths(kind).astype('<u2').tobytes() for kind in each.weights)
   return {'number': number, 'cut': [each.source_cut, each.target_cut],

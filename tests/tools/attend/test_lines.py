@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from tests.decoding import browser
-from tests.decoding.conftest import H
-from transformer.decoding.attention_page import attention_page, thousandths
+from tests.tools.attend import browser
+from tests.tools.attend.conftest import H
 from transformer.model.attention_weights import AttentionWeights
+from transformer.tools.attend.page import attention_page, thousandths
 
 pytestmark = [
     pytest.mark.long,
