@@ -4,7 +4,8 @@
 #   bash launch/test.sh --all                   # includes the long tests
 #   bash launch/test.sh tests/ops -k causal     # the tests of a folder with "causal" in their names
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-# All files are listed, so that a change of any of them is installed.
-setup requirements.txt launch/requirements.txt transformer/tools/convert/requirements.txt \
+# All files are listed, so that a change of any of them is installed. No tool need have one.
+shopt -s nullglob
+setup requirements.txt launch/requirements.txt transformer/tools/*/requirements.txt \
   tests/requirements.txt
 exec "$python" -m pytest --numprocesses=$(($(nproc) + 1)) --dist=loadfile --no-loadscope-reorder "$@"

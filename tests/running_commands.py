@@ -49,6 +49,9 @@ ENGLISH = ['a man in a red shirt climbs a rock .', 'two women sit on the bench .
            'the dog runs through wet grass .', 'a child eats an apple .']
 GERMAN = ['ein mann in rotem hemd klettert .', 'zwei frauen sitzen auf der bank .',
           'der hund läuft durch nasses gras .', 'ein kind isst einen apfel .']
+# A vocabulary for each language.
+SEPARATE = ['--config.data.shared_vocabulary=False', '--config.model.share_embeddings=False',
+            '--config.data.vocabulary_size=310', '--config.data.source_vocabulary_size=290']
 CONFIG = '''"""A tiny run."""
 
 from configs import base
@@ -199,4 +202,15 @@ def trained(train, folder):
           'reporting')
   assert all(re.match(rf'[IW]\d{{4}} .* ({ours})\.py:\d+\] ', line)
              for line in err.splitlines()), err
+  return workdir
+
+
+@pytest.fixture(scope='session')
+def separate(train, folder):
+  """Returns the directory of a run with a vocabulary for each language; no test may change it."""
+  workdir = folder / 'separate'
+  status, out, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}', *SEPARATE)
+  assert status == 0 and out == '', err
+  assert 'training a source vocabulary of 290 pieces on 12 of 12 pairs' in err
+  assert 'training a vocabulary of 310 pieces on 12 of 12 pairs' in err
   return workdir

@@ -124,7 +124,7 @@ def test_only_data_touches_text_packages(package):
     ('ctranslate2', 'transformer.tools.convert.ctranslate2_format'),
     ('safetensors', 'transformer.tools.convert.tensor_file')])
 def test_one_file_touches_a_package(package, file):
-  assert importers(package) == {file}
+  assert importers(package) == {file} & FILES.keys()  # Tools may be absent.
 
 
 def test_flax_stays_in_the_model():

@@ -92,7 +92,7 @@ def test_as_a_process_a_command_helps_and_refuses(name, tmp_path, one_error):
   assert 'nonsense' in one_error(refused.stderr) and len(refused.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize('name', ['train', 'transformer.tools.compare.__main__'])
+@pytest.mark.parametrize('name', ['train', 'eval'])
 def test_as_an_installed_command_it_prints_the_same_help(name, tmp_path, monkeypatch):
   path, script = ROOT / f'{name.replace(".", "/")}.py', tmp_path / 'attention-it'
   script.write_text(f'from {name} import start\nstart()\n')  # As pip writes it.

@@ -30,8 +30,8 @@ BLOCKS = {f'{page}-{number}': block for page in PAGES
 # By what the block has in it: the file that runs it instead, and by which words.
 ELSEWHERE = {
     'bash launch/quickstart.sh': ('.ci/run', 'bash launch/quickstart.sh "$quickstart"'),
-    'transformer.tools.prepare': ('tests/data/test_tfds_sets.py',  # Downloads.
-                                     "'-m', 'transformer.tools.prepare'"),
+    'transformer.tools.prepare': ('tests/tools/test_prepare.py',  # Downloads.
+                                  "'-m', 'transformer.tools.prepare'"),
     'attention-train': ('tests/test_package.py', "['attention-train', "),
     'launch/table3.py': ('tests/launch/test_table3.py', "start_command('launch.table3')"),
     'launch/sweep.py': ('tests/launch/sweep_house.py', "'launch' / 'sweep.py'"),

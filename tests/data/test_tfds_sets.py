@@ -359,20 +359,6 @@ def test_without_a_network_a_preparation_ends_within_seconds(tmp_path, monkeypat
   assert 'Retrying' not in caplog.text
 
 
-def test_the_command_prepares_a_set_and_ends_in_a_line(copied):
-  def run(*args):
-    return subprocess.run([sys.executable, '-W', 'error', '-m', 'transformer.tools.prepare',
-                           *args], capture_output=True, text=True)
-
-  done = run(f'--name={NAME}', f'--data_dir={copied}')
-  assert done.returncode == 0, done.stderr
-  assert done.stdout.startswith(f'{NAME} lies in {copied}') and 'train 37' in done.stdout
-  failed = run('--name=wmt14_tranlate/de-en', f'--data_dir={copied}')
-  assert failed.returncode == 1 and failed.stdout == ''
-  assert failed.stderr.startswith('error: --name must name a TFDS translation set; there is no')
-  assert failed.stderr.count('\n') == 1
-
-
 def test_reading_a_set_imports_neither_tensorflow_nor_jax(prepared):
   code = ('import sys; from transformer.data.sources import open_corpus; '
           'from transformer.data.config import DataConfig; '

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.collectives import collectives_of
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary import Vocabulary
 from transformer.decoding.avoidance import avoid
@@ -22,7 +23,6 @@ from transformer.decoding.word_alignment import WordAligner
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
-from transformer.tools.tpu_costs import hlo
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh, sentence_sharding, state_shardings
 from transformer.training.step import init_params
@@ -384,7 +384,6 @@ def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay
   lines = sentences(7)
   _, program = translate.compile_longest(split, lines)
   # Nothing is added up over devices but whether all sentences are done.
-  assert {each.size for each in hlo.read(program.as_text(), 4).collectives
-          if each.kind == 'all-reduce'} == {1}
+  assert {size for kind, size in collectives_of(program) if kind == 'all-reduce'} == {1}
   alone = Translator(model, vocabulary, config, MAX_LENGTH)(params, lines)
   assert [each.text for each in translate(split, lines)] == [each.text for each in alone]

@@ -4,10 +4,13 @@ import math
 
 import pytest
 
-from tests.tools.compare.test_comparison import GOOD, REFERENCES, SOURCES
 from transformer.decoding.translator import Translation
 from transformer.evaluation import metrics, scores
 from transformer.evaluation.own_metrics import OwnMetric
+
+SOURCES = ['Eine Katze.', 'Zwei Hunde laufen.', 'Drei Vögel singen heute.'] * 4
+REFERENCES = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing well today.'] * 4
+GOOD = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing today.'] * 4
 
 
 def evaluated(*own_metrics, translations=GOOD, references=REFERENCES, **more):

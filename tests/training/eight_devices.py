@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.collectives import collectives_of
 from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batch, make_task
 from transformer.data.batch import PAD_ID
 from transformer.decoding.batch_search import BatchSearch
@@ -23,7 +24,6 @@ from transformer.experiment import loop
 from transformer.experiment.meter import WALL_CLOCK
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
-from transformer.tools.tpu_costs import hlo
 from transformer.training.compilation import (
   compile_programs,
   first_state,
@@ -75,8 +75,7 @@ def on_mesh(sizes) -> dict:
   else:
     step = lower_train_step(settings, MODEL, setup, (ROWS, *LENGTHS)).compile()
   result['arguments'] = step.memory_analysis().argument_size_in_bytes
-  result['sent'] = [(each.kind, each.count * each.size)
-                    for each in hlo.read(step.as_text(), mesh.size).collectives]
+  result['sent'] = collectives_of(step)
   for number in range(STEPS):
     state, metrics = step(state, make_batch(number, ROWS))
     result['losses'].append(float(metrics['loss'] / metrics['weight']))

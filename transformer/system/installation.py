@@ -15,7 +15,8 @@ _NAME = 'attention-is-all-you-need-jax'
 # What is this project's in `_TOP`, where packages of others may lie too.
 _OURS = ('transformer', 'attention_commands', 'train.py', 'eval.py', 'configs', 'launch',
          'benchmarks')
-_COMMAND = re.compile(r'(?:python )?\b(train|eval)\.py\b|python -m transformer\.tools\.(\w+)')
+_COMMAND = re.compile(r'(?:python )?\b(train|eval)\.py\b|'
+                      r'python -m transformer\.(?:commands|tools)\.(\w+)')
 
 
 def is_ours(path: Path) -> bool:
@@ -36,9 +37,14 @@ def spell_commands(text: str) -> str:
   return _COMMAND.sub(lambda found: f'attention-{found[found.lastindex]}', text)
 
 
+def script(name: str) -> Path:
+  """Returns the file of a command, `train` or `eval`."""
+  return _beside_package() / f'{name}.py'
+
+
 def configs_folder() -> Path:
   """Returns the folder with the configs of this project."""
-  return (_TOP / 'attention_commands' if _is_installed() else _TOP) / 'configs'
+  return _beside_package() / 'configs'
 
 
 def find_config(value: str) -> str:
@@ -74,6 +80,10 @@ def installed_commit() -> str:
     return 'unknown'  # Another copy is installed.
   about = json.loads(origin.read_text('direct_url.json') or '{}')
   return about.get('vcs_info', {}).get('commit_id', 'unknown')
+
+
+def _beside_package() -> Path:
+  return _TOP / 'attention_commands' if _is_installed() else _TOP
 
 
 def _is_installed() -> bool:

@@ -12,13 +12,14 @@ import pytest
 
 from tests.commands.test_scoring import change_params, diverged  # noqa: F401
 from transformer.data.vocabulary import Vocabulary
+from transformer.runs.loading import load_run
 
 
 @pytest.fixture(scope='module')
 def attend(start_command):
   yield from start_command('transformer.tools.attend.__main__')
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 def sentences_of(page):
@@ -53,6 +54,20 @@ def test_a_file_of_sentences_with_their_translations(attend, trained, tmp_path):
   assert data['about'] == 'run, step 1, 2'
   assert [(each['number'], each['targetWords'][0][0]) for each in data['sentences']] == [
       (1, 'ein'), (4, 'der')]
+
+
+@pytest.mark.long
+def test_a_run_with_a_vocabulary_for_each_language_shows_the_pieces_of_both(
+    attend, separate, folder):
+  status, page, err = attend(f'--workdir={separate}', f'--source={folder}/test.en', '--output=-',
+                             f'--translation={folder}/test.de')
+  assert status == 0, err
+  loaded = load_run(separate)
+  for side, name in (('source', 'test.en'), ('target', 'test.de')):
+    vocabulary = getattr(loaded.vocabulary, side)
+    line = (folder / name).read_text('utf-8').splitlines()[0]
+    pieces = [vocabulary.piece(token) for token in vocabulary.encode(line)]
+    assert sentences_of(page)['sentences'][0][side][:-1] == pieces
 
 
 def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tmp_path):

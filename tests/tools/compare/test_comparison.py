@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.evaluation.test_scores import GOOD, REFERENCES, SOURCES
 from tests.runs import saved_checkpoints
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.translator import Translation
@@ -12,9 +13,6 @@ from transformer.errors import UserError
 from transformer.evaluation import metrics, results, scores
 from transformer.tools.compare import comparison
 
-SOURCES = ['Eine Katze.', 'Zwei Hunde laufen.', 'Drei Vögel singen heute.'] * 4
-REFERENCES = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing well today.'] * 4
-GOOD = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing today.'] * 4
 POOR = ['The cat.', 'Two dogs run.', 'Birds.'] * 4
 
 

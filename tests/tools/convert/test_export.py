@@ -18,7 +18,7 @@ from transformer.data.vocabulary import Vocabulary
 from transformer.runs.loading import load_run
 from transformer.tools.convert import safetensors_format
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope='module')
@@ -235,7 +235,7 @@ def test_a_model_that_a_library_cannot_hold_is_named(export, trained, folder, ch
 def test_a_missing_package_is_named(trained, folder, format, package, one_error):
   code = (f"import sys; sys.modules['{package}'] = None; "
           "from transformer.system import command_line; "
-          "from transformer.commands import export; command_line.run(export.main)")
+          "from transformer.tools.convert import __main__; command_line.run(__main__.main)")
   done = subprocess.run(
       [sys.executable, '-c', code, f'--format={format}', f'--workdir={trained}',
        f'--output={folder}/none'], cwd=ROOT, env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
@@ -254,7 +254,7 @@ def test_a_failed_export_leaves_no_folder(trained, weights, folder, one_error, f
       f'--weights={weights}' if format == 'run' else f'--workdir={trained}')
   done = subprocess.run(
       ['bash', '-c', 'ulimit -f 4 && exec "$@"', 'bash', sys.executable, '-m',
-       'transformer.tools.convert.__main__', f'--format={format}', source, f'--output={output}'],
+       'transformer.tools.convert', f'--format={format}', source, f'--output={output}'],
       cwd=ROOT, env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_ENABLE_COMPILATION_CACHE': '0'},
       capture_output=True, text=True, check=False)
   assert done.returncode == 1

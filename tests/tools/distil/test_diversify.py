@@ -252,7 +252,7 @@ def test_only_a_line_feed_ends_a_translation(recipe, tmp_path):
 
 
 def test_a_config_with_three_models_gives_each_its_own_settings(launch, tmp_path, monkeypatch):
-  monkeypatch.chdir(commands.ROOT)
+  monkeypatch.chdir(pathlib.Path(__file__).parents[3])
   status, out, err = launch('--config=configs/multi30k.py', f'--workdir={tmp_path}/run',
                             '--teachers=2', '--dry_run', '--config.train.tokens_per_batch=640')
   assert status == 0, err

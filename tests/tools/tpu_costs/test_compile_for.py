@@ -103,7 +103,7 @@ for topology, chips in estimate.TOPOLOGIES.items():
 print('done')
 """
   done = subprocess.run([sys.executable, '-c', code], check=False, text=True, capture_output=True,
-                        cwd=pathlib.Path(__file__).parents[2])
+                        cwd=pathlib.Path(__file__).parents[3])
   assert done.stdout == 'done\n', done.stderr
 
 

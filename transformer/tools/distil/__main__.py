@@ -73,5 +73,10 @@ def main(_):
     carry_out(recipe, workdir, lambda command: child_process.run(child_process.leashed(command)))
 
 
-if __name__ == '__main__':
+def start():
+  """Runs `main` with the flags of the command line; `attention-distil` calls it."""
   command_line.run(main, launches=True)
+
+
+if __name__ == '__main__':
+  start()

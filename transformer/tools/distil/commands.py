@@ -10,6 +10,7 @@ from absl import flags, logging
 
 from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
+from transformer.system import installation
 from transformer.tools.distil.recipe import (
   Recipe,
   translation_path,
@@ -17,8 +18,6 @@ from transformer.tools.distil.recipe import (
   write_settings,
 )
 from transformer.tools.distil.student_text import make_text
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def commands(recipe: Recipe, workdir: Path) -> Iterator[list[str]]:
@@ -32,7 +31,7 @@ def commands(recipe: Recipe, workdir: Path) -> Iterator[list[str]]:
 
 def train_command(name: str, workdir: Path) -> list[str]:
   """Returns the command that trains a model, or goes on with it."""
-  return [sys.executable, str(ROOT / 'train.py'), f'--config={workdir / name}.py',
+  return [sys.executable, str(installation.script('train')), f'--config={workdir / name}.py',
           f'--workdir={workdir / name}']
 
 
@@ -42,7 +41,7 @@ def translate_command(recipe: Recipe, translator: str, corpus: str, workdir: Pat
   how, ensemble = recipe.translating, [str(workdir / name) for name in others]
   output = _unfinished(translation_path(workdir, translator, corpus))
   source = split_files(recipe.teachers[first].data, corpus)[0].expanduser().absolute()
-  return [sys.executable, str(ROOT / 'eval.py'), f'--workdir={workdir / first}',
+  return [sys.executable, str(installation.script('eval')), f'--workdir={workdir / first}',
           *([f'--ensemble={flags.CsvListSerializer(",").serialize(ensemble)}'] if others else []),
           f'--checkpoint={how.checkpoint}', f'--average={how.average}',
           f'--source={source}', f'--output={output}']
@@ -86,5 +85,5 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
     logging.info('the student is trained without %s', ', '.join(empty))
     write_settings(workdir, 'student', without_corpora(recipe.student, empty))
   run('student', train_command('student', workdir))
-  logging.info('score it with: python eval.py --workdir=%s',
+  logging.info(installation.spell_commands('score it with: python eval.py --workdir=%s'),
                shlex.quote(str(workdir / 'student')))

@@ -131,5 +131,10 @@ def _memory(result: dict[str, Any], fits: bool) -> str:
   return f'{result["memory"]["total"] / 1e9:.2f} GB' + ('' if fits else ', too much')
 
 
-if __name__ == '__main__':
+def start():
+  """Runs `main` with the flags of the command line; `attention-tpu_costs` calls it."""
   command_line.run(main)
+
+
+if __name__ == '__main__':
+  start()

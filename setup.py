@@ -1,0 +1,27 @@
+"""Finds the packages, and what a tool needs beside requirements.txt; pyproject.toml has the rest.
+
+What lies at the top here, train.py, eval.py and configs/, is the package attention_commands when it
+is installed. The requirements of a tool are the optional dependencies of its name.
+"""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+
+class Build(build_py):
+  """Leaves this file out of the package."""
+
+  def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+    modules = super().find_package_modules(package, package_dir)
+    return [module for module in modules if module[1] != 'setup']
+
+
+setup(
+    cmdclass={'build_py': Build},
+    packages=['attention_commands', 'attention_commands.configs',
+              *find_packages(include=['transformer', 'transformer.*'])],
+    package_dir={'attention_commands': '.'},
+    extras_require={path.parent.name: path.read_text(encoding='utf-8').splitlines()
+                    for path in sorted(Path('transformer/tools').glob('*/requirements.txt'))})
