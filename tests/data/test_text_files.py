@@ -1,12 +1,9 @@
-"""Text stays on disk, and a large file is read whole once for each of its states."""
+"""Text stays on disk, and is read by the numbers of its lines."""
 
-import errno
 import io
 import itertools
-import json
 import os
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +19,7 @@ TARGET = ''.join(f'{i} words\n' for i in range(31)).encode()
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-  """Makes every file count as large, and its lines lie in many groups."""
-  monkeypatch.setattr(text_files, '_REMEMBERED', 0)
+  """Makes the lines of every file lie in many groups, and in many chunks."""
   monkeypatch.setattr(text_files, '_EVERY', 3)
   monkeypatch.setattr(text_files, '_CHUNK', 37)
 
@@ -37,27 +33,7 @@ def corpus_in(folder):
   return open_text(folder, 'de', 'en')
 
 
-def records(folder) -> list[Path]:
-  return sorted((folder / 'encoded').glob('*'))
 
-
-def looks(monkeypatch) -> list[str]:
-  """Returns a list that gets the names of the files that are read whole from now on."""
-  seen, survey = [], text_files._survey
-
-  def counted(file, name):
-    seen.append(Path(name).name)
-    return survey(file, name)
-
-  monkeypatch.setattr(text_files, '_survey', counted)
-  return seen
-
-
-def warnings_of(monkeypatch):
-  said = []
-  monkeypatch.setattr(text_files.logging, 'warning',
-                      lambda message, *values: said.append(message % values))
-  return said
 
 
 @pytest.mark.parametrize('every', [1, 2, 3, 7, 31, 100])
@@ -99,23 +75,10 @@ def test_the_fingerprint_is_that_of_earlier_runs(tmp_path):
           == 'aa01fe3fa2c67e63d0ead91bc3dd011bf702341688e0cca53c1430ca2f298005')
 
 
-@pytest.mark.parametrize(('source', 'target'), [
-    (SOURCE, TARGET), (SOURCE[:-1], TARGET.replace(b'\n', b'\r\n')),
-    (b'\xef\xbb\xbf' + SOURCE, TARGET.replace(b'\n', b'\r\n', 5))])
-def test_what_is_remembered_is_what_was_found(tmp_path, monkeypatch, source, target):
-  write(tmp_path, source, target)
-  seen = looks(monkeypatch)
-  found, again = corpus_in(tmp_path), corpus_in(tmp_path)
-  assert seen == ['train.de', 'train.en']
-  assert (again.fingerprint, again.notes, again[:]) == (found.fingerprint, found.notes, found[:])
-  assert [path.name for path in records(tmp_path)] == ['train.de.lines.json',
-                                                       'train.en.lines.json']
 
-
-def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path, monkeypatch):
-  write(tmp_path)
-  fingerprints = {corpus_in(tmp_path).fingerprint}
+def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path):
   path = tmp_path / 'train.en'
+  write(tmp_path)
   times = path.stat().st_atime_ns, path.stat().st_mtime_ns
 
   def same_size(word):
@@ -142,92 +105,13 @@ def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path, monkeypatch):
   for change in (longer, later, replaced, in_place):
     same_size(b'words')
     os.utime(path, ns=times)
-    corpus_in(tmp_path)
+    corpus = corpus_in(tmp_path)
     change()
-    seen = looks(monkeypatch)
-    fingerprints.add(corpus_in(tmp_path).fingerprint)
-    assert seen == ['train.en']
-  assert len(fingerprints) == 5
+    with pytest.raises(UserError, match=r'train\.en was changed while it was being read'):
+      corpus[0]
 
 
-def test_a_damaged_record_is_made_again(tmp_path, monkeypatch):
-  write(tmp_path)
-  wanted = corpus_in(tmp_path)
-  record = records(tmp_path)[0]
-  whole = record.read_text(encoding='utf-8')
-  start = json.loads(whole)['survey']['starts'][4]
-  for damaged in ('', whole[:-9], '[]', '{}', '7', whole.replace('"lines": 31', '"lines": 30'),
-                  whole.replace(f' {start},', f' {start + 1},'), '\x00' * len(whole)):
-    assert damaged != whole
-    record.write_text(damaged, encoding='utf-8')
-    found = corpus_in(tmp_path)
-    assert found.fingerprint == wanted.fingerprint and found[:] == wanted[:]
-    assert record.read_text(encoding='utf-8') == whole
-
-
-def test_a_record_of_other_groups_of_lines_is_not_taken(tmp_path, monkeypatch):
-  write(tmp_path)
-  wanted = corpus_in(tmp_path)[:]
-  monkeypatch.setattr(text_files, '_EVERY', 5)
-  assert corpus_in(tmp_path)[:] == wanted
-
-
-def test_where_no_record_can_be_written_it_is_looked_at_every_time(tmp_path, monkeypatch):
-  write(tmp_path)
-  (tmp_path / 'encoded').write_text('a file where the folder should be')
-  said, seen = warnings_of(monkeypatch), looks(monkeypatch)
-  assert corpus_in(tmp_path)[:] == corpus_in(tmp_path)[:]
-  assert len(seen) == 4 and len(said) == 4
-  assert 'train.de is read whole at every start' in said[0] and '\n' not in said[0]
-
-
-def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
-  def fail(*_):
-    raise OSError(errno.ENOSPC, 'No space left on device')
-
-  write(tmp_path)
-  said = warnings_of(monkeypatch)
-  monkeypatch.setattr(text_files.os, 'replace', fail)
-  assert len(corpus_in(tmp_path)) == 31
-  assert records(tmp_path) == [] and 'No space left on device' in said[0]
-
-
-def test_a_small_file_leaves_nothing(tmp_path, monkeypatch):
-  monkeypatch.setattr(text_files, '_REMEMBERED', max(len(SOURCE), len(TARGET)) + 1)
-  write(tmp_path)
-  corpus_in(tmp_path)
-  assert not (tmp_path / 'encoded').exists()
-
-
-def test_two_processes_may_write_the_same_record(tmp_path, monkeypatch):
-  write(tmp_path)
-  wanted = corpus_in(tmp_path)[:]
-  whole = [(path, path.read_bytes()) for path in records(tmp_path)]
-  for path, _ in whole:
-    path.unlink()
-  said, replace = warnings_of(monkeypatch), os.replace
-
-  def overtaken(*names):
-    with monkeypatch.context() as patch:
-      patch.setattr(text_files.os, 'replace', replace)
-      assert corpus_in(tmp_path)[:] == wanted
-    replace(*names)
-
-  monkeypatch.setattr(text_files.os, 'replace', overtaken)
-  assert corpus_in(tmp_path)[:] == wanted
-  assert said == [] and [(path, path.read_bytes()) for path in records(tmp_path)] == whole
-
-
-def test_text_that_changes_after_it_is_opened_is_refused(tmp_path):
-  write(tmp_path)
-  corpus = corpus_in(tmp_path)
-  (tmp_path / 'train.en').write_bytes(TARGET + b'\n')
-  with pytest.raises(UserError, match=r'train\.en was changed while it was being read'):
-    corpus[0]
-
-
-def test_text_that_changes_while_it_is_opened_is_refused_and_not_remembered(
-    tmp_path, monkeypatch):
+def test_text_that_changes_while_it_is_opened_is_refused(tmp_path, monkeypatch):
   survey = text_files._survey
 
   def overtaken(file, name):
@@ -239,7 +123,6 @@ def test_text_that_changes_while_it_is_opened_is_refused_and_not_remembered(
   monkeypatch.setattr(text_files, '_survey', overtaken)
   with pytest.raises(UserError, match=r'train\.de was changed while it was being read'):
     corpus_in(tmp_path)
-  assert records(tmp_path) == []
 
 
 @pytest.mark.parametrize(('content', 'lines'), [

@@ -9,7 +9,8 @@ An encoding is the folder `encoded/KEY/` beside its corpus:
 | `about.json` | digests of corpus and vocabulary, and the size and SHA-256 of each file |
 
 The key is a digest of the corpus and the vocabulary, so a change of either makes another folder. A
-folder that is no longer needed may be deleted at any time.
+folder that is no longer needed may be deleted at any time. Tokens are mapped into memory: what is
+read of them counts as memory of the process, but the system drops it where memory is short.
 """
 
 import contextlib
@@ -18,15 +19,15 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from absl import logging
 
 from transformer import files
-from transformer.data.array_files import StoredSentences, TokenFile, appending
 from transformer.data.corpus import FOLDER, Corpus
 from transformer.data.encoding import (
   EncodedPairs,
@@ -44,7 +45,7 @@ _FORMAT = 2
 _SAMPLED = 256  # pairs whose text is a part of the key
 _SECONDS_BETWEEN_LOGS = 20
 _SIDES = ('source', 'target')
-_PARTS = ('tokens', 'lengths')
+_FILES = ('source_tokens.npy', 'source_lengths.npy', 'target_tokens.npy', 'target_lengths.npy')
 
 
 def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
@@ -59,11 +60,7 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
     corpus: an open corpus; the encoding is kept in its `folder`, if it has one.
     vocabulary: the run's vocabulary.
     max_length: the most tokens that either side may have, end token included.
-    **limits: the other limits of `keep_for_training`. An encoding holds every pair, so one
-      encoding serves all limits.
-
-  Returns:
-    The pairs that training can use; their tokens stay on disk.
+    **limits: the other limits of `keep_for_training`; one encoding, of every pair, serves all.
 
   Raises:
     UserError: the encoding on disk is damaged.
@@ -142,21 +139,36 @@ def write(place: Path, identity: Mapping[str, str | int], dtype: np.dtype,
   """
   with files.new_folder(place) as folder:
     with contextlib.ExitStack() as stack:
-      tokens, lengths = ([stack.enter_context(appending(folder / f'{side}_{what}.npy', kind))
-                          for side in _SIDES]
-                         for what, kind in zip(_PARTS, (dtype, np.dtype(np.int32)), strict=True))
+      growing = [stack.enter_context(_growing(folder / name, np.dtype(kind)))
+                 for name, kind in zip(_FILES, (dtype, np.int32) * 2, strict=True)]
       pairs, began = 0, time.monotonic()
       told = began
-      for chunk in chunks:
-        for side, sentences in enumerate(chunk):
-          tokens[side](sentences.tokens)
-          lengths[side](sentences.lengths)
-        pairs += len(chunk[0])
+      for source, target in chunks:
+        for file, array in zip(growing, (source.tokens, source.lengths, target.tokens,
+                                         target.lengths), strict=True):
+          file.write(array)
+        pairs += len(source)
         if time.monotonic() - told > _SECONDS_BETWEEN_LOGS:
           told = time.monotonic()
           logging.info('encoded %s of %s pairs, %s a second', f'{pairs:,}',
                        f'{identity["pairs"]:,}', f'{pairs / (told - began):,.0f}')
     files.write_sealed(folder / ABOUT, {**identity, 'files': _digests(folder)})
+
+
+@contextlib.contextmanager
+def _growing(path: Path, dtype: np.dtype) -> Iterator[BinaryIO]:
+  """Yields a file to append arrays to; it becomes a one-dimensional `.npy` file."""
+  with path.open('wb') as file:
+    def write_header(length: int):
+      np.lib.format.write_array_header_1_0(
+          file, {'descr': dtype.str, 'fortran_order': False, 'shape': (length,)})
+
+    write_header(0)
+    start = file.tell()
+    yield file
+    length = (file.tell() - start) // dtype.itemsize
+    file.seek(0)
+    write_header(length)  # NumPy pads the header, so a longer number fits.
 
 
 def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
@@ -172,8 +184,12 @@ def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
   Raises:
     UserError: the encoding is not as it was written.
   """
+  damage = ''
   try:
-    damage = _damage(place, identity)
+    written, digests = files.read_sealed(place / ABOUT, 'what was encoded'), _digests(place)
+    wrong = [name for name in digests if digests[name] != written['files'][name]]
+    if written != {**identity, 'files': digests}:
+      damage = f'{" and ".join(wrong) or ABOUT} is not as it was written'
   except OSError as error:
     damage = f'{error.filename} cannot be read ({error.strerror})'
   except UserError:
@@ -181,21 +197,9 @@ def read(place: Path, identity: Mapping[str, str | int]) -> list[Sentences]:
   if damage:
     raise UserError(f'the encoded corpus {place} is damaged: {damage}; remove that folder, and it '
                     'is made again')
-  return [StoredSentences.end_to_end(
-      TokenFile(place / f'{side}_tokens.npy'),
-      np.load(place / f'{side}_lengths.npy', allow_pickle=False)) for side in _SIDES]
-
-
-def _damage(place: Path, identity) -> str | None:
-  """Returns the first difference from what was written, in words, or None."""
-  about = files.read_sealed(place / ABOUT, 'what was encoded')
-  for name, value in identity.items():
-    if about[name] != value:
-      return f'{ABOUT} should say {name}={value}; it says {about[name]}'
-  for name, found in _digests(place).items():
-    if found != about['files'][name]:
-      return f'{name} should have {about["files"][name]}; it has {found}'
-  return None
+  tokens = [np.load(place / f'{side}_tokens.npy', mmap_mode='r') for side in _SIDES]
+  lengths = [np.load(place / f'{side}_lengths.npy') for side in _SIDES]
+  return list(map(Sentences.end_to_end, map(np.asarray, tokens), lengths))
 
 
 def _digests(folder: Path) -> dict[str, dict[str, int | str]]:
@@ -205,6 +209,5 @@ def _digests(folder: Path) -> dict[str, dict[str, int | str]]:
       digest = hashlib.file_digest(file, 'sha256').hexdigest()
       return {'bytes': file.tell(), 'sha256': digest}
 
-  names = [f'{side}_{what}.npy' for side in _SIDES for what in _PARTS]
   with ThreadPoolExecutor() as pool:
-    return dict(zip(names, pool.map(describe, names), strict=True))
+    return dict(zip(_FILES, pool.map(describe, _FILES), strict=True))

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from transformer.data.config import DataConfig
-from transformer.data.corpus import FOLDER, check_index, check_slice
+from transformer.data.corpus import check_index, check_slice
 from transformer.data.text_files import TextFile
 from transformer.errors import UserError
 
@@ -18,7 +18,7 @@ class TextCorpus:
   """
 
   def __init__(self, config: DataConfig, split: str, *, aligned: bool = True):
-    """Opens `{dir}/{split}.{language}`; reads all of a large file only the first time.
+    """Opens `{dir}/{split}.{language}`.
 
     Args:
       config: the folder of the files, and both languages.
@@ -32,7 +32,7 @@ class TextCorpus:
     self.name = str(Path(config.dir) / split)
     self.folder = Path(os.path.expanduser(self.name)).parent
     self._source, self._target = (
-        TextFile(f'{self.name}.{language}', self.folder / FOLDER)
+        TextFile(f'{self.name}.{language}')
         for language in (config.source_language, config.target_language))
     self.lines = len(self._source), len(self._target)
     self.notes = self._source.notes + self._target.notes

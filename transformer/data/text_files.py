@@ -17,15 +17,12 @@ from typing import BinaryIO
 import numpy as np
 from absl import logging
 
-from transformer import files
 from transformer.data.wrong_files import HEAD, not_utf8, refuse_utf16, what_is_there
 from transformer.errors import UserError
 
 STANDARD_INPUT = '-'
-_FORMAT = 4
 _CHUNK = 1 << 24  # bytes read together
 _EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
-_REMEMBERED = 1 << 24  # bytes of the smallest file whose survey is recorded
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
 
 
@@ -81,12 +78,8 @@ class TextFile:
     notes: sentences about what was changed while reading, and about what looks odd.
   """
 
-  def __init__(self, path: str, records: Path):
-    """Surveys the file, or reads the record of an earlier survey if the file is large.
-
-    Args:
-      path: the file.
-      records: the folder for the records of surveys; created if necessary.
+  def __init__(self, path: str):
+    """Reads the whole file once, to find its lines.
 
     Raises:
       UserError: the file is missing, unreadable or not UTF-8.
@@ -94,14 +87,10 @@ class TextFile:
     self.name = path
     with _opened(path) as file:
       self._state = _state(file)
-      if self._state['bytes'] < _REMEMBERED:
-        survey = _survey(file, path)
-      else:
-        survey = _remembered(records / f'{Path(path).name}.lines.json', file, path)
+      self._survey = _survey(file, path)
       self._check_unchanged(file)
-    self._survey = survey
-    self.fingerprint = survey.fingerprint
-    self.notes = survey.notes(path)
+    self.fingerprint = self._survey.fingerprint
+    self.notes = self._survey.notes(path)
 
   def __len__(self) -> int:
     return self._survey.lines
@@ -196,16 +185,16 @@ def _survey(file: BinaryIO, name: str) -> _Survey:
     except UnicodeDecodeError as error:
       line = lines + chunk.count(b'\n', 0, error.start) + 1
       raise UserError(not_utf8(name, line, chunk[error.start], head)) from error
-    found = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord('\n')) + 1
-    begin = np.concatenate([[0], found])
+    feeds = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord('\n')) + 1
+    begin = np.concatenate([[0], feeds])
     begin = begin[begin < len(chunk)]
     starts.append(begin[-lines % _EVERY::_EVERY] + offset)
-    lines, ends = lines + len(begin), ends + len(found)
+    lines, ends = lines + len(begin), ends + len(feeds)
     offset += len(chunk)
     carriage_ends += (pairs := chunk.count(b'\r\n'))
     lone_carriages += chunk.count(b'\r') - pairs
     # Completes the last line if it has no line end.
-    feed = b'' if len(begin) == len(found) else b'\n'
+    feed = b'' if len(begin) == len(feeds) else b'\n'
     as_it_is.update(chunk + feed)
     if ends == carriage_ends:
       without_carriages.update(chunk.replace(b'\r\n', b'\n') + feed)
@@ -215,36 +204,13 @@ def _survey(file: BinaryIO, name: str) -> _Survey:
   return dataclasses.replace(survey, fingerprint=digest.hexdigest())
 
 
-def _remembered(record: Path, file: BinaryIO, name: str) -> _Survey:
-  """Returns the recorded survey of a file; surveys a new or changed file, and records it.
-
-  Several processes may write the same record at once. A damaged record is replaced.
-  """
-  state = _state(file)
-  with contextlib.suppress(UserError):
-    written = files.read_sealed(record, f'the lines of {name}')
-    if (written['format'], written['file']) == ([_FORMAT, _EVERY], state):
-      fields = written['survey']
-      return _Survey(**{**fields, 'starts': np.array(fields['starts'], np.int64)})
-  logging.info('reading all of %s to find its lines; later starts use a record of them', name)
-  survey = _survey(file, name)
-  if _state(file) == state:
-    fields = {**dataclasses.asdict(survey), 'starts': survey.starts.tolist()}
-    try:
-      files.write_sealed(record, {'format': [_FORMAT, _EVERY], 'file': state, 'survey': fields})
-    except UserError as error:
-      logging.warning('%s is read whole at every start: %s', name, error)
-  return survey
-
-
-def _state(file: BinaryIO) -> dict[str, int]:
+def _state(file: BinaryIO) -> tuple[int, ...]:
   """Returns the size, times and inode of a file; one of them differs after a change.
 
   A copy may keep the time of modification, but nothing keeps the time of the inode's change.
   """
-  found = os.fstat(file.fileno())
-  return {'bytes': found.st_size, 'mtime_ns': found.st_mtime_ns, 'ctime_ns': found.st_ctime_ns,
-          'inode': found.st_ino}
+  status = os.fstat(file.fileno())
+  return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 @contextlib.contextmanager

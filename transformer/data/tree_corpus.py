@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from transformer.data.config import DataConfig
-from transformer.data.corpus import FOLDER, check_index, check_slice
+from transformer.data.corpus import check_index, check_slice
 from transformer.data.linearisation import linearise
 from transformer.data.text_files import TextFile
 from transformer.data.treebank import Tree, bracketed, parse_trees
@@ -28,7 +28,7 @@ class TreeCorpus:
     self.name = str(Path(config.dir) / f'{split}.mrg')
     self.folder = Path(os.path.expanduser(self.name)).parent
     with_words = config.tree_words
-    self._file = TextFile(self.name, self.folder / FOLDER)
+    self._file = TextFile(self.name)
     self._pairs, traces = [], 0
     for tree in self._parsed():
       if tree.words:
