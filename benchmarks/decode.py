@@ -61,9 +61,9 @@ def random_weights(folder: str):
 
 def commands(folder: str) -> list[System]:
   """Returns the systems that are whole processes."""
-  from transformer.data.vocabularies import pieces_of
   from transformer.runs.loading import load_run
   from transformer.tools.convert.ctranslate2_format import write_model
+  from transformer.tools.convert.vocabulary_pieces import pieces_of
   run = load_run(_RUN.value, average=_AVERAGE.value)
   decode = run.config.decode
   vocabularies = [f'{folder}/{name}.model' for name in ('source', 'target')]

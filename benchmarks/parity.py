@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ctranslate2
 
 from transformer.data.text_files import read_lines
-from transformer.data.vocabularies import pieces_of
 from transformer.decoding.translator import Translator
 from transformer.evaluation.metrics import corpus_bleu
 from transformer.runs.loading import load_run
 from transformer.system import command_line
 from transformer.tools.convert.ctranslate2_format import write_model
+from transformer.tools.convert.vocabulary_pieces import pieces_of
 
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.', required=True)
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')

@@ -8,7 +8,7 @@ import sentencepiece
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
-from transformer.data.vocabulary_adoption import adopt, extend, has_merges_alone, report_adoption
+from transformer.data.vocabulary_adoption import adopt, report_adoption
 from transformer.errors import UserError
 
 TEXT = ['a man in a red shirt climbs a tall rock face .',
@@ -125,25 +125,3 @@ def test_a_model_that_marks_spaces_after_words_is_refused(tmp_path):
   path = train(tmp_path / 'own.model', KINDS['unigram'] | {'treat_whitespace_as_suffix': True})
   with pytest.raises(UserError, match='train it without --treat_whitespace_as_suffix'):
     adopt(path)
-
-
-def test_more_pieces_follow_and_change_no_cut(adopted):
-  vocabulary, known = adopted.vocabulary, adopted.vocabulary.piece(BYTE_IDS.stop)
-  found = extend(vocabulary, ['▁>>fra<<'], [known, 'Ж', 'red▁shirt', '▁zweifellos'])
-  before = [vocabulary.piece(token) for token in range(vocabulary.size)]
-  after = [found.piece(token) for token in range(found.size)]
-  assert after == [*before, '▁>>fra<<', 'Ж', 'red▁shirt', '▁zweifellos']
-  for line in [*TEXT, *HOSTILE, 'zweifellos a red shirt']:
-    assert found.encode(line) == vocabulary.encode(line)
-  ids = found.encode('>>fra<< Ж')
-  assert [found.piece(token) for token in ids] == ['▁>>fra<<', '▁', 'Ж']
-  assert found.decode(ids) == '>>fra<< Ж'
-  assert found.decode([after.index('▁zweifellos')]) == 'zweifellos'
-  assert extend(found, ['▁>>fra<<'], [known]) is found
-
-
-def test_only_plain_pieces_of_a_bpe_model_work_by_merges_alone(tmp_path):
-  assert has_merges_alone(Vocabulary.train(TEXT, 330))
-  assert not has_merges_alone(extend(Vocabulary.train(TEXT, 330), ['▁>>fra<<']))
-  for kind in ('unigram', 'characters', 'symbols'):
-    assert not has_merges_alone(adopt(train(tmp_path / 'own.model', KINDS[kind])).vocabulary)

@@ -44,13 +44,6 @@ def model_files(vocabulary: RunVocabulary) -> dict[str, bytes]:
   return {name: each.model_bytes for name, each in _by_file(vocabulary).items()}
 
 
-def pieces_of(vocabulary: RunVocabulary) -> tuple[list[str], list[str]]:
-  """Returns the pieces of the source's and of the target's vocabulary, by id."""
-  source, target = ([each.piece(token) for token in range(each.size)]
-                    for each in (vocabulary.source, vocabulary.target))
-  return source, target
-
-
 def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
   """Returns the SHA-256 of each model, by the name of its file without `.model`."""
   return {_name(file): each.fingerprint for file, each in _by_file(vocabulary).items()}

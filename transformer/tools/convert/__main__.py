@@ -36,6 +36,7 @@ from transformer.errors import UserError
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
+from transformer.tools.convert.vocabulary_pieces import pieces_of
 
 _REQUIREMENTS = Path(__file__).absolute().parent / 'requirements.txt'
 _FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run')
@@ -113,7 +114,7 @@ def _to_ctranslate2(output: Path) -> str:
   config = run.config
   with files.new_folder(output) as folder:
     ctranslate2_format.write_model(
-        folder, config.model, run.params, vocabularies.pieces_of(run.vocabulary),
+        folder, config.model, run.params, pieces_of(run.vocabulary),
         config.data.max_length + config.decode.max_extra_length, quantization)
     vocabularies.save(run.vocabulary, folder)
     size = _size(folder)

@@ -36,13 +36,13 @@ from transformer import files
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.vocabularies import RunVocabulary, is_shared
-from transformer.data.vocabulary_adoption import has_merges_alone
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
 from transformer.tools.convert import huggingface_tokenizer, marian_vocabulary, tensor_file
 from transformer.tools.convert.huggingface_layout import dim_order, layout, shares_all
 from transformer.tools.convert.used_parameters import UsedParameters
+from transformer.tools.convert.vocabulary_pieces import has_merges_alone
 
 WEIGHTS = 'model.safetensors'
 _FEWEST_POSITIONS = 1024  # The library's default.

@@ -18,8 +18,9 @@ from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import SHARED_VOCABULARY, DataConfig
 from transformer.data.vocabularies import RunVocabulary, SeparateVocabularies, is_shared
 from transformer.data.vocabulary import SPACE, Vocabulary
-from transformer.data.vocabulary_adoption import adopt, extend
+from transformer.data.vocabulary_adoption import adopt
 from transformer.errors import UserError
+from transformer.tools.convert.vocabulary_pieces import extend
 
 MODELS = ('source.spm', 'target.spm')
 VOCABULARIES = ('vocab.json', 'target_vocab.json')

@@ -1,0 +1,32 @@
+"""More pieces change no cut of a text, and a vocabulary tells whether it works by merges alone."""
+
+import pytest
+
+from tests.data.test_vocabulary_adoption import HOSTILE, KINDS, TEXT, train
+from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary_adoption import adopt
+from transformer.tools.convert.vocabulary_pieces import extend, has_merges_alone
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_more_pieces_follow_and_change_no_cut(kind, tmp_path):
+  vocabulary = adopt(train(tmp_path / 'own.model', KINDS[kind])).vocabulary
+  known = vocabulary.piece(BYTE_IDS.stop)
+  found = extend(vocabulary, ['▁>>fra<<'], [known, 'Ж', 'red▁shirt', '▁zweifellos'])
+  before = [vocabulary.piece(token) for token in range(vocabulary.size)]
+  after = [found.piece(token) for token in range(found.size)]
+  assert after == [*before, '▁>>fra<<', 'Ж', 'red▁shirt', '▁zweifellos']
+  for line in [*TEXT, *HOSTILE, 'zweifellos a red shirt']:
+    assert found.encode(line) == vocabulary.encode(line)
+  ids = found.encode('>>fra<< Ж')
+  assert [found.piece(token) for token in ids] == ['▁>>fra<<', '▁', 'Ж']
+  assert found.decode(ids) == '>>fra<< Ж'
+  assert found.decode([after.index('▁zweifellos')]) == 'zweifellos'
+  assert extend(found, ['▁>>fra<<'], [known]) is found
+
+
+def test_only_plain_pieces_of_a_bpe_model_work_by_merges_alone(tmp_path):
+  assert has_merges_alone(Vocabulary.train(TEXT, 330))
+  assert not has_merges_alone(extend(Vocabulary.train(TEXT, 330), ['▁>>fra<<']))
+  for kind in ('unigram', 'characters', 'symbols'):
+    assert not has_merges_alone(adopt(train(tmp_path / 'own.model', KINDS[kind])).vocabulary)

@@ -1,0 +1,56 @@
+"""The pieces of vocabularies, as other formats need them."""
+
+from collections.abc import Iterable
+
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+
+from transformer.data.vocabularies import RunVocabulary
+from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+
+_Piece = ModelProto.SentencePiece
+# By how much SentencePiece rates an unknown character below all pieces.
+_UNKNOWN_PENALTY = 10.0
+
+
+def pieces_of(vocabulary: RunVocabulary) -> tuple[list[str], list[str]]:
+  """Returns the pieces of the source's and of the target's vocabulary, by id."""
+  source, target = ([each.piece(token) for token in range(each.size)]
+                    for each in (vocabulary.source, vocabulary.target))
+  return source, target
+
+
+def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
+           others: Iterable[str] = ()) -> Vocabulary:
+  """Returns a vocabulary with more pieces behind its own; pieces that it has are not added again.
+
+  Text is cut as before, with two exceptions: the symbols, and characters that were spelt in bytes.
+
+  Args:
+    vocabulary: its pieces keep their ids.
+    symbols: pieces that stand for themselves wherever they occur, such as `▁>>fra<<`.
+    others: characters, and pieces that no text is cut into but that a translation may have.
+  """
+  model = ModelProto.FromString(vocabulary.model_bytes)
+  known = {each.piece for each in model.pieces}
+  score = min(each.score for each in model.pieces) - _UNKNOWN_PENALTY
+  for own_kind, pieces in ((_Piece.USER_DEFINED, symbols), (_Piece.UNUSED, others)):
+    for piece in pieces:
+      if piece not in known:
+        known.add(piece)
+        kind = _Piece.NORMAL if len(piece) == 1 else own_kind
+        model.pieces.add(piece=piece, type=kind, score=score)
+  model.trainer_spec.vocab_size = len(model.pieces)
+  if len(model.pieces) == vocabulary.size:
+    return vocabulary
+  return Vocabulary.from_bytes(model.SerializeToString(deterministic=True))
+
+
+def has_merges_alone(vocabulary: Vocabulary) -> bool:
+  """Returns whether a vocabulary merges its pieces from characters, all by the same rule.
+
+  A line also has to begin as if a space stood before it.
+  """
+  model = ModelProto.FromString(vocabulary.model_bytes)
+  return (model.trainer_spec.model_type == TrainerSpec.BPE
+          and model.normalizer_spec.add_dummy_prefix
+          and all(each.type == _Piece.NORMAL for each in model.pieces[BYTE_IDS.stop:]))
