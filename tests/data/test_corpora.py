@@ -82,7 +82,7 @@ def test_corpora_are_opened_by_the_names_of_the_config(folder):
   corpora = open_corpora(config)
   assert list(corpora.train) == ['one', 'two']
   for name, corpus in (*corpora.train.items(), *corpora.valid.items()):
-    assert list(corpus) == list(open_corpus(config, name))
+    assert corpus[:] == open_corpus(config, name)[:]
   assert corpora.fingerprints() == {
       'train/one': open_corpus(config, 'one').fingerprint,
       'train/two': open_corpus(config, 'two').fingerprint,
@@ -94,7 +94,7 @@ def test_corpora_are_opened_by_the_names_of_the_config(folder):
 def test_the_vocabulary_sees_every_training_sentence_and_no_other(folder, monkeypatch, chunk):
   monkeypatch.setattr(corpora_module, '_CHUNK', chunk)
   corpora = open_corpora(config_of(folder))
-  expected = [side for name in ('one', 'two') for pair in corpora.train[name] for side in pair]
+  expected = [side for name in ('one', 'two') for pair in corpora.train[name][:] for side in pair]
   assert len(expected) == 2 * (35 + 17)
   for at_most in (35 + 17, 35 + 18, 1_000_000):
     assert list(corpora.training_text(at_most)) == expected
@@ -271,7 +271,7 @@ def test_the_seed_decides_training_batches_and_not_scoring_ones(folder, vocabula
 def test_batches_hold_the_text(folder, vocabulary):
   encoded = encode(config_of(folder), vocabulary)
   config = config_of(folder)
-  wanted = sorted(pair for name in ('one', 'two') for pair in open_corpus(config, name)
+  wanted = sorted(pair for name in ('one', 'two') for pair in open_corpus(config, name)[:]
                   if all(0 < len(vocabulary.encode(side)) < MAX_LENGTH for side in pair))
   found = []
   for batch in epoch(encoded.batches):

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from transformer.data.config import DataConfig
-from transformer.data.corpus import check_index, check_slice
+from transformer.data.corpus import check_slice
 from transformer.data.text_files import TextFile
 from transformer.errors import UserError
 
@@ -49,9 +49,6 @@ class TextCorpus:
   def __len__(self) -> int:
     return min(self.lines)
 
-  def __getitem__(self, index):
-    if not isinstance(index, slice):
-      index = check_index(index, len(self))
-      return self[index:index + 1][0]
-    start, stop = check_slice(index, len(self))
+  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+    start, stop = check_slice(pairs, len(self))
     return list(zip(self._source.read(start, stop), self._target.read(start, stop), strict=True))
