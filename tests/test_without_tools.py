@@ -1,0 +1,43 @@
+"""The road knows no tool: it imports none, and works with none."""
+
+import ast
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROAD = [path for base in ('transformer', 'tests') for path in sorted((ROOT / base).rglob('*.py'))
+        if path.relative_to(ROOT).parts[1] != 'tools'] + [ROOT / 'train.py', ROOT / 'eval.py']
+
+
+@pytest.mark.parametrize('path', ROAD, ids=lambda path: str(path.relative_to(ROOT)))
+def test_neither_the_road_nor_its_tests_import_a_tool(path):
+  for node in ast.walk(ast.parse(path.read_text('utf-8'))):  # Imports inside functions, too.
+    names = []
+    if isinstance(node, ast.Import):
+      names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+      names = [node.module, *(f'{node.module}.{alias.name}' for alias in node.names)]
+    assert not [name for name in names if name.split('.')[1:2] == ['tools']], ast.unparse(node)
+
+
+@pytest.fixture(scope='module')
+def removal(tmp_path_factory):
+  """Returns the functions of the script that removes tools, and a copy without any."""
+  script = runpy.run_path(str(ROOT / '.ci' / 'remove_tools.py'))
+  copy = tmp_path_factory.mktemp('without') / 'checkout'
+  script['copy_without'](script['tools'](), copy)
+  return script, copy
+
+
+def test_without_tools_a_run_is_trained_and_scored(removal):
+  script, copy = removal
+  assert not (copy / 'transformer' / 'tools').exists()
+  assert '\n  BLEU ' in script['train_and_score'](copy)
+
+
+@pytest.mark.long
+def test_without_tools_all_tests_of_the_road_pass(removal):
+  script, copy = removal
+  script['test'](copy, 'tests', '--ignore=tests/test_without_tools.py')
