@@ -14,7 +14,6 @@
   python eval.py --workdir=DIR --source=FILE --avoid=FILE2       # without the words in FILE2
   python eval.py --workdir=DIR --source=FILE --reference=FILE --score   # how likely is each line
   python eval.py --workdir=DIR --source=FILE --reference=FILE --score --tokens   # and each piece
-  python eval.py --workdir=DIR --source=FILE --alignments=FILE2  # links between words, too
   python eval.py --workdir=DIR --checkpoint=all                  # every checkpoint that is kept
   python eval.py --workdir=DIR --ensemble=DIR2,DIR3              # their mean probabilities
 
@@ -37,7 +36,7 @@ from absl import flags, logging
 if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside the script.
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from transformer.commands import alignment_flags, requirement_flags, shared_flags
+from transformer.commands import requirement_flags, shared_flags
 from transformer.data.linearisation import linearise
 from transformer.data.text_files import STANDARD_INPUT
 from transformer.data.treebank import parse_tree
@@ -100,7 +99,6 @@ _SCORE = flags.DEFINE_bool('score', False, 'Translate nothing, but give the log-
 _TOKENS = flags.DEFINE_bool('tokens', False, 'With --score: a JSON object for each line, with the '
                             'log-probability of each of its pieces.')
 _REQUIREMENTS = requirement_flags.define_requirements()
-_ALIGNMENTS = alignment_flags.define_alignments()
 _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are averaged with '
                               'those of --workdir. --average and --checkpoint=latest apply to all '
                               'runs; a step applies to --workdir alone, and the others use their '
@@ -116,7 +114,6 @@ def main(_):
   from transformer.decoding import stream
   from transformer.decoding.avoidance import avoid
   from transformer.decoding.ensemble import load_ensemble, make_translator
-  from transformer.decoding.word_alignment import check_layer
   from transformer.evaluation.own_metrics import load_metric
   own_metrics = list(map(load_metric, _METRIC.value))
   failed: dict[str, UserError] = {}
@@ -127,7 +124,6 @@ def main(_):
   others = run_directory.split_runs(','.join(_ENSEMBLE.value)) if _ENSEMBLE.value else []
   members = load_ensemble(run, others, 'latest' if _CHECKPOINT.value == 'latest' else 'best',
                           _AVERAGE.value)
-  check_layer([each.model for each in members], _ALIGNMENTS.layer.value)
   decoding = _decoding(members)
   automaton = avoid(decoding.avoided, run.vocabulary.target) if decoding.avoided else None
   if _only_translates_standard_input() and stream.arrives_live():
@@ -136,7 +132,7 @@ def main(_):
   text, *more = _read_texts(run.config.data)
   text, prefixes, required = requirement_flags.read_by_line(_REQUIREMENTS, text)
   if _SCORE.value:
-    _score(members, text, decoding.ensemble)
+    _score(members, text)
     return
   if (text.references or _weighs_by_bleu()) and run.config.data.source != 'trees':
     from transformer.evaluation.metrics import check_tokenizer
@@ -207,26 +203,16 @@ def _translate_live(members, decoding, automaton):
                           _REQUIREMENTS.prefix_column.value)
 
 
-def _score(members, text, others):
-  """Writes the likelihood of each reference, and its alignment if that is asked for."""
+def _score(members, text):
+  """Writes the likelihood of each reference."""
   from transformer.decoding.ensemble import score_with
   from transformer.decoding.lines import score_lines, token_lines, write_lines
   data, targets = members[0].config.data, text.references[0]
   if data.source == 'trees':
     targets = [linearise(parse_tree(line), data.tree_words) for line in targets]
-  if gold := alignment_flags.read(_ALIGNMENTS, text.sources, targets):
-    how = results.describe_models(members[0].steps, others)
-    place = results.Place(report.writable_folder(_WORKDIR.value, _RESULTS.value),
-                          f'{text.name}.alignment', how | alignment_flags.describe(_ALIGNMENTS))
-    place.check_own(members[0].workdir, text.digest)
   as_lines = token_lines if _TOKENS.value else score_lines
   likelihoods = score_with(members, text.sources, targets, _TOKENS.value)
   write_lines(as_lines(likelihoods), _OUTPUT.value or '-')
-  if _ALIGNMENTS.asked:
-    links = alignment_flags.align(_ALIGNMENTS, members, text.sources, targets)
-  if gold:
-    people = sys.stderr if (_OUTPUT.value or '-') == '-' else sys.stdout
-    report.report_alignments(place, members[0], text, gold, links, people)
 
 
 def _translate(members, translate, text, decoding, folder, automaton, wanted):
@@ -261,8 +247,6 @@ def _translate(members, translate, text, decoding, folder, automaton, wanted):
                           people)
       report.show_examples(text, answers, _EXAMPLES.value, run.config.data.source == 'trees',
                            people)
-  if _ALIGNMENTS.asked:
-    alignment_flags.align(_ALIGNMENTS, members, text.sources, [each.text for each in answers])
   return row
 
 
@@ -273,27 +257,23 @@ def _check_flags():
   shared_flags.check_named(_SOURCE, _SPLIT, _OUTPUT, _RESULTS, _ENSEMBLE, _DATA_DIR)
   if _SOURCE.value and _SPLIT.value:
     raise UserError('--split and --source exclude each other')
-  if len(_SPLIT.value) > 1 and (_OUTPUT.value or _REQUIREMENTS.by_line or _ALIGNMENTS.asked):
+  if len(_SPLIT.value) > 1 and (_OUTPUT.value or _REQUIREMENTS.by_line):
     raise UserError(f'--split={",".join(_SPLIT.value)} names several texts, and --output, '
-                    f'--alignments, --prefix and --require are for one; name one split')
+                    f'--prefix and --require are for one; name one split')
   for name, paths in (('reference', _REFERENCE.value), *(
-      (flag.name, [flag.value]) for flag in (*_REQUIREMENTS.files, _ALIGNMENTS.gold))):
+      (flag.name, [flag.value]) for flag in _REQUIREMENTS.files)):
     if STANDARD_INPUT in paths:
       raise UserError(f'--{name} must name a file; standard input is for --source')
   if _REFERENCE.value and not _SOURCE.value:
     raise UserError('--reference needs --source; a split brings its own')
   shared_flags.check_at_least(1, _AVERAGE, _NBEST)
   shared_flags.check_at_least(0, _EXAMPLES)
-  alignment_flags.check(_ALIGNMENTS, _OUTPUT.value, _SCORE.value,
-                        _NBEST.value > 1 or _CHECKPOINT.value == 'all')
   requirement_flags.check(_REQUIREMENTS, _SOURCE.value, _SCORE.value)
-  read = [_SOURCE.value, *(flag.value for flag in (*_REQUIREMENTS.files, _ALIGNMENTS.gold)),
-          *_REFERENCE.value]
-  for flag in (_OUTPUT, _ALIGNMENTS.file):
-    if flag.value and flag.value != '-':
-      outputs.check_file(flag.name, path := Path(flag.value).expanduser())
-      outputs.check_not_read(flag.name, path, [each for each in read if each]
-                             + run_directory.record_files(_WORKDIR.value))
+  read = [_SOURCE.value, *(flag.value for flag in _REQUIREMENTS.files), *_REFERENCE.value]
+  if _OUTPUT.value and _OUTPUT.value != '-':
+    outputs.check_file('output', path := Path(_OUTPUT.value).expanduser())
+    outputs.check_not_read('output', path, [each for each in read if each]
+                           + run_directory.record_files(_WORKDIR.value))
   if flags.FLAGS[_MBR_METRIC.name].present and _MBR.value is None:
     raise UserError(f'--mbr_metric={_MBR_METRIC.value} needs --mbr=N')
   unscored = _SOURCE.value and not _REFERENCE.value
@@ -304,7 +284,7 @@ def _check_flags():
     if flag.value and unscored:
       raise UserError(f'--{flag.name} compares translations with references; give '
                       f'--reference=FILE')
-  if _RESULTS.value and (unscored or (_SCORE.value and not _ALIGNMENTS.gold.value)):
+  if _RESULTS.value and (unscored or _SCORE.value):
     raise UserError(f'--results={_RESULTS.value} is for scores, and nothing is scored here; leave '
                     f'it out; --output=FILE takes translations and likelihoods')
   if _DATA_DIR.value and _SOURCE.value:
@@ -342,7 +322,7 @@ def _only_translates_standard_input() -> bool:
   """Returns whether standard input is translated to standard output, and not scored."""
   return (_SOURCE.value == STANDARD_INPUT and not _REFERENCE.value
           and (_OUTPUT.value or '-') == '-'
-          and not (_REQUIREMENTS.by_line or _MBR.value or _ALIGNMENTS.asked))
+          and not (_REQUIREMENTS.by_line or _MBR.value))
 
 
 def _is_at_a_terminal() -> bool:
@@ -379,9 +359,9 @@ def _decoding(members) -> results.Decoding:
     raise UserError('--prefix, --prefix_column, --require and --avoid are for translations; this '
                     'run parses')
   if config.data.source == 'trees' and (_MBR.value or _METRIC.value or _BLEU_TOKENIZE.value
-                                        or _TER.value or _ALIGNMENTS.asked):
-    raise UserError('--mbr, --metric, --ter, --bleu_tokenize and alignments are for translations; '
-                    'this run parses')
+                                        or _TER.value):
+    raise UserError('--mbr, --metric, --ter and --bleu_tokenize are for translations; this run '
+                    'parses')
   return results.Decoding(decode, seed, others,
                           avoided=texts.read_phrases(avoid) if avoid else [],
                           utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '',
@@ -399,10 +379,9 @@ def _read_texts(data) -> list[texts.Text]:
   if not all(splits):
     raise UserError('the config of this run names no data.test; give --split=NAME, or '
                     '--source=FILE with --reference=FILE')
-  for flag in (_OUTPUT, _ALIGNMENTS.file):
-    if flag.value:
-      outputs.check_not_read(flag.name, Path(flag.value).expanduser(),
-                             texts.split_files(data, *splits))
+  if _OUTPUT.value:
+    outputs.check_not_read('output', Path(_OUTPUT.value).expanduser(),
+                           texts.split_files(data, *splits))
   return [texts.read_split(data, split, f'--{_DATA_DIR.name}') for split in splits]
 
 

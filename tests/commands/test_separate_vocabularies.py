@@ -57,9 +57,9 @@ def test_another_run_starts_from_it_if_it_has_the_same(train, separate, folder, 
 
 
 @pytest.mark.long
-def test_it_translates_scores_and_aligns(evaluate, separate, folder, tmp_path):
+def test_it_translates_and_scores(evaluate, separate, folder):
   source = f'--source={folder}/test.en'
-  status, out, err = evaluate(f'--workdir={separate}', source, f'--alignments={tmp_path}/links')
+  status, out, err = evaluate(f'--workdir={separate}', source)
   assert status == 0 and out.count('\n') == 2, err
   status, scores, err = evaluate(f'--workdir={separate}', source, f'--reference={folder}/test.de',
                                  '--score')

@@ -140,7 +140,6 @@ def test_all_checkpoints_are_scored(evaluate, run, tmp_path):
     (['--split=test', '--output={folder}/test.mrg'], 'would replace what is read'),
     (['--split=nothing'], 'nothing.mrg'),
     (['--require=x'], '--require and --avoid are for translations; this run parses'),
-    (['--alignments=x'], 'alignments are for translations; this run parses'),
 ])
 def test_a_mistake_is_one_line(evaluate, run, treebank, flags, fact):
   (treebank / 'other.mrg').write_text('\n'.join(TREES[:3]))

@@ -19,7 +19,6 @@ from transformer.decoding.ensemble import make_translator, translate_with
 from transformer.decoding.given_translations import score_pairs
 from transformer.decoding.requirements import Requirements, lacks_phrase
 from transformer.decoding.translator import Translator
-from transformer.decoding.word_alignment import WordAligner
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
@@ -291,8 +290,7 @@ def test_one_string_is_not_a_list_of_its_letters(translator, model, vocabulary, 
                lambda: translator(params, [one], 0, Requirements(prefixes=one)),
                lambda: translator(params, [one], 0, Requirements(phrases=[one])),
                lambda: avoid(one, vocabulary),
-               lambda: score_pairs([model], [params], vocabulary, one, one, (29, 29), 5),
-               lambda: WordAligner([model], vocabulary, (29, 29), 5)([params], [one], one)):
+               lambda: score_pairs([model], [params], vocabulary, one, one, (29, 29), 5)):
     with pytest.raises(UserError, match=r"several lines .* got one string, 'the cat runs'; put"):
       call()
 

@@ -13,10 +13,8 @@ from transformer.decoding.config import DecodeConfig
 from transformer.decoding.given_translations import Likelihood, score_pairs
 from transformer.decoding.requirements import NO_REQUIREMENTS, Requirements
 from transformer.decoding.translator import Translation, Translator
-from transformer.decoding.word_alignment import WordAligner
 from transformer.errors import UserError
 from transformer.runs.loading import Run, diverged, load_run
-from transformer.runs.run_directory import read_config
 from transformer.system.cpu_cores import usable_cores
 from transformer.training.mesh import sentence_sharding
 
@@ -123,35 +121,6 @@ def score_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence
                       run.config.decode.batch_size, by_token)
   check_finite(members, (each.log_prob or 0.0 for each in found), itertools.count(1))
   return found
-
-
-def align_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
-               layer: int | None = None, shift: bool = False) -> list[list[tuple[int, int]]]:
-  """Returns the links of words by a run, or by an ensemble, which averages attention.
-
-  A run of an earlier version that trained a head towards links takes part with that head, unless
-  there is a layer or a shift.
-
-  Args:
-    members: the runs; the first one's config and vocabulary are used.
-    sources: lines of text.
-    targets: a translation of each line.
-    layer: as in `make_attention`.
-    shift: as in `make_attention`.
-
-  Returns:
-    The links of each pair, as `WordAligner` gives them.
-  """
-  run = members[0]
-  guided = () if shift else [_guided_layer(each.workdir) for each in members]
-  align = WordAligner([each.model for each in members], run.vocabulary, _longest(run),
-                      run.config.decode.batch_size, layer, shift, guided)
-  return align([each.params for each in members], sources, targets)
-
-
-def _guided_layer(workdir) -> int:
-  """Returns the layer whose head a run of an earlier version trained towards links, or 0."""
-  return read_config(workdir).get('train', {}).get('alignment_layer', 0)
 
 
 def _longest(run: Run) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TextIO
 from absl import logging
 
 from transformer.errors import UserError, optional
-from transformer.evaluation import alignment_error, parses, results
+from transformer.evaluation import parses, results
 from transformer.evaluation.own_metrics import OwnMetric
 from transformer.evaluation.resampling import metric_lines
 from transformer.evaluation.texts import Text
@@ -107,7 +107,7 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
   """
   answers, seconds = translated
   cost = None if decoding.ensemble else _training_cost(run)
-  facts = {**_origin(run, text), 'decode': dataclasses.asdict(decoding.config),
+  facts = {**origin(run, text), 'decode': dataclasses.asdict(decoding.config),
            'seed': decoding.seed if decoding.config.sample else None,
            'ensemble': [each.workdir for each in decoding.ensemble],
            'ensemble_steps': [each.steps for each in decoding.ensemble],
@@ -169,31 +169,7 @@ def _in_words(how: Mapping[str, str | int]) -> str:
   return ', '.join(f'{key} {value}' for key, value in how.items())
 
 
-def report_alignments(place: results.Place, run, text: Text, gold: Sequence,
-                      found: Sequence, people: TextIO):
-  """Scores word alignments, prints the scores, and then writes them with those of each pair.
-
-  Args:
-    place: where the result is written.
-    run: the `Run` that aligned.
-    text: the sources and their translations.
-    gold: the gold alignment of each pair.
-    found: the alignment of each pair.
-    people: the stream that people read.
-
-  Raises:
-    UserError: the result cannot be written; it was printed before.
-  """
-  result, sentences = alignment_error.evaluate(text.sources, text.references[0], gold, found)
-  print(f'{place.text}: {len(gold)} pairs, {_in_words(place.how)}',
-        *alignment_error.as_table(result), sep='\n', file=people)
-  if place.folder:
-    place.write(run.workdir, text.digest,
-                result | {**_origin(run, text), 'how': place.how}, sentences)
-    print(f'also in {place.folder / place.stem}.json', file=people)
-
-
-def _origin(run, text: Text) -> dict[str, Any]:
+def origin(run, text: Text) -> dict[str, Any]:
   """Returns the facts of a result about the run, the text and the command."""
   return {'text': text.name, 'steps': run.steps, 'commit': run_directory.commit(),
           'command': sys.argv[1:]}
@@ -240,7 +216,7 @@ def print_table(table: Table, run, decoding: results.Decoding):
   if place.folder:
     path = place.folder / place.stem
     place.write(run.workdir, text.digest, {
-        **_origin(run, text), 'steps': [row['step'] for row in rows],
+        **origin(run, text), 'steps': [row['step'] for row in rows],
         'decode': dataclasses.asdict(decoding.config), 'more': decoding.more, 'checkpoints': rows})
     kept = f'{path}.json'
     with optional(f'{path}.svg was not drawn', logging.warning):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,17 +10,19 @@ import numpy as np
 import optax
 import pytest
 
+from transformer.config import Config
 from transformer.data.batch import EOS_ID, PAD_ID
-from transformer.data.pharaoh import GoldLinks
 from transformer.data.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary import Vocabulary
 from transformer.decoding.forced_decoding import forced, pair_batches
-from transformer.decoding.word_alignment import WordAligner, make_attention
 from transformer.errors import UserError
-from transformer.evaluation.alignment_error import count, figures
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.runs.loading import Run
+from transformer.tools.align.error_rate import count, rates
+from transformer.tools.align.pharaoh import GoldLinks
+from transformer.tools.align.word_alignment import align, mean_attention
 from transformer.training.step import init_params
 
 WORDS = ['man', 'woman', 'dog', 'bench', 'grass', 'apple', 'child', 'rock', 'shirt', 'climbing']
@@ -42,6 +45,14 @@ def gold(task, line):
   places = range(len(line.split()))
   links = frozenset(zip(TASKS[task](list(places)), places, strict=True))
   return GoldLinks(links, links)
+
+
+def run_of(model, params, vocabulary, batch_size, most=MOST):
+  """Returns a run with the most tokens of a source and of a target."""
+  config = Config.from_dict({
+      'data': {'max_length': most[0]}, 'train': {'tokens_per_batch': most[0]},
+      'decode': {'max_extra_length': most[1] - most[0], 'batch_size': batch_size}})
+  return Run(Path('nowhere'), config, vocabulary, model, params, [1], None)
 
 
 @pytest.fixture(scope='module')
@@ -96,23 +107,23 @@ def test_a_model_that_has_learnt_a_task_links_its_words(vocabulary, task):
   sources = lines(100, 9)
   wanted = [gold(task, line) for line in sources]
 
-  def scores(shift):
-    align = WordAligner([model], vocabulary, MOST, 16, shift=shift)
-    found = align([params], sources, solved(task, sources))
-    return figures([count(*pair) for pair in zip(wanted, found, strict=True)])
+  def error_rate(shift):
+    found = align([run_of(model, params, vocabulary, 16)], sources, solved(task, sources),
+                  shift=shift)
+    return rates(np.sum([count(*pair) for pair in zip(wanted, found, strict=True)], axis=0))[0]
 
   # A blind guess has an error rate of about 80 %. One layer must look at the word that it writes,
   # and cannot look at the one that it has written.
-  assert scores(False).error_rate < 40
-  assert scores(True).error_rate > 50
+  assert error_rate(False) < 40
+  assert error_rate(True) > 50
 
 
 def test_each_target_word_has_one_link_whatever_shares_its_batch(vocabulary, model, params):
   sources, targets = lines(9, 5), lines(9, 6)
-  align = WordAligner([model], vocabulary, MOST, batch_size=4)
-  together = align([params], sources, targets)
+  run = run_of(model, params, vocabulary, 4)
+  together = align([run], sources, targets)
   for source, target, links in zip(sources, targets, together, strict=True):
-    assert align([params], [source], [target]) == [links]
+    assert align([run], [source], [target]) == [links]
     assert [j for _, j in sorted(links, key=lambda link: link[1])] == [
         *range(len(target.split()))]
     assert all(0 <= i < len(source.split()) for i, _ in links)
@@ -120,9 +131,9 @@ def test_each_target_word_has_one_link_whatever_shares_its_batch(vocabulary, mod
 
 
 def test_a_pair_with_a_blank_side_has_no_links(vocabulary, model, params):
-  align = WordAligner([model], vocabulary, MOST, 3)
-  assert align([params], ['', ' \t', 'dog', 'dog'], ['dog', 'dog', '', '  ']) == [[]] * 4
-  assert align([params], [], []) == []
+  run = run_of(model, params, vocabulary, 3)
+  assert align([run], ['', ' \t', 'dog', 'dog'], ['dog', 'dog', '', '  ']) == [[]] * 4
+  assert align([run], [], []) == []
 
 
 @pytest.mark.parametrize('separate', [False, True])
@@ -131,7 +142,7 @@ def test_words_beyond_the_cut_have_no_links(vocabulary, model, params, separate)
   sides = SeparateVocabularies(
       vocabulary, Vocabulary.train(lines(400, 1), 285) if separate else vocabulary)
   source, target = ' '.join(WORDS * 3), ' '.join(WORDS * 4)
-  links, = WordAligner([model], sides, (17, 23), 2)([params], [source], [target])
+  links, = align([run_of(model, params, sides, 2, (17, 23))], [source], [target])
   kept = [len(side.decode(side.encode(line)[:most - 1]).split())
           for side, line, most in zip(sides, (source, target), (17, 23), strict=True)]
   assert len({i for i, _ in links}) > 1 and all(i < kept[0] for i, _ in links)
@@ -151,7 +162,7 @@ def test_attention_is_the_mean_of_layers_heads_and_models(vocabulary, model, par
     both = jnp.stack([cross, two])
     mean = jnp.mean(both if layer is None else both[:, layer - 1:layer], axis=(0, 1, 3))
     for shift in (False, True):
-      found = make_attention([model, model], layer, shift)([params, other], *batch)
+      found = mean_attention([model, model], layer, shift)([params, other], *batch)
       np.testing.assert_allclose(
           found, np.concatenate([mean[:, 1:], 0 * mean[:, :1]], 1) if shift else mean, atol=1e-5)
 
@@ -163,7 +174,7 @@ def test_guided_models_take_part_with_their_first_heads_unless_a_layer_is_named(
   cross, two = (attention_weights(model, each, *forced(*batch)).cross for each in (params, other))
 
   def found(guided, layer=None):
-    return make_attention([model, model], layer, False, guided)([params, other], *batch)
+    return mean_attention([model, model], layer, False, guided)([params, other], *batch)
 
   np.testing.assert_allclose(found([2, 1]), (cross[1, :, 0] + two[0, :, 0]) / 2, atol=1e-6)
   np.testing.assert_allclose(found([2, 0]), (cross[1, :, 0] + two.mean((0, 2))) / 2, atol=1e-6)
@@ -174,4 +185,4 @@ def test_guided_models_take_part_with_their_first_heads_unless_a_layer_is_named(
 def test_a_layer_that_the_decoder_lacks_is_refused(vocabulary, model, layer):
   deeper = Transformer(dataclasses.replace(SHAPE, num_layers=3), vocabulary.size)
   with pytest.raises(UserError, match=f'must be a layer .* from 1 .* to 2; got {layer}'):
-    WordAligner([deeper, model], vocabulary, MOST, 2, layer)
+    align([run_of(each, None, vocabulary, 2) for each in (deeper, model)], [], [], layer)

@@ -50,29 +50,20 @@ def read_gold(path: str | os.PathLike, sources: Sequence[str],
   if len(lines) != len(sources):
     raise UserError(f'a gold alignment must have a line for each pair of sentences; there are '
                     f'{len(sources)} pairs, {path} has {len(lines)} lines')
-  return [parse_links(line, f'{path}:{number}', *pair) for number, (line, pair) in enumerate(
-      zip(lines, zip(sources, targets, strict=True), strict=True), 1)]
+  return [_parse(line, f'{path}:{number}', (count_words(source), count_words(target)))
+          for number, (line, source, target) in enumerate(
+              zip(lines, sources, targets, strict=True), 1)]
 
 
-def parse_links(line: str, place: str, source: str, target: str) -> GoldLinks:
-  """Parses the links between two sentences.
-
-  Args:
-    line: links as in `read_gold`.
-    place: the file and the number of the line, for errors.
-    source: the source sentence.
-    target: the target sentence.
-
-  Raises:
-    UserError: a link is malformed, or one of its words is not in its sentence.
-  """
-  sure, possible, sizes = set(), set(), (count_words(source), count_words(target))
+def _parse(line: str, place: str, sizes: tuple[int, int]) -> GoldLinks:
+  """Parses the links between two sentences; `place` is the file and the line, for errors."""
+  sure, possible = set(), set()
   for text in line.split():
     if not (match := _LINK.fullmatch(text)):
       raise UserError(f'{place}: a link must be I-J if it is sure, and I?J or IpJ if it is '
                       f'possible, of a source word I and a target word J; got {text!r}')
     link = int(match[1]), int(match[3])
-    if any(word >= size for word, size in zip(link, sizes, strict=True)):
+    if link[0] >= sizes[0] or link[1] >= sizes[1]:
       raise UserError(f'{place}: the link {text} must join one of the {sizes[0]} words of the '
                       f'source to one of the {sizes[1]} of the target; count words from 0, between '
                       f'white space')

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from transformer.ops.word_links import link_words
+from transformer.tools.align.word_alignment import link_words
 
 
 def one_token_a_word(words):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from transformer.data.pharaoh import GoldLinks
-from transformer.evaluation.alignment_error import as_table, count, evaluate, figures
+from transformer.tools.align.error_rate import as_table, count, evaluate, rates
+from transformer.tools.align.pharaoh import GoldLinks
 
 
 def gold(sure, possible=()):
@@ -28,7 +28,7 @@ A, B, C, D = (0, 0), (1, 1), (1, 2), (2, 2)
     (gold([A]), [], (100, 100, 0)),
     (gold([]), [], (0, 100, 100))])
 def test_scores_are_as_counted_by_hand(wanted, found, scores):
-  assert figures([count(wanted, found)]) == pytest.approx(scores)
+  assert rates(count(wanted, found)) == pytest.approx(scores)
 
 
 def random_case(rng):
@@ -44,7 +44,7 @@ def test_without_possible_links_it_is_one_minus_f1():
   for _ in range(20):
     wanted, found = random_case(rng)
     wanted = gold(wanted.sure)
-    error_rate, precision, recall = figures([count(wanted, found)])
+    error_rate, precision, recall = rates(count(wanted, found))
     if precision + recall:
       assert 100 - error_rate == pytest.approx(2 * precision * recall / (precision + recall))
 
@@ -56,8 +56,8 @@ def test_scores_of_several_pairs_are_of_their_links_together():
   result, sentences = evaluate(*sides, *zip(*cases, strict=True))
   moved = gold(*([(i + 9 * n, j) for n, (wanted, _) in enumerate(cases) for i, j in links(wanted)]
                  for links in (lambda each: each.sure, lambda each: each.possible)))
-  together = figures([count(moved, [(i + 9 * n, j) for n, (_, found) in enumerate(cases)
-                                    for i, j in found])])
+  together = rates(count(moved, [(i + 9 * n, j) for n, (_, found) in enumerate(cases)
+                                 for i, j in found]))
   assert [each['score'] for each in result['metrics']] == pytest.approx(together)
   assert [each['name'] for each in result['metrics']] == ['AER', 'precision', 'recall']
   for each in result['metrics']:
@@ -66,9 +66,10 @@ def test_scores_of_several_pairs_are_of_their_links_together():
   assert result['links'] == {'found': sum(len(found) for _, found in cases),
                              'sure': len(moved.sure), 'possible': len(moved.possible)}
   for each, (wanted, found) in zip(sentences, cases, strict=True):
-    assert (each['AER'], each['precision'], each['recall']) == figures([count(wanted, found)])
+    assert [each['AER'], each['precision'], each['recall']] == rates(
+        count(wanted, found)).tolist()
     assert each['alignment'] == ' '.join(f'{i}-{j}' for i, j in found)
   table = as_table(result)
-  assert table[0].split()[:2] == ['AER', f'{together.error_rate:.2f}']
+  assert table[0].split()[:2] == ['AER', f'{together[0]:.2f}']
   assert table[-1] == '  {found:,} found, {sure:,} sure, {possible:,} possible links'.format(
       **result['links'])

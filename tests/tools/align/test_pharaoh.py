@@ -2,8 +2,8 @@
 
 import pytest
 
-from transformer.data.pharaoh import GoldLinks, alignment_lines, read_gold
 from transformer.errors import UserError
+from transformer.tools.align.pharaoh import GoldLinks, alignment_lines, read_gold
 
 SOURCES, TARGETS = ['a b c', '', 'a\u00a0b c'], ['x y', 'z', 'x']
 

@@ -1,0 +1,74 @@
+"""The alignment error rate (Och and Ney, 2003), with its precision and recall."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from transformer.evaluation.resampling import metric_lines, scored
+from transformer.tools.align.pharaoh import GoldLinks, Link, alignment_lines
+
+SIGNATURE = 'aer:och+ney.2003|links:sure,possible|words:white space'
+NAMES = ('AER', 'precision', 'recall')
+
+
+def count(gold: GoldLinks, links: Iterable[Link]) -> tuple[int, int, int, int]:
+  """Counts the links of one pair of sentences.
+
+  Returns:
+    The number of links; of sure ones in the gold alignment; of links that are sure; and of links
+    that are possible, the sure ones included.
+  """
+  links = set(links)
+  return len(links), len(gold.sure), len(links & gold.sure), len(links & gold.possible)
+
+
+def rates(counts: np.ndarray | Sequence[int]) -> np.ndarray:
+  """Returns error rate, precision and recall in percent; without a link nothing is wrong.
+
+  For links A, sure S and possible P, the error rate is 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), the
+  precision |A ∩ P| / |A|, and the recall |A ∩ S| / |S|.
+
+  Args:
+    counts: [4, ...] sums of `count`.
+  """
+  linked, sure, right_sure, right_possible = np.asarray(counts)
+  right, precision, recall = (
+      np.where(whole, 100 * part / np.maximum(whole, 1), 100.0)
+      for part, whole in ((right_sure + right_possible, linked + sure), (right_possible, linked),
+                          (right_sure, sure)))
+  return np.stack([100 - right, precision, recall])
+
+
+def evaluate(sources: Sequence[str], targets: Sequence[str], gold: Sequence[GoldLinks],
+             alignments: Sequence[Sequence[Link]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+  """Scores all alignments together, and each by itself.
+
+  Args:
+    sources: lines of text, at least one.
+    targets: a translation of each.
+    gold: the gold alignment of each pair.
+    alignments: the links of each pair.
+
+  Returns:
+    JSON data for `Place.write`: an object for the text, and one for each pair, with its
+    `alignment` in Pharaoh's format. `metrics`: the error rate, precision and recall in percent,
+    with the 95 % interval of bootstrap resampling over pairs. `links`: how many are found, sure
+    and possible.
+  """
+  counts = [count(*pair) for pair in zip(gold, alignments, strict=True)]
+  linked, sure, *_ = (sum(numbers) for numbers in zip(*counts, strict=True))
+  result = {'metrics': scored(NAMES, SIGNATURE, counts, rates), 'sentences': len(counts),
+            'links': {'found': linked, 'sure': sure,
+                      'possible': sum(len(links.possible) for links in gold)}}
+  return result, [
+      {'source': source, 'references': [target], 'alignment': line,
+       **dict(zip(NAMES, rates(numbers).tolist(), strict=True))}
+      for source, target, line, numbers in zip(
+          sources, targets, alignment_lines(alignments), counts, strict=True)]
+
+
+def as_table(result: dict[str, Any]) -> list[str]:
+  """Returns the lines of a table: the metrics with their intervals, then the numbers of links."""
+  links = ', '.join(f'{number:,} {kind}' for kind, number in result['links'].items())
+  return [*metric_lines(result['metrics']), f'  {links} links']
