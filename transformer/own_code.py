@@ -54,7 +54,7 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 def digest(spec: str, kind: str) -> str:
-  """Returns the SHA-256 of the source of a part's module, to record it with a run.
+  """Returns the SHA-256 of the source of a part's module or package, to record it with a run.
 
   The module is not imported.
 
@@ -69,4 +69,6 @@ def digest(spec: str, kind: str) -> str:
   if place is None or not place.origin or not Path(place.origin).is_file():
     raise UserError(f'the {kind} {spec} cannot be found; its module must be installed, or lie in '
                     f'{os.getcwd()}')
-  return hashlib.sha256(Path(place.origin).read_bytes()).hexdigest()
+  path = Path(place.origin)
+  of_package = sorted(path.parent.rglob('*.py')) if place.submodule_search_locations else [path]
+  return hashlib.sha256(b''.join(file.read_bytes() for file in of_package)).hexdigest()
