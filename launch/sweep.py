@@ -23,6 +23,7 @@ another one resumes its trial: from the last checkpoint if the machines share DI
 import contextlib
 import shlex
 import sys
+import warnings
 from pathlib import Path
 
 from absl import flags, logging
@@ -40,7 +41,6 @@ try:
 
   from launch import sbatch
   from launch.sweeping import results, space, workers
-  from launch.sweeping.processes import stop_requests
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
   from transformer.commands.config_file import check_holds_configs, given_settings
@@ -72,7 +72,9 @@ def main(_):
   shared_flags.check_named(_STORAGE)
   if _SBATCH.value and not _SLURM.value:
     raise UserError(f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or leave it out')
-  optuna.logging.set_verbosity(optuna.logging.WARNING)
+  # The sweep itself says which trial failed, and why. Heartbeats count as experimental.
+  optuna.logging.set_verbosity(optuna.logging.ERROR)
+  warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
   workdir = Path(_WORKDIR.value).expanduser()
   outputs.check_folder('workdir', workdir)
   check_holds_configs(workdir)
@@ -84,27 +86,27 @@ def main(_):
     commands = ([sbatch.as_shell(*_slurm(workdir))] if _SLURM.value else map(shlex.join, _local()))
     print(*commands, sep='\n')
     return
-  with database_errors(_STORAGE.value), stop_requests() as stop:
+  with database_errors(_STORAGE.value):
     if _WORKER.value is None:
-      _sweep(sweep, workdir, stop)
+      _sweep(sweep)
     else:
-      _work(sweep, stop)
+      _work(sweep)
 
 
-def _sweep(sweep: Sweep, workdir: Path, stop: list[str]):
+def _sweep(sweep: Sweep):
   """Begins the sweep, or goes on with it."""
   # A sweep in a database has no lock, since several machines may work on it.
-  with contextlib.nullcontext() if _STORAGE.value else RunLock(workdir):
+  with contextlib.nullcontext() if sweep.url else RunLock(sweep.folder):
     sweep.begin()
-    if not sweep.unfinished():
+    if not sweep.left():
       results.write(sweep, _command())
     elif _SLURM.value:
-      (workdir / workers.LOGS).mkdir(exist_ok=True)
-      logging.info('%s', sbatch.submit(*_slurm(workdir)))
-      logging.info('%s is written again after each trial', workdir / results.PAGE)
+      (sweep.folder / workers.LOGS).mkdir(exist_ok=True)
+      logging.info('%s', sbatch.submit(*_slurm(sweep.folder)))
+      logging.info('%s is written again after each trial', sweep.folder / results.PAGE)
       return
     else:
-      workers.run_workers(sweep, _local(), stop, _command())
+      workers.run_workers(sweep, _local(), _command())
   print(results.in_columns(results.table(sweep)))
   if sweep.best() is None:
     reasons = [trial.user_attrs['reason'] for trial in sweep.all() if 'reason' in trial.user_attrs]
@@ -113,30 +115,31 @@ def _sweep(sweep: Sweep, workdir: Path, stop: list[str]):
         f'all were pruned; {_SWEEP.value} should have a pruner() that lets some trials end'))
   logging.info('%s', results.summary(sweep))
   logging.info('%s shows all trials; train the best one again with: python train.py --config=%s '
-               '--workdir=…', workdir / results.PAGE, workdir / results.BEST)
+               '--workdir=…', sweep.folder / results.PAGE, sweep.folder / results.BEST)
 
 
-def _work(sweep: Sweep, stop: list[str]):
+def _work(sweep: Sweep):
   """Runs trials as one worker, on this machine or in a Slurm job."""
   if not _SLURM.value:
     workers.take_share(_WORKER.value, _WORKERS.value)
   sweep.join()
-  workers.work(sweep, stop, _SLURM.value, _command())
+  workers.work(sweep, _SLURM.value, _command())
 
 
 def _arguments() -> list[str]:
   """Returns the flags that a person typed to start the sweep."""
   # The script of a Slurm job adds its own time.
   added = [sbatch.GRACE] if _SLURM.value and _WORKER.value is not None else []
-  return [each for each in sys.argv[1:]
-          if not each.startswith(('--worker=', '--dry_run')) and each not in added]
+  return [argument for argument in sys.argv[1:]
+          if not argument.startswith(('--worker=', '--dry_run')) and argument not in added]
 
 
 def _command() -> str:
   """Returns the command for people, without the password of a database."""
   url = _STORAGE.value or ''
   return shlex.join(['python', 'launch/sweep.py', *(
-      each.replace(url, without_password(url)) if url else each for each in _arguments())])
+      argument.replace(url, without_password(url)) if url else argument
+      for argument in _arguments())])
 
 
 def _local() -> list[list[str]]:

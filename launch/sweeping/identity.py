@@ -1,12 +1,16 @@
 """What makes a sweep that goes on the same sweep: its settings, its space and its data."""
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
 
 from launch.sweeping.space import UNREAD, Space
 from transformer.commands.config_file import changed, plain_settings
 from transformer.config import Config
+from transformer.runs import run_directory
 
 # Settings that change no evaluation of a trial. A Slurm job sets its own time to save.
 _MAY_DIFFER = ('train.grace_seconds', 'train.log_every', 'train.checkpoint_every', 'train.keep',
@@ -20,22 +24,22 @@ def about(config: Config, space: Space) -> dict[str, Any]:
 
 
 def differences(before: Mapping[str, Any], config: Config, space: Space,
-                trained: Iterable[tuple[Mapping[str, Any], Mapping[str, str] | None]]) -> list[str]:
+                trials: Sequence[FrozenTrial], runs: Path) -> list[str]:
   """Returns a phrase for each difference to a sweep that would change its trials.
 
   Args:
     before: `about` of the sweep that was begun.
     config: the settings now.
     space: the search space now.
-    trained: the settings of each trial that has begun, and the fingerprints of its data, or None
-      if they are not known here. Read only if the data has moved.
+    trials: the trials so far.
+    runs: the folder of their runs.
   """
   # A setting that came later has the value that earlier versions behaved by.
   old = plain_settings(Config.from_saved({})) | before['settings']
   new = plain_settings(config)
   names = [name for name in sorted({*old, *new})
            if old.get(name) != new.get(name) and name not in _MAY_DIFFER]
-  if names and set(names) <= set(_PATHS) and _is_same_data(config, trained):
+  if names and set(names) <= set(_PATHS) and _is_same_data(config, trials, runs):
     names = []
   phrases = [f'{name} was {old.get(name)!r}, is {new.get(name)!r}' for name in names]
   if _meaning(before['space']) != _meaning(space.text):
@@ -53,22 +57,26 @@ def _meaning(text: str) -> str:
   return ast.dump(tree)
 
 
-def _is_same_data(config: Config, trained) -> bool:
+def _is_same_data(config: Config, trials: Sequence[FrozenTrial], runs: Path) -> bool:
   """Returns whether the paths of a config lead to the text and vocabularies of its trials."""
   # Imported here: a sweep reads no text unless it has moved.
   from transformer.data.corpora import open_corpora
   from transformer.data.vocabulary_adoption import adopt
 
   read = {}
-  for settings, known in trained:
-    if known is None:
+  for trial in trials:
+    settings, run = trial.user_attrs.get('settings'), runs / str(trial.number)
+    if not settings or trial.state == TrialState.FAIL:
+      continue
+    if not (run / run_directory.RUN).exists():  # It is on another machine.
       return False
+    trained = run_directory.read_fingerprints(run)
     data = changed(config, settings).data
     if data not in read:
       read[data] = (open_corpora(data).fingerprints().items(), {
           adopt(path).vocabulary.fingerprint
           for path in (data.vocabulary, data.source_vocabulary) if path})
     text, vocabularies = read[data]
-    if not (text <= known.items() and vocabularies <= set(known.values())):
+    if not (text <= trained.items() and vocabularies <= set(trained.values())):
       return False
   return True

@@ -1,13 +1,17 @@
-"""The results of a sweep: a table, the best config as a file, and a page."""
+"""The results of a sweep: a table, the best config as a file, and a page that needs no network."""
 
 import datetime
+import html
 import shlex
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import optuna
+import plotly.offline
+from optuna import visualization
 from optuna.trial import FrozenTrial, TrialState
 
-from launch.sweeping.page import page
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
 from transformer.commands.config_file import changed, config_file
@@ -16,6 +20,10 @@ from transformer.runs import run_directory
 BEST, PAGE = 'best.py', 'sweep.html'
 _STATES = {TrialState.WAITING: 'waiting', TrialState.RUNNING: 'running',
            TrialState.COMPLETE: 'complete', TrialState.PRUNED: 'pruned', TrialState.FAIL: 'failed'}
+_STYLE = 'body { font: 15px/1.4 sans-serif; margin: 2em } pre { overflow-x: auto }'
+# No link to plotly's site, and no button that sends the data there.
+_PLOTS = {'displaylogo': False, 'showSendToCloud': False, 'plotlyServerURL': '',
+          'responsive': True}
 
 
 def write(sweep: Sweep, command: str):
@@ -32,10 +40,34 @@ def write(sweep: Sweep, command: str):
     best = sweep.best()
     if best is not None:
       files.write(sweep.folder / BEST, _best_config(sweep, best))
-    header, *rows = table(sweep)
-    files.write(sweep.folder / PAGE, page(
-        sweep.study, sweep.space.objective, header, rows, summary(sweep),
-        {'Started by': command, f'The search space, {sweep.space.filename}': sweep.space.text}))
+    files.write(sweep.folder / PAGE, page(sweep.study, sweep.space.objective, summary(sweep), {
+        'Trials': in_columns(table(sweep)), 'Started by': command,
+        f'The search space, {sweep.space.filename}': sweep.space.text}))
+
+
+def page(study: optuna.Study, objective: str, headline: str, texts: Mapping[str, str]) -> bytes:
+  """Returns an HTML page with texts by title, Optuna's plots and plotly's JavaScript."""
+  parts = [f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+           f'<title>Sweep</title>\n<style>{_STYLE}</style>\n'
+           f'<script>{plotly.offline.get_plotlyjs()}</script>\n</head>\n<body>\n<h1>Sweep</h1>\n'
+           f'<p>{html.escape(headline)}.</p>']
+  parts += [f'<h2>{html.escape(title)}</h2>\n<pre>{html.escape(text)}</pre>'
+            for title, text in texts.items()]
+  for title, plot, arguments in (
+      ('Optimisation history', visualization.plot_optimization_history, {'target_name': objective}),
+      ('Parameter importances', visualization.plot_param_importances, {'target_name': objective}),
+      ('Intermediate values', visualization.plot_intermediate_values, {}),
+      ('Parallel coordinates', visualization.plot_parallel_coordinate, {'target_name': objective})):
+    try:
+      with warnings.catch_warnings():
+        warnings.simplefilter('error', UserWarning)
+        figure = plot(study, **arguments).update_layout(title=None, margin_t=30)
+      drawn = figure.to_html(config=_PLOTS, include_plotlyjs=False, full_html=False,
+                             default_height='480px', div_id=title.lower().replace(' ', '-'))
+    except (ValueError, RuntimeError, UserWarning) as error:  # There are too few trials.
+      drawn = f'<p>{html.escape(str(error))}</p>'
+    parts.append(f'<h2>{title}</h2>\n{drawn}')
+  return '\n'.join([*parts, '</body>\n</html>\n']).encode('utf-8', 'backslashreplace')
 
 
 def table(sweep: Sweep) -> list[list[str]]:
@@ -53,9 +85,9 @@ def table(sweep: Sweep) -> list[list[str]]:
     value = trial.value if trial.value is not None else trial.intermediate_values.get(step)
     seconds = attributes.get('seconds')
     settings = attributes.get('settings', {})
+    star = ' *' if best is not None and trial.number == best.number else ''
     rows.append([
-        f'{trial.number}' + ' *' * (best is not None and trial.number == best.number),
-        _STATES[trial.state], _shown(value), _shown(step),
+        f'{trial.number}{star}', _STATES[trial.state], _shown(value), _shown(step),
         '' if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
         *(_shown(settings.get(name)) for name in names), attributes.get('reason', '')])
   return rows
@@ -74,6 +106,7 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 def summary(sweep: Sweep) -> str:
   """Returns a line: how many trials are in each state, and which is the best."""
   states = [trial.state for trial in sweep.all()]
+  states += [TrialState.WAITING] * sweep.to_begin()
   counts = ', '.join(f'{states.count(state)} {name}' for state, name in _STATES.items()
                      if state in states)
   best = sweep.best()

@@ -45,16 +45,7 @@ _DRAWS = 20
 
 
 class Space(NamedTuple):
-  """A search space.
-
-  Attributes:
-    filename: the file.
-    text: its content.
-    suggest: returns the settings of a trial, by dotted name; called by `draw`.
-    objective: a key of `OBJECTIVES`.
-    pruner: returns the pruner.
-    sampler: returns the sampler for a seed.
-  """
+  """A search space: its file and the text of it, and what the file defines."""
 
   filename: str
   text: str
@@ -70,48 +61,40 @@ class Space(NamedTuple):
 
 
 def load(filename: str) -> Space:
-  """Runs the file of a search space.
-
-  Raises:
-    UserError: there is no such file, or it defines something wrong.
-  """
+  """Runs the file of a search space; raises `UserError` if it defines something wrong."""
   try:
     text = Path(filename).read_text(encoding='utf-8')
-    found = runpy.run_path(filename)
+    defined = runpy.run_path(filename)
   except OSError as error:
     raise UserError(f'--sweep must be the file of a search space, such as '
                     f'configs/sweeps/quickstart.py; {filename}: {error.strerror}') from error
   except (Exception, SystemExit) as error:  # A program may raise anything.
     raise UserError(f'{filename} cannot be loaded: {type_and_message(error)}') from error
-  _check_names(filename, found)
-  objective = found.get('objective', 'valid/bleu')
+  _check_names(filename, defined)
+  objective = defined.get('objective', 'valid/bleu')
   if not isinstance(objective, str) or objective not in OBJECTIVES:
     raise UserError(f'{filename}: objective must be one of {", ".join(OBJECTIVES)}; got '
                     f'{objective!r}')
-  space = Space(filename, text, found['suggest'], objective,
-                found.get('pruner', optuna.pruners.MedianPruner),
-                found.get('sampler', lambda seed: optuna.samplers.TPESampler(seed=seed)))
-  for name, kind, arguments in (('pruner', optuna.pruners.BasePruner, ()),
-                                ('sampler', optuna.samplers.BaseSampler, (0,))):
+  space = Space(filename, text, defined['suggest'], objective,
+                defined.get('pruner', optuna.pruners.MedianPruner),
+                defined.get('sampler', lambda seed: optuna.samplers.TPESampler(seed=seed)))
+  for call, kind, make in (
+      ('pruner()', optuna.pruners.BasePruner, space.pruner),
+      ('sampler(seed)', optuna.samplers.BaseSampler, lambda: space.sampler(0))):
     try:
-      made = getattr(space, name)(*arguments)
+      made = make()
     except Exception as error:
-      raise UserError(f'{filename}: {name}({"seed" if arguments else ""}) failed: '
-                      f'{type_and_message(error)}') from error
+      raise UserError(f'{filename}: {call} failed: {type_and_message(error)}') from error
     if not isinstance(made, kind):
-      raise UserError(f'{filename}: {name}({"seed" if arguments else ""}) must return one of '
-                      f'optuna.{name}s; got {made!r}')
-  if (isinstance(made, optuna.samplers.GridSampler)
-      and made._all_grids != space.sampler(1)._all_grids):
-    # A trial takes the combination of its own number, and each trial has a seed of its own.
-    raise UserError(f'{filename}: sampler(seed) must not give seed to GridSampler, which then '
-                    f'repeats some combinations and never tries others; leave it out, or return '
-                    f'optuna.samplers.BruteForceSampler()')
+      raise UserError(f'{filename}: {call} must return one of optuna.{call.partition("(")[0]}s; '
+                      f'got {made!r}')
   return space
 
 
 def check(space: Space, config: Config, taken: Collection[str]):
   """Draws a few trials, so that a mistake is reported before any is trained.
+
+  A config that refuses only some of the trials is no mistake: these will fail later.
 
   Args:
     space: from `load`.
@@ -119,9 +102,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
     taken: the dotted names that the command line sets.
 
   Raises:
-    UserError: the config's runs are not measured by the objective, `suggest` returns something
-      wrong, or the config refuses every trial. If the config refuses only some trials, these will
-      fail later.
+    UserError: the objective, `suggest` or all its trials do not go with the config.
   """
   source = config.data.source
   score, other = ('valid/f1', 'valid/bleu') if source == 'trees' else ('valid/bleu', 'valid/f1')
@@ -166,7 +147,7 @@ def _failed(space: Space, error: Exception) -> UserError:
 
 
 def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
-  """Draws the settings of a trial, by dotted name, and checks their names and types.
+  """Returns the settings that a trial draws, by dotted name.
 
   Raises:
     UserError: `suggest` fails, or returns something wrong.
@@ -204,19 +185,19 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
   return settings
 
 
-def _check_names(filename: str, found: dict[str, Any]):
+def _check_names(filename: str, defined: dict[str, Any]):
   """Refuses a file without `suggest`, or with an unknown name, which may be mistyped."""
-  for name, value in found.items():
+  for name, value in defined.items():
     # An imported name is a module, or an object whose `__module__` is another module.
-    ours = getattr(value, '__module__', found['__name__']) == found['__name__']
+    ours = getattr(value, '__module__', defined['__name__']) == defined['__name__']
     if ours and not (name in _NAMES or name.startswith('_') or isinstance(value, types.ModuleType)):
       nearest = difflib.get_close_matches(name.lower(), _NAMES, n=1)
       hint = f'did you mean {nearest[0]}?' if nearest else f'the names are {", ".join(_NAMES)}'
       raise UserError(f'{filename} defines {name}, which means nothing to a sweep; {hint}; let '
                       f'names of your own begin with _')
   for name in _NAMES:
-    if name != 'objective' and name in found and not callable(found[name]):
-      raise UserError(f'{filename}: {name} must be a function; got {found[name]!r}')
-  if 'suggest' not in found:
+    if name != 'objective' and name in defined and not callable(defined[name]):
+      raise UserError(f'{filename}: {name} must be a function; got {defined[name]!r}')
+  if 'suggest' not in defined:
     raise UserError(f'{filename} must define suggest(trial), which returns a dict such as '
                     f'{{\'model.dropout\': trial.suggest_float(\'dropout\', 0.0, 0.5)}}')

@@ -1,47 +1,47 @@
 """The storages of a sweep: Optuna's journal in a folder, or a database by its URL.
 
-Both are Optuna's own; only the journal's lock is changed.
+Both are Optuna's own. Two things are added:
+
+- The journal's lock also removes an incomplete line, such as a full disk leaves. Optuna would write
+  the next line behind it, and could then read neither.
+- A heartbeat that the database refuses is a warning. Optuna's thread would end with it, and another
+  worker would then take the trial.
 """
 
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy
 from absl import logging
-from optuna.exceptions import ExperimentalWarning, StorageInternalError
-from optuna.storages import (
-    JournalStorage,
-    RDBStorage,
-    RetryHeartbeatStaleTrialCallback,
-    _CachedStorage,
-)
+from optuna.exceptions import StorageInternalError
+from optuna.storages import JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
+from launch.sweeping.records import run_again
 from transformer.errors import UserError, message_in_one_line
 
 JOURNAL = 'journal.log'
 DATABASE_ERRORS = (sqlalchemy.exc.SQLAlchemyError, StorageInternalError)
+HEARTBEAT_SECONDS = 15
+STALE_SECONDS = 120
 # Writing a line is quick, so a process that holds the lock for longer must have been killed.
-_KILLED_SECONDS = 30
-_HEARTBEAT_SECONDS = 15
-_STALE_SECONDS = 120
+KILLED_SECONDS = 30
 
 
-class _Lock(JournalFileOpenLock):
+class JournalLock(JournalFileOpenLock):
   """Optuna's lock of a journal, which also removes an incomplete line.
 
-  A full disk may leave such a line. Optuna's other lock is a symbolic link: if its path is
-  relative, a dead process keeps the lock for good.
+  Optuna's other lock is a symbolic link: if its path is relative, a dead process keeps it for good.
   """
 
   def __init__(self, path: Path):
-    super().__init__(str(path), _KILLED_SECONDS)
+    super().__init__(str(path), KILLED_SECONDS)
     self._path = path
 
   def acquire(self) -> bool:
+    """Waits for the lock, and mends the journal."""
     taken = super().acquire()
     with self._path.open('rb+') as file:
       size = file.seek(0, os.SEEK_END)
@@ -52,6 +52,18 @@ class _Lock(JournalFileOpenLock):
     return taken
 
 
+class Database(RDBStorage):
+  """Optuna's database, with heartbeats that go on after one that fails."""
+
+  def record_heartbeat(self, trial_id: int):
+    """Records that a trial is running; logs a warning if the database does not work."""
+    try:
+      super().record_heartbeat(trial_id)
+    except DATABASE_ERRORS as error:
+      logging.warning('the database did not take a heartbeat, and is tried again in %d seconds: %s',
+                      self.get_heartbeat_interval(), message_in_one_line(error))
+
+
 def open_journal(path: Path) -> JournalStorage:
   """Opens a journal, and creates it if there is none.
 
@@ -59,26 +71,22 @@ def open_journal(path: Path) -> JournalStorage:
     UserError: the journal is damaged.
   """
   try:
-    return JournalStorage(JournalFileBackend(str(path), _Lock(path)))
+    return JournalStorage(JournalFileBackend(str(path), JournalLock(path)))
   except (ValueError, KeyError, TypeError, AssertionError) as error:
     raise UserError(f'{path} should hold the sweep\'s trials, and is damaged: {error}; restore it '
                     f'from a copy, or choose another --workdir') from error
 
 
-def open_database(url: str) -> _CachedStorage:
+def open_database(url: str) -> Database:
   """Opens a database, and creates Optuna's tables if there are none.
-
-  A trial that sends no heartbeat for `_STALE_SECONDS` is run again.
 
   Raises:
     UserError: the URL is wrong, its driver is missing, or the database cannot be reached.
   """
-  with database_errors(url), without_experimental_warnings():
+  with database_errors(url):
     try:
-      return _CachedStorage(RDBStorage(
-          url, {'pool_pre_ping': True}, heartbeat_interval=_HEARTBEAT_SECONDS,
-          grace_period=_STALE_SECONDS, heartbeat_stale_trial_callback=
-          RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)))
+      return Database(url, {'pool_pre_ping': True}, heartbeat_interval=HEARTBEAT_SECONDS,
+                      grace_period=STALE_SECONDS, heartbeat_stale_trial_callback=run_again)
     except ImportError as error:
       missing = getattr(error.__cause__, 'name', None) or 'a driver'
       raise UserError(f'--storage={without_password(url)} needs {missing}, which is not installed; '
@@ -88,25 +96,6 @@ def open_database(url: str) -> _CachedStorage:
       raise UserError(f'--storage must be the URL of a database, such as '
                       f'postgresql+psycopg://USER@HOST/NAME; got {without_password(url)}: '
                       f'{message_in_one_line(error)}') from error
-
-
-class Heartbeat:
-  """Records heartbeats for Optuna's thread, which would end with the first one that fails."""
-
-  def __init__(self, storage: _CachedStorage):
-    self._storage = storage
-
-  def get_heartbeat_interval(self) -> int | None:
-    """Returns the seconds between two heartbeats."""
-    return self._storage.get_heartbeat_interval()
-
-  def record_heartbeat(self, trial_id: int):
-    """Records that a trial is running; logs a warning if the database does not work."""
-    try:
-      self._storage.record_heartbeat(trial_id)
-    except DATABASE_ERRORS as error:
-      logging.warning('the database did not take a heartbeat, and is tried again in %d seconds: %s',
-                      self.get_heartbeat_interval(), message_in_one_line(error))
 
 
 @contextmanager
@@ -125,14 +114,6 @@ def database_errors(url: str | None) -> Iterator[None]:
     reason = message_in_one_line(getattr(cause, 'orig', None) or error)
     raise UserError(f'the database {without_password(url or "")} cannot be used: {reason}; once '
                     f'the database works, the same command goes on') from error
-
-
-@contextmanager
-def without_experimental_warnings() -> Iterator[None]:
-  """Hides Optuna's warnings that heartbeats are experimental."""
-  with warnings.catch_warnings():
-    warnings.simplefilter('ignore', ExperimentalWarning)
-    yield
 
 
 def without_password(url: str) -> str:

@@ -7,23 +7,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import optuna
 from absl import logging
-from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import TrialState
-from tqdm import tqdm
 
 from launch.sweeping import space
-from launch.sweeping.study import TRIALS, Sweep, number_of
+from launch.sweeping.records import Trial
+from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
 from transformer.commands.config_file import changed, config_file
 from transformer.errors import UserError
 from transformer.runs.lock import RunLock
 from transformer.runs.patience import BEST_BY, best_evaluation, is_out_of_patience
 from transformer.runs.run_directory import METRICS, RUN
-from transformer.system.child_process import leashed, start
+from transformer.system import child_process
 from transformer.system.signals import EXIT_STATUS
 from transformer.training.config import TrainConfig
 
@@ -31,224 +30,188 @@ ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 30.0  # Time between two lines about a trial that trains.
 _LOG_TAIL = 1 << 16
+_STEP = re.compile(r'\] (step \d+/.*)')  # In a log line of train.py.
 
 
-def run_trial(sweep: Sweep, trial: optuna.trial.Trial, stop: list[str]):
-  """Trains a trial to its end and stores its result, or puts it back when asked to stop.
+def run_trial(sweep: Sweep, trial: Trial, children: list[subprocess.Popen],
+              signals: Sequence[str]) -> float:
+  """Trains a trial to its end; returns its best evaluation, or NaN if it failed.
 
-  The trial's value is its best evaluation. Its attributes are `settings`, `step`, `seconds`,
-  `commit` and, where it failed, `reason`.
+  The trial's attributes are then `settings`, `step`, `seconds`, `commit` and, where it failed,
+  `reason`.
 
   Args:
     sweep: the sweep of the trial.
-    trial: from `Sweep.claim`.
-    stop: from `stop_requests`; a request may come while the trial trains.
+    trial: from `Sweep.run_next`.
+    children: gets the process of train.py, as for `child_process.add`.
+    signals: the names of the signals that have asked this worker to stop.
+
+  Raises:
+    TrialPruned: the pruner has ended the trial.
+    Preempted: a signal has ended it.
   """
-  try:
-    _run(sweep, trial, stop)
-  except UpdateFinishedTrialError:
-    logging.warning('trial %d: another worker has it, since this one was silent for too long',
-                    number_of(trial))
-
-
-def _run(sweep: Sweep, trial: optuna.trial.Trial, stop: list[str]):
-  number = number_of(trial)
   try:
     settings = trial.user_attrs.get('settings') or space.draw(sweep.space, trial)
     trial.set_user_attr('settings', settings)
     config = changed(sweep.config, settings)
   except UserError as error:
-    _fail(sweep, trial, str(error))
-    return
-  run = sweep.folder / TRIALS / str(number)
-  docstring = f'Trial {number} of a sweep with {sweep.space.filename}.'
-  files.write(run.with_name(f'{number}.py'), config_file(docstring, config, settings))
-  logging.info('trial %d: %s', number, ', '.join(
+    return _failed(trial, str(error))
+  run = sweep.folder / TRIALS / str(trial.number)
+  docstring = f'Trial {trial.number} of a sweep with {sweep.space.filename}.'
+  files.write(run.with_name(f'{run.name}.py'), config_file(docstring, config, settings))
+  logging.info('trial %d: %s', trial.number, ', '.join(
       f'{name} {value}' for name, value in settings.items()))
-  while _wait_until_free(run, stop):
-    status, pruned_at = _train(sweep, trial, config.train, run, stop)
-    if pruned_at is not None:
-      trial.set_user_attr('step', pruned_at)
-      sweep.finish(trial, TrialState.PRUNED)
-      logging.info('trial %d: pruned at step %d', number, pruned_at)
-      return
-    if status == 0:
-      about = files.read_sealed(run / RUN, 'what is known of the run')
-      trial.set_user_attr('commit', about['commit'])
-      _complete(sweep, trial, rows_with(run, sweep.space.objective))
-      return
-    if stop:
-      break
-    if status != EXIT_STATUS:  # Otherwise another process has stopped it, and it is started again.
-      _fail(sweep, trial, _reason(status, run.with_name(f'{number}.log')))
-      return
-  sweep.put_back(trial)
+  evaluations = Evaluations(trial, run, sweep.space.objective, config.train)
+  evaluations.check_pruned()
+  status = EXIT_STATUS
+  while status == EXIT_STATUS:  # Another process may have stopped it.
+    _wait_until_free(run, signals)
+    status = _train(trial, run, evaluations, children, signals)
+    if signals and status:
+      raise child_process.preempted(signals)
+  if status:
+    return _failed(trial, _reason(status, _tail(run)))
+  trial.set_user_attr('commit', files.read_sealed(run / RUN, 'what is known of the run')['commit'])
+  best = best_row(evaluations.rows(), sweep.space)
+  if best is None:
+    return _failed(trial, f'{sweep.space.objective} was never a finite number')
+  trial.set_user_attr('step', best['step'])
+  value = best[sweep.space.objective]
+  logging.info('trial %d: complete, %s %.4g at step %d', trial.number, sweep.space.objective, value,
+               best['step'])
+  return value
 
 
-def reason_of_early_failure(sweep: Sweep, trial: optuna.trial.Trial) -> str | None:
-  """Returns why train.py failed before an evaluation, without numbers; None if it did not."""
-  record = sweep.all()[number_of(trial)]
-  known = record.user_attrs
-  if record.state != TrialState.FAIL or record.intermediate_values or 'seconds' not in known:
-    return None
-  return re.sub(r'\d+', '#', known.get('reason', '')) or None
+class Evaluations:
+  """The evaluations of a run, which the pruner sees one after another.
 
-
-def rows_with(run: Path, objective: str) -> list[dict[str, float]]:
-  """Returns the evaluations that a run has written so far, with NaN where a value is not finite."""
-  try:
-    lines = (run / METRICS).read_bytes().split(b'\n')[:-1]  # The last line may be incomplete.
-  except FileNotFoundError:
-    return []
-  return [{name: math.nan if value is None else value for name, value in json.loads(line).items()}
-          for line in lines if objective.encode() in line]
-
-
-def _wait_until_free(run: Path, stop: list[str]) -> bool:
-  """Waits until no process trains in the directory; returns False if asked to stop before.
-
-  After a worker was killed, its train.py may need a while to save.
+  It sees all but the run's last one, so its decision does not depend on when they are read.
   """
-  logged = False
-  while not stop:
+
+  def __init__(self, trial: Trial, run: Path, objective: str, train: TrainConfig):
+    self._trial, self._run, self._objective, self._train = trial, run, objective, train
+    self._reported = set(trial.study.records()[trial.number].intermediate_values)
+
+  def rows(self) -> list[dict[str, float]]:
+    """Returns the evaluations that are written so far, with NaN where a value is not finite."""
     try:
-      with RunLock(run):
-        return True
-    except UserError as error:
-      if not logged:
-        logging.info('waiting for another process to leave the run: %s', error)
-      logged = True
-      time.sleep(_POLL_SECONDS)
-  return False
+      lines = (self._run / METRICS).read_bytes().split(b'\n')[:-1]  # The last may be incomplete.
+    except FileNotFoundError:
+      return []
+    return [{name: math.nan if value is None else value for name, value in json.loads(line).items()}
+            for line in lines if self._objective.encode() in line]
+
+  def check_pruned(self):
+    """Raises `TrialPruned` if the pruner would end the trial after what it has seen."""
+    rows = [row for row in self.rows() if row['step'] in self._reported]
+    if rows:
+      self._ask(rows)
+
+  def report(self):
+    """Shows the pruner what is new; raises `TrialPruned` if it ends the trial."""
+    rows = self.rows()
+    for place, row in enumerate(rows, 1):
+      if row['step'] not in self._reported:
+        self._reported.add(row['step'])
+        self._trial.report(row[self._objective], row['step'])
+        self._ask(rows[:place])
+
+  def describe_last(self) -> str:
+    """Returns the latest value for a log line; '' if there is none."""
+    return ''.join(f'  {self._objective} {row[self._objective]:.4g}' for row in self.rows()[-1:])
+
+  def _ask(self, rows: Sequence[Mapping[str, float]]):
+    step = rows[-1]['step']
+    if not _is_last(rows, self._train) and self._trial.should_prune():
+      self._trial.set_user_attr('step', step)
+      logging.info('trial %d: pruned at step %d', self._trial.number, step)
+      raise optuna.TrialPruned
 
 
-def _train(sweep: Sweep, trial: optuna.trial.Trial, train: TrainConfig, run: Path,
-           stop: list[str]) -> tuple[int, int | None]:
-  """Runs train.py until it ends, is pruned or is asked to stop.
-
-  The pruner sees all evaluations but the run's last one, each once and in order. So its decision
-  does not depend on when this process reads the evaluations.
-
-  Returns:
-    The exit status, and the step at which the trial was pruned or None.
-  """
-  objective = sweep.space.objective
-  reported = set(sweep.all()[number_of(trial)].intermediate_values)
-  before = [row for row in rows_with(run, objective) if row['step'] in reported]
-  if before and not _is_last(before, train) and trial.should_prune():
-    return EXIT_STATUS, max(reported)
-  began, spent = time.monotonic(), trial.user_attrs.get('seconds', 0.0)
-  command = [sys.executable, str(ROOT / 'train.py'), f'--config={run}.py', f'--workdir={run}']
-  with run.with_name(f'{run.name}.log').open('ab') as log:
-    # In its own session: Slurm sends a signal to this process and to its group, and a second
-    # signal would end the training at once.
-    process = start(leashed(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-  progress = Progress(number_of(trial), run, objective, train.steps)
-  pruned_at, asked, ended = None, False, False
-  try:
-    while not ended:
-      ended = process.poll() is not None  # Before reading the metrics, so that none is missed.
-      if pruned_at is None:
-        pruned_at = _report(trial, rows_with(run, objective), objective, train, reported)
-      if (stop or pruned_at is not None) and not asked:
-        process.terminate()
-        asked = True
-      if not ended:
-        progress.log()
-        time.sleep(_POLL_SECONDS)
-  finally:
-    if not ended:
-      process.terminate()
-      process.wait()  # The next trial may need its memory.
-  trial.set_user_attr('seconds', spent + time.monotonic() - began)
-  return process.returncode, pruned_at
+def best_row(rows: Sequence[Mapping[str, float]], searched: space.Space):
+  """Returns the best evaluation by the objective; ties in BLEU and F1 go by the loss."""
+  objective = searched.objective
+  finite = [row for row in rows if not math.isnan(row[objective])]
+  if objective in ('valid/bleu', 'valid/f1'):
+    return best_evaluation(finite)
+  pick = max if searched.direction == 'maximize' else min
+  return pick(finite, key=lambda row: row[objective], default=None)
 
 
-class Progress:
-  """Logs every half minute how far a trial is: its step, its measure and the time that is left."""
-
-  def __init__(self, number: int, run: Path, objective: str, steps: int):
-    """Prepares the first line, which is due in half a minute."""
-    self._name, self._run, self._objective, self._steps = f'trial {number}', run, objective, steps
-    self._logged = time.monotonic()
-    self._first: tuple[int, float] | None = None  # The first step that was seen, and its time.
-
-  def log(self):
-    """Logs a line if one is due."""
-    now = time.monotonic()
-    due = now - self._logged >= _QUIET_SECONDS
-    if not due and self._first is not None:
-      return
-    rows = rows_with(self._run, 'step')
-    if rows and self._first is None:
-      self._first = rows[-1]['step'], now
-    if not due:
-      return
-    self._logged = now
-    if not rows:
-      logging.info('%s: no step is logged yet', self._name)
-      return
-    step, (first, since) = rows[-1]['step'], self._first
-    parts = [f'step {step}/{self._steps}']
-    for name in dict.fromkeys(('train/loss', self._objective)):
-      parts += [f'{name} {row[name]:.4g}' for row in rows[::-1] if name in row][:1]
-    if first < step < self._steps:
-      left = (now - since) / (step - first) * (self._steps - step)
-      parts.append(f'{tqdm.format_interval(left)} left')
-    logging.info('%s: %s', self._name, '  '.join(parts))
-
-
-def _report(trial: optuna.trial.Trial, rows: list[dict[str, float]], objective: str,
-            train: TrainConfig, reported: set[int]) -> int | None:
-  """Reports new evaluations, and returns the step at which the pruner ends the trial, or None."""
-  for number, row in enumerate(rows, 1):
-    step = row['step']
-    if step not in reported:
-      reported.add(step)
-      trial.report(row[objective], step)
-      if not _is_last(rows[:number], train) and trial.should_prune():
-        return step
-  return None
-
-
-def _is_last(rows: list[dict[str, float]], train: TrainConfig) -> bool:
+def _is_last(rows: Sequence[Mapping[str, float]], train: TrainConfig) -> bool:
   """Returns whether a run ends with the last of its evaluations so far."""
   if train.best_by:
-    rows = [row | {BEST_BY: train.best_by} for row in rows]
+    rows = [{**row, BEST_BY: train.best_by} for row in rows]
   return rows[-1]['step'] >= train.steps or is_out_of_patience(rows, train.patience)
 
 
-def _complete(sweep: Sweep, trial: optuna.trial.Trial, rows: list[dict[str, float]]):
-  """Stores the best evaluation of a run by the objective; ties in BLEU and F1 go by the loss."""
-  objective = sweep.space.objective
-  finite = [row for row in rows if not math.isnan(row[objective])]
-  if objective in ('valid/bleu', 'valid/f1'):
-    best = best_evaluation(finite)
-  else:
-    sign = 1 if sweep.space.direction == 'maximize' else -1
-    best = max(finite, key=lambda row: sign * row[objective], default=None)
-  if best is None:
-    _fail(sweep, trial, f'{objective} was never a finite number')
-    return
-  trial.set_user_attr('step', best['step'])
-  sweep.finish(trial, TrialState.COMPLETE, best[objective])
-  logging.info('trial %d: complete, %s %.4g at step %d', number_of(trial), objective,
-               best[objective], best['step'])
+def _wait_until_free(run: Path, signals: Sequence[str]):
+  """Waits until no process trains in a directory: after a kill, train.py may need a while to save.
+
+  Raises:
+    Preempted: a signal came before.
+  """
+  waits = False
+  while not signals:
+    try:
+      with RunLock(run):
+        return
+    except UserError as error:
+      if not waits:
+        logging.info('waiting for another process to leave the run: %s', error)
+      waits = True
+      time.sleep(_POLL_SECONDS)
+  raise child_process.preempted(signals)
 
 
-def _fail(sweep: Sweep, trial: optuna.trial.Trial, reason: str):
+def _train(trial: Trial, run: Path, evaluations: Evaluations, children: list[subprocess.Popen],
+           signals: Sequence[str]) -> int:
+  """Runs train.py until it ends or is pruned; returns its exit status."""
+  began, spent = time.monotonic(), trial.user_attrs.get('seconds', 0.0)
+  command = [sys.executable, str(ROOT / 'train.py'), f'--config={run}.py', f'--workdir={run}']
+  with Path(f'{run}.log').open('ab') as log:
+    child_process.add(children, signals, child_process.leashed(command), stdin=subprocess.DEVNULL,
+                      stdout=log, stderr=log)
+  process, logged = children[-1], began
+  try:
+    status = None
+    while status is None:
+      status = process.poll()  # Before reading the metrics, so that none is missed.
+      evaluations.report()
+      if status is None and time.monotonic() - logged >= _QUIET_SECONDS:
+        logged = time.monotonic()
+        steps = _STEP.findall('\n'.join(_tail(run))) or ['no step is logged yet']
+        logging.info('trial %d: %s%s', trial.number, steps[-1], evaluations.describe_last())
+      if status is None:
+        time.sleep(_POLL_SECONDS)
+    return status
+  finally:
+    if process.poll() is None and not signals:
+      process.terminate()
+    process.wait()  # The next trial may need its memory.
+    children.remove(process)
+    trial.set_user_attr('seconds', spent + time.monotonic() - began)
+
+
+def _failed(trial: Trial, reason: str) -> float:
+  """Stores why a trial failed; returns NaN, its value."""
   trial.set_user_attr('reason', reason)
-  sweep.finish(trial, TrialState.FAIL)
-  logging.warning('trial %d: failed: %s', number_of(trial), reason)
+  logging.warning('trial %d: failed: %s', trial.number, reason)
+  return math.nan
 
 
-def _reason(status: int, log: Path) -> str:
+def _tail(run: Path) -> list[str]:
+  """Returns the last lines that train.py has printed."""
+  with Path(f'{run}.log').open('rb') as file:
+    file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
+    return [line for line in file.read().decode(errors='replace').splitlines() if line.strip()]
+
+
+def _reason(status: int, lines: Sequence[str]) -> str:
   """Returns why train.py ended: the signal, its last error or its last line."""
   if status < 0:
     name = signal.Signals(-status).name
-    return f'train.py was ended by {name}' + ', perhaps out of memory' * (name == 'SIGKILL')
-  with log.open('rb') as file:
-    file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
-    lines = [line for line in file.read().decode(errors='replace').splitlines() if line.strip()]
+    memory = ', perhaps out of memory' if name == 'SIGKILL' else ''
+    return f'train.py was ended by {name}{memory}'
   errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
   return (errors or lines or ['train.py printed nothing'])[-1]

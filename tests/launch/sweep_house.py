@@ -17,7 +17,7 @@ GOOD = '''
 def suggest(trial):
   return {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}
 '''
-SECONDS = 300  # The longest wait for anything.
+SECONDS = 120  # The longest wait for anything.
 # Its BLEU is optimizer.scale times the step. optimizer.warmup_steps chooses what else happens:
 # 13 fails; 17 waits until another worker runs trial 5; 19 waits after an evaluation until it is
 # stopped, when first started. It leaves a file if it is asked to stop more than once, since a real
@@ -160,13 +160,13 @@ class Sweep:
     """Returns the process that holds the lock in a folder of the sweep."""
     return json.loads((self.workdir / folder / 'lock.json').read_text('utf-8'))['process']
 
-  def wait_for_report(self, number, step=5):
+  def wait_for_report(self, record, step=5):
     """Waits until the journal has an evaluation of a running trial, and no process writes to it.
 
     A kill while a process writes would cost 30 seconds.
     """
     journal = self.workdir / 'journal.log'
-    text, lock = f'"trial_id":{number},"step":{step},', journal.with_name('journal.log.lock')
+    text, lock = f'"trial_id":{record},"step":{step},', journal.with_name('journal.log.lock')
     deadline = time.monotonic() + SECONDS
     while lock.exists() or not (journal.exists() and text in journal.read_text('utf-8')):
       assert self.process.poll() in (None, 0) and time.monotonic() < deadline, self.log
@@ -184,27 +184,24 @@ class Sweep:
 
 
 class Page(html.parser.HTMLParser):
-  """The addresses that a page loads, the cells of its table, and its texts in `pre`."""
+  """The addresses that a page loads, and its texts in `pre`."""
 
   def __init__(self):
     super().__init__()
-    self.needs, self.cells, self.texts, self._into = [], [], [], None
+    self.needs, self.texts, self._inside = [], [], False
 
   def handle_starttag(self, tag, attributes):
-    self.needs += [each for each in attributes if each[0] in ('src', 'href', 'srcset', 'data')]
-    if tag == 'tr':
-      self.cells.append([])
-    if tag in ('td', 'th', 'pre'):
-      self._into = self.texts if tag == 'pre' else self.cells[-1]
-      self._into.append('')
+    self.needs += [pair for pair in attributes if pair[0] in ('src', 'href', 'srcset', 'data')]
+    if tag == 'pre':
+      self._inside = True
+      self.texts.append('')
 
   def handle_endtag(self, tag):
-    if tag in ('td', 'th', 'pre'):
-      self._into = None
+    self._inside = self._inside and tag != 'pre'
 
   def handle_data(self, data):
-    if self._into is not None:
-      self._into[-1] += data
+    if self._inside:
+      self.texts[-1] += data
 
 
 def rows_of(table):

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import threading
 import time
 
 import optuna
@@ -16,8 +17,11 @@ from tests.launch.sweep_house import GOOD, Sweep, rows_of
 from transformer.config import Config
 from transformer.errors import UserError
 
+# ml_collections loads a config's file in a way that Python would have changed.
+pytestmark = [pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
+              pytest.mark.filterwarnings('ignore::optuna.exceptions.ExperimentalWarning')]
 
-@pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
+
 @pytest.mark.parametrize(('url', 'facts'), [
     ('nonsense', ['--storage must be the URL of a database', 'got nonsense']),
     ('redis://host', ['--storage must be the URL of a database', 'redis://host']),
@@ -33,7 +37,7 @@ def test_a_database_that_cannot_be_used_is_one_line(launch, folder, tmp_path, ur
 
 
 @pytest.fixture
-def begin(tmp_path):
+def begin(tmp_path, monkeypatch):
   """(directory, trials) -> a sweep in one database, begun as by a machine of its own."""
   def begin(machine, number=3):
     folder = tmp_path / machine / 'sweep'
@@ -43,56 +47,69 @@ def begin(tmp_path):
         'space.py', GOOD, lambda trial: {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)},
         'valid/bleu', optuna.pruners.NopPruner, optuna.samplers.RandomSampler), Config(), number,
         f'sqlite:///{tmp_path}/trials.db')
-    made.append(sweep)
     sweep.begin()
     return sweep
 
-  made = []
+  made, opens = [], storage.open_database
+
+  def open_database(url):
+    made.append(opens(url))
+    return made[-1]
+
+  monkeypatch.setattr(storage, 'open_database', open_database)
   yield begin
-  for sweep in made:
-    if hasattr(sweep, '_storage'):
-      sweep._storage._backend.remove_session()
-      sweep._storage._backend.engine.dispose()
+  for database in made:
+    database.remove_session()
+    database.engine.dispose()
 
 
-def test_a_trial_that_is_run_again_keeps_its_number_and_what_it_had(begin, monkeypatch):
-  monkeypatch.setattr(storage, '_STALE_SECONDS', 4)
+def complete(trial):
+  trial.suggest_float('dropout', 0.0, 0.5)
+  return float(trial.number)
+
+
+def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(begin, monkeypatch):
+  monkeypatch.setattr(storage, 'STALE_SECONDS', 2)
   here, there = begin('here'), begin('there')
-  with study.contextlib.ExitStack() as stack:
-    first = here.claim(stack)
-    settings = trials.space.draw(here.space, first)
-    first.set_user_attr('settings', settings)
-    first.report(3.0, 5)
-  time.sleep(5.5)  # It is still running, and sends no more heartbeats.
-  with study.contextlib.ExitStack() as stack:
-    again = there.claim(stack)
-    other = there.claim(stack)
-    retried = next(each for each in (again, other) if study.number_of(each) == 0)
-    assert retried.user_attrs['settings'] == settings and retried.params == first.params
-    assert len(there.all()) == 3 and there.all()[0].intermediate_values == {5: 3.0}
-    trials.run_trial(here, first, None)  # The worker that has lost the trial leaves it alone.
-    assert there.all()[0].state == optuna.trial.TrialState.RUNNING
-    there.finish(retried, optuna.trial.TrialState.COMPLETE, 4.0)
+  again = []
+
+  def go_on(trial):
+    again.append((trial.number, trial.user_attrs['settings'], trial.params,
+                  trial.study.records()[0].intermediate_values))
+    return 4.0
+
+  def be_silent(trial):
+    trial.set_user_attr('settings', {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)})
+    trial.report(3.0, 5)
+    time.sleep(3.5)  # The next heartbeat would come after 15 seconds.
+    assert there.run_next(go_on).number == 0
+    trial.report(2.0, 10)  # The trial is another worker's now.
+    raise AssertionError
+
+  here.run_next(be_silent)
+  (number, settings, params, values), = again
+  assert number == 0 and settings == {'model.dropout': params['dropout']} and values == {5: 3.0}
   assert (here.best().number, here.best().value) == (0, 4.0)
-  assert [each.number for each in begin('here', 4).all()] == [0, 1, 2, 3]
+  assert [here.run_next(complete).number for _ in range(2)] == [1, 2]
+  assert here.run_next(complete) is None and here.left() == 0
+  assert begin('here', 4).left() == 1
 
 
 def test_a_heartbeat_that_fails_is_not_the_last(begin, monkeypatch):
-  monkeypatch.setattr(storage, '_HEARTBEAT_SECONDS', 0.05)
-  sweep, beats = begin('here'), []
-  with study.contextlib.ExitStack() as stack:
-    sweep.claim(stack)
+  monkeypatch.setattr(storage, 'HEARTBEAT_SECONDS', 1)
+  beats = threading.Semaphore(0)
 
-    def beat(trial_id):
-      beats.append(trial_id)
-      raise StorageInternalError('the database restarts')
+  def refuse(*_):
+    beats.release()
+    raise StorageInternalError('the database restarts')
 
-    monkeypatch.setattr(sweep._storage, 'record_heartbeat', beat)
-    deadline = time.monotonic() + 60
-    while len(beats) < 3:
-      assert time.monotonic() < deadline
-      time.sleep(0.01)
-    monkeypatch.undo()
+  def wait(trial):
+    with monkeypatch.context() as patch:
+      patch.setattr(storage.RDBStorage, 'record_heartbeat', refuse)
+      assert all(beats.acquire(timeout=60) for _ in range(2))
+    return complete(trial)
+
+  assert begin('here').run_next(wait).value == 0.0
 
 
 def test_what_could_not_be_stored_is_no_fault_of_the_space(begin, monkeypatch):
@@ -101,23 +118,27 @@ def test_what_could_not_be_stored_is_no_fault_of_the_space(begin, monkeypatch):
   def locked(*_):
     raise StorageInternalError('database is locked')
 
-  with study.contextlib.ExitStack() as stack:
-    trial = sweep.claim(stack)
-    with monkeypatch.context() as patch, pytest.raises(StorageInternalError):
-      patch.setattr(sweep._storage, 'set_trial_param', locked)
-      trials.run_trial(sweep, trial, [])
-  assert not sweep.all()[0].state.is_finished()
+  def train(trial):
+    with monkeypatch.context() as patch:
+      patch.setattr(optuna.Trial, 'suggest_float', locked)
+      return trials.run_trial(sweep, trial, [], [])
+
+  with pytest.raises(StorageInternalError):
+    sweep.run_next(train)
+  assert sweep.left() == 3 and sweep.run_next(complete).number == 0
 
 
-def test_two_that_begin_at_once_add_each_trial_once(begin):
-  here, there = begin('here'), begin('there')
-  for sweep in (here, there):
-    sweep.study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.WAITING,
-                                              user_attrs={'run': 3}))
-  assert [each.number for each in here.all()] == [0, 1, 2, 3]
-  # Another worker may already run the first record.
-  added = [each._trial_id for each in there.study.get_trials() if each.user_attrs['run'] == 3]
-  assert len(added) == 2 and here.all()[3]._trial_id == there.all()[3]._trial_id == min(added)
+def test_a_trial_too_many_that_two_machines_add_at_once_is_not_run(begin, monkeypatch):
+  here, there, ran = begin('here', 1), begin('there', 1), []
+
+  def meanwhile(trial):
+    with monkeypatch.context() as patch:
+      patch.setattr(there, 'to_begin', lambda: 1)  # As it was a moment ago.
+      there.run_next(ran.append)
+    return complete(trial)
+
+  assert here.run_next(meanwhile).number == 0
+  assert ran == [] and here.left() == 0 and begin('there', 2).left() == 1
 
 
 def test_a_directory_has_its_trials_in_one_place(begin, tmp_path):
@@ -135,8 +156,8 @@ def test_four_workers_share_a_postgresql_and_one_is_killed(folder, tmp_path):
   house.mkdir()
   sweep_house.build(house)
   path = house / 'launch' / 'sweeping' / 'storage.py'
-  path.write_text(path.read_text().replace('_HEARTBEAT_SECONDS = 15', '_HEARTBEAT_SECONDS = 1')
-                  .replace('_STALE_SECONDS = 120', '_STALE_SECONDS = 6'))
+  path.write_text(path.read_text().replace('HEARTBEAT_SECONDS = 15', 'HEARTBEAT_SECONDS = 1')
+                  .replace('STALE_SECONDS = 120', 'STALE_SECONDS = 6'))
   with postgres_server.postgres_server() as url:
     # As on two machines that share a directory.
     machines = [Sweep(house, workdir, f'--config={folder}/tiny.py', f'--sweep={house}/jobs.py',

@@ -1,28 +1,26 @@
 """The parts of a sweep: its journal, config files, the page, and workers that share a machine."""
 
-import contextlib
-import json
 import math
 import pathlib
 import runpy
+import socket
 import threading
-import time
-import types
 
 import optuna
 import pytest
 
-from launch.sweeping import page, processes, results, space, storage, study, trials, workers
+from launch.sweeping import results, space, storage, study, trials, workers
 from transformer import files
 from transformer.commands.config_file import changed, config_file
 from transformer.config import Config
 from transformer.data.corpora import open_corpora
-from transformer.errors import UserError
+from transformer.errors import Preempted, UserError
+from transformer.runs import lock as lock_module
 from transformer.system.cuda_devices import visible_gpus
-from transformer.training.config import TrainConfig
 
 # ml_collections loads a config's file in a way that Python would have changed.
-pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
+pytestmark = [pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
+              pytest.mark.filterwarnings('ignore::optuna.exceptions.ExperimentalWarning')]
 GOOD = '''
 def suggest(trial):
   return {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}
@@ -45,7 +43,7 @@ def test_every_config_comes_back_from_its_file(tmp_path):
   assert sum('num_layers' in line for line in lines) == 1
 
 
-@pytest.mark.parametrize(('workers', 'cores', 'gpus', 'shares'), [
+@pytest.mark.parametrize(('number', 'cores', 'gpus', 'shares'), [
     (1, 4, None, [([0, 1, 2, 3], None, None)]),
     (2, 5, None, [([0, 1], None, None), ([2, 3, 4], None, None)]),
     (3, 2, None, [([0], None, None), ([1], None, None), ([0], None, None)]),
@@ -55,13 +53,13 @@ def test_every_config_comes_back_from_its_file(tmp_path):
     (2, 2, '-1', [([0], None, None), ([1], None, None)]),
     (1, 1, '5, -1,6', [([0], '5', None)]),
 ])
-def test_workers_share_a_machine(workers, cores, gpus, shares):
+def test_workers_share_a_machine(number, cores, gpus, shares):
   environment = {} if gpus is None else {'CUDA_VISIBLE_DEVICES': gpus}
   if gpus is None and visible_gpus({}):
     pytest.skip('this machine has GPUs')
   for worker, (own, gpu, memory) in enumerate(shares):
-    found, changes = processes.share(worker, workers, range(cores), environment)
-    assert found == set(own)
+    part, changes = workers.share(worker, number, range(cores), environment)
+    assert part == set(own)
     assert changes.get('CUDA_VISIBLE_DEVICES') == gpu
     assert changes.get('XLA_PYTHON_CLIENT_MEM_FRACTION') == memory
 
@@ -90,7 +88,7 @@ def quiet():
 
 def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
   begin()
-  assert len(begin(number=2).all()) == 3 and len(begin(number=4).all()) == 4
+  assert begin(number=2).left() == 2 and begin(number=4).left() == 4
   with pytest.raises(UserError, match=r'another sweep: train.steps was 100000, is 7; choose'):
     begin(**{'train.steps': 7})
   with pytest.raises(UserError, match=r'another sweep: the search space has changed; choose'):
@@ -125,9 +123,12 @@ def test_data_may_move_if_they_are_the_same(begin, tmp_path):
 
   sweep = begin_in('missing')
   sweep = begin_in('old')  # Nothing was trained before.
-  with contextlib.ExitStack() as stack:
-    trial = sweep.claim(stack)
+
+  def train(trial):
     trial.set_user_attr('settings', {'model.dropout': 0.2})
+    return 1.0
+
+  sweep.run_next(train)
   with pytest.raises(UserError, match=r'data\.dir was .*old., is .*moved'):
     begin_in('moved')  # What it was trained on is not known here.
   run = tmp_path / 'sweep' / 'trials' / '0'
@@ -142,84 +143,95 @@ def test_data_may_move_if_they_are_the_same(begin, tmp_path):
 
 
 def test_a_killed_writers_lock_of_the_journal_expires(tmp_path, monkeypatch):
-  monkeypatch.setattr(storage, '_KILLED_SECONDS', 3)
+  monkeypatch.setattr(storage, 'KILLED_SECONDS', 3)
   monkeypatch.chdir(tmp_path)
-  pathlib.Path('sweep').mkdir()
-  path = pathlib.Path('sweep', storage.JOURNAL)
-  assert storage.open_journal(path)._backend._lock.acquire()  # And never released.
-  writes = threading.Thread(target=storage.open_journal(path)._backend.append_logs, args=([{}],),
-                            daemon=True)
+  path = pathlib.Path(storage.JOURNAL)
+  optuna.create_study(storage=storage.open_journal(path), study_name='a')
+  storage.JournalLock(path).acquire()  # And never released.
+  writes = threading.Thread(target=optuna.create_study, daemon=True, kwargs={
+      'storage': storage.open_journal(path), 'study_name': 'b'})
+  before = path.read_bytes()
   writes.start()
   writes.join(1.0)
-  assert writes.is_alive() and path.read_bytes() == b''
+  assert writes.is_alive() and path.read_bytes() == before
   writes.join(30.0)
-  assert not writes.is_alive() and path.read_bytes() == b'{}\n'
+  assert not writes.is_alive() and path.read_bytes().startswith(before + b'{')
 
 
-@pytest.mark.parametrize('left', [b'{"op_code":4,"wor', b'{', b'\xff' * 5000])
-def test_an_incomplete_line_in_a_journal_is_dropped(tmp_path, left):
+@pytest.mark.parametrize('rest', [b'{"op_code":4,"wor', b'{', b'\xff' * 5000])
+def test_an_incomplete_line_in_a_journal_is_dropped(tmp_path, rest):
   path = tmp_path / storage.JOURNAL
-  one, other = storage.open_journal(path)._backend, storage.open_journal(path)._backend
-  one.append_logs([{'a': 1}, {'b': 2}])
+  one, other = storage.open_journal(path), storage.open_journal(path)
+  optuna.create_study(storage=one, study_name='a')
   with path.open('ab') as file:
-    file.write(left)  # By a machine that went down.
-  assert list(other.read_logs(0)) == [{'a': 1}, {'b': 2}]
-  other.append_logs([{'c': 3}])
-  one.append_logs([{'d': 4}])
-  assert list(one.read_logs(1)) == list(other.read_logs(1)) == [{'b': 2}, {'c': 3}, {'d': 4}]
+    file.write(rest)  # By a machine that went down.
+  assert optuna.get_all_study_names(other) == ['a']
+  optuna.create_study(storage=other, study_name='b')
+  optuna.create_study(storage=one, study_name='c')
+  for journal in (one, other, storage.open_journal(path)):
+    assert optuna.get_all_study_names(journal) == ['a', 'b', 'c']
 
 
-def test_a_trial_that_another_host_is_claiming_is_left_to_it(begin, tmp_path):
-  sweep = begin()
-  for number, state in ((0, 'WAITING'), (1, 'RUNNING')):
-    with contextlib.ExitStack() as stack:
-      sweep.claim(stack).set_user_attr('host', 'elsewhere')
-    if state == 'WAITING':
-      sweep.study._storage.set_trial_state_values(number, optuna.trial.TrialState.WAITING)
-    lock = tmp_path / 'sweep' / 'claims' / str(number) / 'lock.json'
-    lock.write_text('{"host": "elsewhere", "process": 1, "machine": "another", "began": 1}')
-  with contextlib.ExitStack() as stack:
-    began = time.monotonic()
-    assert sweep.claim(stack).number == 2
-    assert time.monotonic() - began < 60
+class Killed(BaseException):
+  """Stands for a kill in the middle of a trial: Optuna catches only exceptions."""
 
 
-def run(sweep, end):
+def kill(_):
+  raise Killed
+
+
+def complete(trial):
+  return trial.suggest_float('dropout', 0.0, 0.5)
+
+
+def run(sweep, end=complete):
   """Ends all free trials by `end`, without training; returns their parameters by number."""
   drawn = {}
-  while True:
-    with contextlib.ExitStack() as stack:
-      trial = sweep.claim(stack)
-      if trial is None:
-        return drawn
-      space.draw(sweep.space, trial)
-      assert trial.number not in drawn
-      drawn[trial.number] = trial.params
-      end(sweep, trial)
+  while (trial := sweep.run_next(end)) is not None:
+    assert trial.number not in drawn
+    drawn[trial.number] = trial.params
+  return drawn
+
+
+def test_a_trial_on_another_host_is_left_to_it_as_long_as_others_wait(begin, tmp_path, monkeypatch):
+  sweep = begin()
+  with monkeypatch.context() as patch, pytest.raises(Killed):
+    patch.setattr(socket, 'gethostname', lambda: 'elsewhere')
+    sweep.run_next(kill)
+  lock = tmp_path / 'sweep' / 'claims' / '0' / 'lock.json'
+  lock.parent.mkdir(exist_ok=True)
+  lock.write_text('{"host": "elsewhere", "process": 1, "machine": "another", "began": 1}')
+  waited = []
+  monkeypatch.setattr(lock_module.time, 'sleep', waited.append)
+  assert [sweep.run_next(complete).number for _ in range(2)] == [1, 2] and not waited
+
+  def wait(seconds):
+    lock.touch()  # The heartbeat of its worker.
+
+  monkeypatch.setattr(lock_module.time, 'sleep', wait)
+  assert sweep.run_next(complete) is None and sweep.left() == 1
+  lock.unlink()  # Its worker is gone.
+  assert sweep.run_next(complete).number == 0
 
 
 def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
-  def complete(sweep, trial):
-    sweep.finish(trial, optuna.trial.TrialState.COMPLETE, trial.params['dropout'])
-
-  whole = run(begin(number=14), complete)
+  whole = run(begin(number=14))
   assert sorted(whole) == list(range(14))
-  assert len({each['dropout'] for each in whole.values()}) == 14
+  assert len({params['dropout'] for params in whole.values()}) == 14
   (tmp_path / 'sweep').rename(tmp_path / 'whole')
 
-  class Killed(Exception):
-    """Stands for a kill in the middle of a trial."""
-
-  def killed(sweep, trial):
+  def end(trial):
+    value = complete(trial)
     if trial.number == 12:
-      raise Killed
-    complete(sweep, trial)
+      raise kind
+    return value
 
-  with pytest.raises(Killed):
-    run(begin(number=14), killed)
-  rest = run(begin(number=14), complete)
-  assert sorted(rest) == [12, 13]
-  assert [each.params for each in begin(number=14).all()] == [*whole.values()]
+  for kind in (Killed, UserError, Preempted):
+    with pytest.raises(kind):
+      run(begin(number=14), end)
+  assert begin(number=14).left() == 2
+  assert sorted(run(begin(number=14))) == [12, 13]
+  assert [trial.params for trial in begin(number=14).all()] == [*whole.values()]
 
 
 def test_a_full_disk_leaves_a_trial_unfinished(begin, monkeypatch):
@@ -228,65 +240,90 @@ def test_a_full_disk_leaves_a_trial_unfinished(begin, monkeypatch):
 
   sweep = begin()
   monkeypatch.setattr(trials.files, 'write', full)
-  with contextlib.ExitStack() as stack, pytest.raises(UserError, match='no room'):
-    trials.run_trial(sweep, sweep.claim(stack), None)
-  assert [each.number for each in sweep.unfinished()] == [0, 1, 2]
+  with pytest.raises(UserError, match='no room'):
+    sweep.run_next(lambda trial: trials.run_trial(sweep, trial, [], []))
+  assert sweep.left() == 3
 
 
 def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(begin, monkeypatch):
   def failing(reason, **attributes):
-    def run_trial(sweep, trial, stop):
+    def run_trial(sweep, trial, children, signals):
       for name, value in attributes.items():
         trial.set_user_attr(name, value)
-      trials._fail(sweep, trial, reason.format(trial.number, 'ab'[trial.number % 2]))
+      trial.set_user_attr('reason', reason.format(trial.number, 'ab'[trial.number % 2]))
+      return math.nan
     return run_trial
 
   monkeypatch.setattr(workers, 'run_trial', failing('no room for {0} bytes', seconds=1.0))
   with pytest.raises(UserError, match=r'first 4 trials .*, for one reason: no room for # bytes; '):
-    workers.work(begin(number=9), [], False, '')
-  assert len(begin(number=9).unfinished()) == 5
+    workers.work(begin(number=9), False, '')
+  assert begin(number=9).left() == 5
   # Two reasons, and settings that the config refuses.
   for number, run_trial in (9, failing('no {1}', seconds=1.0)), (18, failing('it is refused')):
     monkeypatch.setattr(workers, 'run_trial', run_trial)
     sweep = begin(number=number)
-    workers.work(sweep, [], False, '')
-    assert not sweep.unfinished()
+    workers.work(sweep, False, '')
+    assert not sweep.left()
 
 
-def test_a_trial_says_every_half_minute_how_far_it_is(tmp_path, monkeypatch):
-  now, said = 1000.0, []
-  monkeypatch.setattr(trials.time, 'monotonic', lambda: now)
-  monkeypatch.setattr(trials.logging, 'info', lambda text, *each: said.append(text % each))
-  progress = trials.Progress(7, tmp_path, 'valid/bleu', 400)
-  rows = {1040.0: {'step': 50, 'train/loss': 3.21}, 1080.0: {'step': 100, 'valid/bleu': 12.345},
-          1100.0: {'step': 100, 'train/loss': None}, 1110.0: {'step': 150, 'train/loss': 2.5}}
-  while now < 1130.0:
-    now += 5.0
-    if now in rows:
-      with (tmp_path / 'metrics.jsonl').open('a') as metrics:
-        metrics.write(json.dumps(rows[now]) + '\n')
-    progress.log()
-  assert said == ['trial 7: no step is logged yet', 'trial 7: step 50/400  train/loss 3.21',
-                  'trial 7: step 100/400  train/loss 3.21  valid/bleu 12.35  05:00 left',
-                  'trial 7: step 150/400  train/loss 2.5  valid/bleu 12.35  03:20 left']
+@pytest.fixture
+def train(begin, tmp_path, monkeypatch):
+  """(code of train.py, more of the search space) -> a sweep after one trial, and the trial."""
+  def train(code, text='', **changes):
+    (tmp_path / 'train.py').write_text(PROGRAM + code)
+    monkeypatch.setattr(trials, 'ROOT', tmp_path)
+    monkeypatch.setenv('PYTHONPATH', str(trials.Path(__file__).parents[2]))
+    sweep, children = begin(GOOD + text, **changes), []
+    return sweep, sweep.run_next(lambda trial: trials.run_trial(sweep, trial, children, []))
+
+  return train
 
 
-def test_the_pruner_is_not_asked_about_the_last_evaluation_of_a_run():
-  rows = [{'step': step, 'valid/bleu': bleu, 'valid/loss': 2.0}
-          for step, bleu in ((5, 4.0), (10, 3.0), (15, 2.0), (20, 1.0))]
+PROGRAM = '''
+import json, os, pathlib, sys, time
+from transformer import files
+run = pathlib.Path(sys.argv[2].partition('=')[2])
+run.mkdir(exist_ok=True)
+files.write_sealed(run / 'run.json', {'commit': 'c0ffee'})
 
-  def pruned_at(train, seen=()):
-    reported = []
-    trial = types.SimpleNamespace(report=lambda value, step: reported.append(step),
-                                  should_prune=lambda: len(reported) == 3)
-    return trials._report(trial, rows, 'valid/bleu', train, set(seen))
 
-  assert pruned_at(TrainConfig(steps=20)) == 15
-  assert pruned_at(TrainConfig(steps=15)) is None
-  assert pruned_at(TrainConfig(steps=30, patience=2)) is None
-  assert pruned_at(TrainConfig(steps=30, patience=3)) == 15
-  # By the loss, the first evaluation stays the best, too, and ties do not count as better.
-  assert pruned_at(TrainConfig(steps=30, patience=2, best_by='loss')) is None
+def write(*rows):
+  with (run / 'metrics.jsonl').open('a') as metrics:
+    metrics.writelines(json.dumps(row) + '\\n' for row in rows)
+
+
+'''
+
+
+def test_a_trial_says_how_far_it_is(train, monkeypatch, caplog):
+  monkeypatch.setattr(trials, '_QUIET_SECONDS', 0.0)
+  caplog.set_level('INFO')
+  train("""
+time.sleep(1)
+write({'step': 100, 'valid/bleu': 12.345, 'valid/loss': 2.0})
+print('I1 x.py:1] step 150/400  loss 2.5  03:20 left', 'another line', sep='\\n', flush=True)
+time.sleep(1)
+""")
+  assert 'trial 0: no step is logged yet' in caplog.messages
+  assert 'trial 0: step 150/400  loss 2.5  03:20 left  valid/bleu 12.35' in caplog.messages
+
+
+@pytest.mark.parametrize(('changes', 'pruned'), [
+    ({'train.steps': 20}, True), ({'train.steps': 15}, False),
+    ({'train.steps': 30, 'train.patience': 2}, False),
+    ({'train.steps': 30, 'train.patience': 3}, True),
+    # By the loss, the first evaluation stays the best, too, and ties do not count as better.
+    ({'train.steps': 30, 'train.patience': 2, 'train.best_by': 'loss'}, False)])
+def test_the_pruner_is_not_asked_about_the_last_evaluation_of_a_run(train, changes, pruned):
+  """It would end each trial at step 15, for a BLEU of 2."""
+  _, trial = train("""
+write(*({'step': step, 'valid/bleu': bleu, 'valid/loss': 2.0}
+        for step, bleu in ((5, 4.0), (10, 3.0), (15, 2.0))))
+""", 'import optuna\ndef pruner():\n  return optuna.pruners.ThresholdPruner(lower=2.5)\n',
+                   **changes)
+  state = optuna.trial.TrialState.PRUNED if pruned else optuna.trial.TrialState.COMPLETE
+  assert (trial.state, trial.user_attrs['step']) == (state, 15 if pruned else 5)
+  assert [*trial.intermediate_values] == [5, 10, 15]
 
 
 def test_a_sweep_from_before_a_setting_goes_on_with_its_earlier_value(begin):
@@ -299,64 +336,63 @@ def test_a_sweep_from_before_a_setting_goes_on_with_its_earlier_value(begin):
     begin(**{'train.label_smoothing': 0.3})
 
 
-def test_a_grid_ends_when_all_of_it_was_tried(begin):
-  sweep = begin(GOOD + 'import optuna\ndef sampler(seed):\n'
-                '  return optuna.samplers.GridSampler({"dropout": [0.1, 0.2, 0.3, 0.4]})\n', 9)
-
-  def complete(sweep, trial):
-    sweep.finish(trial, optuna.trial.TrialState.COMPLETE, 1.0)
-
-  drawn = run(sweep, complete)
-  assert sorted(each['dropout'] for each in drawn.values()) == [0.1, 0.2, 0.3, 0.4]
-  assert sweep.unfinished() == []
+@pytest.mark.parametrize('seed', ['', ', seed=seed'])
+def test_a_grid_is_tried_once_and_ends(begin, seed):
+  grid = f'optuna.samplers.GridSampler({{"dropout": [0.1, 0.2, 0.3, 0.4]}}{seed})'
+  sweep = begin(f'{GOOD}import optuna\ndef sampler(seed):\n  return {grid}\n', 9)
+  drawn = run(sweep)
+  assert sorted(params['dropout'] for params in drawn.values()) == [0.1, 0.2, 0.3, 0.4]
+  assert sweep.left() == 0
 
 
-@pytest.mark.parametrize(('log', 'status', 'reason'), [
-    ('I1 a\nerror: the first\nerror: the last\nI2 b\n', 1, 'the last'),
-    ('Traceback\n  here\nValueError: x\n', 1, 'ValueError: x'), ('', 1, 'train.py printed nothing'),
-    ('error: x\n', -9, 'train.py was ended by SIGKILL, perhaps out of memory'),
-    ('error: x\n', -11, 'train.py was ended by SIGSEGV')])
-def test_the_reason_of_a_failure(tmp_path, log, status, reason):
-  (tmp_path / 'log').write_text(log)
-  assert trials._reason(status, tmp_path / 'log') == reason
+@pytest.mark.parametrize(('code', 'reason'), [
+    ("sys.exit('I1 a\\nerror: the first\\nerror: the last\\nI2 b')", 'the last'),
+    ("raise ValueError('x')", 'ValueError: x'), ('sys.exit(1)', 'train.py printed nothing'),
+    ("print('error: x', flush=True); os.kill(os.getpid(), 9)",
+     'train.py was ended by SIGKILL, perhaps out of memory'),
+    ("print('error: x', flush=True); os.kill(os.getpid(), 11)", 'train.py was ended by SIGSEGV'),
+    ("write({'step': 5, 'valid/bleu': None, 'valid/loss': None})",
+     'valid/bleu was never a finite number')])
+def test_the_reason_of_a_failure(train, code, reason):
+  sweep, trial = train(code)
+  assert (trial.state, trial.user_attrs['reason']) == (optuna.trial.TrialState.FAIL, reason)
+  assert sweep.left() == 2
 
 
-def test_the_best_evaluation_counts_and_what_is_no_number_never_does(begin, tmp_path):
-  metrics = tmp_path / 'metrics.jsonl'
-  assert trials.rows_with(tmp_path, 'valid/loss') == []
-  rows = [{'step': 5, 'valid/loss': None, 'valid/bleu': None},
-          {'step': 10, 'valid/loss': 2.0, 'valid/bleu': 1.0},
-          {'step': 15, 'valid/loss': 4.0, 'valid/bleu': 3.0},
-          {'step': 20, 'valid/loss': 3.0, 'valid/bleu': 3.0}]
-  metrics.write_text(''.join(json.dumps(row) + '\n' for row in [{'step': 5, 'train/loss': 1.0},
-                                                                *rows]) + '{"step": 2')
-  found = trials.rows_with(tmp_path, 'valid/loss')
-  assert all(math.isnan(found[0][name]) for name in ('valid/loss', 'valid/bleu'))
-  assert found[1:] == rows[1:]
-  trees = [{**row, 'valid/f1': f1}
-           for row, f1 in zip(found, (math.nan, 1.0, 3.0, 2.0), strict=True)]
-  for objective, rows, value, step in (
-      ('valid/loss', found, 2.0, 10), ('valid/bleu', found, 3.0, 20), ('valid/f1', trees, 3.0, 15)):
-    sweep = begin(GOOD + f'objective = {objective!r}\n')
-    # The second trial stops early, at a larger loss and a lower score than the first's best.
-    worse = [row for row in rows if row['step'] in (5, 15 if objective == 'valid/loss' else 10)]
-
-    def complete(sweep, trial, evaluations=(rows, worse, rows[:1])):
-      trials._complete(sweep, trial, evaluations[trial.number])
-
-    run(sweep, complete)
-    best, second, failed = sweep.all()
-    assert sweep.best().number == 0 and (best.value, best.user_attrs['step']) == (value, step)
-    assert (second.value < value) == (objective != 'valid/loss')
-    assert sweep.study.best_trial.number == 0  # The plots of the page know the direction, too.
-    assert failed.user_attrs['reason'] == f'{objective} was never a finite number'
-    (tmp_path / 'sweep').rename(tmp_path / objective.replace('/', '-'))
+@pytest.mark.parametrize(('objective', 'value', 'step'), [
+    ('valid/loss', 2.0, 10), ('valid/bleu', 3.0, 20), ('valid/f1', 3.0, 15)])
+def test_the_best_evaluation_counts_and_what_is_no_number_never_does(
+    train, objective, value, step):
+  sweep, trial = train("""
+write({'step': 5, 'train/loss': 1.0},
+      {'step': 5, 'valid/loss': None, 'valid/bleu': None, 'valid/f1': None},
+      {'step': 10, 'valid/loss': 2.0, 'valid/bleu': 1.0, 'valid/f1': 1.0},
+      {'step': 15, 'valid/loss': 4.0, 'valid/bleu': 3.0, 'valid/f1': 3.0},
+      {'step': 20, 'valid/loss': 3.0, 'valid/bleu': 3.0, 'valid/f1': 2.0})
+with (run / 'metrics.jsonl').open('a') as metrics:
+  metrics.write('{"step": 2')
+""".replace("'valid/f1'", "'valid/f1'" if objective == 'valid/f1' else "'other'"),
+                       f'objective = {objective!r}\n')
+  assert (trial.value, trial.user_attrs['step']) == (value, step)
+  worse = value + 1.0 if objective == 'valid/loss' else value - 1.0
+  sweep.run_next(lambda trial: worse)
+  # The plots of the page know the direction, too.
+  assert sweep.best().number == sweep.study.best_trial.number == 0
 
 
-def test_a_sweep_without_results_has_a_page(begin):
-  sweep = begin()
-  header, *rows = results.table(sweep)
-  text = page.page(sweep.study, 'valid/bleu', header, rows, results.summary(sweep),
-                   {'<title>': '<&>'}).decode()
-  assert '3 trials: 3 waiting; none is complete.' in text
-  assert 'No trial is complete.' in text and '<pre>&lt;&amp;&gt;</pre>' in text
+def test_a_sweep_with_few_results_has_a_page(begin, tmp_path):
+  sweep = begin(number=4)
+  texts = []
+  for state in ('none', 'complete'):
+    results.write(sweep, '<command>')
+    texts.append((tmp_path / 'sweep' / 'sweep.html').read_text('utf-8'))
+    assert ('4 trials: 4 waiting; none is complete.' in texts[-1]) == (state == 'none')
+    assert '<pre>&lt;command&gt;</pre>' in texts[-1] and '<h2>Parameter imp' in texts[-1]
+    sweep.run_next(train_nothing)
+
+
+def train_nothing(trial):
+  trial.set_user_attr('settings', {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)})
+  for name, value in (('commit', 'c0ffee'), ('step', 5)):
+    trial.set_user_attr(name, value)
+  return 1.0

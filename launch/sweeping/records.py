@@ -1,0 +1,51 @@
+"""Optuna's study, in which a trial that its worker has left is stored again as a new record."""
+
+from typing import Any
+
+import optuna
+from optuna.storages import RetryHeartbeatStaleTrialCallback
+from optuna.trial import FrozenTrial, TrialState
+
+
+class Study(optuna.Study):
+  """Optuna's study, which counts all records of a trial as one."""
+
+  def stop(self):
+    """Notes that the sampler has tried everything, so that no worker adds a trial."""
+    self.set_user_attr('exhausted', True)
+
+  def records(self) -> list[FrozenTrial]:
+    """Returns the last record of each trial, in the order of the trials."""
+    last = {}
+    for record in self.get_trials(deepcopy=False):
+      last[record.system_attrs.get('failed_trial', record.number)] = record
+    return list(last.values())
+
+  def number(self, record: int) -> int:
+    """Returns the number of the trial that a record belongs to."""
+    return [last.number for last in self.records()].index(record)
+
+  def store_left(self):
+    """Stores each trial again that its worker has left."""
+    for record in filter(was_left, self.records()):
+      run_again(self, record)
+
+
+class Trial:
+  """Optuna's trial, with the number that it keeps in all its records."""
+
+  def __init__(self, trial: optuna.Trial, number: int):
+    self._trial, self.number = trial, number
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._trial, name)
+
+
+def was_left(record: FrozenTrial) -> bool:
+  """Returns whether a record ended without a result, and without a reason."""
+  return record.state == TrialState.FAIL and 'reason' not in record.user_attrs
+
+
+def run_again(study: optuna.Study, record: FrozenTrial):
+  """Stores a trial again, with all that it had, for the next worker."""
+  RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(study, record)
