@@ -42,10 +42,10 @@ from transformer.data.batches import TrainingBatches, batch_shape
 from transformer.data.bpe_dropout import make_bpe_dropout
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences, encode_for_training, keep_for_training
-from transformer.data.phrasebook.corpus import generate
 from transformer.data.text_corpus import TextCorpus
 from transformer.data.varied_batches import VariedBatches
 from transformer.data.vocabulary import Vocabulary
+from transformer.tools.phrasebook.corpus import pairs_of
 
 _PAIRS = flags.DEFINE_integer('pairs', 200_000, 'Pairs to pack.')
 _ENCODE_PAIRS = flags.DEFINE_integer('encode_pairs', 100_000, 'Pairs to encode; 0 skips encoding.')
@@ -85,8 +85,8 @@ def text_and_vocabulary() -> tuple[list[tuple[str, str]], Vocabulary]:
     text = TextCorpus(DataConfig('text', dir=str(path.parent), source_language=source,
                                  target_language=target), path.name)[:]
   else:
-    text = [(pair.en, pair.fr) for pair in generate()['train']]
-  return text, Vocabulary.train((side for pair in text for side in pair), 3000)
+    text = pairs_of('train')
+  return text, Vocabulary.train((side for pair in text for side in pair), 2500)
 
 
 def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[float]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import chex
 import pytest
 
-from transformer.data.phrasebook import corpus as phrasebook
+from tests.sentences import english_and_french
 from transformer.experiment.meter import WALL_CLOCK
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.patience import best_evaluation
@@ -53,7 +53,7 @@ def evaluate(*arguments, text=None):
 def data(tmp_path_factory):
   """Writes text files of three splits; the third source of the test split is empty."""
   folder = tmp_path_factory.mktemp('data')
-  pairs = [(pair.en, pair.fr) for pair in phrasebook.generate()['train'][:240]]
+  pairs = list(zip(*english_and_french(240), strict=True))
   for name, part in (('train', pairs[:200]), ('valid', pairs[200:220]), ('test', pairs[220:])):
     for side, language in enumerate(('en', 'fr')):
       lines = [pair[side] for pair in part]

@@ -15,10 +15,10 @@ from this_project import parts_of_update
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
-from transformer.data.phrasebook.corpus import generate
 from transformer.data.vocabulary import Vocabulary
 from transformer.experiment.meter import Meter, utilisation
 from transformer.model.transformer import Transformer
+from transformer.tools.phrasebook.corpus import pairs_of
 
 _LENGTH = 256  # the most target positions in a row
 _RESIDENT = 8  # batches that stay on the device
@@ -31,7 +31,7 @@ def measure(model: str, tokens: int, seconds: float, pairs: int) -> Iterator[dic
     model: the model.
     tokens: target positions in a batch.
     seconds: the time of training from files; the other row takes a third of it.
-    pairs: sentence pairs of the built-in phrasebook, which are written to text files.
+    pairs: sentence pairs of the phrasebook, which are written to text files.
   """
   use_stand_in_without_gpu()
   with tempfile.TemporaryDirectory() as folder:
@@ -55,10 +55,9 @@ def measure(model: str, tokens: int, seconds: float, pairs: int) -> Iterator[dic
 
 def _open(folder: Path, tokens: int, pairs: int):
   """Writes the phrasebook as text; returns its training batches and a vocabulary."""
-  corpus = generate()
-  for split, some in (('train', corpus['train'][:pairs]), ('valid', corpus['validation'][:100])):
-    for language in ('en', 'fr'):
-      lines = ''.join(f'{getattr(pair, language)}\n' for pair in some)
+  for split, some in (('train', pairs_of('train')[:pairs]), ('valid', pairs_of('test')[:100])):
+    for language, side in zip(('en', 'fr'), zip(*some, strict=True), strict=True):
+      lines = ''.join(f'{line}\n' for line in side)
       (folder / f'{split}.{language}').write_text(lines, encoding='utf-8')
   config = DataConfig(source='text', dir=str(folder), valid='valid', vocabulary_size=600,
                       max_length=_LENGTH)

@@ -30,10 +30,6 @@ def config(folder, name=NAME, source='de', target='en') -> DataConfig:
   return DataConfig(name=name, dir=str(folder), source_language=source, target_language=target)
 
 
-def phrasebook(folder) -> DataConfig:
-  return config(folder, 'phrasebook/en-fr', 'en', 'fr')
-
-
 @pytest.fixture(scope='module')
 def prepared(tmp_path_factory, write_wmt14):
   folder = tmp_path_factory.mktemp('prepared')
@@ -117,10 +113,8 @@ def test_the_home_folder_is_expanded(prepared, monkeypatch):
 
 
 def test_an_unknown_set_gives_the_nearest_names(tmp_path):
-  with pytest.raises(UserError, match=r"no 'wmt14_tranlate'; the nearest are wmt14_translate"):
+  with pytest.raises(UserError, match=r"no 'wmt14_tranlate', .*; the nearest are wmt14_translate"):
     open_corpus(config(tmp_path, 'wmt14_tranlate/de-en'), 'train')
-  with pytest.raises(UserError, match=r"no 'phrasebok'; the nearest are phrasebook"):
-    open_corpus(config(tmp_path, 'phrasebok/en-fr'), 'train')
 
 
 @pytest.mark.parametrize('name', ['a b/c', 'a/b/c/d', 'huggingface:opus', 'mnist/x=3', '/de-en'])
@@ -134,8 +128,6 @@ def test_an_unknown_config_or_version_is_an_error(prepared):
     open_corpus(config(prepared, 'wmt14_translate/xx-en'), 'train')
   with pytest.raises(UserError, match=r'wmt14_translate cannot be opened: .*9\.9\.9'):
     open_corpus(config(prepared, f'{NAME}:9.9.9'), 'train')
-  with pytest.raises(UserError, match=r"phrasebook has no config 'en-xx'.* en-fr"):
-    open_corpus(config(prepared, 'phrasebook/en-xx'), 'train')
   with pytest.raises(UserError, match='wmt_translate cannot be opened: '):
     open_corpus(config(prepared, 'wmt_translate'), 'train')
 
@@ -205,75 +197,85 @@ def test_an_older_version_is_read_from_its_files(copied, prepared):
 
 
 @pytest.fixture
-def small_phrasebook(monkeypatch):
-  monkeypatch.setattr(tfds_sets.Phrasebook, '_split_generators', lambda self, _: {
+def small_set(monkeypatch):
+  """Returns the class of a set of TFDS that writes seven pairs in place of a download."""
+  cls = tfds_sets.tfds.builder_cls('wmt14_translate')
+  monkeypatch.setattr(cls, '_split_generators', lambda self, _: {
       'train': self._generate_examples()})
-  monkeypatch.setattr(tfds_sets.Phrasebook, '_generate_examples', lambda self: enumerate(
-      {'en': str(i), 'fr': f'le {i}'} for i in range(7)))
+  monkeypatch.setattr(cls, '_generate_examples', lambda self: enumerate(
+      {'de': f'der {i}', 'en': str(i)} for i in range(7)))
+  return cls
 
 
-def test_the_phrasebook_is_prepared_when_it_is_not_there(small_phrasebook, tmp_path, capfd):
-  pairs = list(open_corpus(phrasebook(tmp_path), 'train'))
-  assert sorted(pairs) == [(str(i), f'le {i}') for i in range(7)]
+def test_a_set_is_prepared_once(small_set, tmp_path, monkeypatch, capfd):
+  tfds_sets.prepare(NAME, str(tmp_path))
+  pairs = open_corpus(config(tmp_path), 'train')[:]
+  assert sorted(pairs) == [(f'der {i}', str(i)) for i in range(7)]
   assert capfd.readouterr().out == ''
-  with pytest.MonkeyPatch.context() as patch:  # The second time, the set is only read.
-    patch.setattr(tfds_sets.Phrasebook, '_generate_examples', None)
-    assert list(open_corpus(phrasebook(tmp_path), 'train')) == pairs
+  monkeypatch.setattr(small_set, '_generate_examples', None)
+  tfds_sets.prepare(NAME, str(tmp_path))
+  assert open_corpus(config(tmp_path), 'train')[:] == pairs
 
 
-def test_an_interrupted_preparation_is_redone(small_phrasebook, tmp_path, monkeypatch):
+def test_an_interrupted_preparation_is_redone(small_set, tmp_path, monkeypatch):
   def interrupted(self):
-    yield 0, {'en': '0', 'fr': 'le 0'}
+    yield 0, {'de': 'der 0', 'en': '0'}
     raise KeyboardInterrupt
 
   with monkeypatch.context() as patch:
-    patch.setattr(tfds_sets.Phrasebook, '_generate_examples', interrupted)
+    patch.setattr(small_set, '_generate_examples', interrupted)
     with pytest.raises(KeyboardInterrupt):
-      open_corpus(phrasebook(tmp_path), 'train')
-  assert len(open_corpus(phrasebook(tmp_path), 'train')) == 7
+      tfds_sets.prepare(NAME, str(tmp_path))
+  with pytest.raises(UserError, match='is not prepared in '):
+    open_corpus(config(tmp_path), 'train')
+  tfds_sets.prepare(NAME, str(tmp_path))
+  assert len(open_corpus(config(tmp_path), 'train')) == 7
 
 
-def test_two_processes_may_prepare_at_once(small_phrasebook, tmp_path, monkeypatch):
-  generate = tfds_sets.Phrasebook._generate_examples
+def test_two_processes_may_prepare_at_once(small_set, tmp_path, monkeypatch):
+  generate = small_set._generate_examples
 
   def overtaken(self):
     with monkeypatch.context() as patch:
-      patch.setattr(tfds_sets.Phrasebook, '_generate_examples', generate)
-      open_corpus(phrasebook(tmp_path), 'train')
+      patch.setattr(small_set, '_generate_examples', generate)
+      tfds_sets.prepare(NAME, str(tmp_path))
     return generate(self)
 
-  monkeypatch.setattr(tfds_sets.Phrasebook, '_generate_examples', overtaken)
-  assert len(open_corpus(phrasebook(tmp_path), 'train')) == 7
+  monkeypatch.setattr(small_set, '_generate_examples', overtaken)
+  tfds_sets.prepare(NAME, str(tmp_path))
+  assert len(open_corpus(config(tmp_path), 'train')) == 7
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(small_phrasebook, tmp_path):
+def test_a_folder_that_cannot_be_written_is_an_error(small_set, tmp_path):
   (tmp_path / 'file').write_text('')
-  with pytest.raises(UserError, match=r'phrasebook/en-fr could not be prepared in .*file: '):
-    open_corpus(phrasebook(tmp_path / 'file'), 'train')
+  with pytest.raises(UserError, match=f'{NAME} could not be prepared in .*file: '):
+    tfds_sets.prepare(NAME, str(tmp_path / 'file'))
 
 
 @pytest.mark.parametrize('folder', ['gs://tfds-data', '/gs/tfds-data'])
 def test_a_folder_that_tfds_takes_for_a_bucket_is_refused(monkeypatch, folder):
   monkeypatch.setattr(constants, 'DATA_DIR', folder)
   with pytest.raises(UserError, match='begins with gs://'):
-    open_corpus(phrasebook(''), 'train')
+    open_corpus(config(''), 'train')
 
 
 @pytest.mark.parametrize('name', ['sets[1]', 'sets**', 'sets?'])
 def test_a_folder_that_tfds_takes_for_a_pattern_is_refused_before_anything_is_written(
-    small_phrasebook, tmp_path, monkeypatch, name):
+    small_set, tmp_path, monkeypatch, name):
   monkeypatch.setattr(constants, 'DATA_DIR', str(tmp_path / name))
   for folder in (tmp_path / name, ''):
     with pytest.raises(UserError, match=r'pattern, .*rename the folder'):
-      open_corpus(phrasebook(folder), 'train')
+      tfds_sets.prepare(NAME, str(folder))
   assert not any(tmp_path.iterdir())
 
 
-def test_a_folder_without_its_record_is_an_error(tmp_path):
-  version = str(tfds_sets.Phrasebook.VERSION)
-  (tmp_path / 'phrasebook/en-fr' / version).mkdir(parents=True)
-  with pytest.raises(UserError, match=r'phrasebook/en-fr but is incomplete; remove it and run: '):
-    open_corpus(phrasebook(tmp_path), 'train')
+def test_a_folder_without_its_record_is_an_error(small_set, tmp_path):
+  tfds_sets.prepare(NAME, str(tmp_path))
+  version, = (tmp_path / NAME).iterdir()
+  shutil.rmtree(version)
+  version.mkdir()
+  with pytest.raises(UserError, match=f'{NAME} but is incomplete; remove it and run: '):
+    tfds_sets.prepare(NAME, str(tmp_path))
 
 
 @pytest.mark.parametrize(('failure', 'message'), [
@@ -380,9 +382,9 @@ def test_what_is_no_translation_set_is_refused_before_it_is_fetched(tmp_path, ca
   assert not list(tmp_path.iterdir())
 
 
-def test_languages_are_looked_at_before_a_built_in_set_is_made(tmp_path):
-  with pytest.raises(UserError, match='must hold the languages en and de; it has en, fr'):
-    open_corpus(config(tmp_path, 'phrasebook/en-fr', 'en', 'de'), 'train')
+def test_languages_are_looked_at_first(tmp_path):
+  with pytest.raises(UserError, match='must hold the languages en and fr; it has de, en'):
+    open_corpus(config(tmp_path, NAME, 'en', 'fr'), 'train')
   assert not list(tmp_path.iterdir())
 
 

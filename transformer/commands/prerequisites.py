@@ -27,5 +27,4 @@ def check_prerequisites(config: Config, begun: bool):
   for key in () if begun else config.data.sizes:
     if path := getattr(config.data, key):
       adopt(path)
-  if not config.data.is_built_in:
-    open_corpora(config.data)
+  open_corpora(config.data)

@@ -73,7 +73,7 @@ class DataConfig:
   """
 
   source: str = 'tfds'
-  name: str = 'phrasebook/en-fr'
+  name: str = 'wmt14_translate/fr-en'
   dir: str = ''
   train: tuple[str, ...] = ('train',)
   train_weights: tuple[float, ...] = ()
@@ -102,11 +102,6 @@ class DataConfig:
     if isinstance(self.valid, str):
       return {'valid': self.valid}
     return {f'valid/{name}' if number else 'valid': name for number, name in enumerate(self.valid)}
-
-  @property
-  def is_built_in(self) -> bool:
-    """Whether the text comes with this code, so that a run makes its files itself."""
-    return self.source == 'tfds' and self.name.partition('/')[0] == 'phrasebook'
 
   @property
   def sizes(self) -> dict[str, int]:

@@ -27,12 +27,9 @@ from tensorflow_datasets.core.utils import file_utils
 
 from transformer.data.config import DataConfig
 from transformer.data.corpus import check_index, check_slice
-from transformer.data.phrasebook.builder import Phrasebook
 from transformer.errors import UserError, message_in_one_line
 from transformer.files import check_local
 
-# Sets that need no download; they are prepared when they are first opened.
-_BUILT_IN = {Phrasebook.name: Phrasebook}
 _NAMES_SHOWN = 5
 _FLAG = '--config.data.name'
 # Each retry waits twice as long as the one before. These 5 take 6 seconds; TFDS's own
@@ -55,7 +52,7 @@ class TfdsCorpus:
   notes = ()
 
   def __init__(self, config: DataConfig, split: str):
-    """Opens a split; prepares a built-in set first if necessary.
+    """Opens a split.
 
     The fingerprint covers what TFDS records about a set (version, splits, number of examples
     and bytes of each shard) and not the text itself.
@@ -76,10 +73,8 @@ class TfdsCorpus:
                       f'it has {", ".join(present)}; set --config.data.source_language and '
                       '--config.data.target_language')
     if not _is_prepared(builder):
-      if builder.name not in _BUILT_IN:
-        raise UserError(f'{name} is not prepared in {builder.data_dir_root}; '
-                        f'run: {_prepare_command(name, config.dir)}')
-      builder = prepare(name, config.dir, _FLAG)
+      raise UserError(f'{name} is not prepared in {builder.data_dir_root}; '
+                      f'run: {_prepare_command(name, config.dir)}')
     _require_random_access(builder, name, config.dir)
     _require_split(builder, name, split)
     record = {
@@ -214,7 +209,7 @@ def _find_builder(name: str, data_dir: str, flag: str) -> tfds.core.DatasetBuild
     builder = _builder_from_code(parsed.name, root, flag, **options)
   except UserError as error:
     unknown = error
-  if parsed.name not in _BUILT_IN and not (builder and _is_prepared(builder)):
+  if not (builder and _is_prepared(builder)):
     with contextlib.suppress(tfds.core.DatasetNotFoundError), _own_features_only():
       return read_only_builder.builder_from_files(name, data_dir=root)
   if unknown:
@@ -244,14 +239,10 @@ def _own_features_only():
 def _builder_from_code(set_name: str, root: str | None, flag: str, config: str | None = None,
                        version: str | None = None) -> tfds.core.DatasetBuilder:
   known = tfds.list_builders(with_community_datasets=False)
-  if set_name in _BUILT_IN:
-    cls = _BUILT_IN[set_name]
-  elif set_name in known:
-    cls = tfds.builder_cls(set_name)
-  else:
-    nearest = _nearest(set_name, {*known, *_BUILT_IN})
-    raise UserError(f'{flag} must name a TFDS translation set; there is no {set_name!r}; '
-                    f'the nearest are {nearest}')
+  if set_name not in known:
+    raise UserError(f'{flag} must name a TFDS translation set; there is no {set_name!r}, and no '
+                    f'prepared files of it; the nearest are {_nearest(set_name, known)}')
+  cls = tfds.builder_cls(set_name)
   if config and config not in cls.builder_configs:
     nearest = _nearest(config, cls.builder_configs) or 'none'
     raise UserError(f'{set_name} has no config {config!r}; the nearest are {nearest}; '

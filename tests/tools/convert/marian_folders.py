@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from transformer.data.phrasebook.grammar import spell
-from transformer.data.phrasebook.sentences import some_sentence
+from tests.sentences import english_and_french
 from transformer.tools.convert import tensor_file
 
 DIM, INNER, HEADS, LAYERS = 14, 22, 2, 2
@@ -27,18 +26,11 @@ KINDS = {
 
 
 @functools.cache
-def text() -> tuple[list[str], list[str]]:
-  """Returns English lines and their French translations."""
-  rng = random.Random(3)
-  sources, targets = zip(*(spell(*some_sentence(rng)) for _ in range(300)), strict=True)
-  return list(sources), list(targets)
-
-
 def known_text(folder: Path) -> tuple[list[str], list[str]]:
   """Returns the pairs without characters that the models of a folder do not know."""
   models = [sentencepiece.SentencePieceProcessor(model_file=str(folder / name))
             for name in ('source.spm', 'target.spm')]
-  pairs = [pair for pair in zip(*text(), strict=True) if not any(
+  pairs = [pair for pair in zip(*english_and_french(300, 3), strict=True) if not any(
       model.unk_id() in model.encode(line) for model, line in zip(models, pair, strict=True))]
   return [source for source, _ in pairs], [target for _, target in pairs]
 
@@ -47,7 +39,7 @@ def known_text(folder: Path) -> tuple[list[str], list[str]]:
 def model_bytes(side: int, kind: str = 'unigram') -> bytes:
   """Returns a SentencePiece model with the defaults of spm_train, of a side or of both (2)."""
   model = io.BytesIO()
-  sources, targets = text()
+  sources, targets = english_and_french(300, 3)
   lines = (sources, targets, [*sources, *targets])[side]
   sentencepiece.SentencePieceTrainer.train(
       sentence_iterator=iter(lines), model_writer=model, vocab_size=190, model_type=kind,

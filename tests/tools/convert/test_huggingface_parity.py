@@ -4,7 +4,6 @@ tests/huggingface.txt has its packages.
 """
 
 import operator
-import random
 from typing import NamedTuple
 
 import jax
@@ -15,12 +14,11 @@ from hypothesis import strategies as st
 
 from tests.data.test_bpe_dropout import ESCAPE, HOSTILE
 from tests.faults.hostile_text import SENTENCES
+from tests.sentences import english_and_french
 from tests.tools.convert.random_models import opinionated, padded
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.config import DataConfig
-from transformer.data.phrasebook.grammar import spell
-from transformer.data.phrasebook.sentences import some_sentence
 from transformer.data.vocabulary import BYTE_IDS, Vocabulary
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
@@ -67,8 +65,7 @@ class Exported(NamedTuple):
 
 @pytest.fixture(scope='module')
 def lines():
-  rng = random.Random(3)
-  return [line for _ in range(COUNT // 2) for line in spell(*some_sentence(rng))]
+  return [line for side in english_and_french(COUNT // 2, 3) for line in side]
 
 
 @pytest.fixture(scope='module')

@@ -1,0 +1,145 @@
+"""Builds phrases from words: agreement, determiners, tenses, negation and the order of words.
+
+French follows from English: `you` is always vous, `they` without a noun is masculine, and `it`
+follows its noun in the same sentence. French words stay apart (`à le église`) until `spell`
+writes the sentence.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from transformer.tools.phrasebook.words import Adjective, Noun, Verb, plural_of
+
+# French: masculine, feminine, plural.
+_DETERMINERS = {
+    'the': ('le', 'la', 'les'), 'this': ('ce', 'cette', 'ces'), 'a': ('un', 'une', 'des'),
+    'my': ('mon', 'ma', 'mes'), 'your': ('votre', 'votre', 'vos'), 'his': ('son', 'sa', 'ses'),
+    'her': ('son', 'sa', 'ses'), 'our': ('notre', 'notre', 'nos'),
+    'their': ('leur', 'leur', 'leurs'), 'two': ('', '', 'deux'), 'three': ('', '', 'trois')}
+_ENGLISH_PLURALS = {'this': 'these', 'a': 'some'}
+_BEFORE_VOWELS = {'ce': 'cet', 'ma': 'mon', 'sa': 'son'}
+_VOWELS = 'aeiouyhàâéèêîôœ'
+_CONTRACTED = {'de le': 'du', 'de les': 'des', 'à le': 'au', 'à les': 'aux'}
+# Auxiliaries of English, and the French verbs before an infinitive.
+_AUXILIARIES = {'will': ('vais', 'va', 'allons', 'allez', 'vont'),
+                'can': ('peux', 'peut', 'pouvons', 'pouvez', 'peuvent'),
+                'must': ('dois', 'doit', 'devons', 'devez', 'doivent')}
+_HAVE = ('ai', 'a', 'avons', 'avez', 'ont')
+TENSES = ('present', 'past', *_AUXILIARIES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Phrase:
+  """Words of the same meaning in both languages."""
+
+  en: str = ''
+  fr: str = ''
+
+  def __add__(self, other: 'Phrase') -> 'Phrase':
+    return Phrase(join(self.en, other.en), join(self.fr, other.fr))
+
+
+@dataclasses.dataclass(frozen=True)
+class Nominal(Phrase):
+  """A noun phrase, a name or a pronoun; `person` counts je, il, nous, vous, ils from 0."""
+
+  person: int = 1
+  gender: str = 'm'
+  kind: str = 'person'
+
+  def agree(self, masculine: str, feminine: str = '') -> str:
+    """Returns the form of an adjective or a participle that agrees."""
+    form = (feminine or f'{masculine}e') if self.gender == 'f' else masculine
+    return plural_of(form) if self.person in (2, 4) else form
+
+  def pronoun(self) -> 'Nominal':
+    """Returns he, she, it or they for a third person."""
+    if self.person == 4:
+      english, french = 'they', 'elles' if self.gender == 'f' else 'ils'
+    else:
+      english, french = ('she', 'elle') if self.gender == 'f' else ('he', 'il')
+    if self.person == 1 and self.kind != 'person':
+      english = 'it'
+    return dataclasses.replace(self, en=english, fr=french)
+
+  def clitic(self) -> Phrase:
+    """Returns him, her, it or them, which precedes a French verb."""
+    return {'he': Phrase('him', 'le'), 'she': Phrase('her', 'la'), 'they': Phrase('them', 'les'),
+            'it': Phrase('it', 'la' if self.gender == 'f' else 'le')}[self.pronoun().en]
+
+
+def join(*words: str) -> str:
+  """Joins words, some of which may be empty."""
+  return ' '.join(filter(None, words))
+
+
+def noun_phrase(noun: Noun, determiner: str, adjectives: Sequence[Adjective] = (),
+                plural: bool = False, negated: bool = False) -> Nominal:
+  """Returns a determiner, adjectives and a noun.
+
+  Args:
+    determiner: `the`, `this`, `a`, a possessive, or a number if `plural`.
+    negated: whether it is the object of a negated verb: pas de pomme.
+  """
+  nominal = Nominal(person=4 if plural else 1, gender=noun.gender, kind=noun.kind)
+  head = noun.fr_plural if plural else noun.fr
+  vowel = not plural and noun.gender == 'm' and head[0] in _VOWELS
+  before = [adjective.liaison if vowel else nominal.agree(adjective.masculine, adjective.feminine)
+            for adjective in adjectives if adjective.before]
+  after = [nominal.agree(adjective.masculine, adjective.feminine)
+           for adjective in adjectives if not adjective.before]
+  group = join(*before, head, *after)
+  masculine, feminine, many = _DETERMINERS[determiner]
+  french = many if plural else feminine if noun.gender == 'f' else masculine
+  if determiner == 'a' and (negated or (plural and before)):
+    french = 'de'
+  elif group[0] in _VOWELS:
+    french = _BEFORE_VOWELS.get(french, french)
+  english = _ENGLISH_PLURALS.get(determiner, determiner) if plural else determiner
+  if english == 'some' and negated:
+    english = 'any'
+  return dataclasses.replace(
+      nominal, fr=join(french, group), en=join(
+          english, *(adjective.en for adjective in adjectives),
+          noun.en_plural if plural else noun.en))
+
+
+def clause(subject: Nominal, verb: Verb, tense: str = 'present', *, negated: bool = False,
+           question: bool = False, clitics: str = '', agrees_with: Nominal | None = None
+           ) -> Phrase:
+  """Returns a subject and its verb; the caller adds the object.
+
+  Args:
+    tense: one of `TENSES`.
+    question: inverts English; French keeps the order of a statement, as after est-ce que.
+    clitics: French pronouns before the verb.
+    agrees_with: a direct object before its participle: les pommes que Marie a mangées.
+  """
+  auxiliary, form = tense, verb.en
+  if tense in ('present', 'past'):
+    auxiliary = 'did' if tense == 'past' else 'does' if subject.person == 1 else 'do'
+    if not (negated or question):
+      auxiliary = ''
+      form = verb.past if tense == 'past' else verb.third if subject.person == 1 else verb.en
+  start = (auxiliary, subject.en) if question else (subject.en, auxiliary)
+  ne, pas = ('ne', 'pas') if negated else ('', '')
+  if tense == 'present':
+    french = join(ne, clitics, verb.present[subject.person], pas)
+  elif tense == 'past':
+    participle = agrees_with.agree(verb.participle) if agrees_with else verb.participle
+    french = join(ne, clitics, _HAVE[subject.person], pas, participle)
+  else:
+    french = join(ne, _AUXILIARIES[tense][subject.person], pas, clitics, verb.infinitive)
+  return Phrase(join(*start, 'not' if negated else '', form), join(subject.fr, french))
+
+
+def spell(phrase: Phrase, mark: str) -> tuple[str, str]:
+  """Returns a phrase as an English and a French sentence that end in `mark`, `.` or `?`."""
+  english = re.sub(r'\ba (?=[aeiouEI])', 'an ', phrase.en).replace('can not', 'cannot')
+  french = re.sub(rf'\b(l(?=[ea])|[jdnm](?=e)|qu(?=e))[ea] (?=[{_VOWELS}])', r"\1'", phrase.fr,
+                  flags=re.IGNORECASE)
+  french = re.sub(r'\b(de|à) les?\b', lambda words: _CONTRACTED[words[0]], french)
+  english, french = (text.replace(' ,', ',') for text in (english, french))
+  return (f'{english[0].upper()}{english[1:]}{mark}',
+          f'{french[0].upper()}{french[1:]}{" ?" if mark == "?" else mark}')

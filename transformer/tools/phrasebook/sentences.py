@@ -1,0 +1,173 @@
+"""Draws sentences of several patterns; the docstring of a pattern is an example."""
+
+import dataclasses
+from random import Random
+
+from transformer.tools.phrasebook.grammar import (
+  TENSES,
+  Nominal,
+  Phrase,
+  clause,
+  noun_phrase,
+  spell,
+)
+from transformer.tools.phrasebook.words import ADJECTIVES, GIVING, NOUNS, VERBS, Verb
+
+_DETERMINERS = ('the', 'the', 'the', 'a', 'a', 'this', 'my', 'your', 'his', 'her', 'our', 'their')
+_PRONOUNS = (Nominal('I', 'je', 0), Nominal('he', 'il'), Nominal('she', 'elle', gender='f'),
+             Nominal('we', 'nous', 2), Nominal('you', 'vous', 3), Nominal('they', 'ils', 4))
+_NAMES = (Nominal('Paul', 'Paul'), Nominal('Antoine', 'Antoine'), Nominal('Louis', 'Louis'),
+          Nominal('Marie', 'Marie', gender='f'), Nominal('Alice', 'Alice', gender='f'),
+          Nominal('Sophie', 'Sophie', gender='f'))
+# To whom: after an English verb, and before a French one.
+_DATIVES = (Phrase('me', 'me'), Phrase('us', 'nous'), Phrase('you', 'vous'), Phrase('him', 'lui'),
+            Phrase('her', 'lui'), Phrase('them', 'leur'))
+_TIMES = {'present': (Phrase('every day', 'tous les jours'), Phrase('on Sundays', 'le dimanche')),
+          'past': (Phrase('yesterday', 'hier'), Phrase('last week', 'la semaine dernière')),
+          'will': (Phrase('tomorrow', 'demain'), Phrase('tonight', 'ce soir'))}
+_DEGREES = (Phrase(), Phrase(), Phrase('very', 'très'), Phrase('too', 'trop'))
+_LINKS = (Phrase(', but', ', mais'), Phrase(', and', ', et'))
+_BE = {'is': 'est', 'are': 'sont', 'was': 'était', 'were': 'étaient'}
+# Two actions on the same thing.
+_CHAINS = (('buy', 'eat'), ('find', 'wash'), ('choose', 'buy'), ('wash', 'sell'), ('take', 'close'),
+           ('write', 'send'), ('buy', 'give'), ('take', 'show'), ('find', 'open'), ('buy', 'sell'))
+_THINGS = frozenset(noun.kind for noun in NOUNS) - {'person', 'animal'}
+
+
+class Writer:
+  """Draws sentences from a generator of random numbers.
+
+  Attributes:
+    pairs: the (adjective, noun) and (verb, object) pairs of the latest sentence, in English.
+  """
+
+  def __init__(self, rng: Random):
+    self._rng = rng
+    self.pairs: set[tuple[str, str]] = set()
+    self._nouns: set[str] = set()  # No noun occurs twice in a sentence.
+
+  def sentence(self) -> tuple[str, str]:
+    """Returns an English sentence and its French translation."""
+    self.pairs, self._nouns = set(), set()
+    pattern = self._rng.choice(_PATTERNS)
+    return spell(pattern(self), '?' if pattern is Writer._question else '.')
+
+  def _chance(self, probability: float) -> bool:
+    return self._rng.random() < probability
+
+  def _verb(self, names: tuple[str, ...] = (), of: frozenset[str] = _THINGS) -> Verb:
+    return self._rng.choice([verb for verb in VERBS
+                             if verb.kinds & of and (not names or verb.en in names)])
+
+  def _thing(self, kinds: frozenset[str], verb: Verb | None = None, *, negated: bool = False,
+             plain: bool = False) -> Nominal:
+    """Draws a noun phrase; a plain one is definite and without adjectives."""
+    noun = self._rng.choice([noun for noun in NOUNS
+                             if noun.kind in kinds and noun.en not in self._nouns])
+    plural = self._chance(0.35)
+    determiner = 'the' if plain else self._rng.choice(_DETERMINERS)
+    if determiner == 'a' and plural and not negated and self._chance(0.5):
+      determiner = self._rng.choice(('two', 'three'))
+    adjectives = []
+    if not plain and self._chance(0.5):
+      suited = [adjective for adjective in ADJECTIVES if noun.kind in adjective.kinds]
+      adjectives = [self._rng.choice(suited)]
+      if adjectives[0].before and self._chance(0.4):
+        adjectives.append(self._rng.choice([other for other in suited if not other.before]))
+    self._nouns.add(noun.en)
+    self.pairs |= {(word.en, noun.en) for word in (*adjectives, *filter(None, [verb]))}
+    return noun_phrase(noun, determiner, adjectives, plural, negated)
+
+  def _subject(self, *, third: bool = False) -> Nominal:
+    """Draws a pronoun, a name or people; `third` leaves out I, you and we."""
+    if self._chance(0.5):
+      return self._rng.choice([pronoun for pronoun in _PRONOUNS
+                               if not third or pronoun.person in (1, 4)])
+    return self._rng.choice(_NAMES) if self._chance(0.4) else self._thing(frozenset({'person'}))
+
+  def _act(self, tense: str, *, question: bool = False) -> Phrase:
+    verb, negated = self._rng.choice(VERBS), self._chance(0.25)
+    start = clause(self._subject(), verb, tense, negated=negated, question=question)
+    return start + self._thing(verb.kinds, verb, negated=negated)
+
+  def _state(self, subject: Nominal) -> Phrase:
+    """Adds a form of "to be" and an adjective to a third person."""
+    adjective = self._rng.choice([adjective for adjective in ADJECTIVES
+                                  if subject.kind in adjective.kinds])
+    singular, negated = subject.person == 1, self._chance(0.25)
+    english = self._rng.choice(('is', 'is', 'was') if singular else ('are', 'are', 'were'))
+    be = Phrase(english, _BE[english])
+    if negated:
+      be = Phrase(f'{be.en} not', f'ne {be.fr} pas')
+    quality = Phrase(adjective.en, subject.agree(adjective.masculine, adjective.feminine))
+    return subject + be + self._rng.choice(_DEGREES) + quality
+
+  def _statement(self) -> Phrase:
+    """The cats see the big green apples; tomorrow, she will not open my door."""
+    tense = self._rng.choice(TENSES)
+    act = self._act(tense)
+    if tense not in _TIMES or self._chance(0.5):
+      return act
+    time = self._rng.choice(_TIMES[tense])
+    return time + Phrase(',', ',') + act if self._chance(0.3) else act + time
+
+  def _question(self) -> Phrase:
+    """Will Paul eat an egg?"""
+    return Phrase('', 'est-ce que') + self._act(self._rng.choice(TENSES), question=True)
+
+  def _contrast(self) -> Phrase:
+    """The green apples are too expensive, but the house was beautiful."""
+    one, other = (self._state(self._thing(_THINGS | {'person', 'animal'})) for _ in range(2))
+    return one + self._rng.choice(_LINKS) + other
+
+  def _meeting(self) -> Phrase:
+    """He helped them; the doctor cannot see me."""
+    verb, tense = self._verb(of=frozenset({'person'})), self._rng.choice(TENSES)
+    met = self._rng.choice(_PRONOUNS[1:3] + _PRONOUNS[5:])
+    pronoun = met.clitic()
+    start = clause(self._subject(), verb, tense, negated=self._chance(0.3), clitics=pronoun.fr,
+                   agrees_with=met)
+    return start + Phrase(pronoun.en)
+
+  def _gift(self) -> Phrase:
+    """Marie gave a book to the child; the baker will not show us his hats."""
+    verb, negated, tense = self._verb(GIVING), self._chance(0.25), self._rng.choice(TENSES)
+    dative = self._rng.choice(_DATIVES) if self._chance(0.5) else Phrase()
+    start = clause(self._subject(third=True), verb, tense, negated=negated, clitics=dative.fr)
+    gift = start + Phrase(dative.en) + self._thing(verb.kinds, verb, negated=negated)
+    return gift if dative.en else gift + Phrase('to', 'à') + self._thing(frozenset({'person'}))
+
+  def _chain(self) -> Phrase:
+    """The baker bought a red chair and sold it; she takes the books and shows them to us."""
+    first, then = (self._verb((name,)) for name in self._rng.choice(_CHAINS))
+    tense, subject = self._rng.choice(('present', 'past')), self._subject(third=True)
+    thing = self._thing(first.kinds & then.kinds, first)
+    pronoun, to = thing.clitic(), Phrase()
+    clitics = pronoun.fr
+    if then.en in GIVING:
+      dative = self._rng.choice(_DATIVES)
+      clitics = (f'{pronoun.fr} {dative.fr}' if dative.fr in ('lui', 'leur')
+                 else f'{dative.fr} {pronoun.fr}')
+      to = Phrase(f'to {dative.en}')
+    again = dataclasses.replace(subject, en='', fr='')
+    return (clause(subject, first, tense) + thing + Phrase('and', 'et') + clause(
+        again, then, tense, clitics=clitics, agrees_with=thing) + Phrase(pronoun.en) + to)
+
+  def _relative(self) -> Phrase:
+    """The apples that Marie ate were very good."""
+    verb = self._verb()
+    thing = self._thing(verb.kinds & _THINGS, verb, plain=True)
+    act = thing + Phrase('that', 'que') + clause(
+        self._subject(), verb, self._rng.choice(('present', 'past')), agrees_with=thing)
+    return self._state(dataclasses.replace(thing, en=act.en, fr=act.fr))
+
+  def _reason(self) -> Phrase:
+    """Paul does not buy the dress because it is too expensive."""
+    verb = self._verb()
+    thing = self._thing(verb.kinds & _THINGS, verb, plain=True)
+    start = clause(self._subject(third=True), verb, negated=self._chance(0.5))
+    return start + thing + Phrase('because', 'parce que') + self._state(thing.pronoun())
+
+
+_PATTERNS = (*(Writer._statement,) * 4, Writer._question, Writer._contrast, Writer._meeting,
+             Writer._gift, *(Writer._chain,) * 2, *(Writer._relative,) * 2, Writer._reason)

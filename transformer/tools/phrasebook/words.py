@@ -1,0 +1,154 @@
+"""The words of the phrasebook, with their forms in both languages.
+
+A noun is of one kind; adjectives and verbs name the kinds that they combine with. So a door is
+opened and an apple is eaten, never the reverse. An entry lists what the rules below do not give.
+"""
+
+from typing import NamedTuple
+
+_GOODS = 'clothing container furniture machine'
+_ALL = f'person animal food reading opening building place {_GOODS}'
+
+# English, French and gender; after a slash, an irregular English plural.
+_NOUNS = {
+    'person': 'man/men homme m, woman/women femme f, child/children enfant m, girl fille f, '
+              'boy garçon m, teacher professeur m, doctor médecin m, baker boulanger m, '
+              'nurse infirmière f, actress actrice f, neighbour voisin m, friend ami m',
+    'animal': 'cat chat m, dog chien m, horse cheval m, bird oiseau m, cow vache f, '
+              'rabbit lapin m',
+    'food': 'apple pomme f, orange orange f, egg œuf m, cake gâteau m, tomato tomate f',
+    'clothing': 'hat chapeau m, coat manteau m, dress robe f, shirt chemise f, '
+                'scarf/scarves écharpe f',
+    'reading': 'book livre m, letter lettre f, poem poème m, story histoire f, '
+               'newspaper journal m',
+    'container': 'bag sac m, box boîte f, bottle bouteille f, suitcase valise f',
+    'furniture': 'table table f, chair chaise f, bed lit m, wardrobe armoire f',
+    'machine': 'car voiture f, bicycle vélo m, boat bateau m, umbrella parapluie m',
+    'opening': 'door porte f, window fenêtre f',
+    'building': 'house maison f, church église f, school école f, hotel hôtel m, '
+                'hospital hôpital m, restaurant restaurant m, castle château m',
+    'place': 'garden jardin m, park parc m, village village m, market marché m, beach plage f'}
+
+# English and French: the masculine, an irregular feminine, and the form before a masculine vowel.
+_BEFORE = {
+    _ALL: 'big grand, old vieux/vieille/vieil, beautiful beau/belle/bel',
+    f'person animal food opening building place {_GOODS}': 'small petit',
+    f'food reading building {_GOODS}': 'new nouveau/nouvelle/nouvel, good bon/bonne',
+    'person': 'young jeune', 'reading': 'long long/longue'}
+_AFTER = {
+    f'food opening animal {_GOODS}': 'white blanc/blanche, black noir, red rouge, green vert, '
+                                     'yellow jaune, blue bleu',
+    'person reading': 'French français, English anglais, Italian italien/italienne',
+    f'food reading building {_GOODS}': 'expensive cher/chère',
+    f'opening animal {_GOODS}': 'dirty sale, clean propre',
+    'container building': 'empty vide', 'food': 'fresh frais/fraîche',
+    'reading': 'interesting intéressant', 'reading person place building': 'strange étrange',
+    'person animal': 'tired fatigué, happy heureux/heureuse, ill malade, intelligent intelligent',
+    'animal': 'dangerous dangereux/dangereuse', 'person': 'sad triste, rich riche'}
+
+# English, its past, and the French infinitive; for irregular verbs the present for je, il, nous,
+# vous and ils, and the participle; then the kinds of objects.
+_VERBS = f"""
+  eat ate manger: food
+  buy bought acheter achète achète achetons achetez achètent acheté: food reading {_GOODS}
+  sell sold vendre vends vend vendons vendez vendent vendu: food animal reading {_GOODS}
+  see saw voir vois voit voyons voyez voient vu: {_ALL}
+  find found trouver: animal food reading {_GOODS}
+  wash washed laver: food opening animal {_GOODS}
+  open opened ouvrir ouvre ouvre ouvrons ouvrez ouvrent ouvert: opening container building
+  close closed fermer: opening container building
+  choose chose choisir choisis choisit choisissons choisissez choisissent choisi: food {_GOODS}
+  take took prendre prends prend prenons prenez prennent pris: food reading {_GOODS}
+  study studied étudier: reading
+  write wrote écrire écris écrit écrivons écrivez écrivent écrit: reading
+  help helped aider: person animal
+  visit visited visiter: building place
+  like liked aimer: {_ALL}
+  show showed montrer: animal food reading {_GOODS}
+  give gave donner: animal food reading {_GOODS}
+  send sent envoyer envoie envoie envoyons envoyez envoient envoyé: food reading {_GOODS}"""
+GIVING = ('show', 'give', 'send')
+
+
+class Noun(NamedTuple):
+  """A noun with its plurals; `gender` is `m` or `f`."""
+
+  en: str
+  en_plural: str
+  fr: str
+  fr_plural: str
+  gender: str
+  kind: str
+
+
+class Adjective(NamedTuple):
+  """An adjective; `liaison` is its form before a masculine vowel, as in un vieil ami."""
+
+  en: str
+  masculine: str
+  feminine: str
+  liaison: str
+  before: bool
+  kinds: frozenset[str]
+
+
+class Verb(NamedTuple):
+  """A verb; `present` is for je, il, nous, vous and ils."""
+
+  en: str
+  third: str
+  past: str
+  infinitive: str
+  present: tuple[str, ...]
+  participle: str
+  kinds: frozenset[str]
+
+
+def plural_of(word: str) -> str:
+  """Returns the French plural of a noun, an adjective or a participle."""
+  if word.endswith(('s', 'x')):
+    return word
+  if word.endswith('al'):
+    return f'{word[:-2]}aux'
+  return f'{word}x' if word.endswith('eau') else f'{word}s'
+
+
+def _with_s(word: str) -> str:
+  """Returns the English plural of a noun, or the third person of a verb."""
+  if word.endswith('y') and word[-2] not in 'aeiou':
+    return f'{word[:-1]}ies'
+  return f'{word}es' if word.endswith(('s', 'x', 'ch', 'sh', 'to')) else f'{word}s'
+
+
+def _nouns():
+  for kind, entries in _NOUNS.items():
+    for entry in entries.split(', '):
+      english, french, gender = entry.split()
+      one, _, many = english.partition('/')
+      yield Noun(one, many or _with_s(one), french, plural_of(french), gender, kind)
+
+
+def _adjectives():
+  for before, groups in ((True, _BEFORE), (False, _AFTER)):
+    for kinds, entries in groups.items():
+      for entry in entries.split(', '):
+        english, french = entry.split()
+        masculine, *others = french.split('/')
+        feminine = masculine if masculine.endswith('e') else f'{masculine}e'
+        feminine, liaison = [*others, *(feminine, masculine)[len(others):]]
+        yield Adjective(english, masculine, feminine, liaison, before, frozenset(kinds.split()))
+
+
+def _verbs():
+  for entry in _VERBS.split('\n')[1:]:
+    forms, _, kinds = entry.partition(':')
+    english, past, infinitive, *irregular = forms.split()
+    stem = infinitive[:-2]
+    nous = f'{stem}eons' if stem.endswith('g') else f'{stem}ons'
+    *present, participle = irregular or (
+        f'{stem}e', f'{stem}e', nous, f'{stem}ez', f'{stem}ent', f'{stem}é')
+    yield Verb(english, _with_s(english), past, infinitive, tuple(present), participle,
+               frozenset(kinds.split()))
+
+
+NOUNS, ADJECTIVES, VERBS = tuple(_nouns()), tuple(_adjectives()), tuple(_verbs())
