@@ -198,16 +198,6 @@ class Vocabulary:
     """Returns a piece as the model stores it, such as `▁the` after a space, or `<0x0A>`."""
     return self._processor.id_to_piece(int(token))
 
-  def piece_bytes(self, token: int) -> bytes:
-    """Returns the UTF-8 bytes that a piece writes, with spaces as spaces; none for a control token.
-
-    A vocabulary may begin a line with a space of its own, and it writes some rare characters in an
-    escaped form. Neither changes the words of a line.
-    """
-    if token in BYTE_IDS:
-      return bytes([token - BYTE_IDS.start])
-    return b'' if token <= UNK_ID else self.piece(token).replace(SPACE, ' ').encode()
-
   def continue_words(self) -> list[bool]:
     """Returns for each piece whether it may continue the word before it.
 

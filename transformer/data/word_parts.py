@@ -1,16 +1,11 @@
-"""What a line is made of: words, their tokens, and characters without any."""
+"""What a line is made of: letters, and characters that show nothing."""
 
 import re
 import unicodedata
 from collections.abc import Sequence
 
-import numpy as np
-
 from transformer.errors import UserError
 
-# ASCII white space, at which `bytes.split` cuts too. Any other character is part of a word, since
-# tools that count words, such as aligners, cut at no other.
-_WORD = re.compile(rb'[^ \t\n\v\f\r]+')
 # White space, control characters, and what Unicode calls ignorable by default, such as a zero-width
 # space or a mark of byte order.
 _INVISIBLE = re.compile(
@@ -38,24 +33,3 @@ def check_several(lines: Sequence[str]):
   if isinstance(lines, str):
     raise UserError(f'several lines are needed, such as a list; got one string, {lines[:40]!r}; '
                     f'put it into brackets')
-
-
-def count_words(line: str) -> int:
-  """Returns the number of words of a line: what stands between ASCII white space."""
-  return len(line.encode().split())
-
-
-def word_parts(pieces: Sequence[bytes]) -> np.ndarray:
-  """Returns which tokens are parts of which words, by the ranges of their bytes.
-
-  Args:
-    pieces: the bytes of each token, from `Vocabulary.piece_bytes`; the words are those that
-      `count_words` counts in the text of all tokens.
-
-  Returns:
-    Boolean [tokens, words]. A token may be a part of several words, or of none.
-  """
-  ends = np.cumsum([0, *map(len, pieces)])
-  found = [match.span() for match in _WORD.finditer(b''.join(pieces))]
-  spans = np.array(found, np.int64).reshape(-1, 2)
-  return (ends[:-1, None] < spans[None, :, 1]) & (ends[1:, None] > spans[None, :, 0])

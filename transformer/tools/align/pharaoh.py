@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from transformer.data.text_files import read_lines
-from transformer.data.word_parts import count_words
 from transformer.errors import UserError
+from transformer.tools.align.words import count_words
 
 # A link: the number of a source word and of a target word, both from 0.
 Link = tuple[int, int]

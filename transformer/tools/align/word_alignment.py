@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import EOS_ID
-from transformer.data.word_parts import word_parts
 from transformer.decoding.ensemble import check_finite
 from transformer.decoding.forced_decoding import forced, pair_batches
 from transformer.errors import UserError
@@ -16,6 +15,7 @@ from transformer.model.transformer import Transformer
 from transformer.runs.loading import Run
 from transformer.runs.run_directory import read_config
 from transformer.tools.align.pharaoh import Link
+from transformer.tools.align.words import piece_bytes, word_parts
 
 
 def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
@@ -56,7 +56,7 @@ def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
     check_finite(runs, weights_BTS.sum((1, 2)), (index + 1 for index in batch.chosen))
     for weights_TS, index in zip(weights_BTS, batch.chosen, strict=False):
       in_source_SI, in_target_TJ = (
-          word_parts([language.piece_bytes(token) for token in side[index]])
+          word_parts([piece_bytes(language, token) for token in side[index]])
           for language, side in zip(languages, encoded, strict=True))
       links[index] = link_words(weights_TS[:len(in_target_TJ), :len(in_source_SI)],
                                 in_target_TJ, in_source_SI)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.test_vocabulary import ESCAPE, LINE, vocabulary  # noqa: F401
-from transformer.data.word_parts import count_words, word_parts
+from transformer.tools.align.words import count_words, piece_bytes, word_parts
 
 SPACE = b' \t\n\v\f\r'
 
@@ -24,7 +24,7 @@ def test_tokens_belong_to_words_by_the_ranges_of_their_bytes(pieces, wanted):
 
 
 def check(vocabulary, line):  # noqa: F811
-  pieces = [vocabulary.piece_bytes(token) for token in vocabulary.encode(line)]
+  pieces = [piece_bytes(vocabulary, token) for token in vocabulary.encode(line)]
   parts = word_parts(pieces)
   words = line.encode().split()
   assert parts.shape == (len(pieces), len(words)) and count_words(line) == len(words)
@@ -59,7 +59,8 @@ def test_words_of_any_line_are_covered_by_their_tokens(vocabulary, line):  # noq
 
 
 def test_pieces_write_their_bytes_and_control_tokens_none(vocabulary):  # noqa: F811
-  assert [vocabulary.piece_bytes(token) for token in range(4)] == [b''] * 4
-  assert [vocabulary.piece_bytes(token) for token in range(4, 260)] == [
+  assert [piece_bytes(vocabulary, token) for token in range(4)] == [b''] * 4
+  assert [piece_bytes(vocabulary, token) for token in range(4, 260)] == [
       bytes([value]) for value in range(256)]
-  assert b''.join(map(vocabulary.piece_bytes, vocabulary.encode('ein mann'))) == b' ein mann'
+  assert b''.join(piece_bytes(vocabulary, token)
+                  for token in vocabulary.encode('ein mann')) == b' ein mann'
