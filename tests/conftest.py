@@ -99,8 +99,6 @@ def write_wmt14():
   """
   import tensorflow_datasets as tfds  # Its import is slow, and few tests need it.
 
-  from transformer.data import tfds_sets
-
   def write(folder, **splits):
     cls = tfds.builder_cls('wmt14_translate')
     with pytest.MonkeyPatch.context() as patch:
@@ -108,6 +106,8 @@ def write_wmt14():
           split: self._generate_examples(pairs) for split, pairs in splits.items()})
       patch.setattr(cls, '_generate_examples', lambda self, pairs: enumerate(
           {'de': de, 'en': en} for de, en in pairs))
-      tfds_sets.prepare('wmt14_translate/de-en', str(folder))
+      cls(config='de-en', data_dir=str(folder)).download_and_prepare(
+          file_format='array_record',
+          download_config=tfds.download.DownloadConfig(try_download_gcs=False))
 
   return write

@@ -1,9 +1,27 @@
 """`prepare` makes a set of TFDS ready, or ends in a line."""
 
+import gzip
+import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+import requests
+import tensorflow_datasets as tfds
+
+from transformer.data.config import DataConfig
+from transformer.data.sources import open_corpus
+from transformer.errors import UserError
+from transformer.tools.prepare import prepare
 
 NAME = 'wmt14_translate/de-en'
+
+
+def config(folder, name=NAME) -> DataConfig:
+  return DataConfig(source='tfds', name=name, dir=str(folder), source_language='de',
+                    target_language='en')
 
 
 def test_the_command_prepares_a_set_and_ends_in_a_line(write_wmt14, tmp_path):
@@ -20,3 +38,171 @@ def test_the_command_prepares_a_set_and_ends_in_a_line(write_wmt14, tmp_path):
   assert failed.returncode == 1 and failed.stdout == ''
   assert failed.stderr.startswith('error: --name must name a TFDS translation set; there is no')
   assert failed.stderr.count('\n') == 1
+
+
+@pytest.fixture
+def small_set(monkeypatch):
+  """Returns the class of a set of TFDS that writes seven pairs in place of a download."""
+  cls = tfds.builder_cls('wmt14_translate')
+  monkeypatch.setattr(cls, '_split_generators', lambda self, _: {
+      'train': self._generate_examples()})
+  monkeypatch.setattr(cls, '_generate_examples', lambda self: enumerate(
+      {'de': f'der {i}', 'en': str(i)} for i in range(7)))
+  return cls
+
+
+def test_a_set_is_prepared_once(small_set, tmp_path, monkeypatch, capfd):
+  prepare(NAME, str(tmp_path))
+  pairs = open_corpus(config(tmp_path), 'train')[:]
+  assert sorted(pairs) == [(f'der {i}', str(i)) for i in range(7)]
+  assert capfd.readouterr().out == ''
+  monkeypatch.setattr(small_set, '_generate_examples', None)
+  prepare(NAME, str(tmp_path))
+  assert open_corpus(config(tmp_path), 'train')[:] == pairs
+
+
+def test_an_interrupted_preparation_is_redone(small_set, tmp_path, monkeypatch):
+  def interrupted(self):
+    yield 0, {'de': 'der 0', 'en': '0'}
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch:
+    patch.setattr(small_set, '_generate_examples', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+      prepare(NAME, str(tmp_path))
+  with pytest.raises(UserError, match='is not prepared in '):
+    open_corpus(config(tmp_path), 'train')
+  prepare(NAME, str(tmp_path))
+  assert len(open_corpus(config(tmp_path), 'train')) == 7
+
+
+def test_two_processes_may_prepare_at_once(small_set, tmp_path, monkeypatch):
+  generate = small_set._generate_examples
+
+  def overtaken(self):
+    with monkeypatch.context() as patch:
+      patch.setattr(small_set, '_generate_examples', generate)
+      prepare(NAME, str(tmp_path))
+    return generate(self)
+
+  monkeypatch.setattr(small_set, '_generate_examples', overtaken)
+  prepare(NAME, str(tmp_path))
+  assert len(open_corpus(config(tmp_path), 'train')) == 7
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(small_set, tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(UserError, match=f'{NAME} could not be prepared in .*file: '):
+    prepare(NAME, str(tmp_path / 'file'))
+
+
+def test_a_folder_without_its_record_is_an_error(small_set, tmp_path):
+  prepare(NAME, str(tmp_path))
+  version, = (tmp_path / NAME).iterdir()
+  shutil.rmtree(version)
+  version.mkdir()
+  with pytest.raises(UserError, match=f'{NAME} but is incomplete; remove it and run: '):
+    prepare(NAME, str(tmp_path))
+
+
+@pytest.mark.parametrize(('failure', 'message'), [
+    (AssertionError('download\n it by  hand'), 'could not be prepared in .*download it by hand'),
+    (tfds.download.DownloadError('HTTP 503'), 'could not be prepared in .*: .*HTTP 503'),
+    (ModuleNotFoundError("No module named 'apache_beam'", name='apache_beam'),
+     'needs the package apache_beam'),
+    # While a file arrives, `requests` does not say which it is.
+    (requests.exceptions.SSLError('bad record'), 'cannot be downloaded: the server cannot be'),
+])
+def test_a_failed_preparation_is_one_line(tmp_path, monkeypatch, failure, message):
+  def fail(self, _):
+    raise failure
+
+  monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators', fail)
+  with pytest.raises(UserError, match=message) as caught:
+    prepare(NAME, str(tmp_path))
+  assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('kind', ['tar.gz', 'zip', 'gz'])
+def test_archives_are_unpacked_without_tensorflow(tmp_path, monkeypatch, kind):
+  text = tmp_path / 'text' / 'de-en.tsv'
+  text.parent.mkdir()
+  text.write_text('ein Käse\ta cheese\nzwei\ttwo\n', encoding='utf-8')
+  if kind == 'gz':
+    archive = tmp_path / 'de-en.gz'
+    archive.write_bytes(gzip.compress(text.read_bytes()))
+  else:
+    archive = Path(shutil.make_archive(tmp_path / 'a', {'tar.gz': 'gztar'}.get(kind, kind),
+                                       tmp_path, 'text'))
+
+  def split(self, downloads):
+    unpacked = Path(downloads.extract(archive))
+    lines = (unpacked if kind == 'gz' else unpacked / 'text/de-en.tsv').read_text('utf-8')
+    return {'train': enumerate(dict(zip(('de', 'en'), line.split('\t'), strict=True))
+                               for line in lines.splitlines())}
+
+  monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators', split)
+  prepare(NAME, str(tmp_path / 'sets'))
+  assert sorted(open_corpus(config(tmp_path / 'sets'), 'train')[:]) == [
+      ('ein Käse', 'a cheese'), ('zwei', 'two')]
+  assert 'tensorflow' not in sys.modules
+
+
+def test_a_damaged_archive_is_reported_in_one_line(tmp_path, monkeypatch):
+  (tmp_path / 'a.zip').write_bytes(b'torn')
+  monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators',
+                      lambda self, downloads: downloads.extract(tmp_path / 'a.zip'))
+  with pytest.raises(UserError, match=r'could not be prepared in .*a\.zip') as caught:
+    prepare(NAME, str(tmp_path / 'sets'))
+  assert '\n' not in str(caught.value)
+
+
+def test_a_missing_importlib_resources_is_named(tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'importlib_resources', None)
+  with pytest.raises(UserError, match='pip install importlib_resources'):
+    prepare(NAME, str(tmp_path))
+
+
+def test_a_wrong_name_is_of_the_flag_that_gives_it(tmp_path):
+  """The name is looked up in TFDS's own list before any download."""
+  for name, message in (('wmt14_tranlate/de-en', "there is no 'wmt14_tranlate'"),
+                        ('a b/c', 'must look like'),
+                        ('wmt14_translate/xx-en', "has no config 'xx-en'")):
+    with pytest.raises(UserError, match=message) as caught:
+      prepare(name, str(tmp_path))
+    assert '--name' in str(caught.value) and 'data.name' not in str(caught.value)
+    with pytest.raises(UserError, match=message) as caught:
+      open_corpus(config(tmp_path, name), 'train')
+    assert '--config.data.name' in str(caught.value)
+
+
+def test_without_a_network_a_preparation_ends_within_seconds(tmp_path, monkeypatch, caplog):
+  for scheme in ('http', 'https'):
+    monkeypatch.setenv(f'{scheme}_proxy', 'http://127.0.0.1:9')  # Nothing listens there.
+  waits = []
+  monkeypatch.setattr('time.sleep', waits.append)
+  with pytest.raises(UserError, match=r'wmt14_translate/de-en cannot be downloaded: http\S+ cannot '
+                                      r'be reached .*run: python -m transformer.tools.prepare'):
+    prepare(NAME, str(tmp_path))
+  assert 0 < sum(wait for wait in waits if wait > 0.1) < 60
+  assert 'Retrying' not in caplog.text
+
+
+def test_preparing_a_set_does_not_import_tensorflow(small_set, tmp_path):
+  prepare(NAME, str(tmp_path))
+  assert 'tensorflow' not in sys.modules
+
+
+def test_what_is_no_translation_set_is_refused_before_it_is_fetched(tmp_path):
+  with pytest.raises(UserError, match=r'mnist is not a translation set.* it holds image, label'):
+    prepare('mnist', str(tmp_path))
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_set_that_can_only_be_streamed_says_what_to_run(small_set, tmp_path):
+  builder = prepare(NAME, str(tmp_path))
+  info = Path(builder.data_path) / 'dataset_info.json'
+  info.write_text(json.dumps(json.loads(info.read_text()) | {'fileFormat': 'tfrecord'}))
+  with pytest.raises(UserError, match=rf'array_record .* {info.parent} holds tfrecord; remove '
+                                      rf'.*--name={NAME} --data_dir={tmp_path}'):
+    prepare(NAME, str(tmp_path))

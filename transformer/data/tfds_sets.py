@@ -4,13 +4,9 @@ import contextlib
 import difflib
 import glob
 import hashlib
-import importlib.util
 import json
-import logging
 import os
 import shlex
-import sys
-import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,28 +18,16 @@ from etils import epath
 # `tfds.builder` looks for an unknown set in a cloud bucket, and fails without TensorFlow. `naming`
 # and `read_only_builder` are steps of `tfds.builder` that stay on this machine.
 from tensorflow_datasets.core import naming, read_only_builder
-from tensorflow_datasets.core.download import downloader, extractor
 from tensorflow_datasets.core.utils import file_utils
 
 from transformer.data.config import DataConfig
-from transformer.data.corpus import check_index, check_slice
+from transformer.data.corpus import check_slice
 from transformer.errors import UserError, message_in_one_line
 from transformer.files import check_local
 
 _NAMES_SHOWN = 5
 _FLAG = '--config.data.name'
-# Each retry waits twice as long as the one before. These 5 take 6 seconds; TFDS's own
-# 10 take 3.5 minutes.
-_RETRIES = 5
 _RANDOM_ACCESS = ('array_record', 'parquet')
-# Errors for a lack of network, disk space, permission or a manual download; a damaged archive.
-_PREPARATION_ERRORS = (OSError, AssertionError, tfds.download.DownloadError,
-                       extractor.ExtractError,
-                       tfds.download.download_manager.NonMatchingChecksumError)
-# What TFDS takes from TensorFlow to unpack archives: names of files as text, and opening them.
-_FILES = types.SimpleNamespace(
-    compat=types.SimpleNamespace(as_text=os.fsdecode),
-    io=types.SimpleNamespace(gfile=types.SimpleNamespace(GFile=open)))
 
 
 class TfdsCorpus:
@@ -66,16 +50,16 @@ class TfdsCorpus:
         incomplete or empty, or is in a format without random access.
     """
     name, self._languages = config.name, (config.source_language, config.target_language)
-    builder = _find_builder(name, config.dir, _FLAG)
-    present = _languages(builder, name)
+    builder = find_builder(name, config.dir, _FLAG)
+    present = languages_of(builder, name)
     if not set(self._languages) <= set(present):
       raise UserError(f'{name} must hold the languages {" and ".join(self._languages)}; '
                       f'it has {", ".join(present)}; set --config.data.source_language and '
                       '--config.data.target_language')
-    if not _is_prepared(builder):
+    if not is_prepared(builder):
       raise UserError(f'{name} is not prepared in {builder.data_dir_root}; '
-                      f'run: {_prepare_command(name, config.dir)}')
-    _require_random_access(builder, name, config.dir)
+                      f'run: {prepare_command(name, config.dir)}')
+    require_random_access(builder, name, config.dir)
     _require_split(builder, name, split)
     record = {
         'set': builder.info.full_name,
@@ -92,13 +76,9 @@ class TfdsCorpus:
   def __len__(self) -> int:
     return len(self._examples)
 
-  def __getitem__(self, index):
-    if not isinstance(index, slice):
-      index = check_index(index, len(self))
-      return self._pair(index, self._examples[index])
-    numbers = range(*check_slice(index, len(self)))
-    examples = self._examples.__getitems__(numbers)
-    return [self._pair(*each) for each in zip(numbers, examples, strict=True)]
+  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+    numbers = range(*check_slice(pairs, len(self)))
+    return list(map(self._pair, numbers, self._examples.__getitems__(numbers)))
 
   def _pair(self, index: int, example: dict[str, Any]) -> tuple[str, str]:
     try:
@@ -110,83 +90,7 @@ class TfdsCorpus:
     return source, target
 
 
-def prepare(name: str, data_dir: str = '', flag: str = '--name') -> tfds.core.DatasetBuilder:
-  """Downloads a set and writes it for random access, unless it is prepared already.
-
-  TFDS gives the folder its name at the end, so an interrupted preparation leaves no
-  incomplete set.
-
-  Args:
-    name: TFDS name.
-    data_dir: the folder of prepared sets; empty means TFDS's default.
-    flag: the flag for the name, for error messages.
-
-  Raises:
-    UserError: there is no such translation set, or it cannot be downloaded or written.
-  """
-  builder = _find_builder(name, data_dir, flag)
-  _languages(builder, name)
-  if _is_prepared(builder):
-    _require_random_access(builder, name, data_dir)
-    return builder
-  if importlib.util.find_spec('importlib_resources') is None:
-    raise UserError(f'preparing {name} needs the package importlib_resources, which is not '
-                    'installed; run: pip install importlib_resources')
-  if not sys.stderr.isatty():
-    tfds.disable_progress_bar()
-  try:
-    # TFDS prints its progress, and standard output may be for translations.
-    with contextlib.redirect_stdout(sys.stderr), _few_retries(), _unpacking_without_tensorflow():
-      builder.download_and_prepare(
-          file_format='array_record',
-          download_config=tfds.download.DownloadConfig(try_download_gcs=False))
-  except ImportError as error:
-    raise UserError(f'preparing {name} needs the package {error.name}, which cannot be imported; '
-                    f'run: pip install {error.name}') from error
-  except downloader.requests.ConnectionError as error:
-    # An error in the middle of a download does not say of which file.
-    where = error.request.url if error.request else 'the server'
-    raise UserError(f'{name} cannot be downloaded: {where} cannot be reached '
-                    f'({type(error).__name__}); check the network, and run: '
-                    f'{_prepare_command(name, data_dir)}') from error
-  except _PREPARATION_ERRORS as error:
-    # Another process may have finished the same set in the meantime.
-    builder = _find_builder(name, data_dir, flag)
-    if not _is_prepared(builder):
-      raise UserError(f'{name} could not be prepared in {builder.data_dir_root}: '
-                      f'{message_in_one_line(error)}') from error
-  builder = _find_builder(name, data_dir, flag)
-  if not _is_prepared(builder):
-    raise UserError(f'{builder.data_path} should hold {name} but is incomplete; remove it and '
-                    f'run: {_prepare_command(name, data_dir)}')
-  return builder
-
-
-@contextlib.contextmanager
-def _few_retries():
-  """Limits TFDS's retries without a network to seconds, and silences their warnings."""
-  log = logging.getLogger('urllib3')
-  retries, level = downloader.MAX_RETRIES, log.level
-  downloader.MAX_RETRIES = _RETRIES
-  log.setLevel(logging.ERROR)
-  try:
-    yield
-  finally:
-    downloader.MAX_RETRIES = retries
-    log.setLevel(level)
-
-
-@contextlib.contextmanager
-def _unpacking_without_tensorflow():
-  """Lets TFDS unpack archives by Python's own files."""
-  module, extractor.tf = extractor.tf, _FILES
-  try:
-    yield
-  finally:
-    extractor.tf = module
-
-
-def _find_builder(name: str, data_dir: str, flag: str) -> tfds.core.DatasetBuilder:
+def find_builder(name: str, data_dir: str, flag: str) -> tfds.core.DatasetBuilder:
   """Returns the builder of a set, prepared or not: from TFDS's code, or from prepared files.
 
   Older versions, and sets whose code is not in TFDS, are found only as prepared files.
@@ -209,7 +113,7 @@ def _find_builder(name: str, data_dir: str, flag: str) -> tfds.core.DatasetBuild
     builder = _builder_from_code(parsed.name, root, flag, **options)
   except UserError as error:
     unknown = error
-  if not (builder and _is_prepared(builder)):
+  if not (builder and is_prepared(builder)):
     with contextlib.suppress(tfds.core.DatasetNotFoundError), _own_features_only():
       return read_only_builder.builder_from_files(name, data_dir=root)
   if unknown:
@@ -253,7 +157,12 @@ def _builder_from_code(set_name: str, root: str | None, flag: str, config: str |
     raise UserError(f'{set_name} cannot be opened: {message_in_one_line(error)}') from error
 
 
-def _languages(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
+def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
+  """Returns the languages of a set.
+
+  Raises:
+    UserError: it is no translation set.
+  """
   texts = [key for key, feature in builder.info.features.items()
            if isinstance(feature, tfds.features.Text)]
   if len(texts) < 2:
@@ -262,18 +171,24 @@ def _languages(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
   return texts
 
 
-def _is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
+def is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
+  """Returns whether all files of a set are there."""
   # TFDS would warn about a missing folder.
   return builder.data_path.exists() and builder.is_prepared()
 
 
-def _require_random_access(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
+def require_random_access(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
+  """Refuses a prepared set whose files can only be read in their order.
+
+  Raises:
+    UserError: says how the set is prepared anew.
+  """
   formats = sorted(each.value for each in builder.info.available_file_formats())
   if not set(formats) & set(_RANDOM_ACCESS):
     raise UserError(
         f'{name} must be stored as array_record to be read at random access; {builder.data_path} '
         f'holds {", ".join(formats)}; remove that folder and '
-        f'run: {_prepare_command(name, data_dir)}')
+        f'run: {prepare_command(name, data_dir)}')
 
 
 def _require_split(builder: tfds.core.DatasetBuilder, name: str, split: str):
@@ -293,7 +208,8 @@ def _require_split(builder: tfds.core.DatasetBuilder, name: str, split: str):
                       f'remove {builder.data_path} and prepare the set again')
 
 
-def _prepare_command(name: str, data_dir: str) -> str:
+def prepare_command(name: str, data_dir: str) -> str:
+  """Returns the command that prepares a set."""
   command = ['python', '-m', 'transformer.tools.prepare', f'--name={name}']
   return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)
 
