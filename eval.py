@@ -20,9 +20,6 @@
 Translations come in the order and number of the input's lines. Scores are printed, and
 written to DIR/eval/ or to --results=FOLDER, those of each sentence too;
 python -m transformer.tools.compare holds them against those of other runs.
-
-A run on trees writes each tree with its words, in brackets, and is scored by labelled F1; its
---reference is a file of Penn Treebank trees.
 """
 
 import dataclasses
@@ -37,9 +34,7 @@ if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer.commands import requirement_flags, shared_flags
-from transformer.data.linearisation import linearise
 from transformer.data.text_files import STANDARD_INPUT
-from transformer.data.treebank import parse_tree
 from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
 from transformer.runs import run_directory
@@ -134,7 +129,7 @@ def main(_):
   if _SCORE.value:
     _score(members, text)
     return
-  if (text.references or _weighs_by_bleu()) and run.config.data.source != 'trees':
+  if text.references or _weighs_by_bleu():
     from transformer.evaluation.metrics import check_tokenizer
     check_tokenizer(decoding.config.bleu_tokenize)
     for doubt in dataclasses.replace(run.config, decode=decoding.config).doubts_of_bleu():
@@ -142,7 +137,6 @@ def main(_):
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
   translate = make_translator(members, decoding.config, decoding.seed, _MBR.value or _NBEST.value)
   decoding = decoding._replace(prefixes=prefixes, required=required)
-  wanted = report.Wanted(own_metrics, _TER.value, _PROTOCOLS.value)
   tables = [_table(run, each, decoding, folder) for each in (text, *more)]
   for table in tables if _CHECKPOINT.value == 'all' else ():
     table.place.check_own(run.workdir, table.text.digest)
@@ -150,7 +144,7 @@ def main(_):
     for table in tables:
       try:
         table.rows.append(_translate([scored, *members[1:]], translate, table.text, decoding,
-                                     folder, automaton, wanted))
+                                     folder, automaton, own_metrics))
       except UserError as error:
         _go_on_without(str(scored.steps[-1]), error, failed)
   for table in tables if _CHECKPOINT.value == 'all' else ():
@@ -207,18 +201,16 @@ def _score(members, text):
   """Writes the likelihood of each reference."""
   from transformer.decoding.ensemble import score_with
   from transformer.decoding.lines import score_lines, token_lines, write_lines
-  data, targets = members[0].config.data, text.references[0]
-  if data.source == 'trees':
-    targets = [linearise(parse_tree(line), data.tree_words) for line in targets]
+  targets = text.references[0]
   as_lines = token_lines if _TOKENS.value else score_lines
   likelihoods = score_with(members, text.sources, targets, _TOKENS.value)
   write_lines(as_lines(likelihoods), _OUTPUT.value or '-')
 
 
-def _translate(members, translate, text, decoding, folder, automaton, wanted):
+def _translate(members, translate, text, decoding, folder, automaton, own_metrics):
   """Translates the text; writes the translations, and reports scores if there are references."""
   from transformer.decoding.ensemble import translate_with
-  from transformer.decoding.lines import as_lines, readable, write_lines
+  from transformer.decoding.lines import as_lines, write_lines
   from transformer.decoding.requirements import Requirements, warn_of_lacking
   from transformer.decoding.translator import warn_of_cut
   run = members[0]
@@ -238,15 +230,18 @@ def _translate(members, translate, text, decoding, folder, automaton, wanted):
   row = None
   try:
     if output := _OUTPUT.value or (None if text.references else '-'):
-      write_lines(as_lines(readable(run.config.data, text.sources, answers), _NBEST.value), output)
+      write_lines(as_lines(answers, _NBEST.value), output)
   finally:  # Translations that do not fit onto a disk can still be scored.
     if text.references:
       # Standard output belongs to the translations if they go there.
       people = sys.stderr if _OUTPUT.value == '-' else sys.stdout
-      row = report.report(place, run, text, decoding, report.Translated(answers, seconds), wanted,
-                          people)
-      report.show_examples(text, answers, _EXAMPLES.value, run.config.data.source == 'trees',
-                           people)
+      from transformer.evaluation import scores  # Translating needs no sacreBLEU.
+      scored = report.Scored(scores.evaluate(
+          text, answers, seconds, decoding.config.bleu_tokenize, run.config.data.target_language,
+          own_metrics, _TER.value), seconds,
+          scores.protocol_lines if _PROTOCOLS.value else lambda _: [], cost=_PROTOCOLS.value)
+      row = report.report(place, run, text, decoding, scored, people)
+      report.show_examples(text, answers, _EXAMPLES.value, people)
   return row
 
 
@@ -355,13 +350,6 @@ def _decoding(members) -> results.Decoding:
   seed = config.seed if _SEED.value is None else _SEED.value
   dataclasses.replace(config, seed=seed)  # The config checks it.
   requirement_flags.check_search(_REQUIREMENTS, decode.sample)
-  if config.data.source == 'trees' and _REQUIREMENTS.asked:
-    raise UserError('--prefix, --prefix_column, --require and --avoid are for translations; this '
-                    'run parses')
-  if config.data.source == 'trees' and (_MBR.value or _METRIC.value or _BLEU_TOKENIZE.value
-                                        or _TER.value):
-    raise UserError('--mbr, --metric, --ter and --bleu_tokenize are for translations; this run '
-                    'parses')
   return results.Decoding(decode, seed, others,
                           avoided=texts.read_phrases(avoid) if avoid else [],
                           utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '',
@@ -370,8 +358,7 @@ def _decoding(members) -> results.Decoding:
 
 def _read_texts(data) -> list[texts.Text]:
   if _SOURCE.value:
-    read = texts.read_treebank if data.source == 'trees' else texts.read_files
-    return [read(_SOURCE.value, _REFERENCE.value)]
+    return [texts.read_files(_SOURCE.value, _REFERENCE.value)]
   if _DATA_DIR.value:
     data = dataclasses.replace(data, dir=_DATA_DIR.value)
   names = [name for name in _SPLIT.value if name] or ['test']

@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nltk
 import numpy as np
 
-from transformer.data.linearisation import delinearise, linearise
-from transformer.data.treebank import Tree, bracketed, parse_trees, read_trees
-from transformer.evaluation import bracketing
 from transformer.system import command_line
+from transformer.tools.parse import bracketing
+from transformer.tools.parse.linearisation import delinearise, linearise
+from transformer.tools.parse.treebank import Tree, bracketed, parse_trees, read_trees
 
 _TRAIN = flags.DEFINE_string('train', None, 'The trees for the grammar.', required=True)
 _TEST = flags.DEFINE_string('test', None, 'The trees to find.', required=True)

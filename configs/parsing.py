@@ -1,9 +1,9 @@
 r"""English constituency parsing as in section 6.3 of the paper: words in, brackets out.
 
   python train.py --config=configs/parsing.py --workdir=runs/parsing --config.data.dir=DIR
-  python eval.py --workdir=runs/parsing
+  python -m transformer.tools.parse --workdir=runs/parsing
   python train.py --config=configs/parsing.py:cpu --workdir=runs/parsing-cpu --config.data.dir=DIR
-  python eval.py --workdir=runs/parsing-cpu
+  python -m transformer.tools.parse --workdir=runs/parsing-cpu
 
 DIR holds train.mrg, dev.mrg and test.mrg: trees in Penn Treebank brackets. docs/parsing.md says how
 trees are read, and what the scores are.
@@ -42,7 +42,7 @@ def get_config(size: str = 'paper'):
     raise UserError(f'configs/parsing.py takes paper or cpu, such as configs/parsing.py:cpu; '
                     f'got {size!r}')
   config = base.get_config()
-  config.data.source = 'trees'
+  config.data.source = 'transformer.tools.parse.source:Trees'
   config.data.dir = 'data/treebank'
   config.data.train = ('train',)
   config.data.valid = 'dev'
@@ -51,6 +51,7 @@ def get_config(size: str = 'paper'):
   config.data.target_language = 'trees'
 
   config.model.num_layers = 4
+  config.train.valid_metric = 'transformer.tools.parse.scores:f1'
   config.decode.alpha = 0.3
   config.decode.bleu_tokenize = 'none'
   if size == 'paper':
@@ -66,7 +67,7 @@ def get_config(size: str = 'paper'):
   else:
     config.data.vocabulary_size = 4000
     config.data.max_length = 256
-    config.data.tree_words = True
+    config.data.source = 'transformer.tools.parse.source:TreesWithWords'
     config.model.model_dim = 128
     config.model.ff_dim = 512
     config.model.num_heads = 4

@@ -248,7 +248,6 @@ def test_defaults_are_the_base_model_of_the_paper():
       for best_by in ('news/bleu', 'web2/loss')),
     ({'data': {'max_length': 99}, 'train': {'tokens_per_batch': 990},
       'model': {'attention': 'cudnn', 'dtype': 'bfloat16'}}, ('data.max_length must be even',)),
-    ({'train': {'best_by': 'f1'}}, ('best_by=f1 is for trees', 'loss, perplexity, bleu and chrf')),
     ({'train': {'best_by': 'validation/bleu'}}, ('the first of data.valid are none; got',)),
     ({'data': {'shared_vocabulary': False}},
      ('gives each language its own embeddings; set --config.model.share_embeddings=False',)),
@@ -281,7 +280,7 @@ CHOICES = {
     'decode.bleu_tokenize': '13a, intl, none, char',
     'optimizer.algorithm': 'adam, muon',
     'optimizer.schedule': 'paper, inverse_sqrt, cosine, constant',
-    'train.best_by': 'loss, perplexity, bleu, chrf, f1'}
+    'train.best_by': 'loss, perplexity, bleu, chrf'}
 AT_LEAST_ONE = [
     'model.num_layers', 'model.model_dim', 'model.ff_dim', 'model.num_heads', 'model.key_dim',
     'model.value_dim', 'model.max_positions', 'optimizer.warmup_steps', 'optimizer.accumulate',

@@ -62,13 +62,15 @@ def test_parsing_is_the_papers_or_sized_for_two_cores():
       'data.vocabulary_size': 16_000, 'model.num_layers': 4, 'model.model_dim': 1024,
       'model.attention_dropout': 0.1, 'decode.beam_size': 21, 'decode.alpha': 0.3,
       'decode.max_extra_length': 300}
-  ours = {'data.source': 'trees', 'data.dir': 'data/treebank', 'data.valid': 'dev',
+  ours = {'data.source': 'transformer.tools.parse.source:Trees',
+          'data.dir': 'data/treebank', 'data.valid': 'dev',
           'data.source_language': 'words', 'data.target_language': 'trees', 'data.max_length': 512,
+          'train.valid_metric': 'transformer.tools.parse.scores:f1',
           'train.eval_every': 2000, 'train.checkpoint_every': 1000, 'decode.bleu_tokenize': 'none'}
   # The rest is the base model.
   assert paper == {**flatten(Config().to_dict()), **section, **ours}
   Config.from_dict(get_config('cpu').to_dict())
-  assert cpu['data.source'] == 'trees' and cpu['model.model_dim'] < 1024
+  assert cpu['data.source'] == f'{ours["data.source"]}WithWords' and cpu['model.model_dim'] < 1024
   with pytest.raises(UserError, match=r"takes paper or cpu, such as .*; got 'wsj'$"):
     get_config('wsj')
 

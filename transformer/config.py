@@ -87,10 +87,6 @@ class Config:
     if self.model.attention == 'cudnn' and length % 2:
       raise UserError(f'data.max_length must be even with model.attention=cudnn, whose kernel '
                       f'takes masks of even lengths; got {length}')
-    metric = self.train.best_by.rpartition('/')[2]
-    if metric == 'f1' and self.data.source != 'trees' and not self.train.valid_metric:
-      raise UserError(f'train.best_by={self.train.best_by} is for trees; data.source='
-                      f'{self.data.source} has loss, perplexity, bleu and chrf')
     if not self.data.shared_vocabulary and self.model.share_embeddings:
       raise UserError('data.shared_vocabulary=False gives each language its own embeddings; set '
                       '--config.model.share_embeddings=False')

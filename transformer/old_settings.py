@@ -7,9 +7,14 @@ from transformer.errors import UserError
 
 # How runs behaved before there was a key for it, where that is not the key's default.
 _BEFORE = {'model': {'attention_bias': 'all'}}
+# A source that became a class: by `data.tree_words`, which was its setting, and its metric.
+_PARSE = 'transformer.tools.parse'
+_TREES = {False: f'{_PARSE}.source:Trees', True: f'{_PARSE}.source:TreesWithWords'}
+_F1 = f'{_PARSE}.scores:f1'
 # Keys that ended: the value that was without effect, and the page that says what ended. Any value
 # is without effect where it is None.
 _ENDED = {
+    'data.tree_words': (None, 'docs/parsing.md'),
     'data.alignments': ('', 'docs/alignments.md'),
     'train.alignment_layer': (0, 'docs/alignments.md'),
     'train.alignment_weight': (None, 'docs/alignments.md'),
@@ -34,6 +39,10 @@ def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
     data = dict(tree['data'])
     shares = [data.pop(key, 0.0) for key in _SHARES]
     tree['data'] = {**data, 'variations': [[_NOISE, *shares]]} if any(shares) else data
+  data, train = tree.get('data'), tree.get('train', {})
+  if isinstance(data, Mapping) and data.get('source') == 'trees' and isinstance(train, Mapping):
+    tree['data'] = {**data, 'source': _TREES[bool(data.get('tree_words'))]}
+    tree['train'] = {**train, 'valid_metric': train.get('valid_metric') or _F1}
   for name in _ENDED:
     group, key = name.split('.')
     if isinstance(tree.get(group), Mapping):

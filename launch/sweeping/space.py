@@ -6,8 +6,8 @@ underscore.
   suggest(trial)  Returns the settings of a trial as a dict, such as {'model.dropout': 0.1}, with
                   values drawn by trial.suggest_float, .suggest_int and .suggest_categorical.
   objective       'valid/bleu' (the default), 'valid/chrf', 'valid/f1' or 'valid/loss'; a run's
-                  best evaluation counts. Runs on trees have 'valid/f1' in place of 'valid/bleu'.
-                  'valid/chrf' needs --config.train.best_by=chrf.
+                  best evaluation counts. 'valid/chrf' needs --config.train.best_by=chrf, and
+                  'valid/f1' a function of --config.train.valid_metric that gives f1.
   pruner()        Returns one of optuna.pruners, which ends trials early; default: MedianPruner().
   sampler(seed)   Returns one of optuna.samplers, which draws; default: TPESampler(seed=seed).
 """
@@ -36,7 +36,7 @@ _MEASURE = ('data.source', 'data.name', 'data.dir', 'data.valid', 'data.source_l
 # Keys that change what a token is, or which tokens are counted.
 _TOKENS = ('data.vocabulary_size', 'data.vocabulary', 'data.vocabulary_pairs', 'data.train',
            'data.shared_vocabulary', 'data.source_vocabulary_size', 'data.source_vocabulary',
-           'data.max_length', 'data.tree_words', 'train.init_from', 'train.teachers')
+           'data.max_length', 'train.init_from', 'train.teachers')
 # Keys that the search of an evaluation does not read: it is greedy.
 UNREAD = ('decode.beam_size', 'decode.alpha', 'decode.sample', 'decode.temperature',
            'decode.top_k', 'decode.top_p')
@@ -104,11 +104,9 @@ def check(space: Space, config: Config, taken: Collection[str]):
   Raises:
     UserError: the objective, `suggest` or all its trials do not go with the config.
   """
-  source = config.data.source
-  score, other = ('valid/f1', 'valid/bleu') if source == 'trees' else ('valid/bleu', 'valid/f1')
-  if space.objective == other:
-    raise UserError(f'{space.filename}: objective must be {score!r} or \'valid/loss\' with '
-                    f'config.data.source={source}; got {space.objective!r}')
+  if space.objective == 'valid/f1' and not config.train.valid_metric:
+    raise UserError(f'{space.filename}: objective \'valid/f1\' is computed only by a function of '
+                    f'--config.train.valid_metric=MODULE:FUNCTION that gives f1; got none')
   if space.objective == 'valid/chrf' and config.train.best_by.rpartition('/')[2] != 'chrf':
     raise UserError(f'{space.filename}: objective \'valid/chrf\' is computed only with '
                     f'--config.train.best_by=chrf; got {config.train.best_by!r}')
@@ -181,7 +179,7 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
     if name in _TOKENS and space.objective == 'valid/loss':
       raise UserError(f'{space.filename}: valid/loss is the loss of a token, and {name} changes '
                       f'the tokens, so valid/loss cannot compare trials; set objective = '
-                      f'\'valid/bleu\', or \'valid/f1\' for trees')
+                      f'\'valid/bleu\'')
   return settings
 
 

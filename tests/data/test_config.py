@@ -12,10 +12,9 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
 
 
 @pytest.mark.parametrize(('changes', 'message'), [
-    ({'source': 'csv'}, 'data.source must be one of tfds, text, trees, or MODULE:CLASS'),
+    ({'source': 'csv'}, 'data.source must be one of tfds, text, or MODULE:CLASS'),
     ({'name': ''}, 'data.name must name a TFDS translation set'),
     ({'source': 'text'}, 'data.dir must name the folder of the text files; set --config.data.dir'),
-    ({'source': 'trees'}, 'data.dir must name the folder of the trees files; set --config.data.'),
     ({'source_language': ''}, 'data.source_language and data.target_language must both be set'),
     ({'target_language': ''}, 'data.source_language and data.target_language must both be set'),
     ({'target_language': 'en'}, "must differ; both are 'en'"),
@@ -61,7 +60,7 @@ def test_invalid_settings_are_refused(changes, message):
 
 
 @pytest.mark.parametrize('changes', [
-    TEXT, {**TEXT, 'name': ''}, {**TEXT, 'source': 'trees'}, {'dir': 'elsewhere'},
+    TEXT, {**TEXT, 'name': ''}, {**TEXT, 'source': 'm:Trees'}, {'dir': 'elsewhere'},
     {'max_length': 2},
     {'vocabulary_size': SMALLEST_VOCABULARY}, {'train_weights': (0.5,)},
     {'vocabulary_pairs': 1}, {'max_length_ratio': 1.0}, {'max_length_ratio': 0.0},

@@ -20,7 +20,7 @@ import pathlib
 from my_tables import Table
 
 class Kept(Table):
-  name, notes = 'a table', ['odd']
+  name, notes, gold = 'a table', ['odd'], ['1', '2', '3']
 
   def __init__(self, data, split):
     super().__init__(data, split)
@@ -59,7 +59,7 @@ def test_the_example_of_the_page_is_a_corpus(own):
   corpus = own('Table')
   assert len(corpus) == 3 and corpus[:] == PAIRS and corpus[1:2] == PAIRS[1:2]
   assert corpus.name.endswith(':Table:train') and len(corpus.fingerprint) == 64
-  assert corpus.notes == () and corpus.folder is None
+  assert (corpus.notes, corpus.folder, corpus.gold) == ((), None, None)
 
 
 def test_its_encoding_is_kept_where_it_says(own, tmp_path):
@@ -68,7 +68,8 @@ def test_its_encoding_is_kept_where_it_says(own, tmp_path):
   assert [plain.source[number].tolist() for number in range(3)] == [
       kept.source[number].tolist() for number in range(3)]
   assert len(list((tmp_path / 'encoded').glob('*/about.json'))) == 1
-  assert (own('Kept').name, own('Kept').notes) == ('a table', ('odd',))
+  kept = own('Kept')
+  assert (kept.name, kept.notes, kept.gold) == ('a table', ('odd',), ['1', '2', '3'])
 
 
 @pytest.mark.parametrize(('part', 'split', 'fact'), [

@@ -10,8 +10,6 @@ import zipfile
 import pytest
 
 from tests.data.text_folder import open_text
-from transformer.data.config import DataConfig
-from transformer.data.sources import open_corpus
 from transformer.data.text_files import iterate_lines, read_lines
 from transformer.errors import UserError
 
@@ -62,11 +60,9 @@ def test_a_compressed_file_says_so_whether_its_name_does_or_not(tmp_path, ending
       corpus()
   folder = tmp_path / "Ann's [1]"
   folder.mkdir()
-  for name in ('train.en', 'train.mrg', 'other.en'):
+  for name in ('train.en', 'other.en'):
     (folder / f'{name}{ending}').write_bytes(data)
   for corpus, name in ((lambda: open_text(folder, 'en', 'de'), 'train.en'),
-                       (lambda: open_corpus(DataConfig('trees', dir=str(folder)), 'train'),
-                        'train.mrg'),
                        (lambda: read_lines(folder / 'other.en'), 'other.en')):
     with pytest.raises(UserError, match=f'wanted the file .*{name}; .*{name}{ending} is there'
                        ) as error:

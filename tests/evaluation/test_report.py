@@ -11,7 +11,7 @@ from transformer.config import Config
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
-from transformer.evaluation import report, results
+from transformer.evaluation import report, results, scores
 from transformer.evaluation.texts import Text
 
 DECODING = results.Decoding(DecodeConfig(), 0, [])
@@ -46,8 +46,9 @@ def test_scores_that_cannot_be_printed_are_kept_and_only_an_early_end_of_the_rea
   monkeypatch.setattr(report, 'training_cost', lambda *_: None)
 
   def score():
-    return report.report(place, run, TEXT, DECODING, report.Translated(
-        [Translation('w x y z', -1.0, False, (('w x y z', -1.0),))], 1.0), report.Wanted(),
+    answers = [Translation('w x y z', -1.0, False, (('w x y z', -1.0),))]
+    stages = scores.evaluate(TEXT, answers, 1.0, '13a', 'de')
+    return report.report(place, run, TEXT, DECODING, report.Scored(stages, 1.0, lambda _: []),
                          Unwritable())
 
   if isinstance(failure, BrokenPipeError):

@@ -7,18 +7,19 @@ import pytest
 from transformer.decoding.translator import Translation
 from transformer.evaluation import metrics, scores
 from transformer.evaluation.own_metrics import OwnMetric
+from transformer.evaluation.texts import Text
 
 SOURCES = ['Eine Katze.', 'Zwei Hunde laufen.', 'Drei Vögel singen heute.'] * 4
 REFERENCES = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing well today.'] * 4
 GOOD = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing today.'] * 4
 
 
-def evaluated(*own_metrics, translations=GOOD, references=REFERENCES, **more):
+def evaluated(*own_metrics, translations=GOOD, references=REFERENCES, gold=None, **more):
   """Returns all stages of an evaluation, each as the names of its metrics; and the last one."""
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
   stages, latest = [], None
-  for latest in scores.evaluate(SOURCES[:len(answers)], [references], answers, 1.0, '13a', 'de',
-                                own_metrics, **more):
+  text = Text('test', SOURCES[:len(answers)], [references], gold)
+  for latest in scores.evaluate(text, answers, 1.0, '13a', 'de', own_metrics, **more):
     stages.append([each['name'] for each in latest[0]['metrics']])
   return stages, *latest
 
@@ -29,6 +30,20 @@ def test_bleu_comes_first_and_alone():
   assert result['left_out'] == [] and result['bleu'] == result['metrics'][0]['score']
   assert result['protocols'][0]['signature'] == result['signature']
   assert [each['translation'] for each in sentences] == GOOD
+
+
+def test_metrics_of_ones_own_get_the_gold_of_a_text_that_has_some():
+  seen = []
+
+  def note(sources, translations, references):
+    seen.append((sources, references))
+    return 1.0
+
+  gold = [f'({line})' for line in REFERENCES]
+  _, result, _ = evaluated(OwnMetric('m:note', note), gold=gold)
+  assert seen == [(SOURCES, [gold])]
+  _, plain, _ = evaluated(OwnMetric('m:note', note))
+  assert seen[1:] == [(SOURCES, [REFERENCES])] and result == plain
 
 
 def leave(*_):

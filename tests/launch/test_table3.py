@@ -82,7 +82,6 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
                                                'tokens_per_batch=100', '--rows']),
     (['--config.model.attention=cudnn', '--config.model.dtype=bfloat16'],
      ['row A1 does not go with this config: model.attention=cudnn', 'key_dim=512']),
-    (['--config.data.source=trees'], ['scored by BLEU, and config.data.source=trees has none']),
     (['--config.model.decoder_layers=2'], ['leave config.model.decoder_layers=2 out']),
     (['--config.train.step=3'], ['did you mean config.train.steps?']),
     (['--', '--config.train.steps=3'], ["'--config.train.steps=3'; leave out the -- before it"]),

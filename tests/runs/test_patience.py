@@ -25,11 +25,11 @@ def test_the_best_has_the_highest_bleu_and_then_the_lowest_loss(bleu, losses, st
   assert best_evaluation(evaluations(bleu, losses))['step'] == step
 
 
-def test_f1_of_trees_decides_before_bleu():
-  trees = [{**each, 'valid/f1': f1} for each, f1 in
-           zip(evaluations([9, 5, 7], [1.0, 3.0, 2.0]), (60.0, 80.0, 0.5), strict=True)]
-  assert best_evaluation(trees)['step'] == 40
-  assert is_out_of_patience(trees, 1) and not is_out_of_patience(trees[:2], 1)
+def test_f1_decides_before_bleu():
+  history = [{**each, 'valid/f1': f1} for each, f1 in
+             zip(evaluations([9, 5, 7], [1.0, 3.0, 2.0]), (60.0, 80.0, 0.5), strict=True)]
+  assert best_evaluation(history)['step'] == 40
+  assert is_out_of_patience(history, 1) and not is_out_of_patience(history[:2], 1)
 
 
 @pytest.mark.parametrize(('best_by', 'values', 'step'), [

@@ -5,7 +5,7 @@ import math
 
 from transformer.errors import UserError
 
-SOURCES = ('tfds', 'text', 'trees')
+SOURCES = ('tfds', 'text')
 # 256 bytes, four control symbols, and a few characters.
 SMALLEST_VOCABULARY = 264
 # The names of a run's vocabulary files: shared by the languages, or of source and target.
@@ -19,14 +19,12 @@ class DataConfig:
 
   Attributes:
     source: `tfds` for a TensorFlow Datasets translation set, `text` for a pair of
-      line-aligned UTF-8 files per split, `trees` for a file of Penn Treebank trees per split,
-      whose words are the source and whose brackets the target; or MODULE:CLASS for a source of
-      your own, see docs/own-parts.md.
-    name: the set's TFDS name, such as `wmt14_translate/de-en`; unused for text and trees.
+      line-aligned UTF-8 files per split, or MODULE:CLASS for a source of your own, see
+      docs/own-parts.md.
+    name: the set's TFDS name, such as `wmt14_translate/de-en`; unused for text.
     dir: the folder of the set or of the files. Empty means TFDS's own default.
     train: the corpora to train on: TFDS splits, prefixes of files, or names that your own source
-      understands. The files are `{dir}/{prefix}.{language}` for text, and `{dir}/{prefix}.mrg`
-      for trees.
+      understands. The files of text are `{dir}/{prefix}.{language}`.
     train_weights: for each corpus of `train`, how many times an epoch uses it; 0.5 uses
       half of the corpus, and the other half in the next epoch. Empty means once each.
     train_stages: mixtures of the corpora that follow each other: for each stage the number of
@@ -40,8 +38,8 @@ class DataConfig:
       `valid/talks/bleu`.
     test: the split, or prefix, that `eval.py` scores by default.
     source_language: code of the language to translate from, as in the names of the files
-      or in TFDS; for trees any name.
-    target_language: code of the language to translate into; for trees any other name.
+      or in TFDS.
+    target_language: code of the language to translate into.
     shared_vocabulary: whether both languages share a vocabulary, as in the paper. Otherwise
       each has its own, and `model.share_embeddings` must be False. Languages with different
       scripts share few pieces.
@@ -68,8 +66,6 @@ class DataConfig:
     variations: your own functions that change training sentences at each use, such as noise in
       sources, one after the other, before BPE-dropout: for each MODULE:FUNCTION, or a tuple of
       that and the numbers that it takes; see docs/own-parts.md.
-    tree_words: whether the targets of `trees` have the words of the source; otherwise, as in
-      the paper, `XX` stands for each word.
   """
 
   source: str = 'tfds'
@@ -94,7 +90,6 @@ class DataConfig:
   drop_duplicates: bool = False
   bpe_dropout: float = 0.0
   variations: tuple[str | tuple[str | float, ...], ...] = ()
-  tree_words: bool = False
 
   @property
   def valid_sets(self) -> dict[str, str]:
@@ -118,9 +113,8 @@ class DataConfig:
                       f'source of your own; got {self.source!r}')
     if self.source == 'tfds' and not self.name:
       raise UserError('data.name must name a TFDS translation set, such as wmt14_translate/de-en')
-    if self.source in ('text', 'trees') and not self.dir:
-      raise UserError(f'data.dir must name the folder of the {self.source} files; '
-                      f'set --config.data.dir')
+    if self.source == 'text' and not self.dir:
+      raise UserError('data.dir must name the folder of the text files; set --config.data.dir')
     if not self.source_language or not self.target_language:
       raise UserError('data.source_language and data.target_language must both be set')
     if self.source_language == self.target_language:

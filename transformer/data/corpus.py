@@ -26,6 +26,7 @@ Beside `fingerprint`, such a class may have the other attributes of a `Corpus`.
 """
 
 import operator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, SupportsIndex
 
@@ -42,12 +43,15 @@ class Corpus(Protocol):
       for a TFDS set, where it covers only the metadata.
     notes: sentences about what was changed while reading, and about what looks odd.
     folder: where files that are computed from the corpus are kept; None keeps none.
+    gold: a line for each pair, which metrics of one's own get in place of the targets; None if they
+      get the targets.
   """
 
   name: str
   fingerprint: str
   notes: tuple[str, ...]
   folder: Path | None
+  gold: Sequence[str] | None
 
   def __len__(self) -> int:
     """Returns the number of pairs, at least one."""

@@ -1,7 +1,7 @@
 """Opens sentence pairs: text files, TensorFlow Datasets, or a source of one's own."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from transformer import own_code
@@ -37,9 +37,6 @@ def open_corpus(config: DataConfig, split: str, *, aligned: bool = True,
 
 def _class_of(source: str) -> Callable[[DataConfig, str], Corpus]:
   """Returns the class of a source; imports nothing that only another source needs."""
-  if source == 'trees':
-    from transformer.data.tree_corpus import TreeCorpus
-    return TreeCorpus
   if source == 'tfds':
     from transformer.data.tfds_sets import TfdsCorpus
     return TfdsCorpus
@@ -69,6 +66,10 @@ class OwnCorpus:
     self.notes: tuple[str, ...] = tuple(getattr(self._pairs, 'notes', ()))
     self.folder: Path | None = getattr(self._pairs, 'folder', None)
     self[:1]  # A class whose pairs are no texts is refused before anything is learned from them.
+
+  @property
+  def gold(self) -> Sequence[str] | None:
+    return getattr(self._pairs, 'gold', None)
 
   def __len__(self) -> int:
     return len(self._pairs)

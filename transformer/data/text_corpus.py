@@ -17,6 +17,8 @@ class TextCorpus:
     lines: the numbers of lines of the two files.
   """
 
+  gold = None
+
   def __init__(self, config: DataConfig, split: str, *, aligned: bool = True):
     """Opens `{dir}/{split}.{language}`.
 

@@ -33,7 +33,7 @@ _RANDOM_ACCESS = ('array_record', 'parquet')
 class TfdsCorpus:
   """One split of a translation set, as a `transformer.data.corpus.Corpus`."""
 
-  notes = ()
+  notes, gold = (), None
 
   def __init__(self, config: DataConfig, split: str):
     """Opens a split.

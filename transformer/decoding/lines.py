@@ -5,9 +5,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from transformer.data.config import DataConfig
-from transformer.data.linearisation import delinearise
-from transformer.data.treebank import bracketed, split_words
 from transformer.decoding.given_translations import Likelihood
 from transformer.decoding.translator import Translation
 from transformer.system import outputs
@@ -44,26 +41,6 @@ def distinct(nbest: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
   for text, score in nbest:
     scores.setdefault(text, score)
   return list(scores.items())
-
-
-def readable(data: DataConfig, sources: Sequence[str],
-             answers: Sequence[Translation]) -> list[Translation]:
-  """Returns translations for people to read: a linearised tree becomes brackets and words.
-
-  Args:
-    data: says whether the translations are trees.
-    sources: the sentence of each translation.
-    answers: the translations.
-  """
-  if data.source != 'trees':
-    return list(answers)
-
-  def tree(text: str, source: str) -> str:
-    return bracketed(delinearise(text, split_words(source)).tree)
-
-  return [answer._replace(text=tree(answer.text, source), nbest=tuple(
-      (tree(text, source), score) for text, score in answer.nbest))
-          for source, answer in zip(sources, answers, strict=True)]
 
 
 def score_lines(found: Sequence[Likelihood]) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from transformer.data.word_parts import is_blank
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.ensemble import make_translator, translate_with
-from transformer.decoding.lines import distinct, readable
+from transformer.decoding.lines import distinct
 from transformer.decoding.requirements import Requirements, warn_of_lacking
 from transformer.decoding.translator import Translation, warn_of_cut
 from transformer.errors import UserError
@@ -55,13 +55,11 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
                              Requirements([prefix], automaton, [phrases]))
       warn_of_cut([found[0].cut], run.config.data.max_length)
       warn_of_lacking([[text for text, _ in found[0].nbest]], [phrases])
-      return readable(run.config.data, [line], found)[0]
+      return found[0]
 
     return answer
 
   def check(prefix, phrases):
-    if (prefix or phrases) and run.config.data.source == 'trees':
-      raise UserError(':prefix and :require are for translations; this run parses')
     if phrases and decode.sample:
       raise UserError(':require needs a search, which keeps places for the words; start eval.py '
                       'with --nosample')

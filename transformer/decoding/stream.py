@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from transformer.data.text_files import iterate_lines
 from transformer.decoding.ensemble import translate_with
-from transformer.decoding.lines import as_lines, readable, split_prefixes, write_lines
+from transformer.decoding.lines import as_lines, split_prefixes, write_lines
 from transformer.decoding.requirements import Requirements
 from transformer.decoding.translator import Translation, Translator, warn_of_cut
 from transformer.errors import UserError
@@ -59,8 +59,7 @@ def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
     prefixes = ()
     if prefixed:
       lines, prefixes = split_prefixes(lines)
-    return readable(config.data, lines, translate_with(
-        members, translate, lines, first, Requirements(prefixes, automaton)))
+    return translate_with(members, translate, lines, first, Requirements(prefixes, automaton))
 
   config = members[0].config
   # The file stays open: a thread waits for the next line, and after Ctrl-C, closing the file would

@@ -2,15 +2,14 @@
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from absl import logging
 
 from transformer.errors import UserError, optional
-from transformer.evaluation import parses, results
-from transformer.evaluation.own_metrics import OwnMetric
+from transformer.evaluation import results
 from transformer.evaluation.resampling import metric_lines
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
@@ -44,59 +43,48 @@ def writable_folder(workdir: str, asked: str | None) -> Path | None:
   return folder
 
 
-def show_examples(text: Text, answers: Sequence, count: int, trees: bool, people: TextIO):
+def show_examples(text: Text, answers: Sequence, count: int, people: TextIO):
   """Prints up to `count` translations beside their references, taken evenly from the text.
 
   Args:
     text: the sources and references.
     answers: the translations.
     count: how many to print.
-    trees: draws the trees that the translations are.
     people: the stream that people read.
   """
   count = min(count, len(text.sources))
   for index in (number * len(text.sources) // count for number in range(count)):
-    if trees:
-      print(parses.example(text.sources[index], text.references[0][index], answers[index]),
-            file=people)
-      continue
     print(f'  source       {text.sources[index]}\n  reference    {text.references[0][index]}\n'
           f'  translation  {answers[index].text}\n', file=people)
 
 
-class Translated(NamedTuple):
-  """The translations of a text, and the seconds that they took."""
-
-  answers: Sequence
-  seconds: float
-
-
-class Wanted(NamedTuple):
-  """What is computed and printed besides the scores that every text gets.
+class Scored(NamedTuple):
+  """The scores of a text, which are computed while they are read.
 
   Attributes:
-    own_metrics: metrics of one's own; not for trees.
-    ter: whether TER is computed; None computes it unless a line has more words than
-      `metrics.MOST_TER_WORDS`.
-    protocols: whether BLEU's parts, its other protocols and the cost of training are printed.
+    stages: JSON data for `Place.write`: the scores of the text, and an object for each sentence.
+      Each stage has the scores of the one before, and more.
+    seconds: the time of translating, with compilation.
+    more_lines: returns lines for people from the last stage's scores, beside those of `metrics`.
+    cost: whether the cost of training is printed.
   """
 
-  own_metrics: Sequence[OwnMetric] = ()
-  ter: bool | None = None
-  protocols: bool = False
+  stages: Iterable[tuple[dict[str, Any], list[dict[str, Any]]]]
+  seconds: float
+  more_lines: Callable[[dict[str, Any]], list[str]]
+  cost: bool = False
 
 
-def report(place: results.Place, run, text: Text, decoding: results.Decoding,
-           translated: Translated, wanted: Wanted, people: TextIO) -> dict[str, Any]:
-  """Scores translations; prints and writes the scores as they come, BLEU or F1 first.
+def report(place: results.Place, run, text: Text, decoding: results.Decoding, scored: Scored,
+           people: TextIO) -> dict[str, Any]:
+  """Prints and writes scores as they come.
 
   Args:
     place: where the result is written.
     run: the `Run` that translated.
     text: the sources and references.
     decoding: how they were translated.
-    translated: the translations, and the time that they took.
-    wanted: what else is computed and printed.
+    scored: the scores; the first metric is the headline.
     people: the stream that people read.
 
   Returns:
@@ -105,26 +93,16 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
   Raises:
     UserError: the result cannot be written or printed; all of it was printed or written before.
   """
-  answers, seconds = translated
   cost = None if decoding.ensemble else _training_cost(run)
   facts = {**origin(run, text), 'decode': dataclasses.asdict(decoding.config),
            'seed': decoding.seed if decoding.config.sample else None,
            'ensemble': [each.workdir for each in decoding.ensemble],
            'ensemble_steps': [each.steps for each in decoding.ensemble],
            'more': decoding.more, 'training_cost': cost and cost._asdict()}
-  if run.config.data.source == 'trees':
-    stages = [parses.evaluate(text.sources, text.references[0], answers, seconds)]
-    more_lines = parses.more_lines
-  else:
-    from transformer.evaluation import scores  # Translating needs no sacreBLEU.
-    stages = scores.evaluate(
-        text.sources, text.references, answers, seconds, decoding.config.bleu_tokenize,
-        run.config.data.target_language, wanted.own_metrics, wanted.ter)
-    more_lines = scores.protocol_lines if wanted.protocols else lambda _: []
-  unprinted = [_say(people, f'{text.name}: {len(text.sources)} sentences in {seconds:.1f} s, '
-                    + _in_words(place.how))]
+  unprinted = [_say(people, f'{text.name}: {len(text.sources)} sentences in '
+                    f'{scored.seconds:.1f} s, ' + _in_words(place.how))]
   shown = 0
-  for result, sentences in stages:
+  for result, sentences in scored.stages:
     failure = None
     try:
       if place.folder:
@@ -133,8 +111,8 @@ def report(place: results.Place, run, text: Text, decoding: results.Decoding,
       failure = error
     unprinted.append(_say(people, *metric_lines(result['metrics'][shown:])))
     shown = len(result['metrics'])
-  unprinted.append(_say(people, *more_lines(result),
-                        *([f'  {cost}'] if cost and wanted.protocols else [])))
+  unprinted.append(_say(people, *scored.more_lines(result),
+                        *([f'  {cost}'] if cost and scored.cost else [])))
   if failure:
     raise failure
   if place.folder:
@@ -190,7 +168,7 @@ class Table(NamedTuple):
 
 
 def print_table(table: Table, run, decoding: results.Decoding):
-  """Prints the scores of all checkpoints and marks the best; writes them, and plots BLEU or F1.
+  """Prints the scores of all checkpoints and marks the best; writes them, and plots the first.
 
   Args:
     table: the scores; an empty one is left out.

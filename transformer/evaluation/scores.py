@@ -10,14 +10,14 @@ from transformer.errors import UserError, optional
 from transformer.evaluation import metrics
 from transformer.evaluation.own_metrics import OwnMetric, OwnScore, own_scores
 from transformer.evaluation.resampling import metric_lines
+from transformer.evaluation.texts import Text
 
 # Names in the results: of metrics, of the fields of a sentence, and of the first column of a table.
 _TAKEN = (*metrics.NAMES, 'source', 'references', 'translation', 'model_score', 'step',
           'BLEU_interval_95')
 
 
-def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
-             answers: Sequence[Translation], seconds: float, tokenize: str,
+def evaluate(text: Text, answers: Sequence[Translation], seconds: float, tokenize: str,
              target_language: str, own_metrics: Sequence[OwnMetric] = (), ter: bool | None = None
              ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
   """Scores all translations together, and each by itself.
@@ -26,8 +26,7 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
   of the text, too.
 
   Args:
-    sources: the sentences that were translated.
-    references: one or more sequences, each as long as the sources.
+    text: the sentences that were translated, and their references.
     answers: the translations.
     seconds: the time of translating, with compilation.
     tokenize: BLEU's tokenizer.
@@ -43,9 +42,10 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
   Raises:
     UserError: a reference has another number of lines.
   """
-  result, sentences = _with_bleu(sources, references, answers, seconds, tokenize)
+  result, sentences = _with_bleu(text.sources, text.references, answers, seconds, tokenize)
   yield result, sentences
-  texts = [answer.text for answer in answers], references
+  texts = [answer.text for answer in answers], text.references
+  gold = text.references if text.gold is None else [text.gold]
 
   def standard(name: str):
     score, values = metrics.score_text(name, *texts, tokenize)
@@ -53,7 +53,7 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
 
   def standard_ter():
     if not ter and (long := metrics.too_long_for_ter(*texts, tokenize)):
-      raise UserError(f'{long} of {len(sources)} sentences have more than '
+      raise UserError(f'{long} of {len(text.sources)} sentences have more than '
                       f'{metrics.MOST_TER_WORDS} words, which takes long; --ter computes it')
     standard('TER')
 
@@ -67,7 +67,8 @@ def evaluate(sources: Sequence[str], references: Sequence[Sequence[str]],
     logging.warning('%s', line)
 
   steps = {'chrF2++': lambda: standard('chrF2++'), 'TER': standard_ter, 'protocols': protocols} | {
-      metric.spec: lambda metric=metric: _add_own(metric, sources, *texts, result, sentences)
+      metric.spec: lambda metric=metric: _add_own(metric, text.sources, texts[0], gold, result,
+                                                  sentences)
       for metric in own_metrics}
   if ter is False:
     del steps['TER']

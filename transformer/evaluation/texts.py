@@ -10,10 +10,8 @@ from typing import NamedTuple
 from absl import logging
 
 from transformer.data.config import DataConfig
-from transformer.data.linearisation import is_linearised, linearise
 from transformer.data.sources import open_corpus
 from transformer.data.text_files import STANDARD_INPUT, read_lines
-from transformer.data.treebank import bracketed, parse_trees, read_trees, split_words
 from transformer.errors import UserError
 
 
@@ -24,12 +22,13 @@ class Text(NamedTuple):
     name: the text's name in results.
     sources: the sentences.
     references: one sequence for each reference translation; none if the text is only translated.
-      For trees: with words and tags, in brackets on one line.
+    gold: what metrics of one's own get in place of the references; None if there is no such thing.
   """
 
   name: str
   sources: list[str]
   references: list[list[str]]
+  gold: Sequence[str] | None = None
 
   @property
   def digest(self) -> str:
@@ -98,64 +97,6 @@ def read_for_each(flag: str, path: str, sources: Sequence[str]) -> list[str]:
   return lines
 
 
-def read_treebank(source: str, references: Sequence[str]) -> Text:
-  """Reads sentences, and the trees of them; otherwise as `read_files`.
-
-  Args:
-    source: a file with the words of a sentence on each line, or `-` for standard input.
-    references: nothing, or a file of trees.
-
-  Raises:
-    UserError: a file cannot be read, there are several files of trees, or they are of other
-      sentences.
-  """
-  if len(references) > 1:
-    raise UserError(f'trees are scored against one reference; got {", ".join(references)}')
-  trees = [read_trees(path) for path in references]
-  sources = read_lines(source)
-  for path, found in zip(references, trees, strict=True):
-    if len(found) != len(sources):
-      raise UserError(f'source and reference must have a sentence for each other; {source} has '
-                      f'{len(sources)} lines, {path} has {len(found)} trees')
-    for number, (line, tree) in enumerate(zip(sources, found, strict=True), 1):
-      if split_words(line) != list(tree.words):
-        raise UserError(f'line {number} of {source} must have the words of tree {number} of '
-                        f'{path}, {" ".join(tree.words)!r}; got {line!r}')
-  return _named_text(source, sources, [list(map(bracketed, each)) for each in trees])
-
-
-def linearised_trees(lines: Sequence[str], name: str, sentences: Sequence[str],
-                     with_words: bool) -> list[str]:
-  """Returns the linearised tree of each sentence, from either form of trees.
-
-  Args:
-    lines: trees in Penn Treebank brackets, on one line each or on several; or linearised trees on
-      one line each, which are returned as they are, even where they must be mended.
-    name: the name of the lines in errors.
-    sentences: the sentences of the trees.
-    with_words: as in `linearise`.
-
-  Raises:
-    UserError: the lines have neither form, or are not the trees of the sentences.
-  """
-  found = [line for line in lines if line.strip()]
-  if not found or not all(map(is_linearised, found)):
-    try:
-      trees = [tree for tree in parse_trees(lines, name) if tree.words]
-    except UserError as error:
-      raise UserError(f'{error}; linearised trees, such as (S (NP XX )NP )S, are read too, on a '
-                      f'line each') from error
-    for number, (sentence, tree) in enumerate(zip(sentences, trees, strict=False), 1):
-      if split_words(sentence) != list(tree.words):
-        raise UserError(f'tree {number} of {name} must have the words of its sentence, '
-                        f'{sentence!r}; got {" ".join(tree.words)!r}')
-    found = [linearise(tree, with_words) for tree in trees]
-  if len(found) != len(sentences):
-    raise UserError(f'{name} must have a tree for each sentence; there are {len(sentences)} '
-                    f'sentences and {len(found)} trees')
-  return found
-
-
 def _named_text(source: str, sources: list[str], translations: list[list[str]]) -> Text:
   if translations and not sources:
     raise UserError(f'there is nothing to score; {source} is empty')
@@ -193,6 +134,4 @@ def read_split(data: DataConfig, split: str, dir_flag: str) -> Text:
   for note in corpus.notes:
     logging.warning('%s', note)
   sources, references = (list(side) for side in zip(*corpus[:], strict=True))
-  if data.source == 'trees':
-    references = corpus.trees
-  return Text(split.replace('/', '_'), sources, [references])
+  return Text(split.replace('/', '_'), sources, [references], corpus.gold)

@@ -10,10 +10,10 @@ from absl import logging
 
 from transformer.config import Config
 from transformer.data.batch import Batch
+from transformer.data.corpus import Corpus
 from transformer.decoding.attention_maps import Attender, picture
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional
-from transformer.evaluation import parses
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
 from transformer.evaluation.own_metrics import OwnMetric, load_metric, own_scores
 from transformer.experiment.meter import perplexity
@@ -28,10 +28,9 @@ class Validation(NamedTuple):
   """The result of translating a validation set.
 
   Attributes:
-    bleu: BLEU of the whole set; of trees as the sequences that the model writes.
+    bleu: BLEU of the whole set.
     samples: a few sentences for TensorBoard.
     pictures: uint8 [height, width] by name, for TensorBoard.
-    f1: labelled F1 of the brackets of the whole set; None for translations.
     more: scores of other metrics, by name.
     translations: of all sentences.
     failures: a line on each metric or picture that failed.
@@ -40,7 +39,6 @@ class Validation(NamedTuple):
   bleu: float
   samples: Sequence[Sample] = ()
   pictures: Mapping[str, np.ndarray] = {}
-  f1: float | None = None
   more: Mapping[str, float] = {}
   translations: Sequence[str] = ()
   failures: Sequence[str] = ()
@@ -48,8 +46,7 @@ class Validation(NamedTuple):
 
 # sacreBLEU's, which is computed if `train.best_by` names it.
 _CHRF = OwnMetric('sacrebleu:chrf', lambda _, *texts: corpus_chrf(*texts))
-# The number of pairs that `check_metrics` needs.
-PAIRS_TO_TRY = 5
+_TRIED = 5  # Metrics are tried on this many pairs.
 
 
 class ValidationSet(NamedTuple):
@@ -67,7 +64,7 @@ class ValidationSet(NamedTuple):
 
 
 def validation_metrics(config: Config) -> list[OwnMetric]:
-  """Returns the metrics that a config asks for in addition to the loss, BLEU and F1.
+  """Returns the metrics that a config asks for in addition to the loss and BLEU.
 
   Raises:
     UserError: one's own metric cannot be imported, or BLEU's tokenizer lacks packages.
@@ -79,36 +76,35 @@ def validation_metrics(config: Config) -> list[OwnMetric]:
   return metrics
 
 
-def check_metrics(metrics: Sequence[OwnMetric], config: Config, pairs: Sequence[tuple[str, str]],
-                  begun: bool):
+def check_metrics(metrics: Sequence[OwnMetric], config: Config, corpus: Corpus, begun: bool):
   """Computes metrics once, so that a mistake in them ends a run before it trains.
 
   Args:
     metrics: from `validation_metrics`.
     config: the settings of the run.
-    pairs: some pairs of a validation set. Each source gets the target of the next for a
-      translation.
+    corpus: a validation set. Each source gets the target of the next for a translation.
     begun: whether the run has begun before; then a metric that fails is only a warning.
 
   Raises:
     UserError: a metric of a new run fails, or has a name that is taken; or nothing has the name
       that `train.best_by` gives.
   """
-  sources, references = (list(side) for side in zip(*pairs, strict=True))
+  sources, references = (list(side) for side in zip(*corpus[:_TRIED], strict=True))
+  gold = corpus.gold and corpus.gold[:_TRIED]
   names = {'loss', 'perplexity', 'bleu'}
   for metric in metrics:
     with (optional('evaluations may lack a metric', logging.warning) if begun
           else contextlib.nullcontext()):
-      names |= _scores(metric, sources, [*references[1:], references[0]], references).keys()
-  if config.data.source == 'trees':
-    names.add('f1')
+      names |= _scores(metric, sources, [*references[1:], references[0]], references, gold).keys()
   if (name := config.train.best_by.rpartition('/')[2]) and name not in names:
     raise UserError(f'train.best_by must name one of {", ".join(sorted(names))}; got {name!r}')
 
 
 def _scores(metric: OwnMetric, sources: Sequence[str], translations: Sequence[str],
-            references: Sequence[str]) -> dict[str, float]:
+            references: Sequence[str], gold: Sequence[str] | None) -> dict[str, float]:
   """Returns the scores of a metric by name; refuses a name that is taken."""
+  if gold is not None and metric is not _CHRF:
+    references = gold
   scores = {}
   for score in own_scores(metric, sources, translations, [references]):
     if score.name in scores or (score.name in STANDARD_METRICS and metric is not _CHRF):
@@ -120,7 +116,7 @@ def _scores(metric: OwnMetric, sources: Sequence[str], translations: Sequence[st
 
 def make_validation(translate: Translator, sources: Sequence[str], references: Sequence[str],
                     tokenize: str, attend: Attender | None,
-                    trees: Sequence[str] | None = None, metrics: Sequence[OwnMetric] = ()
+                    gold: Sequence[str] | None = None, metrics: Sequence[OwnMetric] = ()
                     ) -> Callable[[Any], Validation]:
   """Returns the function that translates a validation set with given parameters.
 
@@ -130,7 +126,7 @@ def make_validation(translate: Translator, sources: Sequence[str], references: S
     references: a translation of each.
     tokenize: sacreBLEU's tokenizer.
     attend: computes the attention of the first sentence for a picture; None draws nothing.
-    trees: the tree of each sentence with words and tags, if the references are linearised trees.
+    gold: what metrics of one's own get in place of the references; None if there is no such thing.
     metrics: other metrics.
   """
   def validate(params) -> Validation:
@@ -146,12 +142,10 @@ def make_validation(translate: Translator, sources: Sequence[str], references: S
                     for kind, weights in seen.weights._asdict().items()}
     for metric in metrics:
       with optional('a metric is left out', failures.append):
-        more |= _scores(metric, sources, translations, references)
+        more |= _scores(metric, sources, translations, references, gold)
     return Validation(corpus_bleu(translations, [references], tokenize).score,
                       [Sample(sources[each], references[each], translations[each])
-                       for each in shown], pictures,
-                      None if trees is None else parses.f1(sources, trees, answers),
-                      more, translations, failures)
+                       for each in shown], pictures, more, translations, failures)
 
   return validate
 
@@ -166,9 +160,8 @@ def evaluate(eval_step: Callable, params: Any,
     sets: at least one.
 
   Returns:
-    Loss in nats per token without smoothing, its perplexity, BLEU, F1 of trees, and other
-    metrics of each set, by their names in `metrics.jsonl`; and the `Validation` of each set, by
-    its key.
+    Loss in nats per token without smoothing, its perplexity, BLEU and other metrics of each set,
+    by their names in `metrics.jsonl`; and the `Validation` of each set, by its key.
   """
   values, validations = {}, {}
   for key, batches, validate in sets:
@@ -177,6 +170,6 @@ def evaluate(eval_step: Callable, params: Any,
     loss = sums['nll'] / max(sums['weight'], 1.0)
     validations[key] = validation = validate(params)
     scores = {'loss': loss, 'perplexity': perplexity(loss), 'bleu': validation.bleu,
-              'f1': validation.f1, **validation.more}
-    values |= {f'{key}/{name}': value for name, value in scores.items() if value is not None}
+              **validation.more}
+    values |= {f'{key}/{name}': value for name, value in scores.items()}
   return values, validations

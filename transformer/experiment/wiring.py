@@ -31,7 +31,6 @@ from transformer.experiment.start_record import Start, record_start
 from transformer.experiment.task import Outcome, Task
 from transformer.experiment.teachers import check_vocabulary, load_teachers, place_teachers
 from transformer.experiment.validation import (
-  PAIRS_TO_TRY,
   ValidationSet,
   check_metrics,
   make_validation,
@@ -107,7 +106,7 @@ def _train(config: Config, workdir: Path, profile, signals):
   processes.check_same(files.as_json(corpora.fingerprints()), 'text')
   if not ended:
     first, *_ = corpora.valid.values()
-    check_metrics(metrics, config, first[:PAIRS_TO_TRY], begun)
+    check_metrics(metrics, config, first, begun)
   # Loaded only if the run still lacks its vocabulary or its first parameters.
   origin = (functools.cache(lambda: load_to_host(config.train.init_from))
             if config.train.init_from else None)
@@ -165,9 +164,8 @@ def _valid_sets(config: Config, start: Start, model: Transformer, translate: Tra
   sets = []
   for key, corpus in start.corpora.valid.items():
     sources, references = (list(side) for side in zip(*corpus[:], strict=True))
-    trees = corpus.trees if config.data.source == 'trees' else None
     validate = make_validation(translate, sources, references, config.decode.bleu_tokenize,
-                               None if sets else attend, trees, metrics)
+                               None if sets else attend, corpus.gold, metrics)
     sets.append(ValidationSet(key, start.encoded.valid_batches[key], validate))
   return sets
 

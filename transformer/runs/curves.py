@@ -35,7 +35,7 @@ _DASHES = ('-', '--', ':', '-.', (0, (1, 4)), (0, (6, 4)))
 # The title of each panel, with the labels of its metrics.
 _PANELS = {
     'loss a token': {'train/loss': 'training, smoothed labels', 'valid/loss': 'validation'},
-    'validation BLEU, greedy search': {'valid/bleu': 'BLEU', 'valid/f1': 'F1 of trees'},
+    'validation BLEU, greedy search': {'valid/bleu': 'BLEU', 'valid/f1': 'F1'},
     'learning rate': {'train/learning_rate': ''},
     'target tokens a second': {'tokens_per_second': ''}}
 

@@ -17,7 +17,7 @@ _LOWER_IS_BETTER = ('loss', 'perplexity')
 def deciding_metric(evaluation: Mapping[str, Any]) -> tuple[str, float]:
   """Returns the name and the value of the metric that chooses checkpoints.
 
-  The metric is that of the evaluation's `best_by`, or else F1 of trees, or else BLEU.
+  The metric is that of the evaluation's `best_by`, or else F1 if there is one, or else BLEU.
   """
   name, metric = _metric(evaluation)
   shown = ' '.join(filter(None, (name, _NAMES.get(metric, metric))))
@@ -32,9 +32,9 @@ def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, An
   evaluation is the best.
 
   Args:
-    evaluations: each with `valid/bleu`, from 0 to 100, and `valid/loss`; of trees also with
-      `valid/f1`, from 0 to 100. `best_by` names a metric, as `train.best_by`; the loss is then
-      that of the same validation set.
+    evaluations: each with `valid/bleu` and `valid/loss`, and perhaps with `valid/f1`; BLEU and
+      F1 are from 0 to 100. `best_by` names a metric, as `train.best_by`; the loss is then that of
+      the same validation set.
 
   Returns:
     One of them; None if there are none.

@@ -6,7 +6,7 @@ import re
 from transformer.errors import UserError
 
 ALGORITHMS = ('adam', 'muon')
-STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf', 'f1')
+STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf')
 # Whether the curve of each schedule depends on train.steps. Only such a schedule is given that
 # number, and a run with it keeps that number when it is resumed.
 SCHEDULES = {'paper': False, 'inverse_sqrt': False, 'cosine': True, 'constant': False}
@@ -108,10 +108,10 @@ class TrainConfig:
     patience: the run stops after this many evaluations in a row without a new best; 0 never
       stops early.
     best_by: the metric of the validation split that decides which checkpoint is the best:
-      `loss`, `perplexity`, `bleu`, `chrf` (chrF2++, computed only if it is named here), `f1`
-      of trees, or a name of `valid_metric`'s, of which more is better. `talks/loss` is that of
-      the set `talks` of `data.valid`. Empty is BLEU, or F1 of trees. The lower loss decides
-      ties, and among BLEU, chrF2++ or F1 below 1.
+      `loss`, `perplexity`, `bleu`, `chrf` (chrF2++, computed only if it is named here), or a
+      name of `valid_metric`'s, of which more is better. `talks/loss` is that of the set `talks`
+      of `data.valid`. Empty is `f1` of `valid_metric`, if it gives that, and else BLEU. The lower
+      loss decides ties, and among BLEU, chrF2++ or `f1` below 1.
     valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
       --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
     init_from: directory of a run whose best weights and vocabulary this run starts from;

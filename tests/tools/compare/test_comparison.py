@@ -11,6 +11,7 @@ from transformer.decoding.config import DecodeConfig
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import metrics, results, scores
+from transformer.evaluation.texts import Text
 from transformer.tools.compare import comparison
 
 POOR = ['The cat.', 'Two dogs run.', 'Birds.'] * 4
@@ -24,9 +25,9 @@ def score(tmp_path):
     answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
     decoding = results.Decoding(DecodeConfig(**decode), seed, [])
     steps = [*range(step - average + 1, step + 1)]
-    *_, (result, sentences) = scores.evaluate(
-        SOURCES[:len(translations)], [references[:len(translations)]], answers, 1.0,
-        decoding.config.bleu_tokenize, 'en')
+    text = Text('test', SOURCES[:len(translations)], [references[:len(translations)]])
+    *_, (result, sentences) = scores.evaluate(text, answers, 1.0, decoding.config.bleu_tokenize,
+                                              'en')
     folder = tmp_path / name / folder
     folder.mkdir(parents=True, exist_ok=True)
     place = results.Place(folder, 'test', results.describe(steps, decoding))

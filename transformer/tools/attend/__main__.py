@@ -6,8 +6,7 @@ r"""Writes a page that shows what every attention head looks at, for one sentenc
 
 The page is one file, which any browser opens without a network or a server. A sentence is
 translated first, unless its translation is given. The page then shows the attention weights with
-which the model reads the sentence and writes the translation. For a run on trees, it draws the
-parse.
+which the model reads the sentence and writes the translation.
 """
 
 import dataclasses
@@ -18,11 +17,10 @@ from pathlib import Path
 from absl import flags
 
 from transformer.commands import shared_flags
-from transformer.data.config import DataConfig
-from transformer.data.text_files import STANDARD_INPUT, read_lines
+from transformer.data.text_files import STANDARD_INPUT
 from transformer.data.word_parts import is_blank
 from transformer.errors import UserError
-from transformer.evaluation.texts import linearised_trees, read_parallel
+from transformer.evaluation.texts import read_parallel
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 
@@ -31,8 +29,7 @@ _SENTENCE = flags.DEFINE_string('sentence', None, 'A sentence to look at.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file of sentences, or - for standard input.')
 _TRANSLATION = flags.DEFINE_string('translation', None, 'The translation to look at, rather than '
                                    'the run\'s own: the text with --sentence, a file with '
-                                   '--source. For a run on trees: a tree for each sentence, in '
-                                   'Penn Treebank brackets or linearised.')
+                                   '--source.')
 _OUTPUT = flags.DEFINE_string('output', None, 'Where the page goes, or - for standard output; '
                               'default: RUN/eval/attention.html.')
 _CHECKPOINT, _AVERAGE = shared_flags.define_checkpoint()
@@ -40,8 +37,6 @@ _BEAM_SIZE, _ALPHA = shared_flags.define_search()
 
 # A page has about a byte for each weight; browsers are slow on larger pages.
 _MOST_WEIGHTS = 100_000_000
-# A linearised tree has about this many tokens for each token of its words.
-_TREE_TOKENS = 3
 
 
 def main(_):
@@ -70,7 +65,7 @@ def main(_):
   if output != '-':
     outputs.check_file('output', path)
   decode = dataclasses.replace(run.config.decode, **shared_flags.given(_BEAM_SIZE, _ALPHA))
-  numbers, sources, translations = _read(run.config.data)
+  numbers, sources, translations = _read()
   _check_size(run, sources)
   if translations is None:
     translate = make_translator([run], decode, run.config.seed)
@@ -94,13 +89,8 @@ def _count(number: int, thing: str) -> str:
   return f'{number:,} {thing}{"s" * (number != 1)}'
 
 
-def _read(data: DataConfig) -> tuple[list[int], list[str], list[str] | None]:
-  """Returns the numbers of the lines that are not blank, the lines, and given translations.
-
-  Args:
-    data: says whether translations are trees. Given trees need not take one line each.
-  """
-  of_trees = data.source == 'trees'
+def _read() -> tuple[list[int], list[str], list[str] | None]:
+  """Returns the numbers of the lines that are not blank, the lines, and given translations."""
   if _SENTENCE.value is not None:
     sources = [_SENTENCE.value]
     translations = None if _TRANSLATION.value is None else [_TRANSLATION.value]
@@ -111,9 +101,7 @@ def _read(data: DataConfig) -> tuple[list[int], list[str], list[str] | None]:
     if _TRANSLATION.value == STANDARD_INPUT:
       raise UserError('--translation must name a file; standard input is for --source')
     given = [_TRANSLATION.value] * bool(_TRANSLATION.value)
-    sources, read = read_parallel(_SOURCE.value, [] if of_trees else given, 'translation')
-    if of_trees:
-      read = [read_lines(path) for path in given]
+    sources, read = read_parallel(_SOURCE.value, given, 'translation')
     translations = read[0] if read else None
   chosen = [place for place, line in enumerate(sources) if not is_blank(line)]
   if not chosen:
@@ -122,10 +110,6 @@ def _read(data: DataConfig) -> tuple[list[int], list[str], list[str] | None]:
   numbers, sources = [place + 1 for place in chosen], [sources[place] for place in chosen]
   if translations is None:
     return numbers, sources, None
-  if of_trees:
-    name = f'--{_TRANSLATION.name}' if _SOURCE.value is None else _TRANSLATION.value
-    lines = [line for each in translations for line in each.split('\n')]
-    return numbers, sources, linearised_trees(lines, name, sources, data.tree_words)
   return numbers, sources, [translations[place] for place in chosen]
 
 
@@ -137,13 +121,11 @@ def _is_text(argument: str) -> bool:
 def _check_size(run, sources):
   """Refuses a page that no browser would open, before the work."""
   shape, data = run.config.model, run.config.data
-  longer = _TREE_TOKENS if data.source == 'trees' else 1
   weights = 0
   for ids in run.vocabulary.source.encode_batch(sources):
-    source = min(len(ids) + 1, data.max_length)
-    target = min(longer * source, data.max_length + run.config.decode.max_extra_length)
-    weights += shape.num_heads * (shape.encoder_depth * source**2
-                                  + shape.decoder_depth * target * (source + target))
+    # A translation is about as long as its source.
+    length = min(len(ids) + 1, data.max_length)
+    weights += shape.num_heads * (shape.encoder_depth + 2 * shape.decoder_depth) * length**2
   if weights > _MOST_WEIGHTS:
     raise UserError(f'a page holds about {_MOST_WEIGHTS:,} weights at most; these {len(sources):,} '
                     f'sentences have about {weights:,}; give fewer or shorter ones')

@@ -3,7 +3,7 @@ const by = (id) => document.getElementById(id);
 const KINDS = {
   cross: {
     name: 'Cross-attention', queries: 'To write', keys: 'it looks at the source',
-    note: `To write each token of the ${data.output}, the decoder looks at the source.`,
+    note: 'To write each token of the translation, the decoder looks at the source.',
   },
   encoder: {
     name: 'Encoder self-attention', queries: 'To encode', keys: 'it looks at the source',
@@ -193,13 +193,12 @@ async function show(changes) {
     const decoder = data.encoderLayers * data.heads * source.length ** 2;
     const cross = decoder + data.layers * data.heads * target.length ** 2;
     offsets = {encoder: 0, decoder, cross};
-    by('cut').textContent = ['The source', `The ${data.output}`].filter((_, i) => cut[i]).map(
+    by('cut').textContent = ['The source', 'The translation'].filter((_, i) => cut[i]).map(
         (each) => `${each} was longer than the model takes, and lost its end.`).join(' ');
     for (const [side, words] of [['source', sourceWords], ['target', targetWords]]) {
       chips(by(`${side}-words`), words.map(([text]) => text),
           (i) => show({word: `${side}${i}`}));
     }
-    [...by('trees').children].forEach((tree, i) => { tree.hidden = i !== wanted; });
   }
   if (changed('sentence', 'kind')) drawGrid();
   if (changed('sentence', 'kind', 'layer', 'head')) drawMap();
@@ -249,7 +248,6 @@ function start() {
   for (const event of ['pointerleave', 'focusout']) {
     by('lines-queries').addEventListener(event, () => drawLinesOf());
   }
-  by('parse').hidden = data.output !== 'parse';
   by('chooser').hidden = data.sentences.length === 1;
   by('choices').addEventListener('submit', (event) => event.preventDefault());
   by('about').textContent = data.about;

@@ -15,9 +15,6 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from transformer.data.linearisation import Mended, delinearise
-from transformer.data.tree_drawing import draw_svg
-from transformer.data.treebank import Bracket, Tree, split_words
 from transformer.decoding.attention_maps import Attender
 from transformer.decoding.ensemble import check_finite
 from transformer.runs.loading import Run
@@ -37,12 +34,10 @@ def page_of_run(run: Run, sources: Sequence[str], translations: Sequence[str],
                 numbers: Sequence[int]) -> tuple[bytes, list[Sentence]]:
   """Builds the page for sentences and their translations by a run; warns where they are cut.
 
-  The page of a run on trees shows the trees too.
-
   Args:
     run: the run whose attention is shown.
     sources: sentences, one at least.
-    translations: one for each sentence; linearised trees if the run is on trees.
+    translations: one for each sentence.
     numbers: the number of each sentence on the page, such as its line.
 
   Returns:
@@ -63,25 +58,21 @@ def page_of_run(run: Run, sources: Sequence[str], translations: Sequence[str],
       logging.warning('%d of %d %s were longer than %s and were cut', cut, len(sentences), kind,
                       most)
   steps = ', '.join(map(str, run.steps))
-  parses = [delinearise(translation, split_words(source)) for source, translation in zip(
-      sources, translations, strict=True)] if config.data.source == 'trees' else ()
   about = f'{run.workdir.resolve().name}, step {steps}'
-  return attention_page(sentences, about, numbers, parses), sentences
+  return attention_page(sentences, about, numbers), sentences
 
 
 def attention_page(sentences: Sequence[Sentence], about: str,
-                   numbers: Sequence[int] | None = None,
-                   parses: Sequence[Mended] = ()) -> bytes:
+                   numbers: Sequence[int] | None = None) -> bytes:
   """Builds the page.
 
   No text of a sentence becomes markup: the page holds it as JSON, which the page's script
-  shows as text, and as the escaped text of drawn trees. No other script is allowed to run.
+  shows as text. No other script is allowed to run.
 
   Args:
     sentences: at least one, all by one model.
     about: the line under the title.
     numbers: the number of each sentence, such as its line; default: 1, 2, …
-    parses: the tree that each translation is; none if translations are no trees.
 
   Returns:
     The page, UTF-8.
@@ -89,7 +80,6 @@ def attention_page(sentences: Sequence[Sentence], about: str,
   layers, heads = sentences[0].weights.cross.shape[:2]
   data = {'about': visible(about), 'layers': layers, 'heads': heads,
           'encoderLayers': len(sentences[0].weights.encoder), 'precision': PRECISION,
-          'output': 'parse' if parses else 'translation',
           'sentences': [_sentence(shown, number) for shown, number in zip(
               sentences, numbers or range(1, len(sentences) + 1), strict=True)]}
   style = (_FOLDER / 'page.css').read_text(encoding='utf-8')
@@ -98,8 +88,7 @@ def attention_page(sentences: Sequence[Sentence], about: str,
             f"base-uri 'none'; form-action 'none'")
   # A `<` would end the script element, or begin a comment in it, wherever it stands.
   text = json.dumps(data, ensure_ascii=False, separators=(',', ':')).replace('<', '\\u003c')
-  parts = {'policy': policy, 'style': style, 'script': script, 'data': text,
-           'trees': '\n'.join(map(_drawing, parses))}
+  parts = {'policy': policy, 'style': style, 'script': script, 'data': text}
   template = (_FOLDER / 'page.html').read_text(encoding='utf-8')
   return _PLACE.sub(lambda match: parts[match[1]], template).encode('utf-8')
 
@@ -147,16 +136,6 @@ def _sentence(each: Sentence, number: int) -> dict:
           'target': [_token(piece) for piece in each.target],
           'sourceWords': _words(each.source_words), 'targetWords': _words(each.target_words),
           'weights': base64.b64encode(zlib.compress(weights, 9)).decode('ascii')}
-
-
-def _drawing(parse: Mended) -> str:
-  """Returns the markup of a drawn tree, with a line that says how the output was mended."""
-  words, tags, brackets = parse.tree
-  shown = Tree(tuple(map(visible, words)), tags, tuple(
-      Bracket(visible(label), start, stop) for label, start, stop in brackets))
-  kinds = ', '.join(f'{kind} {count}' for kind, count in parse.mends.items())
-  note = f'<p class="note">The output was no tree until it was mended: {kinds}.</p>' * bool(kinds)
-  return f'<div hidden>{note}<div class="tree" tabindex="0">{draw_svg(shown)}</div></div>'
 
 
 def _digest(content: str) -> str:

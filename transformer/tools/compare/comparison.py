@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from transformer.errors import UserError, optional
-from transformer.evaluation import bracketing, result_choice, results
+from transformer.evaluation import result_choice, results
 from transformer.runs import run_directory
 from transformer.system.installation import spell_commands
 
@@ -142,17 +142,20 @@ def _differences(baseline: Sequence[ScoredRun], systems: Mapping[str, Sequence[S
 
   A test that fails is left out with a warning: scores are worth printing without it.
   """
-  if is_of_trees(baseline[0]):
-    counts = {name: [bracketing.Counts(*each['brackets']) for scored in seeds
-                     for each in scored.sentences]
-              for name, seeds in {'': baseline, **systems}.items()}
-    return {name: bracketing.differences(counts[''], counts[name]) for name in systems}
+  tested: dict[str, list[dict[str, Any]]] = {name: [] for name in systems}
+  if 'mends' in baseline[0].result.content:  # It is of transformer.tools.parse.
+    with optional('p of F1 is left out', logging.warning):
+      from transformer.tools.parse import bracketing
+      counts = {name: [bracketing.Counts(*sentence['brackets']) for scored in seeds
+                       for sentence in scored.sentences]
+                for name, seeds in {'': baseline, **systems}.items()}
+      return {name: bracketing.differences(counts[''], counts[name]) for name in systems}
+    return tested
   from transformer.evaluation import metrics  # Imported here: errors come sooner.
   tokenize = baseline[0].result.content['decode']['bleu_tokenize']
   references = list(zip(*(each['references'] for each in baseline[0].sentences), strict=True))
   ours, *theirs = ([[each['translation'] for each in scored.sentences] for scored in seeds]
                    for seeds in (baseline, *systems.values()))
-  tested: dict[str, list[dict[str, Any]]] = {name: [] for name in systems}
   for metric in metrics.NAMES:
     if metric not in signatures:
       continue
@@ -163,11 +166,6 @@ def _differences(baseline: Sequence[ScoredRun], systems: Mapping[str, Sequence[S
       for name, difference in zip(systems, differences, strict=True):
         tested[name].append(difference._asdict())
   return tested
-
-
-def is_of_trees(scored: ScoredRun) -> bool:
-  """Returns whether a result is of parses, which have F1, and not of translations."""
-  return 'mends' in scored.result.content
 
 
 def as_table(found: dict[str, Any]) -> list[str]:

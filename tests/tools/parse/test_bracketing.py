@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from tests.data.random_trees import deep_tree, random_text, random_tree
-from transformer.data.linearisation import delinearise, linearise
-from transformer.data.treebank import TAG, parse_trees
-from transformer.evaluation import bracketing
-from transformer.evaluation.bracketing import Counts
+from tests.tools.parse.random_trees import deep_tree, random_text, random_tree
+from transformer.tools.parse import bracketing
+from transformer.tools.parse.bracketing import Counts
+from transformer.tools.parse.linearisation import delinearise, linearise
+from transformer.tools.parse.treebank import TAG, parse_trees
 
 
 def tree_of(text):

@@ -1,6 +1,6 @@
 """Random trees, and sequences that are no trees, for tests."""
 
-from transformer.data.treebank import TOP, Bracket, Tree
+from transformer.tools.parse.treebank import TOP, Bracket, Tree
 
 LABELS = ('S', 'NP', 'VP', 'ADVP', 'PRT', 'PP', 'X')
 TAGS = ('NN', 'DT', ',', '.', '``', ':', '-LRB-')

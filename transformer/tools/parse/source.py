@@ -1,4 +1,4 @@
-"""Sentences and their linearised trees, from a file of trees."""
+"""Treebanks as sources of sentences and their linearised trees, for `data.source`."""
 
 import functools
 import hashlib
@@ -7,45 +7,47 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from transformer.data.config import DataConfig
-from transformer.data.corpus import check_index, check_slice
-from transformer.data.linearisation import linearise
 from transformer.data.text_files import TextFile
-from transformer.data.treebank import Tree, bracketed, parse_trees
 from transformer.errors import UserError
+from transformer.tools.parse.linearisation import linearise
+from transformer.tools.parse.treebank import Tree, bracketed, parse_trees
 
 _LINES = 4096  # of a treebank, read together
 
 
-class TreeCorpus:
-  """A `Corpus` of a treebank: the words are the source, and linearised trees the target."""
+class Trees:
+  """The sentences of `{dir}/{split}.mrg`, with `XX` for each word in their linearised trees."""
 
-  def __init__(self, config: DataConfig, split: str):
-    """Reads the trees of `{dir}/{split}.mrg`.
+  with_words = False
+
+  def __init__(self, data: DataConfig, split: str):
+    """Reads the trees.
 
     Raises:
-      UserError: the file is missing, not UTF-8 or empty, or a line has a mistake.
+      UserError: the file is missing, not UTF-8 or has no trees, or a line has a mistake.
     """
-    self.name = str(Path(config.dir) / f'{split}.mrg')
+    if not data.dir:
+      raise UserError('data.dir must name the folder of the trees; set --config.data.dir')
+    self.name = f'{Path(data.dir) / split}.mrg'
     self.folder = Path(os.path.expanduser(self.name)).parent
-    with_words = config.tree_words
     self._file = TextFile(self.name)
     self._pairs, traces = [], 0
     for tree in self._parsed():
       if tree.words:
-        self._pairs.append((' '.join(tree.words), linearise(tree, with_words)))
+        self._pairs.append((' '.join(tree.words), linearise(tree, self.with_words)))
       else:
         traces += 1
     if not self._pairs:
       raise UserError(f'a corpus must hold at least one tree with words; {self.name} has none')
     self.fingerprint = hashlib.sha256(
-        f'trees {with_words} {self._file.fingerprint}'.encode()).hexdigest()
+        f'trees {self.with_words} {self._file.fingerprint}'.encode()).hexdigest()
     self.notes = self._file.notes
     if traces:
       self.notes += (f'{self.name}: trees that hold only traces were left out: {traces}',)
 
   @functools.cached_property
-  def trees(self) -> list[str]:
-    """Each tree with its words and tags, in brackets on one line."""
+  def gold(self) -> list[str]:
+    """Each tree with its words and tags, in brackets on one line, as scores need them."""
     return [bracketed(tree) for tree in self._parsed() if tree.words]
 
   def _parsed(self) -> Iterator[Tree]:
@@ -58,8 +60,11 @@ class TreeCorpus:
   def __len__(self) -> int:
     return len(self._pairs)
 
-  def __getitem__(self, index):
-    if not isinstance(index, slice):
-      return self._pairs[check_index(index, len(self))]
-    start, stop = check_slice(index, len(self))
-    return self._pairs[start:stop]
+  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+    return self._pairs[pairs]
+
+
+class TreesWithWords(Trees):
+  """The same, with the words of the sentences in their linearised trees."""
+
+  with_words = True

@@ -4,9 +4,10 @@ import random
 
 import pytest
 
-from tests.data.random_trees import deep_tree, random_text, random_tree
-from transformer.data.linearisation import delinearise, is_linearised, linearise
-from transformer.data.treebank import (
+from tests.tools.parse.random_trees import deep_tree, random_text, random_tree
+from transformer.errors import UserError
+from transformer.tools.parse.linearisation import delinearise, linearise
+from transformer.tools.parse.treebank import (
   TAG,
   Bracket,
   Tree,
@@ -15,7 +16,6 @@ from transformer.data.treebank import (
   read_trees,
   split_words,
 )
-from transformer.errors import UserError
 
 TREEBANK = """\
 ( (S
@@ -125,17 +125,6 @@ def test_a_space_that_does_not_split_words_stays_in_a_sequence():
   words = ('10\u00a0000', 'a\u3000b', 'c\u202fd')
   tree = Tree(words, ('CD', 'NN', 'NN'), (Bracket('S', 0, 3),))
   assert delinearise(linearise(tree, True), words) == (without_tags(tree), {})
-  assert is_linearised(linearise(tree, True))
-
-
-def test_the_two_forms_of_trees_are_told_apart():
-  drawn = random.Random(6)
-  for _ in range(100):
-    tree = random_tree(drawn)
-    assert all(is_linearised(linearise(tree, with_words)) for with_words in (False, True))
-    assert not is_linearised(bracketed(tree))
-  assert is_linearised('(NP XX )VP )S XX') and not is_linearised('(NP XX ) )NP')
-  assert not any(map(is_linearised, ('', ' \n', 'ein hund', 'XX')))
 
 
 def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from transformer.data.treebank import TAG, Builder, Tree, escaped, split_words, walk
+from transformer.tools.parse.treebank import TAG, Builder, Tree, escaped, split_words, walk
 
 _STEP = re.compile(r'([()])([^()]+)')
 
@@ -46,12 +46,6 @@ def linearise(tree: Tree, with_words: bool = False) -> str:
   leaves = [escaped(word) if with_words else TAG for word in tree.words]
   return ' '.join(step + label if word is None else leaves[word]
                   for step, label, word in walk(tree))
-
-
-def is_linearised(text: str) -> bool:
-  """Returns whether the brackets of a text are those of `linearise`; they need not make a tree."""
-  steps = [token for token in split_words(text) if re.search('[()]', token)]
-  return bool(steps) and all(map(_STEP.fullmatch, steps))
 
 
 def delinearise(text: str, words: Sequence[str]) -> Mended:

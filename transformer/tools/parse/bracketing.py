@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.data.linearisation import Mended
-from transformer.data.treebank import Tree, plain_label
 from transformer.evaluation.resampling import SEED, TRIALS, resamples, scored
+from transformer.tools.parse.linearisation import Mended
+from transformer.tools.parse.treebank import Tree, plain_label
 
 SIGNATURE = 'evalb|prm:COLLINS|deleted:by the tags of the reference'
 SHORT = 40  # Words; results for sentences of at most so many are usual too.
 _DELETED = frozenset(['TOP', '-NONE-', ',', ':', '``', "''", '.'])
 _SAME_LABELS = {'PRT': 'ADVP'}
-_NAMES = ('F1', 'precision', 'recall')
+NAMES = ('F1', 'precision', 'recall')
 
 
 class Counts(NamedTuple):
@@ -100,7 +100,7 @@ def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, An
            if not _DELETED.issuperset(reference.tags)]
   mends = collections.Counter(kind for answer in answers for kind in answer.mends)
   return {
-      'metrics': scored(_NAMES, SIGNATURE, counts, _figures),
+      'metrics': scored(NAMES, SIGNATURE, counts, _figures),
       'short': {'words': SHORT, 'sentences': len(short), **figures(short)._asdict()},
       'exact': _percent(sum(exact), len(exact)),
       'mended': _percent(sum(bool(answer.mends) for answer in answers), len(answers)),
@@ -130,7 +130,7 @@ def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[di
            for found in (resampled, swapped)]
   return [{'metric': name, 'baseline': ours, 'system': theirs, 'bootstrap': p, 'randomisation': q}
           for name, ours, theirs, p, q in zip(
-              _NAMES, *(each.tolist() for each in (*scores, *tests)), strict=True)]
+              NAMES, *(each.tolist() for each in (*scores, *tests)), strict=True)]
 
 
 def _figures(sums: np.ndarray) -> np.ndarray:

@@ -1,0 +1,224 @@
+"""A run on a treebank is trained, scored by F1, and compared; it writes trees with their words."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer import files
+from transformer.data.vocabulary import Vocabulary
+from transformer.tools.parse import bracketing
+from transformer.tools.parse.linearisation import linearise
+from transformer.tools.parse.treebank import parse_tree, read_trees
+
+ROOT = Path(__file__).parents[3]
+TREES = [
+    '(S (NP-SBJ (DT A) (NN man)) (VP (VBZ climbs) (NP (DT a) (NN rock))) (. .))',
+    '(S (NP-SBJ (CD Two) (NNS women)) (VP (VBP sit) (PP (IN on) (NP (DT a) (NN bench)))) (. .))',
+    '(S (NP-SBJ (DT The) (NN dog)) (VP (VBZ runs)) (. .))',
+    '(NP (DT A) (NN child))',
+]
+CHANGES = ('--config.data.source=transformer.tools.parse.source:Trees',
+           '--config.train.valid_metric=transformer.tools.parse.scores:f1',
+           '--config.data.vocabulary_size=300', '--config.train.steps=4',
+           '--config.train.eval_every=2', '--config.train.checkpoint_every=2')
+NAMES = ['F1', 'precision', 'recall']
+
+
+@pytest.fixture(scope='module')
+def treebank(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('treebank')
+  (folder / 'train.mrg').write_text(''.join(f'( {tree} )\n' for tree in TREES * 4))
+  (folder / 'valid.mrg').write_text('\n'.join(TREES[:2]))
+  (folder / 'test.mrg').write_text('\n'.join(TREES[1:]).replace(' (VP', '\n  (VP'))
+  (folder / 'words').write_text(''.join(
+      ' '.join(tree.words) + '\n' for tree in read_trees(folder / 'test.mrg')))
+  return folder
+
+
+@pytest.fixture(scope='module')
+def run(train, folder, treebank):
+  workdir = treebank / 'run'
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}', *CHANGES,
+                         f'--config.data.dir={treebank}')
+  assert status == 0, err
+  assert re.search(r'step 4/4  valid loss .*  valid F1 \d', err), err
+  assert re.search(r'the best step on the validation split is [24], with F1 ', err), err
+  return workdir
+
+
+@pytest.fixture(scope='module')
+def parse(start_command):
+  yield from start_command('transformer.tools.parse.__main__')
+
+
+@pytest.fixture(scope='module')
+def compare(start_command):
+  yield from start_command('transformer.tools.compare.__main__', takes_arguments=True)
+
+
+@pytest.fixture(scope='module')
+def scored(parse, run):
+  status, out, err = parse(f'--workdir={run}', '--output=-', '--examples=1')
+  assert status == 0, err
+  result, = (run / 'eval').glob('test.trees.*0.6.json')
+  sentences, = (run / 'eval').glob('test.trees.*.sentences.jsonl')
+  return out, err, json.loads(result.read_bytes()), [
+      json.loads(line) for line in sentences.read_text('utf-8').splitlines()]
+
+
+def f1_of(out):
+  return re.search(r'\n  F1 +(\S+) ', out)[1]
+
+
+def test_validation_has_f1(run):
+  rows = [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
+  assert [0 <= row['valid/f1'] <= 100 for row in rows if 'valid/loss' in row] == [True, True]
+  assert '>F1<' in (run / 'curves.svg').read_text('utf-8')
+
+
+def test_scores_are_those_of_the_written_trees(scored, treebank):
+  out, people, result, sentences = scored
+  assert [each['name'] for each in result['metrics']] == NAMES
+  headline = result['metrics'][0]
+  assert re.search(rf'test.trees: 3 sentences .*\n  F1 +{headline["score"]:.2f} ', people)
+  low, high = headline['interval_95']
+  assert re.search(rf'{low:.2f} … {high:.2f} +evalb\|prm:COLLINS', people)
+  assert f'exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %' in people
+  assert '\nreference\nS\n├─ NP  Two women\n' in f'\n{people}' and '\nparse\n' in people
+  counts = []
+  for sentence, tree, line in zip(sentences, read_trees(treebank / 'test.mrg'), out.splitlines(),
+                                  strict=True):
+    assert sentence['translation'] == line and parse_tree(sentence['references'][0]) == tree
+    assert sentence['source'] == ' '.join(tree.words)
+    counts.append(bracketing.count(tree, parse_tree(line)))
+    assert sentence['brackets'] == list(counts[-1])
+    assert [sentence[name] for name in NAMES] == list(bracketing.figures(counts[-1:]))
+  assert [each['score'] for each in result['metrics']] == list(bracketing.figures(counts))
+  assert result['mended'] == pytest.approx(
+      100 * sum(bool(each['mends']) for each in sentences) / 3)
+
+
+def test_all_checkpoints_are_scored(parse, run, tmp_path):
+  status, out, err = parse(f'--workdir={run}', '--checkpoint=all', f'--results={tmp_path}')
+  assert status == 0, err
+  table = [line.split() for line in out.splitlines()[-4:-1]]
+  assert table[0] == ['step', *NAMES] and [row[0] for row in table[1:]] == ['2', '4']
+  path, = tmp_path.glob('test.trees.all.*.json')
+  rows = json.loads(path.read_bytes())['checkpoints']
+  assert all(len(row['F1_interval_95']) == 2 for row in rows)
+  assert 'test.trees: F1 with its 95 % interval' in path.with_suffix('.svg').read_text('utf-8')
+
+
+@pytest.mark.long
+def test_a_file_of_words_is_parsed_drawn_and_scored_against_a_file_of_trees(
+    parse, run, treebank, scored):
+  flags = f'--workdir={run}', f'--source={treebank}/words'
+  status, out, err = parse(*flags, f'--reference={treebank}/test.mrg')
+  assert status == 0, err
+  assert f1_of(out) == f'{scored[2]["metrics"][0]["score"]:.2f}'
+  status, out, err = parse(*flags)
+  assert status == 0 and out == scored[0], err
+  status, out, err = parse(*flags, '--draw')
+  assert status == 0 and out.endswith('\n\n') and '(' not in out, err
+  status, out, err = parse(*flags, '--nbest=2', '--beam_size=2')
+  assert status == 0, err
+  lines = [line.split(' ||| ') for line in out.splitlines()]
+  assert {number for number, *_ in lines} == {'0', '1', '2'}
+  trees = [(number, tree) for number, tree, _ in lines]
+  assert len(set(trees)) == len(trees) and all(parse_tree(tree).words for _, tree in trees)
+
+
+@pytest.mark.long
+def test_a_pipe_is_parsed(run, treebank, scored):
+  done = subprocess.run(
+      [sys.executable, '-m', 'transformer.tools.parse', f'--workdir={run}', '--source=-'],
+      input=(treebank / 'words').read_bytes(), cwd=ROOT, capture_output=True,
+      env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
+  assert done.returncode == 0 and done.stdout.decode() == scored[0], done.stderr
+
+
+@pytest.mark.long
+def test_eval_translates_scores_and_gives_likelihoods_of_linearised_trees(
+    evaluate, run, treebank, scored, tmp_path):
+  status, out, err = evaluate(f'--workdir={run}', '--metric=transformer.tools.parse.scores:f1',
+                              f'--output={tmp_path}/lines', f'--results={tmp_path}')
+  assert status == 0, err
+  assert re.search(r'\n  f1 +(\S+) ', out)[1] == f1_of(f'\n{scored[1]}')
+  lines = [linearise(tree) for tree in read_trees(treebank / 'test.mrg')]
+  (tmp_path / 'lines').write_text(''.join(f'{line}\n' for line in lines))
+  files = f'--source={treebank}/words', f'--reference={tmp_path}/lines'
+  status, out, err = evaluate(f'--workdir={run}', '--score', *files)
+  vocabulary = Vocabulary.load(run / 'vocabulary.model')
+  assert status == 0 and [int(line.split('\t')[1]) for line in out.splitlines()] == [
+      1 + len(vocabulary.encode(line)) for line in lines], err
+  # F1 needs tags, which lines do not have.
+  status, _, err = evaluate(f'--workdir={run}', *files, f'--results={tmp_path}',
+                            '--metric=transformer.tools.parse.scores:f1')
+  assert status == 0 and 'f1 is left out' in err and 'Penn Treebank brackets' in err, err
+
+
+@pytest.mark.parametrize(('flags', 'fact'), [
+    (['--source={words}', '--reference={folder}/valid.mrg'],
+     'has 3 lines, {folder}/valid.mrg has 2 trees'),
+    (['--source={words}', '--reference={folder}/other.mrg'],
+     'line 1 of {words} must have the words of tree 1 of {folder}/other.mrg, '
+     "'A man climbs a rock .'; got 'Two women sit on a bench .'"),
+    (['--source={words}', '--reference={words}'], 'must hold trees in Penn Treebank brackets'),
+    (['--source={words}', '--reference=-'], '--reference must name a file'),
+    (['--reference={words}'], '--reference needs --source'),
+    (['--source={words}', '--split=test'], 'leave out --split and --data_dir'),
+    (['--source={words}', '--examples=1'], '--examples and --results are for scores'),
+    (['--split=test,valid', '--output=-'], 'name one split'),
+    (['--nbest=2'], '--nbest writes lists'),
+    (['--draw'], '--draw is for the trees that are written'),
+    (['--checkpoint=all', '--source={words}'], '--checkpoint=all gives a table of scores'),
+    (['--split=test', '--output={folder}/test.mrg'], 'would replace what is read'),
+    (['--split=nothing'], 'nothing.mrg'),
+])
+def test_a_mistake_is_one_line(parse, run, treebank, flags, fact):
+  (treebank / 'other.mrg').write_text('\n'.join(TREES[:3]))
+  names = {'folder': treebank, 'words': treebank / 'words'}
+  assert fact.format(**names) in parse.refuses(
+      f'--workdir={run}', *(flag.format(**names) for flag in flags))
+
+
+def test_a_run_without_trees_is_refused(parse, trained):
+  assert parse.refuses() == '--workdir=DIR is needed, the directory of a run'
+  assert 'must have learnt from trees' in parse.refuses(f'--workdir={trained}')
+
+
+@pytest.mark.long
+def test_systems_are_compared_by_f1(compare, parse, run, tmp_path):
+  for beams in (1, 2):
+    status, _, err = parse(f'--workdir={run}', f'--beam_size={beams}',
+                           f'--results={tmp_path}/{beams}')
+    assert status == 0, err
+  status, out, err = compare(f'{tmp_path}/1', f'{tmp_path}/2', '--text=test.trees',
+                             '--allow_unequal_decoding', f'--output={tmp_path}/found.json')
+  assert status == 0, err
+  found = json.loads((tmp_path / 'found.json').read_bytes())
+  assert [each['metric'] for each in found['differences'][f'{tmp_path}/2']] == NAMES
+  assert 'p, bootstrap' in out
+
+
+@pytest.mark.parametrize(('with_words', 'source'), [(False, 'Trees'), (True, 'TreesWithWords')])
+def test_a_run_of_an_earlier_version_goes_on_and_is_scored(
+    train, parse, folder, treebank, tmp_path, with_words, source):
+  command = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *CHANGES[1:],
+             f'--config.data.source=transformer.tools.parse.source:{source}',
+             f'--config.data.dir={treebank}')
+  assert train(*command, '--config.train.steps=2')[0] == 0
+  path = tmp_path / 'run' / 'config.json'
+  settings = files.read_sealed(path, 'the config')
+  settings['data'] |= {'source': 'trees', 'tree_words': with_words}
+  settings['train']['valid_metric'] = ''
+  files.write_sealed(path, settings)
+  status, out, err = parse(f'--workdir={tmp_path}/run')
+  assert status == 0 and f1_of(out), err
+  status, _, err = train(*command)
+  assert status == 0 and re.search(r'step 4/4 .*valid F1 \d', err), err

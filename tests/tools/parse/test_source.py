@@ -1,0 +1,82 @@
+"""A treebank is a source of words and linearised trees, with a fingerprint of its lines."""
+
+import pickle
+
+import pytest
+
+from transformer.data.config import DataConfig
+from transformer.data.sources import open_corpus
+from transformer.errors import UserError
+from transformer.tools.parse import source
+from transformer.tools.parse.treebank import bracketed, parse_tree
+
+TREES = """\
+( (S (NP-SBJ (DT The) (NN cat))
+     (VP (VBZ sleeps)) (. .)) )
+( (S (-NONE- *)) )
+(ROOT (NP (NN Introduction)))
+"""
+
+
+def corpus(folder, text=TREES, name='Trees'):
+  (folder / 'train.mrg').write_text(text, 'utf-8')
+  return open_corpus(DataConfig(f'{source.__name__}:{name}', dir=str(folder)), 'train')
+
+
+def test_pairs_are_words_and_linearised_trees(tmp_path):
+  found = corpus(tmp_path)
+  pairs = [('The cat sleeps .', '(S (NP XX XX )NP (VP XX )VP XX )S'),
+           ('Introduction', '(NP XX )NP')]
+  assert found[:] == pairs and found[1:] == pairs[1:] and len(found) == 2
+  assert found.gold == ['(S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))',
+                        '(NP (NN Introduction))']
+  assert [bracketed(parse_tree(line)) for line in found.gold] == found.gold
+  assert found.name == f'{tmp_path}/train.mrg' and found.folder == tmp_path
+  assert found.notes == (f'{tmp_path}/train.mrg: trees that hold only traces were left out: 1',)
+  assert pickle.loads(pickle.dumps(found))[:] == pairs
+  with_words = corpus(tmp_path, name='TreesWithWords')
+  assert with_words[:] == [('The cat sleeps .', '(S (NP The cat )NP (VP sleeps )VP . )S'),
+                           ('Introduction', '(NP Introduction )NP')]
+  assert with_words.gold == found.gold and with_words.fingerprint != found.fingerprint
+
+
+def test_few_lines_are_read_at_a_time_and_trees_with_tags_only_on_demand(tmp_path, monkeypatch):
+  wanted, read, sizes = corpus(tmp_path), source.TextFile.read, []
+  gold = wanted.gold
+
+  def count(file, start, stop):
+    sizes.append(stop - start)
+    return read(file, start, stop)
+
+  monkeypatch.setattr(source.TextFile, 'read', count)
+  monkeypatch.setattr(source, '_LINES', 3)  # Some trees are in two parts.
+  found = corpus(tmp_path, TREES * 4)
+  assert found[:] == wanted[:] * 4 and sizes == [3] * 5 + [1]
+  assert found.gold == gold * 4 and len(sizes) == 12
+
+
+def test_the_fingerprint_is_of_the_file(tmp_path):
+  prints = [corpus(tmp_path, text).fingerprint
+            for text in (TREES, TREES, TREES.replace('\n', '\r\n'), TREES.replace('DT', 'NN'))]
+  assert prints[0] == prints[1] == prints[2] != prints[3]
+
+
+@pytest.mark.parametrize(('text', 'fact'), [
+    ('', 'must hold at least one tree with words'),
+    ('( (S (-NONE- *)) )', 'must hold at least one tree with words'),
+    ('(S (NN a)', 'line 1 begins a tree whose brackets are not all closed'),
+])
+def test_a_file_without_trees_is_refused(tmp_path, text, fact):
+  with pytest.raises(UserError, match=fact) as caught:
+    corpus(tmp_path, text)
+  assert f'{tmp_path}/train.mrg' in str(caught.value)
+
+
+@pytest.mark.parametrize(('folder', 'fact'), [
+    ('x', r'wanted the file .*train\.mrg; there is no folder .* if the data lies elsewhere, give '
+          '--config.data.dir=DIR'),
+    ('', 'data.dir must name the folder of the trees')])
+def test_a_missing_file_is_named(tmp_path, monkeypatch, folder, fact):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(UserError, match=fact):
+    open_corpus(DataConfig(f'{source.__name__}:Trees', dir=folder), 'train')

@@ -1,0 +1,51 @@
+"""Drawings of constituency trees as lines of text."""
+
+from transformer.tools.parse.treebank import Tree, walk
+
+
+def draw(tree: Tree) -> str:
+  """Draws a tree with one constituent on each line; its parts are below it, and indented.
+
+  Words that follow each other share a line. A constituent that holds one other constituent and
+  nothing else shares its line too.
+  """
+  parts, lines = _parts(tree), []
+  # Each entry: its indent, the indent of its parts, and the index of a constituent or words.
+  ahead = [('', '', 0)] if tree.brackets else []
+  while ahead:
+    before, indent, part = ahead.pop()
+    if isinstance(part, str):
+      lines.append(f'{before}{part}')
+      continue
+    labels, inside = [tree.brackets[part].label], parts[part]
+    while len(inside) == 1 and not isinstance(inside[0], str):
+      labels.append(tree.brackets[inside[0]].label)
+      inside = parts[inside[0]]
+    title = before + ' ─ '.join(labels)
+    if len(inside) == 1:
+      lines.append(f'{title}  {inside[0]}')
+      continue
+    lines.append(title)
+    ahead += [(indent + ('├─ ' if number else '└─ '), indent + ('│  ' if number else '   '), part)
+              for number, part in enumerate(reversed(inside))]
+  return '\n'.join(lines)
+
+
+def _parts(tree: Tree) -> list[list[int | str]]:
+  """Returns what each constituent holds: others by index, and words that follow each other."""
+  parts = [[] for _ in tree.brackets]
+  inside, brackets = [], 0
+  for step, _, word in walk(tree):
+    if step == ')':
+      inside.pop()
+      continue
+    around = parts[inside[-1]] if inside else []
+    if step:
+      around.append(brackets)
+      inside.append(brackets)
+      brackets += 1
+    elif around and isinstance(around[-1], str):
+      around[-1] += f' {tree.words[word]}'
+    else:
+      around.append(tree.words[word])
+  return parts
