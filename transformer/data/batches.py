@@ -191,14 +191,14 @@ def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch
 
 def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
   """Returns the tokens, segments and positions of one side."""
-  lengths, found = take(sides, rows.pairs)
+  lengths, ids = take(sides, rows.pairs)
   before = np.cumsum(lengths) - lengths
   starts = before - np.repeat(before[np.cumsum(rows.sizes) - rows.sizes], rows.sizes)
   position = count_from_zero(lengths)
   row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
   place = np.repeat(row * length + starts, lengths) + position
   tokens, segments, positions = np.zeros((3, num_rows * length), np.int32)
-  tokens[place] = found
+  tokens[place] = ids
   segments[place] = np.repeat(count_from_zero(rows.sizes) + 1, lengths)
   positions[place] = position
   return [array.reshape(num_rows, length) for array in (tokens, segments, positions)]

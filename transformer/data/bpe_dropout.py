@@ -121,7 +121,7 @@ def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.
 
 def _cuts_by_merges(vocabulary: Vocabulary, lines: Iterable[str]) -> bool:
   pieces = ModelProto.FromString(vocabulary.model_bytes).pieces[BYTE_IDS.stop:]
-  if any(each.type not in (_Piece.NORMAL, _Piece.CONTROL) for each in pieces):
+  if any(piece.type not in (_Piece.NORMAL, _Piece.CONTROL) for piece in pieces):
     return False
   try:
     merges = Merges(vocabulary)

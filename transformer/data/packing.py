@@ -142,5 +142,5 @@ def _fillings(source, target, counts, source_capacity, target_capacity) -> list[
     taken = taken + times * used
     alive = counts > 0
     order, size, source, target, counts, taken = (
-        each[alive] for each in (order, size, source, target, counts, taken))
+        column[alive] for column in (order, size, source, target, counts, taken))
   return fillings

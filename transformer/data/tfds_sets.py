@@ -183,7 +183,7 @@ def require_random_access(builder: tfds.core.DatasetBuilder, name: str, data_dir
   Raises:
     UserError: says how the set is prepared anew.
   """
-  formats = sorted(each.value for each in builder.info.available_file_formats())
+  formats = sorted(kind.value for kind in builder.info.available_file_formats())
   if not set(formats) & set(_RANDOM_ACCESS):
     raise UserError(
         f'{name} must be stored as array_record to be read at random access; {builder.data_path} '

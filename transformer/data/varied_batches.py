@@ -118,11 +118,11 @@ class VariedBatches(BatchesByStep):
     dealt = [self._plan.deal(step) for step in range(window * self.planned,
                                                      (window + 1) * self.planned)]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
-    rounds = np.concatenate([each for _, each in dealt])
+    rounds = np.concatenate([numbers for _, numbers in dealt])
     planned, varied = [], []
     for side in range(2):
-      lengths, tokens = take([(each.source, each.target)[side] for each in self._plan.corpora],
-                             pairs)
+      lengths, tokens = take([(corpus.source, corpus.target)[side]
+                              for corpus in self._plan.corpora], pairs)
       planned.append(Sentences.end_to_end(tokens, lengths.astype(np.int32)))
       keys = np.full(len(pairs), 2 * self._seed + side, np.uint64)
       for part in (rounds, pairs):

@@ -41,12 +41,12 @@ def is_shared(vocabulary: RunVocabulary) -> bool:
 
 def model_files(vocabulary: RunVocabulary) -> dict[str, bytes]:
   """Returns the SentencePiece models by the names of their files."""
-  return {name: each.model_bytes for name, each in _by_file(vocabulary).items()}
+  return {name: side.model_bytes for name, side in _by_file(vocabulary).items()}
 
 
 def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
   """Returns the SHA-256 of each model, by the name of its file without `.model`."""
-  return {_name(file): each.fingerprint for file, each in _by_file(vocabulary).items()}
+  return {_name(file): side.fingerprint for file, side in _by_file(vocabulary).items()}
 
 
 def from_model_files(models: Mapping[str, bytes], place: str) -> RunVocabulary:
@@ -70,8 +70,8 @@ def from_model_files(models: Mapping[str, bytes], place: str) -> RunVocabulary:
 
 def save(vocabulary: RunVocabulary, folder: str | os.PathLike):
   """Writes the files of a vocabulary into a folder, each atomically."""
-  for name, each in _by_file(vocabulary).items():
-    each.save(Path(folder, name))
+  for name, side in _by_file(vocabulary).items():
+    side.save(Path(folder, name))
 
 
 def is_saved(folder: str | os.PathLike) -> bool:

@@ -72,7 +72,7 @@ def adopt(path: str | os.PathLike) -> Adopted:
 def _essence(model: ModelProto) -> tuple:
   """Returns what a conversion may change in a model."""
   rules = model.normalizer_spec
-  return ([each.piece for each in model.pieces], model.trainer_spec.byte_fallback,
+  return ([piece.piece for piece in model.pieces], model.trainer_spec.byte_fallback,
           rules.precompiled_charsmap, rules.remove_extra_whitespaces, rules.normalization_rule_tsv)
 
 
@@ -80,22 +80,22 @@ def _converted(model: ModelProto, original: sentencepiece.SentencePieceProcessor
   """Returns a model with the ids of this project, with all bytes, and without normalisation."""
   pieces = list(model.pieces)
   first = {
-      wanted: pieces[found] if found >= 0 else _Piece(piece=name, type=kind)
-      for wanted, found, name, kind in (
+      wanted: pieces[own] if own >= 0 else _Piece(piece=name, type=kind)
+      for wanted, own, name, kind in (
           (PAD_ID, original.pad_id(), '<pad>', _Piece.CONTROL),
           (BOS_ID, original.bos_id(), '<s>', _Piece.CONTROL),
           (EOS_ID, original.eos_id(), '</s>', _Piece.CONTROL),
           (UNK_ID, original.unk_id(), '<unk>', _Piece.UNKNOWN))}
-  known = {each.piece: each for each in pieces if each.type == _Piece.BYTE}
+  known = {piece.piece: piece for piece in pieces if piece.type == _Piece.BYTE}
   names = [f'<0x{byte:02X}>' for byte in range(256)]
   first |= {token: known.get(name, _Piece(piece=name, type=_Piece.BYTE))
             for token, name in zip(BYTE_IDS, names, strict=True)}
-  taken = {each.piece for each in first.values()}
+  taken = {piece.piece for piece in first.values()}
   changed = ModelProto()
   changed.CopyFrom(model)
   del changed.pieces[:]
   changed.pieces.extend(first[token] for token in range(BYTE_IDS.stop))
-  changed.pieces.extend(each for each in pieces if each.piece not in taken)
+  changed.pieces.extend(piece for piece in pieces if piece.piece not in taken)
   about = changed.trainer_spec
   about.pad_id, about.bos_id, about.eos_id, about.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
   about.pad_piece, about.bos_piece, about.eos_piece, about.unk_piece = (

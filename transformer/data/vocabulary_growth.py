@@ -29,7 +29,7 @@ def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vo
                     f'train.init_from has the type {kind}; set '
                     f'--config.data.{key}_size={vocabulary.size}, or name a larger one by '
                     f'--config.data.{key}')
-  known = {each.piece for each in model.pieces}
+  known = {piece.piece for piece in model.pieces}
   new = [piece for token in range(BYTE_IDS.stop, learned.size)
          if (piece := learned.piece(token)) not in known]
   # A longer piece is merged from characters, which SentencePiece puts behind all merges.
@@ -38,7 +38,7 @@ def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vo
     raise UserError(f'data.{key}_size={size} is more than the training text can fill; it adds '
                     f'{len(new)} pieces to the {vocabulary.size} of train.init_from; set '
                     f'--config.data.{key}_size to at most {vocabulary.size + len(new)}')
-  lowest = min(each.score for each in model.pieces)
+  lowest = min(piece.score for piece in model.pieces)
   for number, piece in enumerate(new, 1):
     model.pieces.add(piece=piece, score=lowest - number)
   model.trainer_spec.vocab_size = size
