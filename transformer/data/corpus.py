@@ -25,10 +25,9 @@ Beside `fingerprint`, such a class may have the other attributes of a `Corpus`.
   translates other text does not.
 """
 
-import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, SupportsIndex
+from typing import Protocol
 
 # Subfolder of a corpus's `folder` for files that are computed from the corpus.
 FOLDER = 'encoded'
@@ -58,18 +57,6 @@ class Corpus(Protocol):
 
   def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
     """Returns consecutive pairs, each a source and a target sentence."""
-
-
-def check_index(index: SupportsIndex, length: int) -> int:
-  """Returns `index` as an int.
-
-  Raises:
-    IndexError: `index` is not in [0, length). A `for` loop over a corpus ends at this error.
-  """
-  index = operator.index(index)
-  if not 0 <= index < length:
-    raise IndexError(f'index must lie in [0, {length}); got {index}')
-  return index
 
 
 def check_slice(index: slice, length: int) -> tuple[int, int]:
