@@ -6,8 +6,8 @@ r"""The rows of the paper's table 3: variations on the base model, English to Ge
 
 The rows are base, A1 to A4, B1, B2, C1 to C7, D1 to D4, E and big. base and big are those of
 configs/wmt14.py. They are scored on newstest2013, without averaged checkpoints (section 6.2).
-launch/table3.py has the paper's figures; it trains the rows on any corpus and puts the results
-beside them. No row has been trained on WMT 2014 here.
+launch/table3.py trains the rows on any corpus and puts the results beside the paper's. No row has
+been trained on WMT 2014 here.
 """
 
 from configs import wmt14

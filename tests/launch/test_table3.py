@@ -149,7 +149,7 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
   for name, row, line in zip(results, results.values(), table[-2:], strict=True):
     run = tmp_path / name
     about = json.loads((run / 'run.json').read_text('utf-8'))
-    metrics = [json.loads(each) for each in (run / 'metrics.jsonl').read_text().splitlines()]
+    metrics = [*map(json.loads, (run / 'metrics.jsonl').read_text().splitlines())]
     score, = (json.loads(path.read_text('utf-8')) for path in (run / 'eval').glob('*.json'))
     assert (score['text'], score['steps'], score['decode']['beam_size']) == ('valid', [2], 4)
     assert (row['steps'], row['bleu']) == (2, score['bleu'])
@@ -177,9 +177,9 @@ def test_rows_that_end_together_are_all_in_the_table(tmp_path, monkeypatch):
   read = table3._read
 
   def slowly(workdir):
-    found = read(workdir)
+    rows = read(workdir)
     time.sleep(0.1)
-    return found
+    return rows
 
   monkeypatch.setattr(table3, '_read', slowly)
   monkeypatch.setattr(table3, '_markdown', ' '.join)
