@@ -50,28 +50,31 @@ def main(arguments: Sequence[str]):
   run([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])], variables)
 
 
-def environments(processes: int, devices: int, found: Sequence[str]) -> list[dict[str, str]]:
+def environments(processes: int, devices: int, gpus: Sequence[str]) -> list[dict[str, str]]:
   """Returns the environment variables that tell each process its devices and the other processes.
 
   Args:
     processes: the number of processes.
     devices: on a CPU, the number of devices of each.
-    found: the GPUs of this machine, if any.
+    gpus: those of this machine, if any.
 
   Raises:
     UserError: the GPUs cannot be split evenly.
   """
-  if len(found) % processes:
-    raise UserError(f'--processes must divide the {len(found)} GPUs; got {processes}; set '
+  share, rest = divmod(len(gpus), processes)
+  if rest:
+    raise UserError(f'--processes must divide the {len(gpus)} GPUs; got {processes}; set '
                     f'CUDA_VISIBLE_DEVICES to use fewer, or JAX_PLATFORMS=cpu to use none')
   with socket.socket() as probe:
     probe.bind(('localhost', 0))
     port = probe.getsockname()[1]
-  share = len(found) // processes
-  return [{'JAX_COORDINATOR_ADDRESS': f'localhost:{port}', 'JAX_NUM_PROCESSES': str(processes),
-           'JAX_PROCESS_ID': str(number), 'JAX_NUM_CPU_DEVICES': str(devices),
-           **({'CUDA_VISIBLE_DEVICES': ','.join(found[number * share:(number + 1) * share])}
-              if share else {})} for number in range(processes)]
+  variables = [{'JAX_COORDINATOR_ADDRESS': f'localhost:{port}', 'JAX_NUM_PROCESSES': str(processes),
+                'JAX_PROCESS_ID': str(number), 'JAX_NUM_CPU_DEVICES': str(devices)}
+               for number in range(processes)]
+  if share:
+    for number, own in enumerate(variables):
+      own['CUDA_VISIBLE_DEVICES'] = ','.join(gpus[number * share:(number + 1) * share])
+  return variables
 
 
 def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
@@ -84,16 +87,17 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
   Raises:
     UserError: a process failed; says which, and how.
     SystemExit: the processes failed, and the first one has printed the reason.
-    Preempted: the processes were asked to stop.
+    Preempted: a signal has stopped the processes.
   """
   children: list[subprocess.Popen] = []
-  with child_process.passing_on_signals(children) as asked, contextlib.ExitStack() as stack:
-    said = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in variables[1:])]
+  with child_process.passing_on_signals(children) as signals, contextlib.ExitStack() as stack:
+    # The first process prints for all. What the others print is shown only if they fail.
+    errors = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in variables[1:])]
     try:
-      for each, file in zip(variables, said, strict=True):
+      for own, file in zip(variables, errors, strict=True):
         # Standard output is dropped: train.py prints nothing there, but Gloo prints a greeting.
-        child_process.add(children, asked, child_process.leashed(command),
-                          stdout=subprocess.DEVNULL, stderr=file, env={**os.environ, **each})
+        child_process.add(children, signals, child_process.leashed(command),
+                          stdout=subprocess.DEVNULL, stderr=file, env={**os.environ, **own})
       first = _first_to_fail(children)
       _end_all(children)
     finally:
@@ -103,12 +107,12 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
       return
     status, lines = children[first].returncode, []
     if first:
-      said[first].seek(0)
-      lines = said[first].read().decode(errors='replace').splitlines()[-_LINES:]
+      errors[first].seek(0)
+      lines = errors[first].read().decode(errors='replace').splitlines()[-_LINES:]
       lines = [line for line in lines if not _LOG.match(line)]
-  # A slow process that was asked to stop may be aborted, since the others have left.
-  if status == EXIT_STATUS or (asked and status != 1):
-    raise child_process.preempted(asked)
+  # A slow process that was to stop may be aborted, since the others have left.
+  if status == EXIT_STATUS or (signals and status != 1):
+    raise child_process.preempted(signals)
   if status == 1 and not lines:
     raise SystemExit(1)
   print(*lines, sep='\n', file=sys.stderr)
@@ -122,11 +126,9 @@ def _first_to_fail(children: Sequence[subprocess.Popen]) -> int | None:
   """Waits until all have succeeded or one has failed; returns the number of the failed one."""
   while True:
     statuses = [child.poll() for child in children]
-    for number, status in enumerate(statuses):
-      if status:
-        return number
-    if all(status == 0 for status in statuses):
-      return None
+    failed = [number for number, status in enumerate(statuses) if status]
+    if failed or None not in statuses:
+      return failed[0] if failed else None
     time.sleep(_LOOK_SECONDS)
 
 

@@ -18,8 +18,8 @@ WARNING_SECONDS = 120  # Before the time limit; Slurm may send the signal a minu
 #   counts as stopped if the shell got SIGTERM or the time limit is near.
 # - squeue and scontrol may fail when Slurm is busy, so both are tried again.
 _SCRIPT = """#!/bin/bash
-asked= late= state= left=
-trap asked=yes TERM
+preempted= late= state= left=
+trap preempted=yes TERM
 kept() {{ ls -d {runs}/{{{checkpoints},{interrupted}}}/* 2> /dev/null; }}
 before=$(kept)
 {command}
@@ -31,7 +31,7 @@ for try in {{1..6}}; do
 done
 [[ $left =~ ^[0-3]:[0-9][0-9]$ ]] && late=yes
 [[ $state =~ ^(RUNNING|SIGNALING)$ ]] || exit $status
-[ $status -eq {stopped} ] || [ "$asked$late" ] || exit $status
+[ $status -eq {stopped} ] || [ "$preempted$late" ] || exit $status
 if [ "$late" ] && [ ${{SLURM_RESTART_COUNT:-0}} -ge {starts} ] && [ "$(kept)" = "$before" ]; then
   echo '{no_progress}' >&2
   exit 1
@@ -82,8 +82,8 @@ def gpus(user_options: str, nodes: int, tasks: int) -> int | None:
     return None
   times = {'gres=gpu:': nodes, 'gpus-per-node=': nodes, 'gpus-per-task=': nodes * tasks, 'gpus=': 1}
   for word in words:
-    if asked := re.fullmatch(r'--(gres=gpu:|gpus[a-z-]*=)(?:[A-Za-z][\w.-]*:)?(\d+)', word):
-      return int(asked[2]) * times[asked[1]] if asked[1] in times else None
+    if option := re.fullmatch(r'--(gres=gpu:|gpus[a-z-]*=)(?:[A-Za-z][\w.-]*:)?(\d+)', word):
+      return int(option[2]) * times[option[1]] if option[1] in times else None
   return None
 
 
@@ -112,7 +112,7 @@ def script(command: str, runs: str, job: str = JOB) -> str:
 
 def with_grace(command: Sequence[str]) -> list[str]:
   """Adds a `train.grace_seconds` that fits the warning, unless the command line sets it."""
-  is_set = any(each.startswith(GRACE.partition('=')[0]) for each in command)
+  is_set = any(word.startswith(GRACE.partition('=')[0]) for word in command)
   return [*command] if is_set else [*command, GRACE]
 
 

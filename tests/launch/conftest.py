@@ -1,8 +1,37 @@
-"""Starts the sweep's command, for tests of the mistakes that it refuses."""
+"""What the tests of sweeps share: the command, for its mistakes, and a sweep in a folder."""
 
+import optuna
 import pytest
+
+from launch.sweeping import space, study
+from tests.launch.sweep_house import GOOD
+from transformer.commands.config_file import changed
+from transformer.config import Config
 
 
 @pytest.fixture(scope='module')
 def launch(start_command):
+  """Starts the sweep's command, for tests of the mistakes that it refuses."""
   yield from start_command('launch.sweep')
+
+
+@pytest.fixture
+def begin(tmp_path):
+  """(text of a search space, trials, changes to the config) -> a sweep, always in one directory."""
+  def begin(text=GOOD, number=3, **changes):
+    (tmp_path / 'space.py').write_text(text)
+    (tmp_path / 'sweep').mkdir(exist_ok=True)
+    sweep = study.Sweep(tmp_path / 'sweep', space.load(str(tmp_path / 'space.py')),
+                          changed(Config(), changes), number)
+    sweep.begin()
+    return sweep
+
+  return begin
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+  before = optuna.logging.get_verbosity()
+  optuna.logging.set_verbosity(optuna.logging.ERROR)
+  yield
+  optuna.logging.set_verbosity(before)

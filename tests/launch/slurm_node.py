@@ -56,7 +56,7 @@ PartitionName=high Nodes={host} PriorityTier=9 PreemptMode=OFF State=UP
 def is_installed() -> bool:
   """Returns whether a node can be started here."""
   path = os.pathsep.join((os.environ.get('PATH', ''), '/usr/sbin', '/sbin'))
-  return os.getuid() == 0 and all(shutil.which(each, path=path) for each in PROGRAMS)
+  return os.getuid() == 0 and all(shutil.which(name, path=path) for name in PROGRAMS)
 
 
 @contextlib.contextmanager
@@ -109,7 +109,7 @@ def slurm_node(folder: Path) -> Iterator[dict[str, str]]:
 
 
 if __name__ == '__main__':
-  with tempfile.TemporaryDirectory() as name, slurm_node(Path(name)) as found:
-    print(f'export SLURM_CONF={found["SLURM_CONF"]}', flush=True)
+  with tempfile.TemporaryDirectory() as name, slurm_node(Path(name)) as environment:
+    print(f'export SLURM_CONF={environment["SLURM_CONF"]}', flush=True)
     with contextlib.suppress(KeyboardInterrupt):
       signal.pause()

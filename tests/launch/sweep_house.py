@@ -28,17 +28,17 @@ from transformer import files
 from transformer.runs.lock import RunLock
 from transformer.system.signals import SIGNALS
 
-flags = dict(each[2:].split('=', 1) for each in sys.argv[1:])
+flags = dict(flag[2:].split('=', 1) for flag in sys.argv[1:])
 config = runpy.run_path(flags['config'])['get_config']()
 run = pathlib.Path(flags['workdir'])
 
 
-asked = []
+signals = []
 
 
 def stop(*_):
-  asked.append(1)
-  if len(asked) > 1:
+  signals.append(1)
+  if len(signals) > 1:
     (run / 'hurried').touch()
     os._exit(75)
   time.sleep(config.train.grace_seconds)

@@ -61,8 +61,8 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
   started = {number: (trials / str(number) / 'starts').read_text().split()
              for number in (0, 1, 3, 4, 5)}
   assert not (trials / '2').exists() and sorted(rows) == list(range(6))
-  assert all(len(each) == 1 for each in started.values())
-  assert len({each[0] for each in started.values()}) == 2
+  assert all(len(workers) == 1 for workers in started.values())
+  assert len({workers[0] for workers in started.values()}) == 2
 
   # Failed trials have a reason, and have stopped nothing else.
   assert titles[:5] == ['trial', 'state', 'valid/bleu', 'step', 'time']
@@ -125,7 +125,7 @@ def test_kills_and_signals_keep_the_number_of_trials(house, sweep_of):
     assert 'error: ' not in run.with_name(f'{number}.log').read_text()
     config = runpy.run_path(f'{run}.py')['get_config']()
     metrics = [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
-    assert [each['step'] for each in metrics] == [5, 10, 15, 20]
+    assert [row['step'] for row in metrics] == [5, 10, 15, 20]
     assert rows[number][1:4] == ['complete', f'{config.optimizer.scale * 20:.4g}', '20']
   assert len({row[2] for row in rows.values()}) == 3
   assert 'Traceback' not in sweep.log
@@ -136,7 +136,7 @@ def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
                                 'export SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=0\n'
                                 'SLURM_JOB_ID=1 exec bash'),
                      ('srun', 'exec setsid "${@:2}"'), ('squeue', 'echo RUNNING 9:00'),
-                     ('scontrol', f'echo "$@" > {tmp_path}/asked')):
+                     ('scontrol', f'echo "$@" > {tmp_path}/requests')):
     (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
     (tmp_path / name).chmod(0o755)
   monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
@@ -146,11 +146,11 @@ def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
   sweep.wait_for_report(0)
   # Before the time limit, Slurm sends the signal to the worker and to its whole group.
   os.killpg(sweep.holder_of('claims/0'), signal.SIGUSR1)
-  assert sweep.end(0) == '' and (tmp_path / 'asked').read_text() == 'requeue 1_0\n'
+  assert sweep.end(0) == '' and (tmp_path / 'requests').read_text() == 'requeue 1_0\n'
   sweep.start()
   assert sweep.end(0) == '' and 'Traceback' not in sweep.log
-  assert [len((sweep.workdir / 'trials' / each / 'starts').read_text().split())
-          for each in '01'] == [2, 1]
+  assert [len((sweep.workdir / 'trials' / number / 'starts').read_text().split())
+          for number in '01'] == [2, 1]
   assert not (sweep.workdir / 'trials' / '0' / 'hurried').exists()
   assert '--array=0-0' in (tmp_path / 'submitted').read_text()
   text = (sweep.workdir / 'sweep.html').read_text('utf-8')
@@ -197,9 +197,9 @@ def test_a_real_slurm_queues_workers_again(house, sweep_of, monkeypatch):
   sweep.start()
   _, rows = rows_of(sweep.end(0))
   assert [row[1] for row in rows.values()] == ['complete'] * 4
-  assert [len((sweep.workdir / 'trials' / each / 'starts').read_text().split())
-          for each in '0123'] == [2, 1, 1, 1]
-  logs = [(sweep.workdir / 'workers' / f'{each}.log').read_text() for each in '01']
+  assert [len((sweep.workdir / 'trials' / number / 'starts').read_text().split())
+          for number in '0123'] == [2, 1, 1, 1]
+  logs = [(sweep.workdir / 'workers' / f'{number}.log').read_text() for number in '01']
   assert sorted('stopped by SIGUSR1' in log for log in logs) == [False, True], logs
   assert not any('Traceback' in log for log in logs), logs
 

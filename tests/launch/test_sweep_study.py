@@ -1,0 +1,186 @@
+"""The study of a sweep: what makes it the same sweep, its journal, and who runs which trial."""
+
+import pathlib
+import socket
+import threading
+
+import optuna
+import pytest
+
+from launch.sweeping import storage
+from tests.launch.sweep_house import GOOD
+from transformer import files
+from transformer.data.corpora import open_corpora
+from transformer.errors import Preempted, UserError
+from transformer.runs import lock as lock_module
+
+# ml_collections loads a config's file in a way that Python would have changed.
+pytestmark = [pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
+              pytest.mark.filterwarnings('ignore::optuna.exceptions.ExperimentalWarning')]
+
+
+def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
+  begin()
+  assert begin(number=2).left() == 2 and begin(number=4).left() == 4
+  with pytest.raises(UserError, match=r'another sweep: train.steps was 100000, is 7; choose'):
+    begin(**{'train.steps': 7})
+  with pytest.raises(UserError, match=r'another sweep: the search space has changed; choose'):
+    begin(GOOD.replace('0.5', '0.6'))
+  path = tmp_path / 'sweep' / storage.JOURNAL
+  lines = path.read_bytes().splitlines(keepends=True)
+  path.write_bytes(b''.join([lines[0], b'{]\n', *lines[1:]]))
+  with pytest.raises(UserError, match=r'journal.log should hold .* is damaged: '):
+    begin()
+  path.unlink()
+  with pytest.raises(UserError, match=r'is not empty and holds no sweep; choose'):
+    begin()
+
+
+def test_what_changes_no_trial_may_change(begin):
+  begin()
+  other = '"""What is drawn."""\n# A comment.\n' + GOOD.replace(
+      '\n  return', '\n  """Draws."""\n  return').replace("'", '"').replace(', 0.5', ',\n0.50')
+  assert begin(other, **{'train.keep': 1, 'decode.beam_size': 9}).study.user_attrs['about'][
+      'space'] == other
+
+
+def test_data_may_move_if_they_are_the_same(begin, tmp_path):
+  for place, last in (('old', 'c'), ('moved', 'c'), ('other', 'd')):
+    (tmp_path / place).mkdir()
+    for name in ('train.en', 'train.fr', 'valid.en', 'valid.fr'):
+      (tmp_path / place / name).write_text(f'a\nb\n{last}\n')
+
+  def begin_in(place):
+    return begin(**{'data.source': 'text', 'data.valid': 'valid', 'data.dir': str(
+        tmp_path / place)})
+
+  sweep = begin_in('missing')
+  sweep = begin_in('old')  # Nothing was trained before.
+
+  def train(trial):
+    trial.set_user_attr('settings', {'model.dropout': 0.2})
+    return 1.0
+
+  sweep.run_next(train)
+  with pytest.raises(UserError, match=r'data\.dir was .*old., is .*moved'):
+    begin_in('moved')  # What it was trained on is not known here.
+  run = tmp_path / 'sweep' / 'trials' / '0'
+  run.mkdir()
+  files.write_sealed(run / 'run.json', {'data': {
+      'vocabulary': '7', **open_corpora(sweep.config.data).fingerprints()}})
+  with pytest.raises(UserError, match=r'data\.dir was .*old., is .*other'):
+    begin_in('other')
+  assert begin_in('moved').config.data.dir.endswith('moved')
+  (tmp_path / 'old' / 'train.en').unlink()
+  begin_in('moved')  # Its new place is known.
+
+
+def test_a_sweep_from_before_a_setting_goes_on_with_its_earlier_value(begin):
+  sweep = begin()
+  about = sweep.study.user_attrs['about']
+  del about['settings']['train.label_smoothing']
+  sweep.study.set_user_attr('about', about)
+  begin()
+  with pytest.raises(UserError, match=r'train\.label_smoothing was 0\.1, is 0\.3'):
+    begin(**{'train.label_smoothing': 0.3})
+
+
+def test_a_killed_writers_lock_of_the_journal_expires(tmp_path, monkeypatch):
+  monkeypatch.setattr(storage, 'KILLED_SECONDS', 3)
+  monkeypatch.chdir(tmp_path)
+  path = pathlib.Path(storage.JOURNAL)
+  optuna.create_study(storage=storage.open_journal(path), study_name='a')
+  storage.JournalLock(path).acquire()  # And never released.
+  writes = threading.Thread(target=optuna.create_study, daemon=True, kwargs={
+      'storage': storage.open_journal(path), 'study_name': 'b'})
+  before = path.read_bytes()
+  writes.start()
+  writes.join(1.0)
+  assert writes.is_alive() and path.read_bytes() == before
+  writes.join(30.0)
+  assert not writes.is_alive() and path.read_bytes().startswith(before + b'{')
+
+
+@pytest.mark.parametrize('rest', [b'{"op_code":4,"wor', b'{', b'\xff' * 5000])
+def test_an_incomplete_line_in_a_journal_is_dropped(tmp_path, rest):
+  path = tmp_path / storage.JOURNAL
+  one, other = storage.open_journal(path), storage.open_journal(path)
+  optuna.create_study(storage=one, study_name='a')
+  with path.open('ab') as file:
+    file.write(rest)  # By a machine that went down.
+  assert optuna.get_all_study_names(other) == ['a']
+  optuna.create_study(storage=other, study_name='b')
+  optuna.create_study(storage=one, study_name='c')
+  for journal in (one, other, storage.open_journal(path)):
+    assert optuna.get_all_study_names(journal) == ['a', 'b', 'c']
+
+
+class Killed(BaseException):
+  """Stands for a kill in the middle of a trial: Optuna catches only exceptions."""
+
+
+def kill(_):
+  raise Killed
+
+
+def complete(trial):
+  return trial.suggest_float('dropout', 0.0, 0.5)
+
+
+def run(sweep, end=complete):
+  """Ends all free trials by `end`, without training; returns their parameters by number."""
+  drawn = {}
+  while (trial := sweep.run_next(end)) is not None:
+    assert trial.number not in drawn
+    drawn[trial.number] = trial.params
+  return drawn
+
+
+def test_a_trial_on_another_host_is_left_to_it_as_long_as_others_wait(begin, tmp_path, monkeypatch):
+  sweep = begin()
+  with monkeypatch.context() as patch, pytest.raises(Killed):
+    patch.setattr(socket, 'gethostname', lambda: 'elsewhere')
+    sweep.run_next(kill)
+  lock = tmp_path / 'sweep' / 'claims' / '0' / 'lock.json'
+  lock.parent.mkdir(exist_ok=True)
+  lock.write_text('{"host": "elsewhere", "process": 1, "machine": "another", "began": 1}')
+  waited = []
+  monkeypatch.setattr(lock_module.time, 'sleep', waited.append)
+  assert [sweep.run_next(complete).number for _ in range(2)] == [1, 2] and not waited
+
+  def wait(seconds):
+    lock.touch()  # The heartbeat of its worker.
+
+  monkeypatch.setattr(lock_module.time, 'sleep', wait)
+  assert sweep.run_next(complete) is None and sweep.left() == 1
+  lock.unlink()  # Its worker is gone.
+  assert sweep.run_next(complete).number == 0
+
+
+def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
+  whole = run(begin(number=14))
+  assert sorted(whole) == list(range(14))
+  assert len({params['dropout'] for params in whole.values()}) == 14
+  (tmp_path / 'sweep').rename(tmp_path / 'whole')
+
+  def end(trial):
+    value = complete(trial)
+    if trial.number == 12:
+      raise kind
+    return value
+
+  for kind in (Killed, UserError, Preempted):
+    with pytest.raises(kind):
+      run(begin(number=14), end)
+  assert begin(number=14).left() == 2
+  assert sorted(run(begin(number=14))) == [12, 13]
+  assert [trial.params for trial in begin(number=14).all()] == [*whole.values()]
+
+
+@pytest.mark.parametrize('seed', ['', ', seed=seed'])
+def test_a_grid_is_tried_once_and_ends(begin, seed):
+  grid = f'optuna.samplers.GridSampler({{"dropout": [0.1, 0.2, 0.3, 0.4]}}{seed})'
+  sweep = begin(f'{GOOD}import optuna\ndef sampler(seed):\n  return {grid}\n', 9)
+  drawn = run(sweep)
+  assert sorted(params['dropout'] for params in drawn.values()) == [0.1, 0.2, 0.3, 0.4]
+  assert sweep.left() == 0
