@@ -39,7 +39,7 @@ from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
-from transformer.system.cpu_cores import usable_cores
+from transformer.system.machine import usable_cores
 from transformer.system.progress import progress_bar
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')

@@ -23,8 +23,8 @@ from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs import resuming, run_directory
 from transformer.system import command_line, outputs
+from transformer.system.jax_environment import set_reproducible_flags
 from transformer.system.signals import Signals
-from transformer.system.xla_flags import set_reproducible_flags
 
 _CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')

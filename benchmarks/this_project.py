@@ -11,8 +11,8 @@ from transformer.data.batch import Batch
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.model.transformer import Transformer
-from transformer.system import allocator
-from transformer.system.xla_flags import set_reproducible_flags
+from transformer.system import machine
+from transformer.system.jax_environment import set_reproducible_flags
 from transformer.training.config import OptimizerConfig, TrainConfig
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_params, init_state, make_train_step
@@ -28,7 +28,7 @@ def make_update(work: Work, reproducible: bool = False):
   Returns:
     The function to time.
   """
-  allocator.keep_freed_memory()
+  machine.keep_freed_memory()
   if reproducible:
     set_reproducible_flags(os.environ)
   init, step = parts_of_update(work)
@@ -80,7 +80,7 @@ def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
   Returns:
     The function to time.
   """
-  allocator.keep_freed_memory()
+  machine.keep_freed_memory()
   model = Transformer(work.model, work.vocabulary_size)
   params = random_params(work)
   search = jax.jit(BatchSearch(model, DecodeConfig(

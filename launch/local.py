@@ -30,7 +30,7 @@ from launch.train_arguments import ROOT, checked, run_launcher
 from transformer.commands import shared_flags
 from transformer.errors import UserError
 from transformer.system import child_process
-from transformer.system.cuda_devices import visible_gpus
+from transformer.system.machine import visible_gpus
 from transformer.system.signals import EXIT_STATUS
 
 _PROCESSES = flags.DEFINE_integer('processes', 2, 'The number of processes.')

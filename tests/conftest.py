@@ -7,7 +7,7 @@ import hypothesis
 import jax
 import pytest
 
-from transformer.system.xla_flags import knows_flag
+from transformer.system.jax_environment import knows_flag
 
 # Fixtures that several rooms share.
 pytest_plugins = ('tests.own_parts', 'tests.running_commands', 'tests.tiny_training')

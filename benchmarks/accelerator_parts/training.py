@@ -14,9 +14,8 @@ from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs import resuming
 from transformer.runs.run_directory import EVALUATIONS
-from transformer.system.compilation_cache import keep_compiled_programs
+from transformer.system.jax_environment import keep_compiled_programs, set_reproducible_flags
 from transformer.system.signals import Signals
-from transformer.system.xla_flags import set_reproducible_flags
 
 # A later call on the same machine resumes what is here.
 _WORKDIRS = Path(tempfile.gettempdir(), 'accelerator_runs')

@@ -17,7 +17,7 @@ from launch.sweeping.study import TRIALS, Sweep
 from launch.sweeping.trials import run_trial
 from transformer.errors import Preempted, UserError
 from transformer.system import child_process
-from transformer.system.cuda_devices import visible_gpus
+from transformer.system.machine import visible_gpus
 
 _POLL_SECONDS = 0.5
 # So many first trials of a worker that fail at once, for one reason, are not the settings' fault.

@@ -16,7 +16,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.experiment import wiring
 from transformer.runs import run_directory
-from transformer.system.cpu_cores import usable_cores
+from transformer.system.machine import usable_cores
 
 
 def test_another_config_for_a_run_is_refused_with_every_difference(train, folder, trained):

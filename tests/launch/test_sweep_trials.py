@@ -8,7 +8,7 @@ import pytest
 from launch.sweeping import results, trials, workers
 from tests.launch.sweep_house import GOOD
 from transformer.errors import UserError
-from transformer.system.cuda_devices import visible_gpus
+from transformer.system.machine import visible_gpus
 
 # ml_collections loads a config's file in a way that Python would have changed.
 pytestmark = [pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),

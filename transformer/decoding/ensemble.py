@@ -15,7 +15,7 @@ from transformer.decoding.requirements import NO_REQUIREMENTS, Requirements
 from transformer.decoding.translator import Translation, Translator
 from transformer.errors import UserError
 from transformer.runs.loading import Run, diverged, load_run
-from transformer.system.cpu_cores import usable_cores
+from transformer.system.machine import usable_cores
 from transformer.training.mesh import sentence_sharding
 
 # Batches that are computed side by side on a CPU: each takes memory, and uses several cores for its

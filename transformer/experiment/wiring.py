@@ -46,9 +46,9 @@ from transformer.runs.loading import Run
 from transformer.runs.lock import RunLock
 from transformer.runs.patience import deciding_metric, is_out_of_patience
 from transformer.system import processes
-from transformer.system.cuda_devices import visible_gpus
 from transformer.system.installation import spell_commands
-from transformer.system.known_faults import check_backend
+from transformer.system.jax_backend import check_backend
+from transformer.system.machine import visible_gpus
 from transformer.system.signals import Signals
 from transformer.training.compilation import make_setup
 from transformer.training.freezing import describe_frozen

@@ -21,7 +21,7 @@ from transformer.model.transformer import Transformer
 from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import run_directory
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
-from transformer.system.known_faults import check_backend
+from transformer.system.jax_backend import check_backend
 from transformer.system.traced_programs import keep_shapes
 from transformer.training.mesh import replicated, sentence_mesh
 from transformer.training.step import TrainState, init_params

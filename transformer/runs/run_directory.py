@@ -19,8 +19,8 @@ from transformer.config import Config
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.errors import UserError
 from transformer.runs.lock import LOCK
-from transformer.system.cpu_cores import usable_cores
 from transformer.system.installation import installed_commit
+from transformer.system.machine import usable_cores
 
 CONFIG, RUN, METRICS, CURVES, CHECKPOINTS, SAVED, INTERRUPTED, EVALUATIONS = (
     'config.json', 'run.json', 'metrics.jsonl', 'curves.svg',
@@ -156,7 +156,7 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
   Raises:
     UserError: the run would go on with other values of the switches that `run.json` records.
   """
-  from transformer.system.jax_switches import check_same_switches  # It imports JAX.
+  from transformer.system.jax_backend import check_same_switches  # It imports JAX.
 
   path = Path(workdir) / RUN
   about = files.read_sealed(path, 'the record of the run')
@@ -197,7 +197,7 @@ def _session(reproducible: bool, own: Mapping[str, str]) -> dict[str, Any]:
   """Returns the time, command, commit, packages and devices of this process."""
   import jax  # Imported here so that commands can read a directory without a device.
 
-  from transformer.system.jax_switches import recorded_switches
+  from transformer.system.jax_backend import recorded_switches
 
   devices = jax.devices()
   return {

@@ -19,8 +19,8 @@ from absl import app, flags, logging
 from transformer import files
 from transformer.config import check_name
 from transformer.errors import Preempted, UserError, is_out_of_memory
-from transformer.system import allocator, installation
-from transformer.system.compilation_cache import keep_compiled_programs
+from transformer.system import installation, machine
+from transformer.system.jax_environment import keep_compiled_programs
 from transformer.system.signals import EXIT_STATUS
 
 # This file checks the names of settings: ml_collections has a different error for each mistake.
@@ -88,7 +88,7 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     if getattr(sys, name) is None:  # It was closed, as `>&-` does.
       setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))  # noqa: SIM115
   sys.unraisablehook = _print_unraisable
-  allocator.keep_freed_memory()
+  machine.keep_freed_memory()
   atexit.register(leave)  # The first function to be registered is called last.
   # Imports and tracing make a million objects that stay. At the default threshold, the garbage
   # collector would search them for a quarter of a second at every start.

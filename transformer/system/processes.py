@@ -16,7 +16,7 @@ from absl import logging
 from jax.experimental import multihost_utils
 
 from transformer.errors import Preempted, UserError
-from transformer.system.cuda_devices import named_gpus
+from transformer.system.machine import named_gpus
 
 # The environment variables that launch/local.py sets for each process.
 COUNT, INDEX = 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'

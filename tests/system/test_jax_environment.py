@@ -1,4 +1,4 @@
-"""The folder of compiled programs, and that a kept program gives the same bits."""
+"""Compiled programs are kept, and flags of XLA are set, before JAX starts."""
 
 import io
 import os
@@ -16,7 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from tests.tiny_training import VOCABULARY, Settings, make_batch
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
-from transformer.system import compilation_cache as programs
+from transformer.system import jax_environment
 from transformer.training.config import TrainConfig
 from transformer.training.optimizer import make_optimizer
 from transformer.training.step import init_params, init_state, make_train_step
@@ -24,7 +24,7 @@ from transformer.training.step import init_params, init_state, make_train_step
 
 def test_programs_go_to_a_private_folder_of_the_user(tmp_path):
   environment = {'XDG_CACHE_HOME': str(tmp_path / 'cache')}
-  programs.keep_compiled_programs(environment)
+  jax_environment.keep_compiled_programs(environment)
   folder = environment['JAX_COMPILATION_CACHE_DIR']
   assert folder.startswith(str(tmp_path / 'cache'))
   assert os.stat(folder).st_mode & 0o777 == 0o700  # JAX runs the programs in it.
@@ -36,7 +36,7 @@ def test_a_folder_from_the_environment_is_left_unchanged(tmp_path, folder):
   environment = {'XDG_CACHE_HOME': str(tmp_path / 'cache'), 'JAX_COMPILATION_CACHE_DIR': folder,
                  'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '5', 'TF_CPP_MIN_LOG_LEVEL': '0'}
   before = dict(environment)
-  programs.keep_compiled_programs(environment)
+  jax_environment.keep_compiled_programs(environment)
   assert environment == before
   assert not (tmp_path / 'cache').exists()
 
@@ -46,11 +46,12 @@ def test_an_unusable_folder_gives_a_warning_and_no_cache(tmp_path, monkeypatch, 
   (tmp_path / 'file').write_text('mine')
   monkeypatch.chdir(tmp_path)
   warnings = []
-  monkeypatch.setattr(programs.logging, 'warning', lambda text, *each: warnings.append(text % each))
+  monkeypatch.setattr(jax_environment.logging, 'warning',
+                      lambda text, *values: warnings.append(text % values))
   if home == 'forbidden':
-    monkeypatch.setattr(programs.os, 'access', lambda *each: False)
+    monkeypatch.setattr(jax_environment.os, 'access', lambda *_: False)
   environment = {'XDG_CACHE_HOME': home if home == 'relative' else str(tmp_path / home)}
-  programs.keep_compiled_programs(environment)
+  jax_environment.keep_compiled_programs(environment)
   assert 'JAX_COMPILATION_CACHE_DIR' not in environment
   warning, = warnings
   assert home in warning and 'set JAX_COMPILATION_CACHE_DIR to another folder' in warning
@@ -59,7 +60,7 @@ def test_an_unusable_folder_gives_a_warning_and_no_cache(tmp_path, monkeypatch, 
 
 def test_programs_unused_for_long_are_removed(tmp_path):
   environment = {'XDG_CACHE_HOME': str(tmp_path)}
-  programs.keep_compiled_programs(environment)
+  jax_environment.keep_compiled_programs(environment)
   folder = environment.pop('JAX_COMPILATION_CACHE_DIR')
   days_ago = {'old': (90, 90), 'read': (3, 90), 'written': (90, 3)}
   for name, days in days_ago.items():
@@ -67,17 +68,17 @@ def test_programs_unused_for_long_are_removed(tmp_path):
     with open(path, 'w') as file:
       file.write('program')
     os.utime(path, tuple(time.time() - each * 86_400 for each in days))
-  programs.keep_compiled_programs(environment)
+  jax_environment.keep_compiled_programs(environment)
   assert set(os.listdir(folder)) == {'read', 'written'}
 
 
 def test_processors_of_two_kinds_have_two_folders(tmp_path, monkeypatch):
   folders = set()
   for features in ('flags : sse avx', 'flags : sse', 'flags : sse'):
-    monkeypatch.setattr(programs, 'open', lambda *_, features=features, **__: io.StringIO(
+    monkeypatch.setattr(jax_environment, 'open', lambda *_, features=features, **__: io.StringIO(
         f'processor : 0\n{features}\nprocessor : 1\n'), raising=False)
     environment = {'XDG_CACHE_HOME': str(tmp_path)}
-    programs.keep_compiled_programs(environment)
+    jax_environment.keep_compiled_programs(environment)
     folders.add(environment['JAX_COMPILATION_CACHE_DIR'])
   assert len(folders) == 2
 
@@ -132,3 +133,38 @@ def test_matplotlib_is_not_imported_before_there_is_something_to_draw():
   code = 'import sys, transformer.experiment.wiring; print("matplotlib" in sys.modules)'
   done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True)
   assert done.stdout == 'False\n', done.stderr
+
+
+@pytest.mark.parametrize(('before', 'after'), [
+    ('', []), ('--a=1 --b', ['--a=1', '--b']),
+    ('--xla_gpu_deterministic_ops=false --a=1 --xla_gpu_autotune_level=4', ['--a=1'])])
+def test_reproducible_flags_join_others_and_replace_contrary_ones(before, after):
+  wanted = ['--xla_gpu_deterministic_ops=true', '--xla_gpu_autotune_level=0']
+  environment = {'XLA_FLAGS': before}
+  jax_environment.set_reproducible_flags(environment)
+  assert environment['XLA_FLAGS'].split() == after + wanted
+  jax_environment.set_reproducible_flags(environment)
+  assert environment['XLA_FLAGS'].split() == after + wanted
+
+
+def test_a_flag_that_jaxlib_does_not_know_is_left_out(monkeypatch):
+  warnings = []
+  monkeypatch.setattr(jax_environment.logging, 'warning',
+                      lambda text, *values: warnings.append(text % values))
+  monkeypatch.setattr(jax_environment, 'REPRODUCIBLE_FLAGS',
+                      ('--xla_gpu_autotune_level=0', '--xla_no=1'))
+  environment = {}
+  jax_environment.set_reproducible_flags(environment)
+  assert environment['XLA_FLAGS'] == '--xla_gpu_autotune_level=0'
+  warning, = warnings
+  assert 'knows only --xla_gpu_autotune_level=0' in warning
+
+
+@pytest.mark.parametrize('name', [
+    'xla_gpu_autotune_level', 'xla_gpu_deterministic_ops', 'xla_cpu_use_fusion_emitters',
+    'xla_cpu_experimental_ynn_fusion_type', 'xla_cpu_experimental', 'xla_no'])
+def test_knows_flag_agrees_with_xla(name):
+  with pytest.raises(RuntimeError) as refusal:  # No flag has this value.
+    jax.jit(lambda: 0).lower().compile({name: '?'})
+  known = 'No such compile option' not in str(refusal.value)
+  assert jax_environment.knows_flag(f'--{name}') == known
