@@ -201,13 +201,14 @@ def _read_texts(data):
   if _OUTPUT.value:
     outputs.check_not_read('output', Path(_OUTPUT.value).expanduser(),
                            texts.split_files(data, *splits))
-  found = []
-  for split in splits:
-    corpus = open_corpus(data, split, dir_flag=f'--{_DATA_DIR.name}')
-    # eval.py's results of this split, which have other scores, keep their name.
-    found.append(texts.Text(f'{split.replace("/", "_")}.trees',
-                            [source for source, _ in corpus[:]], [corpus.gold]))
-  return found
+  return [_read_split(data, split) for split in splits]
+
+
+def _read_split(data, split):
+  """Reads a split; its name differs from that of eval.py's results, which have other scores."""
+  corpus = open_corpus(data, split, dir_flag=f'--{_DATA_DIR.name}')
+  return texts.Text(f'{split.replace("/", "_")}.trees', [source for source, _ in corpus[:]],
+                    [corpus.gold])
 
 
 def _read_file(source, reference):

@@ -18,13 +18,7 @@ NAMES = ('F1', 'precision', 'recall')
 
 
 class Counts(NamedTuple):
-  """The brackets of a sentence that count.
-
-  Attributes:
-    matched: how many are in both trees.
-    wanted: how many the reference has.
-    found: how many the other tree has.
-  """
+  """The numbers of brackets of a sentence: in both trees, in the reference, in the other tree."""
 
   matched: int
   wanted: int
@@ -37,13 +31,7 @@ class Counts(NamedTuple):
 
 
 class Figures(NamedTuple):
-  """Scores of sentences together, in percent.
-
-  Attributes:
-    f1: harmonic mean of both.
-    precision: share of the found brackets that are matched.
-    recall: share of the wanted brackets that are matched.
-  """
+  """Scores of sentences together, in percent."""
 
   f1: float
   precision: float
@@ -51,16 +39,11 @@ class Figures(NamedTuple):
 
 
 def count(reference: Tree, found: Tree) -> Counts:
-  """Counts the brackets of one sentence, as EVALB does.
-
-  Words whose tag in the reference is punctuation are removed from both trees, since found trees
-  have no tags, and then constituents without words. Labels are compared without functions.
-  `TOP` is not counted. `PRT` is `ADVP`. Of a bracket that a tree has several times, as many are
-  matched as both trees have.
+  """Counts the brackets of one sentence, as EVALB does; docs/parsing.md has its rules.
 
   Args:
     reference: the tree with tags.
-    found: a tree of the same words.
+    found: a tree of the same words; its tags do not count.
   """
   if reference.words != found.words:
     raise ValueError(f'trees must have the same words; got {reference.words}, {found.words}')
@@ -86,11 +69,8 @@ def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, An
     answers: a tree of the same words for each, and how it was mended.
 
   Returns:
-    JSON data. `metrics`: F1, precision and recall in percent, with the 95 % interval of bootstrap
-    resampling over sentences. `short`: the same scores for sentences of at most 40 words, and how
-    many there are. `exact`: percent of sentences with all brackets right and none more, of those
-    that are not all punctuation. `mended`: percent of outputs that were no tree as they stood,
-    and `mends`: in how many outputs each kind of mistake is.
+    JSON data, as docs/parsing.md lists it. `exact` is of the sentences that are not all
+    punctuation.
   """
   counts = [count(reference, answer.tree)
             for reference, answer in zip(references, answers, strict=True)]

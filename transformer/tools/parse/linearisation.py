@@ -14,20 +14,10 @@ _STEP = re.compile(r'([()])([^()]+)')
 class Mended(NamedTuple):
   """The tree that a sequence gives after its mistakes are mended.
 
-  | kind of mistake | meaning |
-  | --- | --- |
-  | `no tree` | there is no constituent |
-  | `several roots` | no constituent holds all words |
-  | `empty` | a constituent has no word |
-  | `unopened`, `unclosed` | one of a pair of brackets is missing |
-  | `mislabelled` | a closing bracket has a label that no open constituent has |
-  | `missing`, `surplus` | there are too few words, or too many |
-  | `changed` | a word is not the word of the source in its place |
-  | `unknown` | a token is neither a bracket nor a word |
-
   Attributes:
     tree: the tree; it has the words of the source.
-    mends: number of mistakes by kind; empty if the sequence was a tree.
+    mends: number of mistakes by kind, of which docs/parsing.md has a table; empty if the sequence
+      was a tree.
   """
 
   tree: Tree
@@ -37,11 +27,8 @@ class Mended(NamedTuple):
 def linearise(tree: Tree, with_words: bool = False) -> str:
   """Writes a tree as a sequence, as in Vinyals et al., 2015, "Grammar as a Foreign Language".
 
-  A closing bracket has its label too; `XX` stands for each word: `(S (NP XX )NP (VP XX )VP )S`.
-
-  Args:
-    tree: the tree.
-    with_words: writes the words instead of `XX`.
+  A closing bracket has its label too; `XX` stands for each word, unless it is `with_words`:
+  `(S (NP XX )NP (VP XX )VP )S`.
   """
   leaves = [escaped(word) if with_words else TAG for word in tree.words]
   return ' '.join(step + label if word is None else leaves[word]
@@ -51,15 +38,8 @@ def linearise(tree: Tree, with_words: bool = False) -> str:
 def delinearise(text: str, words: Sequence[str]) -> Mended:
   """Reads a tree as `linearise` writes it; makes a tree from any other text too.
 
-  A closing bracket closes the nearest open constituent with its label, and all inside it. If
-  no open constituent has its label, it closes the innermost one. Several roots, or none, come
-  under `TOP`. If the sequence has words, they are aligned to those of the source, and a missing
-  one comes after the word before it. Otherwise `XX` stands for words, and missing ones are added
-  at the end of the root.
-
-  Args:
-    text: the sequence.
-    words: the words of the source, such as those of `split_words`.
+  A closing bracket closes the nearest open constituent with its label, and all inside it. Words of
+  the sequence are aligned to `words`, those of the source.
   """
   builder, mends = Builder(), collections.Counter()
   for token in _without_words(split_words(text), words, mends):

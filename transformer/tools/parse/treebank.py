@@ -48,10 +48,7 @@ def plain_label(label: str) -> str:
 
 
 class Builder:
-  """Collects the words and the constituents of one tree from left to right.
-
-  Labels become plain ones.
-  """
+  """Collects words and constituents of a tree from left to right; labels become plain ones."""
 
   def __init__(self):
     self.words, self.tags, self.brackets = [], [], []
@@ -99,14 +96,7 @@ class Builder:
 
 
 def read_trees(path: str | os.PathLike) -> list[Tree]:
-  """Reads a file of trees; leaves out those that hold only traces.
-
-  Args:
-    path: the file, or `-` for standard input.
-
-  Raises:
-    UserError: the file cannot be read, or `parse_trees` finds a mistake in it.
-  """
+  """Reads a file of trees, or standard input for `-`; leaves out those that hold only traces."""
   name = 'standard input' if path == STANDARD_INPUT else os.fspath(path)
   return [tree for tree in parse_trees(read_lines(path), name) if tree.words]
 
@@ -114,10 +104,7 @@ def read_trees(path: str | os.PathLike) -> list[Tree]:
 def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
   """Yields trees in Penn Treebank brackets, without traces and function labels.
 
-  A tree takes one line or several. Its root may be a bracket without label, `ROOT`, `S1` or
-  `TOP`. Such a root is left out if it has a single constituent. Traces (`-NONE-`) are removed.
-  So are constituents that hold only traces. A tree that holds only traces becomes a tree
-  without words. The label of `NP-SBJ` and of `NP=2` is `NP`. Part-of-speech tags stay whole.
+  docs/parsing.md says what is left out. A tree that holds only traces becomes one without words.
 
   Args:
     lines: the text, such as an open file; the ends of lines may stay.
@@ -200,12 +187,7 @@ def split_words(sentence: str) -> list[str]:
 
 
 def walk(tree: Tree) -> Iterator[tuple[str, str, int | None]]:
-  """Yields the steps of a tree from left to right.
-
-  Yields:
-    `(` or `)` with the label of a constituent and None; for a word: two empty strings and
-    the index of the word.
-  """
+  """Yields `(` or `)`, the label of a constituent and None; for a word '', '' and its index."""
   inside, place = [], 0
   for index in range(len(tree.words)):
     while place < len(tree.brackets) and tree.brackets[place].start == index:
