@@ -12,10 +12,13 @@ import venv
 
 import pytest
 
+from tests.sentences import english_and_french
+
 ROOT = pathlib.Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text('utf-8'))
 SCRIPTS = PYPROJECT['project']['scripts']
 TINY = [f'--config.{key}={value}' for key, value in {
+    'data.dir': '.', 'data.source_language': 'en', 'data.target_language': 'fr',
     'data.vocabulary_size': 400, 'model.num_layers': 1, 'model.model_dim': 16,
     'model.ff_dim': 16, 'model.num_heads': 2, 'optimizer.schedule': 'inverse_sqrt',
     'train.tokens_per_batch': 512, 'train.eval_every': 4, 'train.checkpoint_every': 2}.items()]
@@ -115,11 +118,14 @@ def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, inst
   assert installed == package | {
       pathlib.Path('attention_commands', path.relative_to(checkout)) for path in top}
 
-  train = ['attention-train', '--config=configs/quickstart.py', '--workdir=run', *TINY]
+  for split, pairs in (('train', 200), ('valid', 8), ('test', 8)):
+    for language, lines in zip(('en', 'fr'), english_and_french(pairs), strict=True):
+      pathlib.Path(f'{split}.{language}').write_text('\n'.join([*lines, '']), 'utf-8')
+  train = ['attention-train', '--config=configs/text.py', '--workdir=run', *TINY]
   status, _, log = command(*train, '--config.train.steps=4')
   assert status == 0, log
   check_lines(log)
-  assert f'quickstart.py is not in {os.getcwd()}; using {folder}/configs/quickstart.py\n' in log
+  assert f'text.py is not in {os.getcwd()}; using {folder}/configs/text.py\n' in log
   assert log.endswith('score it with: attention-eval --workdir=run\n')
   status, _, log = command(*train, '--config.train.steps=6')
   assert status == 0, log
@@ -127,7 +133,7 @@ def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, inst
   assert 'step 4 of 6' in log and 'step 6/6' in log
 
   about = json.loads(pathlib.Path('run', 'run.json').read_text('utf-8'))
-  assert about['command'][:2] == ['attention-train', '--config=configs/quickstart.py']
+  assert about['command'][:2] == ['attention-train', '--config=configs/text.py']
   # The commit that was installed, though the environment lies in a repository.
   commit = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=checkout, check=True, text=True,
                           capture_output=True).stdout.strip()
@@ -155,13 +161,13 @@ def test_installed_in_place_it_takes_the_configs_of_the_checkout(
   status, _, log = command(*check, '--config=configs/tatoeba.py:cpu')
   assert status == 0 and 'the flags and the config are fine' in log
   assert f'using {checkout}/configs/tatoeba.py:cpu\n' in log
-  pathlib.Path('mine.py').write_text('from configs.quickstart import get_config\n', 'utf-8')
+  pathlib.Path('mine.py').write_text('from configs.multi30k_tiny import get_config\n', 'utf-8')
   status, _, log = command(*check, '--config=mine.py')
   assert status == 0 and 'the flags and the config are fine' in log and ' is not in ' not in log
   pathlib.Path('configs').mkdir()
-  pathlib.Path('configs', 'quickstart.py').write_text(
+  pathlib.Path('configs', 'multi30k_tiny.py').write_text(
       'from transformer.errors import UserError\nraise UserError("here")\n', 'utf-8')
-  for config in ('mine.py', 'configs/quickstart.py'):
+  for config in ('mine.py', 'configs/multi30k_tiny.py'):
     assert one_error(command(*check, f'--config={config}')[2]) == 'here'
   refused = one_error(command(*check, '--config=configs/none.py')[2])
   assert f'the current folder is {os.getcwd()}' in refused

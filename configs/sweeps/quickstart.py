@@ -4,8 +4,8 @@ r"""The quickstart in a quarter of its updates: learning rate, dropout, smoothin
       --workdir=runs/sweep --trials=12 --config.train.steps=200 --config.train.eval_every=50 \
       --config.train.checkpoint_every=50 --config.optimizer.warmup_steps=50
 
-It takes 13 minutes of processor time. Validation BLEU is 88.5 for the best trial, 0.008 for the
-worst.
+It took 13 minutes of processor time at 57cda65, with an earlier phrasebook. Validation BLEU was
+88.5 for the best trial, 0.008 for the worst.
 """
 
 import optuna

@@ -39,11 +39,7 @@ class Placement(NamedTuple):
 
 
 class MultiHeadAttention(nn.Module):
-  """Multi-head attention with learned projections: section 3.2.2.
-
-  Attributes:
-    config: the shape of the model.
-  """
+  """Multi-head attention with learned projections: section 3.2.2."""
 
   config: ModelConfig
 

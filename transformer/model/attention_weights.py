@@ -32,7 +32,6 @@ def attention_weights(model: Transformer, params, *batch, layer: int | None = No
   Args:
     model: the Transformer. It uses the reference implementation of attention, whatever
       `config.attention` says.
-    params: its parameters.
     *batch: the arrays that `Transformer.__call__` takes.
     layer: number of a single layer, from 0, of both stacks; the result then has no axis L.
       None is all layers.

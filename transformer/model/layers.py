@@ -93,8 +93,7 @@ def layer_drop(layer: nn.Module, x_BTD, y_BTD, deterministic):
 
   Args:
     layer: the module whose `dropout` stream gives the key.
-    x_BTD: the layer's input.
-    y_BTD: the layer's output.
+    x_BTD, y_BTD: the layer's input and output.
     deterministic: True always returns the output.
   """
   rate = layer.config.layer_drop

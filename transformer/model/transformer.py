@@ -96,7 +96,6 @@ class Transformer(nn.Module):
   """Encoder and decoder, over one vocabulary or one each.
 
   Attributes:
-    config: the shape of the model.
     vocabulary_size: number of target tokens, N.
     source_vocabulary_size: number of source tokens; None is `vocabulary_size`. It must be
       None or the same with `share_embeddings`, else `setup` raises a `ValueError`.

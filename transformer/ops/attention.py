@@ -64,9 +64,7 @@ def dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None,
   differentiation of 16 bits is as `transformer.ops` describes.
 
   Args:
-    q_BTHK: queries. B stands for any leading axes, the same in all arguments.
-    k_BSHK: keys.
-    v_BSHV: values.
+    q_BTHK, k_BSHK, v_BSHV: B stands for any leading axes, the same in all arguments.
     mask_BTS: boolean, True where a query may attend to a key; it broadcasts against
       [..., T, S], so a mask of keys alone is `mask_BS[:, None, :]`. None lets every query
       attend to every key. A query that may attend to no key gets zeros and finite gradients.
@@ -184,14 +182,9 @@ def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=No
   as `dot_product_attention` would do.
 
   Args:
-    q_BTHK: queries, such as those of T hypotheses of one input, which share the cache. B
-      stands for any leading axes.
-    keys_BHKS: keys, with S slots.
-    values_BHSV: values.
-    mask_BTS: boolean, as in `dot_product_attention`, True where a query may attend to a slot.
-    bias_BHTS: floats, added to the scores; they broadcast against [..., H, T, S]. −∞ hides a
-      slot as the mask does.
-    scale: the number that multiplies the dot products; None is 1 / √d_k.
+    q_BTHK: queries, such as those of T hypotheses of one input, which share the cache.
+    keys_BHKS, values_BHSV: the cache, with S slots.
+    mask_BTS, bias_BHTS, scale: as in `dot_product_attention`.
 
   Returns:
     [..., T, H, V] in the values' type.

@@ -14,11 +14,7 @@ def dropout(key, x, rate):
 
   Args:
     key: a JAX random key of the default generator, `threefry2x32`.
-    x: any shape.
-    rate: probability of zeroing, 0 ≤ rate < 1, a Python number.
-
-  Returns:
-    Same shape and type as `x`.
+    rate: 0 ≤ rate < 1, a Python number.
 
   Raises:
     ValueError: the rate is out of range.
@@ -43,10 +39,6 @@ def random_bits(key, shape):
 
   Args:
     key: a JAX random key of the default generator, `threefry2x32`.
-    shape: shape of the result, with any number of elements.
-
-  Returns:
-    uint32 of this shape.
   """
   # One iota for each axis, because a reshape would end the fusion.
   indices = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(len(shape))]

@@ -13,14 +13,7 @@ def linear(x, kernel_IO):
   The gradient of W is xᵀ · (gradient of the result). On a CPU, XLA transposes this product
   rather than a factor, and then cannot use its fastest kernels. So this function transposes the
   smaller factor there. On other platforms the gradient is XLA's own. Forward differentiation is as
-  `transformer.ops` describes.
-
-  Args:
-    x: [..., I].
-    kernel_IO: W, of the same type.
-
-  Returns:
-    [..., O].
+  `transformer.ops` describes. Both factors have the same type.
   """
   return _linear(x, kernel_IO)
 
@@ -91,9 +84,7 @@ def with_bias(x_BTD, output_ND, bias_N):
   projection to them, so a second column has what the rounding of the bias leaves over.
 
   Args:
-    x_BTD: the factor x.
-    output_ND: the output projection.
-    bias_N: the bias; None returns the arrays as they are.
+    bias_N: None returns the other arrays as they are.
   """
   if bias_N is None:
     return x_BTD, output_ND

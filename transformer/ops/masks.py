@@ -7,13 +7,9 @@ import jax.numpy as jnp
 
 
 def causal_mask(length):
-  """Returns the mask that hides future positions.
+  """Returns the mask that hides future positions, [T, S] with T = S, True where s ≤ t.
 
-  Args:
-    length: number of positions, T = S.
-
-  Returns:
-    [T, S] boolean, True where s ≤ t (section 3.2.3, "prevent leftward information flow").
+  Section 3.2.3 has it, to "prevent leftward information flow".
   """
   t = jnp.arange(length)
   return t[:, None] >= t[None, :]
@@ -22,12 +18,7 @@ def causal_mask(length):
 def segment_mask(query_segments_BT, key_segments_BS):
   """Returns the mask that keeps attention within a sentence pair and away from padding.
 
-  Args:
-    query_segments_BT: integers, the segment of each query; 0 is padding.
-    key_segments_BS: the same for the keys.
-
-  Returns:
-    [..., T, S] boolean, True where both segments are the same and not padding.
+  It is True where the segments of a query and a key are the same and not 0, which is padding.
   """
   same = query_segments_BT[..., :, None] == key_segments_BS[..., None, :]
   return same & (key_segments_BS[..., None, :] != 0)
@@ -62,13 +53,9 @@ def check_boolean(name, mask):
 
 
 def combine_masks(*masks):
-  """Combines masks by a logical and; leading axes broadcast, and None is True everywhere.
+  """Combines masks [..., T, S] by a logical and; leading axes broadcast.
 
-  Args:
-    *masks: boolean [..., T, S] each, or None.
-
-  Returns:
-    [..., T, S] boolean, or None if every mask is None.
+  None is True everywhere, and the result where every mask is None.
 
   Raises:
     ValueError: a mask is not boolean.

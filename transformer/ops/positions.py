@@ -10,14 +10,10 @@ _BASE = 10_000.0
 def sinusoidal_positions(length, dim, first=0):
   """Returns the paper's sinusoidal encodings of successive positions: section 3.5.
 
-  Args:
-    length: number of positions, T.
-    dim: model width, D; an odd width ends with a sine.
-    first: the first position; the paper does not say whether it is 0 or 1.
+  The paper does not say whether the first position is 0 or 1.
 
   Returns:
-    [T, D] float32, computed in float64 on the host. The table is a constant of the
-    compiled program.
+    [T, D] float32, computed in float64 on the host: a constant of the compiled program.
   """
   return sinusoidal_encoding(np.arange(first, first + length), dim)
 
@@ -52,10 +48,6 @@ def sinusoidal_shift(offset, dim):
   A sine and its cosine are a point on a circle. The matrix rotates it by k / 10000^(2i/D),
   whatever the position p.
 
-  Args:
-    offset: k, any number.
-    dim: model width, D, even.
-
   Returns:
     M, [D, D], with PE(p + k) = M · PE(p); float64 for a number of NumPy or Python, and float32
     for one of JAX, traced or not.
@@ -81,12 +73,7 @@ def rotate(x_BTHK, positions_BT):
   Dims 2i and 2i + 1 of a head are rotated by the angle p / 10000^(2i/K). The dot product of a
   query and a key then depends on the distance between them alone.
 
-  Args:
-    x_BTHK: queries or keys; K is even.
-    positions_BT: positions p, any numbers; they broadcast against [..., T].
-
-  Returns:
-    The same shape and type; the arithmetic is float32.
+  The arithmetic is float32. The positions may be any numbers that broadcast against [..., T].
 
   Raises:
     ValueError: K is odd.
@@ -114,8 +101,6 @@ def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirection
 
   Args:
     distances: integers, the key's position minus the query's.
-    num_buckets: number of buckets.
-    max_distance: distances from here on are all in the last bucket.
     bidirectional: True gives half of the buckets to keys after the query. False is for
       masked attention and puts keys after the query into bucket 0.
 

@@ -8,15 +8,10 @@ def residual(x_BTD, sublayer, normalise, norm, drop=lambda y: y):
   Architecture". It needs one more norm after the last layer of a stack.
 
   Args:
-    x_BTD: the input.
-    sublayer: a function from [..., T, D] to the same shape.
-    normalise: the norm, a function from [..., T, D] to the same shape.
+    sublayer, normalise: functions from [..., T, D] to the same shape.
     norm: `post` for the norm after the sum, as published; `pre` for the norm before the
       sublayer.
     drop: dropout on the output of the sublayer (section 5.4).
-
-  Returns:
-    [..., T, D].
 
   Raises:
     ValueError: `norm` is neither `post` nor `pre`.

@@ -28,13 +28,8 @@ def top_sums(x_BWX, y_BW, count):
   Without the barriers, XLA sorts the whole row on a CPU where only a slice of the result is
   used. One barrier around both results would crash XLA's compiler under `pmap`.
 
-  Args:
-    x_BWX: numbers.
-    y_BW: what is added to each row.
-    count: number of sums, C.
-
   Returns:
-    The sums [B, C], descending, and the indices w and i of each, int32 [B, C].
+    The C = `count` sums [B, C], descending, and the indices w and i of each, int32 [B, C].
   """
   batch, rows, width = x_BWX.shape
   block = _block_size(rows, width, count)

@@ -21,10 +21,6 @@ def basic_self_attention(x_BTD, *, return_weights=False):
 
   Bloem, 2019, "Transformers from scratch", basic self-attention. It has no parameters.
 
-  Args:
-    x_BTD: vectors, one in each row.
-    return_weights: also return the weights.
-
   Returns:
     [..., T, D]. With `return_weights` a pair of it and the float32 weights of one head,
     [..., 1, T, S], with S = T.
@@ -40,10 +36,6 @@ def self_attention_over_others(x_BTD, *, return_weights=False):
 
   Some lecture notes call this vanilla self-attention: o_i = Σ_{j≠i} w_ij v_j, where w_ij is
   proportional to exp(v_i · v_j / √D). A sequence of one vector gives zeros.
-
-  Args:
-    x_BTD: vectors, one in each row.
-    return_weights: also return the weights.
 
   Returns:
     As `basic_self_attention`; the diagonal of the weights is zero.
@@ -85,13 +77,8 @@ def multi_head_attention(queries_BTQ, keys_BSC, values_BSE, weights: HeadWeights
   Without the output projection the heads are concatenated, as in some lecture notes.
 
   Args:
-    queries_BTQ: inputs of the queries. B stands for any leading axes.
-    keys_BSC: inputs of the keys.
-    values_BSE: inputs of the values.
-    weights: the matrices of all heads.
-    mask_BTS: boolean, True where a query may attend; None is True everywhere.
-    scale: the number that multiplies the dot products; None is 1 / √d_k.
-    return_weights: also return the weights.
+    queries_BTQ, keys_BSC, values_BSE: what is projected; B stands for any leading axes.
+    mask_BTS, scale: as in `dot_product_attention`.
 
   Returns:
     [..., T, D], or [..., T, H · V] without an output projection. With `return_weights` a pair
@@ -123,11 +110,8 @@ def wide_multi_head_attention(x_BTK, weights: HeadWeights, mask_BTS=None, *, sca
   bias. Bloem divides queries and keys by k^¼ each, which equals dividing their product by √k.
 
   Args:
-    x_BTK: vectors of width k.
     weights: query, key and value [K, H, K], output [H, K, K], output_bias [K].
-    mask_BTS: boolean [..., T, S] with S = T, True where a vector may attend to another.
-    scale: the number that multiplies the dot products; None is 1 / √k.
-    return_weights: also return the weights.
+    mask_BTS, scale: as in `dot_product_attention`, with S = T.
 
   Returns:
     [..., T, K]. With `return_weights` a pair of it and the float32 weights [..., H, T, S].
@@ -173,13 +157,9 @@ def additive_attention(q_BTK, k_BSC, v_BSV, weights: AdditiveWeights, mask_BTS=N
   a hidden layer for every pair of a query and a key, [..., T, S, A].
 
   Args:
-    q_BTK: queries. B stands for any leading axes, the same in all arguments.
-    k_BSC: keys; they may have another width than the queries.
-    v_BSV: values.
+    q_BTK, k_BSC, v_BSV: B stands for any leading axes, the same in all arguments.
     weights: W, U and v; the published ones have no biases.
-    mask_BTS: boolean, True where a query may attend to a key; None is True everywhere. A query
-      that may attend to no key gets zeros and finite gradients.
-    return_weights: also return the weights.
+    mask_BTS: as in `dot_product_attention`.
 
   Returns:
     [..., T, V]. With `return_weights` a pair of it and the float32 weights of one head,

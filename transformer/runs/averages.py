@@ -16,16 +16,12 @@ _LIMIT = 4 * 2**30  # Bytes of all means that are kept.
 
 
 def keep_mean(mean: Callable[[], Any], like: Any, seals: Callable[[], list[bytes]]) -> Any:
-  """Returns a mean of checkpoints, which an earlier process may have computed.
+  """Returns a mean of checkpoints, the same bits if an earlier process has computed it.
 
   Args:
-    mean: returns the mean, a pytree of arrays.
     like: `jax.ShapeDtypeStruct` for each array, with its sharding.
     seals: returns all that the mean depends on, such as the digests of the checkpoints' files. The
       mean is kept only if the seals are the same after it was computed.
-
-  Returns:
-    The mean, the same bits whether it was kept or not.
   """
   folder = kept_files.folder()
   if folder is None or jax.process_count() > 1:

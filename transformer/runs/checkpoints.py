@@ -140,14 +140,10 @@ class Checkpoints:
     self._store.save(int(state.step), copy.deepcopy(history), _without_none(items))
 
   def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
-    """Reads a whole checkpoint.
+    """Returns the state and the history of a checkpoint.
 
     Args:
-      step: one of `steps()`.
       like: a state of `jax.ShapeDtypeStruct` with the shardings to restore to.
-
-    Returns:
-      The state and its history.
     """
     # A run that was resumed with train.skip_nonfinite has older checkpoints without counters.
     has_skips = (self._directory / str(step) / SKIPS).is_dir()
@@ -238,11 +234,7 @@ class Checkpoints:
                       f'checkpoints; start again, or choose another checkpoint')
 
   def prune(self, history: dict[str, Any]):
-    """Deletes the checkpoints that a killed process was about to delete.
-
-    Args:
-      history: that of the latest checkpoint.
-    """
+    """Deletes what a killed process was about to, by the history of the latest checkpoint."""
     self._store.prune(list(history['evaluations']))
 
   def wait(self):

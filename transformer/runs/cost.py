@@ -31,12 +31,7 @@ class TrainingCost(NamedTuple):
 def training_cost(workdir: Path, step: int) -> TrainingCost | None:
   """Returns the cost of the first `step` updates of a run.
 
-  Args:
-    workdir: the run's directory.
-    step: the number of updates.
-
-  Returns:
-    The cost; None for weights alone, or if an earlier version began the run.
+  It is None for weights alone, or if an earlier version began the run.
 
   Raises:
     UserError: `run.json` or `config.json` is damaged.

@@ -76,7 +76,7 @@ def draw(workdirs: Sequence[str | os.PathLike], output: str | os.PathLike):
   """Draws the curves of runs on common axes, and writes the file atomically.
 
   Args:
-    workdirs: directories of runs; a run that has logged nothing yet has no lines.
+    workdirs: a run that has logged nothing yet has no lines.
     output: a file whose name ends in one of `FORMATS`.
 
   Raises:
@@ -91,10 +91,6 @@ def draw_scores(name: str, steps: Sequence[int], scores: Sequence[float],
 
   Args:
     name: the text and the metric, for the title.
-    steps: the steps of the checkpoints.
-    scores: the score of each checkpoint, in percent.
-    intervals: both ends of each interval, in percent.
-    output: as in `draw`.
 
   Raises:
     UserError: the file cannot be written.

@@ -55,13 +55,9 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
   """Loads a run from its directory alone; what an earlier start kept only saves time.
 
   Args:
-    workdir: the run's directory.
     checkpoint: `best`, for the best evaluation; `latest`; or a step.
     average: number of checkpoints to average: the chosen one and the latest before it.
     batch_size: sentences to translate together, instead of `decode.batch_size`.
-
-  Returns:
-    The run.
 
   Raises:
     UserError: the directory holds no run or lacks the checkpoints, their parameters are
@@ -117,9 +113,6 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
 
   Args:
     workdir: an empty directory.
-    config: the settings that the weights were trained with.
-    vocabulary: the vocabulary that they were trained with.
-    params: nested dicts of arrays.
     steps: the checkpoints that the weights come from; the new checkpoint gets the last step.
 
   Raises:

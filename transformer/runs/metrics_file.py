@@ -22,7 +22,6 @@ class MetricsFile:
 
     Args:
       path: the file; it need not exist.
-      step: the step that the run goes on from.
       written: the value of `written()` at that step; empty for a new run.
       warn: logs a fault that the run survives.
     """

@@ -31,10 +31,6 @@ def check_newest(workdir: Path, config: TrainConfig):
 
   Checkpoints that were moved aside count as there, since training has told of them.
 
-  Args:
-    workdir: the run's directory.
-    config: the settings that the run had before.
-
   Raises:
     UserError: says how the run may go on, or begin anew.
   """

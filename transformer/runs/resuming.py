@@ -85,9 +85,7 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
   """Refuses to resume a run with settings that would change its updates.
 
   Args:
-    workdir: the run's directory.
-    old: the settings that the run began with, by dotted name.
-    new: the settings to resume with, by dotted name.
+    old, new: the settings that the run began with, and those to resume with, by dotted name.
 
   Returns:
     The settings that differ and may: by dotted name, `from` and `to`.

@@ -100,9 +100,6 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
   Args:
     fingerprints: SHA-256 of each vocabulary and of every corpus, by name.
     counts: numbers of pairs that encoding kept, dropped and cut, by corpus.
-    parameters: number of parameters.
-    flops_per_update: floating-point operations of an update.
-    reproducible: `train.reproducible`.
     origin: identifies the parameters that the run starts from; None if they are random.
     teachers: identifies the parameters of each teacher.
     own: the digest of each of `Config.own_code`.
@@ -128,9 +125,6 @@ def describe_weights(fingerprints: Mapping[str, str], parameters: int, reproduci
   """Returns the content of `run.json` for a run that consists of weights alone.
 
   Args:
-    fingerprints: SHA-256 of each vocabulary, by name.
-    parameters: as for `describe`.
-    reproducible: as for `describe`.
     steps: the checkpoints that the weights come from.
   """
   about = describe(fingerprints, {}, parameters, 0.0, reproducible)
@@ -147,8 +141,6 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
   one's own.
 
   Args:
-    workdir: the run's directory.
-    reproducible: `train.reproducible`.
     changes: the settings that changed, by dotted name.
     trains: whether the run goes on; it may have made its last step.
     own: as for `describe`.

@@ -12,11 +12,9 @@ def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str],
   """Writes `valid.STEP.txt`, or `valid.NAME.STEP.txt`, and deletes those of other steps.
 
   Args:
-    workdir: the run's directory.
     key: the validation set, a key of `DataConfig.valid_sets`.
     step: the step of the evaluation. Files of later steps are deleted: they are from before the
       run was resumed.
-    lines: the translations.
     keep: how many of the latest files stay.
 
   Raises:

@@ -36,12 +36,8 @@ def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) ->
   """Arranges devices in a mesh.
 
   Args:
-    config: the size of each mesh axis.
     rows: number of rows that go through the model at a time; `data` and `fsdp` split them.
-    devices: the devices to arrange; None is all devices of JAX.
-
-  Returns:
-    A mesh with axes `data`, `fsdp` and `tensor`.
+    devices: None is all devices of JAX.
 
   Raises:
     UserError: as `mesh_sizes`.
@@ -55,10 +51,6 @@ def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) ->
 
 def mesh_sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
   """Returns the sizes of the mesh axes `data`, `fsdp` and `tensor` for a number of devices.
-
-  Args:
-    config, rows: as for `make_mesh`.
-    devices: the number of devices.
 
   Raises:
     UserError: the product of the sizes is not the number of devices, or data × fsdp does
@@ -86,7 +78,6 @@ def check_shares(config: MeshConfig, rows: int, sentences: int, devices: int, pr
   """Refuses batches that devices cannot share.
 
   Args:
-    config, rows, devices: as for `mesh_sizes`.
     sentences: the sentences that are translated together.
     processes: the number of processes. A single one leaves out devices that cannot share sentences.
 
@@ -135,13 +126,7 @@ def row_devices(mesh: Mesh | None) -> int:
 def state_shardings(mesh: Mesh, state, axes: tuple[str, ...] = ('fsdp', 'tensor')):
   """Returns the shardings of parameters, or of a whole training state, by this file's rules.
 
-  Args:
-    mesh: from `make_mesh`.
-    state: a pytree of arrays or of their shapes.
-    axes: the mesh axes to use; arrays stay whole along the others.
-
-  Returns:
-    A pytree of shardings. An array axis also stays whole if its mesh axis does not divide it.
+  An array axis stays whole if its mesh axis does not divide it, or is not among `axes`.
   """
   def sharding(path, leaf):
     names = tuple(str(getattr(key, 'key', getattr(key, 'name', key))) for key in path[-2:])
@@ -157,11 +142,7 @@ def gathered(mesh: Mesh | None, params):
   """Gathers parameters or gradients that `fsdp` splits.
 
   Without this constraint, XLA splits the width of all activations like that of the parameters, and
-  each device computes all rows.
-
-  Args:
-    mesh: from `make_mesh`; None is a single device.
-    params: parameters or their gradients, inside a function that JAX compiles.
+  each device computes all rows. A mesh of None is a single device.
   """
   if mesh is None or mesh.shape['fsdp'] == 1:
     return params

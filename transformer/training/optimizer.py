@@ -19,13 +19,7 @@ _MUON_RMS = 0.2
 def paper_schedule(model_dim: int, warmup_steps: int, scale: float = 1.0) -> optax.Schedule:
   """Equation 3: d^−½ · min(step^−½, step · warmup^−3⁄2), times `scale`.
 
-  Args:
-    model_dim: width of the model, d.
-    warmup_steps: updates until the rate peaks, at scale · (d · warmup)^−½.
-    scale: factor on the whole curve.
-
-  Returns:
-    A function of the number of updates already made; the paper's step 1 is number 0.
+  It is a function of the number of updates already made: the paper's step 1 is number 0.
   """
   return inverse_sqrt_schedule(scale * (model_dim * warmup_steps) ** -0.5, warmup_steps)
 
@@ -44,13 +38,9 @@ def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.
   `cosine` and `constant` with a warm-up begin at 0, so their first update changes no parameter.
 
   Args:
-    config: the optimizer's settings.
     model_dim: width of the model; the paper's schedule depends on it.
     steps: number of updates in the run, for a schedule of which `SCHEDULES` says that it depends
       on it. With a longer warm-up, the rate rises until the end of the run.
-
-  Returns:
-    An optax schedule.
   """
   make = _schedules(config, model_dim)[config.schedule]
   return make(steps) if SCHEDULES[config.schedule] else make()
@@ -72,14 +62,11 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: st
                    ) -> optax.GradientTransformation:
   """Returns Adam or Muon with the given schedule, after clipping by global norm if configured.
 
+  The transformation's `update` takes the parameters too.
+
   Args:
-    config: the optimizer's settings.
-    schedule: from `make_schedule`.
     freeze: as `TrainConfig.freeze`; frozen parameters have no state, and the norm for clipping
       is that of the others.
-
-  Returns:
-    An optax transformation whose `update` takes the parameters too.
   """
   clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
   algorithm = {'adam': _adam, 'muon': _muon}[config.algorithm]
