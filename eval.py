@@ -34,7 +34,7 @@ if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer.commands import requirement_flags, shared_flags
-from transformer.data.text_files import STANDARD_INPUT
+from transformer.data.text.text_files import STANDARD_INPUT
 from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
 from transformer.runs import run_directory

@@ -38,13 +38,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from side_by_side import machine, peak_bytes
 
 from transformer.data import encoded_cache
-from transformer.data.batches import TrainingBatches, batch_shape
-from transformer.data.bpe_dropout import make_bpe_dropout
+from transformer.data.batches.bpe_dropout import make_bpe_dropout
+from transformer.data.batches.training_batches import TrainingBatches, batch_shape
+from transformer.data.batches.varied_batches import VariedBatches
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences, encode_for_training, keep_for_training
-from transformer.data.text_corpus import TextCorpus
-from transformer.data.varied_batches import VariedBatches
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.text.text_corpus import TextCorpus
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.tools.phrasebook.corpus import pairs_of
 
 _PAIRS = flags.DEFINE_integer('pairs', 200_000, 'Pairs to pack.')
@@ -63,7 +63,7 @@ _CHUNK = 500_000
 
 
 class Repeated:
-  """A corpus that repeats a text; see `transformer.data.corpus.Corpus`."""
+  """A corpus that repeats a text; see `transformer.data.text.corpus.Corpus`."""
 
   def __init__(self, pairs, count: int, folder: Path):
     self.name, self.fingerprint, self.notes, self.folder = 'text', 'text', (), folder

@@ -40,8 +40,8 @@ from peers import joeynmt
 from side_by_side import machine
 
 from transformer import files
-from transformer.data.text_files import read_lines
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.text.text_files import read_lines
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.evaluation.metrics import corpus_bleu
 from transformer.system import child_process, command_line

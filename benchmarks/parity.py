@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import ctranslate2
 
-from transformer.data.text_files import read_lines
+from transformer.data.text.text_files import read_lines
 from transformer.decoding.translator import Translator
 from transformer.evaluation.metrics import corpus_bleu
 from transformer.runs.loading import load_run

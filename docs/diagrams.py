@@ -15,7 +15,7 @@ def architecture(_page) -> Figure:
   """Encoder and decoder, with the norm after the residual sum."""
   figure, place = _sheet(388, 550)
   left, right, between = 102, 286, 194
-  for x, name, given, file in ((left, 'Input', 'Inputs', 'data/batches.py'),
+  for x, name, given, file in ((left, 'Input', 'Inputs', 'data/batch.py'),
                                (right, 'Output', 'Outputs (shifted right)', 'training/step.py')):
     _words(place, x, 14, given, file)
     _arrow(place, (x, 26), (x, 40))

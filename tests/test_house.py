@@ -70,7 +70,8 @@ def test_the_house_is_read():
   assert {room_of(name) for name in FILES} | {'tools'} == {None, *ROOMS}  # Tools may be absent.
   assert 'transformer.runs.run_directory' in IMPORTS['transformer.runs.loading']
   assert 'transformer.data.batch' in IMPORTS['transformer.training.step']
-  assert 'transformer.data.tfds_sets' in IMPORTS['transformer.data.sources']  # Inside a function.
+  # Inside a function.
+  assert 'transformer.data.text.tfds_sets' in IMPORTS['transformer.data.text.sources']
 
 
 @pytest.mark.parametrize('name', [name for name in FILES if room_of(name)])

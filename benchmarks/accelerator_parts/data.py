@@ -15,7 +15,7 @@ from this_project import parts_of_update
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.experiment.meter import Meter, utilisation
 from transformer.model.transformer import Transformer
 from transformer.tools.phrasebook.corpus import pairs_of

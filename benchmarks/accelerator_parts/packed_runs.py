@@ -184,7 +184,7 @@ def unpack(out: Path, workdirs: Path) -> list[Path]:
   Raises:
     UserError: there are no such files, or a directory is there already.
   """
-  from transformer.data.vocabulary import Vocabulary
+  from transformer.data.vocabulary.vocabulary import Vocabulary
   from transformer.runs.loading import save_run
   parts = sorted(out.glob('runs.*'))
   if not parts:

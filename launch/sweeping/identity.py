@@ -61,7 +61,7 @@ def _is_same_data(config: Config, trials: Sequence[FrozenTrial], runs: Path) -> 
   """Returns whether the paths of a config lead to the text and vocabularies of its trials."""
   # Imported here: a sweep reads no text unless it has moved.
   from transformer.data.corpora import open_corpora
-  from transformer.data.vocabulary_adoption import adopt
+  from transformer.data.vocabulary.adoption import adopt
 
   read = {}
   for trial in trials:

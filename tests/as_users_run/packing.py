@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.as_users_run import tiny
-from transformer.data.batches import Shape, assemble
-from transformer.data.packing import Rows
+from transformer.data.batches.packing import Rows
+from transformer.data.batches.training_batches import Shape, assemble
 from transformer.model.transformer import Transformer
 from transformer.system.processes import place
 from transformer.training.compilation import compile_programs, make_setup

@@ -6,7 +6,7 @@ import numpy as np
 from configs import multi30k_tiny
 from transformer.config import Config
 from transformer.data.batch import EOS_ID, UNK_ID
-from transformer.data.batches import TrainingBatches, batch_shape
+from transformer.data.batches.training_batches import TrainingBatches, batch_shape
 from transformer.data.encoding import EncodedPairs, Sentences
 from transformer.model.transformer import Transformer
 from transformer.training.step import init_params

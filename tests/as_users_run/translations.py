@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.as_users_run import reference, tiny
 from transformer.data.batch import EOS_ID, PAD_ID
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.ensemble import make_translator
 from transformer.decoding.given_translations import make_scorer

@@ -24,7 +24,7 @@ from accelerator_parts.tables import tables
 
 from transformer import files
 from transformer.config import Config
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.runs.loading import load_run, save_run

@@ -13,9 +13,9 @@ import sentencepiece
 
 from tests.running_commands import ENGLISH, GERMAN
 from transformer import files
-from transformer.data.vocabulary import Vocabulary
-from transformer.data.vocabulary_adoption import adopt
-from transformer.data.vocabulary_growth import spell
+from transformer.data.vocabulary.adoption import adopt
+from transformer.data.vocabulary.growth import spell
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.experiment.origin import check_same_model, load_to_host
 from transformer.model.config import ModelConfig

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.ensemble import make_translator, translate_with
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError

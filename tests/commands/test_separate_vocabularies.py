@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tests.running_commands import ENGLISH, GERMAN, SEPARATE
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.runs.loading import load_run
 
 FILES = ['vocabulary.source.model', 'vocabulary.target.model']

@@ -7,8 +7,8 @@ import pytest
 from transformer.config import Config, flatten
 from transformer.data.config import DataConfig
 from transformer.data.corpora import open_corpora
-from transformer.data.sources import open_corpus
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.text.sources import open_corpus
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.runs import run_directory
 
 PAIRS = [(f'{zahl} kleine hunde laufen {wie} .', f'{number} small dogs run {how} .')

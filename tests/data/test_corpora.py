@@ -6,13 +6,13 @@ import pytest
 
 from transformer.data import corpora as corpora_module
 from transformer.data.batch import EOS_ID
+from transformer.data.batches.staged_batches import seed_of_stage
+from transformer.data.batches.variations import replaced
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
-from transformer.data.sources import open_corpus
-from transformer.data.stages import seed_of_stage
-from transformer.data.variations import replaced
-from transformer.data.vocabularies import SeparateVocabularies
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.text.sources import open_corpus
+from transformer.data.vocabulary.vocabularies import SeparateVocabularies
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 WORDS = ['man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']

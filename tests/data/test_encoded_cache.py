@@ -11,12 +11,12 @@ import chex
 import numpy as np
 import pytest
 
-from tests.data.text_folder import open_text
+from tests.data.text.text_folder import open_text
 from transformer.data import encoded_cache, encoding
-from transformer.data.batches import Shape, TrainingBatches
+from transformer.data.batches.training_batches import Shape, TrainingBatches
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_training
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 WORDS = ['man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']
@@ -24,9 +24,9 @@ MAX_LENGTH = 19
 # A process that loads or encodes the corpus of a folder.
 PROCESS = """
 import os, pathlib, sys
-from tests.data.text_folder import open_text
+from tests.data.text.text_folder import open_text
 from transformer.data import encoded_cache
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 folder, action = pathlib.Path(sys.argv[1]), sys.argv[2]
 if action == 'die':
   os.replace = lambda *_: os._exit(3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.decoding import avoidance
 from transformer.decoding.avoidance import avoid
 from transformer.errors import UserError

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.requirements import (
   Demand,
   Requirements,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.collectives import collectives_of
 from transformer.data.batch import BOS_ID, EOS_ID
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.avoidance import avoid
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig

@@ -26,9 +26,9 @@ import numpy as np
 from absl import logging
 
 from transformer.config import Config
-from transformer.data import vocabularies
 from transformer.data.config import SHARED_VOCABULARY
 from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
 from transformer.experiment.wiring import train_run
 from transformer.runs import run_directory

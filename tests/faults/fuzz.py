@@ -23,8 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transformer.config import Config, flatten
-from transformer.data.text_files import read_lines
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.text.text_files import read_lines
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError

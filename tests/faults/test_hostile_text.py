@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.data.text_folder import open_text
+from tests.data.text.text_folder import open_text
 from tests.faults import hostile_text
-from transformer.data.text_files import read_lines
+from transformer.data.text.text_files import read_lines
 from transformer.errors import UserError
 
 KINDS = hostile_text.kinds()

@@ -10,7 +10,7 @@ import pytest
 
 from transformer import files
 from transformer.config import Config
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.experiment.origin import load_to_host
 from transformer.model.transformer import Transformer

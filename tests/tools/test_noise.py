@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.data.batch import EOS_ID
+from transformer.data.batches.shuffling import mix
 from transformer.data.encoding import Sentences
-from transformer.data.shuffling import mix
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.tools.noise import misspelt, source_noise, title_cased
 

@@ -12,7 +12,7 @@ import requests
 import tensorflow_datasets as tfds
 
 from transformer.data.config import DataConfig
-from transformer.data.sources import open_corpus
+from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
 from transformer.tools.prepare import prepare
 

@@ -3,7 +3,7 @@
 from transformer import own_code
 from transformer.config import Config
 from transformer.data.corpora import open_corpora
-from transformer.data.vocabulary_adoption import adopt
+from transformer.data.vocabulary.adoption import adopt
 from transformer.evaluation.metrics import check_tokenizer
 from transformer.runs.run_directory import read_settings
 

@@ -7,17 +7,17 @@ from typing import NamedTuple
 from absl import logging
 
 from transformer.data.batch import Batch
-from transformer.data.batches import TrainingBatches, batch_shape, scoring_batches
-from transformer.data.bpe_dropout import make_bpe_dropout
+from transformer.data.batches.bpe_dropout import make_bpe_dropout
+from transformer.data.batches.staged_batches import StagedBatches, seed_of_stage
+from transformer.data.batches.training_batches import TrainingBatches, batch_shape, scoring_batches
+from transformer.data.batches.variations import Vary, own_variations
+from transformer.data.batches.varied_batches import VariedBatches
 from transformer.data.config import DataConfig
-from transformer.data.corpus import Corpus
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring
-from transformer.data.sources import open_corpus
-from transformer.data.stages import StagedBatches, seed_of_stage
-from transformer.data.variations import Vary, own_variations
-from transformer.data.varied_batches import VariedBatches
-from transformer.data.vocabularies import RunVocabulary, is_shared
+from transformer.data.text.corpus import Corpus
+from transformer.data.text.sources import open_corpus
+from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.system.installation import spell_commands
 
 _CHUNK = 20_000  # pairs read together

@@ -28,7 +28,6 @@ import numpy as np
 from absl import logging
 
 from transformer import files
-from transformer.data.corpus import FOLDER, Corpus
 from transformer.data.encoding import (
   EncodedPairs,
   Sentences,
@@ -37,7 +36,8 @@ from transformer.data.encoding import (
   keep_for_training,
   token_dtype,
 )
-from transformer.data.vocabularies import RunVocabulary, fingerprints
+from transformer.data.text.corpus import FOLDER, Corpus
+from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 
 ABOUT = 'about.json'

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from transformer.data.batch import EOS_ID
-from transformer.data.prefetch import prefetch
-from transformer.data.repeats import keys_of_pairs, repeats
-from transformer.data.shuffling import mix
+from transformer.data.batches.prefetch import prefetch
+from transformer.data.batches.shuffling import mix
+from transformer.data.duplicates import keys_of_pairs, repeats
 
 _CHUNK = 20_000
 

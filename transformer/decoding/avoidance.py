@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
-from transformer.data.vocabulary import BYTE_IDS, SPACE, Vocabulary
-from transformer.data.word_parts import check_several, is_in_word
+from transformer.data.text.characters import check_several, is_in_word
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
 from transformer.ops.steering import Automaton
 

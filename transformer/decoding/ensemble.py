@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from transformer.data.vocabularies import model_files
+from transformer.data.vocabulary.vocabularies import model_files
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.given_translations import Likelihood, score_pairs
 from transformer.decoding.requirements import NO_REQUIREMENTS, Requirements

@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import PAD_ID
-from transformer.data.word_parts import check_several, is_in_word
+from transformer.data.text.characters import check_several, is_in_word
 from transformer.errors import UserError
 from transformer.ops.phrases import Phrases
 from transformer.ops.steering import Automaton, Steering

@@ -7,7 +7,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from transformer.data.text_files import iterate_lines
+from transformer.data.text.text_files import iterate_lines
 from transformer.decoding.ensemble import translate_with
 from transformer.decoding.lines import as_lines, split_prefixes, write_lines
 from transformer.decoding.requirements import Requirements

@@ -10,7 +10,7 @@ from absl import logging
 from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.data.word_parts import is_blank
+from transformer.data.text.characters import is_blank
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.pool import Pool

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from absl import logging
 
 from transformer.data.config import DataConfig
-from transformer.data.sources import open_corpus
-from transformer.data.text_files import STANDARD_INPUT, read_lines
+from transformer.data.text.sources import open_corpus
+from transformer.data.text.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
 
 

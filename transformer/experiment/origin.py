@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 
-from transformer.data.vocabularies import RunVocabulary, fingerprints
-from transformer.data.vocabulary import Vocabulary
-from transformer.data.vocabulary_growth import spell
+from transformer.data.vocabulary.growth import spell
+from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.vocabulary_rows import spelt_params

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from transformer import files, own_code
 from transformer.config import Config
-from transformer.data import vocabularies
 from transformer.data.corpora import Corpora, EncodedCorpora
-from transformer.data.vocabularies import RunVocabulary
+from transformer.data.vocabulary import vocabularies
+from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.experiment.origin import describe_origin
 from transformer.experiment.teachers import describe_teachers
 from transformer.model.flops import update_flops

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from transformer.config import Config
-from transformer.data.vocabularies import RunVocabulary, fingerprints
+from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 from transformer.experiment.origin import describe_origin, load_to_host
 from transformer.runs.loading import Run

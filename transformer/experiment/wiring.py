@@ -13,9 +13,9 @@ from absl import logging
 
 from transformer import files
 from transformer.config import Config
-from transformer.data import vocabularies, vocabulary_making
 from transformer.data.corpora import encode_corpora, open_corpora
-from transformer.data.vocabularies import RunVocabulary
+from transformer.data.vocabulary import making, vocabularies
+from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.decoding.attention_maps import Attender
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional
@@ -225,7 +225,7 @@ def _vocabulary(workdir: Path, config: Config, corpora,
     own = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
     changes = resuming.changed_settings(workdir, config)
     changed = [key for key in config.data.sizes if f'data.{key}' in changes]
-    processes.from_first(lambda: vocabulary_making.check_same(own, config.data, changed))
+    processes.from_first(lambda: making.check_same(own, config.data, changed))
     if 'train.init_from' in changes:
       origin()  # `record_start` compares it in the first process; Orbax must load it in all.
     return own
@@ -235,6 +235,6 @@ def _vocabulary(workdir: Path, config: Config, corpora,
     earlier = origin().vocabulary
   models = processes.from_first(lambda: {
       name: model.hex() for name, model in vocabularies.model_files(
-          vocabulary_making.make_vocabulary(config.data, corpora, earlier)).items()})
+          making.make_vocabulary(config.data, corpora, earlier)).items()})
   return vocabularies.from_model_files(
       {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process')

@@ -14,8 +14,8 @@ from absl import logging
 
 from transformer import files
 from transformer.config import Config
-from transformer.data import vocabularies
-from transformer.data.vocabularies import RunVocabulary
+from transformer.data.vocabulary import vocabularies
+from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.ops.attention import missing_for_fused_attention

@@ -10,10 +10,10 @@ import unicodedata
 
 import numpy as np
 
+from transformer.data.batches.shuffling import mix
+from transformer.data.batches.variations import Vary, fractions, replaced
 from transformer.data.encoding import Sentences
-from transformer.data.shuffling import mix
-from transformer.data.variations import Vary, fractions, replaced
-from transformer.data.vocabularies import RunVocabulary
+from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
 
 _WORD = re.compile(r'\S+')

@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 from absl import flags
 from tensorflow_datasets.core.download import downloader, extractor
 
-from transformer.data.tfds_sets import (
+from transformer.data.text.tfds_sets import (
   find_builder,
   is_prepared,
   languages_of,

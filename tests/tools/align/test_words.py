@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.test_vocabulary import ESCAPE, LINE, vocabulary  # noqa: F401
+from tests.data.vocabulary.test_vocabulary import ESCAPE, LINE, vocabulary  # noqa: F401
 from transformer.tools.align.words import count_words, piece_bytes, word_parts
 
 SPACE = b' \t\n\v\f\r'

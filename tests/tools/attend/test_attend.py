@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.commands.test_scoring import change_params, diverged  # noqa: F401
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.runs.loading import load_run
 
 

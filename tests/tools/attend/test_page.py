@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from transformer.data.batch import BOS_ID, EOS_ID
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.attention_maps import Attender
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig

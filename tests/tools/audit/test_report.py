@@ -8,7 +8,7 @@ import pytest
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.tools.audit import findings
 from transformer.tools.audit import report as audit_report

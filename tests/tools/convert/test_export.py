@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.runs.loading import load_run
 from transformer.tools.convert import safetensors_format
 

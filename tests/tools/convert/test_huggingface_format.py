@@ -7,7 +7,7 @@ import pytest
 
 from tests.tools.convert.random_models import opinionated
 from transformer.config import Config
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.data.test_bpe_dropout import ESCAPE, HOSTILE
+from tests.data.batches.test_bpe_dropout import ESCAPE, HOSTILE
 from tests.faults.hostile_text import SENTENCES
 from tests.sentences import english_and_french
 from tests.tools.convert.random_models import opinionated, padded
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.config import DataConfig
-from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.model.config import ModelConfig

@@ -11,7 +11,7 @@ import pytest
 from tests.tools.convert.random_models import opinionated
 from transformer.config import Config
 from transformer.data.config import DataConfig
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig

@@ -13,7 +13,7 @@ import pytest
 from tests.tools.convert.marian_folders import CODES, KINDS, known_text, write_folder
 from tests.tools.convert.random_models import padded
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.data.vocabulary import BYTE_IDS
+from transformer.data.vocabulary.vocabulary import BYTE_IDS
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.model.transformer import Transformer

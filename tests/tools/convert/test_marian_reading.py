@@ -16,7 +16,7 @@ from tests.tools.convert.marian_folders import (
   write_folder,
 )
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.vocabularies import is_shared
+from transformer.data.vocabulary.vocabularies import is_shared
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.tools.convert import tensor_file

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from transformer.data.vocabulary import BYTE_IDS
+from transformer.data.vocabulary.vocabulary import BYTE_IDS
 from transformer.runs.loading import load_run, save_run
 
 FILES = ['vocabulary.source.model', 'vocabulary.target.model']

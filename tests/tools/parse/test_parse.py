@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from transformer import files
-from transformer.data.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.tools.parse import bracketing
 from transformer.tools.parse.linearisation import linearise
 from transformer.tools.parse.treebank import parse_tree, read_trees

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from transformer.data.config import DataConfig
-from transformer.data.sources import open_corpus
+from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
 from transformer.tools.parse import source
 from transformer.tools.parse.treebank import bracketed, parse_tree

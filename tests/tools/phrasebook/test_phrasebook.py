@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from transformer.data.config import DataConfig
-from transformer.data.sources import open_corpus
+from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
 from transformer.tools.phrasebook.corpus import SIZES, held_out, pairs_of
 from transformer.tools.phrasebook.grammar import Nominal, Phrase, clause, noun_phrase, spell

@@ -17,7 +17,7 @@ from pathlib import Path
 from absl import flags
 
 from transformer.commands import shared_flags
-from transformer.data.text_files import STANDARD_INPUT
+from transformer.data.text.text_files import STANDARD_INPUT
 from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
 from transformer.runs import run_directory

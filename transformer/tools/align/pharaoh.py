@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from transformer.data.text_files import read_lines
+from transformer.data.text.text_files import read_lines
 from transformer.errors import UserError
 from transformer.tools.align.words import count_words
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from transformer.data.batch import UNK_ID
-from transformer.data.vocabulary import BYTE_IDS, SPACE, Vocabulary
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 
 # ASCII white space, at which `bytes.split` cuts too. Any other character is part of a word, since
 # tools that count words, such as other aligners, cut at no other.

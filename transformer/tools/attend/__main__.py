@@ -17,8 +17,8 @@ from pathlib import Path
 from absl import flags
 
 from transformer.commands import shared_flags
-from transformer.data.text_files import STANDARD_INPUT
-from transformer.data.word_parts import is_blank
+from transformer.data.text.characters import is_blank
+from transformer.data.text.text_files import STANDARD_INPUT
 from transformer.errors import UserError
 from transformer.evaluation.texts import read_parallel
 from transformer.runs import run_directory

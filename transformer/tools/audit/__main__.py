@@ -23,8 +23,8 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.config import Config
-from transformer.data import vocabularies
-from transformer.data.vocabulary_adoption import adopt
+from transformer.data.vocabulary import vocabularies
+from transformer.data.vocabulary.adoption import adopt
 from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
 from transformer.runs import run_directory

@@ -8,10 +8,10 @@ import numpy as np
 from absl import logging
 
 from transformer.data.config import DataConfig
+from transformer.data.duplicates import keys_of_pairs
 from transformer.data.encoding import Sentences, differ_in_length
-from transformer.data.repeats import keys_of_pairs
-from transformer.data.vocabularies import RunVocabulary
-from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabularies import RunVocabulary
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.tools.audit import characters
 from transformer.tools.audit.characters import FIRST_SCRIPT, ODD
 from transformer.tools.audit.keys import keys_of

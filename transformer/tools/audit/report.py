@@ -8,9 +8,9 @@ import numpy as np
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
-from transformer.data.sources import open_corpus
-from transformer.data.vocabularies import RunVocabulary, is_shared
-from transformer.data.vocabulary_making import make_vocabulary
+from transformer.data.text.sources import open_corpus
+from transformer.data.vocabulary.making import make_vocabulary
+from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.errors import UserError
 from transformer.tools.audit.characters import shown
 from transformer.tools.audit.findings import Findings, examine

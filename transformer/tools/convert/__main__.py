@@ -31,7 +31,7 @@ from absl import flags, logging
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
-from transformer.data import vocabularies
+from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs

@@ -17,8 +17,8 @@ begin a translation with `<s>`. The searches differ; W is the beam size and n th
   longest source       max_input_length, 1,024 tokens      data.max_length
 
 The unknown token never occurs, because the vocabulary spells unknown characters in bytes.
-transformer/data/vocabulary.py escapes the rare characters U+2581 and U+2585 before it encodes
-text. SentencePiece alone does not escape them.
+transformer/data/vocabulary/vocabulary.py escapes the rare characters U+2581 and U+2585 before it
+encodes text. SentencePiece alone does not escape them.
 """
 
 import os

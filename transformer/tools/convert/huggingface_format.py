@@ -35,7 +35,7 @@ import numpy as np
 from transformer import files
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.data.vocabularies import RunVocabulary, is_shared
+from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions

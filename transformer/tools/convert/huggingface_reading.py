@@ -26,7 +26,7 @@ import numpy as np
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, PAD_ID
 from transformer.data.config import DataConfig
-from transformer.data.vocabularies import RunVocabulary, is_shared
+from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig

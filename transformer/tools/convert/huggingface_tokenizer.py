@@ -10,7 +10,7 @@ from typing import Any
 
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.vocabulary import BYTE_IDS, ESCAPED, SPACE, Vocabulary
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, ESCAPED, SPACE, Vocabulary
 
 
 def write(folder: Path, vocabulary: Vocabulary, max_length: int):

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-from transformer.data.vocabularies import RunVocabulary
-from transformer.data.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabularies import RunVocabulary
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 
 _Piece = ModelProto.SentencePiece
 # By how much SentencePiece rates an unknown character below all pieces.

@@ -13,7 +13,7 @@ from transformer import files
 from transformer.commands.config_file import changed, config_file, plain_settings
 from transformer.config import Config, flatten
 from transformer.data.config import DataConfig
-from transformer.data.sources import open_corpus
+from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError, type_and_message
 
 DIRECTIONS = ('forward', 'back')

@@ -6,7 +6,7 @@ from pathlib import Path
 from absl import logging
 
 from transformer import files
-from transformer.data.sources import open_corpus
+from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
 from transformer.tools.distil.recipe import DIRECTIONS, Recipe, translation_path

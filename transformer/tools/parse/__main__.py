@@ -19,8 +19,8 @@ from pathlib import Path
 from absl import flags
 
 from transformer.commands import shared_flags
-from transformer.data.sources import open_corpus
-from transformer.data.text_files import STANDARD_INPUT, iterate_lines, read_lines
+from transformer.data.text.sources import open_corpus
+from transformer.data.text.text_files import STANDARD_INPUT, iterate_lines, read_lines
 from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
 from transformer.runs import run_directory

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from transformer.data.config import DataConfig
-from transformer.data.text_files import TextFile
+from transformer.data.text.text_files import TextFile
 from transformer.errors import UserError
 from transformer.tools.parse.linearisation import linearise
 from transformer.tools.parse.treebank import Tree, bracketed, parse_trees

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from transformer.data.text_files import STANDARD_INPUT, read_lines
+from transformer.data.text.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
 
 TAG = 'XX'  # Replaces every part-of-speech tag.

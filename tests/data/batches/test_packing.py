@@ -1,0 +1,161 @@
+"""Every pair is in one row, rows are full, and the key only shuffles."""
+
+import itertools
+
+import chex
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer.data.batches.packing import Packing
+
+SOURCE_CAPACITY, TARGET_CAPACITY = 23, 17
+LENGTHS = st.lists(st.tuples(st.integers(1, SOURCE_CAPACITY), st.integers(1, TARGET_CAPACITY)),
+                   max_size=60)
+
+
+def like_multi30k(pairs, seed=0):
+  """Returns lengths of two correlated sides: about 15 tokens on average, 50 at most."""
+  rng = np.random.default_rng(seed)
+  source = rng.lognormal(2.63, 0.38, pairs)
+  target = source * rng.lognormal(0.02, 0.2, pairs)
+  return [np.clip(side.round().astype(int), 3, 50) for side in (source, target)]
+
+
+def pack_with(lengths, key, capacities=(SOURCE_CAPACITY, TARGET_CAPACITY)):
+  packing = Packing(*lengths, *capacities)
+  return packing.deal(np.arange(packing.num_rows), key)
+
+
+def rows_of(rows):
+  return [tuple(row) for row in np.split(rows.pairs, np.cumsum(rows.sizes)[:-1])]
+
+
+def sums(rows, lengths):
+  return np.add.reduceat(lengths[rows.pairs], np.cumsum(rows.sizes) - rows.sizes)
+
+
+@given(LENGTHS, st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_every_pair_lies_in_exactly_one_row_that_holds_it(pairs, seed):
+  lengths = np.array(pairs, int).reshape(-1, 2).T
+  rows = pack_with(lengths, seed)
+  np.testing.assert_array_equal(np.sort(rows.pairs), np.arange(len(pairs)))
+  assert (rows.sizes > 0).all() and rows.sizes.sum() == len(pairs)
+  if pairs:
+    assert sums(rows, lengths[0]).max() <= SOURCE_CAPACITY
+    assert sums(rows, lengths[1]).max() <= TARGET_CAPACITY
+
+
+@given(LENGTHS, st.data())
+@settings(max_examples=40, deadline=None)
+def test_rows_are_the_same_whichever_are_asked_for(pairs, data):
+  packing = Packing(*np.array(pairs, int).reshape(-1, 2).T, SOURCE_CAPACITY, TARGET_CAPACITY)
+  whole = rows_of(packing.deal(np.arange(packing.num_rows), 3, 5))
+  some = data.draw(st.lists(st.integers(0, packing.num_rows - 1)) if pairs else st.just([]))
+  if some:
+    assert rows_of(packing.deal(np.array(some), 3, 5)) == [whole[row] for row in some]
+  assert packing.deal(np.zeros(0, int), 3, 5).sizes.tolist() == []
+
+
+@given(LENGTHS)
+@settings(max_examples=30, deadline=None)
+def test_the_key_does_not_decide_what_lengths_share_a_row(pairs):
+  lengths = np.array(pairs, int).reshape(-1, 2).T
+  fillings = []
+  for seed in (1, 2, 3):
+    rows = rows_of(pack_with(lengths, seed)) if pairs else []
+    fillings.append(sorted(sorted(pairs[i] for i in row) for row in rows))
+  assert fillings[0] == fillings[1] == fillings[2]
+
+
+def test_the_same_key_gives_the_same_packing():
+  lengths = like_multi30k(997)
+  once, again = (pack_with(lengths, 5, (64, 64)) for _ in range(2))
+  chex.assert_trees_all_equal(once, again)
+
+
+def test_the_key_decides_who_shares_a_row():
+  lengths = like_multi30k(997)
+  packings = [pack_with(lengths, seed, (64, 64)) for seed in range(7)]
+  members = [frozenset(map(frozenset, rows_of(packing))) for packing in packings]
+  assert len(set(members)) == len(packings)
+  # Few rows are the same: those with lengths of only one pair.
+  again = [len(first & second) / len(first)
+           for first, second in itertools.pairwise(members)]
+  assert max(again) < 0.35
+
+
+def test_pairs_of_one_length_meet_others_of_another_with_every_key():
+  pairs = 97  # Of each length; every row has one of both.
+  lengths = np.repeat([[10, 13], [10, 7]], pairs, axis=1)
+  one, other = ({frozenset(row) for row in rows_of(pack_with(lengths, seed))} for seed in (1, 2))
+  assert len(one) == len(other) == pairs
+  assert len(one & other) < 10  # One is expected.
+
+
+def test_the_key_decides_the_order_of_rows():
+  lengths = like_multi30k(997)
+  orders = {tuple(sums(pack_with(lengths, seed, (64, 64)), lengths[1])) for seed in range(5)}
+  assert len(orders) == 5
+  # The short rows, which a greedy search makes last, are at neither end of an epoch.
+  first = [rows_of(pack_with(lengths, seed, (64, 64)))[0] for seed in range(29)]
+  last = [rows_of(pack_with(lengths, seed, (64, 64)))[-1] for seed in range(29)]
+  for ends in (first, last):
+    sizes = [sum(lengths[1][list(row)]) for row in ends]
+    assert np.mean(sizes) > 0.9 * 64
+
+
+@pytest.mark.parametrize('pairs', [5003, 20011])
+def test_target_positions_are_filled_on_lengths_like_multi30k(pairs):
+  source, target = like_multi30k(pairs)
+  assert 14 < source.mean() < 16 and 45 <= source.max() <= 50
+  assert np.corrcoef(source, target)[0, 1] > 0.8
+  assert target.sum() / (Packing(source, target, 128, 128).num_rows * 128) >= 0.95
+
+
+def test_a_wider_source_side_keeps_targets_filled_when_sources_are_longer():
+  source, target = like_multi30k(5003)
+  source = np.minimum(2 * source, 100)
+  assert target.sum() / (Packing(source, target, 256, 128).num_rows * 128) >= 0.95
+
+
+def test_nothing_makes_no_row():
+  packing = Packing([], [], SOURCE_CAPACITY, TARGET_CAPACITY)
+  assert packing.num_rows == 0
+  assert [len(each) for each in packing.deal(np.arange(0), 0)] == [0, 0]
+
+
+@pytest.mark.parametrize('lengths', [(1, 1), (SOURCE_CAPACITY, TARGET_CAPACITY), (2, 13)])
+def test_one_pair_makes_one_row(lengths):
+  rows = pack_with([[length] for length in lengths], 0)
+  assert rows_of(rows) == [(0,)]
+
+
+@pytest.mark.parametrize('full', [(SOURCE_CAPACITY, 1), (1, TARGET_CAPACITY),
+                                  (SOURCE_CAPACITY, TARGET_CAPACITY)])
+def test_a_pair_that_fills_either_side_has_a_row_to_itself(full):
+  rows = pack_with([[length] * 13 for length in full], 0)
+  assert sorted(rows_of(rows)) == [(i,) for i in range(13)]
+
+
+@pytest.mark.parametrize('lengths', [([11, 12], [1, 2]), ([2, 1], [7, 10]), ([11, 12], [7, 10])])
+def test_pairs_that_fit_exactly_share_a_row(lengths):
+  assert len(pack_with(lengths, 0).sizes) == 1
+
+
+@pytest.mark.parametrize('capacity', [(1 << 8) + 1, (1 << 16) + 1])
+def test_long_pairs_are_told_apart_from_short_ones(capacity):
+  lengths = np.array([[1, capacity, 1, capacity - 1], [1, 1, capacity, capacity - 1]])
+  rows = rows_of(pack_with(lengths, 0, (capacity, capacity)))
+  assert sorted(map(sorted, rows)) == [[0, 3], [1], [2]]
+
+
+@pytest.mark.parametrize(('lengths', 'longest'), [
+    (([3, SOURCE_CAPACITY + 1], [5, 7]), '24 and 7'),
+    (([3, 2], [TARGET_CAPACITY + 1, 7]), '3 and 18'),
+])
+def test_a_pair_that_fits_no_row_is_refused(lengths, longest):
+  with pytest.raises(ValueError, match=f'23 source and 17 target positions; .* {longest}'):
+    pack_with(lengths, 0)

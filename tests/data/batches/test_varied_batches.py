@@ -1,0 +1,198 @@
+"""BPE-dropout cuts the same text into pieces that are a function of (seed, round, pair)."""
+
+import collections
+import hashlib
+import itertools
+
+import chex
+import numpy as np
+import pytest
+
+from transformer.data.batch import EOS_ID
+from transformer.data.batches import varied_batches
+from transformer.data.batches.bpe_dropout import make_bpe_dropout
+from transformer.data.batches.training_batches import Shape, TrainingBatches
+from transformer.data.batches.varied_batches import VariedBatches
+from transformer.data.encoding import EncodedPairs, Sentences, encode_for_training
+from transformer.data.vocabulary.vocabularies import SeparateVocabularies
+from transformer.data.vocabulary.vocabulary import Vocabulary
+
+
+def some_pairs(count):
+  """Returns different sentences of a few words."""
+  rng = np.random.default_rng(0)
+  words = [''.join(rng.choice(list('abdeiklmnorst'), rng.integers(2, 9))) for _ in range(97)]
+  return [tuple(f'{" ".join(rng.choice(words, rng.integers(2, 9)))} {number}' for _ in range(2))
+          for number in range(count)]
+
+
+PAIRS = some_pairs(211)
+SHAPE = Shape(rows=5, source_length=72, target_length=64)
+
+
+@pytest.fixture(scope='module')
+def vocabulary() -> Vocabulary:
+  return Vocabulary.train(itertools.chain.from_iterable(PAIRS), 500)
+
+
+@pytest.fixture(scope='module')
+def plan(vocabulary) -> TrainingBatches:
+  pairs = encode_for_training(PAIRS, vocabulary, SHAPE.target_length)
+  assert len(pairs) == len(PAIRS)
+  return TrainingBatches([pairs], [1.0], SHAPE, seed=7)
+
+
+@pytest.fixture(scope='module')
+def batches(plan, vocabulary) -> VariedBatches:
+  return VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
+
+
+def segmentations(batches, steps):
+  """Returns the pairs of ids in some batches, with counts."""
+  found = collections.Counter()
+  for step in steps:
+    batch = batches[step]
+    for row in zip(*batch[:6], strict=True):
+      sides = [[tuple(tokens[segments == number].tolist())
+                for number in range(1, segments.max(initial=0) + 1)]
+               for tokens, segments in (row[:2], row[3:5])]
+      found.update(zip(*sides, strict=True))
+  return found
+
+
+def texts(found, vocabulary):
+  """Returns the pairs of texts in some batches, with counts."""
+  said = collections.Counter()
+  for (source, target), times in found.items():
+    assert source[-1] == target[-1] == EOS_ID
+    said[vocabulary.decode(source), vocabulary.decode(target)] += times
+  return said
+
+
+def epoch(batches, number):
+  """Returns the steps of an epoch, which is one window unless a test makes windows small."""
+  size = batches.real if isinstance(batches, VariedBatches) else batches.batches_in_epoch
+  return range(number * size, (number + 1) * size)
+
+
+def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
+  epochs = [segmentations(batches, epoch(batches, number)) for number in range(3)]
+  for each in epochs:
+    assert texts(each, vocabulary) == collections.Counter(PAIRS)
+  for one, other in itertools.combinations(epochs, 2):
+    assert len(one & other) < len(PAIRS) / 10
+  plain = encode_for_training(PAIRS, vocabulary, SHAPE.target_length)
+  mean = np.mean([len(source) for each in epochs for source, _ in each])
+  assert mean > 1.1 * plain.source.lengths.mean()
+
+
+def test_each_side_is_cut_by_its_own_vocabulary():
+  own = SeparateVocabularies(*(Vocabulary.train([pair[side] for pair in PAIRS], 400 + 60 * side)
+                               for side in range(2)))
+  pairs = encode_for_training(PAIRS, own, SHAPE.target_length)
+  plan = TrainingBatches([pairs], [1.0], SHAPE, seed=7)
+  batches = VariedBatches(plan, [make_bpe_dropout(own, 0.3)], seed=7)
+  said = collections.Counter((own.source.decode(source), own.target.decode(target))
+                             for source, target in segmentations(batches, epoch(batches, 0)))
+  assert said == collections.Counter(PAIRS)
+
+
+def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):
+  whole = list(batches.iterate(0, 40))
+  fresh = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
+  for step in np.random.default_rng(1).permutation(40):
+    chex.assert_trees_all_equal(fresh[int(step)], whole[step])
+  chex.assert_trees_all_equal(list(fresh.iterate(31, 40)), whole[31:])
+
+
+# With these seeds, the pairs of a window cannot be packed again into the rows of the plan.
+@pytest.mark.parametrize('seed', [137, 162, 166])
+def test_a_window_whose_pairs_fill_more_rows_than_planned_keeps_its_rows(seed):
+  rng = np.random.default_rng(seed)
+  lengths = rng.integers(2, 40, (2, 41))
+  sides = [Sentences.end_to_end(np.full(each.sum(), 9, np.int32), each.astype(np.int32))
+           for each in lengths]
+  plan = TrainingBatches([EncodedPairs(*sides, {})], [0.3], Shape(1, 64, 64), seed=seed)
+  batches = VariedBatches(plan, [lambda side, sentences, keys: sentences], seed=seed)
+  for window in range(8):
+    planned = sum(len(plan.deal(step)[0].pairs) for step in range(
+        window * batches.planned, (window + 1) * batches.planned))
+    found = sum(int(batches[step].source_segments.max()) for step in range(
+        window * batches.real, (window + 1) * batches.real))
+    assert found == planned
+
+
+def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
+  plan = TrainingBatches([EncodedPairs(*(Sentences.end_to_end(np.full(60, 9, np.int32), np.full(
+      6, 10, np.int32)) for _ in range(2)), {})], [1.0], Shape(2, 96, 24), seed=0)
+
+  def longer(side, sentences, keys):
+    length = 25 - side
+    return Sentences.end_to_end(np.full(length * len(sentences), 7, np.int32),
+                                np.full(len(sentences), length, np.int32))
+
+  batches = VariedBatches(plan, [longer], seed=0)
+  lengths = [set(np.unique(getattr(batches[0], f'{side}_positions')).tolist())
+             for side in ('source', 'target')]
+  assert [max(each) + 1 for each in lengths] == [10, 24]  # 25 tokens are too many, 24 are not.
+
+
+def test_seeds_decide(plan, vocabulary, batches):
+  other = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=8)
+  found = [segmentations(each, epoch(each, 0)) for each in (batches, other)]
+  assert texts(found[0], vocabulary) == texts(found[1], vocabulary)
+  assert len(found[0] & found[1]) < len(PAIRS) / 10
+
+
+def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
+  monkeypatch.setattr(varied_batches, '_WINDOW_PAIRS', 60)
+  monkeypatch.setattr(varied_batches, '_FEWEST_BATCHES', 1)
+  batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
+  # Windows cross the ends of epochs, so this takes the epochs that fill whole windows.
+  epochs = next(n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0)
+  windows = epochs * plan.batches_in_epoch // batches.planned
+  found = segmentations(batches, range(windows * batches.real))
+  assert windows > epochs > 0
+  assert texts(found, vocabulary) == collections.Counter(dict.fromkeys(PAIRS, epochs))
+
+
+def test_rows_are_as_full_as_without(batches, plan):
+  def fill(each):
+    return np.mean([each[step].target_segments > 0 for step in epoch(each, 0)])
+  assert fill(batches) > fill(plan) - 0.1
+
+
+def test_a_window_of_large_batches_has_few_more_than_planned(monkeypatch):
+  lengths = np.random.default_rng(0).integers(2, 5, (2, 4000))
+  sides = [Sentences.end_to_end(np.full(each.sum(), 9, np.int32), each.astype(np.int32))
+           for each in lengths]
+  plan = TrainingBatches([EncodedPairs(*sides, {})], [1.0], Shape(5, 64, 64), seed=0)
+  # A batch has about as many pairs as a window should have.
+  monkeypatch.setattr(varied_batches, '_WINDOW_PAIRS', len(plan.deal(0)[0].pairs))
+  batches = VariedBatches(plan, [lambda side, sentences, keys: sentences], seed=0)
+  assert batches.planned < plan.batches_in_epoch
+  assert batches.real < 1.2 * batches.planned
+
+
+def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
+    plan, vocabulary, monkeypatch):
+  monkeypatch.setattr(varied_batches, '_SPARE', -0.1)
+  batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
+  found = segmentations(batches, epoch(batches, 0))
+  assert texts(found, vocabulary) == collections.Counter(PAIRS)
+
+
+def test_what_would_no_longer_fit_stays_whole(vocabulary):
+  shape = Shape(5, 40, 32)
+  pairs = encode_for_training(PAIRS, vocabulary, 32)
+  plan = TrainingBatches([pairs], [1.0], shape, seed=7)
+  batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.9)], seed=7)
+  assert texts(segmentations(batches, epoch(batches, 0)), vocabulary).total() == len(pairs)
+
+
+def test_batches_are_the_same_in_every_process(batches):
+  """The first batch, and one of the third epoch, are those of an earlier process."""
+  made = [batches[step] for step in (0, 1, 2 * batches.real + 1)]
+  digests = [hashlib.sha256(np.concatenate(batch[:6], None).tobytes()).hexdigest()[:16]
+             for batch in made]
+  assert digests == ['a4be6a81a73d99e8', '87887dcb19539646', 'fba5ec5f2f58ec70']

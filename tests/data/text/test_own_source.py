@@ -1,0 +1,87 @@
+"""A source of one's own, as docs/own-parts.md shows it, is a corpus like any other."""
+
+import pytest
+
+from transformer.data.config import DataConfig
+from transformer.data.encoded_cache import load_or_encode
+from transformer.data.text.sources import open_corpus
+from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.errors import UserError
+
+PAIRS = [('one, two', 'eins, zwei'), ('three', 'drei'), ('four', 'vier')]
+
+
+@pytest.fixture
+def own(own_parts, tmp_path, monkeypatch):
+  """Writes tables and faulty classes; returns what opens the corpus of a class."""
+  name = f'tables_{tmp_path.name}'
+  (tmp_path / f'{name}.py').write_text("""
+import pathlib
+from my_tables import Table
+
+class Kept(Table):
+  name, notes, gold = 'a table', ['odd'], ['1', '2', '3']
+
+  def __init__(self, data, split):
+    super().__init__(data, split)
+    self.folder = pathlib.Path(data.dir)
+
+class Nameless(Table):
+  def __init__(self, data, split):
+    self._pairs = [('a', 'b')]
+
+class Numbers(Nameless):
+  fingerprint = '0'
+
+  def __getitem__(self, pairs):
+    return [(1, 2)]
+
+class Short(Numbers):
+  def __getitem__(self, pairs):
+    return []
+
+class Broken(Numbers):
+  def __getitem__(self, pairs):
+    return [3]
+
+class Empty(Numbers):
+  def __len__(self):
+    return 0
+""", 'utf-8')
+  (tmp_path / 'train.csv').write_text(''.join(f'"{source}","{target}"\n'
+                                              for source, target in PAIRS), 'utf-8')
+  monkeypatch.syspath_prepend(tmp_path)
+  return lambda part, split='train': open_corpus(
+      DataConfig(source=f'{name}:{part}', dir=str(tmp_path)), split)
+
+
+def test_the_example_of_the_page_is_a_corpus(own):
+  corpus = own('Table')
+  assert len(corpus) == 3 and corpus[:] == PAIRS and corpus[1:2] == PAIRS[1:2]
+  assert corpus.name.endswith(':Table:train') and len(corpus.fingerprint) == 64
+  assert (corpus.notes, corpus.folder, corpus.gold) == ((), None, None)
+
+
+def test_its_encoding_is_kept_where_it_says(own, tmp_path):
+  vocabulary = Vocabulary.train(['one two three four eins zwei drei vier'] * 9, 280)
+  plain, kept = (load_or_encode(own(name), vocabulary, 30) for name in ('Table', 'Kept'))
+  assert [plain.source[number].tolist() for number in range(3)] == [
+      kept.source[number].tolist() for number in range(3)]
+  assert len(list((tmp_path / 'encoded').glob('*/about.json'))) == 1
+  kept = own('Kept')
+  assert (kept.name, kept.notes, kept.gold) == ('a table', ('odd',), ['1', '2', '3'])
+
+
+@pytest.mark.parametrize(('part', 'split', 'fact'), [
+    ('Table', 'gone', r"split 'gone', cannot be opened: FileNotFoundError: .*gone\.csv"),
+    ('Nameless', 'train', "cannot be opened: AttributeError: .*fingerprint"),
+    ('Numbers', 'train', r'must hold a source and a target as text; got \(1, 2\)'),
+    ('Short', 'train', 'must have as many pairs as its length says; got 0 of 1'),
+    ('Broken', 'train', 'cannot be read: TypeError'),
+    ('Empty', 'train', 'must hold at least one pair; .* is empty'),
+    ('None', 'train', 'needs a function or class None'),
+])
+def test_a_mistake_is_one_line_that_names_the_source(own, part, split, fact):
+  with pytest.raises(UserError, match=fact) as caught:
+    own(part, split)
+  assert 'tables_' in str(caught.value) and '\n' not in str(caught.value)

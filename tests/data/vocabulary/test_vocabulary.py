@@ -1,0 +1,246 @@
+"""A vocabulary returns every line of text unchanged."""
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer.data.vocabulary.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabulary
+from transformer.errors import UserError
+
+ESCAPE = '\U000f2581'
+SENTENCES = [
+    'a man in a red shirt climbs a tall rock face .',
+    'ein mann in einem roten hemd klettert auf einen felsen .',
+    'two women are sitting on the bench and talking .',
+    'zwei frauen sitzen auf der bank und unterhalten sich .',
+    'the dog runs through the wet grass  with a stick\tin its mouth',
+    'der hund läuft mit einem stock im maul durch das nasse gras',
+] * 3
+SIZE = 320
+LINE = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\n'))
+
+
+@pytest.fixture(scope='module')
+def vocabulary() -> Vocabulary:
+  return Vocabulary.train(SENTENCES, SIZE)
+
+
+@pytest.mark.parametrize('line', [
+    '', ' ', '   ', ' a', 'a ', '  a   red  shirt  ', '\t', 'a\tb', '\x00', 'a\x00man', '\u2581',
+    '\u2581\u2581 \u2581a\u2581', '\u2585 dog', ESCAPE, f'{ESCAPE}1', f'{ESCAPE}{ESCAPE}0',
+    f'\u2581{ESCAPE}\u2581', 'a\u2028b', 'a\u0085b', 'a\rb\r', '\va\f', 'e\u0301 é', 'ﬁ ½ Å',
+    '👩‍👩‍👧 🇩🇪', '<s>', '</s> a', '<unk>', '<pad>', '<0x41>', ' ⁇ ', '\u200fשלום\u200e', '\ufeffa',
+    '\u00a0\u3000a', 'x' * 20_000, 'a man ' * 3_000,
+])
+def test_a_line_comes_back_exactly(vocabulary, line):
+  ids = vocabulary.encode(line)
+  assert vocabulary.decode(ids) == line
+  assert not {PAD_ID, BOS_ID, EOS_ID, UNK_ID} & set(ids)
+
+
+@given(line=LINE)
+@settings(max_examples=150, deadline=None)
+def test_any_line_comes_back_exactly(vocabulary, line):
+  assert vocabulary.decode(vocabulary.encode(line)) == line
+
+
+def test_every_character_comes_back_exactly(vocabulary):
+  every = ''.join(chr(code) for code in range(0x110000)
+                  if not 0xd800 <= code < 0xe000 and code != ord('\n'))
+  assert vocabulary.decode(vocabulary.encode(every)) == every
+
+
+def test_control_symbols_have_their_ids(vocabulary):
+  assert [vocabulary.piece(token) for token in range(5)] == [
+      '<pad>', '<s>', '</s>', '<unk>', '<0x00>']
+  assert vocabulary.size == SIZE
+
+
+def test_frequent_words_become_pieces(vocabulary):
+  pieces = [vocabulary.piece(token) for token in vocabulary.encode('ein mann')]
+  assert len(pieces) < len('ein mann') and ''.join(pieces) == '▁ein▁mann'
+
+
+def test_rare_characters_are_spelt_in_bytes():
+  text = [*SENTENCES * 400, 'ж']
+  tokens = Vocabulary.train(text, SIZE)
+  assert [tokens.piece(token) for token in tokens.encode('ж')][-2:] == ['<0xD0>', '<0xB6>']
+
+
+def test_decode_stops_at_the_end_and_leaves_out_padding(vocabulary):
+  dog = vocabulary.encode('the dog')
+  ids = [PAD_ID, BOS_ID, *dog, PAD_ID, EOS_ID, *dog, PAD_ID]
+  assert vocabulary.decode(ids) == 'the dog'
+  assert vocabulary.decode(np.array(ids, np.int32)) == 'the dog'
+  assert vocabulary.decode([]) == ''
+
+
+def test_decode_gives_one_line_of_valid_text_whatever_a_model_emits(vocabulary):
+  for token in range(vocabulary.size):
+    text = vocabulary.decode([token])
+    assert '\n' not in text
+    text.encode('utf-8')
+  assert vocabulary.decode([4 + ord('a'), 4 + ord('\n'), 4 + ord('b')]) == 'a b'
+  assert vocabulary.decode([4 + 0xff]) == '\ufffd'
+  assert vocabulary.decode([UNK_ID]) == ' ⁇ '
+  with pytest.raises(IndexError):
+    vocabulary.decode([vocabulary.size])
+
+
+def test_encode_batch_equals_encode(vocabulary):
+  lines = [*SENTENCES, '', ' \u2581', '</s>']
+  expected = [vocabulary.encode(line) for line in lines]
+  assert vocabulary.encode_batch(lines) == expected
+  assert vocabulary.encode_batch(lines, num_threads=1) == expected
+  assert vocabulary.encode_batch([]) == []
+
+
+def test_training_is_deterministic_and_takes_an_iterator(vocabulary):
+  again = Vocabulary.train(iter(SENTENCES), SIZE)
+  assert again.model_bytes == vocabulary.model_bytes
+  assert again.fingerprint == vocabulary.fingerprint
+  assert Vocabulary.train(SENTENCES, SIZE - 1).fingerprint != vocabulary.fingerprint
+
+
+def test_training_uses_every_line_whatever_it_holds():
+  odd = ['q' * 10_000, '\u2585 zebra zebra', '\x00 zebra', '\u2581 zebra \u2581', '<s> zebra </s>',
+         '<0x41> zebra', '\t zebra', 'zebra\nzebra', '']
+  for line in odd[1:-1]:
+    pieces = Vocabulary.train([line] * 50 + SENTENCES, SIZE)
+    assert len(pieces.encode('zebra')) < 3, line
+  assert any('qqqq' in piece for piece in _pieces(Vocabulary.train(odd + SENTENCES, SIZE)))
+
+
+def _pieces(vocabulary):
+  return [vocabulary.piece(token) for token in range(vocabulary.size)]
+
+
+def test_training_is_silent(capfd):
+  Vocabulary.train(SENTENCES, SIZE)
+  with pytest.raises(UserError):
+    Vocabulary.train(SENTENCES, 5_000)
+  assert capfd.readouterr() == ('', '')
+
+
+def test_a_size_that_the_text_cannot_fill_says_the_largest():
+  with pytest.raises(UserError, match=r'5000 .*set --config.data.vocabulary_size to at most \d+'
+                     ) as caught:
+    Vocabulary.train(SENTENCES, 5_000)
+  largest = int(str(caught.value).split()[-1])
+  assert Vocabulary.train(SENTENCES, largest).size == largest
+
+
+def test_a_size_without_room_for_the_characters_says_the_smallest():
+  with pytest.raises(UserError, match=r'270 .*set --config.data.vocabulary_size to at least \d+'
+                     ) as caught:
+    Vocabulary.train(SENTENCES, 270)
+  smallest = int(str(caught.value).split()[-1])
+  assert Vocabulary.train(SENTENCES, smallest).size == smallest
+
+
+@pytest.mark.parametrize('sentences', [[], ['', '']])
+def test_training_without_text_is_an_error(sentences):
+  with pytest.raises(UserError, match='needs text'):
+    Vocabulary.train(sentences, SIZE)
+
+
+def test_training_on_too_little_text_is_an_error():
+  with pytest.raises(UserError, match='too small to learn a vocabulary of 320 from'):
+    Vocabulary.train(['x'], SIZE)
+
+
+def test_an_error_while_reading_the_text_stays_itself():
+  def sentences():
+    yield from SENTENCES
+    raise UserError('train.de: line 7 is not UTF-8')
+
+  with pytest.raises(UserError, match='line 7'):
+    Vocabulary.train(sentences(), SIZE)
+
+
+def test_saved_pickled_and_copied_vocabularies_are_the_same(vocabulary, tmp_path):
+  path = tmp_path / 'vocabulary.model'
+  path.write_bytes(b'an older one')
+  vocabulary.save(path)
+  assert [entry.name for entry in tmp_path.iterdir()] == ['vocabulary.model']
+  for copy in (Vocabulary.load(path), Vocabulary.from_bytes(vocabulary.model_bytes),
+               pickle.loads(pickle.dumps(vocabulary))):
+    assert copy.model_bytes == vocabulary.model_bytes
+    assert copy.fingerprint == vocabulary.fingerprint
+    assert copy.encode('the dog') == vocabulary.encode('the dog')
+
+
+def test_an_interrupted_save_leaves_the_file_as_it_was(vocabulary, tmp_path, monkeypatch):
+  path = tmp_path / 'vocabulary.model'
+  path.write_bytes(b'an older one')
+
+  def interrupt(*_):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr('os.replace', interrupt)
+  with pytest.raises(KeyboardInterrupt):
+    vocabulary.save(path)
+  assert path.read_bytes() == b'an older one'
+
+
+def test_a_damaged_file_is_named(vocabulary, tmp_path):
+  path = tmp_path / 'vocabulary.model'
+  whole = vocabulary.model_bytes
+  for damaged in [b'', b'not a model', *(whole[:cut] for cut in range(1, len(whole), 7)),
+                  *(whole[:-cut] for cut in range(1, 200))]:
+    path.write_bytes(damaged)
+    with pytest.raises(UserError, match=r'vocabulary\.model .*damaged'):
+      Vocabulary.load(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+  with pytest.raises(UserError, match=r'none\.model cannot be read: No such file'):
+    Vocabulary.load(tmp_path / 'none.model')
+
+
+@pytest.mark.parametrize('options', [
+    {'pad_id': 0, 'bos_id': 1, 'eos_id': 2, 'unk_id': 3},  # our ids, but text is lost
+    {'byte_fallback': True, 'normalization_rule_name': 'identity',
+     'remove_extra_whitespaces': False},  # text is kept, but with other ids
+    {'pad_id': 0, 'bos_id': 1, 'eos_id': 2, 'unk_id': 3, 'byte_fallback': True,
+     'normalization_rule_name': 'identity', 'remove_extra_whitespaces': False,
+     'user_defined_symbols': ['<x>']},  # bytes have other ids
+])
+def test_a_model_made_otherwise_is_refused(tmp_path, options):
+  prefix = tmp_path / 'other'
+  sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(SENTENCES), model_prefix=str(prefix), model_type='bpe',
+      vocab_size=320 if 'byte_fallback' in options else 60, minloglevel=2, **options)
+  with pytest.raises(UserError, match=r'other\.model .*not give text back .*restore it'):
+    Vocabulary.load(f'{prefix}.model')
+
+
+def test_a_phrase_begins_a_word(vocabulary):
+  assert vocabulary.encode_phrase('the dog') == vocabulary.encode('the dog')
+  # A vocabulary that puts no space before a line: the phrase has one, wherever it stands.
+  bare = io.BytesIO()
+  sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(SENTENCES), model_writer=bare, model_type='bpe', vocab_size=SIZE,
+      byte_fallback=True, normalization_rule_name='identity', remove_extra_whitespaces=False,
+      add_dummy_prefix=False, pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID,
+      minloglevel=2)
+  bare = Vocabulary.from_bytes(bare.getvalue())
+  assert bare.decode(bare.encode('the dog')) == 'the dog'
+  assert bare.decode(bare.encode_phrase('the dog')) == ' the dog'
+
+
+def test_pieces_that_continue_a_word_begin_with_a_part_of_one(vocabulary):
+  continues = vocabulary.continue_words()
+  by_piece = {vocabulary.piece(token): continues[token] for token in range(SIZE)}
+  for piece, wanted in {'a': True, '▁a': False, '▁': False, '.': False, '</s>': False,
+                        '<unk>': False, '<pad>': True, '<s>': True, '<0x41>': True,
+                        '<0xC3>': True}.items():
+    assert by_piece[piece] == wanted, piece
+  accented = Vocabulary.train(['e\u0301 ' * 9 + '٣ 5 '], 264 + 4)
+  by_piece = {accented.piece(token): each for token, each in enumerate(accented.continue_words())}
+  assert by_piece['\u0301'] and by_piece['٣'] and by_piece['5']

@@ -1,0 +1,1 @@
+"""Batches by number: packed, mixed, and of sentences that vary."""

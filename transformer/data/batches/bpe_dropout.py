@@ -1,0 +1,199 @@
+"""BPE-dropout: cuts sentences by byte-pair merges, and leaves out some merges at random.
+
+SentencePiece can do this too, but no seed makes it draw the same numbers in two processes.
+Here a draw is a hash of the sentence's key and of the merge's place in the sentence.
+"""
+
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from transformer.data.batch import EOS_ID
+from transformer.data.batches.shuffling import mix
+from transformer.data.batches.variations import Vary
+from transformer.data.encoding import Sentences, count_from_zero
+from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.errors import UserError
+
+_Piece = ModelProto.SentencePiece
+_CHUNK = 1 << 14  # tokens that are cut together, so that the arrays fit into a cache
+_PLACE_BITS = 32
+_NEVER = np.iinfo(np.int64).max  # the cost of a merge that is not possible
+_JOINED = -1  # replaces a symbol that was merged into the one before
+
+
+def make_bpe_dropout(vocabulary: RunVocabulary, rate: float) -> Vary:
+  """Returns the variation that cuts sentences into other pieces; see `Merges.cut`.
+
+  Args:
+    vocabulary: the vocabulary that the pairs are encoded with.
+    rate: the probability that a merge is left out, above 0.
+  """
+  source = Merges(vocabulary.source)
+  merges = source, source if is_shared(vocabulary) else Merges(vocabulary.target)
+  return lambda side, sentences, keys: merges[side].cut(sentences, keys, rate)
+
+
+class Merges:
+  """The merges of a vocabulary, applied as SentencePiece applies them.
+
+  A sentence begins as symbols: characters, bytes, and its end token. The next merge always
+  joins the two neighbours whose piece has the lowest id; among equals, the leftmost.
+  """
+
+  def __init__(self, vocabulary: Vocabulary):
+    """Builds the table of merges from the pieces of a vocabulary."""
+    pieces = {vocabulary.piece(token): token for token in range(BYTE_IDS.stop, vocabulary.size)}
+    spelling = [[pieces[character] for character in piece] for piece in pieces]
+    self._spelling = Sentences.join([*([token] for token in range(BYTE_IDS.stop)), *spelling])
+    # Neighbours within a piece belong to one word, even if the two alone make no piece.
+    table = {pair: vocabulary.size for symbols in spelling
+             for pair in itertools.pairwise(symbols)}
+    table |= {(pieces[piece[:cut]], pieces[piece[cut:]]): token
+              for piece, token in pieces.items() for cut in range(1, len(piece))
+              if piece[:cut] in pieces and piece[cut:] in pieces}
+    self.size = vocabulary.size
+    pairs = np.array([*table, (self.size, 0)])  # The last row is larger than any pair.
+    keys = pairs[:, 0] * self.size + pairs[:, 1]
+    order = np.argsort(keys)
+    self._keys, self._pieces = keys[order], np.array([*table.values(), 0])[order]
+
+  def cut(self, sentences: Sentences, keys: np.ndarray, rate: float) -> Sentences:
+    """Cuts sentences anew (Provilkov et al., 2020, "BPE-Dropout", section 3.1).
+
+    Leaves out each merge with a probability of `rate`, and does not try that merge again.
+
+    Args:
+      sentences: encoded by the vocabulary, each with its end token.
+      keys: uint64 [sentences], which decide the merges that are left out.
+      rate: in [0, 1]; 0 cuts as the vocabulary encodes, 1 gives single characters.
+
+    Returns:
+      The same text in the same order. Each sentence is a function of its text, its key
+      and `rate`.
+    """
+    chunks = np.cumsum(sentences.lengths, dtype=np.int64) // _CHUNK
+    chosen = [np.flatnonzero(chunks == number) for number in np.unique(chunks)]
+    return Sentences.concatenate([
+        self._cut_together(sentences.lengths[some], sentences.take(some), keys[some], rate)
+        for some in chosen])
+
+  def piece(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Returns the pieces that pairs of neighbours make.
+
+    Args:
+      left: ids of symbols, an array of integers.
+      right: ids of their right neighbours.
+
+    Returns:
+      int64 of the same shape: the id of the piece. It is the vocabulary's size for a pair
+      that only occurs within longer pieces, and size + 1 for a pair that is in no piece.
+    """
+    keys = left.astype(np.int64) * self.size + right
+    places = np.searchsorted(self._keys, keys)
+    return np.where(self._keys[places] == keys, self._pieces[places], self.size + 1)
+
+  def _cut_together(self, lengths, tokens, keys, rate) -> Sentences:
+    sizes = np.add.reduceat(self._spelling.lengths[tokens], np.cumsum(lengths) - lengths)
+    symbols = self._spelling.take(tokens)
+    draws = mix(np.repeat(keys, sizes) + count_from_zero(sizes).astype(np.uint64))
+    _Text(self, symbols, draws, rate).merge()
+    left = symbols != _JOINED
+    return Sentences.end_to_end(
+        symbols[left], np.add.reduceat(left, np.cumsum(sizes) - sizes, dtype=np.int32))
+
+
+def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.vocabulary'):
+  """Checks that a vocabulary cuts some lines as merges do; `key` names it in the error.
+
+  Raises:
+    UserError: it cuts a line otherwise, as SentencePiece's `unigram` does, or has pieces that are
+      not merged, such as user-defined symbols.
+  """
+  if not _cuts_by_merges(vocabulary, lines):
+    raise UserError('data.bpe_dropout needs a vocabulary that cuts sentences by merges alone; '
+                    f'{key} does not; train it with --model_type=bpe and without '
+                    '--user_defined_symbols, or set --config.data.bpe_dropout=0')
+
+
+def _cuts_by_merges(vocabulary: Vocabulary, lines: Iterable[str]) -> bool:
+  pieces = ModelProto.FromString(vocabulary.model_bytes).pieces[BYTE_IDS.stop:]
+  if any(piece.type not in (_Piece.NORMAL, _Piece.CONTROL) for piece in pieces):
+    return False
+  try:
+    merges = Merges(vocabulary)
+  except KeyError:  # A piece has a character that is no piece.
+    return False
+  encoded = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(list(lines)))
+  cut = merges.cut(encoded, np.zeros(len(encoded), np.uint64), 0.0)
+  return np.array_equal(cut.tokens, encoded.tokens)
+
+
+class _Text:
+  """Symbols of sentences, which `merge` changes in place."""
+
+  def __init__(self, merges: Merges, symbols: np.ndarray, draws: np.ndarray, rate: float):
+    self._merges, self._symbols, self._draws, self._rate = merges, symbols, draws, rate
+
+  def merge(self):
+    """Makes all merges, one in each word at a time."""
+    places, costs, sizes = self._words()
+    while len(sizes):
+      best = np.minimum.reduceat(costs, np.cumsum(sizes) - sizes)
+      going_on = best < _NEVER
+      here = np.repeat(going_on, sizes)
+      places, costs, sizes, best = places[here], costs[here], sizes[going_on], best[going_on]
+      left = np.flatnonzero(costs == np.repeat(best, sizes))
+      self._symbols[places[left]] = best >> _PLACE_BITS
+      self._symbols[places[left + 1]] = _JOINED
+      kept = np.ones(len(places), bool)
+      kept[left + 1] = False
+      places, costs = places[kept], costs[kept]
+      sizes = sizes - 1
+      # The merged symbol has new neighbours, if the word continues on that side.
+      left -= np.arange(len(left))
+      ends = np.cumsum(sizes)
+      costs[left] = _NEVER
+      before, after = left[left > ends - sizes] - 1, left[left < ends - 2]
+      changed = np.concatenate([before, after])
+      first, second = places[changed], places[changed + 1]
+      pieces = self._merges.piece(self._symbols[first], self._symbols[second])
+      costs[changed] = self._costs(pieces, first, places[changed + 2])
+
+  def _words(self):
+    """Splits the text into words, with no possible merges between words.
+
+    Returns:
+      Three arrays about the words with several symbols:
+        places: the places of each word's symbols, and the place after the word.
+        costs: for each place, the cost of the merge with the next.
+        sizes: for each word, the number of its places.
+    """
+    pieces = self._merges.piece(self._symbols[:-1], self._symbols[1:])
+    joins = np.concatenate([[False], pieces <= self._merges.size, [False]])
+    first, last = np.flatnonzero(joins[1:] & ~joins[:-1]), np.flatnonzero(joins[:-1] & ~joins[1:])
+    sizes = last - first + 2
+    places = np.repeat(first, sizes) + count_from_zero(sizes)
+    costs = np.full(len(places), _NEVER)
+    left = np.flatnonzero(np.repeat(last, sizes) > places)
+    first = places[left]
+    costs[left] = self._costs(pieces[first], first, first + 2)
+    return places, costs, sizes
+
+  def _costs(self, pieces, first, end) -> np.ndarray:
+    """Returns the costs of merges; the merge with the lowest cost comes next.
+
+    A draw depends on `first` and `end`. Each merge has one draw, because no other merge ever
+    joins exactly the symbols from `first` to `end`.
+
+    Args:
+      pieces: the piece that each merge makes.
+      first: the place where each merge's left symbol begins.
+      end: the place after each merge's right symbol.
+    """
+    draws = mix(self._draws[first] + (end - first).astype(np.uint64)) >> np.uint64(11)
+    possible = (pieces < self._merges.size) & (draws >= self._rate * 2 ** 53)
+    return np.where(possible, (pieces << _PLACE_BITS) + first, _NEVER)

@@ -1,0 +1,146 @@
+"""Packs sentence pairs into rows by the lengths of their two sides.
+
+A sentence pair has a kind, which is the lengths of its source and its target. Pairs of the
+same kind are interchangeable. So the search needs only the number of pairs of each kind. It
+finds one filling of a row, and repeats the filling as long as enough pairs are left. The time
+of the search depends on the number of kinds, which is 20,000 for 40 million sentence pairs.
+
+A key then chooses which sentence pairs share a row. Only the rows that are asked for are
+computed.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer.data.batches.shuffling import mix, permute
+
+
+class Rows(NamedTuple):
+  """Packed rows: their `pairs` end to end, and the number of pairs in each row, `sizes`."""
+
+  pairs: np.ndarray
+  sizes: np.ndarray
+
+
+class Packing:
+  """A greedy packing with every pair in exactly one row.
+
+  Attributes:
+    num_rows: number of rows; it depends on the lengths only.
+  """
+
+  def __init__(self, source_lengths, target_lengths, source_capacity: int, target_capacity: int):
+    """Finds the fillings.
+
+    Args:
+      source_lengths: int [pairs], each from 1 to `source_capacity`.
+      target_lengths: int [pairs], each from 1 to `target_capacity`.
+      source_capacity: source positions in a row.
+      target_capacity: target positions in a row.
+
+    Raises:
+      ValueError: a pair does not fit into an empty row.
+    """
+    longest = [np.max(side, initial=0) for side in (source_lengths, target_lengths)]
+    if longest[0] > source_capacity or longest[1] > target_capacity:
+      raise ValueError(f'every pair must fit into a row of {source_capacity} source and '
+                       f'{target_capacity} target positions; the longest sides are '
+                       f'{longest[0]} and {longest[1]}')
+    # Sorting 16-bit numbers is several times faster than sorting longer ones.
+    source, target = (np.asarray(side, np.uint16 if most < 1 << 16 else np.int32)
+                      for side, most in zip((source_lengths, target_lengths), longest, strict=True))
+    # Pairs ordered by kind.
+    self._pairs = np.lexsort((target, source)).astype(np.int32)
+    source, target = source[self._pairs], target[self._pairs]
+    new = np.ones(len(source), bool)
+    new[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
+    self._firsts = np.flatnonzero(new)
+    self._counts = np.diff(self._firsts, append=len(source))
+    fillings = _fillings(source[self._firsts].astype(np.int64),
+                         target[self._firsts].astype(np.int64), self._counts,
+                         source_capacity, target_capacity)
+    self._first_rows = np.cumsum([0, *(filling.times for filling in fillings)])
+    self._sizes = np.array([len(filling.kinds) for filling in fillings], np.int64)
+    self._first_slots = np.cumsum(self._sizes) - self._sizes
+    self._kinds, self._starts, self._steps = (
+        np.concatenate([np.zeros(0, np.int64), *(filling[field] for filling in fillings)])
+        for field in range(3))
+    self.num_rows = int(self._first_rows[-1])
+
+  def deal(self, rows: np.ndarray, *key: int) -> Rows:
+    """Returns the pairs of some rows, shuffled by a key.
+
+    Args:
+      rows: int [rows], each in [0, num_rows): places in the shuffled order of rows.
+      *key: non-negative numbers. Each key gives another order of rows, and puts other
+        pairs of the same lengths into them.
+
+    Returns:
+      The rows; all rows of one key together hold every pair once.
+    """
+    rows_key, pairs_key = np.random.SeedSequence(key).generate_state(2, np.uint64)
+    rows = permute(np.asarray(rows, np.int64), self.num_rows, rows_key)
+    filling = np.searchsorted(self._first_rows, rows, side='right') - 1
+    sizes = self._sizes[filling]
+    slot = np.arange(sizes.sum()) + np.repeat(self._first_slots[filling]
+                                              - (np.cumsum(sizes) - sizes), sizes)
+    repetition = np.repeat(rows - self._first_rows[filling], sizes)
+    kind = self._kinds[slot]
+    # The j-th slot of a kind takes the j-th pair of that kind in the key's order.
+    number = permute(self._starts[slot] + repetition * self._steps[slot], self._counts[kind],
+                     mix(pairs_key + kind.astype(np.uint64)))
+    return Rows(self._pairs[self._firsts[kind] + number], sizes)
+
+
+class _Filling(NamedTuple):
+  """A way to fill `times` rows.
+
+  In the t-th of these rows, slot i takes pair `starts[i] + t · steps[i]` of `kinds[i]`.
+  """
+
+  kinds: np.ndarray
+  starts: np.ndarray
+  steps: np.ndarray
+  times: int
+
+
+def _fillings(source, target, counts, source_capacity, target_capacity) -> list[_Filling]:
+  """Fills rows until no pair is left: a greedy search for vector bin packing.
+
+  The largest remaining pair opens a row. The pair with the largest dot product with the
+  remaining space comes next (Panigrahy et al., "Heuristics for Vector Bin Packing").
+  """
+  # Largest first, so that the first remaining kind opens the next row.
+  size = -np.maximum(source / source_capacity, target / target_capacity)
+  order = np.argsort(size, kind='stable')
+  size, source, target, counts = size[order], source[order], target[order], counts[order].copy()
+  taken = np.zeros_like(counts)
+  fillings = []
+  while len(order):
+    filling, left = [], counts.copy()
+    source_room, target_room = source_capacity, target_capacity
+    best = 0
+    while best is not None:
+      filling.append(best)
+      left[best] -= 1
+      source_room -= source[best]
+      target_room -= target[best]
+      # Skips the kinds that are larger than the room on both sides.
+      first = np.searchsorted(size, -max(source_room / source_capacity,
+                                         target_room / target_capacity))
+      fits = first + np.flatnonzero((left[first:] > 0) & (source[first:] <= source_room)
+                                    & (target[first:] <= target_room))
+      best = None
+      if len(fits):
+        best = fits[np.argmax(source[fits] * source_room + target[fits] * target_room)]
+    used = np.bincount(filling, minlength=len(counts))
+    times = int((counts[used > 0] // used[used > 0]).min())
+    same_before = [filling[:i].count(kind) for i, kind in enumerate(filling)]
+    fillings.append(_Filling(order[filling], taken[filling] + same_before, used[filling], times))
+    counts = counts - times * used
+    taken = taken + times * used
+    alive = counts > 0
+    order, size, source, target, counts, taken = (
+        column[alive] for column in (order, size, source, target, counts, taken))
+  return fillings

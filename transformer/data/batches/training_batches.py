@@ -1,0 +1,223 @@
+"""Training batches by number, and validation batches.
+
+The batch of step n is a function of (data, seed, n).
+"""
+
+import fractions
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer.data.batch import Batch
+from transformer.data.batches.packing import Packing, Rows
+from transformer.data.batches.prefetch import prefetch
+from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
+from transformer.errors import UserError
+
+_BATCHES_AHEAD = 8  # batches that are assembled before the step that reads them
+
+
+class Shape(NamedTuple):
+  """The shape of every batch of a run."""
+
+  rows: int
+  source_length: int
+  target_length: int
+
+
+def batch_shape(tokens_per_batch: int, max_length: int,
+                corpora: Sequence[EncodedPairs]) -> Shape:
+  """Chooses the shape of a run's batches.
+
+  Args:
+    tokens_per_batch: target positions in a batch.
+    max_length: target positions in a row; it divides `tokens_per_batch`.
+    corpora: the training pairs. If their sources have more tokens than their targets,
+      the source side of a row is longer in proportion, so that the target side can
+      still be filled.
+  """
+  source, target = (sum(int(side.lengths.sum()) for side in sides) for sides in zip(
+      *((pairs.source, pairs.target) for pairs in corpora), strict=True))
+  source_length = max_length
+  if source > target:
+    source_length = 8 * math.ceil(max_length * source / max(target, 1) / 8)
+  return Shape(tokens_per_batch // max_length, source_length, max_length)
+
+
+class BatchesByStep:
+  """The batches of a run: any can be computed at any time, and `iterate` computes them ahead."""
+
+  def __getitem__(self, step: int) -> Batch:
+    """Returns the batch of a step."""
+    raise NotImplementedError
+
+  def iterate(self, start: int, stop: int) -> Iterator[Batch]:
+    """Yields batches `start` … `stop − 1`, assembled ahead of time."""
+    return prefetch(self.__getitem__, range(start, stop), _BATCHES_AHEAD)
+
+
+class TrainingBatches(BatchesByStep):
+  """The batches of a run by step, from 0: packed, and shuffled anew every epoch.
+
+  Any batch can be computed at any time, in any process, because none depends on another.
+  A resumed run therefore replays nothing. Which lengths share rows is computed once. Which
+  pairs share rows, and the order of the rows, is computed for each batch.
+
+  Attributes:
+    corpora: the encoded corpora; pairs are numbered through all of them.
+    shape: the shape of every batch.
+    batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
+  """
+
+  def __init__(self, corpora: Sequence[EncodedPairs], weights: Sequence[float], shape: Shape,
+               seed: int):
+    """Plans batches over one or more corpora.
+
+    Args:
+      corpora: encoded training corpora.
+      weights: how many times an epoch uses each corpus.
+      shape: the shape of every batch.
+      seed: the run's root seed.
+
+    Raises:
+      UserError: there is no pair to train on, or a weight takes no row of its corpus.
+    """
+    by_weight: dict[float, list[EncodedPairs]] = {}
+    for corpus, weight in zip(corpora, weights, strict=True):
+      if len(corpus):
+        by_weight.setdefault(weight, []).append(corpus)
+    if not by_weight:
+      raise UserError('the training set has no pair left to train on; '
+                      'see the counts of what was dropped, and data.max_length')
+    self.corpora = [corpus for group in by_weight.values() for corpus in group]
+    self._cycles = [_Cycle(group, weight, shape) for weight, group in by_weight.items()]
+    self.shape = shape
+    self._seed = seed
+    self.batches_in_epoch = -(-sum(cycle.most_rows for cycle in self._cycles) // shape.rows)
+
+  def __getitem__(self, step: int) -> Batch:
+    """Returns the batch of a step."""
+    return assemble(self.corpora, self.deal(step)[0], self.shape)
+
+  def deal(self, step: int) -> tuple[Rows, np.ndarray]:
+    """Returns the packed rows of a step.
+
+    Returns:
+      The rows, with pairs numbered through `corpora`; and the round of each pair, int64
+      [pairs]. A round is a pass over the pair's corpus; the first has number 0.
+    """
+    epoch, index = divmod(step, self.batches_in_epoch)
+    nothing = np.zeros(0, np.int64)
+    dealt, rounds, first_row, first_pair = [Rows(nothing, nothing)], [nothing], 0, 0
+    for cycle in self._cycles:
+      start, stop = cycle.window(epoch)
+      # Every n-th row of the epoch, so that the sizes of batches differ by at most one row.
+      places = np.arange(start + (index - first_row) % self.batches_in_epoch, stop,
+                         self.batches_in_epoch)
+      for number, rows in cycle.deal(places, self._seed):
+        dealt.append(Rows(rows.pairs + first_pair, rows.sizes))
+        rounds.append(np.full(len(rows.pairs), number))
+      first_row += stop - start
+      first_pair += cycle.num_pairs
+    return Rows(*map(np.concatenate, zip(*dealt, strict=True))), np.concatenate(rounds)
+
+
+class _Cycle:
+  """Cycles through the packed rows of all corpora that share a weight.
+
+  Each round has another order of rows, and other pairs in each row. An epoch takes
+  `weight` times the number of rows and starts where the epoch before ended. So every pair
+  is used equally often, and the first row of an epoch is known without earlier epochs.
+  """
+
+  def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
+    self._packing = Packing(*(np.concatenate([side.lengths for side in sides]) for sides in zip(
+        *((pairs.source, pairs.target) for pairs in corpora), strict=True)),
+                            shape.source_length, shape.target_length)
+    self.num_pairs = sum(map(len, corpora))
+    rows = self._packing.num_rows
+    # A fraction, because ten times 0.3 must be exactly 3.
+    self._rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
+    if self._rows_in_epoch < 1:
+      raise UserError(f'data.train_weights and data.train_stages must take at least one row of '
+                      f'each corpus; a weight of {weight} takes none of {rows} rows '
+                      f'({self.num_pairs} pairs)')
+    self.most_rows = math.ceil(self._rows_in_epoch)
+
+  def window(self, epoch: int) -> tuple[int, int]:
+    """Returns the first row of an epoch and of the next, counted from the first epoch on."""
+    return math.floor(epoch * self._rows_in_epoch), math.floor((epoch + 1) * self._rows_in_epoch)
+
+  def deal(self, places: np.ndarray, *key: int) -> Iterator[tuple[int, Rows]]:
+    """Yields the number of each round, and its rows.
+
+    Args:
+      places: the rows, in ascending order, counted from the first epoch on as in `window`.
+      *key: non-negative numbers that shuffle the rows.
+    """
+    rounds = places // self._packing.num_rows
+    for number in np.unique(rounds):
+      here = places[rounds == number] - number * self._packing.num_rows
+      yield int(number), self._packing.deal(here, *key, int(number))
+
+
+def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
+  """Packs a validation set: every pair once, always in the same way.
+
+  Args:
+    pairs: encoded pairs, each side within the shape's lengths.
+    shape: the shape of every batch; the last batch is filled up with empty rows.
+  """
+  rows, source_length, target_length = shape
+  packing = Packing(pairs.source.lengths, pairs.target.lengths, source_length, target_length)
+  return [assemble([pairs], packing.deal(np.arange(first, min(first + rows, packing.num_rows)), 0),
+                   shape)
+          for first in range(0, packing.num_rows, rows)]
+
+
+def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch:
+  """Returns a batch with the pairs of some packed rows.
+
+  Args:
+    corpora: encoded corpora; pairs are numbered through all.
+    rows: which pairs share a row; at most as many rows as the batch has.
+    shape: the shape of the batch; rows that are not needed stay padding.
+  """
+  return Batch(*_fill([pairs.source for pairs in corpora], rows, shape.rows, shape.source_length),
+               *_fill([pairs.target for pairs in corpora], rows, shape.rows, shape.target_length))
+
+
+def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
+  """Returns the tokens, segments and positions of one side."""
+  lengths, ids = take(sides, rows.pairs)
+  before = np.cumsum(lengths) - lengths
+  starts = before - np.repeat(before[np.cumsum(rows.sizes) - rows.sizes], rows.sizes)
+  position = count_from_zero(lengths)
+  row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+  place = np.repeat(row * length + starts, lengths) + position
+  tokens, segments, positions = np.zeros((3, num_rows * length), np.int32)
+  tokens[place] = ids
+  segments[place] = np.repeat(count_from_zero(rows.sizes) + 1, lengths)
+  positions[place] = position
+  return [array.reshape(num_rows, length) for array in (tokens, segments, positions)]
+
+
+def take(sides: Sequence[Sentences], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the lengths of some sentences, and their tokens end to end.
+
+  Args:
+    sides: collections of sentences.
+    numbers: the wanted sentences, numbered through all collections.
+  """
+  firsts = np.cumsum([0, *map(len, sides)])
+  owner = np.searchsorted(firsts, numbers, side='right') - 1
+  owned = [(sides[i], owner == i, firsts[i]) for i in np.unique(owner)]
+  lengths = np.zeros(len(numbers), np.int64)
+  for side, mine, first in owned:
+    lengths[mine] = side.lengths[numbers[mine] - first]
+  tokens = np.zeros(lengths.sum(), np.int32)
+  for side, mine, first in owned:
+    tokens[np.repeat(mine, lengths)] = side.take(numbers[mine] - first)
+  return lengths, tokens

@@ -1,0 +1,92 @@
+"""Variations: what happens to training sentences each time that they are used.
+
+`data.variations` names functions of one's own. Each is called once, with the run's vocabulary and
+the numbers that the config gives it, and returns a function of sentences. This one writes a share
+of the sources in small letters:
+
+    def lower_case(vocabulary, share):
+      def vary(side, sentences, keys):
+        if side == 1:
+          return sentences
+        chosen = np.flatnonzero(fractions(keys) < share)
+        texts = [vocabulary.source.decode(sentences[number]).lower() for number in chosen]
+        return replaced(sentences, chosen, texts, vocabulary.source)
+      return vary
+
+What becomes of a sentence must depend on nothing but its side, its tokens and its key, which is a
+function of (seed, round, pair). Then a resumed run has the batches of an uninterrupted one.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from transformer import own_code
+from transformer.data.batch import EOS_ID
+from transformer.data.batches.shuffling import mix
+from transformer.data.encoding import Sentences
+from transformer.data.vocabulary.vocabularies import RunVocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.errors import UserError, type_and_message
+
+# (0 for sources and 1 for targets, sentences, uint64 keys of the sentences) -> other sentences in
+# the same order.
+Vary = Callable[[int, Sentences, np.ndarray], Sentences]
+
+
+def fractions(keys: np.ndarray) -> np.ndarray:
+  """Returns a number in [0, 1) for each key, float64, to choose a share of the sentences by."""
+  return (keys >> np.uint64(11)) * 2.0 ** -53
+
+
+def replaced(sentences: Sentences, chosen: np.ndarray, texts: Sequence[str],
+             vocabulary: Vocabulary) -> Sentences:
+  """Returns sentences of which some have other texts.
+
+  Args:
+    sentences: all sentences.
+    chosen: the numbers of those that change, ascending.
+    texts: the new text of each of these.
+    vocabulary: that of the sentences' side.
+  """
+  changed = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(texts))
+  starts, lengths = sentences.starts.copy(), sentences.lengths.copy()
+  starts[chosen], lengths[chosen] = len(sentences.tokens) + changed.starts, changed.lengths
+  both = Sentences(np.concatenate([sentences.tokens, changed.tokens]), starts, lengths)
+  return Sentences.end_to_end(both.take(np.arange(len(both))), lengths)
+
+
+def own_variations(settings: Sequence[str | tuple[str | float, ...]],
+                   vocabulary: RunVocabulary) -> list[Vary]:
+  """Returns the variations that `data.variations` names.
+
+  Raises:
+    UserError: one cannot be imported, or refuses its numbers.
+  """
+  return [_own_variation(*([setting] if isinstance(setting, str) else setting),
+                         vocabulary=vocabulary, place=place)
+          for place, setting in enumerate(settings)]
+
+
+def _own_variation(spec: str, *numbers: float, vocabulary: RunVocabulary, place: int) -> Vary:
+  try:
+    vary = own_code.load(spec, 'variation')(vocabulary, *numbers)
+  except UserError:
+    raise
+  except (Exception, SystemExit) as error:
+    raise UserError(f'the variation {spec} cannot be made with the numbers '
+                    f'{", ".join(map(str, numbers)) or "none"}: {type_and_message(error)}'
+                    ) from error
+
+  def checked(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
+    # Variations that draw alike would change the same sentences.
+    own_keys = mix(keys + np.uint64(place)) if place else keys
+    try:
+      varied = vary(side, sentences, own_keys)
+    except (Exception, SystemExit) as error:
+      raise UserError(f'the variation {spec} failed: {type_and_message(error)}') from error
+    if not isinstance(varied, Sentences) or len(varied) != len(sentences):
+      raise UserError(f'the variation {spec} must return Sentences, as many as it got')
+    return varied
+
+  return checked

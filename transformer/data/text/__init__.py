@@ -1,0 +1,1 @@
+"""Text: where sentence pairs come from, and the lines of files."""

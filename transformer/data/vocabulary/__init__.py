@@ -1,0 +1,1 @@
+"""Vocabularies: text to tokens and back."""

@@ -1,0 +1,134 @@
+"""SentencePiece models from elsewhere, made into vocabularies of this project."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import sentencepiece
+from absl import logging
+from google.protobuf.message import DecodeError
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.errors import UserError
+
+_Piece = ModelProto.SentencePiece
+
+
+class Adopted(NamedTuple):
+  """A vocabulary that was made from a model.
+
+  Attributes:
+    vocabulary: the vocabulary.
+    original: the model itself; None if it was one of this project already.
+  """
+
+  vocabulary: Vocabulary
+  original: sentencepiece.SentencePieceProcessor | None
+
+
+def adopt(path: str | os.PathLike) -> Adopted:
+  """Reads any SentencePiece model as a vocabulary that gives every text back as it was.
+
+  The control symbols and the bytes get the ids of this project, which come first. Bytes that the
+  model lacks are added, so that unknown characters can be spelt. Normalisation and the trimming
+  of spaces are left out. All other pieces keep their order and their scores. So text that the
+  model would not normalise is cut into the same pieces as before.
+
+  Args:
+    path: the file of the model.
+
+  Raises:
+    UserError: the file cannot be read, or is no model that can be used.
+  """
+  try:
+    model_bytes = Path(os.path.expanduser(path)).read_bytes()
+  except OSError as error:
+    raise UserError(f'the vocabulary {path} cannot be read: {error.strerror}') from error
+  original = sentencepiece.SentencePieceProcessor()
+  try:
+    original.LoadFromSerializedProto(model_bytes)
+    model = ModelProto.FromString(model_bytes)
+  except (RuntimeError, DecodeError):
+    model = None
+  if model is None or not model.pieces:
+    raise UserError(f'the vocabulary {path} should hold a SentencePiece model, but does not '
+                    f'({len(model_bytes)} bytes); give a file that spm_train has written')
+  if model.trainer_spec.model_type == TrainerSpec.WORD:
+    raise UserError(f'the vocabulary {path} should cut words into pieces; it has model_type=word; '
+                    f'train it with --model_type=bpe, unigram or char')
+  if model.trainer_spec.treat_whitespace_as_suffix or not model.normalizer_spec.escape_whitespaces:
+    raise UserError(f'the vocabulary {path} should mark spaces before words, as ▁ in its pieces; '
+                    f'it does not; train it without --treat_whitespace_as_suffix')
+  converted = _converted(model, original)
+  if _essence(converted) == _essence(model):
+    return Adopted(Vocabulary.from_bytes(model_bytes, f'the vocabulary {path}'), None)
+  return Adopted(Vocabulary.from_bytes(converted.SerializeToString(deterministic=True),
+                                       f'the vocabulary {path}'), original)
+
+
+def _essence(model: ModelProto) -> tuple:
+  """Returns what a conversion may change in a model."""
+  rules = model.normalizer_spec
+  return ([piece.piece for piece in model.pieces], model.trainer_spec.byte_fallback,
+          rules.precompiled_charsmap, rules.remove_extra_whitespaces, rules.normalization_rule_tsv)
+
+
+def _converted(model: ModelProto, original: sentencepiece.SentencePieceProcessor) -> ModelProto:
+  """Returns a model with the ids of this project, with all bytes, and without normalisation."""
+  pieces = list(model.pieces)
+  first = {
+      wanted: pieces[own] if own >= 0 else _Piece(piece=name, type=kind)
+      for wanted, own, name, kind in (
+          (PAD_ID, original.pad_id(), '<pad>', _Piece.CONTROL),
+          (BOS_ID, original.bos_id(), '<s>', _Piece.CONTROL),
+          (EOS_ID, original.eos_id(), '</s>', _Piece.CONTROL),
+          (UNK_ID, original.unk_id(), '<unk>', _Piece.UNKNOWN))}
+  known = {piece.piece: piece for piece in pieces if piece.type == _Piece.BYTE}
+  names = [f'<0x{byte:02X}>' for byte in range(256)]
+  first |= {token: known.get(name, _Piece(piece=name, type=_Piece.BYTE))
+            for token, name in zip(BYTE_IDS, names, strict=True)}
+  taken = {piece.piece for piece in first.values()}
+  changed = ModelProto()
+  changed.CopyFrom(model)
+  del changed.pieces[:]
+  changed.pieces.extend(first[token] for token in range(BYTE_IDS.stop))
+  changed.pieces.extend(piece for piece in pieces if piece.piece not in taken)
+  about = changed.trainer_spec
+  about.pad_id, about.bos_id, about.eos_id, about.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
+  about.pad_piece, about.bos_piece, about.eos_piece, about.unk_piece = (
+      first[token].piece for token in (PAD_ID, BOS_ID, EOS_ID, UNK_ID))
+  about.byte_fallback, about.vocab_size = True, len(changed.pieces)
+  rules = changed.normalizer_spec
+  if rules.precompiled_charsmap or rules.remove_extra_whitespaces or rules.normalization_rule_tsv:
+    rules.name, rules.remove_extra_whitespaces = 'identity', False
+    rules.precompiled_charsmap, rules.normalization_rule_tsv = b'', ''
+  changed.ClearField('denormalizer_spec')
+  changed.DiscardUnknownFields()  # Samples for a self-test, which have normalised text.
+  return changed
+
+
+def report_adoption(adopted: Adopted, lines: Iterable[str], key: str):
+  """Logs what was changed in a model, and warns if the model itself would change text.
+
+  Args:
+    adopted: from `adopt`.
+    lines: some of the training text.
+    key: the key of `config.data` that names the model.
+  """
+  if adopted.original is None:
+    return
+  logging.info('data.%s is a model from elsewhere: its %d pieces are renumbered, and %d for '
+               'control symbols and bytes are added', key, adopted.original.get_piece_size(),
+               adopted.vocabulary.size - adopted.original.get_piece_size())
+  lines = list(lines)
+  changed = [line for line in lines
+             if adopted.original.decode(adopted.original.encode(line)) != line]
+  if changed:
+    example = changed[0]
+    logging.warning('data.%s would change %d of %d lines of training text, such as %r to %r, by '
+                    'its normalisation or for want of characters; here they stay as they are',
+                    key, len(changed), len(lines), example,
+                    adopted.original.decode(adopted.original.encode(example)))

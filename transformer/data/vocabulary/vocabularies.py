@@ -1,0 +1,113 @@
+"""The vocabulary of a run: one for both languages, or one for each.
+
+Both kinds have the attributes `source` and `target`, the `Vocabulary` of each side. A run keeps
+the SentencePiece models as files:
+
+| `data.shared_vocabulary` | files |
+| --- | --- |
+| True | `vocabulary.model` |
+| False | `vocabulary.source.model`, `vocabulary.target.model` |
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
+from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.errors import UserError
+
+
+class SeparateVocabularies(NamedTuple):
+  """A vocabulary for each language.
+
+  Attributes:
+    source: encodes sources.
+    target: encodes and decodes targets.
+  """
+
+  source: Vocabulary
+  target: Vocabulary
+
+
+RunVocabulary = Vocabulary | SeparateVocabularies
+
+
+def is_shared(vocabulary: RunVocabulary) -> bool:
+  """Returns whether one vocabulary serves both languages."""
+  return vocabulary.source is vocabulary.target
+
+
+def model_files(vocabulary: RunVocabulary) -> dict[str, bytes]:
+  """Returns the SentencePiece models by the names of their files."""
+  return {name: side.model_bytes for name, side in _by_file(vocabulary).items()}
+
+
+def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
+  """Returns the SHA-256 of each model, by the name of its file without `.model`."""
+  return {_name(file): side.fingerprint for file, side in _by_file(vocabulary).items()}
+
+
+def from_model_files(models: Mapping[str, bytes], place: str) -> RunVocabulary:
+  """Returns the vocabulary of such models: the reverse of `model_files`.
+
+  Args:
+    models: serialised SentencePiece models by the names of their files.
+    place: where they come from, for error messages.
+
+  Raises:
+    UserError: the names are not those of a shared vocabulary or of two, or a model cannot be
+      used, see `Vocabulary.from_bytes`.
+  """
+  for names in (SHARED_VOCABULARY, SEPARATE_VOCABULARIES):
+    if models.keys() == set(names):
+      return _joined([Vocabulary.from_bytes(models[name], f'{name} of {place}') for name in names])
+  raise UserError(f'{place} should hold {SHARED_VOCABULARY[0]}, or '
+                  f'{" and ".join(SEPARATE_VOCABULARIES)}; it holds '
+                  f'{" and ".join(models) or "neither"}; restore it from a copy')
+
+
+def save(vocabulary: RunVocabulary, folder: str | os.PathLike):
+  """Writes the files of a vocabulary into a folder, each atomically."""
+  for name, side in _by_file(vocabulary).items():
+    side.save(Path(folder, name))
+
+
+def is_saved(folder: str | os.PathLike) -> bool:
+  """Returns whether a folder has all files of a vocabulary."""
+  return any(all(Path(folder, name).exists() for name in names)
+             for names in (SHARED_VOCABULARY, SEPARATE_VOCABULARIES))
+
+
+def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> RunVocabulary:
+  """Reads the vocabulary of a run.
+
+  Args:
+    folder: the run's directory.
+    wanted: SHA-256 of the models, as `fingerprints` names them; other entries do not count.
+      None reads what is there.
+
+  Raises:
+    UserError: a file is missing or damaged, or has another SHA-256.
+  """
+  if wanted is None:
+    separate = Path(folder, SEPARATE_VOCABULARIES[0]).exists()
+  else:
+    separate = _name(SEPARATE_VOCABULARIES[0]) in wanted
+  return _joined([Vocabulary.load(Path(folder, name), wanted and wanted.get(_name(name), ''))
+                  for name in (SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY)])
+
+
+def _by_file(vocabulary: RunVocabulary) -> dict[str, Vocabulary]:
+  if is_shared(vocabulary):
+    return {SHARED_VOCABULARY[0]: vocabulary.source}
+  return dict(zip(SEPARATE_VOCABULARIES, (vocabulary.source, vocabulary.target), strict=True))
+
+
+def _name(file: str) -> str:
+  return file.removesuffix('.model')
+
+
+def _joined(loaded: list[Vocabulary]) -> RunVocabulary:
+  return loaded[0] if len(loaded) == 1 else SeparateVocabularies(*loaded)

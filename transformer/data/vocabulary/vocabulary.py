@@ -1,0 +1,241 @@
+"""Text to token ids and back, without the loss of a character.
+
+A SentencePiece BPE model serves both languages, or one of them. It normalises nothing, keeps
+white space, and spells unknown characters in bytes. So `decode` returns exactly the line that
+`encode` was given.
+"""
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from transformer import files
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.config import SMALLEST_VOCABULARY
+from transformer.data.text.characters import check_several, is_in_word
+from transformer.errors import UserError
+
+BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
+
+# SentencePiece writes a space as U+2581, and drops training lines that contain U+2585. So
+# `_escape` replaces both characters, and the escape character itself. It writes the escape
+# character, which is from a private plane, and then a digit.
+SPACE = '\u2581'
+_ESCAPE = '\U000f2581'
+ESCAPED = {_ESCAPE: _ESCAPE + '0', SPACE: _ESCAPE + '1', '\u2585': _ESCAPE + '2'}
+_UNESCAPED = {escaped: character for character, escaped in ESCAPED.items()}
+_RESERVED = re.compile('|'.join(ESCAPED))
+_SEQUENCE = re.compile('|'.join(_UNESCAPED))
+
+# The share of the training text whose characters get pieces. The rarest characters, such as
+# those of a name in another script, are spelt in bytes. Each of them saves a row of the embedding.
+_CHARACTER_COVERAGE = 0.99999
+# SentencePiece skips longer training lines. This is the largest value that it accepts.
+_LONGEST_LINE = 2**30
+_ERRORS_ONLY = 2
+# A model changes a part of this text if it lacks bytes, trims or joins spaces, normalises, or
+# is truncated in a way that can still be parsed.
+_PROBE = '  \x00 ﬁ \u2581\u2028 '
+
+
+class Vocabulary:
+  """A byte-pair encoding, of both languages or of one.
+
+  Ids 0 to 3 are padding, begin, end and unknown; the next 256 are the bytes. No text
+  encodes to the first four ids: a literal `</s>` is four characters. Instances are
+  immutable, and can be pickled and shared between threads.
+
+  Attributes:
+    model_bytes: the SentencePiece model, a serialised protocol buffer.
+    size: number of pieces; ids run from 0 to `size - 1`.
+    fingerprint: SHA-256 of `model_bytes`, in hexadecimal.
+    source: this vocabulary, since one that both languages share encodes the sources.
+    target: this vocabulary, likewise; `SeparateVocabularies` has two that differ.
+  """
+
+  def __init__(self, processor: sentencepiece.SentencePieceProcessor, model_bytes: bytes):
+    """Wraps a loaded model; use `train`, `load` or `from_bytes`."""
+    self._processor = processor
+    self.model_bytes = model_bytes
+    self.size = processor.get_piece_size()
+    self.fingerprint = hashlib.sha256(model_bytes).hexdigest()
+    self.source = self.target = self
+
+  @classmethod
+  def train(cls, sentences: Iterable[str], size: int,
+            key: str = 'vocabulary_size', full: bool = True) -> 'Vocabulary':
+    """Trains a vocabulary; the same sentences in the same order give the same bytes.
+
+    Uses every sentence, and holds all of them in memory. Give a sample of a larger corpus.
+
+    Args:
+      sentences: the training text, read once.
+      size: number of pieces, control symbols and bytes included.
+      key: the key of `config.data` that sets the size, for error messages.
+      full: whether too little text for the size is an error; otherwise there are fewer pieces.
+
+    Raises:
+      UserError: there is no text, or `size` is too large or too small for the text.
+    """
+    model = io.BytesIO()
+    failures = []
+    try:
+      sentencepiece.SentencePieceTrainer.train(
+          sentence_iterator=_training_lines(sentences, failures), model_writer=model,
+          model_type='bpe', vocab_size=size, character_coverage=_CHARACTER_COVERAGE,
+          byte_fallback=True, normalization_rule_name='identity', remove_extra_whitespaces=False,
+          pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID, pad_piece='<pad>',
+          max_sentence_length=_LONGEST_LINE, hard_vocab_limit=full,
+          minloglevel=_ERRORS_ONLY)
+    except RuntimeError as error:
+      if failures:  # SentencePiece keeps only the message of an exception.
+        raise failures[0] from None
+      raise _size_error(size, key, str(error)) from error
+    return cls.from_bytes(model.getvalue())
+
+  @classmethod
+  def from_bytes(cls, model_bytes: bytes, name: str = 'the vocabulary') -> 'Vocabulary':
+    """Loads a vocabulary from its `model_bytes`.
+
+    Args:
+      model_bytes: a serialised SentencePiece model.
+      name: the name for error messages.
+
+    Raises:
+      UserError: the model is damaged, has other ids for the control symbols and bytes, or
+        does not give text back as it was.
+    """
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+      processor.LoadFromSerializedProto(model_bytes)
+    except RuntimeError as error:
+      raise UserError(f'{name} should hold a SentencePiece model, but is damaged '
+                      f'({len(model_bytes)} bytes); restore it from a copy') from error
+    vocabulary = cls(processor, model_bytes)
+    ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+    if (ids != (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+        or any(vocabulary.piece(token) != f'<0x{byte:02X}>' for byte, token in enumerate(BYTE_IDS))
+        or vocabulary.decode(vocabulary.encode(_PROBE)) != _PROBE):
+      raise UserError(f'{name} is damaged, or does not give text back as it was; restore it from '
+                      f'a copy')
+    return vocabulary
+
+  @classmethod
+  def load(cls, path: str | os.PathLike, fingerprint: str | None = None) -> 'Vocabulary':
+    """Reads a file that `save` wrote.
+
+    Args:
+      path: the file.
+      fingerprint: the expected fingerprint, if it is known.
+
+    Raises:
+      UserError: the file is missing, has another fingerprint, or holds what `from_bytes` refuses.
+    """
+    try:
+      model_bytes = Path(path).read_bytes()
+    except OSError as error:
+      raise UserError(f'the vocabulary {path} cannot be read: {error.strerror}') from error
+    if fingerprint is not None and hashlib.sha256(model_bytes).hexdigest() != fingerprint:
+      raise UserError(f'the vocabulary {path} is damaged, or is not the one that the run began '
+                      f'with; its SHA-256 should be {fingerprint}; restore it from a copy')
+    return cls.from_bytes(model_bytes, f'the vocabulary {path}')
+
+  def save(self, path: str | os.PathLike):
+    """Writes the model atomically."""
+    files.write(path, self.model_bytes)
+
+  def encode(self, sentence: str) -> list[int]:
+    """Returns the ids of a sentence, without begin and end tokens."""
+    return self._processor.encode(_escape(sentence))
+
+  def encode_batch(self, sentences: Sequence[str],
+                   num_threads: int | None = None) -> list[list[int]]:
+    """Returns `encode` of each sentence, computed by `num_threads` threads or on all cores.
+
+    Raises:
+      UserError: one sentence is given in place of several.
+    """
+    check_several(sentences)
+    return self._processor.encode([_escape(sentence) for sentence in sentences],
+                                  num_threads=num_threads)
+
+  def encode_phrase(self, phrase: str) -> list[int]:
+    """Returns the ids of words as they stand after a space, at the beginning of a line too.
+
+    Args:
+      phrase: words, which begin with no space.
+    """
+    ids = self.encode(phrase)
+    # Some vocabularies put no space of their own before a line.
+    return ids if self.piece(ids[0]).startswith(SPACE) else self.encode(f' {phrase}')
+
+  def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+    """Returns the text of `ids` up to the first end token, as a single line.
+
+    Omits padding and begin tokens. A model may emit ids that `encode` never returns. An
+    unknown token becomes ` ⁇ `, bytes that are not UTF-8 become U+FFFD, and a line end
+    becomes a space.
+
+    Args:
+      ids: `[length]`, integers in [0, size); a list, or an array of NumPy or JAX.
+
+    Raises:
+      IndexError: an id is not in the vocabulary.
+    """
+    ids = np.asarray(ids).tolist()
+    if EOS_ID in ids:
+      ids = ids[:ids.index(EOS_ID)]
+    text = self._processor.decode(ids).replace('\n', ' ')
+    return _SEQUENCE.sub(lambda match: _UNESCAPED[match[0]], text) if _ESCAPE in text else text
+
+  def piece(self, token: int) -> str:
+    """Returns a piece as the model stores it, such as `▁the` after a space, or `<0x0A>`."""
+    return self._processor.id_to_piece(int(token))
+
+  def continue_words(self) -> list[bool]:
+    """Returns for each piece whether it may continue the word before it.
+
+    It begins with a letter, a digit or a combining mark; or it is a byte, which may be part of one.
+    Padding and the begin token write nothing, so that another piece may continue the word.
+    """
+    firsts = [self.piece(token)[:1] for token in range(self.size)]
+    return [token in (PAD_ID, BOS_ID) or token in BYTE_IDS or
+            (token > UNK_ID and is_in_word(first)) for token, first in enumerate(firsts)]
+
+  def __reduce__(self):
+    return Vocabulary.from_bytes, (self.model_bytes,)
+
+
+def _escape(sentence: str) -> str:
+  return _RESERVED.sub(lambda match: ESCAPED[match[0]], sentence)
+
+
+def _training_lines(sentences: Iterable[str], failures: list[BaseException]) -> Iterator[str]:
+  try:
+    for sentence in sentences:
+      yield _escape(sentence)
+  except BaseException as error:
+    failures.append(error)
+    raise
+
+
+def _size_error(size: int, key: str, message: str) -> Exception:
+  """Returns an error that says what to set, given SentencePiece's message about the size."""
+  if '!sentences_.empty()' in message:
+    return UserError('a vocabulary needs text to be trained on; the training corpora hold none')
+  if largest := re.search(r'size too high .*<= (\d+)', message):
+    if int(largest[1]) < SMALLEST_VOCABULARY:
+      return UserError(f'the training text is too small to learn a vocabulary of {size} from; '
+                       'add text')
+    return UserError(f'{key}={size} is more than the training text can fill; '
+                     f'set --config.data.{key} to at most {largest[1]}')
+  if smallest := re.search(r'smaller than required_chars\. \d+ vs (\d+)', message):
+    return UserError(f'{key}={size} has no room for the characters of the training text; '
+                     f'set --config.data.{key} to at least {smallest[1]}')
+  return RuntimeError(message)
