@@ -36,9 +36,9 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
   """Parses flags, calls `main`, and turns a user's mistake into one line and status 1.
 
   Args:
-    main: called with the command's name and its arguments that are not flags.
-    takes_arguments: whether arguments that are not flags are allowed.
-    hint: text added to the error about an unknown flag.
+    main: gets the command's name and its arguments that are not flags.
+    takes_arguments: whether there may be such arguments.
+    hint: added to the error about an unknown flag.
     launches: whether the environment is left as it is, without a cache of compiled programs: for a
       `main` that starts other commands, which inherit it, or that measures.
   """
@@ -98,10 +98,7 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
 
 
 def _describe(name: str):
-  """Lets --help print the docstring and the flags of a module.
-
-  absl prints those of `__main__`. As an installed command, that is a script which pip has written.
-  """
+  """Lets --help print the docstring and the flags of a module, also in a script that pip wrote."""
   module = sys.modules[name]
   sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(module.__doc__)
   for flag in flags.FLAGS.get_key_flags_for_module(name):
@@ -116,13 +113,16 @@ def _parse(argv, hint=''):
         check_name(override[1])
     remaining = flags.FLAGS(_find_configs(_with_config(argv)))
     _check_paths(remaining[1:])
-    if 'config' in flags.FLAGS and flags.FLAGS['config'].present:
-      _check_config(flags.FLAGS['config'])
+    # ml_collections reports a missing file at the first use.
+    if ('config' in flags.FLAGS and (config := flags.FLAGS['config']).present
+        and not hasattr(config.value, 'to_dict')):
+      raise UserError(f'get_config() of {config.config_filename} must return an '
+                      f'ml_collections.ConfigDict; it returns {type(config.value).__name__}')
     return remaining
-  except SystemExit:
-    if not any(_HELP.fullmatch(argument) for argument in argv[1:]):
+  except SystemExit:  # absl exits with 1 after printing help.
+    if not any(map(_HELP.fullmatch, argv[1:])):
       raise
-    sys.exit(0)  # absl exits with 1 after printing help.
+    sys.exit(0)
   except flags.UnrecognizedFlagError as error:
     if error.flagname.startswith('config.') and 'config' in flags.FLAGS:
       hint = 'it changes a config, so give --config=configs/NAME.py too'
@@ -149,15 +149,6 @@ def _check_paths(arguments: Sequence[str]):
         files.check_local(f'--{name}', path)
 
 
-def _check_config(flag: flags.Flag):
-  """Refuses a config that cannot be loaded, or that is no `ConfigDict`."""
-  config = flag.value
-  # ml_collections reports a missing file at the first use.
-  if not hasattr(config, 'to_dict'):
-    raise UserError(f'get_config() of {flag.config_filename} must return an '
-                    f'ml_collections.ConfigDict; it returns {type(config).__name__}')
-
-
 def workdir(arguments: Sequence[str]) -> str | None:
   """Returns the value of `--workdir` on a command line, if it is there."""
   parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
@@ -176,11 +167,8 @@ def _with_config(argv: Sequence[str]) -> list[str]:
 
 
 def _find_configs(argv: Sequence[str]) -> list[str]:
-  """Returns the arguments with the config's path as `find_config` gives it.
-
-  The config can then import others, as `from configs import base`.
-  """
-  found = list(argv)
+  """Returns the arguments with the config's path as `find_config` gives it, and lets it import."""
+  replaced = list(argv)
   for place, (before, argument) in enumerate(itertools.pairwise(argv), start=1):
     if argument == '--':
       break
@@ -192,21 +180,11 @@ def _find_configs(argv: Sequence[str]) -> list[str]:
     files.check_local('--config', value)
     config = installation.find_config(value)
     if config not in (value, installation.settings_of(value)):
-      app.call_after_init(functools.partial(_log_config, value, config))
-    _make_importable(Path(config).absolute().parent)
-    found[place] = f'{name}{equals}{config}'
-  return found
-
-
-def _log_config(value: str, config: str):
-  logging.info('%s is not in %s; using %s', value, os.getcwd(), config)
-
-
-def _make_importable(folder: Path):
-  """Lets a config in `folder` import from `configs`: here and there, and of this project."""
-  for configs in (folder, Path('configs').absolute(), installation.configs_folder()):
-    if configs.name == 'configs' and configs.is_dir() and str(configs.parent) not in sys.path:
-      sys.path.append(str(configs.parent))
+      app.call_after_init(lambda value=value, config=config: logging.info(
+          '%s is not in %s; using %s', value, os.getcwd(), config))
+    installation.make_importable(Path(config).absolute().parent)
+    replaced[place] = f'{name}{equals}{config}'
+  return replaced
 
 
 def _flush_output():

@@ -34,7 +34,7 @@ def spell_commands(text: str) -> str:
   started_installed = Path(sys.argv[0]).name.startswith('attention-')  # Perhaps out of a checkout.
   if not (started_installed or _is_installed()):
     return text
-  return _COMMAND.sub(lambda found: f'attention-{found[found.lastindex]}', text)
+  return _COMMAND.sub(lambda command: f'attention-{command[command.lastindex]}', text)
 
 
 def script(name: str) -> Path:
@@ -68,6 +68,13 @@ def find_config(value: str) -> str:
 def settings_of(run: str) -> str:
   """Returns the value of `--config` that names the settings of a run, by its directory."""
   return f'{configs_folder()}/base.py:{run}'
+
+
+def make_importable(folder: Path):
+  """Lets a config in `folder` import from `configs`: here and there, and of this project."""
+  for configs in (folder, Path('configs').absolute(), configs_folder()):
+    if configs.name == 'configs' and configs.is_dir() and str(configs.parent) not in sys.path:
+      sys.path.append(str(configs.parent))
 
 
 def installed_commit() -> str:

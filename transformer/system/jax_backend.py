@@ -29,21 +29,13 @@ _RECORDED = ('jax_threefry_partitionable', 'jax_default_matmul_precision')
 
 
 class Case(NamedTuple):
-  """A computation with a known answer.
+  """A computation with a known answer."""
 
-  Attributes:
-    source: where the fault is described.
-    platform: the JAX backend with the fault, such as `cpu`.
-    compute: compiles and runs the case, and returns a number.
-    answer: the number that `compute` must return, exactly.
-    advice: the command that installs another release.
-  """
-
-  source: str
-  platform: str
+  source: str  # Where the fault is described.
+  platform: str  # The JAX backend with the fault, such as `cpu`.
   compute: Callable[[], float]
-  answer: float
-  advice: str
+  answer: float  # Exactly.
+  advice: str  # The command that installs another release.
 
 
 def _sum_of_squares_of_the_last_row() -> float:
@@ -62,12 +54,7 @@ CASES = (
 
 
 def check_backend():
-  """Refuses a backend that computes one of its `CASES` wrongly, or JAX with other switches.
-
-  Raises:
-    UserError: names the release, the case and what to install; or there is no backend as
-      JAX_PLATFORMS asks for; or as `check_switches`.
-  """
+  """Refuses a JAX without a backend, with a backend that is wrong, or with other switches."""
   check_switches()
   try:
     platform = jax.default_backend()
@@ -88,11 +75,7 @@ def check_backend():
 
 
 def check_switches():
-  """Refuses values of JAX's switches that runs do not work with.
-
-  Raises:
-    UserError: names each such switch, and how to set it.
-  """
+  """Refuses values of JAX's switches that runs do not work with."""
   wrong = [f'{name}={value} (wanted: {wanted[-1]})' for name, wanted in _WANTED.items()
            if (value := getattr(jax.config, name)) not in wanted]
   if wrong:
@@ -111,9 +94,6 @@ def check_same_switches(before: Mapping[str, Any]):
 
   Args:
     before: those values; empty for a run of a version that recorded none.
-
-  Raises:
-    UserError: names each switch that differs, with both values.
   """
   now = recorded_switches()
   changed = [f'{name} was {value}, is {now[name]}' for name, value in before.items()

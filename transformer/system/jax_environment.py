@@ -28,9 +28,6 @@ def keep_compiled_programs(environment: MutableMapping[str, str]):
   XDG_CACHE_HOME or ~/.cache. JAX runs the programs in that folder, so nobody else may write
   to it. If this process cannot write to the folder, it warns and keeps nothing. JAX itself
   warns about a damaged file, and compiles that program again.
-
-  Args:
-    environment: `os.environ`, which JAX reads when it is imported.
   """
   if 'JAX_COMPILATION_CACHE_DIR' not in environment:
     home = environment.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
@@ -80,10 +77,7 @@ def set_reproducible_flags(environment: MutableMapping[str, str]):
   """Restricts XLA to kernels that always give the same bits; on a CPU all kernels do.
 
   Replaces contrary flags. Leaves out, with a warning, a flag that the installed jaxlib does
-  not know.
-
-  Args:
-    environment: `os.environ`; its XLA_FLAGS are read when the first device is used.
+  not know. XLA reads the flags when the first device is used.
   """
   ours = {flag.partition('=')[0]: flag for flag in REPRODUCIBLE_FLAGS}
   others = [flag for flag in environment.get('XLA_FLAGS', '').split()
@@ -100,13 +94,7 @@ def knows_flag(name: str) -> bool:
   """Returns whether the installed jaxlib knows an XLA flag; an unknown flag ends the process.
 
   JAX itself can tell only after it has started, which is too late to set a flag. So this
-  searches jaxlib's library for the name.
-
-  Args:
-    name: the flag, such as `--xla_gpu_autotune_level`.
-
-  Returns:
-    Also False if there is no jaxlib, or its library is in an unexpected place.
+  searches jaxlib's library for the name, and answers False if it does not find the library.
   """
   package = importlib.util.find_spec('jaxlib')
   for folder in (package and package.submodule_search_locations) or ():

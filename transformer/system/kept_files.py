@@ -56,14 +56,11 @@ def remove_oldest(folder: Path, pattern: str, limit: int):
     pattern: which files count, such as `mean-*`.
     limit: in bytes. The file used last stays, whatever its size.
   """
-  def last_use(path):
-    found = path.stat()
-    return max(found.st_atime, found.st_mtime), found.st_size, path
-
   used = []
   for path in folder.glob(pattern):
     with contextlib.suppress(FileNotFoundError):  # Another process was quicker.
-      used.append(last_use(path))
+      status = path.stat()
+      used.append((max(status.st_atime, status.st_mtime), status.st_size, path))
   total = 0
   for number, (_, size, path) in enumerate(sorted(used, reverse=True)):
     total += size

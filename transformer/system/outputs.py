@@ -11,15 +11,7 @@ from transformer.errors import UserError
 
 
 def check_file(flag: str, path: Path):
-  """Refuses a file that `write` could not write.
-
-  Args:
-    flag: the flag that names the file.
-    path: the file; it need not exist.
-
-  Raises:
-    UserError: `path` is a directory or may not be written to, or its parent fails `check_folder`.
-  """
+  """Refuses a file that `write` could not write; it need not exist."""
   if path.is_dir():
     raise UserError(f'--{flag} must name a file; {path} is a directory')
   if path.exists() and not os.access(path, os.W_OK):
@@ -32,9 +24,6 @@ def write(path: Path, content: bytes):
   """Writes a file that a flag names: atomically, unless it is a device or a pipe.
 
   A file that is replaced keeps its permissions. If the path is a link, its target is written.
-
-  Raises:
-    UserError: the file cannot be written.
   """
   if _is_stream(path):
     _write_in_place(path, content, 'ab')
@@ -70,34 +59,23 @@ def check_not_read(flag: str, path: Path, inputs: Iterable[str | os.PathLike]):
   """Refuses to replace a file that the command reads, under this name or another.
 
   Args:
-    flag: the flag that names the file to write.
+    flag: names the file to write.
     path: the file to write; it need not exist.
     inputs: the files to read, `-` for standard input; they need not exist.
-
-  Raises:
-    UserError: `path` is one of `inputs`.
   """
-  for each in inputs:
+  for name in inputs:
     try:
-      read = os.stat(0 if each == '-' else Path(each).expanduser())
+      read = os.stat(0 if name == '-' else Path(name).expanduser())
       same = os.path.samestat(read, os.stat(path))
     except OSError:  # One of the two does not exist.
       continue
     if same and stat.S_ISREG(read.st_mode):  # Not a terminal or /dev/null.
       raise UserError(f'--{flag}={path} would replace what is read: it is '
-                      f'{"standard input" if each == "-" else each}; name another file')
+                      f'{"standard input" if name == "-" else name}; name another file')
 
 
 def check_folder(flag: str, folder: Path):
-  """Refuses a folder that could not be made or written to.
-
-  Args:
-    flag: the flag that names the folder.
-    folder: the folder; it need not exist.
-
-  Raises:
-    UserError: `folder` is a file, lies under a file, may not be written to, or looks like a flag.
-  """
+  """Refuses a folder that could not be made or written to; it need not exist."""
   if str(folder).startswith('-'):  # As in `--workdir --check`.
     raise UserError(f'--{flag} needs a directory; got {folder}; write ./{folder} if that is its '
                     f'name')

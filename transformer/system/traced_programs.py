@@ -82,9 +82,9 @@ def keep_shapes(function: Callable[[], Any], about: str, rooms: Sequence[str]) -
 def _key(about: str, rooms: Sequence[str], shapes: Any) -> str:
   """Returns a digest of all that a file's content depends on."""
   settings = sorted((name, repr(value)) for name, value in jax.config.values.items())
-  found = (about, repr(shapes), settings, os.environ.get('XLA_FLAGS'), *map(_code_of, rooms),
-           [metadata.version(name) for name in ('jax', 'jaxlib', 'flax')])
-  return hashlib.sha256(repr(found).encode()).hexdigest()
+  content = (about, repr(shapes), settings, os.environ.get('XLA_FLAGS'), *map(_code_of, rooms),
+             [metadata.version(name) for name in ('jax', 'jaxlib', 'flax')])
+  return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
 @functools.cache
