@@ -54,7 +54,7 @@ CUT = ' '.join(f'--config.{key}={value}' for key, value in {
 
 
 @pytest.fixture(scope='module')
-def sandbox(folder, train, evaluate, tmp_path_factory):
+def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
   """A directory with the runs and files that the pages name, and the project itself."""
   sandbox = tmp_path_factory.mktemp('documentation')
   for name in ('train.py', 'eval.py', 'transformer', 'configs', 'launch', 'benchmarks', 'docs'):
@@ -75,6 +75,13 @@ def sandbox(folder, train, evaluate, tmp_path_factory):
     lines = (' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(8))
              for _ in range(2060))
     (sandbox / f'all.{language}').write_text(''.join(f'{line}\n' for line in lines))
+  for path in own_parts.iterdir():
+    shutil.copy(path, sandbox)
+  (sandbox / 'tables').mkdir()
+  for split, count in (('train', 400), ('valid', 2), ('test', 2)):
+    rows = (' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(4))
+            for _ in range(count))
+    (sandbox / 'tables' / f'{split}.csv').write_text(''.join(f'{row},{row}\n' for row in rows))
   (sandbox / 'mytrees').mkdir()
   for split, count in (('train', 400), ('dev', 3), ('test', 3)):
     nouns = [''.join(words.choices('abcdefghij', k=7)) for _ in range(count)]
