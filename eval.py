@@ -7,7 +7,6 @@
   python eval.py --workdir=DIR --source=- --output=-  < in.txt   # only translate
   python eval.py --workdir=DIR --source=- --sample --seed=1  < in.txt
   python eval.py --workdir=DIR --source=- --nbest=4  < in.txt    # number ||| text ||| score
-  python eval.py --workdir=DIR --sample --mbr=32                 # minimum Bayes risk, 32 samples
   python eval.py --workdir=DIR --metric=my_metrics:comet         # a metric of your own, too
   python eval.py --workdir=DIR --source=FILE --prefix=FILE2      # each begins with a line of FILE2
   python eval.py --workdir=DIR --source=FILE --require=FILE2     # each contains what FILE2 asks
@@ -39,7 +38,6 @@ from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
-from transformer.system.machine import usable_cores
 from transformer.system.progress import progress_bar
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
@@ -77,11 +75,6 @@ _EXAMPLES = flags.DEFINE_integer('examples', 0, 'Print this many translations be
                                  'references, taken evenly from the text.')
 _NBEST = flags.DEFINE_integer('nbest', 1, 'Give this many translations of each sentence, with '
                               'their scores, as lines of number ||| text ||| score.')
-_MBR = flags.DEFINE_integer('mbr', None, 'Minimum Bayes risk: of this many candidates of each '
-                            'sentence, give the one that is most like all of them. The candidates '
-                            'are samples with --sample, and otherwise the n-best list.')
-_MBR_METRIC = flags.DEFINE_enum('mbr_metric', 'chrF2++', ['chrF2++', 'BLEU'],
-                                'What --mbr compares candidates by.')
 _METRIC = flags.DEFINE_multi_string('metric', [], 'A metric of your own, as MODULE:FUNCTION; may '
                                     'be given more than once; see docs/scoring.md.')
 _TER = flags.DEFINE_bool('ter', None, 'Compute TER even of lines with more than 100 words, each of '
@@ -129,13 +122,13 @@ def main(_):
   if _SCORE.value:
     _score(members, text)
     return
-  if text.references or _weighs_by_bleu():
+  if text.references:
     from transformer.evaluation.metrics import check_tokenizer
     check_tokenizer(decoding.config.bleu_tokenize)
     for doubt in dataclasses.replace(run.config, decode=decoding.config).doubts_of_bleu():
       logging.warning('%s', doubt)
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
-  translate = make_translator(members, decoding.config, decoding.seed, _MBR.value or _NBEST.value)
+  translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
   decoding = decoding._replace(prefixes=prefixes, required=required)
   tables = [_table(run, each, decoding, folder) for each in (text, *more)]
   for table in tables if _CHECKPOINT.value == 'all' else ():
@@ -194,7 +187,7 @@ def _translate_live(members, decoding, automaton):
   else:
     translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
     stream.translate_pipe(members, translate, _NBEST.value, automaton,
-                          _REQUIREMENTS.prefix_column.value)
+                          _REQUIREMENTS.prefix_column.value, decoding.config.sample)
 
 
 def _score(members, text):
@@ -221,16 +214,13 @@ def _translate(members, translate, text, decoding, folder, automaton, own_metric
   with progress_bar(len(text.sources), description='translating: ') as bar:
     answers = translate_with(members, translate, text.sources, requirements=requirements,
                              progress=bar.update)
-  if _MBR.value:
-    from transformer.evaluation.minimum_risk import choose
-    answers = choose(answers, _MBR_METRIC.value, decoding.config.bleu_tokenize, usable_cores())
   seconds = time.perf_counter() - started
   warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
   warn_of_lacking([[line for line, _ in answer.nbest] for answer in answers], decoding.required)
   row = None
   try:
     if output := _OUTPUT.value or (None if text.references else '-'):
-      write_lines(as_lines(answers, _NBEST.value), output)
+      write_lines(as_lines(answers, _NBEST.value, drawn=decoding.config.sample), output)
   finally:  # Translations that do not fit onto a disk can still be scored.
     if text.references:
       # Standard output belongs to the translations if they go there.
@@ -269,13 +259,8 @@ def _check_flags():
     outputs.check_file('output', path := Path(_OUTPUT.value).expanduser())
     outputs.check_not_read('output', path, [each for each in read if each]
                            + run_directory.record_files(_WORKDIR.value))
-  if flags.FLAGS[_MBR_METRIC.name].present and _MBR.value is None:
-    raise UserError(f'--mbr_metric={_MBR_METRIC.value} needs --mbr=N')
   unscored = _SOURCE.value and not _REFERENCE.value
-  compared = [_METRIC, _EXAMPLES, _TER, _PROTOCOLS]
-  if not _weighs_by_bleu():
-    compared.append(_BLEU_TOKENIZE)
-  for flag in compared:
+  for flag in (_METRIC, _EXAMPLES, _TER, _PROTOCOLS, _BLEU_TOKENIZE):
     if flag.value and unscored:
       raise UserError(f'--{flag.name} compares translations with references; give '
                       f'--reference=FILE')
@@ -285,11 +270,6 @@ def _check_flags():
   if _DATA_DIR.value and _SOURCE.value:
     raise UserError(f'--data_dir={_DATA_DIR.value} is the folder of a split, and --source a file '
                     f'of its own; leave out one of them')
-  if _MBR.value is not None:
-    shared_flags.check_at_least(2, _MBR)
-    if _NBEST.value > 1 or _SCORE.value or (_BEAM_SIZE.value or _MBR.value) < _MBR.value:
-      raise UserError(f'--mbr={_MBR.value} takes as many candidates and gives one translation; '
-                      f'leave out --nbest and --score, and a smaller --beam_size')
   if _NBEST.value > 1 and (_SCORE.value or not (_OUTPUT.value or unscored)):
     raise UserError(f'--nbest={_NBEST.value} gives lists of translations; add --output=FILE or '
                     f'--output=-, and leave out --score')
@@ -308,16 +288,11 @@ def _check_flags():
                     '--ensemble, --average, and --source without --reference')
 
 
-def _weighs_by_bleu() -> bool:
-  """Returns whether candidates are compared with each other by BLEU."""
-  return _MBR.value is not None and _MBR_METRIC.value == 'BLEU'
-
-
 def _only_translates_standard_input() -> bool:
   """Returns whether standard input is translated to standard output, and not scored."""
   return (_SOURCE.value == STANDARD_INPUT and not _REFERENCE.value
           and (_OUTPUT.value or '-') == '-'
-          and not (_REQUIREMENTS.by_line or _MBR.value))
+          and not _REQUIREMENTS.by_line)
 
 
 def _is_at_a_terminal() -> bool:
@@ -329,13 +304,7 @@ def _decoding(members) -> results.Decoding:
   config = members[0].config
   others = [results.Member(str(each.workdir.resolve()), each.steps) for each in members[1:]]
   changes = shared_flags.given(*_DECODE_FLAGS)
-  if _MBR.value and changes.get('sample', config.decode.sample):
-    if changes.get('beam_size', _MBR.value) != _MBR.value:
-      raise UserError(f'--mbr={_MBR.value} draws as many samples; leave out --beam_size')
-    changes['beam_size'] = _MBR.value
-  elif _MBR.value:
-    changes['beam_size'] = max(changes.get('beam_size', config.decode.beam_size), _MBR.value)
-  elif _SAMPLE.value and not config.decode.sample:
+  if _SAMPLE.value and not config.decode.sample:
     # The run's beam size is for its search; the best of several samples is not a plain sample.
     changes.setdefault('beam_size', 1)
   decode = dataclasses.replace(config.decode, **changes)
@@ -352,7 +321,6 @@ def _decoding(members) -> results.Decoding:
   requirement_flags.check_search(_REQUIREMENTS, decode.sample)
   return results.Decoding(decode, seed, others,
                           avoided=texts.read_phrases(avoid) if avoid else [],
-                          utility=f'{_MBR_METRIC.value}.{_MBR.value}' if _MBR.value else '',
                           tokenize=decode.bleu_tokenize if changed else '')
 
 

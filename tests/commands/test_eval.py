@@ -35,9 +35,6 @@ from transformer.training.mesh import sentence_sharding
     (['--tokens'], ['--tokens gives the log-probabilities of given translations; add --score']),
     (['--score'], ['--score needs --source=FILE and one --reference=FILE']),
     (['--checkpoint=all', '--output=-'], ['--checkpoint=all gives a table of scores']),
-    (['--mbr=1'], ['--mbr must be at least 2; got 1']),
-    (['--mbr=4', '--nbest=2'], ['--mbr=4 takes as many candidates and gives one translation']),
-    (['--mbr=4', '--beam_size=3'], ['leave out --nbest and --score, and a smaller --beam_size']),
     (['--metric=nothing_here:f'], ['the metric nothing_here:f cannot be imported']),
     (['--source={folder}/test.en', '--metric=math:fsum'], ['--metric compares translations with']),
     (['--score', '--dtype=bfloat16'], ['--score searches for nothing and computes no BLEU; leave '
@@ -48,8 +45,6 @@ from transformer.training.mesh import sentence_sharding
     (['--source={folder}/test.en', '--bleu_tokenize=zh'], ['--bleu_tokenize compares']),
     (['--bleu_tokenize=kanji'], ['decode.bleu_tokenize must be one of 13a', "got 'kanji'"]),
     (['--examples=-1'], ['--examples must be at least 0; got -1']),
-    (['--mbr_metric=BLEU'], ['--mbr_metric=BLEU needs --mbr=N']),
-    (['--mbr=4', '--sample', '--beam_size=8'], ['--mbr=4 draws as many samples']),
     (['--nbest=2'], ['--nbest=2 gives lists of translations; add --output=FILE']),
     (['--source=-', '--avoid=-'], ['--avoid must name a file; standard input is for --source']),
     (['--score', '--avoid=x'], ['--score translates nothing; leave out --prefix']),

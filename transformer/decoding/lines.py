@@ -20,7 +20,8 @@ def split_prefixes(lines: Iterable[str]) -> tuple[list[str], list[str]]:
   return [source for source, _, _ in parts], [prefix for _, _, prefix in parts]
 
 
-def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list[str]:
+def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0,
+             drawn: bool = False) -> list[str]:
   """Returns translations, or n-best lists, as lines.
 
   Args:
@@ -28,11 +29,12 @@ def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list
     nbest: the number of translations for each sentence; above 1, a line is
       number ||| text ||| score, and no text occurs twice.
     first: the number of the first sentence.
+    drawn: whether the lists are samples, which are all given, a text as often as it was drawn.
   """
   if nbest == 1:
     return [answer.text for answer in answers]
   return [f'{number} ||| {text} ||| {score:.6f}' for number, answer in enumerate(answers, first)
-          for text, score in distinct(answer.nbest)]
+          for text, score in (answer.nbest if drawn else distinct(answer.nbest))]
 
 
 def distinct(nbest: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:

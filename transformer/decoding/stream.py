@@ -34,7 +34,8 @@ def arrives_live() -> bool:
 
 
 def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
-                   automaton: Automaton | None = None, prefixed: bool = False):
+                   automaton: Automaton | None = None, prefixed: bool = False,
+                   drawn: bool = False):
   """Translates standard input to standard output, each line as soon as it is read.
 
   Args:
@@ -43,6 +44,7 @@ def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
     nbest: the number of translations for each line.
     automaton: forbids words; None forbids none.
     prefixed: whether a line has a second column, the beginning of its translation.
+    drawn: whether translations are samples.
 
   Raises:
     UserError: a line is not text; the translations of the lines before it are written. Or a
@@ -53,7 +55,7 @@ def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
 
   def write(first, answers):
     cut.extend(answer.cut for answer in answers)
-    write_lines(as_lines(answers, nbest, first), '-')
+    write_lines(as_lines(answers, nbest, first, drawn), '-')
 
   def answer(lines, first):
     prefixes = ()

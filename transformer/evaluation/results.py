@@ -88,8 +88,6 @@ class Decoding(NamedTuple):
     prefixes: what each translation had to begin with; nothing if all were free.
     required: what each translation had to contain; nothing if all were free.
     avoided: what no translation was allowed to hold.
-    utility: the metric of minimum Bayes risk, which chooses among the candidates of the search;
-      '' takes the candidate with the best score.
     tokenize: BLEU's tokenizer, if it is not the one of the run's config.
   """
 
@@ -99,15 +97,14 @@ class Decoding(NamedTuple):
   prefixes: Sequence[str] = ()
   required: Sequence[Sequence[str]] = ()
   avoided: Sequence[str] = ()
-  utility: str = ''
   tokenize: str = ''
 
   @property
   def more(self) -> dict[str, str]:
-    """What there is beyond the search: utility, tokenizer, and digests of prefixes and phrases."""
+    """What there is beyond the search: the tokenizer, and digests of prefixes and phrases."""
     found = {'prefix': self.prefixes and _digest(self.prefixes),
              'require': self.required and _digest(['\t'.join(each) for each in self.required]),
-             'avoid': self.avoided and _digest(self.avoided), 'mbr': self.utility,
+             'avoid': self.avoided and _digest(self.avoided),
              'bleu': self.tokenize}
     return {name: value for name, value in found.items() if value}
 
@@ -234,6 +231,16 @@ def read_all(folder: Path, run: str, text: str) -> list[Result]:
            for path in sorted(folder.glob('*.json')) if path.name.startswith(f'{text}.step')]
   # The name of another text may begin as a result of this one does.
   return [each for each in found if each.content.get('text', text) == text]
+
+
+def read(path: Path) -> Result:
+  """Reads the result in a file.
+
+  Raises:
+    UserError: the file cannot be read, or is not one that eval.py wrote.
+  """
+  text = _parse(path, _RESULT, lambda content: json.loads(content)['text'])
+  return _parse(path, _RESULT, functools.partial(_result, path, str(path), text))
 
 
 def read_sentences(result: Result) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""The choice of a translation from an n-best list: minimum Bayes risk."""

@@ -1,0 +1,48 @@
+"""Minimum Bayes risk: the candidate that is most like all candidates of its sentence."""
+
+import collections
+import functools
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+from transformer.evaluation.metrics import sentence_utility
+
+# Sentences in a task of a process.
+_TOGETHER = 8
+
+
+def choose(lists: Sequence[Sequence[str]], utility: str, tokenize: str,
+           processes: int) -> list[str]:
+  """Chooses from each list of candidates the one of the highest expected utility.
+
+  The expectation is over the candidates themselves, each as likely as it is often (Eikema and Aziz,
+  2022, "Sampling-Based Approximations to Minimum Bayes Risk Decoding for Neural Machine
+  Translation", equation 6). For samples, this estimates the expectation under the model. An n-best
+  list counts each of its texts once.
+
+  Args:
+    lists: the candidates of each sentence; without any, the choice is the empty line.
+    utility, tokenize: the name of a metric and BLEU's tokenizer, as in `metrics.sentence_utility`.
+    processes: number of processes that compute utilities; each takes a second to start.
+
+  Returns:
+    The choices. Of equal candidates, the one that is first.
+  """
+  best = functools.partial(_best, utility, tokenize)
+  if processes == 1 or len(lists) <= _TOGETHER:
+    return list(map(best, lists))
+  # Spawned, because a library may have threads, which a fork would not survive.
+  with ProcessPoolExecutor(processes, multiprocessing.get_context('spawn')) as pool:
+    return list(pool.map(best, lists, chunksize=_TOGETHER))
+
+
+def _best(utility: str, tokenize: str, candidates: Sequence[str]) -> str:
+  """Returns the candidate with the highest expected utility."""
+  counts = collections.Counter(candidates)
+  if len(counts) < 2:
+    return candidates[0] if candidates else ''
+  of = sentence_utility(utility, tokenize)
+  expected = {text: sum(count * of(text, other) for other, count in counts.items())
+              for text in counts}
+  return max(counts, key=expected.__getitem__)
