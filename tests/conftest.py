@@ -98,6 +98,7 @@ def write_wmt14():
   TFDS's own builder of WMT 2014 writes these pairs of German and English in place of a download.
   """
   import tensorflow_datasets as tfds  # Its import is slow, and few tests need it.
+  import tensorflow_datasets.translate  # It registers the set.
 
   def write(folder, **splits):
     cls = tfds.builder_cls('wmt14_translate')
