@@ -157,6 +157,24 @@ def test_a_trial_on_another_host_is_left_to_it_as_long_as_others_wait(begin, tmp
   assert sweep.run_next(complete).number == 0
 
 
+def test_workers_in_a_folder_run_different_trials(begin):
+  here, there = begin(number=2), begin(number=2)
+
+  def meanwhile(trial):
+    assert there.run_next(complete).number == 1
+    assert there.run_next(complete) is None and there.left() == 1
+    return complete(trial)
+
+  assert here.run_next(meanwhile).number == 0 and there.left() == 0
+
+
+def test_a_worker_that_is_killed_while_it_gives_a_trial_back_loses_none(begin):
+  sweep = begin()
+  sweep.study.tell(sweep.study.ask(), state=optuna.trial.TrialState.FAIL)
+  assert sweep.left() == 3
+  assert begin().run_next(complete).number == 0 and sweep.left() == 2
+
+
 def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
   whole = run(begin(number=14))
   assert sorted(whole) == list(range(14))
