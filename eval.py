@@ -9,8 +9,6 @@
   python eval.py --workdir=DIR --source=- --nbest=4  < in.txt    # number ||| text ||| score
   python eval.py --workdir=DIR --metric=my_metrics:comet         # a metric of your own, too
   python eval.py --workdir=DIR --source=FILE --prefix=FILE2      # each begins with a line of FILE2
-  python eval.py --workdir=DIR --source=FILE --require=FILE2     # each contains what FILE2 asks
-  python eval.py --workdir=DIR --source=FILE --avoid=FILE2       # without the words in FILE2
   python eval.py --workdir=DIR --source=FILE --reference=FILE --score   # how likely is each line
   python eval.py --workdir=DIR --source=FILE --reference=FILE --score --tokens   # and each piece
   python eval.py --workdir=DIR --checkpoint=all                  # every checkpoint that is kept
@@ -32,7 +30,7 @@ from absl import flags, logging
 if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside the script.
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from transformer.commands import requirement_flags, shared_flags
+from transformer.commands import prefix_flags, shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT
 from transformer.errors import UserError
 from transformer.evaluation import report, results, texts
@@ -86,7 +84,7 @@ _SCORE = flags.DEFINE_bool('score', False, 'Translate nothing, but give the log-
                            'each line of --reference, and how many tokens it has.')
 _TOKENS = flags.DEFINE_bool('tokens', False, 'With --score: a JSON object for each line, with the '
                             'log-probability of each of its pieces.')
-_REQUIREMENTS = requirement_flags.define_requirements()
+_PREFIXES = prefix_flags.define_prefixes()
 _ENSEMBLE = flags.DEFINE_list('ensemble', [], 'Runs whose probabilities are averaged with '
                               'those of --workdir. --average and --checkpoint=latest apply to all '
                               'runs; a step applies to --workdir alone, and the others use their '
@@ -100,7 +98,6 @@ def main(_):
   _check_flags()
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding import stream
-  from transformer.decoding.avoidance import avoid
   from transformer.decoding.ensemble import load_ensemble, make_translator
   from transformer.evaluation.own_metrics import load_metric
   own_metrics = list(map(load_metric, _METRIC.value))
@@ -113,12 +110,11 @@ def main(_):
   members = load_ensemble(run, others, 'latest' if _CHECKPOINT.value == 'latest' else 'best',
                           _AVERAGE.value)
   decoding = _decoding(members)
-  automaton = avoid(decoding.avoided, run.vocabulary.target) if decoding.avoided else None
   if _only_translates_standard_input() and stream.arrives_live():
-    _translate_live(members, decoding, automaton)
+    _translate_live(members, decoding)
     return
   text, *more = _read_texts(run.config.data)
-  text, prefixes, required = requirement_flags.read_by_line(_REQUIREMENTS, text)
+  text, prefixes = _PREFIXES.read(text)
   if _SCORE.value:
     _score(members, text)
     return
@@ -129,7 +125,7 @@ def main(_):
       logging.warning('%s', doubt)
   folder = report.writable_folder(_WORKDIR.value, _RESULTS.value) if text.references else None
   translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
-  decoding = decoding._replace(prefixes=prefixes, required=required)
+  decoding = decoding._replace(constraints={'prefix': prefixes})
   tables = [_table(run, each, decoding, folder) for each in (text, *more)]
   for table in tables if _CHECKPOINT.value == 'all' else ():
     table.place.check_own(run.workdir, table.text.digest)
@@ -137,7 +133,7 @@ def main(_):
     for table in tables:
       try:
         table.rows.append(_translate([scored, *members[1:]], translate, table.text, decoding,
-                                     folder, automaton, own_metrics))
+                                     folder, own_metrics))
       except UserError as error:
         _go_on_without(str(scored.steps[-1]), error, failed)
   for table in tables if _CHECKPOINT.value == 'all' else ():
@@ -175,19 +171,19 @@ def _table(run, text, decoding, folder) -> report.Table:
   return report.Table(results.Place(folder, f'{text.name}.all', how), text, [])
 
 
-def _translate_live(members, decoding, automaton):
+def _translate_live(members, decoding):
   """Translates the lines of a pipe or a terminal as they arrive."""
   from transformer.decoding import prompt, stream
   from transformer.decoding.ensemble import make_translator
   if _is_at_a_terminal():
-    if _REQUIREMENTS.prefix_column.value:
+    if _PREFIXES.column.value:
       raise UserError('--prefix_column is for files and pipes; at this prompt, :prefix WORDS says '
                       'what translations begin with')
-    prompt.run_prompt(members, decoding.config, decoding.seed, _NBEST.value, automaton)
+    prompt.run_prompt(members, decoding.config, decoding.seed, _NBEST.value)
   else:
     translate = make_translator(members, decoding.config, decoding.seed, _NBEST.value)
-    stream.translate_pipe(members, translate, _NBEST.value, automaton,
-                          _REQUIREMENTS.prefix_column.value, decoding.config.sample)
+    stream.translate_pipe(members, translate, _NBEST.value, _PREFIXES.column.value,
+                          decoding.config.sample)
 
 
 def _score(members, text):
@@ -200,23 +196,24 @@ def _score(members, text):
   write_lines(as_lines(likelihoods), _OUTPUT.value or '-')
 
 
-def _translate(members, translate, text, decoding, folder, automaton, own_metrics):
+def _translate(members, translate, text, decoding, folder, own_metrics):
   """Translates the text; writes the translations, and reports scores if there are references."""
+  from transformer.decoding.constraint import FREE
   from transformer.decoding.ensemble import translate_with
   from transformer.decoding.lines import as_lines, write_lines
-  from transformer.decoding.requirements import Requirements, warn_of_lacking
+  from transformer.decoding.prefixes import Prefixes
   from transformer.decoding.translator import warn_of_cut
   run = members[0]
   place = results.Place(folder, text.name, results.describe(run.steps, decoding))
   place.check_own(run.workdir, text.digest)
   started = time.perf_counter()
-  requirements = Requirements(decoding.prefixes, automaton, decoding.required)
+  prefixes = decoding.constraints['prefix']
+  constraint = Prefixes(prefixes) if prefixes else FREE
   with progress_bar(len(text.sources), description='translating: ') as bar:
-    answers = translate_with(members, translate, text.sources, requirements=requirements,
+    answers = translate_with(members, translate, text.sources, constraint=constraint,
                              progress=bar.update)
   seconds = time.perf_counter() - started
   warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
-  warn_of_lacking([[line for line, _ in answer.nbest] for answer in answers], decoding.required)
   row = None
   try:
     if output := _OUTPUT.value or (None if text.references else '-'):
@@ -242,19 +239,20 @@ def _check_flags():
   shared_flags.check_named(_SOURCE, _SPLIT, _OUTPUT, _RESULTS, _ENSEMBLE, _DATA_DIR)
   if _SOURCE.value and _SPLIT.value:
     raise UserError('--split and --source exclude each other')
-  if len(_SPLIT.value) > 1 and (_OUTPUT.value or _REQUIREMENTS.by_line):
-    raise UserError(f'--split={",".join(_SPLIT.value)} names several texts, and --output, '
-                    f'--prefix and --require are for one; name one split')
-  for name, paths in (('reference', _REFERENCE.value), *(
-      (flag.name, [flag.value]) for flag in _REQUIREMENTS.files)):
+  if len(_SPLIT.value) > 1 and (_OUTPUT.value or _PREFIXES.file.value):
+    raise UserError(f'--split={",".join(_SPLIT.value)} names several texts, and --output and '
+                    f'--prefix are for one; name one split')
+  for name, paths in (('reference', _REFERENCE.value), ('prefix', [_PREFIXES.file.value])):
     if STANDARD_INPUT in paths:
       raise UserError(f'--{name} must name a file; standard input is for --source')
   if _REFERENCE.value and not _SOURCE.value:
     raise UserError('--reference needs --source; a split brings its own')
   shared_flags.check_at_least(1, _AVERAGE, _NBEST)
   shared_flags.check_at_least(0, _EXAMPLES)
-  requirement_flags.check(_REQUIREMENTS, _SOURCE.value, _SCORE.value)
-  read = [_SOURCE.value, *(flag.value for flag in _REQUIREMENTS.files), *_REFERENCE.value]
+  _PREFIXES.check(_SOURCE.value)
+  if _SCORE.value and _PREFIXES.given:
+    raise UserError('--score translates nothing; leave out --prefix and --prefix_column')
+  read = [_SOURCE.value, _PREFIXES.file.value, *_REFERENCE.value]
   if _OUTPUT.value and _OUTPUT.value != '-':
     outputs.check_file('output', path := Path(_OUTPUT.value).expanduser())
     outputs.check_not_read('output', path, [each for each in read if each]
@@ -292,7 +290,7 @@ def _only_translates_standard_input() -> bool:
   """Returns whether standard input is translated to standard output, and not scored."""
   return (_SOURCE.value == STANDARD_INPUT and not _REFERENCE.value
           and (_OUTPUT.value or '-') == '-'
-          and not _REQUIREMENTS.by_line)
+          and not _PREFIXES.file.value)
 
 
 def _is_at_a_terminal() -> bool:
@@ -315,12 +313,9 @@ def _decoding(members) -> results.Decoding:
     if flag.value is not None and not decode.sample:
       raise UserError(f'--{flag.name} needs --sample; without it nothing is drawn')
   changed = decode.bleu_tokenize != config.decode.bleu_tokenize
-  avoid = _REQUIREMENTS.avoid.value
   seed = config.seed if _SEED.value is None else _SEED.value
   dataclasses.replace(config, seed=seed)  # The config checks it.
-  requirement_flags.check_search(_REQUIREMENTS, decode.sample)
   return results.Decoding(decode, seed, others,
-                          avoided=texts.read_phrases(avoid) if avoid else [],
                           tokenize=decode.bleu_tokenize if changed else '')
 
 

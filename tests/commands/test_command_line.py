@@ -54,7 +54,7 @@ def test_a_file_that_is_read_is_refused_under_any_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize('flags', [
     '--workdir=gs://b/run', '--workdir s3://b', '--source=file:///a', '--output=gs://b/x',
     '--results=s3://b', '--ensemble=run,gs://b', '--reference=a --reference=hdfs://b',
-    '--data_dir=gs://b', '--avoid=https://b'])
+    '--data_dir=gs://b', '--prefix=https://b'])
 def test_a_path_with_a_scheme_is_refused_by_name(evaluate, tmp_path, flags):
   message = evaluate.refuses(f'--workdir={tmp_path}/run', *flags.split())
   assert message.startswith(f'{re.split("[= ]", flags)[0]} must be a path on this machine')

@@ -13,7 +13,6 @@ import pytest
 
 from tests.running_commands import GERMAN
 from transformer import files
-from transformer.decoding.requirements import lacks_phrase
 from transformer.decoding.translator import Translator
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.runs.loading import load_run
@@ -46,22 +45,13 @@ from transformer.training.mesh import sentence_sharding
     (['--bleu_tokenize=kanji'], ['decode.bleu_tokenize must be one of 13a', "got 'kanji'"]),
     (['--examples=-1'], ['--examples must be at least 0; got -1']),
     (['--nbest=2'], ['--nbest=2 gives lists of translations; add --output=FILE']),
-    (['--source=-', '--avoid=-'], ['--avoid must name a file; standard input is for --source']),
-    (['--score', '--avoid=x'], ['--score translates nothing; leave out --prefix']),
+    (['--source=-', '--prefix=-'], ['--prefix must name a file; standard input is for --source']),
+    (['--score', '--prefix=x'], ['--score translates nothing; leave out --prefix']),
     (['--source=-', '--metric=math:fsum'], ['--metric compares translations with references']),
-    (['--source={folder}/test.en', '--avoid={folder}/test.de', '--output={folder}/test.de'],
+    (['--source={folder}/test.en', '--prefix={folder}/test.de', '--output={folder}/test.de'],
      ['--output', 'test.de would replace what is read']),
     (['--prefix_column'], ['--prefix_column needs --source, and excludes --prefix']),
-    (['--score', '--require=x'], ['--score translates nothing; leave out --prefix', '--require']),
-    (['--sample', '--require=x'], ['--require needs a search', 'leave out --sample']),
-    (['--require='], ['--require= names nothing']),
-    (['--require={folder}/unequal.de'], ['--require must have a line for each sentence; there are '
-                                         '2', 'unequal.de has 3 lines']),
-    (['--require={folder}/long.en'], ['the phrases that must appear in translation 1 must have '
-                                      'fewer tokens than its limit', 'decode.max_extra_length']),
-    (['--source={folder}/test.en', '--require={folder}/test.de', '--output={folder}/test.de'],
-     ['--output', 'test.de would replace what is read']),
-    (['--avoid={folder}/empty'], ['--avoid must name a file with words or phrases', 'empty has']),
+    (['--prefix='], ['--prefix= names nothing']),
     (['--prefix={folder}/unequal.de'], ['--prefix must have a line for each sentence; there are 2',
                                         'unequal.de has 3 lines']),
     (['--ensemble=/nowhere'], ['/nowhere holds no run']),
@@ -305,27 +295,14 @@ def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, 
 
 
 @pytest.mark.long
-def test_required_words_appear_and_have_results_of_their_own(evaluate, folder, trained, tmp_path):
-  (tmp_path / 'words').write_text('hund\tdas gras\n\n', encoding='utf-8')
-  flags = [f'--workdir={trained}', '--beam_size=2']
-  scored = [*flags, f'--results={tmp_path}', '--output=-']
+def test_prefixes_begin_translations_and_have_results_of_their_own(evaluate, trained, tmp_path):
+  (tmp_path / 'begins').write_text('der\n\n', encoding='utf-8')
+  scored = [f'--workdir={trained}', '--beam_size=2', f'--results={tmp_path}', '--output=-']
   _, free, _ = evaluate(*scored)
-  status, out, err = evaluate(*scored, f'--require={tmp_path}/words')
-  assert status == 0 and 'lack words' not in err, err
-  first, second = out.splitlines()
-  assert not lacks_phrase(first, ['hund', 'das gras']) and second == free.splitlines()[1]
-  assert len(list(tmp_path.glob('test.step2.beam2.alpha0.6.require*.json'))) == 1
-  # It works with a prefix, and a list; what is forbidden, too, is missing, which is told.
-  (tmp_path / 'begins').write_text('der\nein\n', encoding='utf-8')
-  (tmp_path / 'forbidden').write_text('hund\n', encoding='utf-8')
-  status, out, err = evaluate(*flags, f'--source={folder}/test.en', f'--require={tmp_path}/words',
-                              f'--prefix={tmp_path}/begins', f'--avoid={tmp_path}/forbidden',
-                              '--nbest=2', f'--ensemble={trained}')
-  assert status == 0 and '1 of 2 translations lack words that must appear' in err, err
-  rows = [line.split(' ||| ') for line in out.splitlines()]
-  assert {number for number, _, _ in rows} == {'0', '1'}
-  assert all(text.startswith('der' if number == '0' else 'ein') for number, text, _ in rows)
-  assert not any('hund' in text.split() for _, text, _ in rows)
+  status, out, err = evaluate(*scored, f'--prefix={tmp_path}/begins')
+  assert status == 0, err
+  assert out.startswith('der') and out.splitlines()[1] == free.splitlines()[1]
+  assert len(list(tmp_path.glob('test.step2.beam2.alpha0.6.prefix*.json'))) == 1
 
 
 @pytest.mark.long

@@ -15,9 +15,7 @@ import pytest
 
 from tests.running_commands import ENGLISH, GERMAN
 from transformer.decoding import stream
-from transformer.decoding.avoidance import avoid
 from transformer.decoding.ensemble import make_translator
-from transformer.decoding.requirements import lacks_phrase
 from transformer.runs.loading import load_run
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +48,7 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
                         stderr=subprocess.PIPE) as process:
     os.close(theirs)
     typed = iter((lines[0], b':nbest 2\n', lines[1],
-                  b':require hund\n', lines[1], b':beam 0\n', b'\x04'))
+                  b':prefix der\n', lines[1], b':beam 0\n', b'\x04'))
     said = b''
     with contextlib.suppress(OSError):  # What a terminal gives when the other side is gone.
       while select.select([ours], [], [], 100)[0]:
@@ -62,7 +60,7 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
   said = said.decode()
   assert all(each in said for each in whole.split('\n')) and 'translate it, or :help' in said
   assert 'error: decode.beam_size must be at least 1; got 0' in said
-  assert not lacks_phrase(said.rpartition(':require hund')[2], ['hund'])
+  assert said.rpartition(':prefix der')[2].count('  der ') == 2
 
 
 @pytest.mark.long
@@ -70,10 +68,9 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
   """More lines than are translated together: draws and lists go by the numbers of the lines."""
   (tmp_path / 'in').write_text(''.join(f'{source}\t{target[:5]}\n' for source, target in zip(
       ENGLISH * 18, GERMAN * 18, strict=True)), 'utf-8')
-  (tmp_path / 'avoid').write_text('hund\n')
   status, _, err = evaluate(
       f'--workdir={trained}', f'--source={tmp_path}/in', f'--output={tmp_path}/out', '--sample',
-      '--prefix_column', '--beam_size=2', '--nbest=2', f'--avoid={tmp_path}/avoid')
+      '--prefix_column', '--beam_size=2', '--nbest=2')
   assert status == 0, err
   run = load_run(trained)
   decode = dataclasses.replace(run.config.decode, sample=True, beam_size=2)
@@ -82,7 +79,7 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
   try:
     with open(tmp_path / 'in', 'rb') as file:
       os.dup2(file.fileno(), 0)
-    stream.translate_pipe([run], translate, 2, avoid(['hund'], run.vocabulary.target), True)
+    stream.translate_pipe([run], translate, 2, True)
   finally:
     os.dup2(before, 0)
     os.close(before)

@@ -7,7 +7,8 @@ import pytest
 
 from transformer.decoding import prompt, stream
 from transformer.decoding.config import DecodeConfig
-from transformer.decoding.lines import as_lines, split_prefixes
+from transformer.decoding.lines import as_lines
+from transformer.decoding.prefixes import split_prefixes
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 
@@ -42,7 +43,7 @@ def test_a_list_holds_each_text_once_with_its_best_score():
       '8 |||  ||| 0.000000']
   said = []
   prompt.converse(reader(['x']), said.append, lambda *_: lambda *_: answers[0],
-                  DecodeConfig(), 5, None)
+                  DecodeConfig(), 5)
   assert [line.split('  ')[-1] for line in said[0].splitlines()] == ['a b', 'a c', 'a']
 
 
@@ -107,15 +108,10 @@ def talk(*typed, nbest=1):
     if nbest > decode.beam_size:
       raise UserError(f'{nbest} is more than {decode.beam_size}')
     asked.append((decode.beam_size, decode.alpha, nbest, decode.batch_size))
-    return lambda line, number, prefix, phrases: answer(
-        f'{number} {prefix}{line}{"".join(phrases)}', nbest)
-
-  def check(prefix, phrases):
-    if 'never' in [prefix, *phrases]:
-      raise UserError('that cannot be')
+    return lambda line, number, prefix: answer(f'{number} {prefix}{line}', nbest)
 
   prompt.converse(reader(typed), said.append, make_translator,
-                  DecodeConfig(beam_size=4, alpha=0.6), nbest, check)
+                  DecodeConfig(beam_size=4, alpha=0.6), nbest)
   return said, asked
 
 
@@ -136,25 +132,14 @@ def test_a_prefix_holds_until_it_is_taken_back():
   assert talk('a', ':prefix xy', 'b', 'c', ':prefix', 'd')[0] == ['0 A', '1 XYB', '2 XYC', '3 D']
 
 
-def test_required_phrases_are_collected_until_they_are_taken_back():
-  said, _ = talk('a', ':require x', ':prefix z', 'b', ':require y ', 'c', ':require', 'd')
-  assert said == ['0 A', '1 ZBX', '2 ZCXY', '3 ZD']
-
-
-def test_what_cannot_be_required_is_refused_and_changes_nothing():
-  said, _ = talk(':require x', ':require never', ':prefix z', ':prefix never', 'b')
-  assert said == ['error: that cannot be', 'error: that cannot be', '0 ZBX']
-
-
 def test_a_prefix_that_is_too_long_is_one_line():
-  def refuse(line, number, prefix, phrases):
+  def refuse(line, number, prefix):
     if prefix:
       raise UserError('too long')
     return answer(line)
 
   said, typed = [], iter(['a', ':prefix x', 'a', ':prefix', 'b', ':quit'])
-  prompt.converse(lambda: next(typed), said.append, lambda *_: refuse, DecodeConfig(), 1,
-                  lambda *_: None)
+  prompt.converse(lambda: next(typed), said.append, lambda *_: refuse, DecodeConfig(), 1)
   assert said == ['A', 'error: too long', 'B']
 
 
@@ -174,5 +159,4 @@ def test_a_mistake_is_one_line_and_changes_nothing(typed, fact):
 
 def test_help_names_every_command():
   said, _ = talk(':help')
-  assert all(f'  {name}' in said[0] for name in (':beam', ':alpha', ':nbest', ':prefix', ':require',
-                                                 ':quit'))
+  assert all(f'  {name}' in said[0] for name in (':beam', ':alpha', ':nbest', ':prefix', ':quit'))

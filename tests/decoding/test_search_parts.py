@@ -1,12 +1,15 @@
 """A search in parts: sentences may change their places and their neighbours between the parts."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from transformer.data.batch import EOS_ID, PAD_ID
+from transformer.decoding import prefixes
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
+from transformer.decoding.constraint import Constraint
 from transformer.decoding.pool import Part
 from transformer.decoding.search_parts import SearchParts
 from transformer.model.config import ModelConfig
@@ -33,11 +36,12 @@ def sources(seed):
   source_BS = rng.integers(EOS_ID + 1, N, (B, S)).astype(np.int32)
   for row, length in enumerate(rng.integers(2, S, B)):
     source_BS[row, length:] = EOS_ID, *[PAD_ID] * (S - length - 1)
-  return source_BS, np.arange(B, dtype=np.int32) + S + 8, np.zeros((B, 0), np.int32)
+  return source_BS, np.arange(B, dtype=np.int32) + S + 8
 
 
 def begin(parts, params, seed, rows=slice(None)):
-  given, state = parts.begin(params, *(each[rows] for each in sources(seed)), [])
+  source_BS, limits_B = (array[rows] for array in sources(seed))
+  given, state = parts.begin(params, source_BS, (limits_B, None, None), ())
   return Part('kind', 0, range(B), given, state)
 
 
@@ -45,9 +49,9 @@ def finish(parts, params, part, stop=None):
   """Returns the part after `stop` tokens, or the hypotheses at the end."""
   _, t, _, given, state = part
   while t != stop:
-    state = parts.with_room(params, given, state, [], t)
+    state = parts.with_room(params, given, state, (), t)
     t = parts.next_stop(t, LONGEST)
-    state, done_B, found = parts.advance(params, given, state, [], t)
+    state, done_B, found = parts.advance(params, given, state, (), t)
     if np.all(done_B):
       return jax.device_get(found)
   return Part(part.kind, t, part.chosen, given, state)
@@ -64,7 +68,7 @@ def test_stops_are_at_most_at_the_end_of_each_length_of_the_cache(parts):
 
 def test_the_parts_find_what_the_whole_finds(parts, params):
   found = finish(parts, params, begin(parts, params, 0))
-  wanted = jax.jit(BatchSearch(MODEL, CONFIG, 3))(params, *sources(0)[:2])
+  wanted = jax.jit(BatchSearch(MODEL, CONFIG, 3))(params, *sources(0))
   for mine, whole in zip(found, wanted, strict=True):
     places = slice(whole.shape[-1]) if whole.ndim == 3 else slice(None)
     np.testing.assert_allclose(mine[..., places], whole, rtol=1e-5)
@@ -77,22 +81,30 @@ def test_a_sentence_may_change_its_place_and_its_neighbours(parts, params, stop)
   alone = finish(parts, params, one.with_rows(range(B), range(B)))
   rows = [3, 1, 0]
   mixed = [one.with_rows(rows, rows), other.with_rows([4, 2], [4, 2])]
-  joined = Part('kind', stop, range(B), *(
-      [np.concatenate(each) if each[0].ndim else each[0] for each in zip(*lists, strict=True)]
-      for lists in ([part.sources for part in mixed], [part.state for part in mixed])))
+  joined = Part('kind', stop, range(B), *jax.tree.map(
+      lambda *leaves: np.concatenate(leaves) if leaves[0].ndim else leaves[0],
+      *[(part.sources, part.state) for part in mixed]))
   found = finish(parts, params, joined)
   for mine, wanted in zip(found, alone, strict=True):
     np.testing.assert_array_equal(mine[:3], wanted[rows])
 
 
-def test_prefixes_and_tables_belong_to_the_sentences_that_are_steered(parts, params):
-  source_BS, limits_B, _ = sources(2)
-  prefix_BP = np.full((B, parts.room(LONGEST)), PAD_ID, np.int32)
+class Prefixed(Constraint):
+  """Some begin with a prefix; the tables have the tokens that never come."""
+
+  @staticmethod
+  def allow(rows, tables, t, last_BW, state, log_probs_BWN):
+    return prefixes.begin(rows, t, log_probs_BWN, jnp.where(tables[None, None], -jnp.inf,
+                                                      log_probs_BWN)), state
+
+
+def test_rows_and_tables_of_a_constraint_belong_to_its_sentences(params):
+  parts = SearchParts(BatchSearch(MODEL, CONFIG, 3, Prefixed), '', LONGEST)
+  source_BS, limits_B = sources(2)
+  prefix_BP = np.full((B, 9), PAD_ID, np.int32)
   prefix_BP[1, :3] = 9, 7, 8
-  forbidden_ZN = np.zeros((1, N), bool)
-  forbidden_ZN[0, 11] = True
-  tables = [np.zeros((1, N), np.int32), forbidden_ZN]
-  given, state = parts.begin(params, source_BS, limits_B, prefix_BP, tables)
-  state, _, found = parts.advance(params, given, state, tables, 8)
+  forbidden_N = np.arange(N) == 11
+  given, state = parts.begin(params, source_BS, (limits_B, None, prefix_BP), forbidden_N)
+  state, _, found = parts.advance(params, given, state, forbidden_N, 8)
   assert found.tokens[1, 0, :3].tolist() == [9, 7, 8] or found.lengths[1, 0] == 0
   assert not np.any(found.tokens == 11)

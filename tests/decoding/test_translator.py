@@ -3,6 +3,7 @@
 import dataclasses
 import random
 import types
+from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +13,12 @@ import pytest
 from tests.collectives import collectives_of
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.avoidance import avoid
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
+from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.ensemble import make_translator, translate_with
 from transformer.decoding.given_translations import score_pairs
-from transformer.decoding.requirements import Requirements, lacks_phrase
+from transformer.decoding.prefixes import Prefixes
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
@@ -91,21 +92,19 @@ def texts_and_scores(answers):
       [score for _, score in nbest])
 
 
-@pytest.mark.long(but=('free-3',))
+@pytest.mark.long(but=('free-3', 'samples-1'))
 @pytest.mark.parametrize('beams', [1, 3])
-@pytest.mark.parametrize('demand', ['free', 'prefixes', 'phrases'])
-def test_a_pool_finds_what_whole_batches_find(model, vocabulary, params, demand, beams):
+@pytest.mark.parametrize('kind', ['free', 'prefixes', 'samples'])
+def test_a_pool_finds_what_whole_batches_find(model, vocabulary, params, kind, beams):
   lines = [*sentences(23), '', *sentences(4, seed=2)]
-  config = dataclasses.replace(DECODE, beam_size=beams)
+  config = dataclasses.replace(DECODE, beam_size=beams, sample=kind == 'samples')
   whole, one, three = (
-      Translator(model, vocabulary, config, MAX_LENGTH, devices=threads, nbest=beams)
+      Translator(model, vocabulary, config, MAX_LENGTH, 3, threads, beams)
       for threads in (None, 1, 3))
-  demands = {'free': Requirements(),
-             'prefixes': Requirements(['a', ''] * 14, avoid(['cat'], vocabulary)),
-             'phrases': Requirements(phrases=[['tree'], []] * 14)}[demand]
-  wanted = texts_and_scores(whole(params, lines, 0, demands))
-  answers = one(params, lines, 0, demands)
-  assert three(params, lines, 0, demands) == answers
+  constraint = Prefixes(['a', ''] * 14) if kind == 'prefixes' else FREE
+  wanted = texts_and_scores(whole(params, lines, 5, constraint))
+  answers = one(params, lines, 5, constraint)
+  assert three(params, lines, 5, constraint) == answers
   found = texts_and_scores(answers)
   assert found[:2] == wanted[:2] and len(set(found[0])) > 5
   np.testing.assert_allclose(found[2], wanted[2], rtol=1e-5)
@@ -122,70 +121,38 @@ def test_a_pool_searches_with_an_ensemble(model, vocabulary, params):
 
 
 @pytest.mark.long(but=('pooled',))
-def test_demands_hold_and_leave_other_sentences_alone(translator, vocabulary, params):
+def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
   lines = sentences(7)
   prefixes = ['', 'the old ca', '', 'a', 'trees', '', 'x y']
   free = translator(params, lines)
-  found = translator(params, lines, requirements=Requirements(prefixes))
-  for before, answer, prefix in zip(free, found, prefixes, strict=True):
+  begun = translator(params, lines, constraint=Prefixes(prefixes))
+  for before, answer, prefix in zip(free, begun, prefixes, strict=True):
     assert answer.text.startswith(prefix)
+    # A free sentence goes through the same program as before, bit for bit.
     assert (answer == before) == (prefix == '')
-  assert translator(params, lines[1:2], requirements=Requirements(prefixes[1:2])) == found[1:2]
-  word = max(set(' '.join(each.text for each in free).split()), key=len)
-  without = translator(params, lines, requirements=Requirements((), avoid([word], vocabulary)))
-  assert not any(word in each.text.split() for each in without)
+  assert translator(params, lines[1:2], constraint=Prefixes(prefixes[1:2])) == begun[1:2]
   with pytest.raises(UserError, match=r'beginning of translation 2 must have fewer tokens'):
-    translator(params, lines, requirements=Requirements(['', 'x' * 99, *[''] * 5]))
+    translator(params, lines, constraint=Prefixes(['', 'x' * 99, *[''] * 5]))
 
 
-@pytest.mark.long
-def test_phrases_are_in_the_translations_alone_and_in_company(translator, vocabulary, params):
-  lines = [line[:13] for line in sentences(7)]  # All have the same padded length.
-  phrases = [['old house'], [], ['small cat'], ['a', 'a'], [' ', ''], ['cat runs'], ['old old']]
-  free = translator(params, lines)
-  found = translator(params, lines, requirements=Requirements(phrases=phrases))
-  for before, answer, wanted in zip(free, found, phrases, strict=True):
-    assert not lacks_phrase(answer.text, wanted), answer.text
-    # A sentence without phrases goes through the same program as before, bit for bit.
-    assert answer == before or ''.join(wanted).strip()
-  for number in (0, 3):
+@pytest.mark.long(but=('2',))
+@pytest.mark.parametrize('threads', [None, 2])
+def test_a_constraint_of_ones_own_holds_alone_and_in_company(model, vocabulary, params, own_parts,
+                                                             threads):
+  counting = types.SimpleNamespace(source=vocabulary.source, target=types.SimpleNamespace(
+      size=vocabulary.size, decode=lambda tokens: str(np.count_nonzero(tokens))))
+  translate = Translator(model, counting, DECODE, MAX_LENGTH, devices=threads)
+  lines, most = sentences(7), [0, 12, 3, 0, 99, 12, 1]
+  constraint = import_module('my_constraints').MostTokens
+  free = translate(params, lines)
+  answers = translate(params, lines, constraint=constraint(most))
+  for before, answer, number in zip(free, answers, most, strict=True):
+    # A free sentence goes through the same program as before, bit for bit.
+    assert answer == before if number == 0 else int(answer.text) <= number
+  assert sum(answer.text != before.text for before, answer in zip(free, answers, strict=True)) > 1
+  for number in (1, 5):
     one = slice(number, number + 1)
-    assert translator(params, lines[one],
-                      requirements=Requirements(phrases=phrases[one])) == found[one]
-  steered = translator(params, [lines[0], lines[2]], requirements=Requirements(
-      ['the tree', 'a'], avoid(['old'], vocabulary), [phrases[0], phrases[2]]))
-  assert [each.text.startswith(prefix) for each, prefix in zip(steered, ['the tree', 'a'],
-                                                              strict=True)] == [True, True]
-  assert lacks_phrase(steered[0].text, phrases[0])  # It is forbidden.
-  assert not lacks_phrase(steered[1].text, phrases[2])
-
-
-def test_lists_contain_the_phrases(model, vocabulary, params):
-  translate = Translator(model, vocabulary, DECODE, MAX_LENGTH, nbest=3)
-  found = translate(params, sentences(5), requirements=Requirements(phrases=[['tree']] * 5))
-  assert sum(len(answer.nbest) for answer in found) > 5
-  for answer in found:
-    scores = [score for _, score in answer.nbest]
-    assert scores == sorted(scores, reverse=True) and answer.nbest[0] == (answer.text, answer.score)
-    assert not any(lacks_phrase(text, ['tree']) for text, _ in answer.nbest)
-
-
-def test_phrases_that_cannot_be_met_are_refused(translator, model, vocabulary, params):
-  phrases = [[], ['cat', 'x' * 99]]
-  with pytest.raises(UserError, match=r'must appear in translation 12 must have fewer tokens than '
-                                      r'its limit, \d+; got 1\d\d; shorten'):
-    translator(params, sentences(2), 10, Requirements(phrases=phrases))
-  with pytest.raises(UserError, match=r'words that must appear need a search; leave out --sample'):
-    sampler(model, vocabulary)(params, ['a'], requirements=Requirements(phrases=[['cat']]))
-
-
-@pytest.mark.long
-def test_batches_side_by_side_draw_what_one_after_the_other_draws(model, vocabulary, params):
-  config = dataclasses.replace(DECODE, sample=True)
-  lines = sentences(23)
-  one, several = (Translator(model, vocabulary, config, MAX_LENGTH, 3, devices)
-                  for devices in (None, 3))
-  assert several(params, lines, 5) == one(params, lines, 5)
+    assert translate(params, lines[one], constraint=constraint(most[one])) == answers[one]
 
 
 def test_draws_depend_on_the_seed_and_on_the_numbers_of_the_lines(model, vocabulary, params):
@@ -269,8 +236,8 @@ def test_the_longest_is_compiled_ahead_for_the_parameters_shapes_and_used(
     lengths.append(length)
     longest = lines[count // 2:count // 2 + 1]
     assert ahead(placed, longest) == plain(placed, longest)
-    assert ahead._searches[False, False]._cache_size() == 0  # Nothing was compiled again.
-    assert plain._searches[False, False]._cache_size() == 1
+    assert ahead._searches[Constraint]._cache_size() == 0  # Nothing was compiled again.
+    assert plain._searches[Constraint]._cache_size() == 1
   assert lengths == [16, MAX_LENGTH]
 
 
@@ -287,9 +254,7 @@ def test_lines_without_words_stay_empty_and_in_place(translator, params):
 def test_one_string_is_not_a_list_of_its_letters(translator, model, vocabulary, params):
   one = 'the cat runs'
   for call in (lambda: translator(params, one),
-               lambda: translator(params, [one], 0, Requirements(prefixes=one)),
-               lambda: translator(params, [one], 0, Requirements(phrases=[one])),
-               lambda: avoid(one, vocabulary),
+               lambda: Prefixes(one),
                lambda: score_pairs([model], [params], vocabulary, one, one, (29, 29), 5)):
     with pytest.raises(UserError, match=r"several lines .* got one string, 'the cat runs'; put"):
       call()
@@ -334,7 +299,7 @@ def test_search_with_caches_finds_what_whole_forward_passes_say(model, params, v
                                temperature=0.7, top_p=0.95)
   source, lengths = source_batch(vocabulary, ['the cat', 'a small green tree runs'], 31)
   limits = lengths + np.array([2, 7], np.int32)
-  keys = jax.random.split(jax.random.key(0, impl='threefry2x32'), 2)
+  keys = jax.random.key_data(jax.random.split(jax.random.key(0, impl='threefry2x32'), 2))
   found = jax.device_get(jax.jit(BatchSearch(model, config))(params, source, limits, keys))
   for row in range(2):
     for beam in range(beam_size):

@@ -5,14 +5,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.ops.toy_language import LIMITS, B, N, tables, toy
+from tests.ops.toy_language import LIMITS, B, tables, toy
 from tests.tiny_training import Settings
 from transformer import files
+from transformer.decoding.constraint import obeying
+from transformer.decoding.prefixes import Prefixes
 from transformer.errors import UserError
 from transformer.experiment import wiring
 from transformer.ops.beam_search import beam_search
-from transformer.ops.constrained_search import constrained_beam_search
-from transformer.ops.phrases import Phrases
 from transformer.runs import run_directory
 from transformer.runs.loading import load_run
 from transformer.system import jax_backend
@@ -109,12 +109,12 @@ def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(tmp
 
 def searches():
   """Returns what two searches find; the second is only traced, which takes less time."""
-  limits, phrases = jnp.asarray(LIMITS, jnp.int32), Phrases(
-      jnp.full((B, 1, 1), 3, jnp.int32), jnp.zeros(N, bool))
-  language = toy(jnp.asarray(tables()), B, 3)
-  given = language.step, language.cache, limits, language.options
-  return (jax.device_get(jax.jit(lambda: beam_search(*given, beam_size=3))()),
-          jax.eval_shape(lambda: constrained_beam_search(*given, phrases, beam_size=3)))
+  step, cache, options = toy(jnp.asarray(tables()), B, 3)
+  limits_B, begun_BP = jnp.asarray(LIMITS, jnp.int32), jnp.full((B, 2), 3, jnp.int32)
+  begun, kept, _ = obeying(Prefixes, begun_BP, (), step, cache, None, (B, 3))
+  return (jax.device_get(jax.jit(lambda: beam_search(
+      step, cache, limits_B, options, beam_size=3))()),
+          jax.eval_shape(lambda: beam_search(begun, kept, limits_B, options, beam_size=3)))
 
 
 def test_searches_are_the_same_with_64_bits():

@@ -10,15 +10,14 @@ import jax.numpy as jnp
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.decoding.config import DecodeConfig
+from transformer.decoding.constraint import Constraint, obeying
+from transformer.errors import UserError
 from transformer.model.transformer import Transformer
-from transformer.ops.beam_search import plan_beam_search
-from transformer.ops.constrained_search import plan_constrained_beam_search
+from transformer.ops.beam_search import plan_beam_search, plan_beams
 from transformer.ops.linear import log_softmax
-from transformer.ops.phrases import Phrases
-from transformer.ops.sampling import SamplingOptions, sample_search
+from transformer.ops.sampling import SamplingOptions, plan_samples
 from transformer.ops.search import Cache, Hypotheses, SearchOptions, plan_greedy_search
 from transformer.ops.search_loop import Search, run_search
-from transformer.ops.steering import Steered, Steering, steer
 
 
 class Encoded(NamedTuple):
@@ -48,7 +47,7 @@ class BatchSearch:
   """
 
   def __init__(self, model: Transformer | Sequence[Transformer], config: DecodeConfig,
-               nbest: int = 1):
+               nbest: int = 1, constraint: type[Constraint] = Constraint):
     """Chooses the search.
 
     Args:
@@ -56,32 +55,28 @@ class BatchSearch:
         averaged. Then `params` is a sequence too.
       config: beam size, length penalty, limit of length and type; or how to sample.
       nbest: the number of hypotheses that a beam search returns.
+      constraint: the class of what the hypotheses must obey.
     """
     self.config = config
     models = [model] if isinstance(model, Transformer) else model
     self._models = [_computing_in(config.dtype, each) for each in models]
     self._is_one = isinstance(model, Transformer)
     self._nbest = nbest
+    self.constraint = constraint
 
-  def __call__(self, params, source_BS, limits_B, keys_B=None, steering: Steering | None = None,
-               phrases: Phrases | None = None) -> Hypotheses:
+  def __call__(self, params, source_BS, limits_B, keys_B=None, rows=None, tables=()) -> Hypotheses:
     """Searches for translations.
 
     Args:
       params: the parameters of the model, or of each model.
       source_BS: padded source ids with their end tokens.
       limits_B: the largest number of tokens for each translation.
-      keys_B: a random key for each sentence; only sampling needs them.
-      steering: what translations begin with and must not hold; None is nothing.
-      phrases: what translations must contain; None is nothing. Samples ignore it.
+      keys_B: the data of a `threefry2x32` key for each sentence; only sampling needs them.
+      rows: the constraint's arrays of the sentences.
+      tables: the constraint's other arrays.
     """
-    encoded, config = self.encode(params, source_BS), self.config
-    if not config.sample:
-      return run_search(*self.plan(params, encoded, limits_B, steering, phrases))
-    (step, cache, grow), options = self._steps(params, encoded, steering)
-    return sample_search(
-        step, cache, limits_B, keys_B, options._replace(grow=grow), samples=config.beam_size,
-        sampling=SamplingOptions(config.temperature, config.top_k, config.top_p))
+    encoded = self.encode(params, source_BS)
+    return run_search(*self.plan(params, encoded, limits_B, keys_B, rows, tables))
 
   def encode(self, params, source_BS) -> Encoded:
     """Encodes padded source ids, with their end tokens."""
@@ -94,22 +89,33 @@ class BatchSearch:
       memories.append(apply(memory_BSD, method='cache_memory'))
     return Encoded(real_BS, tuple(memories))
 
-  def plan(self, params, encoded: Encoded, limits_B, steering: Steering | None = None,
-           phrases: Phrases | None = None) -> tuple[Search, SearchOptions]:
-    """Returns a search of `ops` for encoded sources, and its options; not for sampling."""
-    (step, cache, grow), options = self._steps(params, encoded, steering)
-    options, sizes = options._replace(grow=grow), (self.config.beam_size, self._nbest)
+  def plan(self, params, encoded: Encoded, limits_B, keys_B=None, rows=None, tables=()
+           ) -> tuple[Search, SearchOptions]:
+    """Returns a search of `ops` for encoded sources, and its options; otherwise as a call."""
+    config, beams = self.config, self.config.beam_size
+    step, cache, grow = obeying(self.constraint, rows, tables, *self._steps(params, encoded),
+                                (len(encoded.real_BS), beams))
+    options = SearchOptions(encoded.real_BS.shape[1] + config.max_extra_length, BOS_ID, EOS_ID,
+                            config.alpha, grow)
     given = step, cache, limits_B, options
-    if phrases is not None:
-      return plan_constrained_beam_search(*given, phrases, sizes), options
-    if self.config.beam_size == 1:
+    policy = self.constraint.policy(rows, tables, beams)
+    if config.sample:
+      if policy is not None:
+        raise UserError('this constraint chooses among the beams of a search; leave out --sample, '
+                        'or give --nosample')
+      keys_B = jax.random.wrap_key_data(keys_B, impl='threefry2x32')
+      return plan_samples(*given, keys_B, beams, SamplingOptions(
+          config.temperature, config.top_k, config.top_p)), options
+    if policy is not None:
+      return plan_beams(policy, *given, (beams, self._nbest)), options
+    if beams == 1:
       return plan_greedy_search(*given), options
-    return plan_beam_search(*given, beam_size=sizes[0], nbest=sizes[1]), options
+    return plan_beam_search(*given, beam_size=beams, nbest=self._nbest), options
 
-  def _steps(self, params, encoded: Encoded, steering) -> tuple[Steered, SearchOptions]:
-    """Returns the step function, its empty cache and the growth of the cache; and the options."""
+  def _steps(self, params, encoded: Encoded):
+    """Returns the step function, its empty cache and the growth of the cache."""
     real_BS, memories = encoded
-    applies, beams, (batch, length) = self._applies(params), self.config.beam_size, real_BS.shape
+    applies, beams, batch = self._applies(params), self.config.beam_size, len(real_BS)
 
     def step(tokens_BW, cache):
       index, caches = cache.common
@@ -130,10 +136,7 @@ class BatchSearch:
     cache = Cache(jnp.zeros((batch, beams, 0), jnp.int32),
                   (jnp.int32(0), tuple(apply((batch,), beams, 0, method='empty_cache')
                                        for apply in applies)))
-    steered = (Steered(step, cache, grow) if steering is None
-               else steer(step, cache, grow, steering, beams))
-    return steered, SearchOptions(length + self.config.max_extra_length, BOS_ID, EOS_ID,
-                                  self.config.alpha)
+    return step, cache, grow
 
   def _applies(self, params):
     """Returns the function `apply` of each model, with its parameters."""

@@ -10,8 +10,8 @@ import jax
 
 from transformer.data.vocabulary.vocabularies import model_files
 from transformer.decoding.config import DecodeConfig
+from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.given_translations import Likelihood, score_pairs
-from transformer.decoding.requirements import NO_REQUIREMENTS, Requirements
 from transformer.decoding.translator import Translation, Translator
 from transformer.errors import UserError
 from transformer.runs.loading import Run, diverged, load_run
@@ -80,7 +80,7 @@ def make_translator(members: Sequence[Run], decode: DecodeConfig, seed: int,
 
 
 def translate_with(members: Sequence[Run], translate: Translator, lines: Sequence[str],
-                   first: int = 0, requirements: Requirements = NO_REQUIREMENTS,
+                   first: int = 0, constraint: Constraint = FREE,
                    progress: Callable[[int], Any] = lambda count: None) -> list[Translation]:
   """Translates lines with a run, or an ensemble of several.
 
@@ -89,14 +89,14 @@ def translate_with(members: Sequence[Run], translate: Translator, lines: Sequenc
     translate: a translator; it may have been built for other runs with the same config.
     lines: text.
     first: the number of lines before these.
-    requirements: what the translations must begin with, contain, and not hold.
+    constraint: what the translations must obey.
     progress: as in `Translator`.
 
   Raises:
     UserError: a log-probability is not finite, or as `Translator` raises it.
   """
   params = [member.params for member in members]
-  answers = translate(params if len(params) > 1 else params[0], lines, first, requirements,
+  answers = translate(params if len(params) > 1 else params[0], lines, first, constraint,
                       progress)
   check_finite(members, (answer.score for answer in answers), itertools.count(first + 1))
   return answers

@@ -10,16 +10,6 @@ from transformer.decoding.translator import Translation
 from transformer.system import outputs
 
 
-def split_prefixes(lines: Iterable[str]) -> tuple[list[str], list[str]]:
-  """Returns the sources and the prefixes in lines of source, tab, beginning of the translation.
-
-  Args:
-    lines: a line without a tab has the prefix ''.
-  """
-  parts = [line.partition('\t') for line in lines]
-  return [source for source, _, _ in parts], [prefix for _, _, prefix in parts]
-
-
 def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0,
              drawn: bool = False) -> list[str]:
   """Returns translations, or n-best lists, as lines.

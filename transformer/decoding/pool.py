@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 
@@ -15,22 +16,24 @@ class Part(NamedTuple):
     kind: only sentences of one kind share a batch.
     t: the number of tokens of each hypothesis.
     chosen: the indices of the sentences, the first rows of the arrays. Other rows are unused.
-    sources: what their searches read, arrays. The first axis is that of the sentences.
-    state: the state of their searches; scalars are the same for all sentences.
+    sources: what their searches read, a pytree. The first axis is that of the sentences.
+    state: the state of their searches, too; scalars are the same for all sentences.
   """
 
   kind: Any
   t: int
   chosen: Sequence[int]
-  sources: Sequence[Any]
-  state: Sequence[Any]
+  sources: Any
+  state: Any
 
   def with_rows(self, rows: Sequence[int], chosen: Sequence[int]) -> 'Part':
     """Returns a copy of some rows, which hold the sentences `chosen`."""
-    sources, state = ([leaf[np.asarray(rows)] if np.ndim(leaf) else leaf
-                       for leaf in map(np.asarray, leaves)]
-                      for leaves in (self.sources, self.state))
-    return Part(self.kind, self.t, chosen, sources, state)
+    def chosen_rows(leaf):
+      leaf = np.asarray(leaf)
+      return leaf[np.asarray(rows)] if leaf.ndim else leaf
+
+    return Part(self.kind, self.t, chosen,
+                *jax.tree.map(chosen_rows, (self.sources, self.state)))
 
 
 class Pool:
@@ -137,7 +140,6 @@ class Pool:
       self._waiting[place] = waiting
     if free:  # Copies of a sentence take no longer than the sentence.
       taken.append(taken[0].with_rows([0] * free, []))
-    return Part(*place, [index for part in taken for index in part.chosen], *(
-        [np.concatenate(leaves) if leaves[0].ndim else leaves[0]
-         for leaves in zip(*lists, strict=True)]
-        for lists in ([part.sources for part in taken], [part.state for part in taken])))
+    return Part(*place, [index for part in taken for index in part.chosen], *jax.tree.map(
+        lambda *leaves: np.concatenate(leaves) if leaves[0].ndim else leaves[0],
+        *[(part.sources, part.state) for part in taken]))

@@ -13,10 +13,9 @@ from transformer.data.text.characters import is_blank
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.ensemble import make_translator, translate_with
 from transformer.decoding.lines import distinct
-from transformer.decoding.requirements import Requirements, warn_of_lacking
+from transformer.decoding.prefixes import Prefixes
 from transformer.decoding.translator import Translation, warn_of_cut
 from transformer.errors import UserError
-from transformer.ops.steering import Automaton
 from transformer.runs.loading import Run
 
 HELP = """A line is translated, unless it is a command:
@@ -24,17 +23,14 @@ HELP = """A line is translated, unless it is a command:
   :alpha 1    use length penalty 1
   :nbest 3    give 3 translations with their scores
   :prefix Da  begin each translation with these words; :prefix alone ends that
-  :require x  let each translation contain this phrase, too; :require alone ends that
   :quit       end, as Ctrl-D does"""
 
 # Builds a translator from the settings of a search and the number of translations for each line.
-# The translator is a function (line, number of the line, prefix, phrases) -> translation.
-MakeTranslator = Callable[[DecodeConfig, int],
-                          Callable[[str, int, str, Sequence[str]], Translation]]
+# The translator is a function (line, number of the line, prefix) -> translation.
+MakeTranslator = Callable[[DecodeConfig, int], Callable[[str, int, str], Translation]]
 
 
-def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int,
-               automaton: Automaton | None = None):
+def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int):
   """Runs a prompt in this terminal.
 
   Args:
@@ -42,7 +38,6 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
     decode: how to search at first.
     seed: the root of the random keys for samples.
     nbest: the number of translations for each line at first.
-    automaton: forbids words; None forbids none.
   """
   import readline  # noqa: F401  Lines can then be edited, and recalled with the arrow keys.
   run = members[0]
@@ -50,29 +45,21 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
   def translator(decode, nbest):
     translate = make_translator(members, decode, seed, nbest)
 
-    def answer(line, number, prefix, phrases):
-      found = translate_with(members, translate, [line], number,
-                             Requirements([prefix], automaton, [phrases]))
-      warn_of_cut([found[0].cut], run.config.data.max_length)
-      warn_of_lacking([[text for text, _ in found[0].nbest]], [phrases])
-      return found[0]
+    def answer(line, number, prefix):
+      answers = translate_with(members, translate, [line], number, Prefixes([prefix]))
+      warn_of_cut([answers[0].cut], run.config.data.max_length)
+      return answers[0]
 
     return answer
-
-  def check(prefix, phrases):
-    if phrases and decode.sample:
-      raise UserError(':require needs a search, which keeps places for the words; start eval.py '
-                      'with --nosample')
 
   sys.stdin.reconfigure(encoding='utf-8', errors='replace')
   sys.stdout.reconfigure(encoding='utf-8', newline='\n')
   print(f'{run.workdir}, step {run.steps[-1]}: type a line to translate it, or :help')
-  converse(functools.partial(input, '> '), print, translator, decode, nbest, check)
+  converse(functools.partial(input, '> '), print, translator, decode, nbest)
 
 
 def converse(read: Callable[[], str], say: Callable[[str], None], make_translator: MakeTranslator,
-             decode: DecodeConfig, nbest: int,
-             check: Callable[[str, Sequence[str]], None]):
+             decode: DecodeConfig, nbest: int):
   """Translates typed lines and obeys commands, until the end of the input.
 
   Args:
@@ -81,15 +68,14 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
     make_translator: builds a translator; raises `UserError` if the settings do not fit.
     decode: how to search at first; lines are translated one at a time, in batches of 1.
     nbest: the number of translations for each line at first.
-    check: raises `UserError` if no translation can have a prefix and phrases.
   """
   settings = dataclasses.replace(decode, batch_size=1), nbest
   translate = make_translator(*settings)
-  number, prefix, phrases = 0, '', []
+  number, prefix = 0, ''
   for line in _typed(read):
     if not line.startswith(':'):
       try:
-        answer = translate(line, number, prefix, phrases)
+        answer = translate(line, number, prefix)
       except UserError as error:
         say(f'error: {error}')
         continue
@@ -106,12 +92,7 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
       if name == ':help':
         say(HELP)
       elif name == ':prefix':
-        check(value.strip(), phrases)
         prefix = value.strip()
-      elif name == ':require':
-        wanted = [*phrases, value.strip()] if value.strip() else []
-        check(prefix, wanted)
-        phrases = wanted
       else:
         asked = _changed(*settings, name, value)
         translate, settings = make_translator(*asked), asked

@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from transformer.data.text.text_files import iterate_lines
+from transformer.decoding.constraint import FREE
 from transformer.decoding.ensemble import translate_with
-from transformer.decoding.lines import as_lines, split_prefixes, write_lines
-from transformer.decoding.requirements import Requirements
+from transformer.decoding.lines import as_lines, write_lines
+from transformer.decoding.prefixes import Prefixes, split_prefixes
 from transformer.decoding.translator import Translation, Translator, warn_of_cut
 from transformer.errors import UserError
-from transformer.ops.steering import Automaton
 from transformer.runs.loading import Run
 
 # The most batches in one call of the translator, which sorts their lines by length.
@@ -34,15 +34,13 @@ def arrives_live() -> bool:
 
 
 def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
-                   automaton: Automaton | None = None, prefixed: bool = False,
-                   drawn: bool = False):
+                   prefixed: bool = False, drawn: bool = False):
   """Translates standard input to standard output, each line as soon as it is read.
 
   Args:
     members: the run, or the ensemble.
     translate: the translator of their models.
     nbest: the number of translations for each line.
-    automaton: forbids words; None forbids none.
     prefixed: whether a line has a second column, the beginning of its translation.
     drawn: whether translations are samples.
 
@@ -58,10 +56,11 @@ def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
     write_lines(as_lines(answers, nbest, first, drawn), '-')
 
   def answer(lines, first):
-    prefixes = ()
+    constraint = FREE
     if prefixed:
       lines, prefixes = split_prefixes(lines)
-    return translate_with(members, translate, lines, first, Requirements(prefixes, automaton))
+      constraint = Prefixes(prefixes)
+    return translate_with(members, translate, lines, first, constraint)
 
   config = members[0].config
   # The file stays open: a thread waits for the next line, and after Ctrl-C, closing the file would

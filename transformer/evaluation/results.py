@@ -4,9 +4,10 @@ import functools
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from transformer import files
@@ -19,7 +20,7 @@ _SEARCH = ('beam_size', 'alpha', 'max_extra_length', 'sample')
 # Results from before `decode.dtype` are of the run's own type.
 _BEFORE = {'dtype': DecodeConfig.dtype}
 _SAMPLING = ('temperature', 'top_k', 'top_p')
-_DIGESTS = ('prefix', 'require', 'avoid')
+_DIGEST = re.compile('[0-9a-f]{8}')
 
 
 class Result(NamedTuple):
@@ -58,7 +59,7 @@ class Result(NamedTuple):
     """The settings that must be equal in a comparison; steps and seeds may differ."""
     decode = _BEFORE | self.content['decode']
     # A tokenizer is in `more` only if a flag gave it. Digests of earlier versions have 4 digits.
-    more = {key: value[:4] if key in _DIGESTS else value
+    more = {key: value[:4] if _DIGEST.fullmatch(value) else value
             for key, value in self.content.get('more', {}).items() if key != 'bleu'}
     return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
             'bleu_tokenize': decode['bleu_tokenize'],
@@ -85,27 +86,21 @@ class Decoding(NamedTuple):
     config: the search.
     seed: the seed of sampling.
     ensemble: the other runs of an ensemble.
-    prefixes: what each translation had to begin with; nothing if all were free.
-    required: what each translation had to contain; nothing if all were free.
-    avoided: what no translation was allowed to hold.
+    constraints: the lines that say what translations had to obey, by the name of their flag.
     tokenize: BLEU's tokenizer, if it is not the one of the run's config.
   """
 
   config: DecodeConfig
   seed: int
   ensemble: Sequence[Member]
-  prefixes: Sequence[str] = ()
-  required: Sequence[Sequence[str]] = ()
-  avoided: Sequence[str] = ()
+  constraints: Mapping[str, Sequence[str]] = MappingProxyType({})
   tokenize: str = ''
 
   @property
   def more(self) -> dict[str, str]:
-    """What there is beyond the search: the tokenizer, and digests of prefixes and phrases."""
-    found = {'prefix': self.prefixes and _digest(self.prefixes),
-             'require': self.required and _digest(['\t'.join(each) for each in self.required]),
-             'avoid': self.avoided and _digest(self.avoided),
-             'bleu': self.tokenize}
+    """What there is beyond the search: the tokenizer, and digests of constraints."""
+    found = {name: lines and _digest(lines) for name, lines in self.constraints.items()}
+    found |= {'bleu': self.tokenize}
     return {name: value for name, value in found.items() if value}
 
 

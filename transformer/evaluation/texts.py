@@ -72,18 +72,6 @@ def read_files(source: str, references: Sequence[str]) -> Text:
   return _named_text(source, sources, translations)
 
 
-def read_phrases(path: str) -> list[str]:
-  """Reads the words and phrases that --avoid names, one a line.
-
-  Raises:
-    UserError: the file cannot be read, or is blank.
-  """
-  phrases = [line.strip() for line in read_lines(path) if line.strip()]
-  if not phrases:
-    raise UserError(f'--avoid must name a file with words or phrases, one a line; {path} has none')
-  return phrases
-
-
 def read_for_each(flag: str, path: str, sources: Sequence[str]) -> list[str]:
   """Reads the file of a flag that has a line for each source.
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer.ops.search import Hypotheses, SearchOptions, best, plan_roll_out
-from transformer.ops.search_loop import run_search
+from transformer.ops.search_loop import Search, run_search
 
 # float32 rounds smaller numbers to 0.
 _SMALLEST = float(jnp.finfo(jnp.float32).tiny)
@@ -59,6 +59,13 @@ def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samp
   Raises:
     ValueError: a sampling option is out of range.
   """
+  return run_search(plan_samples(step, cache, limits_B, options, keys_B, samples, sampling),
+                    options)
+
+
+def plan_samples(step, cache, limits_B, options: SearchOptions, keys_B, samples: int,
+                 sampling: SamplingOptions) -> Search:
+  """Returns `sample_search` in parts; the same arguments."""
   numbers_W = jnp.arange(samples, dtype=jnp.uint32)
   fold_in = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
   keys_BW = fold_in(keys_B, numbers_W)
@@ -71,7 +78,7 @@ def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samp
         t, keys_BW, truncate(log_probs_BWN, sampling))
 
   draws = plan_roll_out(choose, step, cache, limits_B, samples, options)
-  return best(run_search(draws, options), samples)
+  return draws._replace(finish=lambda state: best(draws.finish(state), samples))
 
 
 def truncate(log_probs_BWN, options: SamplingOptions):

@@ -1,35 +1,47 @@
-"""Steered searches find what brute force finds among the sequences that are allowed."""
+"""Searches with a constraint find what brute force finds among what is allowed."""
 
 import functools
 import itertools
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.ops.toy_language import END, forced, tables, toy, words
+from transformer.decoding.constraint import Constraint, obeying
+from transformer.decoding.prefixes import Prefixes, begin
 from transformer.ops.beam_search import beam_search
 from transformer.ops.sampling import SamplingOptions, sample_search
 from transformer.ops.search import PAD, greedy_search
-from transformer.ops.steering import Automaton, Steering, steer
 
 N, LENGTH, WIDTH, ALPHA = 5, 3, 83, 0.6  # The beam is wide enough for brute force.
 # The second input is free; the third's prefix is longer, and holds what is forbidden after it.
 PREFIXES = ((3, PAD), (PAD, PAD), (4, 4))
-# Token 4 must not follow token 4, so state 1 is that after a 4.
-NO_DOUBLE_4 = Automaton(np.asarray([[0, 0, 0, 0, 1]] * 2, np.int32),
-                        np.asarray([[False] * 5, [False] * 4 + [True]]))
+
+
+class Once(Constraint):
+  """A prefix, after which the token of the tables must not come again; counts it."""
+
+  @staticmethod
+  def start(rows, shape):
+    return jnp.zeros(shape, jnp.int32)
+
+  @staticmethod
+  def allow(rows, tables, t, last_BW, state_BW, log_probs_BWN):
+    count_BW = state_BW + ((last_BW == tables) & (t > 0))
+    again_BWN = (count_BW > 0)[:, :, None] & (jnp.arange(N) == tables)[None, None]
+    return begin(rows, t, log_probs_BWN, jnp.where(again_BWN, -jnp.inf, log_probs_BWN)), count_BW
 
 
 @functools.cache
-def searcher(width, grows=False, kind='beam'):
-  """Returns a compiled (tables, prefixes, automaton) -> `Hypotheses`."""
-  def search(table_BXN, prefix_BP, automaton):
+def searcher(width, grows=False, kind='beam', constraint=Once):
+  """Returns a compiled (tables, prefixes) -> `Hypotheses`."""
+  def search(table_BXN, prefix_BP):
     step, cache, options = toy(table_BXN, len(PREFIXES), width, max_length=LENGTH, alpha=ALPHA,
                                grows=grows)
-    step, cache, grow = steer(step, cache, options.grow, Steering(prefix_BP, automaton), width)
+    step, cache, grow = obeying(constraint, prefix_BP, jnp.int32(4), step, cache, options.grow,
+                                (len(PREFIXES), width))
     options, limits_B = options._replace(grow=grow), jnp.full(len(PREFIXES), LENGTH)
     if kind == 'greedy':
       return greedy_search(step, cache, limits_B, options)
@@ -41,16 +53,14 @@ def searcher(width, grows=False, kind='beam'):
   return jax.jit(search)
 
 
-def find(table, *, width=WIDTH, prefixes=PREFIXES, automaton=NO_DOUBLE_4, **kinds):
-  return jax.device_get(searcher(width, **kinds)(table, np.asarray(prefixes, np.int32), automaton))
+def find(table, *, width=WIDTH, prefixes=PREFIXES, **kinds):
+  return jax.device_get(searcher(width, **kinds)(table, np.asarray(prefixes, np.int32)))
 
 
 def allowed(tokens, prefix):
   prefix = [token for token in prefix if token != PAD]
-  # What the prefix ends with counts for the tokens after it.
-  rest = tokens[max(len(prefix) - 1, 0):]
-  doubled = list(rest).count(4) > 1 and any(a == b == 4 for a, b in itertools.pairwise(rest))
-  return list(tokens[:len(prefix)]) == prefix and not doubled
+  again = any(tokens[place] == 4 in tokens[:place] for place in range(len(prefix), len(tokens)))
+  return list(tokens[:len(prefix)]) == prefix and not again
 
 
 @pytest.mark.parametrize('grows', [False, True])
@@ -83,11 +93,11 @@ def test_every_search_obeys(kind):
 
 
 def test_without_demands_nothing_changes():
-  free, none = np.zeros((3, 2), np.int32), np.zeros((3, 0), np.int32)
   step, cache, options = toy(tables(), 3, 4, max_length=LENGTH, alpha=ALPHA)
   limits_B = jnp.full(3, LENGTH)
-  plain = jax.jit(lambda: beam_search(step, cache, limits_B, options, beam_size=4, nbest=5 - 1))()
-  for prefixes in (free, none):
-    steered = find(tables(), width=4, prefixes=prefixes, automaton=None)
-    chex.assert_trees_all_equal(jax.device_get(plain).tokens, steered.tokens)
-    np.testing.assert_allclose(plain.scores, steered.scores, rtol=1e-6)
+  plain = jax.device_get(jax.jit(lambda: beam_search(step, cache, limits_B, options, beam_size=4,
+                                                     nbest=4))())
+  found = find(tables(), width=4, prefixes=np.zeros((3, 2)), constraint=Prefixes)
+  np.testing.assert_array_equal(found.tokens, plain.tokens)
+  np.testing.assert_allclose(found.scores, plain.scores, rtol=1e-6)
+  assert obeying(Constraint, None, (), step, cache, None, (3, 4)) == (step, cache, None)

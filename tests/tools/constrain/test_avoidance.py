@@ -8,9 +8,9 @@ import pytest
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
-from transformer.decoding import avoidance
-from transformer.decoding.avoidance import avoid
 from transformer.errors import UserError
+from transformer.tools.constrain import avoidance
+from transformer.tools.constrain.avoidance import avoid
 
 WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'cats', 'don', 'is', 'çé']
 PHRASES = ['cat', 'the dog', 'é', "don't", 'ß']
@@ -34,16 +34,16 @@ def holds(text, phrase):
 
 def first_forbidden(automaton, ids):
   """Returns the place of the first token that is forbidden; None if there is none."""
-  state = 0
+  state, (next_ZN, forbidden_ZN) = 0, automaton
   for place, token in enumerate(ids):
-    if automaton.forbidden_ZN[state, token]:
+    if forbidden_ZN[state, token]:
       return place
-    state = automaton.next_ZN[state, token]
+    state = next_ZN[state, token]
   return None
 
 
 def test_what_is_allowed_never_holds_a_phrase(vocabulary, automaton):
-  rng = random.Random(1)
+  rng, (next_ZN, forbidden_ZN) = random.Random(1), automaton
   pieces = [token for token in range(UNK_ID + 1, vocabulary.size) if token not in BYTE_IDS]
   # Pieces that stand in the phrases, so that random text would often hold them.
   likely = [token for token in pieces if vocabulary.piece(token).strip('▁') in ' '.join(PHRASES)]
@@ -54,12 +54,12 @@ def test_what_is_allowed_never_holds_a_phrase(vocabulary, automaton):
     state, ids = 0, []
     for _ in range(rng.randint(1, 12)):
       token = rng.choice(likely if rng.random() < 0.8 else pieces)
-      if automaton.forbidden_ZN[state, token]:
+      if forbidden_ZN[state, token]:
         stopped += 1
         continue
       ids.append(token)
-      state = automaton.next_ZN[state, token]
-    assert not automaton.forbidden_ZN[state, EOS_ID]
+      state = next_ZN[state, token]
+    assert not forbidden_ZN[state, EOS_ID]
     text = vocabulary.decode(ids)
     assert not any(holds(text, phrase) for phrase in PHRASES), text
   assert stopped > 500
@@ -95,10 +95,10 @@ def test_a_line_feed_counts_as_the_space_that_is_written_for_it(vocabulary, auto
 
 
 def test_the_tables_stay_small(vocabulary, automaton, monkeypatch):
-  assert automaton.next_ZN.shape == automaton.forbidden_ZN.shape
-  assert automaton.next_ZN.max() < len(automaton.next_ZN)
-  assert not automaton.forbidden_ZN[:, [BOS_ID, EOS_ID]].any()
-  assert np.unique(automaton.next_ZN).tolist() == list(range(len(automaton.next_ZN)))
+  next_ZN, forbidden_ZN = automaton
+  assert next_ZN.shape == forbidden_ZN.shape
+  assert not forbidden_ZN[:, [BOS_ID, EOS_ID]].any()
+  assert np.unique(next_ZN).tolist() == list(range(len(next_ZN)))
   monkeypatch.setattr(avoidance, '_MOST_CELLS', 2 * vocabulary.size)
   with pytest.raises(UserError, match='at most about 2 bytes of UTF-8 in all; there are'):
     avoid(PHRASES, vocabulary)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.ops.toy_language import END, contains
-from transformer.ops.phrases import Phrases, make_reader
 from transformer.ops.search import PAD
+from transformer.tools.constrain.phrases import make_reader
 
 N, LENGTH = 7, 19
 CONTINUES = np.arange(N) == 4
@@ -32,7 +32,7 @@ def readings():
 
   @jax.jit
   def read(tokens_TBC):
-    reader = make_reader(Phrases(padded(PHRASES), CONTINUES))
+    reader = make_reader(padded(PHRASES), CONTINUES)
 
     def advance(reading, token_BC):
       reading = reader.after(reading, token_BC)
@@ -80,7 +80,7 @@ def test_a_word_that_has_ended_counts_for_good(readings):
 
 
 def test_inputs_and_hypotheses_are_read_alone(readings):
-  reader = make_reader(Phrases(padded(PHRASES), CONTINUES))
+  reader = make_reader(padded(PHRASES), CONTINUES)
   tokens, found = readings
   reading = reader.start(1)
   for t in range(3):
@@ -91,7 +91,7 @@ def test_inputs_and_hypotheses_are_read_alone(readings):
 
 
 def test_only_a_token_that_continues_the_word_takes_a_phrase_back():
-  reader = make_reader(Phrases(padded([((3,),)]), CONTINUES))
+  reader = make_reader(padded([((3,),)]), CONTINUES)
   reading = reader.start(3)
   for tokens, complete in (((3, 3, 3), [True] * 3), ((4, END, 5), [False, True, True])):
     reading = reader.after(reading, np.asarray([tokens], np.int32))

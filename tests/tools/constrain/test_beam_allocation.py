@@ -1,4 +1,4 @@
-"""Constrained search finds what brute force finds among the sequences that contain the phrases."""
+"""Allocated beams find what brute force finds among the sequences that contain the phrases."""
 
 import functools
 import itertools
@@ -24,18 +24,20 @@ from tests.ops.toy_language import (
   toy,
   words,
 )
-from transformer.ops.beam_search import beam_search
-from transformer.ops.constrained_search import _share_beams, constrained_beam_search
-from transformer.ops.phrases import Phrases
+from transformer.decoding.constraint import obeying
+from transformer.ops.beam_search import beam_search, plan_beams
 from transformer.ops.search import PAD, Cache, SearchOptions
-from transformer.ops.steering import Automaton, Steering, steer
+from transformer.ops.search_loop import run_search
+from transformer.tools.constrain.beam_allocation import _share_beams, allocate_beams
+from transformer.tools.constrain.phrases import make_reader
+from transformer.tools.constrain.words import Words
 
 ALPHA = 0.6
 CONTINUES = np.arange(N) == 4
 WIDE = 1280  # As many as all extensions of all beginnings of four tokens.
 # Token 0 must not follow token 3.
-AUTOMATON = Automaton(np.asarray([[0, 0, 0, 1, 0]] * 2, np.int32),
-                      np.asarray([[False] * N, np.arange(N) == 0]))
+AUTOMATON = (np.asarray([[0, 0, 0, 1, 0]] * 2, np.int32),
+             np.asarray([[False] * N, np.arange(N) == 0]))
 NOTHING = ((), ()), ((), ()), ((), ())
 # The second input's phrase appears twice; those of the third may overlap.
 PHRASES = ((3, 4), ()), ((3,), (3,)), ((1, 3), (3, 3))
@@ -51,15 +53,17 @@ def padded(phrases, length=2):
 def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, obeys=False, grows=False):
   """Returns a compiled (tables, limits, phrases, prefixes) -> `Hypotheses`."""
   def search(table_BXN, limits_B, tokens_BJL, prefix_BP):
-    automaton = jax.tree.map(jnp.asarray, AUTOMATON) if obeys else None
+    tables = jax.tree.map(jnp.asarray, (AUTOMATON if obeys else None, CONTINUES))
+    rows = prefix_BP if prefix_BP.shape[1] else None, tokens_BJL
     step, cache, options = toy(table_BXN, len(limits_B), width, max_length=max_length, alpha=ALPHA,
                                grows=grows)
-    step, cache, grow = steer(step, cache, options.grow, Steering(prefix_BP, automaton), width)
+    step, cache, grow = obeying(Words, rows, tables, step, cache, options.grow,
+                                (len(limits_B), width))
     options = options._replace(grow=grow)
     if not constrained:
       return beam_search(step, cache, limits_B, options, beam_size=width, nbest=nbest)
-    return constrained_beam_search(step, cache, limits_B, options, Phrases(tokens_BJL, CONTINUES),
-                                   beam_size=width, nbest=nbest)
+    return run_search(plan_beams(Words.policy(rows, tables, width), step, cache, limits_B, options,
+                                 (width, nbest)), options)
 
   return jax.jit(search)
 
@@ -196,9 +200,11 @@ def scripted(probabilities, phrases, beam_size, continues=()):
 
   length, tokens = len(probabilities), padded([phrases])
   continues_N = np.isin(np.arange(len(probabilities[0])), continues)
-  return words(jax.device_get(constrained_beam_search(
-      step, Cache((), jnp.int32(0)), jnp.asarray([length]), SearchOptions(length, BEGIN, END, 0.0),
-      Phrases(tokens, continues_N), beam_size=beam_size)), 0, 0)
+  options = SearchOptions(length, BEGIN, END, 0.0)
+  policy = allocate_beams(make_reader(tokens, continues_N), beam_size)
+  return words(jax.device_get(run_search(plan_beams(
+      policy, step, Cache((), jnp.int32(0)), jnp.asarray([length]), options, (beam_size, 1)),
+                                         options)), 0, 0)
 
 
 # Columns: pad, begin, end, and words from 3 on.

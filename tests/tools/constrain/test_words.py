@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.requirements import (
-  Demand,
-  Requirements,
-  encode_requirements,
-  lacks_phrase,
-  warn_of_lacking,
-)
+from transformer.errors import UserError
+from transformer.tools.constrain.words import Words, lacks_phrase, warn_of_lacking
 
 WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'cats', 'is']
 
@@ -34,20 +29,20 @@ def test_a_phrase_is_whole_words_as_often_as_it_is_asked_for(text, phrases, lack
   assert lacks_phrase(text, phrases) == lacks
 
 
-def test_arrays_have_the_shape_of_the_demand_of_a_sentence(vocabulary):
+def test_arrays_have_the_shape_of_the_demands_of_a_sentence(vocabulary):
   phrases = [[], ['cat'], ['cat', 'ß', ' the dog\u00a0!'], ['', ' ']]
-  required = encode_requirements(Requirements(['', '', 'the', ''], None, phrases), vocabulary,
-                                 [30] * 4)
-  lengths = [len(ids) for ids in required.phrases[2]]
-  assert [len(each) for each in required.phrases] == [0, 1, 3, 0] and max(lengths) in (5, 6, 7, 8)
-  assert [required.demand(sentence) for sentence in range(4)] == [
-      Demand(False, None), Demand(False, (1, 1)), Demand(True, (4, 8)), Demand(False, None)]
-  steering, found = required.arrays(required.demand(2), [2], 3, 11)
-  assert steering.prefix_BP.shape == (3, 11) and found.tokens_BJL.shape == (3, 4, 8)
-  assert [vocabulary.decode(tokens[:length]) for tokens, length in zip(
-      found.tokens_BJL[0], lengths, strict=False)] == ['cat', 'ß', 'the dog\u00a0!']
-  assert not found.tokens_BJL[1:].any() and found.continues_N.shape == (vocabulary.size,)
-  assert required.arrays(Demand(False, None), [0], 3, 11) == (None, None)
+  words = Words(vocabulary, phrases, prefixes=['', '', 'the', ''])
+  free, one, several, blank = words.rows(vocabulary, [30] * 4, 31, 0)
+  assert free is blank is None
+  assert one[0] is None and one[1].shape == (1, 1)
+  prefix_P, tokens_JL = several
+  assert prefix_P.shape == (31,) and tokens_JL.shape == (4, 8)
+  assert [vocabulary.decode(tokens) for tokens in tokens_JL] == ['cat', 'ß', 'the dog\u00a0!', '']
+  automaton, continues_N = words.tables
+  assert automaton is None and continues_N.shape == (vocabulary.size,)
+  # What is avoided is avoided in every sentence.
+  assert all(row[0].shape == (31,) for row in Words(
+      vocabulary, phrases, ['dog']).rows(vocabulary, [30] * 4, 31, 0))
 
 
 def test_a_warning_counts_the_sentences_that_lack_a_phrase(caplog):
@@ -61,12 +56,21 @@ def test_a_warning_counts_the_sentences_that_lack_a_phrase(caplog):
 
 
 def test_space_around_a_prefix_is_no_part_of_it(vocabulary):
-  required = encode_requirements(Requirements(['the cat', ' the cat ', '  ']), vocabulary, [30] * 3)
-  assert required.prefixes[0] == required.prefixes[1] and not required.prefixes[2]
-  assert not required.demand(2).steered
+  first, second, blank = Words(vocabulary, prefixes=['the cat', ' the cat ', '  ']).rows(
+      vocabulary, [30] * 3, 30, 0)
+  np.testing.assert_array_equal(first[0], second[0])
+  assert blank is None
 
 
-def test_nothing_is_required_by_default(vocabulary):
-  required = encode_requirements(Requirements(), vocabulary, [9, 9])
-  assert required.demand(1) == Demand(False, None) and required.continues_N is None
-  np.testing.assert_equal(required.prefixes, [[], []])
+def test_one_string_is_not_a_list_of_its_letters(vocabulary):
+  for wrong in ({'required': ['cat']}, {'required': 'cat'}, {'avoided': 'cat'},
+                {'prefixes': 'cat'}):
+    with pytest.raises(UserError, match=r"several lines .* got one string, 'cat'; put"):
+      Words(vocabulary, **wrong)
+
+
+def test_phrases_that_cannot_be_met_are_refused(vocabulary):
+  words = Words(vocabulary, [[], ['cat', 'x' * 99]])
+  with pytest.raises(UserError, match=r'must appear in translation 12 must have fewer tokens than '
+                                      r'its limit, 30; got 1\d\d; shorten'):
+    words.rows(vocabulary, [30] * 2, 40, 10)

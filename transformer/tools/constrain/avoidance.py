@@ -10,7 +10,6 @@ from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.text.characters import check_several, is_in_word
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
-from transformer.ops.steering import Automaton
 
 # The tables take five bytes for each state and piece.
 _MOST_CELLS = 2**27
@@ -33,7 +32,7 @@ class _Byte(NamedTuple):
   ends_character: bool
 
 
-def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
+def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
   """Builds the automaton that keeps phrases out of translations.
 
   A phrase is forbidden as whole words: where no letter, digit or combining mark stands before or
@@ -47,7 +46,8 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
     vocabulary: gives the pieces.
 
   Returns:
-    The automaton, of NumPy arrays.
+    next_ZN, int32, the state after each of Z states and each token; the first state is 0. And
+    forbidden_ZN, boolean, the tokens that must not follow in each state.
 
   Raises:
     UserError: the tables for so many phrases would be too large, or there is one string in place
@@ -90,7 +90,7 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> Automaton:
         next_N[token] = number(after)
     next_ZN.append(next_N)
     forbidden_ZN.append(forbidden_N)
-  return Automaton(np.stack(next_ZN), np.stack(forbidden_ZN))
+  return np.stack(next_ZN), np.stack(forbidden_ZN)
 
 
 def _text_of_token(vocabulary: Vocabulary, token: int) -> list[_Byte]:
@@ -109,7 +109,7 @@ def _spelt(text: str) -> list[_Byte]:
   spelt = []
   for character in text.replace('\n', ' '):
     *first, last = character.encode()
-    spelt += [_Byte(each, is_in_word(character), False) for each in first]
+    spelt += [_Byte(value, is_in_word(character), False) for value in first]
     spelt.append(_Byte(last, is_in_word(character), True))
   return spelt
 

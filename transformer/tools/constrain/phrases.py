@@ -15,20 +15,6 @@ from transformer.ops.search import PAD
 from transformer.ops.selection import take
 
 
-class Phrases(NamedTuple):
-  """Phrases that the hypotheses of each input must contain, as whole words.
-
-  Attributes:
-    tokens_BJL: int32, the tokens of each phrase, `PAD` after them. A phrase without tokens asks
-      for nothing. A phrase that is listed n times must appear n times, without overlap.
-    continues_N: boolean, the tokens that continue the word before them. A phrase that such a token
-      follows does not count.
-  """
-
-  tokens_BJL: jax.Array
-  continues_N: jax.Array
-
-
 class Reading(NamedTuple):
   """How far hypotheses have read phrases.
 
@@ -46,14 +32,15 @@ class Reader(NamedTuple):
   """The automata of phrases.
 
   Attributes:
-    phrases: the phrases.
+    tokens_BJL, continues_N: as `make_reader` takes them.
     lengths_BJ: int32, their numbers of tokens.
     borders_BJKL: boolean [B, J, L + 1, L], whether the first l tokens of a phrase are the last of
       its first k.
     earlier_BJJ: boolean, whether the second phrase is equal to the first and stands before it.
   """
 
-  phrases: Phrases
+  tokens_BJL: jax.Array
+  continues_N: jax.Array
   lengths_BJ: jax.Array
   borders_BJKL: jax.Array
   earlier_BJJ: jax.Array
@@ -66,11 +53,11 @@ class Reader(NamedTuple):
 
   def after(self, reading: Reading, token_BC) -> Reading:
     """Returns the state after one more token of each hypothesis."""
-    tokens_BJL, continues_N = self.phrases
-    places = jnp.arange(tokens_BJL.shape[-1], dtype=jnp.int32)
-    met_BCJ = reading.met_BCJ | self._is_whole(reading) & ~continues_N[token_BC][:, :, None]
+    places = jnp.arange(self.tokens_BJL.shape[-1], dtype=jnp.int32)
+    met_BCJ = reading.met_BCJ | self._is_whole(reading) & ~self.continues_N[token_BC][:, :, None]
     longer_BJL = places[None, None] < self.lengths_BJ[:, :, None]
-    next_BJCL = ((tokens_BJL[:, :, None] == token_BC[:, None, :, None]) & longer_BJL[:, :, None])
+    next_BJCL = ((self.tokens_BJL[:, :, None] == token_BC[:, None, :, None])
+                 & longer_BJL[:, :, None])
     border_BJCL = jnp.take_along_axis(
         self.borders_BJKL, jnp.swapaxes(reading.read_BCJ, 1, 2)[..., None], axis=2)
     read_BJC = jnp.max(jnp.where(border_BJCL & next_BJCL, places[None, None, None] + 1, 0), axis=-1)
@@ -101,9 +88,9 @@ class Reader(NamedTuple):
   def wanted(self, reading: Reading):
     """Returns the token that each unmet phrase needs next, int32 [B, C, J]; −1 where none."""
     counts_BCJ = reading.met_BCJ | self._is_read(reading)
-    last = self.phrases.tokens_BJL.shape[-1] - 1
+    last = self.tokens_BJL.shape[-1] - 1
     token_BJC = jnp.take_along_axis(
-        self.phrases.tokens_BJL, jnp.swapaxes(jnp.minimum(reading.read_BCJ, last), 1, 2), axis=2)
+        self.tokens_BJL, jnp.swapaxes(jnp.minimum(reading.read_BCJ, last), 1, 2), axis=2)
     return jnp.where(counts_BCJ | self._waits(counts_BCJ), -1, jnp.swapaxes(token_BJC, 1, 2))
 
   def _is_read(self, reading: Reading):
@@ -118,10 +105,16 @@ class Reader(NamedTuple):
     return jnp.any(self.earlier_BJJ[:, None] & ~counts_BCJ[:, :, None], axis=-1)
 
 
-def make_reader(phrases: Phrases) -> Reader:
-  """Builds the automata of phrases."""
-  phrases = Phrases(*map(jnp.asarray, phrases))
-  tokens_BJL = phrases.tokens_BJL
+def make_reader(tokens_BJL, continues_N) -> Reader:
+  """Builds the automata of phrases that the hypotheses of each input must contain, as whole words.
+
+  Args:
+    tokens_BJL: int32, the tokens of each phrase, `PAD` after them. A phrase without tokens asks
+      for nothing. A phrase that is listed n times must appear n times, without overlap.
+    continues_N: boolean, the tokens that continue the word before them. A phrase that such a token
+      follows does not count.
+  """
+  tokens_BJL, continues_N = map(jnp.asarray, (tokens_BJL, continues_N))
   lengths_BJ = jnp.sum(tokens_BJL != PAD, axis=-1, dtype=jnp.int32)
   batch, count, length = tokens_BJL.shape
 
@@ -136,7 +129,7 @@ def make_reader(phrases: Phrases) -> Reader:
   borders_BJKL = jnp.concatenate([first_BJL[:, :, None], jnp.moveaxis(borders, 0, 2)], axis=2)
   equal_BJJ = jnp.all(tokens_BJL[:, :, None] == tokens_BJL[:, None], axis=-1)
   before_JJ = jnp.tril(jnp.ones((count, count), bool), -1)
-  return Reader(phrases, lengths_BJ, borders_BJKL,
+  return Reader(tokens_BJL, continues_N, lengths_BJ, borders_BJKL,
                 equal_BJJ & before_JJ[None] & (lengths_BJ > 0)[:, :, None])
 
 

@@ -1,4 +1,4 @@
-"""Beam search for hypotheses that contain given phrases.
+"""The choice of beams so that hypotheses contain given phrases.
 
 Post and Vilar, 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural
 Machine Translation", https://arxiv.org/abs/1804.06609. Hypotheses that have met the same number of
@@ -8,16 +8,16 @@ tokens of the phrases are a bank. Letters: J phrases, C candidates for the beam.
 import jax
 import jax.numpy as jnp
 
-from transformer.ops.beam_search import Choice, Extensions, Policy, plan_beams
-from transformer.ops.phrases import Phrases, Reader, make_reader, reorder
-from transformer.ops.search import Hypotheses, SearchOptions
-from transformer.ops.search_loop import Search, run_search
+from transformer.data.batch import EOS_ID
+from transformer.ops.beam_search import Choice, Extensions, Policy
 from transformer.ops.selection import take, top_sums
+from transformer.tools.constrain.phrases import Reader, reorder
 
 
-def constrained_beam_search(step, cache, limits_B, options: SearchOptions, phrases: Phrases, *,
-                            beam_size, nbest=1) -> Hypotheses:
-  """Keeps the likeliest hypotheses of every bank, so that some have all phrases at the end.
+def allocate_beams(reader: Reader, beams: int) -> Policy:
+  """Returns the policy that keeps the likeliest hypotheses of every bank of W = `beams`.
+
+  So some hypotheses have all phrases at the end.
 
   The candidates of a step are
 
@@ -29,28 +29,13 @@ def constrained_beam_search(step, cache, limits_B, options: SearchOptions, phras
   Every bank that has candidates gets the same share of the W beams, the banks with more tokens
   first if the shares are not equal. What a bank cannot fill goes to the others. So the search makes
   progress with any number of beams. With fewer beams than tokens of the phrases, the phrases come
-  early in the hypotheses. Without phrases this is `beam_search`, bit for bit.
-
-  Args:
-    step, cache, limits_B, options, beam_size, nbest: as in `beam_search`.
-    phrases: what each input's hypotheses must contain.
-
-  Returns:
-    `Hypotheses`, sorted by score. Those that end within the limit contain all phrases. If none
-    ends, the live ones that have met most tokens are the result.
+  early in the hypotheses. Without phrases this is `beam_search`, bit for bit. Hypotheses that end
+  within the limit contain all phrases. If none ends, the live ones that have met most tokens are
+  the result.
   """
-  return run_search(plan_constrained_beam_search(step, cache, limits_B, options, phrases,
-                                                 (beam_size, nbest)), options)
-
-
-def plan_constrained_beam_search(step, cache, limits_B, options: SearchOptions, phrases: Phrases,
-                                 sizes: tuple[int, int]) -> Search:
-  """Returns `constrained_beam_search` in parts; `sizes` are `beam_size` and `nbest`."""
-  reader = make_reader(phrases)
-
   def choose(log_probs_BWN, live_log_probs_BW, reading):
-    batch, beams, vocabulary = log_probs_BWN.shape
-    is_end_N = jnp.arange(vocabulary) == options.end_id
+    batch, _, vocabulary = log_probs_BWN.shape
+    is_end_N = jnp.arange(vocabulary) == EOS_ID
     ends_early_BWN = is_end_N[None, None] & ~reader.is_complete(reading)[:, :, None]
     log_probs_BWN = jnp.where(ends_early_BWN, -jnp.inf, log_probs_BWN)
     _, origin_BC, token_BC = top_sums(log_probs_BWN, live_log_probs_BW,
@@ -68,17 +53,16 @@ def plan_constrained_beam_search(step, cache, limits_B, options: SearchOptions, 
     bank_BC = reader.bank(after)
     best, live = (
         _share_beams(bank_BC, totals, beams)
-        for totals in (totals_BC, jnp.where(token_BC == options.end_id, -jnp.inf, totals_BC)))
+        for totals in (totals_BC, jnp.where(token_BC == EOS_ID, -jnp.inf, totals_BC)))
     # An end token that is not chosen is no live hypothesis either.
-    live_log_probs_BW = jnp.where(take(token_BC, live) == options.end_id, -jnp.inf,
+    live_log_probs_BW = jnp.where(take(token_BC, live) == EOS_ID, -jnp.inf,
                                   take(totals_BC, live))
     return Choice(
-        Extensions(*(take(each, best) for each in (totals_BC, origin_BC, token_BC))),
+        Extensions(*(take(part, best) for part in (totals_BC, origin_BC, token_BC))),
         Extensions(live_log_probs_BW, take(origin_BC, live), take(token_BC, live)),
         reorder(after, live))
 
-  policy = Policy(choose, reader.start(sizes[0]), reader.bank)
-  return plan_beams(policy, step, cache, limits_B, options, sizes)
+  return Policy(choose, reader.start(beams), reader.bank)
 
 
 def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
@@ -90,7 +74,7 @@ def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
   """
   batch, beams, vocabulary = log_probs_BWN.shape
   loses_BWN = (reader.is_pending(reading)[:, :, None]
-               & reader.phrases.continues_N[None, None])
+               & reader.continues_N[None, None])
   keeping_BW = jnp.argmax(jnp.where(loses_BWN | is_end_N[None, None], -jnp.inf, log_probs_BWN),
                           axis=-1).astype(jnp.int32)[:, :, None]
   wanted_BWJ = reader.wanted(reading)

@@ -1,0 +1,68 @@
+"""`constrain` translates with words that must appear or must not; a mistake is one line."""
+
+import pytest
+
+from transformer.tools.constrain.words import lacks_phrase
+
+
+@pytest.fixture(scope='module')
+def constrain(start_command):
+  yield from start_command('transformer.tools.constrain.__main__')
+
+
+@pytest.mark.long
+def test_required_words_appear_and_have_results_of_their_own(constrain, evaluate, folder, trained,
+                                                             tmp_path):
+  (tmp_path / 'words').write_text('hund\tdas gras\n\n', encoding='utf-8')
+  flags = [f'--workdir={trained}', '--beam_size=2']
+  scored = [*flags, f'--results={tmp_path}', '--output=-']
+  _, free, _ = evaluate(*scored)
+  status, out, err = constrain(*scored, f'--require={tmp_path}/words')
+  assert status == 0 and 'lack words' not in err, err
+  first, second = out.splitlines()
+  assert not lacks_phrase(first, ['hund', 'das gras']) and second == free.splitlines()[1]
+  assert len(list(tmp_path.glob('test.step2.beam2.alpha0.6.require*.json'))) == 1
+  # It works with a prefix, and a list; what is forbidden, too, is missing, which is told.
+  (tmp_path / 'begins').write_text('der\nein\n', encoding='utf-8')
+  (tmp_path / 'forbidden').write_text('hund\n', encoding='utf-8')
+  status, out, err = constrain(*flags, f'--source={folder}/test.en', f'--require={tmp_path}/words',
+                               f'--prefix={tmp_path}/begins', f'--avoid={tmp_path}/forbidden',
+                               '--nbest=2', f'--ensemble={trained}')
+  assert status == 0 and '1 of 2 translations lack words that must appear' in err, err
+  rows = [line.split(' ||| ') for line in out.splitlines()]
+  assert {number for number, _, _ in rows} == {'0', '1'}
+  assert all(text.startswith('der' if number == '0' else 'ein') for number, text, _ in rows)
+  assert not any('hund' in text.split() for _, text, _ in rows)
+
+
+@pytest.mark.parametrize(('flags', 'facts'), [
+    (['--workdir='], ['--workdir=DIR is needed']),
+    ([], ['--require=FILE or --avoid=FILE is needed']),
+    (['--source=-', '--avoid=-'], ['only --source can be standard input']),
+    (['--split=test', '--source=x', '--avoid=x'], ['--split and --source exclude each other']),
+    (['--reference=x', '--avoid=x'], ['--reference needs --source']),
+    (['--source={folder}/test.en', '--avoid={folder}/test.de', '--output={folder}/test.de'],
+     ['--output', 'test.de would replace what is read']),
+    (['--source={folder}/test.en', '--require={folder}/test.de', '--output={folder}/test.de'],
+     ['--output', 'test.de would replace what is read']),
+    (['--require=x', '--output={folder}/test.de', '--data_dir={folder}'],
+     ['--output', 'test.de would replace what is read']),
+    (['--require=x', '--prefix_column'], ['--prefix_column needs --source, and excludes --prefix']),
+    (['--sample', '--require=x'], ['--require needs a search', 'leave out --sample']),
+    (['--require='], ['--require= names nothing']),
+    (['--require={folder}/unequal.de'], ['--require must have a line for each sentence; there are '
+                                         '2', 'unequal.de has 3 lines']),
+    (['--require={folder}/long.en'], ['the phrases that must appear in translation 1 must have '
+                                      'fewer tokens than its limit', 'decode.max_extra_length']),
+    (['--avoid={folder}/empty'], ['--avoid must name a file with words or phrases', 'empty has']),
+    (['--avoid=x', '--source={folder}/test.en', '--results={folder}'], ['nothing is scored here']),
+    (['--avoid=x', '--nbest=2'], ['--nbest=2 gives lists of translations; add --output=FILE']),
+    (['--avoid=x', '--nbest=8', '--output=-'], ['--nbest=8 needs as many beams']),
+    (['--avoid=x', '--seed=3'], ['--seed needs --sample']),
+])
+def test_a_mistake_is_one_line(constrain, folder, trained, flags, facts):
+  flags = [flag.format(folder=folder) for flag in flags]
+  message = constrain.refuses(f'--workdir={trained}', *flags)
+  for fact in facts:
+    assert fact in message, message
+  assert not list(trained.glob('eval/*.json'))

@@ -1,0 +1,107 @@
+"""Translations contain what they must, without what they must not hold, in any company."""
+
+import dataclasses
+import random
+
+import jax
+import numpy as np
+import pytest
+
+from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.decoding.config import DecodeConfig
+from transformer.decoding.translator import Translator
+from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.tools.constrain.words import Words, lacks_phrase
+from transformer.training.step import init_params
+
+WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
+         'under', 'over', 'and']
+MAX_LENGTH = 29
+DECODE = DecodeConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
+
+
+@pytest.fixture(scope='module')
+def vocabulary():
+  rng = random.Random(0)
+  return Vocabulary.train((' '.join(rng.choices(WORDS, k=6)) for _ in range(300)), 290)
+
+
+@pytest.fixture(scope='module')
+def model(vocabulary):
+  return Transformer(ModelConfig(num_layers=2, model_dim=14, ff_dim=22, num_heads=2, norm='pre'),
+                     vocabulary.size)
+
+
+@pytest.fixture(scope='module')
+def params(model):
+  # Wider than trained ones, so that the model has opinions and its beams differ.
+  return jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+
+
+@pytest.fixture(scope='module', params=[None, 2], ids=['whole', 'pooled'])
+def translator(request, model, vocabulary):
+  return Translator(model, vocabulary, DECODE, MAX_LENGTH, devices=request.param)
+
+
+def sentences(count):
+  rng = random.Random(1)
+  return [' '.join(rng.choices(WORDS, k=rng.randint(1, 24))) for _ in range(count)]
+
+
+def test_avoided_words_are_in_no_translation(translator, vocabulary, params):
+  lines = sentences(7)
+  free = translator(params, lines)
+  word = max(set(' '.join(answer.text for answer in free).split()), key=len)
+  without = translator(params, lines, constraint=Words(vocabulary, avoided=[word]))
+  assert not any(word in answer.text.split() for answer in without)
+
+
+@pytest.mark.long
+def test_a_pool_finds_what_whole_batches_find(model, vocabulary, params):
+  lines = sentences(28)
+  words = Words(vocabulary, [['tree'], []] * 14, ['cat'], ['a', '', ''] * 9 + ['the'])
+  whole, pooled = (Translator(model, vocabulary, DECODE, MAX_LENGTH, devices=threads, nbest=3)(
+      params, lines, constraint=words) for threads in (None, 2))
+  for one, other in zip(whole, pooled, strict=True):
+    assert [text for text, _ in one.nbest] == [text for text, _ in other.nbest]
+    np.testing.assert_allclose(one.score, other.score, rtol=1e-5)
+
+
+@pytest.mark.long
+def test_phrases_are_in_the_translations_alone_and_in_company(translator, vocabulary, params):
+  lines = [line[:13] for line in sentences(7)]  # All have the same padded length.
+  phrases = [['old house'], [], ['small cat'], ['a', 'a'], [' ', ''], ['cat runs'], ['old old']]
+  free = translator(params, lines)
+  found = translator(params, lines, constraint=Words(vocabulary, phrases))
+  for before, answer, wanted in zip(free, found, phrases, strict=True):
+    assert not lacks_phrase(answer.text, wanted), answer.text
+    # A sentence without phrases goes through the same program as before, bit for bit.
+    assert answer == before or ''.join(wanted).strip()
+  for number in (0, 3):
+    one = slice(number, number + 1)
+    assert translator(params, lines[one], constraint=Words(vocabulary, phrases[one])) == found[one]
+  steered = translator(params, [lines[0], lines[2]], constraint=Words(
+      vocabulary, [phrases[0], phrases[2]], ['old'], ['the tree', 'a']))
+  assert [answer.text.startswith(prefix) for answer, prefix in zip(steered, ['the tree', 'a'],
+                                                              strict=True)] == [True, True]
+  assert lacks_phrase(steered[0].text, phrases[0])  # It is forbidden.
+  assert not lacks_phrase(steered[1].text, phrases[2])
+
+
+def test_lists_contain_the_phrases(model, vocabulary, params):
+  translate = Translator(model, vocabulary, DECODE, MAX_LENGTH, nbest=3)
+  found = translate(params, sentences(5), constraint=Words(vocabulary, [['tree']] * 5))
+  assert sum(len(answer.nbest) for answer in found) > 5
+  for answer in found:
+    scores = [score for _, score in answer.nbest]
+    assert scores == sorted(scores, reverse=True) and answer.nbest[0] == (answer.text, answer.score)
+    assert not any(lacks_phrase(text, ['tree']) for text, _ in answer.nbest)
+
+
+def test_samples_cannot_contain_phrases(model, vocabulary, params):
+  config = dataclasses.replace(DECODE, sample=True)
+  with pytest.raises(UserError, match='leave out --sample'):
+    Translator(model, vocabulary, config, MAX_LENGTH)(params, ['a'],
+                                                      constraint=Words(vocabulary, [['cat']]))

@@ -1,0 +1,105 @@
+"""Constraints: what translations must obey, whatever the model and the search."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.ops.beam_search import Policy
+from transformer.ops.search import Cache
+
+
+class Constraint:
+  """Leaves translations free; the base class of constraints.
+
+  The static methods are parts of compiled programs, pure functions on arrays. A sentence with
+  arrays shares a batch with others whose arrays have the same shapes. Rows of a batch without a
+  sentence have zeros.
+
+  Attributes:
+    tables: arrays that all sentences share, in nested tuples.
+  """
+
+  tables: Any = ()
+
+  def rows(self, vocabulary, limits: Sequence[int], room: int, first: int) -> Sequence[Any]:
+    """Returns the arrays of each sentence, in nested tuples; None for a free sentence.
+
+    Args:
+      vocabulary: the `Vocabulary` of the target language.
+      limits: the most tokens of each sentence's translation, the end token included.
+      room: the most tokens of any translation.
+      first: the number of sentences before these, for errors.
+
+    Raises:
+      UserError: no translation of a sentence can obey.
+    """
+    return [None] * len(limits)
+
+  @staticmethod
+  def start(rows, shape: tuple[int, int]) -> Any:
+    """Returns the state of hypotheses before their first token, leaves [B, W, ...] as `shape`."""
+    return ()
+
+  @staticmethod
+  def allow(rows, tables, t, last_BW, state, log_probs_BWN) -> tuple[jax.Array, Any]:
+    """Returns the log-probabilities, with −inf for tokens that must not follow, and the new state.
+
+    Args:
+      rows, tables: the arrays of the batch.
+      t: the number of tokens so far.
+      last_BW: the last of them, which `state` does not know yet; the begin token if t is 0.
+      state: as `start` returns it.
+      log_probs_BWN: the log-probabilities of the next token.
+    """
+    return log_probs_BWN, state
+
+  @staticmethod
+  def policy(rows, tables, beams: int) -> Policy | None:
+    """Returns the rule by which a beam search chooses its beam; None is the search's own."""
+    return None
+
+
+FREE = Constraint()
+
+
+def stacked(rows: Sequence[Any], size: int) -> Any:
+  """Returns the arrays of a batch of `size` rows from those of its sentences."""
+  return jax.tree.map(lambda *leaves: np.stack(
+      [*leaves, *[np.zeros_like(leaves[0])] * (size - len(leaves))]), *rows)
+
+
+def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, grow,
+            shape: tuple[int, int]):
+  """Returns a step function, its cache and its growth that obey a constraint.
+
+  Tokens that are allowed keep the log-probabilities of the model. So scores stay comparable with
+  those of a free search.
+
+  Args:
+    constraint: the class of the constraint; the base class changes nothing.
+    rows, tables: its arrays.
+    step: a step function, as `ops.search` describes it.
+    cache: its cache before the first token.
+    grow: as in `SearchOptions`.
+    shape: the numbers of inputs and of hypotheses of each, B and W.
+  """
+  if constraint is Constraint:
+    return step, cache, grow
+
+  def obeying_step(tokens_BW, cache):
+    (own, state), (common, t) = cache
+    log_probs_BWN, inner = step(tokens_BW, Cache(own, common))
+    log_probs_BWN, state = constraint.allow(rows, tables, t, tokens_BW, state, log_probs_BWN)
+    return log_probs_BWN, Cache((inner.own, state), (inner.common, t + 1))
+
+  def obeying_grow(cache, length):
+    (own, state), (common, t) = cache
+    inner = grow(Cache(own, common), length)
+    return Cache((inner.own, state), (inner.common, t))
+
+  state = constraint.start(rows, shape)
+  return (obeying_step, Cache((cache.own, state), (cache.common, jnp.int32(0))),
+          obeying_grow if grow else None)

@@ -1,0 +1,124 @@
+"""Words that translations must contain, and words that they must not hold."""
+
+import collections
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+
+from transformer.data.batch import PAD_ID
+from transformer.data.text.characters import check_several, is_in_word
+from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.decoding.constraint import Constraint
+from transformer.decoding.prefixes import begin, check_room, prefix_rows
+from transformer.tools.constrain.avoidance import avoid
+from transformer.tools.constrain.beam_allocation import allocate_beams
+from transformer.tools.constrain.phrases import make_reader
+
+
+class Words(Constraint):
+  """What translations begin with, what they contain as whole words, and what they do not hold.
+
+  The arrays of a sentence are its prefix, if the search is steered, and its phrases, if it has any.
+  The tables are those of the automaton for words to avoid, and the tokens that continue a word.
+  """
+
+  def __init__(self, vocabulary: Vocabulary, required: Sequence[Sequence[str]] = (),
+               avoided: Sequence[str] = (), prefixes: Sequence[str] = ()):
+    """Encodes the words.
+
+    Args:
+      vocabulary: the vocabulary of the target language.
+      required: the words and phrases of each sentence; empty if there are none. A phrase that is
+        given twice must appear twice.
+      avoided: words and phrases that no translation may hold after its prefix.
+      prefixes: the beginning of each sentence's translation; empty if all are free.
+
+    Raises:
+      UserError: there is one string in place of several, or too much is to be avoided.
+    """
+    for lines in (prefixes, required, *required):
+      check_several(lines)
+    self._prefixes = prefixes
+    self._phrases = [[vocabulary.encode_phrase(phrase.strip()) for phrase in phrases
+                      if phrase.strip()] for phrases in required]
+    self.tables = (avoid(avoided, vocabulary) if avoided else None,
+                   np.asarray(vocabulary.continue_words()) if any(self._phrases) else None)
+
+  def rows(self, vocabulary, limits, room, first):
+    prefixes = prefix_rows(self._prefixes or [''] * len(limits), vocabulary, limits, room, first)
+    phrases = self._phrases or [[]] * len(limits)
+    check_room('the phrases that must appear in',
+               [sum(map(len, several)) for several in phrases], limits, first)
+    rows = []
+    for prefix_P, several in zip(prefixes, phrases, strict=True):
+      steered = self.tables[0] is not None or prefix_P.any()
+      row = prefix_P if steered else None, _padded(several) if several else None
+      rows.append(row if steered or several else None)
+    return rows
+
+  @staticmethod
+  def start(rows, shape):
+    return jnp.zeros(shape, jnp.int32)
+
+  @staticmethod
+  def allow(rows, tables, t, last_BW, state_BW, log_probs_BWN):
+    (prefix_BP, _), (automaton, _) = rows, tables
+    if prefix_BP is None:
+      return log_probs_BWN, state_BW
+    allowed_BWN = log_probs_BWN
+    if automaton is not None:
+      next_ZN, forbidden_ZN = automaton
+      # The token before the first one is the begin token, which is no part of the text.
+      state_BW = jnp.where(t > 0, next_ZN[state_BW, last_BW], state_BW)
+      allowed_BWN = jnp.where(forbidden_ZN[state_BW], -jnp.inf, log_probs_BWN)
+    return begin(prefix_BP, t, log_probs_BWN, allowed_BWN), state_BW
+
+  @staticmethod
+  def policy(rows, tables, beams):
+    (_, tokens_BJL), (_, continues_N) = rows, tables
+    if tokens_BJL is None:
+      return None
+    return allocate_beams(make_reader(tokens_BJL, continues_N), beams)
+
+
+def _padded(phrases: Sequence[Sequence[int]]) -> np.ndarray:
+  """Returns the tokens of a sentence's phrases; their shape is that of powers of two."""
+  shape = [1 << (size - 1).bit_length() for size in (len(phrases), max(map(len, phrases)))]
+  tokens_JL = np.full(shape, PAD_ID, np.int32)
+  for place, phrase in enumerate(phrases):
+    tokens_JL[place, :len(phrase)] = phrase
+  return tokens_JL
+
+
+def lacks_phrase(text: str, phrases: Sequence[str]) -> bool:
+  """Returns whether a text lacks one of some phrases as whole words, or has it too seldom."""
+  counts = collections.Counter(phrase.strip() for phrase in phrases if phrase.strip())
+  return any(_count(text, phrase) < count for phrase, count in counts.items())
+
+
+def _count(text: str, phrase: str) -> int:
+  """Returns how often a phrase stands in a text as whole words, without overlap."""
+  count = end = 0
+  while (start := text.find(phrase, end)) >= 0:
+    after = start + len(phrase)
+    whole = not any(map(is_in_word, text[max(0, start - 1):start] + text[after:after + 1]))
+    count += whole
+    end = after if whole else start + 1
+  return count
+
+
+def warn_of_lacking(translations: Sequence[Sequence[str]], required: Sequence[Sequence[str]]):
+  """Warns how many sentences have a translation that lacks a phrase, if any.
+
+  Args:
+    translations: the translations of each sentence.
+    required: what each of them must contain; or nothing.
+  """
+  count = sum(any(lacks_phrase(text, phrases) for text in texts)
+              for texts, phrases in zip(translations, required, strict=True)) if required else 0
+  if count:
+    logging.warning('%d of %d translations lack words that must appear; they ended at the limit of '
+                    'length, other flags forbid the words, or the line is blank', count,
+                    len(translations))
