@@ -1,20 +1,17 @@
-"""BLEU, chrF2++ and TER by sacreBLEU, with its signatures, intervals and significance tests."""
+"""BLEU, chrF2++ and TER by sacreBLEU, with its signatures and intervals."""
 
-import functools
 import importlib.metadata
-import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import sacrebleu
 from sacrebleu.metrics.base import Metric
-from sacrebleu.significance import PairedTest
 
 from transformer.errors import UserError
 from transformer.evaluation.compounds import split_compounds, tokenize_german
-from transformer.evaluation.resampling import RESAMPLES, SEED, TRIALS, interval_95
+from transformer.evaluation.resampling import RESAMPLES, SEED, interval_95
 
 NAMES = ('BLEU', 'chrF2++', 'TER')
 # sacreBLEU's TER takes a second for a line of 100 words, and five for one of 200.
@@ -50,24 +47,6 @@ class Score(NamedTuple):
   interval: tuple[float, float] | None = None
 
 
-class Difference(NamedTuple):
-  """The scores of a baseline and a system, and how likely their difference is by chance.
-
-  Attributes:
-    metric: `BLEU`, `chrF2++` or `TER`.
-    baseline: the baseline's score over all its seeds together, in percent.
-    system: the system's score over all its seeds together, in percent.
-    bootstrap: p of paired bootstrap resampling (Koehn, 2004).
-    randomisation: p of approximate randomisation (Riezler and Maxwell, 2005).
-  """
-
-  metric: str
-  baseline: float
-  system: float
-  bootstrap: float
-  randomisation: float
-
-
 def check_tokenizer(tokenize: str):
   """Checks that a tokenizer of sacreBLEU has the packages that it needs.
 
@@ -99,7 +78,7 @@ def corpus_bleu(translations: Sequence[str], references: Sequence[Sequence[str]]
 
 def corpus_chrf(translations: Sequence[str], references: Sequence[Sequence[str]]) -> float:
   """Computes chrF2++ (Popović, 2017) in percent; arguments as in `corpus_bleu`."""
-  return _metric('chrF2++', '13a').corpus_score(*_parallel(translations, references)).score
+  return metric_of('chrF2++', '13a').corpus_score(*_parallel(translations, references)).score
 
 
 def score_text(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],
@@ -120,11 +99,11 @@ def score_text(name: str, translations: Sequence[str], references: Sequence[Sequ
   Raises:
     UserError: a reference has another number of lines.
   """
-  metric = _metric(name, tokenize, force=tokenize == 'none')
+  metric = metric_of(name, tokenize, force=tokenize == 'none')
   counts = metric._extract_corpus_statistics(*_parallel(translations, references))
   result = metric._aggregate_and_compute(counts)
   low, high = interval_95(list(_resampled(metric, counts)))
-  alone = _metric(name, tokenize, effective_order=True)
+  alone = metric_of(name, tokenize, effective_order=True)
   return (Score(name, result.score, str(metric.get_signature()), str(result),
                 (float(low), float(high))),
           [alone._compute_score_from_stats(each).score for each in counts])
@@ -133,7 +112,7 @@ def score_text(name: str, translations: Sequence[str], references: Sequence[Sequ
 def too_long_for_ter(translations: Sequence[str], references: Sequence[Sequence[str]],
                      tokenize: str) -> int:
   """Returns how many sentences have more than `MOST_TER_WORDS` words on a side, as TER counts."""
-  words = _metric('TER', tokenize)._preprocess_segment
+  words = metric_of('TER', tokenize)._preprocess_segment
   return sum(any(len(words(line).split()) > MOST_TER_WORDS for line in lines)
              for lines in zip(translations, *references, strict=True))
 
@@ -149,53 +128,6 @@ def _resampled(metric: Metric, counts: Sequence[Sequence[float]]) -> Iterator[fl
   for _ in range(RESAMPLES):
     sample = counts[rng.choice(len(counts), size=len(counts))]
     yield metric._compute_score_from_stats(sample.sum(axis=0)).score
-
-
-def sentence_utility(name: str, tokenize: str) -> Callable[[str, str], float]:
-  """Returns a function (translation, reference) -> score of one sentence, in percent.
-
-  Args:
-    name: `chrF2++`, or `BLEU` of the orders for which the sentence is long enough.
-    tokenize: BLEU's tokenizer, as in `corpus_bleu`.
-  """
-  metric = _metric(name, tokenize, effective_order=True)
-  return lambda translation, reference: metric.sentence_score(translation, [reference]).score
-
-
-def differences(name: str, baseline: Sequence[Sequence[str]],
-                systems: Sequence[Sequence[Sequence[str]]], references: Sequence[Sequence[str]],
-                tokenize: str) -> list[Difference]:
-  """Tests whether systems differ from a baseline on one text, by sacreBLEU's two paired tests.
-
-  Args:
-    name: the metric, one of `NAMES`.
-    baseline: the baseline's translations of the text, one sequence for each seed.
-    systems: the translations of each system, for as many seeds. The tests compare the first seed
-      of one with the first seed of the other, and so on, as if all were one long text.
-    references: of the text, as in `corpus_bleu`.
-    tokenize: BLEU's tokenizer, as in `corpus_bleu`.
-
-  Returns:
-    The difference of each system.
-  """
-  sides = [tuple(line for seed in each for line in seed) for each in (baseline, *systems)]
-  repeated = tuple(tuple(each) * len(baseline) for each in references)
-  metric = _metric(name, tokenize)
-  # Both tests need the same counts, and TER takes long to count.
-  metric._extract_corpus_statistics = functools.cache(metric._extract_corpus_statistics)
-  tests = [PairedTest(list(enumerate(sides)), {name: metric}, repeated, kind, samples)()[1][name]
-           for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS))]
-  tested = []
-  for number, side in enumerate(sides[1:], 1):
-    scores = [tests[0][place].score for place in (0, number)]
-    # sacreBLEU counts the samples with a larger difference. An equal one counts, too: it comes from
-    # each trial of the randomisation that swaps all sentences that differ, or none of them.
-    changed = sum(map(operator.ne, sides[0], side))
-    p_values = [min(1.0, test[number].p_value + ties)
-                for test, ties in zip(tests, (0.0, 2.0 ** (1 - changed)), strict=True)]
-    p_values = (1.0, 1.0) if scores[0] == scores[1] else p_values
-    tested.append(Difference(name, *scores, *p_values))
-  return tested
 
 
 def other_protocols(translations: Sequence[str], references: Sequence[Sequence[str]],
@@ -220,7 +152,8 @@ def other_protocols(translations: Sequence[str], references: Sequence[Sequence[s
   return scores
 
 
-def _metric(name: str, tokenize: str, force: bool = True, effective_order: bool = False) -> Metric:
+def metric_of(name: str, tokenize: str, force: bool = True,
+              effective_order: bool = False) -> Metric:
   """Returns a metric of `NAMES`; only BLEU has a tokenizer, its warning and its orders."""
   if name == 'BLEU':
     return sacrebleu.BLEU(tokenize=tokenize, force=force, effective_order=effective_order)

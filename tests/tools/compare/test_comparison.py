@@ -10,9 +10,9 @@ from tests.runs import saved_checkpoints
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
-from transformer.evaluation import metrics, results, scores
+from transformer.evaluation import results, scores
 from transformer.evaluation.texts import Text
-from transformer.tools.compare import comparison
+from transformer.tools.compare import comparison, significance
 
 POOR = ['The cat.', 'Two dogs run.', 'Birds.'] * 4
 
@@ -42,8 +42,8 @@ def score(tmp_path):
 @pytest.fixture
 def untested(monkeypatch):
   """Replaces the significance tests, which take most of the time."""
-  monkeypatch.setattr(metrics, 'differences', lambda name, _, systems, *more: [
-      metrics.Difference(name, 0.0, 0.0, 1.0, 1.0) for _ in systems])
+  monkeypatch.setattr(significance, 'differences', lambda name, _, systems, *more: [
+      significance.Difference(name, 0.0, 0.0, 1.0, 1.0) for _ in systems])
 
 
 def compared(*systems, decoding='', allow=False):
@@ -93,14 +93,14 @@ def test_a_metric_that_was_computed_in_two_ways_is_left_out_whatever_its_version
 
 
 def test_a_test_that_fails_costs_its_p_alone(score, monkeypatch, caplog):
-  tests = metrics.differences
+  tests = significance.differences
 
   def fail(name, *more):
     if name == 'chrF2++':
       raise MemoryError('too much')
     return tests(name, *more)
 
-  monkeypatch.setattr(metrics, 'differences', fail)
+  monkeypatch.setattr(significance, 'differences', fail)
   poor, good = score('a', POOR), score('b', GOOD)
   found = compared(poor, good)
   assert [each['metric'] for each in found['differences'][good]] == ['BLEU', 'TER']

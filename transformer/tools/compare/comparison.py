@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from transformer.errors import UserError, optional
-from transformer.evaluation import result_choice, results
+from transformer.evaluation import results
 from transformer.runs import run_directory
 from transformer.system.installation import spell_commands
+from transformer.tools.compare import result_choice
 
 
 class ScoredRun(NamedTuple):
@@ -101,7 +102,7 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
       systems: for each system and metric the scores of its seeds, their mean and their
         standard deviation, all in percent.
       results: for each system and seed the run, the checkpoints and the decoding.
-      differences: for each system but the first the fields of `metrics.Difference` by metric.
+      differences: for each system but the first the fields of `significance.Difference` by metric.
 
   Raises:
     UserError: systems differ in the number of seeds, the text, the tokenizer of BLEU or the
@@ -152,6 +153,7 @@ def _differences(baseline: Sequence[ScoredRun], systems: Mapping[str, Sequence[S
       return {name: bracketing.differences(counts[''], counts[name]) for name in systems}
     return tested
   from transformer.evaluation import metrics  # Imported here: errors come sooner.
+  from transformer.tools.compare import significance
   tokenize = baseline[0].result.content['decode']['bleu_tokenize']
   references = list(zip(*(each['references'] for each in baseline[0].sentences), strict=True))
   ours, *theirs = ([[each['translation'] for each in scored.sentences] for scored in seeds]
@@ -162,7 +164,7 @@ def _differences(baseline: Sequence[ScoredRun], systems: Mapping[str, Sequence[S
     with optional(f'p of {metric} is left out', logging.warning):
       if metric == 'BLEU':
         metrics.check_tokenizer(tokenize)
-      differences = metrics.differences(metric, ours, theirs, references, tokenize)
+      differences = significance.differences(metric, ours, theirs, references, tokenize)
       for name, difference in zip(systems, differences, strict=True):
         tested[name].append(difference._asdict())
   return tested

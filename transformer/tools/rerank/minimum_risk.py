@@ -6,7 +6,7 @@ import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from transformer.evaluation.metrics import sentence_utility
+from transformer.evaluation.metrics import metric_of
 
 # Sentences in a task of a process.
 _TOGETHER = 8
@@ -23,7 +23,8 @@ def choose(lists: Sequence[Sequence[str]], utility: str, tokenize: str,
 
   Args:
     lists: the candidates of each sentence; without any, the choice is the empty line.
-    utility, tokenize: the name of a metric and BLEU's tokenizer, as in `metrics.sentence_utility`.
+    utility: `chrF2++`, or `BLEU` of the orders for which a sentence is long enough.
+    tokenize: BLEU's tokenizer.
     processes: number of processes that compute utilities; each takes a second to start.
 
   Returns:
@@ -42,7 +43,7 @@ def _best(utility: str, tokenize: str, candidates: Sequence[str]) -> str:
   counts = collections.Counter(candidates)
   if len(counts) < 2:
     return candidates[0] if candidates else ''
-  of = sentence_utility(utility, tokenize)
-  expected = {text: sum(count * of(text, other) for other, count in counts.items())
-              for text in counts}
+  metric = metric_of(utility, tokenize, effective_order=True)
+  expected = {text: sum(count * metric.sentence_score(text, [other]).score
+                        for other, count in counts.items()) for text in counts}
   return max(counts, key=expected.__getitem__)

@@ -6,7 +6,8 @@ import pytest
 
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
-from transformer.evaluation import result_choice, results
+from transformer.evaluation import results
+from transformer.tools.compare import result_choice
 
 
 def result(*steps, others=(), more=None, **decode):
