@@ -14,6 +14,7 @@ from transformer.model.transformer import Transformer
 from transformer.system import machine
 from transformer.system.jax_environment import set_reproducible_flags
 from transformer.training.config import OptimizerConfig, TrainConfig
+from transformer.training.objective import smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_params, init_state, make_train_step
 
@@ -55,9 +56,9 @@ def parts_of_update(work: Work):
   model = Transformer(work.model, work.vocabulary_size)
   config = OptimizerConfig()
   optimizer = make_optimizer(config, make_schedule(config, work.model.model_dim, 1000))
-  train = TrainConfig(label_smoothing=work.label_smoothing)
   return (lambda: init_state(init_params(model, 0), optimizer),
-          jax.jit(make_train_step(model, optimizer, train, seed=0), donate_argnums=0))
+          jax.jit(make_train_step(model, optimizer, TrainConfig(), seed=0,
+                                  objective=smoothed(work.label_smoothing)), donate_argnums=0))
 
 
 def packed_batch(work: Work) -> Batch:

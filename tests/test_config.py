@@ -203,6 +203,20 @@ def test_a_variation_is_a_name_alone_or_with_whole_and_other_numbers():
   assert config.own_code == {'m:f': 'variation', 'm:g': 'variation'}
 
 
+def test_r_drop_and_teachers_of_earlier_versions_are_objectives():
+  keys = {'teacher_share': 0.25, 'teacher_temperature': 2.0}
+  distillation = 'transformer.tools.distil.objective:distillation', 0.25, 2.0
+  for old, objective, runs in (
+      ({'r_drop': 0.0, 'teachers': []}, '', ()),
+      ({'r_drop': 3.0, 'teachers': []}, ('transformer.training.r_drop:r_drop', 3.0), ()),
+      ({'r_drop': 0.0, 'teachers': ['a', 'b']}, (*distillation, 0.0), ('a', 'b')),
+      ({'r_drop': 3.0, 'teachers': ['a']}, (*distillation, 3.0), ('a',))):
+    train = Config.from_saved({'train': {'steps': 7, **keys, **old}}).train
+    assert (train.steps, train.objective, train.objective_runs) == (7, objective, runs)
+  refuse({'train': {'r_drop': 1.0}}, "now: ('transformer.training.r_drop:r_drop', r_drop)")
+  refuse({'train': {'teachers': ['a']}}, "now: ('transformer.tools.distil.objective:")
+
+
 def test_flattening_joins_names_by_dots():
   assert flatten({'a': {'b': {'c': 3}, 'd': (5,)}, 'e': None}) == {
       'a.b.c': 3, 'a.d': (5,), 'e': None}
@@ -235,7 +249,15 @@ def test_defaults_are_the_base_model_of_the_paper():
 @pytest.mark.parametrize(('changes', 'facts'), [
     ({'data': {'dir': 's3://b'}}, ('data.dir must be a path', 'which begins with s3://')),
     ({'train': {'init_from': 'gs://b'}}, ('train.init_from must be a path',)),
-    ({'train': {'teachers': ['a', 'gs://b']}}, ('train.teachers must be a path',)),
+    ({'train': {'objective': 'a:b', 'objective_runs': ['a', 'gs://b']}},
+     ('train.objective_runs must be a path',)),
+    *((settings, ('must be MODULE:FUNCTION, or a tuple of that and the numbers that it takes',))
+      for part in ('b', ['b', 1.0], [1.0, 'a:b'], ['a:b', 'c'], ['a:b', float('inf')])
+      for settings in ({'train': {'objective': part}}, {'data': {'variations': [part]}})),
+    ({'data': {'variations': [[]]}}, ('an item of data.variations must be', 'got ()')),
+    ({'train': {'objective': []}}, ('train.objective must be', 'got ()')),
+    ({'train': {'objective_runs': ['a']}}, ('directories of runs, for an objective',)),
+    ({'train': {'objective': 'a:b', 'objective_runs': ['']}}, ('must name the directories',)),
     ({'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1001}},
      ('must be a multiple of data.max_length', 'tokens_per_batch=1001, max_length=100')),
     ({'data': {'max_length': 100}, 'train': {'tokens_per_batch': 700},
@@ -291,7 +313,6 @@ NUMBERS = [
     ('model.dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.label_smoothing', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('train.ema_decay', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
-    ('train.r_drop', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
     ('data.bpe_dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('optimizer.b1', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
     ('optimizer.b2', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
@@ -331,10 +352,6 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
     ({'optimizer': {'scale': 2.0}}, ()),
     ({'data': {'drop_identical': True, 'shared_vocabulary': False},
       'model': {'share_embeddings': False}}, ('data.drop_identical compares tokens',)),
-    ({'train': {'r_drop': 1.0}, 'model': {'dropout': 0.0, 'layer_drop': 0.1}},
-     ('no dropout differs between them (layer_drop',)),
-    ({'train': {'r_drop': 1.0}, 'model': {'dropout': 0.0, 'word_dropout': 0.1}}, ()),
-    ({'train': {'teacher_share': 0.7}}, ('train.teacher_share does nothing without',)),
     ({'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},
       'train': {'steps': 5000}}, ('begins after 5000 updates is never reached',)),
     ({'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from transformer import files, old_settings
+from transformer import files, old_settings, own_code
 from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
@@ -65,8 +65,12 @@ class Config:
     for name, path in (('data.dir', data.dir), ('data.vocabulary', data.vocabulary),
                        ('data.source_vocabulary', data.source_vocabulary),
                        ('train.init_from', train.init_from),
-                       *(('train.teachers', path) for path in train.teachers)):
+                       *(('train.objective_runs', path) for path in train.objective_runs)):
       files.check_local(name, path)
+    for variation in data.variations:
+      own_code.check('an item of data.variations', variation)
+    if train.objective != '':
+      own_code.check('train.objective', train.objective)
     tokens, length = train.tokens_per_batch, data.max_length
     if tokens % length:
       raise UserError(f'train.tokens_per_batch must be a multiple of data.max_length, the target '
@@ -104,15 +108,6 @@ class Config:
       found.append(f'optimizer.{ignored}={value:g} does nothing with optimizer.schedule='
                    f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '
                    f'optimizer.peak_learning_rate')
-    model = self.model
-    if self.train.r_drop and not any((model.dropout, model.attention_dropout,
-                                      model.activation_dropout, model.word_dropout)):
-      found.append('train.r_drop compares two passes that differ by dropout, but no dropout '
-                   'differs between them (layer_drop skips the same layers in both); set '
-                   'model.dropout')
-    for name in () if self.train.teachers else ('teacher_share', 'teacher_temperature'):
-      if getattr(self.train, name) != getattr(TrainConfig, name):
-        found.append(f'train.{name} does nothing without train.teachers')
     if late := [stage[0] for stage in self.data.train_stages if stage[0] >= self.train.steps]:
       found.append(f'the stage of data.train_stages that begins after {late[0]:g} updates is never '
                    f'reached: train.steps={self.train.steps}')
@@ -142,9 +137,9 @@ class Config:
   @property
   def own_code(self) -> dict[str, str]:
     """The parts of one's own that training imports: what each MODULE:NAME is."""
-    kinds = {self.data.source: 'source', self.train.valid_metric: 'metric'} | {
-        setting if isinstance(setting, str) else setting[0]: 'variation'
-        for setting in self.data.variations}
+    kinds = {self.data.source: 'source', self.train.valid_metric: 'metric',
+             own_code.name_of(self.train.objective): 'objective'} | {
+        own_code.name_of(setting): 'variation' for setting in self.data.variations}
     return {spec: kind for spec, kind in kinds.items() if ':' in spec}
 
   @property

@@ -1,6 +1,6 @@
 """Settings of earlier versions: how a saved config is read today, and what has ended."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformer.errors import UserError
@@ -22,6 +22,10 @@ _ENDED = {
 # Settings that are numbers of a variation today, in its order.
 _SHARES = ('upper_case', 'title_case', 'typing_errors')
 _NOISE = 'transformer.tools.noise:source_noise'
+# R-Drop and teachers had keys of their own: each key with the value without effect.
+_OWN_KEYS = {'r_drop': 0.0, 'teachers': (), 'teacher_share': 0.5, 'teacher_temperature': 1.0}
+_R_DROP = 'transformer.training.r_drop:r_drop'
+_DISTILLATION = 'transformer.tools.distil.objective:distillation'
 
 
 def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,6 +36,9 @@ def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
       behaved by, which may not be its default. A key that ended is left out.
   """
   tree = dict(tree)
+  if isinstance(train := tree.get('train'), Mapping):
+    own = {key: train.get(key, without) for key, without in _OWN_KEYS.items()}
+    tree['train'] = {key: train[key] for key in train if key not in own} | _objective(**own)
   for group, values in _BEFORE.items():
     if isinstance(tree.get(group, {}), Mapping):
       tree[group] = values | dict(tree.get(group, {}))
@@ -48,6 +55,15 @@ def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(tree.get(group), Mapping):
       tree[group] = {own: value for own, value in tree[group].items() if own != key}
   return tree
+
+
+def _objective(r_drop: float, teachers: Sequence[str], teacher_share: float,
+               teacher_temperature: float) -> dict[str, Any]:
+  """Returns the objective of today for the keys of earlier versions."""
+  if teachers:
+    return {'objective': (_DISTILLATION, teacher_share, teacher_temperature, r_drop),
+            'objective_runs': teachers}
+  return {'objective': (_R_DROP, r_drop)} if r_drop else {}
 
 
 def check_none_ended(run: Any, tree: Mapping[str, Any]):
@@ -71,7 +87,11 @@ def check_none_ended(run: Any, tree: Mapping[str, Any]):
 
 
 def hint_of_ended(name: str) -> str:
-  """Returns what to say of a dotted name if its key has ended, and otherwise nothing."""
+  """Returns what to say of a dotted name if its key has ended or moved, and otherwise nothing."""
   if name in [f'data.{key}' for key in _SHARES]:
     return f'it is a number of data.variations now: (({_NOISE!r}, {", ".join(_SHARES)}),)'
+  if name.removeprefix('train.') in _OWN_KEYS:
+    spec, numbers = ((_R_DROP, 'r_drop') if name == 'train.r_drop'
+                     else (_DISTILLATION, 'teacher_share, teacher_temperature'))
+    return f'it belongs to train.objective now: ({spec!r}, {numbers})'
   return f'it has ended, as {_ENDED[name][1]} says' if name in _ENDED else ''

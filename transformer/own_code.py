@@ -3,12 +3,17 @@
 import hashlib
 import importlib
 import importlib.util
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from transformer.errors import UserError, type_and_message
+
+# A setting that names a part: MODULE:NAME, or a tuple of that and the numbers that it takes.
+Setting = str | tuple[str | float, ...]
 
 
 def load(spec: str, kind: str) -> Callable:
@@ -72,3 +77,48 @@ def digest(spec: str, kind: str) -> str:
   path = Path(place.origin)
   of_package = sorted(path.parent.rglob('*.py')) if place.submodule_search_locations else [path]
   return hashlib.sha256(b''.join(file.read_bytes() for file in of_package)).hexdigest()
+
+
+def name_of(setting: Setting) -> str:
+  """Returns the MODULE:NAME of a setting."""
+  return setting if isinstance(setting, str) else setting[0]
+
+
+def numbers_of(setting: Setting) -> tuple[float, ...]:
+  """Returns the numbers of a setting."""
+  return () if isinstance(setting, str) else setting[1:]
+
+
+def check(key: str, setting: Setting):
+  """Checks the form of a setting; imports nothing.
+
+  Args:
+    key: what it is, such as `train.objective`.
+    setting: its value.
+
+  Raises:
+    UserError: it has another form.
+  """
+  if not (setting and isinstance(name_of(setting), str) and all(name_of(setting).partition(':'))
+          and all(isinstance(number, float) and math.isfinite(number)
+                  for number in numbers_of(setting))):
+    raise UserError(f'{key} must be MODULE:FUNCTION, or a tuple of that and the numbers that it '
+                    f'takes; got {setting!r}')
+
+
+def build(setting: Setting, kind: str, *arguments) -> Any:
+  """Imports a part, and calls it with arguments and the numbers of its setting.
+
+  Raises:
+    UserError: as `load`; or the part fails.
+  """
+  spec, numbers = name_of(setting), numbers_of(setting)
+  part = load(spec, kind)
+  try:
+    return part(*arguments, *numbers)
+  except UserError:
+    raise
+  except (Exception, SystemExit) as error:
+    raise UserError(f'the {kind} {spec} cannot be made with the numbers '
+                    f'{", ".join(map(str, numbers)) or "none"}: {type_and_message(error)}'
+                    ) from error

@@ -15,9 +15,9 @@ from this_project import packed_batch
 
 from transformer.model.transformer import Transformer
 from transformer.ops.attention import dot_product_attention, fused_attention
-from transformer.ops.losses import LossOptions
 from transformer.ops.masks import causal_mask, combine_masks, segment_mask
-from transformer.training.step import batch_loss, init_params
+from transformer.training.objective import smoothed
+from transformer.training.step import init_params
 
 _KEY_DIM = 64
 # The kernel may be this much less exact than the reference in bfloat16.
@@ -158,7 +158,7 @@ def _compare_models(rows: int, length: int) -> dict[str, Any]:
 
   def gradient(config):
     def loss(params):
-      sums = batch_loss(Transformer(config, work.vocabulary_size), params, batch, LossOptions(0.1))
+      sums = smoothed(0.1).loss(Transformer(config, work.vocabulary_size), params, batch)
       return sums['loss'] / sums['weight']
     value, gradients = jax.jit(jax.value_and_grad(loss))(params)
     return value, jnp.concatenate([x.ravel() for x in jax.tree.leaves(gradients)])

@@ -56,7 +56,7 @@ def pack(folder: Path, config: Config, name: str, seeds: int, checkpoint: str, a
     UserError: the config is not for text files, they are missing, or it needs other files too.
   """
   other = {'data.vocabulary': config.data.vocabulary, 'train.init_from': config.train.init_from,
-           'train.teachers': config.train.teachers,
+           'train.objective': config.train.objective,
            'data.shared_vocabulary=False': not config.data.shared_vocabulary}
   if asked := [name for name, value in other.items() if value]:
     raise UserError(f'{name} cannot be packed, since it has {", ".join(asked)}, whose files would '

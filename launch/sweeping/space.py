@@ -36,7 +36,7 @@ _MEASURE = ('data.source', 'data.name', 'data.dir', 'data.valid', 'data.source_l
 # Keys that change what a token is, or which tokens are counted.
 _TOKENS = ('data.vocabulary_size', 'data.vocabulary', 'data.vocabulary_pairs', 'data.train',
            'data.shared_vocabulary', 'data.source_vocabulary_size', 'data.source_vocabulary',
-           'data.max_length', 'train.init_from', 'train.teachers')
+           'data.max_length', 'train.init_from', 'train.objective_runs')
 # Keys that the search of an evaluation does not read: it is greedy.
 UNREAD = ('decode.beam_size', 'decode.alpha', 'decode.sample', 'decode.temperature',
            'decode.top_k', 'decode.top_p')

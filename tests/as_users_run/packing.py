@@ -11,7 +11,7 @@ from transformer.model.transformer import Transformer
 from transformer.system.processes import place
 from transformer.training.compilation import compile_programs, make_setup
 from transformer.training.mesh import batch_sharding, make_mesh, replicated
-from transformer.training.step import shift_right
+from transformer.training.objective import shift_right
 
 
 def measure(folder):

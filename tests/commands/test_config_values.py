@@ -25,9 +25,9 @@ def settings_of(*arguments):
     ("('news', 'web')", ('news', 'web')), ("['news']", ('news',)),
     ('news2019,2020', ('news2019', '2020'))])
 def test_lists_may_have_commas_or_be_tuples(text, wanted):
-  config = settings_of(f'--config.data.train={text}', f'--config.train.teachers={text}',
-                       f'--config.data.valid={text}')
-  assert (config.data.train, config.train.teachers) == (wanted, wanted)
+  config = settings_of(f'--config.data.train={text}', f'--config.train.objective_runs={text}',
+                       f'--config.data.valid={text}', '--config.train.objective=my:loss')
+  assert (config.data.train, config.train.objective_runs) == (wanted, wanted)
   assert tuple(config.data.valid_sets.values()) == wanted
 
 

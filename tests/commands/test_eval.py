@@ -309,7 +309,7 @@ def test_prefixes_begin_translations_and_have_results_of_their_own(evaluate, tra
 def test_a_run_with_a_moving_average_translates_with_it(train, folder, tmp_path):
   status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}',
                          '--config.train.ema_decay=0.9', '--config.data.bpe_dropout=0.1',
-                         '--config.train.r_drop=1')
+                         "--config.train.objective=('transformer.training.r_drop:r_drop', 1)")
   assert status == 0, err
   run = load_run(tmp_path)
   checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)

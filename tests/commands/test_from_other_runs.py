@@ -2,8 +2,6 @@
 
 import dataclasses
 import io
-import json
-import re
 import shutil
 
 import jax
@@ -176,72 +174,5 @@ def test_a_vocabulary_that_does_not_fit_is_refused_before_anything_is_written(
       ([f'--config.train.init_from={trained}', '--config.data.vocabulary_size=299'],
        'keeps the vocabulary of train.init_from; set --config.data.vocabulary_size to 300, or to '
        'more to add pieces; got 299')):
-    assert fact in train.refuses(*config, *flags)
-  assert not (tmp_path / 'run').exists()
-
-
-@pytest.mark.long
-def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
-    train, folder, trained, tmp_path):
-  teacher, run = tmp_path / 'teacher', tmp_path / 'run'
-  shutil.copytree(trained, teacher)
-
-  def flags(*teachers, steps=1):
-    return (f'--config={folder}/tiny.py', f'--workdir={run}', f'--config.train.steps={steps}',
-            '--config.train.log_every=1', f'--config.train.teachers={tuple(map(str, teachers))}')
-
-  status, _, err = train(*flags(teacher, trained))
-  assert status == 0, err
-  about = files.read_sealed(run / 'run.json', 'the record')
-  plain = files.read_sealed(trained / 'run.json', 'the record')
-  assert [each['steps'] for each in about['teachers']] == [load_run(trained).steps] * 2
-  # Each teacher takes a third of the update's operations.
-  assert about['flops_per_update'] == pytest.approx(plain['flops_per_update'] * 5 / 3)
-  assert plain['teachers'] == []
-
-  def losses(workdir):
-    return [json.loads(line)['train/loss'] for line in
-            (workdir / 'metrics.jsonl').read_text().splitlines() if 'train/loss' in line]
-
-  # A teacher may have moved. The run of two steps equals one that was not interrupted.
-  teacher.rename(tmp_path / 'moved')
-  status, _, err = train(*flags(tmp_path / 'moved', trained, steps=2))
-  assert status == 0, err
-  whole = tmp_path / 'whole'
-  status, _, err = train(*flags(tmp_path / 'moved', trained, steps=2), f'--workdir={whole}')
-  assert status == 0 and len(losses(whole)) == 2, err
-  assert losses(run) == losses(whole)
-  alone, again = (load_run(each).params for each in (run, whole))
-  assert all(map(np.array_equal, jax.tree.leaves(alone), jax.tree.leaves(again)))
-  # A run that has ended needs no teachers; one that goes on needs the same.
-  status, _, err = train(*flags('/gone', '/gone', steps=2))
-  assert status == 0 and 'the run is done' in err, err
-  assert 'they were step 2 with' in train.refuses(*flags(steps=3))
-  message = train.refuses(*flags(trained, steps=3))
-  assert re.search(r'began with other train\.teachers.*: they were step 2 with .*, step 2 with .*, '
-                   r'and are step 2 with digest \w{8}; choose another --workdir', message), message
-
-
-def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
-    train, folder, trained, change_settings, tmp_path):
-  other = Vocabulary.train(ENGLISH * 3, 290)
-  other.save(tmp_path / 'other.model')
-  config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
-  learned = tmp_path / 'learned'
-  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={learned}',
-                         '--config.train.steps=1', '--config.model.positions=learned',
-                         '--config.model.max_positions=67')
-  assert status == 0, err
-  for flags, fact in (
-      (["--config.train.teachers=('/nowhere',)"], '/nowhere holds no run'),
-      ([f"--config.train.teachers=('{trained}',)", '--config.data.vocabulary_size=290',
-        f'--config.data.vocabulary={tmp_path}/other.model'],
-       f'must have the vocabulary of this run; it has another; set --config.data.vocabulary='
-       f'{trained}/vocabulary.model, or'),
-      ([f"--config.train.teachers=('{learned}',)", '--config.data.max_length=80'],
-       'must have positions for data.max_length=80 tokens; it has model.max_positions=67'),
-      (["--config.train.teachers=('',)"], 'train.teachers must name the directories of runs'),
-      (['--config.train.teacher_share=0.0'], 'must be above 0 and at most 1; got 0.0'),
-      (['--config.train.teacher_temperature=0.0'], 'must be above 0 and finite; got 0.0')):
     assert fact in train.refuses(*config, *flags)
   assert not (tmp_path / 'run').exists()

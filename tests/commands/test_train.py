@@ -170,7 +170,8 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
     ('data.train=latin', 'latin.de must be UTF-8; line 2'), ('data.target_language=fr', 'train.fr'),
     ('train.valid_metric=no_module:bleu', 'the metric no_module:bleu cannot be imported'),
     ('data.source=no_module:Table', 'the source no_module:Table cannot be imported'),
-    ('train.init_from=/nowhere', '/nowhere holds no run'), ("train.teachers=('/no',)", '/no holds'),
+    ('train.init_from=/nowhere', '/nowhere holds no run'),
+    ('train.objective=no_module:loss', 'the objective no_module:loss cannot be imported'),
     ('data.vocabulary=/nowhere', '/nowhere')])
 def test_a_check_opens_the_files_that_a_config_names(train, folder, tmp_path, flag, fact):
   flags = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', f'--config.{flag}', '--check'

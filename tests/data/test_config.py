@@ -38,9 +38,6 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
         (((0.0, 1.0, 1.0), (9.0, 1.0, 2.0), (9.0, 1.0, 3.0)), 'got 0, 9, 9'),
         (((0.0, 1.0, 1.0), (0.5, 1.0, 2.0)), 'got 0, 0.5'))),
     ({'train_weights': (2.0,), 'train_stages': ((0.0, 1.0),)}, 'exclude each other; got both'),
-    *(({'variations': (variation,)}, f'must be MODULE:FUNCTION, or a tuple of that and the numbers '
-                                     f'that it takes; got {variation!r}')
-      for variation in ('noise', ('m:f', 'x'), (0.1, 'm:f'), (), ('m:f', float('nan')))),
     ({'source_vocabulary': 'x'}, 'set --config.data.shared_vocabulary=False, or leave them out'),
     ({'source_vocabulary_size': 300}, 'set --config.data.shared_vocabulary=False'),
     ({'shared_vocabulary': False, 'source_vocabulary_size': 0},

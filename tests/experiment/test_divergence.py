@@ -17,8 +17,8 @@ from transformer.errors import UserError
 from transformer.experiment.divergence import DivergenceGuard, divergence
 from transformer.experiment.meter import Meter
 from transformer.runs.resuming import check_same_settings
-from transformer.training import step as step_module
 from transformer.training.config import TrainConfig
+from transformer.training.objective import Objective, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import (
   Skips,
@@ -51,27 +51,24 @@ class SomePoisoned(NumberedBatches):
       yield poison(batch) if step in self._bad else batch
 
 
-@pytest.fixture(autouse=True)
-def poisonous(monkeypatch):
-  """Makes the loss of a poisoned batch, its gradient, or both NaN."""
-  true_loss = step_module.batch_loss
+def poisonous(*arguments, **more):
+  """A loss that is NaN for a poisoned batch, or its gradient, or both."""
+  totals = smoothed(0.1).loss(*arguments, **more)
+  bad = jnp.any(arguments[2].source_tokens == UNK_ID, axis=1)
+  value = totals['loss'] * jnp.where(bad[BOTH], jnp.nan, 1.0)
+  value += jax.lax.stop_gradient(jnp.where(bad[LOSS], jnp.nan, 0.0))
+  # The derivative of the root is infinite at 0.
+  return {**totals, 'loss': value - 1.0 + jnp.sqrt(jnp.where(bad[GRADIENT], 0.0 * value, 1.0))}
 
-  def loss(model, params, batch, *arguments, **more):
-    totals = true_loss(model, params, batch, *arguments, **more)
-    bad = jnp.any(batch.source_tokens == UNK_ID, axis=1)
-    value = totals['loss'] * jnp.where(bad[BOTH], jnp.nan, 1.0)
-    value += jax.lax.stop_gradient(jnp.where(bad[LOSS], jnp.nan, 0.0))
-    # The derivative of the root is infinite at 0.
-    return {**totals, 'loss': value - 1.0 + jnp.sqrt(jnp.where(bad[GRADIENT], 0.0 * value, 1.0))}
 
-  monkeypatch.setattr(step_module, 'batch_loss', loss)
+POISONOUS = Objective(poisonous)
 
 
 def run(model, workdir, bad=(), fatal=None, **changes):
   settings = Settings(train=dataclasses.replace(Settings().train, **changes))
   return train_tiny(settings, make_task(
       model, SomePoisoned(bad, fatal),
-      decode=(lambda ids: ' '.join(map(str, np.asarray(ids).tolist())),) * 2), workdir)
+      decode=(lambda ids: ' '.join(map(str, np.asarray(ids).tolist())),) * 2), workdir, POISONOUS)
 
 
 @pytest.mark.long
@@ -79,7 +76,8 @@ def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
   config = Settings().optimizer
   optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
   params = jax.jit(lambda: init_params(model, 3))()
-  step = jax.jit(make_train_step(model, optimizer, TrainConfig(ema_decay=0.9), seed=0))
+  step = jax.jit(make_train_step(model, optimizer, TrainConfig(ema_decay=0.9),
+                                 objective=POISONOUS, seed=0))
   plain, _ = step(init_state(params, optimizer, averaged=True), make_batch(0))
   state, metrics = step(init_state(params, optimizer, averaged=True, skipping=True), make_batch(0))
   chex.assert_trees_all_close(state._replace(skips=None), plain, rtol=1e-5, atol=1e-7)

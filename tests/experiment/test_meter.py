@@ -12,6 +12,7 @@ from transformer.experiment.meter import WALL_CLOCK, Meter
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
 from transformer.model.transformer import Transformer
+from transformer.training.objective import Objective
 
 
 def test_meter_divides_sums_once():
@@ -68,14 +69,15 @@ def test_meter_measures_the_share_of_time_spent_waiting_for_batches(monkeypatch)
   assert meter.take(0.5)['train/data_wait'] == 0.0
 
 
-def test_utilisation_counts_the_passes_and_the_teachers_and_divides_by_all_peaks(monkeypatch):
+def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks(monkeypatch):
   model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=12, num_heads=2), 11)
-  teacher = ModelConfig(num_layers=2, model_dim=8, ff_dim=12, num_heads=2)
+  other = ModelConfig(num_layers=2, model_dim=8, ff_dim=12, num_heads=2)
+  objective = Objective(None, passes=2, forwards=[other])
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: None)
-  assert meter_file.utilisation(model, 4, 2, [teacher]) is None
+  assert meter_file.utilisation(model, 4, objective) is None
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: 1e6)
-  of_source, of_target = train_flops(model.config, 11, 2, [teacher])
-  found = meter_file.utilisation(model, 4, 2, [teacher])(30.0, 70.0)
+  of_source, of_target = train_flops(model.config, 11, 2, [other])
+  found = meter_file.utilisation(model, 4, objective)(30.0, 70.0)
   assert found == pytest.approx((30 * of_source + 70 * of_target) / 4e6)
 
 

@@ -71,14 +71,14 @@ def test_attention_has_a_product_for_each_query_and_key_of_every_layer():
       of_source * source + of_target * target + 6 * products * 2 * (7 + 11)))
 
 
-def test_a_teacher_adds_a_forward_pass_which_is_a_third_of_an_update():
-  student, teacher = ModelConfig(num_layers=1, model_dim=8, ff_dim=16, num_heads=2), ModelConfig()
-  alone, taught = train_flops(student, N), train_flops(student, N, 2, [teacher, teacher])
-  of_teacher, shape = train_flops(teacher, N), (2, 5, 7)
-  assert taught == pytest.approx([2 * own + 2 / 3 * more for own, more in zip(
-      alone, of_teacher, strict=True)])
-  assert update_flops(student, N, shape, 2, [teacher]) == pytest.approx(
-      2 * update_flops(student, N, shape) + update_flops(teacher, N, shape) / 3)
+def test_another_model_adds_a_forward_pass_which_is_a_third_of_an_update():
+  model, other = ModelConfig(num_layers=1, model_dim=8, ff_dim=16, num_heads=2), ModelConfig()
+  alone, with_others = train_flops(model, N), train_flops(model, N, 2, [other, other])
+  of_other, shape = train_flops(other, N), (2, 5, 7)
+  assert with_others == pytest.approx([2 * own + 2 / 3 * more for own, more in zip(
+      alone, of_other, strict=True)])
+  assert update_flops(model, N, shape, 2, [other]) == pytest.approx(
+      2 * update_flops(model, N, shape) + update_flops(other, N, shape) / 3)
 
 
 def test_only_the_peaks_of_known_devices_are_known():

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops import linear
-from transformer.ops.losses import LossOptions, smoothed_cross_entropy
+from transformer.ops.losses import smoothed_cross_entropy
 from transformer.training.config import MeshConfig, OptimizerConfig
 from transformer.training.freezing import frozen_mask
 from transformer.training.mesh import make_mesh, state_shardings
@@ -31,7 +31,7 @@ def naive(model, params, batch, targets_BT, weights_BT, smoothing):
 
 def of_batch(model, params, batch, targets_BT, weights_BT, smoothing):
   return smoothed_cross_entropy(*model.apply({'params': params}, *batch), targets_BT, weights_BT,
-                                LossOptions(smoothing))['loss']
+                                smoothing)['loss']
 
 
 @pytest.mark.parametrize('tie', [True, False])

@@ -11,9 +11,9 @@ import pytest
 from tests.tiny_training import VOCABULARY, make_batch
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
-from transformer.ops.losses import LossOptions
 from transformer.training.config import TrainConfig
-from transformer.training.step import batch_loss, init_params, init_state, make_train_step
+from transformer.training.objective import smoothed
+from transformer.training.step import init_params, init_state, make_train_step
 
 
 def twins(**shape):
@@ -44,7 +44,8 @@ def test_steps_are_the_same(norm, accumulate):
   after = []
   for model in twins(num_layers=1, model_dim=10, ff_dim=14, norm=norm):
     state = init_state(jax.jit(lambda model=model: init_params(model, 3))(), optimizer)
-    step = jax.jit(make_train_step(model, optimizer, TrainConfig(), seed=5, accumulate=accumulate))
+    step = jax.jit(make_train_step(model, optimizer, TrainConfig(), objective=smoothed(0.1),
+                                   seed=5, accumulate=accumulate))
     for number in range(2):
       state, metrics = step(state, make_batch(number))
     after.append((state, metrics))
@@ -57,7 +58,7 @@ def test_a_deep_model_needs_less_than_half_the_memory():
   sizes = []
   for model in twins(num_layers=4, model_dim=16, ff_dim=64, norm='pre'):
     def loss(params, key, model=model):
-      return batch_loss(model, params, batch, LossOptions(0.1), key)['loss']
+      return smoothed(0.1).loss(model, params, batch, key)['loss']
     shapes = jax.eval_shape(lambda model=model: init_params(model, 3))
     program = jax.jit(jax.grad(loss)).lower(shapes, jax.random.key(1)).compile()
     sizes.append(program.memory_analysis().temp_size_in_bytes)

@@ -11,42 +11,12 @@ import optax
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tests.ops.loss_arrays import B, D, N, T, arrays, naive_loss, positions_at_once
 from transformer.ops import losses
-from transformer.ops.losses import LossOptions, smoothed_cross_entropy
+from transformer.ops.losses import Term
+from transformer.ops.losses import smoothed_cross_entropy as cross_entropy
 
-# B and T divide into devices and chunks, so they are not primes; all sizes differ.
-B, T, N, D = 4, 6, 11, 5
 CHUNKS = [1, 2, 3, 6]  # Positions of a row in a chunk.
-
-
-def cross_entropy(x, output, targets, weights, smoothing=0.0, consistency=0.0, devices=1):
-  """Calls the loss without teachers."""
-  return smoothed_cross_entropy(x, output, targets, weights,
-                                LossOptions(smoothing, consistency, devices=devices))
-
-
-def arrays(dtype=jnp.float32):
-  """Returns a decoder's output, a projection, targets, and weights with some zeros."""
-  rng = np.random.default_rng(0)
-  x = jnp.asarray(rng.normal(size=(B, T, D)), dtype)
-  output = jnp.asarray(rng.normal(size=(N, D)), jnp.float32)
-  targets = jnp.asarray(rng.integers(0, N, (B, T)), jnp.int32)
-  weights = rng.random((B, T)) + 0.5
-  weights[1, 2:] = 0.0
-  weights[3] = 0.0
-  return x, output, targets, jnp.asarray(weights, jnp.float32)
-
-
-def naive_loss(x, output, targets, weights, smoothing):
-  """Computes optax's loss from all logits at once."""
-  logits = jnp.einsum('...D,ND->...N', x.astype(jnp.float32), output)
-  labels = optax.smooth_labels(jax.nn.one_hot(targets, N), smoothing)
-  return jnp.sum(optax.softmax_cross_entropy(logits, labels) * weights)
-
-
-def positions_at_once(monkeypatch, count):
-  for name in ('_CHUNK_POSITIONS', '_ACCELERATOR_CHUNK_POSITIONS'):
-    monkeypatch.setattr(losses, name, B * count)
 
 
 def gradients(loss, smoothing, scale=1.0):
@@ -57,6 +27,13 @@ def gradients(loss, smoothing, scale=1.0):
 
 def chunked_loss(*given):
   return cross_entropy(*given)['loss']
+
+
+def squares(predictions, by_position, whole):
+  """A term: the squares of the logits, by factors of the positions and of the tokens."""
+  factors = jnp.einsum('...,N->...N', by_position[0], whole)
+  return (jnp.sum(factors * predictions.logits ** 2, axis=-1),
+          2.0 * factors * predictions.logits)
 
 
 def test_without_smoothing_it_is_optax_cross_entropy():
@@ -81,7 +58,7 @@ def test_smoothed_it_is_optax_cross_entropy_against_smoothed_labels(smoothing):
 def test_gradients_are_those_of_the_unchunked_loss(monkeypatch, count, smoothing):
   positions_at_once(monkeypatch, count)
   given = arrays()
-  chunks = losses._chunks(B * count, given[0], *given[2:])
+  chunks = losses._chunks(B * count, (given[0], *given[2:]))
   chex.assert_shape(chunks, [(T // count, B, count, D), (T // count, B, count),
                              (T // count, B, count)])
   chex.assert_trees_all_close(gradients(chunked_loss, smoothing)(*given),
@@ -251,133 +228,33 @@ def test_smoothing_out_of_range_is_refused(smoothing):
     cross_entropy(*arrays(), smoothing)
 
 
-def naive_r_drop(x, output, targets, weights, smoothing, alpha):
-  """Computes half of the loss of Liang et al., 2021, equations 2 to 4, from all logits at once."""
-  log_p, log_q = (jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output))
-                  for rows in (x[::2], x[1::2]))
-  divergence = (jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
-                + jnp.sum(jnp.exp(log_q) * (log_q - log_p), axis=-1))
-  return (naive_loss(x, output, targets, weights, smoothing)
-          + alpha / 2 * jnp.sum(divergence * weights[::2]))
-
-
-def twins():
-  """Returns rows in pairs, with equal targets and weights and different decoder outputs."""
+@pytest.mark.parametrize('share', [1.0, 0.3, 0.0])
+def test_terms_are_added_with_their_gradients_to_a_share_of_the_text(monkeypatch, share):
+  positions_at_once(monkeypatch, 2)
   x, output, targets, weights = arrays()
-  return x, output, jnp.repeat(targets[::2], 2, axis=0), jnp.repeat(weights[::2], 2, axis=0)
+  factors_BT, factors_N = weights + 1.0, jnp.arange(N) / N
+
+  def chunked(x, output):
+    return cross_entropy(x, output, targets, weights, 0.1, text_share=share, terms=[
+        Term(squares, [factors_BT], factors_N), Term(squares, [factors_BT], jnp.ones(N))])['loss']
+
+  def naive(x, output):
+    logits = x @ output.T
+    return (share * naive_loss(x, output, targets, weights, 0.1)
+            + jnp.einsum('BT,BT,N,BTN->', weights, factors_BT, factors_N + 1.0, logits ** 2))
+
+  chex.assert_trees_all_close(*(jax.jit(jax.value_and_grad(loss, (0, 1)))(x, output)
+                                for loss in (chunked, naive)), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('count', [2, 6])
-@pytest.mark.parametrize('smoothing', [0.0, 0.1])
-def test_consistency_and_its_gradients_are_those_of_r_drop(monkeypatch, count, smoothing):
-  positions_at_once(monkeypatch, count)
-  given = twins()
-  found, wanted = (jax.value_and_grad(
-      lambda x, output, loss=loss: loss(x, output, *given[2:], smoothing, 3.0), (0, 1))(*given[:2])
-                   for loss in (chunked_loss, naive_r_drop))
-  chex.assert_trees_all_close(found, wanted, rtol=1e-5, atol=1e-5)
-  plain = cross_entropy(*given, smoothing)
-  assert found[0] > plain['loss'] * 1.1
-  chex.assert_trees_all_close(cross_entropy(*given, smoothing, 3.0)['nll'], plain['nll'],
-                              rtol=1e-6)
+def test_arrays_of_a_term_get_no_gradient():
+  def loss(factors):
+    return cross_entropy(*arrays(), terms=[Term(squares, [factors[0]], factors[1])])['loss']
+
+  factors = jnp.ones((B, T)), jnp.ones(N)
+  chex.assert_trees_all_equal(jax.grad(loss)(factors), jax.tree.map(jnp.zeros_like, factors))
 
 
-def test_twins_that_agree_cost_nothing():
-  x, *rest = twins()
-  same = jnp.repeat(x[::2], 2, axis=0), *rest
-  chex.assert_trees_all_close(cross_entropy(*same, 0.1, 5.0),
-                              cross_entropy(*same, 0.1), rtol=1e-6)
-
-
-@pytest.mark.parametrize(('rows', 'alpha', 'message'), [
-    (3, 1.0, 'every row needs a twin; got 3 rows'), (4, -1.0, 'consistency must be at least 0')])
-def test_a_row_without_a_twin_and_a_negative_alpha_are_refused(rows, alpha, message):
-  x, output, targets, weights = arrays()
-  with pytest.raises(ValueError, match=message):
-    cross_entropy(x[:rows], output, targets[:rows], weights[:rows], 0.1, alpha)
-
-
-def lessons():
-  """Returns what two teachers of other widths give: outputs and projections."""
-  rng = np.random.default_rng(1)
-  return [(jnp.asarray(rng.normal(size=(B, T, dim)), jnp.float32),
-           jnp.asarray(rng.normal(size=(N, dim)), jnp.float32)) for dim in (3, 7)]
-
-
-def distilled(options, teachers):
-  return lambda x, output, targets, weights: smoothed_cross_entropy(
-      x, output, targets, weights, options, teachers)['loss']
-
-
-def naive_distillation(options, teachers):
-  """Computes the loss of Kim and Rush, 2016, section 3.1, from all logits at once."""
-  def loss(x, output, targets, weights):
-    temperature = options.temperature
-    log_probs = jax.nn.log_softmax(x @ output.T / temperature)
-    wanted = jnp.mean(jnp.stack([jax.nn.softmax(own @ projection.T / temperature)
-                                 for own, projection in teachers]), axis=0)
-    term = -temperature ** 2 * jnp.sum(weights[..., None] * wanted * log_probs)
-    share = options.teacher_share
-    plain = naive_loss(x, output, targets, weights, options.smoothing)
-    return (1 - share) * plain + share * term
-
-  return loss
-
-
-@pytest.mark.parametrize('count', [2, 6])
-@pytest.mark.parametrize('options', [LossOptions(0.0, teacher_share=0.25),
-                                     LossOptions(0.1, teacher_share=0.5, temperature=2.5),
-                                     LossOptions(0.1, teacher_share=1.0, temperature=0.5)])
-def test_the_loss_against_teachers_and_its_gradients_are_those_of_all_logits(
-    monkeypatch, count, options):
-  positions_at_once(monkeypatch, count)
-  given = arrays()
-  found, wanted = (jax.jit(jax.value_and_grad(make(options, lessons()), (0, 1)))(*given)
-                   for make in (distilled, naive_distillation))
-  chex.assert_trees_all_close(found, wanted, rtol=1e-5, atol=1e-5)
-  sums = smoothed_cross_entropy(*given, options, lessons())
-  chex.assert_trees_all_equal(sums['nll'], cross_entropy(*given)['nll'])
-
-
-def test_with_r_drop_the_terms_add_up():
-  given, teachers = twins(), lessons()[:1]
-  loss = [jax.value_and_grad(distilled(LossOptions(0.1, alpha, share, 2.0), teachers if share
-                                       else ()), (0, 1))(*given)
-          for alpha, share in ((3.0, 0.5), (3.0, 0.0), (0.0, 0.5), (0.0, 0.0))]
-  both, r_drop, taught, plain = loss
-  chex.assert_trees_all_close(both, jax.tree.map(lambda a, b, c: a + b - c, r_drop, taught, plain),
-                              rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize('temperature', [1.0, 3.0])
-def test_a_student_that_agrees_with_its_teacher_has_nothing_to_learn(temperature):
-  x, output, targets, weights = arrays()
-  options = LossOptions(teacher_share=1.0, temperature=temperature)
-  gradient = jax.grad(distilled(options, [(x, output)]), (0, 1))(x, output, targets, weights)
-  chex.assert_trees_all_close(gradient, jax.tree.map(jnp.zeros_like, gradient), atol=1e-5)
-
-
-def test_a_teacher_that_is_sure_of_the_text_teaches_what_the_text_does():
-  x, output, targets, weights = arrays()
-  sure = 1e4 * jax.nn.one_hot(targets, N), jnp.eye(N)
-  for share in (0.3, 1.0):
-    found, wanted = (jax.value_and_grad(loss, (0, 1))(x, output, targets, weights) for loss in (
-        distilled(LossOptions(teacher_share=share), [sure]), chunked_loss))
-    chex.assert_trees_all_close(found, wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_teachers_get_no_gradient():
-  given = arrays()
-  gradient = jax.grad(lambda teachers: distilled(LossOptions(teacher_share=0.5), teachers)(*given))(
-      lessons())
-  chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, lessons()))
-
-
-@pytest.mark.parametrize(('options', 'count', 'message'), [
-    (LossOptions(teacher_share=1.5), 1, 'at least 0 and at most 1; got 1.5'),
-    (LossOptions(teacher_share=0.5, temperature=0.0), 1, 'above 0 and finite; got 0.0'),
-    (LossOptions(teacher_share=0.5), 0, 'got 0 teachers and the share 0.5'),
-    (LossOptions(), 2, 'got 2 teachers and the share 0.0')])
-def test_teachers_without_a_share_and_options_out_of_range_are_refused(options, count, message):
-  with pytest.raises(ValueError, match=message):
-    smoothed_cross_entropy(*arrays(), options, lessons()[:count])
+def test_a_share_of_the_text_out_of_range_is_refused():
+  with pytest.raises(ValueError, match='at most 1; got 1'):
+    cross_entropy(*arrays(), text_share=1.5)

@@ -18,6 +18,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.system import jax_environment
 from transformer.training.config import TrainConfig
+from transformer.training.objective import smoothed
 from transformer.training.optimizer import make_optimizer
 from transformer.training.step import init_params, init_state, make_train_step
 
@@ -108,7 +109,8 @@ def test_a_cached_program_gives_the_bits_of_a_compiled_one(empty_folder):
     """Makes three updates with a program that is new to this process."""
     hits.clear()
     state = start
-    step = jax.jit(make_train_step(model, optimizer, TrainConfig(), seed=5))
+    step = jax.jit(make_train_step(model, optimizer, TrainConfig(), objective=smoothed(0.1),
+                                   seed=5))
     for number in range(3):
       state, metrics = step(state, make_batch(number))
     return jax.device_get((state, metrics)), len(hits)

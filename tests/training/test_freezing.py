@@ -23,7 +23,8 @@ def updated(model, config, freeze, updates=2):
   setup = make_setup(settings, model, make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]))
   params = jax.jit(lambda: init_params(model, 3))()
   state = first_state(settings, setup.optimizer, params)
-  step = jax.jit(make_train_step(model, setup.optimizer, settings.train, seed=0))
+  step = jax.jit(make_train_step(model, setup.optimizer, settings.train,
+                                 objective=setup.objective, seed=0))
   for number in range(updates):
     state, metrics = step(state, make_batch(number))
   return params, state, metrics
@@ -73,7 +74,7 @@ def test_no_gradient_of_a_frozen_layer_is_computed(model):
     train = TrainConfig(freeze=freeze)
     settings = Settings(train=train)
     setup = make_setup(settings, model, make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]))
-    step = make_train_step(model, setup.optimizer, train, seed=0)
+    step = make_train_step(model, setup.optimizer, train, objective=setup.objective, seed=0)
     return jax.jit(step).lower(setup.state, make_batch(0)).compile().cost_analysis()['flops']
 
   free, without_encoder = products(''), products('encoder_|embedding')

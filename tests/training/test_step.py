@@ -11,27 +11,25 @@ import optax
 import pytest
 
 from tests.tiny_training import VOCABULARY, Settings, make_batch
+from transformer.config import Config
 from transformer.data.batch import BOS_ID, Batch
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops import losses
-from transformer.ops.losses import LossOptions
-from transformer.training import step as step_module
 from transformer.training.compilation import first_state, lower_train_step, make_setup
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
+from transformer.training.objective import Objective, shift_right, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.r_drop import r_drop
 from transformer.training.step import (
-  batch_loss,
   init_params,
   init_state,
   layers_of,
-  loss_options,
   make_eval_step,
   make_train_step,
   random_key,
-  shift_right,
 )
 
 CONSTANT = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1)
@@ -47,12 +45,17 @@ def initial(model):
   return jax.jit(lambda: init_params(model, 3))()
 
 
-def make(model, *, smoothing=0.1, seed=0, accumulate=1, config=CONSTANT, r_drop=0.0,
-         ema_decay=0.0, mesh=None):
+def twice(alpha):
+  """Returns R-Drop as an objective."""
+  return r_drop(Config(), alpha)
+
+
+def make(model, *, objective=None, seed=0, accumulate=1, config=CONSTANT, ema_decay=0.0, mesh=None):
   optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
   state = init_state(initial(model), optimizer, averaged=ema_decay > 0)
-  train = TrainConfig(label_smoothing=smoothing, r_drop=r_drop, ema_decay=ema_decay)
-  step = make_train_step(model, optimizer, train, seed=seed, accumulate=accumulate, mesh=mesh)
+  step = make_train_step(model, optimizer, TrainConfig(ema_decay=ema_decay),
+                         objective=objective or smoothed(0.1), seed=seed, accumulate=accumulate,
+                         mesh=mesh)
   return step, state
 
 
@@ -80,7 +83,7 @@ def test_step_is_pure_and_numbered_dropout_is_not_repeated(model):
 
 def test_gradient_is_of_the_mean_over_real_tokens():
   model = without_dropout()
-  step, state = make(model, smoothing=0.0)
+  step, state = make(model, objective=smoothed(0.0))
   batch = make_batch(0)
 
   def mean_loss(params):
@@ -120,7 +123,8 @@ def test_accumulated_update_is_that_of_the_whole_batch(parts):
   for accumulate in (1, parts):
     optimizer = optax.sgd(1.0)
     state = init_state(initial(model), optimizer)
-    step = make_train_step(model, optimizer, TrainConfig(), seed=0, accumulate=accumulate)
+    step = make_train_step(model, optimizer, TrainConfig(), objective=smoothed(0.1), seed=0,
+                           accumulate=accumulate)
     results.append(jax.jit(step)(state, batch))
   chex.assert_trees_all_close(results[0][0].params, results[1][0].params, rtol=1e-4, atol=1e-6)
   chex.assert_trees_all_close(results[0][1], results[1][1], rtol=1e-5)
@@ -134,28 +138,25 @@ def test_an_evaluation_in_parts_is_that_of_the_whole_batch():
   chex.assert_trees_all_close(parts, whole, rtol=1e-6)
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-  """Makes the loss of a batch a random number, which depends on the key of dropout alone."""
-  def loss(model, params, batch, options, key, teachers=()):
-    number = jax.random.uniform(key)
-    return {'loss': number, 'nll': number ** 2, 'weight': jnp.float32(1)}
-
-  monkeypatch.setattr(step_module, 'batch_loss', loss)
+def drawn(model, params, batch, dropout_key, **_):
+  """A loss that is a random number, which depends on the key of dropout alone."""
+  number = jax.random.uniform(dropout_key)
+  return {'loss': number, 'nll': number ** 2, 'weight': jnp.float32(1)}
 
 
-def test_no_part_of_a_batch_draws_what_another_draws(model, drawn):
-  step, state = make(model, accumulate=2)
+def test_no_part_of_a_batch_draws_what_another_draws(model):
+  step, state = make(model, objective=Objective(drawn), accumulate=2)
   _, metrics = jax.jit(step)(state, make_batch(0))
   # The sums of a and b and of their squares: (a + b)² / 2 = a² + b² only if a = b.
   assert float(metrics['loss']) ** 2 / 2 < 0.99 * float(metrics['nll'])
 
 
-def test_the_seed_of_a_run_decides_what_its_updates_draw(model, drawn):
+def test_the_seed_of_a_run_decides_what_its_updates_draw(model):
   found = set()
   for seed in (0, 0, 1):
     settings = Settings(seed=seed)
-    setup = make_setup(settings, model, make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]))
+    setup = make_setup(settings, model, make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]),
+                       Objective(drawn))
     step = lower_train_step(settings, model, setup, (4, 13, 11)).compile()
     state = first_state(settings, setup.optimizer, jax.tree.map(jnp.copy, initial(model)))
     found.add(float(step(state, make_batch(0))[1]['loss']))
@@ -168,7 +169,7 @@ def test_every_part_has_its_own_dropout(model):
   step, state = make(model, seed=5, accumulate=4)
   _, metrics = jax.jit(step)(state, jax.tree.map(lambda x: np.repeat(x, 4, axis=0), row))
   key = jax.random.fold_in(random_key(5), state.step)
-  loss_of = jax.jit(lambda key: batch_loss(model, state.params, row, LossOptions(0.1), key)['loss'])
+  loss_of = jax.jit(lambda key: smoothed(0.1).loss(model, state.params, row, key)['loss'])
   losses = [float(loss_of(jax.random.fold_in(key, part))) for part in range(4)]
   assert len(set(losses)) == 4
   assert float(metrics['loss']) == pytest.approx(sum(losses), rel=1e-5)
@@ -244,18 +245,12 @@ def test_mesh_that_does_not_fit_is_refused(config, message):
     make_mesh(config, rows=6)
 
 
-def test_the_loss_of_training_has_all_terms_of_the_config():
-  config = TrainConfig(label_smoothing=0.2, r_drop=3.0, teachers=('a',), teacher_share=0.4,
-                       teacher_temperature=5.0)
-  assert loss_options(config) == LossOptions(0.2, 3.0, 0.4, 5.0, 1)
-
-
 @pytest.mark.long
 def test_updates_learn_to_copy():
   model = without_dropout(model_dim=24, ff_dim=32)
   batch = make_batch(0)
   batch = Batch(*batch[:3], *(array[:, :11] for array in batch[:3]))
-  step, state = make(model, smoothing=0.0)
+  step, state = make(model, objective=smoothed(0.0))
   step = jax.jit(step)
   for _ in range(150):
     state, metrics = step(state, batch)
@@ -265,11 +260,11 @@ def test_updates_learn_to_copy():
 @pytest.mark.long
 def test_r_drop_without_dropout_is_the_plain_update():
   model, batch = without_dropout(), make_batch(0)
-  (plain, metrics), (twice, both) = (
+  (plain, metrics), (doubled, both) = (
       jax.jit(step)(state, batch)
-      for step, state in (make(model), make(model, r_drop=5.0)))
+      for step, state in (make(model), make(model, objective=twice(5.0))))
   chex.assert_trees_all_close(both, metrics, rtol=1e-5)
-  chex.assert_trees_all_close(twice.params, plain.params, rtol=1e-3, atol=1e-5)
+  chex.assert_trees_all_close(doubled.params, plain.params, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.long
@@ -277,28 +272,28 @@ def test_r_drop_brings_the_predictions_of_both_passes_together(model):
   batch = make_batch(0)
   losses = {}
   for alpha in (0.0, 5.0):
-    step, state = make(model, r_drop=alpha)
+    step, state = make(model, objective=alpha and twice(alpha))
     step, kept = jax.jit(step), []
     for _ in range(60):
       state, _ = step(state, batch)
     for key in range(8):
-      sums = batch_loss(model, state.params, batch, LossOptions(0.1, 1e-6), jax.random.key(key))
-      more = batch_loss(model, state.params, batch, LossOptions(0.1, 1.0), jax.random.key(key))
+      sums, more = (twice(weight).loss(model, state.params, batch, jax.random.key(key))
+                    for weight in (1e-6, 1.0))
       kept.append(float(more['loss'] - sums['loss']))
     losses[alpha] = np.mean(kept)
   assert 0 < losses[5.0] < losses[0.0] / 2
 
 
 @pytest.mark.parametrize('skipping', [False, True])
-def test_the_moving_average_soon_forgets_the_initial_parameters(monkeypatch, skipping):
-  def falling(model, params, *_):
+def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
+  def falling(model, params, *_, **__):
     return {'loss': params['layer']['a'].sum(), 'weight': jnp.float32(1)}
 
-  monkeypatch.setattr(step_module, 'batch_loss', falling)
   optimizer = optax.sgd(2.0)  # Each update takes 2 from each parameter.
   params = {'layer': {'a': jnp.array([3.0, 50.0])}}
   state = init_state(params, optimizer, averaged=True, skipping=skipping)
-  step = jax.jit(make_train_step(None, optimizer, TrainConfig(ema_decay=0.25), seed=0))
+  step = jax.jit(make_train_step(None, optimizer, TrainConfig(ema_decay=0.25),
+                                 objective=Objective(falling), seed=0))
   wanted = current = np.array([3.0, 50.0])
   for decay in (1 / 10, 2 / 11, 3 / 12, 0.25, 0.25):
     state, _ = step(state, make_batch(0))
@@ -316,9 +311,9 @@ def test_evaluation_has_neither_smoothing_nor_dropout(model):
   batch = make_batch(0)
   found = jax.jit(make_eval_step(model))(params, batch)
   assert float(found['loss']) == float(found['nll'])
-  smoothed = jax.jit(lambda params: batch_loss(model, params, batch, LossOptions(0.3)))(params)
-  assert float(smoothed['loss']) != float(smoothed['nll'])
-  assert float(smoothed['nll']) == pytest.approx(float(found['nll']))
+  smooth = jax.jit(lambda params: smoothed(0.3).loss(model, params, batch))(params)
+  assert float(smooth['loss']) != float(smooth['nll'])
+  assert float(smooth['nll']) == pytest.approx(float(found['nll']))
 
 
 def test_initial_parameters_depend_on_the_seed_alone(model):

@@ -6,6 +6,7 @@ from transformer.data.corpora import open_corpora
 from transformer.data.vocabulary.adoption import adopt
 from transformer.evaluation.metrics import check_tokenizer
 from transformer.runs.run_directory import read_settings
+from transformer.training.objective import make_objective
 
 
 def check_prerequisites(config: Config, begun: bool):
@@ -21,9 +22,9 @@ def check_prerequisites(config: Config, begun: bool):
   check_tokenizer(config.decode.bleu_tokenize)
   for spec, kind in config.own_code.items():
     own_code.load(spec, kind)
-  for run in (*config.train.teachers, *([] if begun else [config.train.init_from])):
-    if run:
-      read_settings(run)
+  make_objective(config)
+  if config.train.init_from and not begun:
+    read_settings(config.train.init_from)
   for key in () if begun else config.data.sizes:
     if path := getattr(config.data, key):
       adopt(path)

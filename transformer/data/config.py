@@ -1,7 +1,6 @@
 """The settings of `config.data`."""
 
 import dataclasses
-import math
 
 from transformer.errors import UserError
 
@@ -149,12 +148,6 @@ class DataConfig:
       raise UserError(f'data.vocabulary_pairs must be at least 1; got {self.vocabulary_pairs}')
     if not 0.0 <= self.bpe_dropout < 1.0:
       raise UserError(f'data.bpe_dropout must be at least 0 and below 1; got {self.bpe_dropout}')
-    for variation in self.variations:
-      spec, *numbers = [variation] if isinstance(variation, str) else variation or ['']
-      if not (isinstance(spec, str) and all(spec.partition(':')) and all(
-          isinstance(number, float) and math.isfinite(number) for number in numbers)):
-        raise UserError(f'an item of data.variations must be MODULE:FUNCTION, or a tuple of that '
-                        f'and the numbers that it takes; got {variation!r}')
     if self.max_length < 2:
       raise UserError(f'data.max_length must be at least 2, a token and the end token; '
                       f'got {self.max_length}')

@@ -70,7 +70,7 @@ class _Loop:
                signals: Signals):
     self._settings, self._task, self._mesh = settings, task, setup.mesh
     self._workdir, self._signals, config = workdir, signals, settings.train
-    self._teachers = setup.teacher_arguments
+    self._frozen = setup.objective.arguments
     self._checkpoints = Checkpoints(workdir / CHECKPOINTS, keep=config.keep)
     self._interrupted = SignalCheckpoint(workdir / INTERRUPTED)
     self._state, self._history, self._resumed_from = starting_point(
@@ -86,8 +86,7 @@ class _Loop:
                       else NoReporter())
     self._record_newest()
     self._meter = Meter(self._history['meter'], rows * length, utilisation(
-        task.model, self._mesh.size, config.passes,
-        [each.config for each in setup.teachers.models]))
+        task.model, self._mesh.size, setup.objective))
     self._guard = DivergenceGuard(
         self._history.get('window', {}), config.skip_nonfinite, workdir, self._reporter.say,
         task.decode, self._writes)
@@ -120,7 +119,7 @@ class _Loop:
         for batch in self._meter.watch(batches):
           self._state, metrics = tracer.run(self.step + 1, programs.train_step, self._state,
                                             processes.place(batch, self._by_rows),
-                                            *self._teachers)
+                                            *self._frozen)
           self.step += 1
           self._recorder.add(self.step, batch, metrics,
                              log=self._is_due(self._settings.train.log_every))

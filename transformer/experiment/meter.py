@@ -2,14 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 
-from transformer.model.config import ModelConfig
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
+from transformer.training.objective import Objective
 
 # Metrics from a clock, which differ between runs that are otherwise equal bit for bit.
 WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
@@ -117,15 +117,14 @@ def perplexity(loss: float) -> float:
   return math.exp(loss) if not loss >= 700 else math.inf
 
 
-def utilisation(model: Transformer, devices: int, passes: int,
-                teachers: Sequence[ModelConfig] = ()) -> Callable[[float, float], float] | None:
+def utilisation(model: Transformer, devices: int, objective: Objective
+                ) -> Callable[[float, float], float] | None:
   """Returns the function that computes FLOPs utilisation from tokens per second.
 
   Args:
     model: the model.
     devices: the number of devices.
-    passes: how often each token goes through the model in an update.
-    teachers: the shapes of the teachers.
+    objective: what an update minimises.
 
   Returns:
     A function of the source and the target tokens per second; None if the peak is unknown.
@@ -133,6 +132,7 @@ def utilisation(model: Transformer, devices: int, passes: int,
   peak = peak_flops(jax.devices()[0].device_kind)
   if peak is None:
     return None
-  source, target = train_flops(model.config, model.vocabulary_size, passes, teachers)
+  source, target = train_flops(model.config, model.vocabulary_size, objective.passes,
+                               objective.forwards)
   return lambda source_speed, target_speed: (
       (source * source_speed + target * target_speed) / (peak * devices))

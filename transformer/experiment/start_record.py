@@ -1,6 +1,6 @@
 """What a run's directory records when the run starts or resumes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +10,10 @@ from transformer.data.corpora import Corpora, EncodedCorpora
 from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.experiment.origin import describe_origin
-from transformer.experiment.teachers import describe_teachers
 from transformer.model.flops import update_flops
 from transformer.runs import resuming, run_directory
 from transformer.runs.loading import Run
+from transformer.training.objective import Objective
 
 
 class Start(NamedTuple):
@@ -24,7 +24,7 @@ class Start(NamedTuple):
     vocabulary: its vocabulary.
     encoded: the encoded text.
     parameters: the number of the model's parameters.
-    teachers: the runs that it learns from.
+    objective: what its updates minimise.
     origin: () -> the run of `train.init_from`; None if there is none.
     ended: whether the run had made its last step before.
   """
@@ -33,7 +33,7 @@ class Start(NamedTuple):
   vocabulary: RunVocabulary
   encoded: EncodedCorpora
   parameters: int
-  teachers: Sequence[Run]
+  objective: Objective
   origin: Callable[[], Run] | None
   ended: bool
 
@@ -42,7 +42,7 @@ def record_start(workdir: Path, config: Config, start: Start):
   """Writes the settings, the vocabulary and `run.json`.
 
   Raises:
-    UserError: the directory holds a run with other settings, data or teachers.
+    UserError: the directory holds a run with other settings, data or frozen arrays.
   """
   # train.py has compared the settings, but another run may have begun before the lock was taken.
   changes = resuming.changed_settings(workdir, config)
@@ -53,7 +53,7 @@ def record_start(workdir: Path, config: Config, start: Start):
     if 'train.init_from' in changes:
       resuming.check_same_origin(workdir, describe_origin(start.origin(), start.vocabulary))
     if not start.ended:
-      resuming.check_same_teachers(workdir, describe_teachers(start.teachers))
+      resuming.check_same_sources(workdir, start.objective.sources)
     if changes or not start.ended:
       # Before the config, so that no change of a setting goes unrecorded.
       run_directory.add_session(workdir, config.train.reproducible, changes, not start.ended,
@@ -62,8 +62,8 @@ def record_start(workdir: Path, config: Config, start: Start):
   vocabularies.save(start.vocabulary, workdir)
   if not resumed:
     flops = update_flops(config.model, start.vocabulary.target.size, start.encoded.batches.shape,
-                         config.train.passes, [each.config.model for each in start.teachers])
+                         start.objective.passes, start.objective.forwards)
     files.write_sealed(workdir / run_directory.RUN, run_directory.describe(
         fingerprints, start.encoded.counts, start.parameters, flops, config.train.reproducible,
         start.origin and describe_origin(start.origin(), start.vocabulary),
-        describe_teachers(start.teachers), own))
+        start.objective.sources, own))

@@ -29,7 +29,6 @@ from transformer.experiment.origin import (
 )
 from transformer.experiment.start_record import Start, record_start
 from transformer.experiment.task import Outcome, Task
-from transformer.experiment.teachers import check_vocabulary, load_teachers, place_teachers
 from transformer.experiment.validation import (
   ValidationSet,
   check_metrics,
@@ -54,6 +53,7 @@ from transformer.training.compilation import make_setup
 from transformer.training.freezing import describe_frozen
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_shares, make_mesh, sentence_sharding
+from transformer.training.objective import cross_entropy, make_objective, place
 
 
 def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
@@ -101,7 +101,8 @@ def _train(config: Config, workdir: Path, profile, signals):
   # All processes must read a checkpoint together, as Orbax demands. The first one decides.
   ended, begun = _has_ended(workdir, config), (workdir / run_directory.CONFIG).exists()
   ended, begun = processes.from_first(lambda: [ended, begun])
-  teachers = [] if ended else load_teachers(config)
+  # A run that has ended needs no objective, nor what it is made of.
+  objective_of = None if ended else make_objective(config)
   corpora = open_corpora(config.data)
   processes.check_same(files.as_json(corpora.fingerprints()), 'text')
   if not ended:
@@ -111,12 +112,12 @@ def _train(config: Config, workdir: Path, profile, signals):
   origin = (functools.cache(lambda: load_to_host(config.train.init_from))
             if config.train.init_from else None)
   vocabulary = _vocabulary(workdir, config, corpora, origin)
-  check_vocabulary(teachers, vocabulary)
+  objective = objective_of(vocabulary) if objective_of else cross_entropy(config)
   encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
                            config.seed)
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
   mesh = make_mesh(config.mesh, config.rows_at_once)
-  setup = make_setup(config, model, mesh, place_teachers(teachers, mesh))
+  setup = make_setup(config, model, mesh, place(objective, mesh))
   if config.train.freeze:
     logging.info(describe_frozen(config.train.freeze, setup.state.params))
   # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
@@ -139,7 +140,7 @@ def _train(config: Config, workdir: Path, profile, signals):
       encoded = encoded.resized(tokens)
 
   start = Start(corpora, vocabulary, encoded,
-                sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)), teachers, origin,
+                sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)), objective, origin,
                 ended)
   processes.from_first(lambda: record_start(workdir, config, start))
 

@@ -9,7 +9,7 @@ _FORWARD = 1 / 3
 
 
 def train_flops(config: ModelConfig, vocabulary_size: int, passes: int = 1,
-                teachers: Sequence[ModelConfig] = ()) -> tuple[float, float]:
+                forwards: Sequence[ModelConfig] = ()) -> tuple[float, float]:
   """Returns the floating-point operations of an update, for each source and each target token.
 
   A multiply-add with a weight is two operations in the forward pass and four in the backward pass.
@@ -19,8 +19,8 @@ def train_flops(config: ModelConfig, vocabulary_size: int, passes: int = 1,
   Args:
     config: the model's shape.
     vocabulary_size: number of tokens, N.
-    passes: how often an update passes a batch through the model: 2 for R-Drop.
-    teachers: the shapes of the teachers, which take a forward pass each.
+    passes: how often an update passes a batch through the model.
+    forwards: the shapes of other models, which take a forward pass each.
 
   Returns:
     Operations for a source token, including the keys and values of cross-attention, and
@@ -35,14 +35,14 @@ def train_flops(config: ModelConfig, vocabulary_size: int, passes: int = 1,
   target = (config.decoder_depth * (encoder_layer + projections)
             + config.model_dim * vocabulary_size)
   source, target = 6.0 * passes * source, 6.0 * passes * target
-  for teacher in teachers:
-    of_source, of_target = train_flops(teacher, vocabulary_size)
+  for other in forwards:
+    of_source, of_target = train_flops(other, vocabulary_size)
     source, target = source + _FORWARD * of_source, target + _FORWARD * of_target
   return source, target
 
 
 def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, int, int],
-                 passes: int = 1, teachers: Sequence[ModelConfig] = ()) -> float:
+                 passes: int = 1, forwards: Sequence[ModelConfig] = ()) -> float:
   """Returns the floating-point operations of an update, attention's own products included.
 
   All positions count, padding and masked ones too, since the devices compute them. Norms and
@@ -53,7 +53,7 @@ def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, in
     vocabulary_size: number of tokens, N.
     shape: rows of a batch, and the source and target positions of a row.
     passes: as for `train_flops`.
-    teachers: as for `train_flops`.
+    forwards: as for `train_flops`.
   """
   rows, source_length, target_length = shape
   of_source, of_target = train_flops(config, vocabulary_size)
@@ -62,7 +62,7 @@ def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, in
            + config.decoder_depth * target_length * (target_length + source_length))
   attention = 6.0 * config.num_heads * (config.head_key_dim + config.head_value_dim) * pairs
   own = passes * rows * (of_source * source_length + of_target * target_length + attention)
-  return own + _FORWARD * sum(update_flops(each, vocabulary_size, shape) for each in teachers)
+  return own + _FORWARD * sum(update_flops(each, vocabulary_size, shape) for each in forwards)
 
 
 # Dense 16-bit peaks of one device in FLOP/s, from data sheets, by JAX's `device_kind`.

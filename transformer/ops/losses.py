@@ -1,8 +1,8 @@
 """The training loss, as sums and weights; the caller divides once, at the end."""
 
 import functools
-import math
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,36 +16,44 @@ _CHUNK_POSITIONS = 256
 _ACCELERATOR_CHUNK_POSITIONS = 4096
 
 
-class LossOptions(NamedTuple):
-  """The terms of the loss, as Python numbers.
+class Predictions(NamedTuple):
+  """What the model predicts at the positions of a chunk.
 
   Attributes:
-    smoothing: ε of label smoothing, at least 0 and below 1.
-    consistency: α of R-Drop (Liang et al., 2021, equation 4), at least 0. Above 0, rows 2i and
-      2i + 1 are twins: the same targets and weights, after two passes with different dropout. Each
-      position adds α / 4 · (KL(p‖q) + KL(q‖p)) to the loss, where p is its softmax and q that of
-      its twin. The paper's loss is the sum for both twins.
-    teacher_share: λ of distillation (Kim and Rush, 2016, section 3.1), at least 0 and at most 1.
-      The loss is 1 − λ of the cross entropy against the smoothed target, and λ of that against the
-      mean of the teachers' distributions.
-    temperature: τ of distillation (Hinton et al., 2015, section 2), above 0. It divides the logits
-      of the teachers and of the student, and λ's term is multiplied by τ².
-    devices: number of devices that the rows are split over; it sets the chunk size.
+    logits: float32 [..., N].
+    log_normaliser: [...]; logits − log_normaliser are log-probabilities.
+    probabilities: [..., N].
   """
 
-  smoothing: float = 0.0
-  consistency: float = 0.0
-  teacher_share: float = 0.0
-  temperature: float = 1.0
-  devices: int = 1
+  logits: jax.Array
+  log_normaliser: jax.Array
+  probabilities: jax.Array
 
 
-# Cross entropy without any other term.
-PLAIN = LossOptions()
+class Term(NamedTuple):
+  """A term of the loss beside the cross entropy against the text.
+
+  Attributes:
+    function: called for each chunk of positions with its `Predictions`, its part of `by_position`,
+      and `whole`. Returns the loss of each position, and its gradient by the logits.
+    by_position: arrays [B, T, ...], of which a chunk gets its positions.
+    whole: a pytree of arrays that all chunks get. Neither has a gradient.
+  """
+
+  function: Callable[[Predictions, Sequence[jax.Array], Any], tuple[jax.Array, jax.Array]]
+  by_position: Sequence[jax.Array] = ()
+  whole: Any = ()
 
 
-def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, options=PLAIN, teachers=()):
-  """Cross entropy of a linear output layer against label-smoothed targets and against teachers.
+class _Options(NamedTuple):
+  smoothing: float
+  text_share: float
+  functions: tuple[Callable, ...]
+
+
+def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0, *,
+                           terms: Sequence[Term] = (), text_share=1.0, devices=1):
+  """Cross entropy of a linear output layer against label-smoothed targets, and other terms.
 
   The target distribution is (1 − ε) on the right token plus ε / N on every token
   of the vocabulary, the right one included (section 5.4; Szegedy et al., 2016,
@@ -58,9 +66,10 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, options=PLA
     output_ND: the output projection; logits are x · outputᵀ, float32.
     targets_BT: integer token ids.
     weights_BT: numbers or booleans, the weight of each position; 0 for padding.
-    options: as `LossOptions` describes.
-    teachers: for each teacher its decoder's output [B, T, D'] and its output projection [N, D'].
-      D' may differ. They get no gradient.
+    smoothing: ε of label smoothing, at least 0 and below 1.
+    terms: other terms, which are added to the loss of each position.
+    text_share: the factor of the cross entropy in the loss, at least 0 and at most 1.
+    devices: number of devices that the rows are split over; it sets the chunk size.
 
   Returns:
     A dict of float32 scalars:
@@ -72,45 +81,37 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, options=PLA
     - `weight`: sum of the weights.
 
   Raises:
-    ValueError: an option is out of range, a row has no twin, or there is a share for teachers
-      without teachers.
+    ValueError: the smoothing or the share is out of range.
   """
-  if not 0.0 <= options.smoothing < 1.0:
-    raise ValueError(f'label smoothing must be at least 0 and below 1; got {options.smoothing}')
-  if options.consistency < 0.0:
-    raise ValueError(f'consistency must be at least 0; got {options.consistency}')
-  if options.consistency and x_BTD.shape[0] % 2:
-    raise ValueError(f'with consistency every row needs a twin; got {x_BTD.shape[0]} rows')
-  if not 0.0 <= options.teacher_share <= 1.0:
-    raise ValueError(f'the share of teachers must be at least 0 and at most 1; got '
-                     f'{options.teacher_share}')
-  if not 0.0 < options.temperature < math.inf:
-    raise ValueError(f'the temperature must be above 0 and finite; got {options.temperature}')
-  if bool(options.teacher_share) != bool(teachers):
-    raise ValueError(f'teachers need a share above 0, and a share needs teachers; got '
-                     f'{len(teachers)} teachers and the share {options.teacher_share}')
+  if not 0.0 <= smoothing < 1.0:
+    raise ValueError(f'label smoothing must be at least 0 and below 1; got {smoothing}')
+  if not 0.0 <= text_share <= 1.0:
+    raise ValueError(f'the share of the text must be at least 0 and at most 1; got {text_share}')
   weights_BT = weights_BT.astype(jnp.float32)
-  loss, nll = _summed_losses(options, x_BTD, output_ND, targets_BT, weights_BT, tuple(teachers))
+  options = _Options(smoothing, text_share, tuple(term.function for term in terms))
+  loss, nll = _summed_losses(options, devices, x_BTD, output_ND, targets_BT, weights_BT,
+                             [tuple(term.by_position) for term in terms],
+                             [term.whole for term in terms])
   return {'loss': loss, 'nll': nll, 'weight': jnp.sum(weights_BT)}
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _summed_losses(options, *arrays):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _summed_losses(options, devices, *arrays):
   """Returns the weighted sums `loss` and `nll`."""
-  return _by_platform(functools.partial(_sums, options), options.devices, *arrays)
+  return _by_platform(functools.partial(_sums, options), devices, *arrays)
 
 
-def _summed_losses_forward(options, *arrays):
+def _summed_losses_forward(options, devices, *arrays):
   """Returns the sums, and the gradients of `loss`, from the same logits."""
-  return _by_platform(functools.partial(_sums_and_gradients, options), options.devices, *arrays)
+  return _by_platform(functools.partial(_sums_and_gradients, options), devices, *arrays)
 
 
-def _summed_losses_backward(options, gradients, cotangents):
-  del options
+def _summed_losses_backward(options, devices, gradients, cotangents):
+  del options, devices
   gradient_BTD, gradient_ND = gradients
   cotangent, _ = cotangents
   return ((gradient_BTD * cotangent).astype(gradient_BTD.dtype),
-          (gradient_ND * cotangent).astype(gradient_ND.dtype), None, None, None)
+          (gradient_ND * cotangent).astype(gradient_ND.dtype), None, None, None, None)
 
 
 _summed_losses.defvjp(_summed_losses_forward, _summed_losses_backward)
@@ -123,33 +124,33 @@ def _by_platform(function, devices, *arrays):
       default=functools.partial(function, _ACCELERATOR_CHUNK_POSITIONS * devices))
 
 
-def _sums(options, positions, x_BTD, output_ND, targets_BT, weights_BT, teachers):
+def _sums(options, positions, x_BTD, output_ND, targets_BT, weights_BT, by_position, whole):
   """Returns the weighted sums `loss` and `nll` over all chunks."""
   def add_chunk(sums, chunk):
-    losses, *_ = _chunk_losses(options, output_ND, outputs, *chunk)
+    losses, *_ = _chunk_losses(options, output_ND, whole, *chunk)
     return jax.tree.map(jnp.add, sums, losses), None
 
-  teacher_x, outputs = _unzip(teachers)
   sums, _ = jax.lax.scan(add_chunk, (jnp.float32(0), jnp.float32(0)),
-                         _chunks(positions, x_BTD, targets_BT, weights_BT, *teacher_x))
+                         _chunks(positions, (x_BTD, targets_BT, weights_BT, by_position)))
   return sums
 
 
-def _sums_and_gradients(options, positions, x_BTD, output_ND, targets_BT, weights_BT, teachers):
+def _sums_and_gradients(options, positions, x_BTD, output_ND, targets_BT, weights_BT, by_position,
+                        whole):
   """Returns the weighted sums, and the gradients of `loss`."""
   smoothing, vocabulary = options.smoothing, output_ND.shape[0]
 
   def add_chunk(carry, chunk):
     sums, gradient_DN = carry
-    x, targets, weights, *_ = chunk
-    losses, probabilities, more = _chunk_losses(options, output_ND, outputs, *chunk)
+    x, targets, weights, _ = chunk
+    losses, probabilities, gradients = _chunk_losses(options, output_ND, whole, *chunk)
     is_target = jax.nn.one_hot(targets, vocabulary, dtype=jnp.bool_)
     wanted = jnp.where(is_target, 1.0 - smoothing + smoothing / vocabulary,
                        smoothing / vocabulary)
     error = probabilities - wanted
-    if options.teacher_share:
-      error *= 1.0 - options.teacher_share
-    for gradient in more:
+    if options.text_share != 1.0:
+      error *= options.text_share
+    for gradient in gradients:
       error += gradient
     error = (error * weights[..., None]).astype(x.dtype)
     gradient_x = jnp.einsum('...N,ND->...D', error, output_ND.astype(x.dtype))
@@ -157,10 +158,9 @@ def _sums_and_gradients(options, positions, x_BTD, output_ND, targets_BT, weight
     gradient_DN += jnp.einsum('BTD,BTN->DN', x, error, preferred_element_type=jnp.float32)
     return (jax.tree.map(jnp.add, sums, losses), gradient_DN), gradient_x
 
-  teacher_x, outputs = _unzip(teachers)
   start = (jnp.float32(0), jnp.float32(0)), jnp.zeros(output_ND.shape[::-1], jnp.float32)
   (sums, gradient_DN), gradient_x = jax.lax.scan(
-      add_chunk, start, _chunks(positions, x_BTD, targets_BT, weights_BT, *teacher_x))
+      add_chunk, start, _chunks(positions, (x_BTD, targets_BT, weights_BT, by_position)))
   gradient_BTD = jax.lax.collapse(jnp.moveaxis(gradient_x, 0, 1), 1, 3)[:, :x_BTD.shape[1]]
   # Without the barrier, XLA makes one 16-bit product of a single chunk and its transposition,
   # which a CPU cannot run.
@@ -168,8 +168,8 @@ def _sums_and_gradients(options, positions, x_BTD, output_ND, targets_BT, weight
   return sums, (gradient_BTD, gradient_ND.astype(output_ND.dtype))
 
 
-def _chunk_losses(options, output_ND, teacher_outputs, x, targets, weights, *teacher_x):
-  """Returns (loss, nll) summed over a chunk, the softmax, and the gradients of the other terms."""
+def _chunk_losses(options, output_ND, whole, x, targets, weights, by_position):
+  """Returns (loss, nll) summed over a chunk, the softmax, and the gradients of the terms."""
   logits = linear.logits(x, output_ND)
   peak = jnp.max(logits, axis=-1, keepdims=True)
   exponentials = jnp.exp(logits - peak)
@@ -180,53 +180,23 @@ def _chunk_losses(options, output_ND, teacher_outputs, x, targets, weights, *tea
   if options.smoothing:
     loss = ((1.0 - options.smoothing) * nll
             + options.smoothing * (log_normaliser - jnp.mean(logits, axis=-1)))
-  probabilities, more = exponentials / total, []
-  if options.teacher_share:
-    distance, gradient = _teacher_distance(logits, teacher_x, teacher_outputs,
-                                           options.temperature)
-    loss = (1.0 - options.teacher_share) * loss + options.teacher_share * distance
-    more.append(options.teacher_share * gradient)
-  if options.consistency:
-    distance, gradient = _twin_distance(logits - log_normaliser[..., None], probabilities)
-    loss += options.consistency / 4.0 * distance
-    more.append(options.consistency / 2.0 * gradient)
-  return (jnp.sum(loss * weights), jnp.sum(nll * weights)), probabilities, more
+  predictions, gradients = Predictions(logits, log_normaliser, exponentials / total), []
+  if options.text_share != 1.0:
+    loss = options.text_share * loss
+  for function, positions, arrays in zip(options.functions, by_position, whole, strict=True):
+    more, gradient = function(predictions, positions, arrays)
+    loss += more
+    gradients.append(gradient)
+  return (jnp.sum(loss * weights), jnp.sum(nll * weights)), predictions.probabilities, gradients
 
 
-def _teacher_distance(logits, teacher_x, outputs, temperature):
-  """Returns τ² · cross entropy against the teachers' mean, and its gradient by the logits."""
-  log_probs = jax.nn.log_softmax(logits / temperature)
-  wanted = sum(jax.nn.softmax(linear.logits(x, output_ND) / temperature)
-               for x, output_ND in zip(teacher_x, outputs, strict=True)) / len(outputs)
-  distance = -temperature ** 2 * jnp.sum(wanted * log_probs, axis=-1)
-  return distance, temperature * (jnp.exp(log_probs) - wanted)
-
-
-def _unzip(teachers):
-  """Returns the decoders' outputs of all teachers, and their projections."""
-  return [x for x, _ in teachers], [output for _, output in teachers]
-
-
-def _twin_distance(log_probs, probabilities):
-  """Returns KL(p‖q) + KL(q‖p) for each row p and its twin q, and the gradient by p's logits."""
-  def twin(x):
-    pairs = x.reshape(x.shape[0] // 2, 2, *x.shape[1:])
-    return jnp.flip(pairs, axis=1).reshape(x.shape)
-
-  difference = log_probs - twin(log_probs)
-  to_twin = jnp.sum(probabilities * difference, axis=-1)
-  twin_gradient = (probabilities * (difference - to_twin[..., None])
-                   + probabilities - twin(probabilities))
-  return to_twin + twin(to_twin), twin_gradient
-
-
-def _chunks(positions, x_BTD, targets_BT, weights_BT, *teacher_x):
-  """Cuts the position axis of all rows into chunks, which a new first axis numbers.
+def _chunks(positions, arrays):
+  """Cuts the position axis of a pytree of arrays into chunks, which a new first axis numbers.
 
   A chunk has positions of every row, because rows may be on different devices. Positions of
   weight 0 fill the last chunk. Without rows or positions, there is one empty chunk.
   """
-  rows, length = targets_BT.shape
+  rows, length = arrays[0].shape[:2]
   count = max(-(-length // max(positions // max(rows, 1), 1)), 1)
   size = -(-length // count)
 
@@ -235,4 +205,4 @@ def _chunks(positions, x_BTD, targets_BT, weights_BT, *teacher_x):
     padded = jnp.pad(array, padding)
     return jnp.moveaxis(padded.reshape(rows, count, size, *array.shape[2:]), 1, 0)
 
-  return tuple(map(cut, (x_BTD, targets_BT, weights_BT, *teacher_x)))
+  return jax.tree.map(cut, arrays)

@@ -32,10 +32,10 @@ from transformer.training.config import SCHEDULES, STANDARD_METRICS
 _MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.remat',
                'train.steps', 'train.log_every', 'train.eval_every', 'train.checkpoint_every',
                'train.keep', 'train.patience', 'train.skip_nonfinite', 'train.fit_memory',
-               'train.grace_seconds', 'train.valid_metric', 'train.init_from', 'train.teachers',
-               'decode.beam_size', 'decode.alpha', 'decode.batch_size', 'decode.sample',
-               'decode.temperature', 'decode.top_k', 'decode.top_p', 'mesh.data', 'mesh.fsdp',
-               'mesh.tensor')
+               'train.grace_seconds', 'train.valid_metric', 'train.init_from',
+               'train.objective_runs', 'decode.beam_size', 'decode.alpha', 'decode.batch_size',
+               'decode.sample', 'decode.temperature', 'decode.top_k', 'decode.top_p', 'mesh.data',
+               'mesh.fsdp', 'mesh.tensor')
 
 
 def check_workdir(workdir: Path, config: Config) -> Config:
@@ -141,15 +141,21 @@ def check_same_origin(workdir: str | os.PathLike, origin: Mapping[str, Any]):
                     f'to start from the present parameters')
 
 
-def check_same_teachers(workdir: str | os.PathLike, teachers: Sequence[Mapping[str, Any]]):
-  """Refuses to go on with other teachers than those that the run began with."""
-  began = files.read_sealed(Path(workdir) / RUN, 'the record of the run').get('teachers', [])
-  if began != list(teachers):
-    raise UserError(f'{workdir} began with other train.teachers, or their best steps have changed: '
-                    f'they were {_steps(began)}, and are {_steps(teachers)}; choose another '
-                    f'--workdir to learn from the present ones')
+def check_same_sources(workdir: str | os.PathLike, sources: Sequence[Mapping[str, Any]]):
+  """Refuses to go on with other frozen arrays than those that the run began with.
+
+  Args:
+    workdir: the run's directory.
+    sources: what identifies the arrays of its objective now.
+  """
+  about = files.read_sealed(Path(workdir) / RUN, 'the record of the run')
+  began = about.get('frozen', about.get('teachers', []))  # Their name in earlier versions.
+  if began != list(sources):
+    raise UserError(f'{workdir} began with other train.objective_runs, or their best steps have '
+                    f'changed: they were {_shown(began)}, and are {_shown(sources)}; choose '
+                    f'another --workdir to learn from the present ones')
 
 
-def _steps(teachers: Sequence[Mapping[str, Any]]) -> str:
+def _shown(sources: Sequence[Mapping[str, Any]]) -> str:
   return ', '.join(f'step {each["steps"][-1]} with digest {each["sha256"][:8]}'
-                   for each in teachers) or 'none'
+                   for each in sources) or 'none'

@@ -93,7 +93,7 @@ def has_begun(workdir: str | os.PathLike) -> bool:
 def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, int]],
              parameters: int, flops_per_update: float, reproducible: bool,
              origin: Mapping[str, Any] | None = None,
-             teachers: Sequence[Mapping[str, Any]] = (),
+             frozen: Sequence[Mapping[str, Any]] = (),
              own: Mapping[str, str] = types.MappingProxyType({})) -> dict[str, Any]:
   """Returns the content of `run.json`: what produced the run's numbers.
 
@@ -101,7 +101,7 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
     fingerprints: SHA-256 of each vocabulary and of every corpus, by name.
     counts: numbers of pairs that encoding kept, dropped and cut, by corpus.
     origin: identifies the parameters that the run starts from; None if they are random.
-    teachers: identifies the parameters of each teacher.
+    frozen: identifies the frozen arrays of the objective.
     own: the digest of each of `Config.own_code`.
 
   Returns:
@@ -115,7 +115,7 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
       'data': dict(fingerprints),
       'counts': {name: dict(each) for name, each in counts.items()},
       'origin': origin and dict(origin),
-      'teachers': list(map(dict, teachers)),
+      'frozen': list(map(dict, frozen)),
       'resumed': [],
   }
 

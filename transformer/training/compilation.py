@@ -1,6 +1,6 @@
 """Builds the parts of an update, and compiles it before the first step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from transformer.data.batch import Batch
 from transformer.model.transformer import Transformer
 from transformer.training.mesh import batch_sharding, replicated, state_shardings
+from transformer.training.objective import Objective, cross_entropy
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import (
   TrainState,
@@ -21,21 +22,6 @@ from transformer.training.step import (
 )
 
 
-class Teachers(NamedTuple):
-  """The models of `train.teachers`.
-
-  Attributes:
-    models: the Transformers.
-    params: the parameters of each, whole on every device; or their shapes with shardings.
-  """
-
-  models: Sequence[Transformer] = ()
-  params: Sequence[Any] = ()
-
-
-NO_TEACHERS = Teachers()
-
-
 class Setup(NamedTuple):
   """The parts of an update, built once for a run.
 
@@ -44,27 +30,22 @@ class Setup(NamedTuple):
     schedule: the learning rate as a function of the number of updates already made.
     optimizer: the optimizer with this schedule.
     state: the training state, as shapes with shardings.
-    teachers: the teachers of the run.
+    objective: what the update minimises; its frozen arrays, or their shapes, have shardings.
   """
 
   mesh: Mesh
   schedule: optax.Schedule
   optimizer: optax.GradientTransformation
   state: TrainState
-  teachers: Teachers = NO_TEACHERS
-
-  @property
-  def teacher_arguments(self) -> tuple[Any, ...]:
-    """What an update takes after the state and the batch: the teachers' parameters, if any."""
-    return (tuple(self.teachers.params),) if self.teachers.models else ()
+  objective: Objective
 
 
 class Programs(NamedTuple):
   """A compiled update and a compiled evaluation for batches of one shape.
 
   Attributes:
-    train_step: (state, batch, *`Setup.teacher_arguments`) -> (state, metrics); it donates the
-      memory of the state.
+    train_step: (state, batch, *`Objective.arguments`) -> (state, metrics); it donates the memory
+      of the state.
     eval_step: (params, batch) -> sums.
   """
 
@@ -72,14 +53,15 @@ class Programs(NamedTuple):
   eval_step: Callable
 
 
-def make_setup(settings, model: Transformer, mesh: Mesh, teachers: Teachers = NO_TEACHERS) -> Setup:
+def make_setup(settings, model: Transformer, mesh: Mesh,
+               objective: Objective | None = None) -> Setup:
   """Builds the parts of an update, without computing or allocating arrays.
 
   Args:
     settings: the groups of the config that training reads.
     model: the model to train.
     mesh: the devices.
-    teachers: the teachers, if `settings.train` has any.
+    objective: what the update minimises; None is the default.
   """
   schedule = make_schedule(settings.optimizer, model.config.model_dim, settings.train.steps)
   optimizer = make_optimizer(settings.optimizer, schedule, settings.train.freeze)
@@ -87,7 +69,7 @@ def make_setup(settings, model: Transformer, mesh: Mesh, teachers: Teachers = NO
       lambda: first_state(settings, optimizer, init_params(model, settings.seed)))
   return Setup(mesh, schedule, optimizer, jax.tree.map(
       lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
-      state, state_shardings(mesh, state)), teachers)
+      state, state_shardings(mesh, state)), objective or cross_entropy(settings))
 
 
 def first_state(settings, optimizer: optax.GradientTransformation, params: Any) -> TrainState:
@@ -120,11 +102,10 @@ def lower_train_step(settings, model: Transformer, setup: Setup,
 
   `compile_programs` describes the arguments.
   """
-  mesh, sharding, more = setup.mesh, _shardings(setup.state), setup.teacher_arguments
+  mesh, sharding, more = setup.mesh, _shardings(setup.state), setup.objective.arguments
   train_step = jax.jit(
-      make_train_step(model, setup.optimizer, settings.train, seed=settings.seed,
-                      accumulate=settings.optimizer.accumulate, mesh=mesh,
-                      teachers=setup.teachers.models),
+      make_train_step(model, setup.optimizer, settings.train, objective=setup.objective,
+                      seed=settings.seed, accumulate=settings.optimizer.accumulate, mesh=mesh),
       in_shardings=(sharding, batch_sharding(mesh), *[replicated(mesh)] * len(more)),
       out_shardings=(sharding, replicated(mesh)), donate_argnums=0)
   return train_step.lower(setup.state, _batch_like(mesh, shape), *more)

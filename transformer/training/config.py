@@ -86,17 +86,11 @@ class TrainConfig:
     steps: number of updates in the run.
     tokens_per_batch: target positions in a batch, over all devices.
     label_smoothing: ε of section 5.4.
-    r_drop: α of R-Drop (Liang et al., 2021, "R-Drop: Regularized Dropout for Neural
-      Networks", which uses 5 for translation); 0 is without. Each sentence takes two passes
-      with different dropout, and the loss penalises differences between their predictions.
-      An update takes about twice the time.
-    teachers: directories of runs whose mean distribution of each token the model learns from, too
-      (word-level distillation: Kim and Rush, 2016, section 3.1). They need the vocabulary of this
-      run. Empty is none.
-    teacher_share: the share of the loss that compares the model with its teachers; the rest is
-      the cross entropy against the text.
-    teacher_temperature: divides the logits of teachers and model before they are compared (Hinton
-      et al., 2015).
+    objective: what an update minimises: MODULE:FUNCTION, or a tuple of that and the numbers that it
+      takes, such as `('transformer.training.r_drop:r_drop', 5.0)`; see docs/own-parts.md. Empty is
+      the smoothed cross entropy.
+    objective_runs: directories of runs that `objective` reads; a run that goes on may find them
+      elsewhere.
     ema_decay: decay of an exponential moving average of the parameters (Polyak and
       Juditsky, 1992), such as 0.999; 0 keeps none. Evaluation and translation use the
       average.
@@ -136,10 +130,8 @@ class TrainConfig:
   steps: int = 100_000
   tokens_per_batch: int = 25_600
   label_smoothing: float = 0.1
-  r_drop: float = 0.0
-  teachers: tuple[str, ...] = ()
-  teacher_share: float = 0.5
-  teacher_temperature: float = 1.0
+  objective: str | tuple[str | float, ...] = ''
+  objective_runs: tuple[str, ...] = ()
   ema_decay: float = 0.0
   log_every: int = 100
   eval_every: int = 1000
@@ -155,11 +147,6 @@ class TrainConfig:
   grace_seconds: float = 25.0
   reproducible: bool = False
 
-  @property
-  def passes(self) -> int:
-    """How often each token of a batch goes through the model in an update."""
-    return 2 if self.r_drop else 1
-
   def __post_init__(self):
     for name in ('steps', 'tokens_per_batch', 'log_every', 'eval_every', 'checkpoint_every',
                  'keep'):
@@ -168,16 +155,10 @@ class TrainConfig:
     if not 0.0 <= self.label_smoothing < 1.0:
       raise UserError(f'train.label_smoothing must be at least 0 and below 1; '
                       f'got {self.label_smoothing}')
-    if not 0.0 <= self.r_drop < float('inf'):
-      raise UserError(f'train.r_drop must be at least 0 and finite; got {self.r_drop}')
-    if not all(self.teachers):
-      raise UserError(f'train.teachers must name the directories of runs; got {self.teachers}')
-    if not 0.0 < self.teacher_share <= 1.0:
-      raise UserError(f'train.teacher_share must be above 0 and at most 1; got '
-                      f'{self.teacher_share}')
-    if not 0.0 < self.teacher_temperature < float('inf'):
-      raise UserError(f'train.teacher_temperature must be above 0 and finite; got '
-                      f'{self.teacher_temperature}')
+    if not all(self.objective_runs) or (self.objective_runs and not self.objective):
+      raise UserError(f'train.objective_runs must name the directories of runs, for an objective '
+                      f'that reads them; got {self.objective_runs} and objective='
+                      f'{self.objective!r}')
     if not 0.0 <= self.ema_decay < 1.0:
       raise UserError(f'train.ema_decay must be at least 0 and below 1; got {self.ema_decay}')
     for name in ('patience', 'skip_nonfinite'):

@@ -65,7 +65,7 @@ def compile_within_memory(settings, model: Transformer, setup: Setup,
   # Mesh axes split the rows of each part of a batch.
   unit = settings.optimizer.accumulate * setup.mesh.shape['data'] * setup.mesh.shape['fsdp']
   state = setup.state
-  resident = state, setup.teacher_arguments
+  resident = state, setup.objective.arguments
 
   def compile_rows(rows: int) -> tuple[Programs | None, list[Need] | None]:
     """Returns the programs for batches of so many rows, and their needs; None if unknown."""
@@ -83,9 +83,9 @@ def compile_within_memory(settings, model: Transformer, setup: Setup,
   logging.info('compiling the update, the evaluation and the search; the next start finds most of '
                'it in the cache')
   capacity = processes.least(device_memory.capacity())
-  if capacity is not None:  # The needs below count the teachers, which are on the devices already.
+  if capacity is not None:  # The needs below count the frozen arrays, which are there already.
     capacity += sum(leaf.size * leaf.dtype.itemsize
-                    for leaf in jax.tree.leaves(setup.teacher_arguments))
+                    for leaf in jax.tree.leaves(setup.objective.frozen))
   programs, needs = compile_rows(rows)
   try:
     search_needs = needs_of(resident, (*compile_search(state.best_params), state.best_params))
@@ -132,7 +132,7 @@ def needs_of(state, *programs: tuple[str, Any, Any]) -> list[Need] | None:
   """Returns the bytes that a device needs to run compiled programs.
 
   Args:
-    state: the training state and the teachers' parameters, as arrays or shapes with shardings.
+    state: the training state and the frozen arrays, as arrays or shapes with shardings.
       They are in memory all the time.
     *programs: (name, compiled program, its part of the state) for each program.
 

@@ -1,6 +1,7 @@
 """One update and one evaluation, as pure functions; callers jit, shard and donate."""
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -8,12 +9,12 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from transformer.data.batch import BOS_ID, Batch
+from transformer.data.batch import Batch
 from transformer.model.transformer import Transformer
-from transformer.ops.losses import PLAIN, LossOptions, smoothed_cross_entropy
 from transformer.training.config import TrainConfig
 from transformer.training.freezing import hold_frozen
 from transformer.training.mesh import gathered, row_devices
+from transformer.training.objective import Objective, smoothed
 
 
 class Skips(NamedTuple):
@@ -78,94 +79,28 @@ def init_state(params, optimizer: optax.GradientTransformation, averaged: bool =
   return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, skips)
 
 
-def shift_right(tokens_BT, positions_BT):
-  """Returns the decoder's inputs: each target shifted right by one, after a begin token.
-
-  Args:
-    tokens_BT: int32 packed targets.
-    positions_BT: int32, the token's position in its own target.
-
-  Returns:
-    int32 [B, T]: `BOS_ID` at position 0 of every target, elsewhere the token before.
-  """
-  before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
-  return jnp.where(positions_BT == 0, BOS_ID, before_BT)
-
-
-def batch_loss(model: Transformer, params, batch: Batch, options: LossOptions = PLAIN,
-               dropout_key=None, teachers: Sequence[tuple[Transformer, Any]] = ()):
-  """Returns the sums of the loss over the target tokens of a batch, without padding.
-
-  Args:
-    model: the Transformer.
-    params: its parameters.
-    batch: packed rows.
-    options: the terms of the loss. With R-Drop, each row takes two passes, each with half the
-      weight.
-    dropout_key: the random key of dropout; None turns dropout off.
-    teachers: the models that `options.teacher_share` is for, with their parameters. They see the
-      batch without dropout.
-
-  Returns:
-    The dict of `ops.losses.smoothed_cross_entropy`.
-  """
-  weights_BT = (batch.target_segments > 0).astype(jnp.float32)
-  lessons = [_decode(teacher, own, batch) for teacher, own in teachers]
-  if options.consistency:
-    # Twins are neighbours, so that both are on the same device.
-    def twice(array):
-      return jnp.repeat(array, 2, axis=0)
-
-    batch, weights_BT = jax.tree.map(twice, (batch, weights_BT / 2))
-    lessons = [(twice(x_BTD), output_ND) for x_BTD, output_ND in lessons]
-  x_BTD, output_ND = _decode(model, params, batch, dropout_key)
-  return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, weights_BT, options, lessons)
-
-
-def _decode(model: Transformer, params, batch: Batch, dropout_key=None):
-  """Decodes by teacher forcing: returns the output [B, T, D] and the output projection."""
-  return model.apply(
-      {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,
-      shift_right(batch.target_tokens, batch.target_positions), batch.target_segments,
-      batch.target_positions, deterministic=dropout_key is None,
-      rngs=None if dropout_key is None else {'dropout': dropout_key})
-
-
-def loss_options(config: TrainConfig, mesh: Mesh | None = None) -> LossOptions:
-  """Returns the terms of the training loss.
-
-  Args:
-    config: the settings of training.
-    mesh: the devices; None is one device.
-  """
-  share = config.teacher_share if config.teachers else 0.0
-  return LossOptions(config.label_smoothing, config.r_drop, share, config.teacher_temperature,
-                     row_devices(mesh))
-
-
 def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
-                    config: TrainConfig, *, seed: int, accumulate: int = 1,
-                    mesh: Mesh | None = None, teachers: Sequence[Transformer] = ()) -> Callable:
+                    config: TrainConfig, *, objective: Objective, seed: int, accumulate: int = 1,
+                    mesh: Mesh | None = None) -> Callable:
   """Builds the function that makes one update.
 
   Args:
     model: the Transformer.
     optimizer: from `make_optimizer`.
-    config: only `freeze`, `ema_decay` and what `loss_options` takes are used. After n updates,
-      the decay of the moving average is min(ema_decay, (1 + n) / (10 + n)), so that the average
-      soon forgets the initial parameters.
+    config: only `freeze` and `ema_decay` are used. After n updates, the decay of the moving
+      average is min(ema_decay, (1 + n) / (10 + n)), so that the average soon forgets the initial
+      parameters.
+    objective: what the update minimises.
     seed: root of the dropout bits, which depend on the seed, the step and the part of the
       batch.
     accumulate: number of parts that a batch's rows are cut into. Each part takes a forward
       and a backward pass. Sums over all parts are divided once, so the update equals that
       of the whole batch, except for dropout bits.
     mesh: the devices that the step is compiled for; None is one device.
-    teachers: the models of `config.teachers`.
 
   Returns:
-    A pure function (state, batch) -> (state, metrics); with teachers, (state, batch, the
-    parameters of each teacher) -> (state, metrics). A skipped update changes only `step` and
-    `skips` of the state. The metrics are
+    A pure function (state, batch, *`Objective.arguments`) -> (state, metrics). A skipped update
+    changes only `step` and `skips` of the state. The metrics are
 
     - `loss`, `nll`: sums over target tokens in nats, float32 scalars,
     - `weight`, `source_tokens`: numbers of target and source tokens without padding,
@@ -174,12 +109,10 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     - `skips`: the new `Skips`, if the state has them.
   """
 
-  options = loss_options(config, mesh)
-
-  def train_step(state: TrainState, batch: Batch, teacher_params: Sequence[Any] = ()):
+  def train_step(state: TrainState, batch: Batch, frozen: Any = ()):
     def sums(params, batch, key):
-      totals = batch_loss(model, hold_frozen(config.freeze, params), batch, options, key,
-                          list(zip(teachers, teacher_params, strict=True)))
+      totals = objective.loss(model, hold_frozen(config.freeze, params), batch, key,
+                              frozen=frozen, devices=row_devices(mesh))
       return totals['loss'], totals
 
     gradient_of = jax.grad(sums, has_aux=True)
@@ -250,14 +183,13 @@ def make_eval_step(model: Transformer, mesh: Mesh | None = None, accumulate: int
     A pure function (params, batch) -> dict of sums `loss`, `nll` and `weight`, without
     smoothing or dropout, so that `loss` equals `nll`.
   """
-  options = LossOptions(devices=row_devices(mesh))
+  plain = functools.partial(smoothed(0.0).loss, model, devices=row_devices(mesh))
 
   def eval_step(params, batch: Batch):
     whole = gathered(mesh, params)
     if accumulate == 1:
-      return batch_loss(model, whole, batch, options)
-    totals = jax.lax.map(lambda rows: batch_loss(model, whole, rows, options),
-                         _parts(batch, accumulate))
+      return plain(whole, batch)
+    totals = jax.lax.map(lambda rows: plain(whole, rows), _parts(batch, accumulate))
     return jax.tree.map(lambda each: jnp.sum(each, axis=0), totals)
 
   return eval_step

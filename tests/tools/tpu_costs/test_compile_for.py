@@ -56,8 +56,9 @@ def test_the_table_has_a_column_for_each_mesh():
     ([*TINY, '--topology=v5e:3x3'], '--topology must be one of v5e:2x2, v5e:2x4, '),
     ([*TINY, '--topology=v5e:2x2', '--config.model.attention=cudnn'],
      'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference'),
-    ([*TINY, '--topology=v5e:2x2', "--config.train.teachers=('runs/a',)"],
-     'train.teachers must be empty here, where no run is read; got runs/a; leave them out'),
+    ([*TINY, '--topology=v5e:2x2', "--config.train.objective_runs=('runs/a',)",
+      '--config.train.objective=transformer.tools.distil.objective:distillation'],
+     'train.objective_runs must be empty here, where no run is read; got runs/a; leave them out'),
     ([*TINY, '--topology=v5e:2x2', '--json=/dev/null/x.json'], '--json needs a directory')])
 def test_mistakes_are_one_line(compile_command, arguments, message):
   status, out, err = compile_command(*arguments)

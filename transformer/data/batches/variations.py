@@ -56,27 +56,17 @@ def replaced(sentences: Sentences, chosen: np.ndarray, texts: Sequence[str],
   return Sentences.end_to_end(both.take(np.arange(len(both))), lengths)
 
 
-def own_variations(settings: Sequence[str | tuple[str | float, ...]],
-                   vocabulary: RunVocabulary) -> list[Vary]:
+def own_variations(settings: Sequence[own_code.Setting], vocabulary: RunVocabulary) -> list[Vary]:
   """Returns the variations that `data.variations` names.
 
   Raises:
     UserError: one cannot be imported, or refuses its numbers.
   """
-  return [_own_variation(*([setting] if isinstance(setting, str) else setting),
-                         vocabulary=vocabulary, place=place)
-          for place, setting in enumerate(settings)]
+  return [_checked(own_code.name_of(setting), own_code.build(setting, 'variation', vocabulary),
+                   place) for place, setting in enumerate(settings)]
 
 
-def _own_variation(spec: str, *numbers: float, vocabulary: RunVocabulary, place: int) -> Vary:
-  try:
-    vary = own_code.load(spec, 'variation')(vocabulary, *numbers)
-  except UserError:
-    raise
-  except (Exception, SystemExit) as error:
-    raise UserError(f'the variation {spec} cannot be made with the numbers '
-                    f'{", ".join(map(str, numbers)) or "none"}: {type_and_message(error)}'
-                    ) from error
+def _checked(spec: str, vary: Vary, place: int) -> Vary:
 
   def checked(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
     # Variations that draw alike would change the same sentences.

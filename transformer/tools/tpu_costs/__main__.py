@@ -50,9 +50,9 @@ def main(_):
   if settings.model.attention == 'cudnn':
     raise UserError('model.attention=cudnn needs an NVIDIA GPU; set '
                     '--config.model.attention=reference')
-  if settings.train.teachers:
-    raise UserError(f'train.teachers must be empty here, where no run is read; got '
-                    f'{", ".join(settings.train.teachers)}; leave them out')
+  if settings.train.objective_runs:
+    raise UserError(f'train.objective_runs must be empty here, where no run is read; got '
+                    f'{", ".join(settings.train.objective_runs)}; leave them out')
   shared_flags.check_named(_JSON)
   if _JSON.value is not None:
     outputs.check_file('json', Path(_JSON.value).expanduser())

@@ -20,6 +20,7 @@ from transformer.training.compilation import lower_train_step, make_setup
 from transformer.training.config import MeshConfig
 from transformer.training.memory_check import needs_of
 from transformer.training.mesh import make_mesh
+from transformer.training.objective import make_objective
 
 # The slices that Google offers, smallest first, and their numbers of chips. A v5e slice is a plane
 # of at most 256 chips, a v5p slice a block.
@@ -120,7 +121,8 @@ def update_cost(settings, devices: Sequence[Any]) -> dict[str, Any]:
   mesh = make_mesh(settings.mesh, settings.rows_at_once, devices)
   model = Transformer(settings.model, settings.data.vocabulary_size,
                       settings.data.source_vocabulary_size)
-  setup = make_setup(settings, model, mesh)
+  objective = make_objective(settings)(None)
+  setup = make_setup(settings, model, mesh, objective)
   shape = rows, settings.data.max_length, settings.data.max_length
   named = ', '.join(f'{axis}={size}' for axis, size in mesh.shape.items())
   logging.info('compiling for %d chips, %s', len(devices), named)
@@ -139,7 +141,7 @@ def update_cost(settings, devices: Sequence[Any]) -> dict[str, Any]:
     return {**result, 'memory': None, 'compile_seconds': time.monotonic() - start}
   result['compile_seconds'] = time.monotonic() - start
   flops = train_flops(settings.model, settings.data.vocabulary_size,
-                      settings.train.passes)
+                      objective.passes)
   return {**result, **_costs(compiled, setup.state, devices,
                              sum(flops) * settings.train.tokens_per_batch / len(devices))}
 

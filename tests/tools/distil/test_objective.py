@@ -1,0 +1,159 @@
+"""An update that learns from teachers, word by word."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.ops.loss_arrays import B, N, T, arrays, naive_loss, positions_at_once
+from tests.tiny_training import ROWS, SOURCE_LENGTH, TARGET_LENGTH, VOCABULARY, Settings, make_batch
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.ops.losses import smoothed_cross_entropy
+from transformer.tools.distil.objective import taught_loss, teacher_term
+from transformer.training.compilation import first_state, lower_train_step, make_setup
+from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+from transformer.training.memory_check import needs_of
+from transformer.training.mesh import make_mesh
+from transformer.training.objective import Objective, place, smoothed
+from transformer.training.step import init_params
+
+STUDENT = Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0,
+                                  norm='pre'), VOCABULARY)
+# Another shape, with dropout, which a teacher must not use.
+TEACHER = Transformer(ModelConfig(num_layers=1, model_dim=6, ff_dim=22, num_heads=3, dropout=0.5),
+                      VOCABULARY)
+
+
+def lessons():
+  """Returns what two teachers of other widths give: outputs and projections."""
+  rng = np.random.default_rng(1)
+  return [(jnp.asarray(rng.normal(size=(B, T, dim)), jnp.float32),
+           jnp.asarray(rng.normal(size=(N, dim)), jnp.float32)) for dim in (3, 7)]
+
+
+def distilled(teachers, smoothing=0.0, share=0.5, temperature=1.0):
+  def loss(x, output, targets, weights):
+    return smoothed_cross_entropy(
+        x, output, targets, weights, smoothing, text_share=1.0 - share,
+        terms=[teacher_term(teachers, share, temperature)])['loss']
+  return loss
+
+
+def naive_distillation(teachers, smoothing, share, temperature):
+  """Computes the loss of Kim and Rush, 2016, section 3.1, from all logits at once."""
+  def loss(x, output, targets, weights):
+    log_probs = jax.nn.log_softmax(x @ output.T / temperature)
+    wanted = jnp.mean(jnp.stack([jax.nn.softmax(own @ projection.T / temperature)
+                                 for own, projection in teachers]), axis=0)
+    term = -temperature ** 2 * jnp.sum(weights[..., None] * wanted * log_probs)
+    return (1 - share) * naive_loss(x, output, targets, weights, smoothing) + share * term
+
+  return loss
+
+
+@pytest.mark.parametrize('count', [2, 6])
+@pytest.mark.parametrize('terms', [(0.0, 0.25, 1.0), (0.1, 0.5, 2.5), (0.1, 1.0, 0.5)])
+def test_the_loss_and_its_gradients_are_those_of_all_logits(monkeypatch, count, terms):
+  positions_at_once(monkeypatch, count)
+  chunked, wanted = (jax.jit(jax.value_and_grad(make(lessons(), *terms), (0, 1)))(*arrays())
+                     for make in (distilled, naive_distillation))
+  chex.assert_trees_all_close(chunked, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('temperature', [1.0, 3.0])
+def test_a_student_that_agrees_with_its_teacher_has_nothing_to_learn(temperature):
+  x, output, targets, weights = arrays()
+  loss = distilled([(x, output)], share=1.0, temperature=temperature)
+  gradient = jax.grad(loss, (0, 1))(x, output, targets, weights)
+  chex.assert_trees_all_close(gradient, jax.tree.map(jnp.zeros_like, gradient), atol=1e-5)
+
+
+def test_a_teacher_that_is_sure_of_the_text_teaches_what_the_text_does():
+  x, output, targets, weights = arrays()
+  sure = 1e4 * jax.nn.one_hot(targets, N), jnp.eye(N)
+  wanted = jax.value_and_grad(lambda *given: naive_loss(*given, 0.0), (0, 1))(
+      x, output, targets, weights)
+  for share in (0.3, 1.0):
+    chex.assert_trees_all_close(
+        jax.value_and_grad(distilled([sure], share=share), (0, 1))(x, output, targets, weights),
+        wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(scope='module')
+def params():
+  return [jax.jit(lambda model=model, seed=seed: init_params(model, seed))()
+          for model, seed in ((STUDENT, 3), (TEACHER, 4), (STUDENT, 5))]
+
+
+def objective_of(teachers, share=0.5, temperature=1.0, r_drop=0.0):
+  models, params = zip(*teachers, strict=True)
+  return Objective(taught_loss(models, 0.1, share, temperature, r_drop), frozen=params)
+
+
+def update(state_params, objective, accumulate=1, mesh=None):
+  """Makes one update on one device or a mesh; returns the state and the metrics."""
+  settings = Settings(
+      train=TrainConfig(tokens_per_batch=ROWS * TARGET_LENGTH),
+      optimizer=OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1,
+                                accumulate=accumulate))
+  mesh = make_mesh(mesh or MeshConfig(data=1), ROWS // accumulate,
+                   None if mesh else jax.devices()[:1])
+  setup = make_setup(settings, STUDENT, mesh, place(objective, mesh))
+  step = lower_train_step(settings, STUDENT, setup,
+                          (ROWS, SOURCE_LENGTH, TARGET_LENGTH)).compile()
+  state = jax.jit(lambda: first_state(settings, setup.optimizer, state_params), out_shardings=(
+      jax.tree.map(lambda leaf: leaf.sharding, setup.state)))()
+  return step(state, make_batch(0), *setup.objective.arguments)
+
+
+def test_an_update_of_a_student_equal_to_its_teacher_changes_nothing(params):
+  student, _, other = params
+  _, metrics = update(student, objective_of([(STUDENT, student)], share=1.0))
+  assert float(metrics['gradient_norm']) < 1e-5
+  _, metrics = update(student, objective_of([(STUDENT, other)], share=1.0))
+  assert float(metrics['gradient_norm']) > 1e-2
+
+
+def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
+  student, teacher, _ = params
+
+  def losses_of(objective):
+    totals = jax.jit(lambda key: objective.loss(STUDENT, student, make_batch(0), key,
+                                                frozen=objective.frozen))
+    return [float(totals(jax.random.key(key))['loss']) for key in (0, 1)]
+
+  losses = {share: losses_of(objective_of([(TEACHER, teacher)], share)) for share in (0.5, 1.0)}
+  losses[0.0] = losses_of(smoothed(0.1))
+  for one, other in losses.values():
+    assert one == other  # The student has no dropout either, so the key changes nothing.
+  assert losses[0.5][0] == pytest.approx((losses[0.0][0] + losses[1.0][0]) / 2, rel=1e-6)
+  assert losses[1.0][0] != pytest.approx(losses[0.0][0], rel=1e-3)
+  # Twins of R-Drop have the same teachers.
+  assert losses_of(objective_of([(TEACHER, teacher)], 1.0, r_drop=1.0)) == pytest.approx(
+      losses[1.0], rel=1e-5)
+
+
+@pytest.mark.long
+def test_parts_of_a_batch_and_twins_and_meshes_make_the_same_update(params):
+  student, teacher, other = params
+  teachers = [(TEACHER, teacher), (STUDENT, other)]
+  taught = objective_of(teachers, temperature=2.0)
+  whole, metrics = update(student, taught)
+  for again, sums in (update(student, taught, accumulate=2),
+                      update(student, objective_of(teachers, temperature=2.0, r_drop=1e-12)),
+                      update(student, taught, mesh=MeshConfig(data=2, fsdp=1, tensor=2)),
+                      update(student, taught, mesh=MeshConfig(data=1, fsdp=4))):
+    chex.assert_trees_all_close(jax.device_get(sums['loss']), metrics['loss'], rtol=1e-5)
+    chex.assert_trees_all_close(jax.device_get(again.params), whole.params, rtol=1e-3, atol=2e-5)
+
+
+def test_the_memory_of_teachers_counts_while_an_evaluation_runs(params):
+  _, teacher, _ = params
+  mesh = make_mesh(MeshConfig(data=1), ROWS, jax.devices()[:1])
+  setup = make_setup(Settings(), STUDENT, mesh, place(objective_of([(TEACHER, teacher)]), mesh))
+  program = jax.jit(lambda x: x).lower(jnp.zeros(3)).compile()
+  with_teacher, without = (needs_of(resident, ('evaluation', program, setup.state.best_params))[0]
+                           for resident in ((setup.state, setup.objective.arguments), setup.state))
+  assert with_teacher.total - without.total == 4 * sum(map(np.size, jax.tree.leaves(teacher)))

@@ -1,0 +1,65 @@
+"""R-Drop penalises differences between the predictions of two passes."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.ops.loss_arrays import arrays, naive_loss, positions_at_once
+from transformer.config import Config
+from transformer.errors import UserError
+from transformer.ops.losses import smoothed_cross_entropy
+from transformer.training.r_drop import r_drop, twin_term
+
+
+def twins():
+  """Returns rows in pairs, with equal targets and weights and different decoder outputs."""
+  x, output, targets, weights = arrays()
+  return x, output, jnp.repeat(targets[::2], 2, axis=0), jnp.repeat(weights[::2], 2, axis=0)
+
+
+def consistent(x, output, targets, weights, smoothing, alpha):
+  return smoothed_cross_entropy(x, output, targets, weights, smoothing, terms=[twin_term(alpha)])
+
+
+def naive_r_drop(x, output, targets, weights, smoothing, alpha):
+  """Computes half of the loss of Liang et al., 2021, equations 2 to 4, from all logits at once."""
+  log_p, log_q = (jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output))
+                  for rows in (x[::2], x[1::2]))
+  divergence = (jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+                + jnp.sum(jnp.exp(log_q) * (log_q - log_p), axis=-1))
+  return (naive_loss(x, output, targets, weights, smoothing)
+          + alpha / 2 * jnp.sum(divergence * weights[::2]))
+
+
+@pytest.mark.parametrize('count', [2, 6])
+@pytest.mark.parametrize('smoothing', [0.0, 0.1])
+def test_the_loss_and_its_gradients_are_those_of_all_logits(monkeypatch, count, smoothing):
+  positions_at_once(monkeypatch, count)
+  given = twins()
+  chunked, wanted = (jax.value_and_grad(
+      lambda x, output, loss=loss: loss(x, output, *given[2:], smoothing, 3.0), (0, 1))(*given[:2])
+                     for loss in (lambda *given: consistent(*given)['loss'], naive_r_drop))
+  chex.assert_trees_all_close(chunked, wanted, rtol=1e-5, atol=1e-5)
+  plain = smoothed_cross_entropy(*given, smoothing)
+  assert chunked[0] > plain['loss'] * 1.1
+  chex.assert_trees_all_close(consistent(*given, smoothing, 3.0)['nll'], plain['nll'], rtol=1e-6)
+
+
+def test_twins_that_agree_cost_nothing():
+  x, *rest = twins()
+  same = jnp.repeat(x[::2], 2, axis=0), *rest
+  chex.assert_trees_all_close(consistent(*same, 0.1, 5.0), smoothed_cross_entropy(*same, 0.1),
+                              rtol=1e-6)
+
+
+@pytest.mark.parametrize('alpha', [0.0, -0.1, float('nan'), float('inf')])
+def test_an_alpha_out_of_range_is_refused(alpha):
+  with pytest.raises(UserError, match=f'must be above 0 and finite; got {alpha}'):
+    r_drop(Config(), alpha)
+
+
+@pytest.mark.parametrize(('dropout', 'warned'), [('layer_drop', True), ('word_dropout', False)])
+def test_passes_that_differ_by_no_dropout_are_doubted(caplog, dropout, warned):
+  r_drop(Config.from_dict({'model': {'dropout': 0.0, dropout: 0.1}}))
+  assert ('no dropout differs between them (layer_drop' in caplog.text) == warned

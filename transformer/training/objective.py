@@ -1,0 +1,152 @@
+"""What an update minimises: the seam `train.objective`, and its default, the paper's loss."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from transformer import own_code
+from transformer.data.batch import BOS_ID, Batch
+from transformer.errors import UserError, type_and_message
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.ops.losses import smoothed_cross_entropy
+from transformer.system import processes
+from transformer.training.mesh import replicated
+
+
+class Objective(NamedTuple):
+  """What an update minimises.
+
+  Attributes:
+    loss: called with the model, its parameters, a batch and the random key of dropout (None
+      is without), and by name with `frozen`, the arrays below, and `devices`, the number of
+      devices that the rows are split over. Returns float32 sums over the target tokens of the
+      batch, in nats: `loss`, which is differentiated; `nll`, the plain cross entropies; and
+      `weight`, by which both are divided.
+    passes: how often each token of a batch goes through the model, forward and back.
+    forwards: the shapes of other models that each batch goes through, only forward.
+    frozen: a pytree of arrays that no update changes; each device holds all of them.
+    sources: what identifies the frozen arrays, as JSON data. `run.json` records it, and a run
+      goes on only with the same.
+  """
+
+  loss: Callable[..., dict[str, jax.Array]]
+  passes: int = 1
+  forwards: Sequence[ModelConfig] = ()
+  frozen: Any = ()
+  sources: Sequence[Mapping[str, Any]] = ()
+
+  @property
+  def arguments(self) -> tuple[Any, ...]:
+    """What an update takes after the state and the batch: the frozen arrays, if any."""
+    return (self.frozen,) if jax.tree.leaves(self.frozen) else ()
+
+
+def make_objective(config) -> Callable[[Any], Objective]:
+  """Imports and checks `train.objective`, before any data is read.
+
+  Args:
+    config: the settings of the run.
+
+  Returns:
+    A function that loads the frozen arrays and returns the objective. Its argument is the run's
+    vocabulary, which an objective without `train.objective_runs` ignores.
+
+  Raises:
+    UserError: the objective cannot be imported, or refuses its settings.
+  """
+  setting = config.train.objective
+  if not setting:
+    return lambda vocabulary: cross_entropy(config)
+  spec, made = own_code.name_of(setting), own_code.build(setting, 'objective', config)
+
+  def load(vocabulary):
+    objective = made if isinstance(made, Objective) or not callable(made) else made(vocabulary)
+    if not isinstance(objective, Objective):
+      raise UserError(f'the objective {spec} must return an Objective, or a function of the '
+                      f'vocabulary that does; got {str(objective)[:100]!r}')
+    return objective._replace(loss=_checked(spec, objective.loss))
+
+  return load
+
+
+def _checked(spec: str, loss: Callable[..., dict[str, jax.Array]]):
+  """Returns a loss whose mistakes are one line that names it."""
+  def checked(*arguments, **more):
+    try:
+      sums = loss(*arguments, **more)
+    except (Exception, SystemExit) as error:
+      raise UserError(f'the objective {spec} failed: {type_and_message(error)}') from error
+    if not isinstance(sums, dict) or not {'loss', 'nll', 'weight'} <= sums.keys():
+      raise UserError(f'the objective {spec} must return a dict with loss, nll and weight; got '
+                      f'{", ".join(sums) if isinstance(sums, dict) else type(sums).__name__}')
+    return sums
+  return checked
+
+
+def cross_entropy(config) -> Objective:
+  """Label-smoothed cross entropy (section 5.4), the default."""
+  return smoothed(config.train.label_smoothing)
+
+
+@functools.cache
+def smoothed(smoothing: float) -> Objective:
+  """Returns cross entropy with any smoothing."""
+  def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
+    del frozen
+    x_BTD, output_ND = decode(model, params, batch, dropout_key)
+    return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, token_weights(batch),
+                                  smoothing, devices=devices)
+  return Objective(loss)
+
+
+def decode(model: Transformer, params, batch: Batch, dropout_key=None):
+  """Decodes a batch by teacher forcing.
+
+  Args:
+    model: the Transformer.
+    params: its parameters.
+    batch: packed rows.
+    dropout_key: the random key of dropout; None turns dropout off.
+
+  Returns:
+    The decoder's output [B, T, D] for each target token, and the output projection [N, D]: logits
+    are their product.
+  """
+  return model.apply(
+      {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,
+      shift_right(batch.target_tokens, batch.target_positions), batch.target_segments,
+      batch.target_positions, deterministic=dropout_key is None,
+      rngs=None if dropout_key is None else {'dropout': dropout_key})
+
+
+def token_weights(batch: Batch):
+  """Returns 1 for each target token, and 0 for padding, float32 [B, T]."""
+  return (batch.target_segments > 0).astype(jnp.float32)
+
+
+def shift_right(tokens_BT, positions_BT):
+  """Returns the decoder's inputs: each target shifted right by one, after a begin token.
+
+  Args:
+    tokens_BT: int32 packed targets.
+    positions_BT: int32, the token's position in its own target.
+
+  Returns:
+    int32 [B, T]: `BOS_ID` at position 0 of every target, elsewhere the token before.
+  """
+  before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
+  return jnp.where(positions_BT == 0, BOS_ID, before_BT)
+
+
+def place(objective: Objective, mesh: Mesh) -> Objective:
+  """Puts the frozen arrays on all devices of a mesh."""
+  if not objective.arguments:
+    return objective
+  where = replicated(mesh)
+  return objective._replace(
+      frozen=jax.device_put(processes.place(objective.frozen, where), where))
