@@ -60,7 +60,7 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
   said = said.decode()
   assert all(each in said for each in whole.split('\n')) and 'translate it, or :help' in said
   assert 'error: decode.beam_size must be at least 1; got 0' in said
-  assert said.rpartition(':prefix der')[2].count('  der ') == 2
+  assert '  der' in said.rpartition(':prefix der')[2]
 
 
 @pytest.mark.long
