@@ -1,13 +1,11 @@
-"""The files of scores: names, writing and reading."""
+"""The files of scores: their names, and how they are written."""
 
-import functools
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from transformer import files
@@ -15,56 +13,7 @@ from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 
 SENTENCES = '.sentences.jsonl'
-_RESULT = 'a result as eval.py writes it'
-_SEARCH = ('beam_size', 'alpha', 'max_extra_length', 'sample')
-# Results from before `decode.dtype` are of the run's own type.
-_BEFORE = {'dtype': DecodeConfig.dtype}
-_SAMPLING = ('temperature', 'top_k', 'top_p')
-_DIGEST = re.compile('[0-9a-f]{8}')
-
-
-class Result(NamedTuple):
-  """The scores of one text that one run translated, as eval.py wrote them.
-
-  Attributes:
-    run: the run, as the user names it.
-    name: the name of the file without the text's name, such as `step600.beam4.alpha0.6`.
-    path: the JSON file.
-    content: the JSON object.
-  """
-
-  run: str
-  name: str
-  path: Path
-  content: dict[str, Any]
-
-  @property
-  def files(self) -> tuple[Path, Path]:
-    """The file of the scores, and the file of the sentences."""
-    return self.path, self.path.with_name(self.path.stem + SENTENCES)
-
-  @property
-  def fields(self) -> dict[str, str]:
-    """The settings by which `describe` tells results apart."""
-    content = self.content
-    # Results from before have no steps of the other runs, and so another digest in their names.
-    steps = content.get('ensemble_steps', [()] * len(content['ensemble']))
-    how = describe(content['steps'], Decoding(
-        SimpleNamespace(**_BEFORE | content['decode']), content['seed'],
-        list(map(Member, content['ensemble'], steps))))
-    return how | content.get('more', {})
-
-  @property
-  def decoding(self) -> dict[str, Any]:
-    """The settings that must be equal in a comparison; steps and seeds may differ."""
-    decode = _BEFORE | self.content['decode']
-    # A tokenizer is in `more` only if a flag gave it. Digests of earlier versions have 4 digits.
-    more = {key: value[:4] if _DIGEST.fullmatch(value) else value
-            for key, value in self.content.get('more', {}).items() if key != 'bleu'}
-    return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
-            'bleu_tokenize': decode['bleu_tokenize'],
-            **{key: decode[key] for key in ('dtype', *_SEARCH, *_SAMPLING * decode['sample'])},
-            **more}
+RESULT = 'a result as eval.py writes it'
 
 
 class Member(NamedTuple):
@@ -140,7 +89,7 @@ class Place(NamedTuple):
                       f'rename the text, or give --source a link to it with a shorter name')
     path = self.folder / f'{self.stem}.json'
     try:
-      found = _parse(path, _RESULT, json.loads)
+      found = parse_file(path, RESULT, json.loads)
       other, text = found['workdir'], found.get('text_sha256')
     except (UserError, KeyError, TypeError):  # No file, or a damaged one: either may be written.
       return
@@ -211,55 +160,7 @@ def _digest(lines: Sequence[str]) -> str:
   return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[:8]
 
 
-def read_all(folder: Path, run: str, text: str) -> list[Result]:
-  """Reads all results of a text, in the order of their names.
-
-  Args:
-    folder: the folder of the results; it may be missing.
-    run: the run, as the user names it.
-    text: the name of the text in the names of the files.
-
-  Raises:
-    UserError: a file cannot be read, or is not one that eval.py wrote.
-  """
-  found = [_parse(path, _RESULT, functools.partial(_result, path, run, text))
-           for path in sorted(folder.glob('*.json')) if path.name.startswith(f'{text}.step')]
-  # The name of another text may begin as a result of this one does.
-  return [each for each in found if each.content.get('text', text) == text]
-
-
-def read(path: Path) -> Result:
-  """Reads the result in a file.
-
-  Raises:
-    UserError: the file cannot be read, or is not one that eval.py wrote.
-  """
-  text = _parse(path, _RESULT, lambda content: json.loads(content)['text'])
-  return _parse(path, _RESULT, functools.partial(_result, path, str(path), text))
-
-
-def read_sentences(result: Result) -> list[dict[str, Any]]:
-  """Reads the sentences of a result.
-
-  Raises:
-    UserError: the file cannot be read, or is not one that eval.py wrote.
-  """
-  return _parse(result.files[1], 'sentences as eval.py writes them', _sentences)
-
-
-def _result(path: Path, run: str, text: str, content: bytes) -> Result:
-  found = Result(run, path.stem.removeprefix(f'{text}.'), path, json.loads(content))
-  found.decoding, found.fields, found.content['decode']['bleu_tokenize']  # Must exist.
-  return found
-
-
-def _sentences(content: bytes) -> list[dict[str, Any]]:
-  found = [json.loads(line) for line in content.splitlines()]
-  [(each['source'], each['translation'], *each['references']) for each in found]  # Must exist.
-  return found
-
-
-def _parse(path: Path, holds: str, parse: Callable[[bytes], Any]):
+def parse_file(path: Path, holds: str, parse: Callable[[bytes], Any]):
   """Returns `parse` of a file's content; `holds` names the content in errors."""
   try:
     return parse(path.read_bytes())

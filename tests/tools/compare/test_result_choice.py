@@ -6,7 +6,7 @@ import pytest
 
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
-from transformer.evaluation import results
+from transformer.evaluation import result_files, results
 from transformer.tools.compare import result_choice
 
 
@@ -15,7 +15,7 @@ def result(*steps, others=(), more=None, **decode):
   members = [results.Member(name, [7]) for name in others]
   decoding = results.Decoding(DecodeConfig(**decode), 3, members)
   how = results.describe(steps, decoding) | (more or {})
-  return results.Result('run', '.'.join(map(''.join, how.items())), None, {
+  return result_files.Result('run', '.'.join(map(''.join, how.items())), None, {
       'steps': steps, 'ensemble': [*others], 'ensemble_steps': [[7] for _ in others],
       'decode': dataclasses.asdict(decoding.config), 'seed': 3, 'more': more or {}})
 

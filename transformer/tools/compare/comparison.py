@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from transformer.errors import UserError, optional
-from transformer.evaluation import results
+from transformer.evaluation import result_files
 from transformer.runs import run_directory
 from transformer.system.installation import spell_commands
 from transformer.tools.compare import result_choice
@@ -23,7 +23,7 @@ class ScoredRun(NamedTuple):
     sentences: the source, references, translation and scores of each sentence.
   """
 
-  result: results.Result
+  result: result_files.Result
   sentences: list[dict[str, Any]]
 
 
@@ -57,11 +57,11 @@ def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, lis
     users[path] = run
   seeds: dict[str, list[ScoredRun]] = {system: [] for system in systems}
   for (system, _), result in zip(runs, chosen, strict=True):
-    seeds[system].append(ScoredRun(result, results.read_sentences(result)))
+    seeds[system].append(ScoredRun(result, result_files.read_sentences(result)))
   return seeds
 
 
-def _results_of(name: str, text: str, decoding: str) -> list[results.Result]:
+def _results_of(name: str, text: str, decoding: str) -> list[result_files.Result]:
   """Returns the results of a run, given as RUN or RUN:SETTINGS, that fit text and settings."""
   run, colon, settings = name.rpartition(':')
   if not colon or Path(name).expanduser().is_dir():
@@ -70,7 +70,7 @@ def _results_of(name: str, text: str, decoding: str) -> list[results.Result]:
   folder = workdir / run_directory.EVALUATIONS
   if not any(folder.glob('*.step*.json')) and any(workdir.glob('*.step*.json')):
     folder = workdir  # A folder of eval.py's --results.
-  everything = results.read_all(folder, run, text)
+  everything = result_files.read_all(folder, run, text)
   settings = settings or decoding
   if 'best' in (parts := settings.split('.')) and everything:
     from transformer.runs.loading import step_of  # Imports JAX.

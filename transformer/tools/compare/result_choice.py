@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from transformer.errors import UserError
-from transformer.evaluation.results import Result
+from transformer.evaluation.result_files import Result
 
 # The value of a setting that a result does not name.
 _USUAL = {'average': '1', 'ensemble': '1', 'dtype': 'trained'}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from transformer.decoding.translator import Translation
-from transformer.evaluation import results, scores
+from transformer.evaluation import result_files, results, scores
 from transformer.evaluation.own_metrics import OwnMetric
 from transformer.evaluation.resampling import metric_lines
 from transformer.evaluation.texts import Text
@@ -15,7 +15,7 @@ from transformer.evaluation.texts import Text
 class Scored(NamedTuple):
   """A result of eval.py, with its sentences."""
 
-  result: results.Result
+  result: result_files.Result
   sentences: list[dict[str, Any]]
 
   @property
@@ -30,8 +30,8 @@ def read(path: Path) -> Scored:
   Raises:
     UserError: a file cannot be read, or is not one that eval.py wrote.
   """
-  result = results.read(path)
-  return Scored(result, results.read_sentences(result))
+  result = result_files.read(path)
+  return Scored(result, result_files.read_sentences(result))
 
 
 def report(scored: Scored, chosen: Sequence[tuple[str, float]], seconds: float, utility: str,
