@@ -66,4 +66,4 @@ def record_start(workdir: Path, config: Config, start: Start):
     files.write_sealed(workdir / run_directory.RUN, run_directory.describe(
         fingerprints, start.encoded.counts, start.parameters, flops, config.train.reproducible,
         start.origin and describe_origin(start.origin(), start.vocabulary),
-        start.objective.sources, own))
+        start.objective.sources) | {'own_code': own})

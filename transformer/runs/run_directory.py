@@ -93,8 +93,7 @@ def has_begun(workdir: str | os.PathLike) -> bool:
 def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, int]],
              parameters: int, flops_per_update: float, reproducible: bool,
              origin: Mapping[str, Any] | None = None,
-             frozen: Sequence[Mapping[str, Any]] = (),
-             own: Mapping[str, str] = types.MappingProxyType({})) -> dict[str, Any]:
+             frozen: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
   """Returns the content of `run.json`: what produced the run's numbers.
 
   Args:
@@ -102,14 +101,13 @@ def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, 
     counts: numbers of pairs that encoding kept, dropped and cut, by corpus.
     origin: identifies the parameters that the run starts from; None if they are random.
     frozen: identifies the frozen arrays of the objective.
-    own: the digest of each of `Config.own_code`.
 
   Returns:
     JSON data: that of `_session` for this process, and the arguments. `add_session` fills
     `resumed` when other processes start the run again.
   """
   return {
-      **_session(reproducible, own),
+      **_session(reproducible),
       'parameters': parameters,
       'flops_per_update': flops_per_update,
       'data': dict(fingerprints),
@@ -143,7 +141,7 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
   Args:
     changes: the settings that changed, by dotted name.
     trains: whether the run goes on; it may have made its last step.
-    own: as for `describe`.
+    own: the digest of each of `Config.own_code`.
 
   Raises:
     UserError: the run would go on with other values of the switches that `run.json` records.
@@ -152,7 +150,7 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
 
   path = Path(workdir) / RUN
   about = files.read_sealed(path, 'the record of the run')
-  session = _session(reproducible, own)
+  session = _session(reproducible) | {'own_code': dict(own)}
   last = sessions_that_train(about)[-1]
   before, now = last['devices'], session['devices']
   if trains:
@@ -185,7 +183,7 @@ def add_cost(workdir: str | os.PathLike, cost: Mapping[str, Any]):
   files.write_sealed(path, files.read_sealed(path, 'the record of the run') | {'cost': dict(cost)})
 
 
-def _session(reproducible: bool, own: Mapping[str, str]) -> dict[str, Any]:
+def _session(reproducible: bool) -> dict[str, Any]:
   """Returns the time, command, commit, packages and devices of this process."""
   import jax  # Imported here so that commands can read a directory without a device.
 
@@ -202,7 +200,6 @@ def _session(reproducible: bool, own: Mapping[str, str]) -> dict[str, Any]:
                   'count': len(devices), 'processes': jax.process_count(),
                   'cpu_cores': usable_cores(), 'machine': platform.machine()},
       'reproducible': reproducible,
-      'own_code': dict(own),
       'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
       'jax': recorded_switches(),
   }

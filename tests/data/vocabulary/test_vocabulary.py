@@ -1,6 +1,5 @@
 """A vocabulary returns every line of text unchanged."""
 
-import io
 import pickle
 
 import numpy as np
@@ -218,29 +217,3 @@ def test_a_model_made_otherwise_is_refused(tmp_path, options):
       vocab_size=320 if 'byte_fallback' in options else 60, minloglevel=2, **options)
   with pytest.raises(UserError, match=r'other\.model .*not give text back .*restore it'):
     Vocabulary.load(f'{prefix}.model')
-
-
-def test_a_phrase_begins_a_word(vocabulary):
-  assert vocabulary.encode_phrase('the dog') == vocabulary.encode('the dog')
-  # A vocabulary that puts no space before a line: the phrase has one, wherever it stands.
-  bare = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(SENTENCES), model_writer=bare, model_type='bpe', vocab_size=SIZE,
-      byte_fallback=True, normalization_rule_name='identity', remove_extra_whitespaces=False,
-      add_dummy_prefix=False, pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID,
-      minloglevel=2)
-  bare = Vocabulary.from_bytes(bare.getvalue())
-  assert bare.decode(bare.encode('the dog')) == 'the dog'
-  assert bare.decode(bare.encode_phrase('the dog')) == ' the dog'
-
-
-def test_pieces_that_continue_a_word_begin_with_a_part_of_one(vocabulary):
-  continues = vocabulary.continue_words()
-  by_piece = {vocabulary.piece(token): continues[token] for token in range(SIZE)}
-  for piece, wanted in {'a': True, '▁a': False, '▁': False, '.': False, '</s>': False,
-                        '<unk>': False, '<pad>': True, '<s>': True, '<0x41>': True,
-                        '<0xC3>': True}.items():
-    assert by_piece[piece] == wanted, piece
-  accented = Vocabulary.train(['e\u0301 ' * 9 + '٣ 5 '], 264 + 4)
-  by_piece = {accented.piece(token): each for token, each in enumerate(accented.continue_words())}
-  assert by_piece['\u0301'] and by_piece['٣'] and by_piece['5']

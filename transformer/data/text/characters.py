@@ -1,7 +1,6 @@
-"""What a line is made of: letters, and characters that show nothing."""
+"""Lines that show nothing, and one line in place of several."""
 
 import re
-import unicodedata
 from collections.abc import Sequence
 
 from transformer.errors import UserError
@@ -17,11 +16,6 @@ _INVISIBLE = re.compile(
 def is_blank(line: str) -> bool:
   """Returns whether a line has nothing to read: no character, or invisible ones alone."""
   return _INVISIBLE.fullmatch(line) is not None
-
-
-def is_in_word(character: str) -> bool:
-  """Returns whether a character is a letter, a digit or a combining mark, such as a vowel sign."""
-  return character.isalnum() or unicodedata.category(character).startswith('M')
 
 
 def check_several(lines: Sequence[str]):

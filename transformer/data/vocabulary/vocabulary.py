@@ -18,7 +18,7 @@ import sentencepiece
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import SMALLEST_VOCABULARY
-from transformer.data.text.characters import check_several, is_in_word
+from transformer.data.text.characters import check_several
 from transformer.errors import UserError
 
 BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
@@ -165,16 +165,6 @@ class Vocabulary:
     return self._processor.encode([_escape(sentence) for sentence in sentences],
                                   num_threads=num_threads)
 
-  def encode_phrase(self, phrase: str) -> list[int]:
-    """Returns the ids of words as they stand after a space, at the beginning of a line too.
-
-    Args:
-      phrase: words, which begin with no space.
-    """
-    ids = self.encode(phrase)
-    # Some vocabularies put no space of their own before a line.
-    return ids if self.piece(ids[0]).startswith(SPACE) else self.encode(f' {phrase}')
-
   def decode(self, ids: Sequence[int] | np.ndarray) -> str:
     """Returns the text of `ids` up to the first end token, as a single line.
 
@@ -197,16 +187,6 @@ class Vocabulary:
   def piece(self, token: int) -> str:
     """Returns a piece as the model stores it, such as `▁the` after a space, or `<0x0A>`."""
     return self._processor.id_to_piece(int(token))
-
-  def continue_words(self) -> list[bool]:
-    """Returns for each piece whether it may continue the word before it.
-
-    It begins with a letter, a digit or a combining mark; or it is a byte, which may be part of one.
-    Padding and the begin token write nothing, so that another piece may continue the word.
-    """
-    firsts = [self.piece(token)[:1] for token in range(self.size)]
-    return [token in (PAD_ID, BOS_ID) or token in BYTE_IDS or
-            (token > UNK_ID and is_in_word(first)) for token, first in enumerate(firsts)]
 
   def __reduce__(self):
     return Vocabulary.from_bytes, (self.model_bytes,)

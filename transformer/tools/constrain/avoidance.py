@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
-from transformer.data.text.characters import check_several, is_in_word
+from transformer.data.text.characters import check_several
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
+from transformer.tools.constrain.word_pieces import is_in_word
 
 # The tables take five bytes for each state and piece.
 _MOST_CELLS = 2**27

@@ -8,13 +8,14 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import PAD_ID
-from transformer.data.text.characters import check_several, is_in_word
+from transformer.data.text.characters import check_several
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.constraint import Constraint
 from transformer.decoding.prefixes import begin, check_room, prefix_rows
 from transformer.tools.constrain.avoidance import avoid
 from transformer.tools.constrain.beam_allocation import allocate_beams
 from transformer.tools.constrain.phrases import make_reader
+from transformer.tools.constrain.word_pieces import continue_words, encode_phrase, is_in_word
 
 
 class Words(Constraint):
@@ -41,10 +42,10 @@ class Words(Constraint):
     for lines in (prefixes, required, *required):
       check_several(lines)
     self._prefixes = prefixes
-    self._phrases = [[vocabulary.encode_phrase(phrase.strip()) for phrase in phrases
+    self._phrases = [[encode_phrase(vocabulary, phrase.strip()) for phrase in phrases
                       if phrase.strip()] for phrases in required]
     self.tables = (avoid(avoided, vocabulary) if avoided else None,
-                   np.asarray(vocabulary.continue_words()) if any(self._phrases) else None)
+                   np.asarray(continue_words(vocabulary)) if any(self._phrases) else None)
 
   def rows(self, vocabulary, limits, room, first):
     prefixes = prefix_rows(self._prefixes or [''] * len(limits), vocabulary, limits, room, first)
