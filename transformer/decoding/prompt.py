@@ -70,32 +70,24 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
     nbest: the number of translations for each line at first.
   """
   settings = dataclasses.replace(decode, batch_size=1), nbest
-  translate = make_translator(*settings)
-  number, prefix = 0, ''
+  translate, number, prefix = make_translator(*settings), 0, ''
   for line in _typed(read):
-    if not line.startswith(':'):
-      try:
-        answer = translate(line, number, prefix)
-      except UserError as error:
-        say(f'error: {error}')
-        continue
-      number += 1
-      if settings[1] == 1:
-        say(answer.text)
-      else:
-        say('\n'.join(f'{score:9.4f}  {text}' for text, score in distinct(answer.nbest)))
-      continue
+    name, _, value = line.partition(' ')
+    if name == ':quit':
+      return
     try:
-      name, _, value = line.partition(' ')
-      if name == ':quit':
-        return
-      if name == ':help':
+      if not line.startswith(':'):
+        answer = translate(line, number, prefix)
+        number += 1
+        say(answer.text if settings[1] == 1 else '\n'.join(
+            f'{score:9.4f}  {text}' for text, score in distinct(answer.nbest)))
+      elif name == ':help':
         say(HELP)
       elif name == ':prefix':
         prefix = value.strip()
       else:
-        asked = _changed(*settings, name, value)
-        translate, settings = make_translator(*asked), asked
+        changed = _changed(*settings, name, value)
+        translate, settings = make_translator(*changed), changed
     except UserError as error:
       say(f'error: {error}')
 

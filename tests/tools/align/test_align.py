@@ -113,7 +113,7 @@ GIVEN = ['--source={folder}/test.en', '--reference={folder}/test.de']
 
 
 @pytest.mark.parametrize(('flags', 'facts'), [
-    ([], ['--workdir=DIR is needed, the directory of a run, and --source=FILE']),
+    ([], ['--source=FILE is needed']),
     (GIVEN, ['--output=FILE is needed, where links go, or --gold=FILE']),
     ([*GIVEN, '--output='], ['--output= names nothing']),
     ([*GIVEN, '--gold='], ['--gold= names nothing']),
@@ -128,10 +128,10 @@ GIVEN = ['--source={folder}/test.en', '--reference={folder}/test.de']
      ['empty would replace what is read']),
     ([*GIVEN, '--output=x', '--layer=2'], ['a layer of the decoder, from 1', 'to 1; got 2']),
     ([*GIVEN, '--output=x', '--layer=0'], ['a layer of the decoder, from 1', 'to 1; got 0']),
-    ([*GIVEN, '--output=x', '--beam_size=2'], ['--beam_size is of a search, and --reference']),
+    ([*GIVEN, '--output=x', '--beam_size=2'], ['--beam_size and --alpha are of a search']),
     ([*GIVEN, '--output=x', '--results=y'], ['--results=y is for error rates; add --gold=FILE']),
     ([GIVEN[0], '--gold=x', '--translations=y'], ['--gold is for translations that are given']),
-    ([*GIVEN, '--gold=-'], ['only --source can be standard input']),
+    ([*GIVEN, '--gold=-'], ['--gold must name a file; standard input']),
     ([*GIVEN, '--output=az://b'], ['--output must be a path on this machine']),
     ([*GIVEN, '--gold=/nowhere/x'], ['/nowhere/x', 'there is no folder /nowhere']),
     ([*GIVEN, '--gold={folder}/empty'], ['there are 2 pairs', 'empty has 0 lines']),
