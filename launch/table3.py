@@ -39,7 +39,8 @@ from transformer.commands import shared_flags
 from transformer.commands.config_file import given_settings
 from transformer.config import flatten
 from transformer.errors import UserError
-from transformer.evaluation.results import Decoding, describe, read_all
+from transformer.evaluation.result_files import read_all
+from transformer.evaluation.results import Decoding, describe
 from transformer.evaluation.texts import split_name
 from transformer.runs import run_directory
 from transformer.system import child_process, command_line, outputs
