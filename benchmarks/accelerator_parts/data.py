@@ -19,6 +19,7 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.experiment.meter import Meter, utilisation
 from transformer.model.transformer import Transformer
 from transformer.tools.phrasebook.corpus import pairs_of
+from transformer.training.objective import smoothed
 
 _LENGTH = 256  # the most target positions in a row
 _RESIDENT = 8  # batches that stay on the device
@@ -41,7 +42,7 @@ def measure(model: str, tokens: int, seconds: float, pairs: int) -> Iterator[dic
     init, step = parts_of_update(work)
     first = [batches[number] for number in range(_RESIDENT)]
     program = step.lower(jax.eval_shape(init), first[0]).compile()
-    speed = utilisation(Transformer(work.model, vocabulary.size), devices=1, passes=1)
+    speed = utilisation(Transformer(work.model, vocabulary.size), 1, smoothed(work.label_smoothing))
 
     def train(stream, seconds):
       return _train(jax.jit(init)(), program, stream, Meter({}, rows * length, speed), seconds)

@@ -70,6 +70,8 @@ def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
     shutil.copy(folder / source, sandbox / name)
   pairs = (folder / 'test.en').read_text('utf-8').count('\n')
   (sandbox / 'GOLD').write_text('0-0\n' * pairs)
+  (sandbox / 'FILE4').write_text('quark\n')
+  (sandbox / 'FILE5').write_text('der\n' * pairs)
   words = random.Random(0)
   for language in ('en', 'de'):
     lines = (' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(8))
