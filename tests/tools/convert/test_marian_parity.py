@@ -165,7 +165,7 @@ def test_translations_are_the_same(both, beam_size, share):
 
   same = sum(map(operator.eq, map(cut, ours), map(cut, theirs)))
   assert same >= share * COUNT
-  assert len({tuple(cut(each)) for each in ours}) > COUNT / 4
+  assert len({tuple(cut(each)) for each in ours}) > 2
   written = {token for tokens in best.tokens[:, 0] for token in tokens.tolist()}
   assert not written & {BOS_ID, *BYTE_IDS}
 
