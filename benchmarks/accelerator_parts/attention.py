@@ -55,13 +55,14 @@ def measure(rows: int, length: int, heads: int, timed_rows: int) -> Iterator[dic
   for name, case in _CASES.items():
     try:
       mask_BTS = _mask(case, rows, length)
-      arrays = _arrays(rows, length, mask_BTS.shape[-1], heads)
+      arrays = random_arrays(rows, length, mask_BTS.shape[-1], heads)
       many = timed_rows // rows
       timed_mask = jnp.tile(mask_BTS, (many, 1, 1))
       timed_arrays = [jnp.tile(x, (many, 1, 1, 1)) for x in arrays]
       yield {'case': name, **_compare(mask_BTS, arrays),
-             'kernel_seconds': _seconds(fused_attention, timed_mask, timed_arrays),
-             'reference_seconds': _seconds(dot_product_attention, timed_mask, timed_arrays)}
+             **{f'{side}_seconds': times_of(attend, timed_mask, timed_arrays)['seconds']
+                for side, attend in (('kernel', fused_attention),
+                                     ('reference', dot_product_attention))}}
     except Exception as error:
       yield {'case': name, 'error': line_of(error)}
   try:
@@ -95,7 +96,7 @@ def _mask(case: _Case, rows: int, length: int):
   return combine_masks(causal, segment_mask(jnp.asarray(of_queries), jnp.asarray(of_keys)))
 
 
-def _arrays(rows: int, queries: int, keys: int, heads: int):
+def random_arrays(rows: int, queries: int, keys: int, heads: int):
   """Returns queries, keys, values and the gradient of the output."""
   rng = np.random.default_rng(1)
   return [jnp.asarray(rng.normal(size=(rows, length, heads, _KEY_DIM)), jnp.bfloat16)
@@ -103,7 +104,7 @@ def _arrays(rows: int, queries: int, keys: int, heads: int):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _gradients(attend, mask_BTS, q, k, v, given):
+def gradients_of(attend, mask_BTS, q, k, v, given):
   """Returns the output and the gradients of queries, keys and values."""
   out, backward = jax.vjp(lambda *qkv: attend(*qkv, mask_BTS), q, k, v)
   return out, *backward(given)
@@ -112,12 +113,12 @@ def _gradients(attend, mask_BTS, q, k, v, given):
 def _compare(mask_BTS, arrays) -> dict[str, Any]:
   """Returns the errors of the kernel and of the reference in bfloat16, and other properties."""
   with jax.default_matmul_precision('highest'):
-    exact = _gradients(dot_product_attention, mask_BTS, *(x.astype(jnp.float32) for x in arrays))
-  found = _gradients(fused_attention, mask_BTS, *arrays)
-  again = _gradients(fused_attention, mask_BTS, *arrays)
-  plain = _gradients(dot_product_attention, mask_BTS, *arrays)
+    exact = gradients_of(dot_product_attention, mask_BTS, *(x.astype(jnp.float32) for x in arrays))
+  found = gradients_of(fused_attention, mask_BTS, *arrays)
+  again = gradients_of(fused_attention, mask_BTS, *arrays)
+  plain = gradients_of(dot_product_attention, mask_BTS, *arrays)
   empty_BT = ~np.asarray(mask_BTS).any(-1)
-  kernel, reference = ([_error(each, wanted) for each, wanted in zip(side, exact, strict=True)]
+  kernel, reference = ([error_of(each, wanted) for each, wanted in zip(side, exact, strict=True)]
                        for side in (found, plain))
   return {
       'value_error': kernel[0], 'gradient_error': max(kernel[1:]),
@@ -130,21 +131,21 @@ def _compare(mask_BTS, arrays) -> dict[str, Any]:
                        for a, b in zip(found, again, strict=True))}
 
 
-def _error(found, wanted) -> float:
+def error_of(found, wanted) -> float:
   """Returns the norm of the difference by the norm of what is wanted; NaN if there are NaNs."""
   found, wanted = (np.asarray(x, np.float32) for x in (found, wanted))
   return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
-def _seconds(attend, mask_BTS, arrays) -> float:
-  """Returns the median time of a forward and a backward pass."""
+def times_of(attend, mask_BTS, arrays) -> dict[str, float]:
+  """Returns the times of a forward and a backward pass, as `time_updates`."""
   out = None
 
   def start():
     nonlocal out
-    out = _gradients(attend, mask_BTS, *arrays)
+    out = gradients_of(attend, mask_BTS, *arrays)
 
-  return time_updates(start, lambda: jax.block_until_ready(out))['seconds']
+  return time_updates(start, lambda: jax.block_until_ready(out))
 
 
 def _compare_models(rows: int, length: int) -> dict[str, Any]:
@@ -165,7 +166,7 @@ def _compare_models(rows: int, length: int) -> dict[str, Any]:
 
   with jax.default_matmul_precision('highest'):
     exact = gradient(dataclasses.replace(plain, dtype='float32'))
-  kernel, reference = ([_error(*pair) for pair in zip(gradient(each), exact, strict=True)]
+  kernel, reference = ([error_of(*pair) for pair in zip(gradient(each), exact, strict=True)]
                        for each in (config, plain))
   return {'value_error': kernel[0], 'gradient_error': kernel[1],
           'reference_value_error': reference[0], 'reference_gradient_error': reference[1],

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from accelerator_parts.attention import error_of, gradients_of, random_arrays, times_of
 from accelerator_parts.models import line_of
-from accelerator_parts.timing import time_updates
 
 from transformer.ops.attention import dot_product_attention, fused_attention
 from transformer.ops.masks import causal_mask, combine_masks, segment_mask
-
-_KEY_DIM = 64
 
 
 class Kernel(NamedTuple):
@@ -81,22 +79,22 @@ def measure(rows: int, length: int, heads: list[int], sentence: int) -> Iterator
   use_stand_in_without_gpu()
   for count in heads:
     own_rows = rows * heads[0] // count
-    arrays = _arrays(own_rows, length, count)
+    arrays = random_arrays(own_rows, length, length, count)
     for case, mask_BTS in _masks(own_rows, length, sentence).items():
       few = slice(0, 4)
       with jax.default_matmul_precision('highest'):
-        exact = _gradients(dot_product_attention, mask_BTS[few],
-                           *(x[few].astype(jnp.float32) for x in arrays))
+        exact = gradients_of(dot_product_attention, mask_BTS[few],
+                             *(x[few].astype(jnp.float32) for x in arrays))
       for name, kernel in KERNELS.items():
         if kernel.package and util.find_spec(kernel.package) is None:
           continue
         row = {'case': case, 'rows': own_rows, 'length': length, 'heads': count, 'kernel': name}
         try:
-          values, *gradients = _gradients(kernel.attend, mask_BTS, *arrays)
-          errors = [_error(x[few], wanted)
+          values, *gradients = gradients_of(kernel.attend, mask_BTS, *arrays)
+          errors = [error_of(x[few], wanted)
                     for x, wanted in zip((values, *gradients), exact, strict=True)]
           yield {**row, 'value_error': errors[0], 'gradient_error': max(errors[1:]),
-                 **_seconds(kernel.attend, mask_BTS, arrays)}
+                 **times_of(kernel.attend, mask_BTS, arrays)}
         except Exception as error:  # A kernel may not know this device.
           yield {**row, 'error': line_of(error)}
 
@@ -116,34 +114,3 @@ def _masks(rows: int, length: int, sentence: int) -> dict[str, jax.Array]:
   return {'self': segment_mask(source, source),
           'causal': combine_masks(causal_mask(length), segment_mask(target, target)),
           'cross': segment_mask(target, source)}
-
-
-def _arrays(rows: int, length: int, heads: int):
-  """Returns queries, keys, values and the gradient of the output."""
-  rng = np.random.default_rng(1)
-  return [jnp.asarray(rng.normal(size=(rows, length, heads, _KEY_DIM)), jnp.bfloat16)
-          for _ in range(4)]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _gradients(attend, mask_BTS, q, k, v, given):
-  """Returns the output and the gradients of queries, keys and values."""
-  out, backward = jax.vjp(lambda *qkv: attend(*qkv, mask_BTS), q, k, v)
-  return out, *backward(given)
-
-
-def _error(found, wanted) -> float:
-  """Returns the norm of the difference by the norm of what is wanted; NaN if there are NaNs."""
-  found, wanted = (np.asarray(x, np.float32) for x in (found, wanted))
-  return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
-
-
-def _seconds(attend, mask_BTS, arrays) -> dict[str, float]:
-  """Returns the times of a forward and a backward pass."""
-  out = None
-
-  def start():
-    nonlocal out
-    out = _gradients(attend, mask_BTS, *arrays)
-
-  return time_updates(start, lambda: jax.block_until_ready(out))

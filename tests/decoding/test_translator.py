@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 
 from tests.collectives import collectives_of
+from tests.toy_translation import (
+  DECODE,
+  MAX_LENGTH,
+  WORDS,
+  make_model,
+  make_params,
+  make_vocabulary,
+  sentences,
+)
 from transformer.data.batch import BOS_ID, EOS_ID
-from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import FREE, Constraint
@@ -27,28 +35,20 @@ from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh, sentence_sharding, state_shardings
 from transformer.training.step import init_params
 
-WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
-         'under', 'over', 'and']
-MAX_LENGTH = 29
-DECODE = DecodeConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
-
 
 @pytest.fixture(scope='module')
 def vocabulary():
-  rng = random.Random(0)
-  return Vocabulary.train((' '.join(rng.choices(WORDS, k=6)) for _ in range(300)), 290)
+  return make_vocabulary()
 
 
 @pytest.fixture(scope='module')
 def model(vocabulary):
-  return Transformer(ModelConfig(num_layers=2, model_dim=14, ff_dim=22, num_heads=2, norm='pre'),
-                     vocabulary.size)
+  return make_model(vocabulary)
 
 
 @pytest.fixture(scope='module')
 def params(model):
-  # Wider than trained ones, so that the model has opinions and its beams differ.
-  return jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+  return make_params(model)
 
 
 @pytest.fixture(scope='module', params=[(1, None), (3, None), (1, 2), (3, 2)],
@@ -62,11 +62,6 @@ def translator(request, model, vocabulary):
 def sampler(model, vocabulary, seed=0, **changes):
   config = dataclasses.replace(DECODE, **{'beam_size': 2, 'sample': True, **changes})
   return Translator(model, vocabulary, config, MAX_LENGTH, seed)
-
-
-def sentences(count, seed=1):
-  rng = random.Random(seed)
-  return [' '.join(rng.choices(WORDS, k=rng.randint(1, 24))) for _ in range(count)]
 
 
 @pytest.mark.long(but=('beam',))

@@ -119,11 +119,8 @@ class Request:
     Raises:
       UserError: the output is such a file.
     """
-    if self.output and self.output != '-':
-      path = Path(self.output).expanduser()
-      outputs.check_file('output', path)
-      read = [name for name in (self.source, self.prefix, *self.reference, *more_read) if name]
-      outputs.check_not_read('output', path, read + run_directory.record_files(self.workdir))
+    check_output(self.output, self.workdir,
+                 [self.source, self.prefix, *self.reference, *more_read])
 
   def _check_scores(self):
     _refuse(
@@ -193,15 +190,8 @@ class Request:
       return [texts.read_files(self.source, self.reference)]
     if self.data_dir:
       data = dataclasses.replace(data, dir=self.data_dir)
-    names = [name for name in self.split if name] or ['test']
-    splits = dict.fromkeys(texts.split_name(data, name) for name in names)
-    if not all(splits):
-      raise UserError('the config of this run names no data.test; give --split=NAME, or '
-                      '--source=FILE with --reference=FILE')
-    if self.output:
-      outputs.check_not_read('output', Path(self.output).expanduser(),
-                             texts.split_files(data, *splits))
-    return [texts.read_split(data, split, '--data_dir') for split in splits]
+    return [texts.read_split(data, split, '--data_dir')
+            for split in chosen_splits(data, self.split, self.output)]
 
   def read_prefixes(self, text: texts.Text) -> tuple[texts.Text, Sequence[str]]:
     """Returns a text without its column of prefixes, and the prefixes; none if none are given.
@@ -214,6 +204,37 @@ class Request:
       sources, prefixes = split_prefixes(text.sources)
       return text._replace(sources=sources), prefixes
     return text, texts.read_for_each('prefix', self.prefix, text.sources) if self.prefix else []
+
+
+def check_output(output: str | None, workdir: str, read: Iterable[str | None]):
+  """Refuses an output that cannot be written, or that would replace a run's files or what is read.
+
+  Args:
+    output: the file; None and - are no file.
+    workdir: the directory of the run.
+    read: the files that are read; None is none.
+  """
+  if output and output != '-':
+    path = Path(output).expanduser()
+    outputs.check_file('output', path)
+    outputs.check_not_read('output', path,
+                           [*filter(None, read), *run_directory.record_files(workdir)])
+
+
+def chosen_splits(data: DataConfig, names: Sequence[str], output: str | None) -> list[str]:
+  """Returns the splits of a run's data by their own names, each once; without names its test split.
+
+  Raises:
+    UserError: the data has no test split, or the output would replace a file of a split.
+  """
+  splits = dict.fromkeys(texts.split_name(data, name)
+                         for name in [name for name in names if name] or ['test'])
+  if not all(splits):
+    raise UserError('the config of this run names no data.test; give --split=NAME, or '
+                    '--source=FILE with --reference=FILE')
+  if output:
+    outputs.check_not_read('output', Path(output).expanduser(), texts.split_files(data, *splits))
+  return list(splits)
 
 
 def _refuse(*mistakes: tuple[object, str]):

@@ -59,7 +59,8 @@ def place_of(folder: Path | None, run: Run, text: Text, decoding: results.Decodi
 
 
 def translate(members: Sequence[Run], translator: Translator, text: Text,
-              constraint: Constraint = FREE) -> Translated:
+              constraint: Constraint = FREE,
+              description: str = 'translating: ') -> Translated:
   """Translates a text with a progress bar, and warns of sources that were cut.
 
   Args:
@@ -67,12 +68,13 @@ def translate(members: Sequence[Run], translator: Translator, text: Text,
     translator: the translator of their models.
     text: the sentences.
     constraint: what the translations obey.
+    description: the label of the bar.
 
   Raises:
     UserError: as `translate_with`.
   """
   started = time.perf_counter()
-  with progress_bar(len(text.sources), description='translating: ') as bar:
+  with progress_bar(len(text.sources), description=description) as bar:
     answers = translate_with(members, translator, text.sources, constraint=constraint,
                              progress=bar.update)
   seconds = time.perf_counter() - started

@@ -1,53 +1,41 @@
 """Translations contain what they must, without what they must not hold, in any company."""
 
 import dataclasses
-import random
 
-import jax
 import numpy as np
 import pytest
 
-from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import DecodeConfig
+from tests.toy_translation import (
+  DECODE,
+  MAX_LENGTH,
+  make_model,
+  make_params,
+  make_vocabulary,
+  sentences,
+)
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
-from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
 from transformer.tools.constrain.words import Words, lacks_phrase
-from transformer.training.step import init_params
-
-WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
-         'under', 'over', 'and']
-MAX_LENGTH = 29
-DECODE = DecodeConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
 
 
 @pytest.fixture(scope='module')
 def vocabulary():
-  rng = random.Random(0)
-  return Vocabulary.train((' '.join(rng.choices(WORDS, k=6)) for _ in range(300)), 290)
+  return make_vocabulary()
 
 
 @pytest.fixture(scope='module')
 def model(vocabulary):
-  return Transformer(ModelConfig(num_layers=2, model_dim=14, ff_dim=22, num_heads=2, norm='pre'),
-                     vocabulary.size)
+  return make_model(vocabulary)
 
 
 @pytest.fixture(scope='module')
 def params(model):
-  # Wider than trained ones, so that the model has opinions and its beams differ.
-  return jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+  return make_params(model)
 
 
 @pytest.fixture(scope='module', params=[None, 2], ids=['whole', 'pooled'])
 def translator(request, model, vocabulary):
   return Translator(model, vocabulary, DECODE, MAX_LENGTH, devices=request.param)
-
-
-def sentences(count):
-  rng = random.Random(1)
-  return [' '.join(rng.choices(WORDS, k=rng.randint(1, 24))) for _ in range(count)]
 
 
 def test_avoided_words_are_in_no_translation(translator, vocabulary, params):

@@ -13,7 +13,6 @@ written to RUN/eval/ or to --results=FOLDER, with those of each sentence.
 
 import dataclasses
 import sys
-import time
 from pathlib import Path
 
 from absl import flags
@@ -22,10 +21,9 @@ from transformer.commands import shared_flags
 from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import STANDARD_INPUT, iterate_lines, read_lines
 from transformer.errors import UserError
-from transformer.evaluation import report, results, texts
+from transformer.evaluation import report, request, results, texts
 from transformer.runs import run_directory
-from transformer.system import command_line, outputs
-from transformer.system.progress import progress_bar
+from transformer.system import command_line
 from transformer.tools.parse.drawing import draw
 from transformer.tools.parse.treebank import bracketed, parse_tree, read_trees, split_words
 
@@ -106,17 +104,11 @@ def _parse_live(members, translate):
 
 def _parse(members, translate, text, decoding, folder):
   """Parses a text; writes the trees, and reports scores if there are references."""
-  from transformer.decoding.ensemble import translate_with
   from transformer.decoding.lines import as_lines, write_lines
-  from transformer.decoding.translator import warn_of_cut
+  from transformer.evaluation import translating
   run = members[0]
-  place = results.Place(folder, text.name, results.describe(run.steps, decoding))
-  place.check_own(run.workdir, text.digest)
-  started = time.perf_counter()
-  with progress_bar(len(text.sources), description='parsing: ') as bar:
-    answers = translate_with(members, translate, text.sources, progress=bar.update)
-  seconds = time.perf_counter() - started
-  warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
+  place = translating.place_of(folder, run, text, decoding)
+  answers, seconds = translating.translate(members, translate, text, description='parsing: ')
   try:
     if output := _OUTPUT.value or (None if text.references else '-'):
       write_lines(as_lines(_as_trees(text.sources, answers), _NBEST.value), output)
@@ -181,11 +173,7 @@ def _check_flags():
        '--source without --reference')):
     if wrong:
       raise UserError(mistake)
-  if _OUTPUT.value and _OUTPUT.value != '-':
-    path = Path(_OUTPUT.value).expanduser()
-    outputs.check_file('output', path)
-    read = [name for name in (_SOURCE.value, _REFERENCE.value) if name]
-    outputs.check_not_read('output', path, read + run_directory.record_files(_WORKDIR.value))
+  request.check_output(_OUTPUT.value, _WORKDIR.value, [_SOURCE.value, _REFERENCE.value])
 
 
 def _read_texts(data):
@@ -194,14 +182,8 @@ def _read_texts(data):
     return [_read_file(_SOURCE.value, _REFERENCE.value)]
   if _DATA_DIR.value:
     data = dataclasses.replace(data, dir=_DATA_DIR.value)
-  splits = dict.fromkeys(texts.split_name(data, name) for name in _SPLIT.value or ['test'])
-  if not all(splits):
-    raise UserError('the config of this run names no data.test; give --split=NAME, or '
-                    '--source=FILE with --reference=FILE')
-  if _OUTPUT.value:
-    outputs.check_not_read('output', Path(_OUTPUT.value).expanduser(),
-                           texts.split_files(data, *splits))
-  return [_read_split(data, split) for split in splits]
+  return [_read_split(data, split)
+          for split in request.chosen_splits(data, _SPLIT.value, _OUTPUT.value)]
 
 
 def _read_split(data, split):

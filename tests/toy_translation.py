@@ -1,0 +1,36 @@
+"""A model of toy sentences, whose random translations differ."""
+
+import random
+
+import jax
+
+from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.decoding.config import DecodeConfig
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.training.step import init_params
+
+WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
+         'under', 'over', 'and']
+MAX_LENGTH = 29
+DECODE = DecodeConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
+
+
+def make_vocabulary() -> Vocabulary:
+  rng = random.Random(0)
+  return Vocabulary.train((' '.join(rng.choices(WORDS, k=6)) for _ in range(300)), 290)
+
+
+def make_model(vocabulary: Vocabulary) -> Transformer:
+  return Transformer(ModelConfig(num_layers=2, model_dim=14, ff_dim=22, num_heads=2, norm='pre'),
+                     vocabulary.size)
+
+
+def make_params(model: Transformer):
+  """Returns parameters wider than trained ones: the model has opinions, and its beams differ."""
+  return jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+
+
+def sentences(count: int, seed: int = 1) -> list[str]:
+  rng = random.Random(seed)
+  return [' '.join(rng.choices(WORDS, k=rng.randint(1, 24))) for _ in range(count)]
