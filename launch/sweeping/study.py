@@ -74,7 +74,7 @@ class Sweep:
       self._check_same_sweep()
     self.study.set_user_attr('about', identity.about(self.config, self.space))
     self.study.store_left()
-    ended = sum(trial.state.is_finished() for trial in self.all())
+    ended = sum(record.state.is_finished() for record in self.study.records())
     if self.trials < ended:
       raise UserError(f'--trials={self.trials} is fewer than the {ended} that {self._place} '
                       f'has finished; give at least {ended}, or choose another --workdir')
@@ -91,8 +91,11 @@ class Sweep:
     self._check_same_sweep()
 
   def all(self) -> list[FrozenTrial]:
-    """Returns the trials that were begun, in order, each by its last record."""
-    trials = [copy.copy(record) for record in self.study.records()]
+    """Returns the trials that were begun, in order, each by its last record.
+
+    A record beyond the last trial is left out: two machines may add the last one at the same time.
+    """
+    trials = [copy.copy(record) for record in self.study.records()[:self.trials]]
     for number, trial in enumerate(trials):
       trial.number = number
     return trials
@@ -106,7 +109,7 @@ class Sweep:
   def left(self) -> int:
     """Returns the number of trials that have not ended."""
     return self.to_begin() + sum(was_left(trial) or not trial.state.is_finished()
-                                  for trial in self.all()[:self.trials])
+                                  for trial in self.all())
 
   def run_next(self, train: Callable[[Trial], float]) -> FrozenTrial | None:
     """Runs the first trial that no worker runs.
@@ -117,7 +120,7 @@ class Sweep:
         next worker.
 
     Returns:
-      The trial as it is stored afterwards; None if no trial is free.
+      The trial as it is stored afterwards; None if no trial was free.
     """
     number, gone = None, False
 
@@ -128,7 +131,7 @@ class Sweep:
         if not self.url:
           held.enter_context(self._lock(number))
         turn.close()
-        if number >= self.trials:  # Several machines have added the last one at the same time.
+        if number >= self.trials:
           raise UpdateFinishedTrialError
         self.study.sampler = self._sampler(number)
         trial.set_user_attr('host', socket.gethostname())
@@ -149,7 +152,8 @@ class Sweep:
         if not gone:
           raise
         logging.warning('trial %d: another worker has it', number)
-    return self.all()[number]
+    begun = self.all()
+    return begun[number] if number < len(begun) else None
 
   def _open(self, creates: bool = False):
     opened = storage.open_database(self.url) if self.url else storage.open_journal(self._journal)
@@ -180,7 +184,7 @@ class Sweep:
     """
     self._release(host)
     return self.to_begin() > 0 or any(
-        trial.state == TrialState.WAITING for trial in self.all()[:self.trials])
+        trial.state == TrialState.WAITING for trial in self.all())
 
   def _release(self, host: str | None):
     """Stores the trials again whose workers are gone."""

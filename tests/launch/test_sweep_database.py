@@ -138,7 +138,8 @@ def test_a_trial_too_many_that_two_machines_add_at_once_is_not_run(begin, monkey
     return complete(trial)
 
   assert here.run_next(meanwhile).number == 0
-  assert ran == [] and here.left() == 0 and begin('there', 2).left() == 1
+  assert ran == [] and here.left() == there.left() == 0
+  assert [trial.number for trial in here.all()] == [0] and begin('there', 2).left() == 1
 
 
 def test_a_directory_has_its_trials_in_one_place(begin, tmp_path):
