@@ -123,7 +123,7 @@ def test_of_the_road_only_data_touches_text_packages(package):
     ('sacremoses', 'transformer.evaluation.compounds'),
     ('matplotlib', 'transformer.runs.curves'),
     ('ctranslate2', 'transformer.tools.convert.ctranslate2_format'),
-    ('safetensors', 'transformer.tools.convert.tensor_file')])
+    ('safetensors', 'transformer.tools.convert.safetensors_format')])
 def test_one_file_touches_a_package(package, file):
   # Tools may be absent. Those that score use sacreBLEU, too.
   tools = {'transformer.tools.compare.significance'} if package == 'sacrebleu' else set()

@@ -10,7 +10,7 @@ import numpy as np
 import sentencepiece
 
 from tests.sentences import english_and_french
-from transformer.tools.convert import tensor_file
+from transformer.tools.convert.safetensors_format import write_tensors
 
 DIM, INNER, HEADS, LAYERS = 14, 22, 2, 2
 CODES = ('>>fra<<', '>>deu<<')
@@ -150,6 +150,6 @@ def write_folder(folder: Path, strength=1.0, **kind) -> Path:
   sizes = write_vocabularies(folder, **kind)
   separate = kind.get('separate_tables', False)
   (folder / 'config.json').write_text(json.dumps(description(sizes, separate)), 'utf-8')
-  tensor_file.write(folder / 'model.safetensors', weights(sizes, separate, strength),
+  write_tensors(folder / 'model.safetensors', weights(sizes, separate, strength),
                     {'format': 'pt'})
   return folder

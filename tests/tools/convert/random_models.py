@@ -1,9 +1,17 @@
-"""Random models whose translations depend on their sources, to compare with other libraries."""
+"""Random models whose translations depend on their sources, and changes of exported folders."""
+
+import json
+import shutil
 
 import jax
 import numpy as np
+import pytest
 
 from transformer.data.batch import EOS_ID, PAD_ID
+from transformer.errors import UserError
+from transformer.tools.convert.huggingface_reading import read_model
+from transformer.tools.convert.huggingface_tensors import WEIGHTS
+from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
 from transformer.training.step import init_params
 
 
@@ -18,7 +26,7 @@ def opinionated(model, strength=1.0, norms=1.0):
   rng = np.random.default_rng(7)
 
   def draw(path, leaf):
-    names = [each.key for each in path]
+    names = [part.key for part in path]
     # Sharp attention makes translations depend on their sources.
     looks = names[-2:-1] in (['query'], ['key'])
     wide = {'bias': 0.2, 'scale': 0.2}.get(names[-1], 1.0 if looks else 0.5)
@@ -37,3 +45,35 @@ def padded(rows, length):
   for tokens_T, row in zip(tokens, rows, strict=True):
     tokens_T[:len(row)] = row
   return tokens, (tokens != PAD_ID).astype(np.int32), np.tile(np.arange(length), (len(rows), 1))
+
+
+def change_tensors(folder, **changes):
+  """Changes tensors of a folder, as training in the library does."""
+  tensors = read_tensors(folder / WEIGHTS)[1]
+  for name, new in changes.items():
+    tensors[name] = new(tensors.get(name))
+  write_tensors(folder / WEIGHTS, tensors, {'format': 'pt'})
+
+
+def refuses(folder, copy, changes, fact):
+  """Checks that a folder is refused in one line after a change.
+
+  Args:
+    folder: a folder that can be read.
+    copy: where its copy goes.
+    changes: new entries of its config.json, None for one that goes; or the name of a file that
+      goes, perhaps with its new content.
+    fact: a part of the error.
+  """
+  shutil.copytree(folder, copy)
+  if isinstance(changes, dict):
+    about = json.loads((copy / 'config.json').read_text('utf-8')) | changes
+    about = {name: value for name, value in about.items() if value is not None}
+    (copy / 'config.json').write_text(json.dumps(about), 'utf-8')
+  elif isinstance(changes, tuple):
+    (copy / changes[0]).write_bytes(changes[1])
+  else:
+    (copy / changes).unlink()
+  with pytest.raises(UserError, match=fact) as caught:
+    read_model(copy)
+  assert '\n' not in str(caught.value)

@@ -23,7 +23,6 @@ transformer/tools/convert/requirements.txt has the packages.
 
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from absl import flags, logging
@@ -33,46 +32,36 @@ from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
-from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of
 
 _REQUIREMENTS = Path(__file__).absolute().parent / 'requirements.txt'
-_FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _WEIGHTS = flags.DEFINE_string('weights', None, 'A file of --format=safetensors, or a folder of '
                                'Hugging Face\'s transformers, for --format=run.')
-_FORMAT = flags.DEFINE_string('format', None, f'One of {", ".join(_FORMATS)}.')
+_FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run')
+# CTranslate2's own types except bfloat16, which it writes only with PyTorch.
+_TYPES = ('float32', 'float16', 'int16', 'int8', 'int8_float32', 'int8_float16')
+_FORMAT = flags.DEFINE_enum('format', None, _FORMATS, 'What to write.')
 _OUTPUT = flags.DEFINE_string('output', None, 'A new or empty folder to write, or a new file.')
-_QUANTIZATION = flags.DEFINE_string('quantization', None, 'The type in which CTranslate2 stores '
-                                    'matrices, such as int8; default: float32.')
+_QUANTIZATION = flags.DEFINE_enum('quantization', None, _TYPES, 'The type in which CTranslate2 '
+                                  'stores matrices; default: float32.')
 _CHECKPOINT, _AVERAGE = shared_flags.define_checkpoint()
 
 
 def main(_):
   """Writes the format that the flags ask for."""
-  if _FORMAT.value not in _FORMATS:
-    raise UserError(f'--format must be one of {", ".join(_FORMATS)}; got {_FORMAT.value!r}')
-  source = _WEIGHTS if _FORMAT.value == 'run' else _WORKDIR
-  other = _WORKDIR if _FORMAT.value == 'run' else _WEIGHTS
-  if not source.value or other.value is not None:
-    raise UserError(f'--format={_FORMAT.value} needs --{source.name}, and takes no --{other.name}')
-  if not _OUTPUT.value:
-    raise UserError('--output is needed, the folder or file to write')
-  if _QUANTIZATION.value is not None and _FORMAT.value != 'ctranslate2':
-    raise UserError(f'--quantization is for --format=ctranslate2; --format={_FORMAT.value} keeps '
-                    f'float32')
-  shared_flags.check_at_least(1, _AVERAGE)
-  for flag in (_CHECKPOINT, _AVERAGE):
-    if _FORMAT.value == 'run' and flag.value != flag.default:
-      raise UserError(f'--{flag.name} is for a run with checkpoints; --format=run takes --weights')
-  output = Path(_OUTPUT.value).expanduser().absolute()
-  _check_free(output)
+  output = _checked_output()
   write = {'ctranslate2': _to_ctranslate2, 'huggingface': _to_huggingface,
-           'safetensors': _to_safetensors, 'run': _to_run}
+           'safetensors': _to_safetensors, 'run': _to_run}[_FORMAT.value]
   try:
-    print(f'{output}: {write[_FORMAT.value](output)}')
+    if _FORMAT.value == 'safetensors':
+      print(f'{output}: {write(output)}')
+      return
+    with files.new_folder(output) as folder:
+      what = write(folder)
+    print(f'{output}: {what}')
   except ModuleNotFoundError as missing:
     package = missing.name.partition('.')[0]
     if package not in ('ctranslate2', 'safetensors'):
@@ -82,15 +71,29 @@ def main(_):
                     f'with: {install}') from missing
 
 
-def _check_free(output: Path):
-  """Checks that the output replaces nothing and can be written."""
-  if output.is_dir() and _FORMAT.value != 'safetensors':
-    if any(output.iterdir()):
-      raise UserError(f'--output must name a new or empty folder; {output} holds something; choose '
-                      f'another')
-  elif output.exists():
-    raise UserError(f'--output must not exist yet; {output} does; choose another, or remove it')
+def _checked_output() -> Path:
+  """Checks the flags, and returns the path to write."""
+  kind, is_run = _FORMAT.value, _FORMAT.value == 'run'
+  source, other = (_WEIGHTS, _WORKDIR) if is_run else (_WORKDIR, _WEIGHTS)
+  for wrong, mistake in (
+      (not kind, f'--format is needed, one of {", ".join(_FORMATS)}'),
+      (not source.value or other.value is not None,
+       f'--format={kind} needs --{source.name}, and takes no --{other.name}'),
+      (not _OUTPUT.value, '--output is needed, the folder or file to write'),
+      (_QUANTIZATION.value is not None and kind != 'ctranslate2',
+       f'--quantization is for --format=ctranslate2; --format={kind} keeps float32'),
+      (is_run and (_CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1),
+       '--checkpoint and --average are for a run with checkpoints; --format=run takes --weights')):
+    if wrong:
+      raise UserError(mistake)
+  shared_flags.check_at_least(1, _AVERAGE)
+  output = Path(_OUTPUT.value).expanduser().absolute()
+  empty = kind != 'safetensors' and output.is_dir() and not any(output.iterdir())
+  if output.exists() and not empty:
+    raise UserError(f'--output must be a new or empty folder, or a new file; {output} exists; '
+                    f'choose another')
   outputs.check_folder('output', output.parent)
+  return output
 
 
 def _load():
@@ -98,41 +101,27 @@ def _load():
   return load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
 
 
-def _load_checked(check: Callable[[Config], None]):
-  """Loads the run after a check of its settings, which comes before the parameters are read."""
-  settings = run_directory.read_config(Path(_WORKDIR.value).expanduser())
-  if settings is not None:
-    check(Config.from_saved(settings))
-  return _load()
-
-
-def _to_ctranslate2(output: Path) -> str:
+def _to_ctranslate2(folder: Path) -> str:
   from transformer.tools.convert import ctranslate2_format
-  quantization = _QUANTIZATION.value or 'float32'
-  ctranslate2_format.check_quantization(quantization)
-  run = _load_checked(lambda config: ctranslate2_format.check_model(config.model))
-  config = run.config
-  with files.new_folder(output) as folder:
-    ctranslate2_format.write_model(
-        folder, config.model, run.params, pieces_of(run.vocabulary),
-        config.data.max_length + config.decode.max_extra_length, quantization)
-    vocabularies.save(run.vocabulary, folder)
-    size = _size(folder)
-  if config.model.dtype != 'float32':
+  run, quantization = _load(), _QUANTIZATION.value or 'float32'
+  model = run.config.model
+  ctranslate2_format.write_model(
+      folder, model, run.params, pieces_of(run.vocabulary),
+      run.config.data.max_length + run.config.decode.max_extra_length, quantization)
+  vocabularies.save(run.vocabulary, folder)
+  if model.dtype != 'float32':
     logging.info('activations were %s in training; CTranslate2 computes in the type of its '
-                 'compute_type', config.model.dtype)
-  return f'a CTranslate2 model, {quantization}, {_origin(run.steps)}, {size}'
+                 'compute_type', model.dtype)
+  return f'a CTranslate2 model, {quantization}, {_origin(run.steps)}'
 
 
-def _to_huggingface(output: Path) -> str:
+def _to_huggingface(folder: Path) -> str:
   from transformer.tools.convert import huggingface_format
-  run = _load_checked(lambda config: huggingface_format.check_model(config.model))
-  with files.new_folder(output) as folder:
-    huggingface_format.write_model(folder, run.config, run.params, run.vocabulary)
-    vocabularies.save(run.vocabulary, folder)
-    size = _size(folder)
+  run = _load()
+  huggingface_format.write_model(folder, run.config, run.params, run.vocabulary)
+  vocabularies.save(run.vocabulary, folder)
   name = huggingface_format.MODELS[run.config.model.norm][1]
-  return f'a {name} model for transformers, {_origin(run.steps)}, {size}'
+  return f'a {name} model for transformers, {_origin(run.steps)}'
 
 
 def _to_safetensors(output: Path) -> str:
@@ -140,10 +129,11 @@ def _to_safetensors(output: Path) -> str:
   run = _load()
   safetensors_format.write(output, safetensors_format.Weights(
       run.config.to_dict(), vocabularies.model_files(run.vocabulary), run.steps, run.params))
-  return f'a safetensors file, {_origin(run.steps)}, {output.stat().st_size / 1e6:.1f} MB'
+  return f'a safetensors file, {_origin(run.steps)}'
 
 
-def _to_run(output: Path) -> str:
+def _to_run(folder: Path) -> str:
+  from transformer.runs.loading import save_run
   path = Path(_WEIGHTS.value).expanduser()
   if path.is_dir():
     from transformer.tools.convert.huggingface_reading import read_model
@@ -151,26 +141,20 @@ def _to_run(output: Path) -> str:
     origin = 'of a folder for transformers'
   else:
     from transformer.tools.convert import safetensors_format
-    found = safetensors_format.read(path)
-    config, params, steps = Config.from_saved(found.config), found.params, found.steps
-    vocabulary = vocabularies.from_model_files(found.vocabulary, str(path))
+    weights = safetensors_format.read(path)
+    config, params, steps = Config.from_saved(weights.config), weights.params, weights.steps
+    vocabulary = vocabularies.from_model_files(weights.vocabulary, str(path))
     origin = _origin(steps)
-  from transformer.runs.loading import save_run
-  with files.new_folder(output) as folder:
-    save_run(folder, config, vocabulary, params, steps)
+  save_run(folder, config, vocabulary, params, steps)
   return (f'a run of weights alone, {origin}; {spell_commands("python eval.py")} '
-          f'--workdir={shlex.quote(str(output))}')
-
-
-def _size(folder: Path) -> str:
-  """Returns the size of a folder's files in words."""
-  return f'{sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.1f} MB'
+          f'--workdir={shlex.quote(_OUTPUT.value)}')
 
 
 def _origin(steps: list[int]) -> str:
   """Returns the steps of the averaged checkpoints in words."""
-  several = f'the average of {len(steps)} checkpoints, the last of ' * (len(steps) > 1)
-  return f'{several}step {steps[-1]}'
+  if len(steps) == 1:
+    return f'step {steps[0]}'
+  return f'the average of {len(steps)} checkpoints, the last of step {steps[-1]}'
 
 
 def start():

@@ -29,45 +29,27 @@ import numpy as np
 from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
 from ctranslate2.specs.common_spec import Activation
 
+from transformer.config import flatten
 from transformer.data.batch import BOS_ID, EOS_ID, UNK_ID
-from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
-from transformer.tools.convert.used_parameters import UsedParameters
+from transformer.tools.convert.refusals import refuse_parameters, refuse_settings
 
-# CTranslate2's own types except bfloat16, which it writes only with PyTorch.
-QUANTIZATIONS = ('float32', 'float16', 'int16', 'int8', 'int8_float32', 'int8_float16')
 _MAX_INPUT_LENGTH = 1024  # CTranslate2's default.
 _ACTIVATIONS = {'relu': Activation.RELU, 'gelu': Activation.GELU, 'silu': Activation.SWISH,
                 'swiglu': Activation.SWISH}
 _MAX_DISTANCE = 128  # All larger distances share T5's last bucket; see `relative_buckets`.
 
 
-def check_quantization(quantization: str):
-  """Checks that a type is one of `QUANTIZATIONS`.
-
-  Raises:
-    UserError: there is no such type.
-  """
-  if quantization not in QUANTIZATIONS:
-    raise UserError(f'--quantization must be one of {", ".join(QUANTIZATIONS)}; '
-                    f'got {quantization!r}')
-
-
 def check_model(config: ModelConfig):
-  """Checks that CTranslate2 can represent a model.
-
-  Raises:
-    UserError: CTranslate2 has no such model; the message names the setting.
-  """
-  if config.query_key_norm and config.num_heads > 1:
-    raise UserError('CTranslate2 cannot hold model.query_key_norm=True: in attention to the source '
-                    'it normalises the queries of all heads as one vector; export to '
-                    '--format=safetensors')
-  if config.query_key_norm and config.head_key_dim < config.head_value_dim:
-    raise UserError(f'CTranslate2 cannot hold model.query_key_norm=True with keys narrower than '
-                    f'values, {config.head_key_dim} and {config.head_value_dim}: it normalises the '
-                    f'padding, too; export to --format=safetensors')
+  """Refuses a setting of a model that CTranslate2 cannot represent."""
+  widths = config.head_key_dim, config.head_value_dim
+  refuse_settings('CTranslate2', (
+      (not config.query_key_norm or config.num_heads == 1, 'query_key_norm=True',
+       'in attention to the source it normalises the queries of all heads as one vector'),
+      (not config.query_key_norm or widths[0] >= widths[1],
+       f'query_key_norm=True with keys narrower than values, {widths[0]} and {widths[1]}',
+       'it normalises the padding, too')))
 
 
 def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[str, Any],
@@ -78,54 +60,44 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
   Args:
     folder: an existing folder.
     config: the model's shape.
-    params: the model's parameters, float32, in this project's nested dicts.
+    params: nested dicts of float32 arrays.
     pieces: the pieces of the source's and of the target's vocabulary, by id.
-    length: the length of the longest source or target, in tokens; it counts only if it is above
-      CTranslate2's default of 1,024.
-    quantization: the type of the stored matrices, one of `QUANTIZATIONS`.
+    length: the length of the longest source or target, in tokens, if it is above 1,024.
+    quantization: the type of the stored matrices, such as int8.
 
   Raises:
-    UserError: CTranslate2 cannot represent the model or a parameter, or has no such type.
+    UserError: CTranslate2 cannot represent the model or a parameter.
   """
-  check_quantization(quantization)
   check_model(config)
-  given = UsedParameters(params, 'CTranslate2')
-  relative = config.positions == 'relative'
-  width = max(config.head_key_dim, config.head_value_dim)
-  layout = {
-      'pre_norm': config.norm == 'pre', 'rms_norm': config.rms_norm,
-      'activation': _ACTIVATIONS[config.activation], 'ffn_glu': config.activation == 'swiglu',
-      'relative_attention_bias': relative, 'qk_norm': config.query_key_norm,
-      'rotary_dim': config.head_key_dim if config.positions == 'rotary' else None,
-      'head_dim': width if width * config.num_heads != config.model_dim else None}
-  spec = TransformerSpec(TransformerEncoderSpec(config.encoder_depth, config.num_heads, **layout),
-                         TransformerDecoderSpec(config.decoder_depth, config.num_heads, **layout))
-  sides = (('encoder', 'source', spec.encoder, spec.encoder.embeddings[0]),
-           ('decoder', 'target', spec.decoder, spec.decoder.embeddings))
-  for side, language, stack, embeddings in sides:
-    table = 'target' if config.share_embeddings else language
-    embeddings.weight = _array(given[f'{table}_embedding.table'])
+  # Copies, because CTranslate2 quantises in place. What is used is taken out.
+  given = {path: np.array(leaf, np.float32) for path, leaf in flatten(params).items()}
+  spec = _empty_spec(config)
+  table = given.pop('target_embedding.table')
+  source = table.copy() if config.share_embeddings else given.pop('source_embedding.table')
+  spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, table
+  for side, language, stack in (('encoder', 'source', spec.encoder),
+                                ('decoder', 'target', spec.decoder)):
     if config.positions == 'sinusoidal':
       stack.position_encodings.encodings = sinusoidal_positions(
           max(length, _MAX_INPUT_LENGTH), config.model_dim)
     elif config.positions == 'learned':
-      stack.position_encodings.encodings = _array(given[f'{language}_position.table'])
+      stack.position_encodings.encodings = given.pop(f'{language}_position.table')
     if config.norm == 'pre':
       _norm(stack.layer_norm, given, f'{side}_norm')
+    bias = given.pop(f'{side}_bias.table', None)
     for index, layer in enumerate(stack.layer):
       path = f'{side}_{index}'
       _attention(layer.self_attention, given, f'{path}.self_attention', config)
-      if relative:
-        layer.self_attention.relative_attention_bias = _array(given[f'{side}_bias.table'])
+      if bias is not None:
+        layer.self_attention.relative_attention_bias = bias.copy()
         layer.self_attention.relative_attention_max_distance = np.int32(_MAX_DISTANCE)
       if side == 'decoder':
         _attention(layer.attention, given, f'{path}.cross_attention', config)
       _feed_forward(layer.ffn, given, f'{path}.feed_forward')
-  spec.decoder.projection.weight = (spec.decoder.embeddings.weight if config.tie_output
-                                    else _array(given['output']))
+  spec.decoder.projection.weight = table if config.tie_output else given.pop('output')
   if config.output_bias:
-    spec.decoder.projection.bias = _array(given['output_bias'])
-  given.check_all_used()
+    spec.decoder.projection.bias = given.pop('output_bias')
+  refuse_parameters('CTranslate2', given)
   source, target = map(list, pieces)
   spec.register_source_vocabulary(source)
   spec.register_target_vocabulary(target)
@@ -139,33 +111,39 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
   spec.save(os.fspath(folder))
 
 
-def _array(leaf):
-  return np.array(leaf, np.float32)  # A copy, because CTranslate2 quantises in place.
+def _empty_spec(config: ModelConfig) -> TransformerSpec:
+  """Returns the description of a model without its weights."""
+  width = max(config.head_key_dim, config.head_value_dim)
+  layout = {
+      'pre_norm': config.norm == 'pre', 'rms_norm': config.rms_norm,
+      'activation': _ACTIVATIONS[config.activation], 'ffn_glu': config.activation == 'swiglu',
+      'relative_attention_bias': config.positions == 'relative', 'qk_norm': config.query_key_norm,
+      'rotary_dim': config.head_key_dim if config.positions == 'rotary' else None,
+      'head_dim': width if width * config.num_heads != config.model_dim else None}
+  return TransformerSpec(TransformerEncoderSpec(config.encoder_depth, config.num_heads, **layout),
+                         TransformerDecoderSpec(config.decoder_depth, config.num_heads, **layout))
 
 
 def _norm(spec, given, path):
   """Sets layer norm, or RMS norm, which has no bias."""
-  spec.gamma = _array(given[f'{path}.scale'])
+  spec.gamma = given.pop(f'{path}.scale')
   if f'{path}.bias' in given:
-    spec.beta = _array(given[f'{path}.bias'])
+    spec.beta = given.pop(f'{path}.bias')
 
 
 def _linear(spec, kernels, biases):
   """Joins matrices [inputs, outputs] into CTranslate2's single matrix [outputs, inputs]."""
   spec.weight = np.concatenate([kernel.T for kernel in kernels])
-  if biases:
+  if biases[0] is not None:
     spec.bias = np.concatenate(biases)
 
 
 def _feed_forward(spec, given, path):
   _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
-  parts = {'inner': spec.linear_0, 'outer': spec.linear_1}
-  if f'{path}.gate.kernel' in given:
-    parts['gate'] = spec.linear_0_noact
-  for part, linear in parts.items():
-    bias = f'{path}.{part}.bias'
-    _linear(linear, [_array(given[f'{path}.{part}.kernel'])],
-            [_array(given[bias])] if bias in given else [])
+  for part, name in (('inner', 'linear_0'), ('outer', 'linear_1'), ('gate', 'linear_0_noact')):
+    if f'{path}.{part}.kernel' in given:
+      _linear(getattr(spec, name), [given.pop(f'{path}.{part}.kernel')],
+              [given.pop(f'{path}.{part}.bias', None)])
 
 
 def _attention(spec, given, path, config):
@@ -182,18 +160,20 @@ def _attention(spec, given, path, config):
     _norm(spec.q_norm, given, f'{path}.query_norm')
     _norm(spec.k_norm, given, f'{path}.key_norm')
 
-  def padded(name, axis):
-    array = _array(given[f'{path}.{name}'])
+  def padded(name, axis, ends):
+    """Takes a parameter as a matrix or a bias, with zeros on the axis of a head's width."""
+    array = given.pop(f'{path}.{name}', None)
+    if array is None:
+      return None
     missing = [(0, 0)] * array.ndim
     missing[axis] = (0, width - array.shape[axis])
-    return np.pad(array, missing)
+    return np.pad(array, missing).reshape(ends)
 
+  dim = config.model_dim
   joined = (('query', 'key', 'value'),) if path.endswith('self_attention') else (
       ('query',), ('key', 'value'))
   for linear, parts in zip(spec.linear, joined, strict=False):
-    _linear(linear,
-            [padded(f'{part}.kernel', -1).reshape(config.model_dim, -1) for part in parts],
-            [padded(f'{part}.bias', -1).reshape(-1) for part in parts
-             if f'{path}.{part}.bias' in given])
-  _linear(spec.linear[-1], [padded('output.kernel', 1).reshape(-1, config.model_dim)],
-          [_array(given[f'{path}.output.bias'])] if f'{path}.output.bias' in given else [])
+    _linear(linear, [padded(f'{part}.kernel', -1, (dim, -1)) for part in parts],
+            [padded(f'{part}.bias', -1, -1) for part in parts])
+  _linear(spec.linear[-1], [padded('output.kernel', 1, (-1, dim))],
+          [given.pop(f'{path}.output.bias', None)])

@@ -18,55 +18,50 @@ def write(folder: Path, vocabulary: Vocabulary, max_length: int):
 
   Args:
     folder: an existing folder.
-    vocabulary: a vocabulary whose pieces are merged from characters.
-    max_length: the length of the longest source, in tokens, with the end token.
+    vocabulary: its pieces are merged from characters.
+    max_length: of a source, in tokens, with the end token.
   """
-  files.write_json(folder / 'tokenizer.json', _tokenizer(vocabulary))
-  files.write_json(folder / 'tokenizer_config.json', _tokenizer_config(vocabulary, max_length))
-
-
-def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
-  """Returns the content of `tokenizer.json`."""
   pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
-  end = pieces[EOS_ID]
+  files.write_json(folder / 'tokenizer.json', _tokenizer(pieces))
+  files.write_json(folder / 'tokenizer_config.json', {
+      'tokenizer_class': 'PreTrainedTokenizerFast',
+      'model_max_length': max_length,
+      'model_input_names': ['input_ids', 'attention_mask'],
+      'pad_token': pieces[PAD_ID], 'bos_token': pieces[BOS_ID],
+      'eos_token': pieces[EOS_ID], 'unk_token': pieces[UNK_ID],
+      'clean_up_tokenization_spaces': False,
+      'split_special_tokens': True})  # A literal `</s>` is four characters.
+
+
+def _tokenizer(pieces: list[str]) -> dict[str, Any]:
+  """Returns the content of `tokenizer.json`."""
+  name = pieces[EOS_ID]
+  first, second = ({'Sequence': {'id': side, 'type_id': 0}} for side in 'AB')
+  end = {'SpecialToken': {'id': name, 'type_id': 0}}
   return {
       'version': '1.0', 'truncation': None, 'padding': None,
       'added_tokens': [
           {'id': token, 'content': pieces[token], 'single_word': False, 'lstrip': False,
            'rstrip': False, 'normalized': False, 'special': True}
           for token in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)],
-      'normalizer': _sequence('normalizers', [
+      'normalizer': {'type': 'Sequence', 'normalizers': [
           *(_replace(character, escaped) for character, escaped in ESCAPED.items()),
-          _replace(' ', SPACE), {'type': 'Prepend', 'prepend': SPACE}]),
+          _replace(' ', SPACE), {'type': 'Prepend', 'prepend': SPACE}]},
       'pre_tokenizer': None,
       'post_processor': {
-          'type': 'TemplateProcessing',
-          'single': [_sentence('A'), _special(end)],
-          'pair': [_sentence('A'), _sentence('B'), _special(end)],
-          'special_tokens': {end: {'id': end, 'ids': [EOS_ID], 'tokens': [end]}}},
+          'type': 'TemplateProcessing', 'single': [first, end], 'pair': [first, second, end],
+          'special_tokens': {name: {'id': name, 'ids': [EOS_ID], 'tokens': [name]}}},
       # The escape of the escape character comes last, so that no escape is made of its digit.
-      'decoder': _sequence('decoders', [
+      'decoder': {'type': 'Sequence', 'decoders': [
           _replace(SPACE, ' '), {'type': 'ByteFallback'}, {'type': 'Fuse'},
           {'type': 'Strip', 'content': ' ', 'start': 1, 'stop': 0},
-          *(_replace(escaped, character) for character, escaped in reversed(ESCAPED.items()))]),
+          *(_replace(escaped, character) for character, escaped in reversed(ESCAPED.items()))]},
       'model': {
           'type': 'BPE', 'dropout': None, 'unk_token': pieces[UNK_ID],
           'continuing_subword_prefix': None, 'end_of_word_suffix': None, 'fuse_unk': False,
           'byte_fallback': True, 'ignore_merges': False,
           'vocab': {piece: token for token, piece in enumerate(pieces)},
           'merges': _merges(pieces[BYTE_IDS.stop:])}}
-
-
-def _tokenizer_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
-  """Returns the content of `tokenizer_config.json`."""
-  return {
-      'tokenizer_class': 'PreTrainedTokenizerFast',
-      'model_max_length': max_length,
-      'model_input_names': ['input_ids', 'attention_mask'],
-      'pad_token': vocabulary.piece(PAD_ID), 'bos_token': vocabulary.piece(BOS_ID),
-      'eos_token': vocabulary.piece(EOS_ID), 'unk_token': vocabulary.piece(UNK_ID),
-      'clean_up_tokenization_spaces': False,
-      'split_special_tokens': True}  # A literal `</s>` is four characters.
 
 
 def _merges(pieces: list[str]) -> list[tuple[str, str]]:
@@ -78,15 +73,3 @@ def _merges(pieces: list[str]) -> list[tuple[str, str]]:
 
 def _replace(old: str, new: str) -> dict[str, Any]:
   return {'type': 'Replace', 'pattern': {'String': old}, 'content': new}
-
-
-def _sequence(kind: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
-  return {'type': 'Sequence', kind: parts}
-
-
-def _sentence(name: str) -> dict[str, Any]:
-  return {'Sequence': {'id': name, 'type_id': 0}}
-
-
-def _special(token: str) -> dict[str, Any]:
-  return {'SpecialToken': {'id': token, 'type_id': 0}}

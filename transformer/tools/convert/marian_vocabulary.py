@@ -7,7 +7,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,23 +22,26 @@ from transformer.data.vocabulary.vocabulary import SPACE, Vocabulary
 from transformer.errors import UserError
 from transformer.tools.convert.vocabulary_pieces import extend
 
-MODELS = ('source.spm', 'target.spm')
-VOCABULARIES = ('vocab.json', 'target_vocab.json')
+_MODELS = ('source.spm', 'target.spm')
+_VOCABULARIES = ('vocab.json', 'target_vocab.json')
 # In the order of this project's ids.
-SPECIAL_PIECES = ('<pad>', '<s>', '</s>', '<unk>')
+_SPECIAL_PIECES = ('<pad>', '<s>', '</s>', '<unk>')
 _CODE = re.compile('>>[^<>]+<<')
 
 
-class Rows(NamedTuple):
-  """Where a vocabulary's pieces are in a folder's tables.
+class JsonFile(dict):
+  """The object of a JSON file, which names the file in a `UserError` if an entry is missing."""
 
-  Attributes:
-    row_N: the row of each piece; a piece that the folder lacks has that of `<unk>`.
-    lacks_N: whether the folder lacks the piece.
-  """
+  def __init__(self, path: Path):
+    self._path = path
+    try:
+      super().__init__(json.loads(path.read_text('utf-8')))
+    except (OSError, TypeError, ValueError) as error:
+      raise UserError(f'{path} should hold a JSON object; it does not ({error}); save model and '
+                      f'tokenizer with save_pretrained') from error
 
-  row_N: np.ndarray
-  lacks_N: np.ndarray
+  def __missing__(self, key: str):
+    raise UserError(f'{self._path} should have an entry {key!r}; it has none')
 
 
 class Vocabularies(NamedTuple):
@@ -46,29 +49,23 @@ class Vocabularies(NamedTuple):
 
   Attributes:
     vocabulary: one that both languages share if `source.spm` is `target.spm`, else two.
-    source: the rows of the source's pieces.
-    target: the rows of the target's pieces.
+    source_N: the row of each piece of the source in the folder's table; that of `<unk>` for a
+      piece that the folder lacks.
+    target_N: the rows of the target's pieces.
   """
 
   vocabulary: RunVocabulary
-  source: Rows
-  target: Rows
+  source_N: np.ndarray
+  target_N: np.ndarray
 
 
 def is_own(folder: Path) -> bool:
   """Returns whether a folder has the vocabulary and the ids of this project."""
-  return not (folder / VOCABULARIES[0]).exists() and (folder / SHARED_VOCABULARY[0]).exists()
+  return not (folder / _VOCABULARIES[0]).exists() and (folder / SHARED_VOCABULARY[0]).exists()
 
 
-def read_own(folder: Path) -> Vocabularies:
-  """Reads the vocabulary of a folder that this project has written."""
-  vocabulary = Vocabulary.load(folder / SHARED_VOCABULARY[0])
-  rows = Rows(np.arange(vocabulary.size), np.zeros(vocabulary.size, bool))
-  return Vocabularies(vocabulary, rows, rows)
-
-
-def read(folder: Path, about: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> Vocabularies:
-  """Reads the vocabularies of any MarianMT folder.
+def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies:
+  """Reads the vocabularies of a folder: those of this project, or of any MarianMT.
 
   The target's vocabulary gets all pieces of the target's table, since a translation may have
   them, as in the library. A character that only the table has is a piece too. Codes of languages
@@ -77,103 +74,66 @@ def read(folder: Path, about: Mapping[str, Any], tokenizer: Mapping[str, Any]) -
   Args:
     folder: the folder.
     about: its config.json.
-    tokenizer: its tokenizer_config.json.
-
-  Raises:
-    UserError: a file is missing or cannot be used; the message names it.
+    separate: whether each language has a table.
   """
-  separate = bool(tokenizer.get('separate_vocabs'))
-  for name in (*MODELS, *VOCABULARIES[:1 + separate]):
+  if is_own(folder):
+    vocabulary = Vocabulary.load(folder / SHARED_VOCABULARY[0])
+    return Vocabularies(vocabulary, *[np.arange(vocabulary.size)] * 2)
+  for name in (*_MODELS, _VOCABULARIES[0]):
     if not (folder / name).exists():
-      raise UserError(f'{folder} should hold {name}; it holds '
-                      f'{", ".join(sorted(path.name for path in folder.iterdir()))}; restore it '
-                      f'from a copy. If it is an export of this project, it needs '
-                      f'{SHARED_VOCABULARY[0]} instead; copy it from there')
-  ids = [_read_ids(folder / name) for name in VOCABULARIES[:1 + separate]]
-  end = ids[-1].get('</s>')
-  if end is None or end != about.get('eos_token_id'):
-    raise UserError(f'{folder}/config.json should have the id of </s> as eos_token_id, {end}; it '
-                    f'has {about.get("eos_token_id")}')
-  models = [(folder / name).read_bytes() for name in MODELS]
+      raise UserError(f'{folder} should hold {name}; restore it from a copy. If the folder is an '
+                      f'export of this project, it needs {SHARED_VOCABULARY[0]} instead; copy it '
+                      f'from there')
+  ids = [JsonFile(folder / name) for name in _VOCABULARIES[:1 + separate]]
+  if ids[-1]['</s>'] != about['eos_token_id']:
+    raise UserError(f'{folder}/config.json should have the id of </s> as eos_token_id, '
+                    f'{ids[-1]["</s>"]}; it has {about["eos_token_id"]}')
+  paths = [folder / name for name in _MODELS]
   codes = [SPACE + piece for piece in ids[0] if _CODE.fullmatch(piece)]
-  if models[0] == models[1]:
-    source = target = extend(adopt(folder / MODELS[0]).vocabulary, codes, _others(ids[-1], codes))
+  if paths[0].read_bytes() == paths[1].read_bytes():
+    source = target = extend(adopt(paths[0]).vocabulary, codes, _others(ids[-1], codes))
     vocabulary = source
   else:
-    source, target = (adopt(folder / name).vocabulary for name in MODELS)
+    source, target = (adopt(path).vocabulary for path in paths)
     source = extend(source, codes, [piece for piece in ids[0] if len(piece) == 1])
     target = extend(target, (), _others(ids[-1], ()))
     vocabulary = SeparateVocabularies(source, target)
   return Vocabularies(vocabulary, _rows(source, ids[0], about), _rows(target, ids[-1], about))
 
 
-def write(folder: Path, vocabulary: RunVocabulary, data: DataConfig):
-  """Writes the files of a folder and the `tokenizer_config.json` of the library's MarianTokenizer.
+def _others(ids: Mapping[str, int], codes: Collection[str]) -> list[str]:
+  """Returns the pieces of a table that text is not cut into, without control symbols."""
+  return [piece for piece in sorted(ids, key=ids.get)
+          if piece not in _SPECIAL_PIECES and SPACE + piece not in codes]
 
-  Args:
-    folder: an existing folder.
-    vocabulary: any vocabulary of this project, or one for each language.
-    data: the settings of the text.
-  """
-  separate = not is_shared(vocabulary)
-  sides = vocabulary.source, vocabulary.target
-  for name, each in zip(MODELS, sides, strict=True):
-    files.write(folder / name, each.model_bytes)
-  for name, each in zip(VOCABULARIES[:1 + separate], sides, strict=False):
-    files.write_json(folder / name, _their_ids(each))
-  pad, _, end, unknown = SPECIAL_PIECES
+
+def _rows(vocabulary: Vocabulary, ids: Mapping[str, int], about: Mapping[str, Any]) -> np.ndarray:
+  """Returns the rows of a vocabulary's pieces."""
+  row_N = np.array([ids.get(piece, ids['<unk>']) for piece in _their_names(vocabulary)])
+  row_N[[PAD_ID, BOS_ID, EOS_ID, UNK_ID]] = (
+      about['pad_token_id'], about['decoder_start_token_id'], ids['</s>'], ids['<unk>'])
+  return row_N
+
+
+def _their_names(vocabulary: Vocabulary) -> list[str]:
+  """Returns the pieces as the library names them: without a space before the code of a language."""
+  pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
+  bare = [piece.removeprefix(SPACE) for piece in pieces]
+  return [short if _CODE.fullmatch(short) else piece
+          for short, piece in zip(bare, pieces, strict=True)]
+
+
+def write(folder: Path, vocabulary: RunVocabulary, data: DataConfig):
+  """Writes the files of a folder, for the MarianTokenizer of the library."""
+  separate, sides = not is_shared(vocabulary), (vocabulary.source, vocabulary.target)
+  for name, side in zip(_MODELS, sides, strict=True):
+    files.write(folder / name, side.model_bytes)
+  for name, side in zip(_VOCABULARIES[:1 + separate], sides, strict=False):
+    pieces = [*_SPECIAL_PIECES, *_their_names(side)[len(_SPECIAL_PIECES):]]
+    files.write_json(folder / name, {piece: token for token, piece in enumerate(pieces)})
+  pad, _, end, unknown = _SPECIAL_PIECES
   files.write_json(folder / 'tokenizer_config.json', {
       'tokenizer_class': 'MarianTokenizer', 'separate_vocabs': separate,
       'source_lang': data.source_language, 'target_lang': data.target_language,
       'model_max_length': data.max_length, 'clean_up_tokenization_spaces': False,
       'pad_token': pad, 'eos_token': end, 'unk_token': unknown})
-
-
-def _others(ids: Mapping[str, int], codes) -> list[str]:
-  """Returns the pieces of a table that text is not cut into, without control symbols."""
-  return [piece for piece in sorted(ids, key=ids.get)
-          if piece not in SPECIAL_PIECES and SPACE + piece not in codes]
-
-
-def _rows(vocabulary: Vocabulary, ids: Mapping[str, int], about: Mapping[str, Any]) -> Rows:
-  """Returns the rows of a vocabulary's pieces."""
-  special = {PAD_ID: about['pad_token_id'], BOS_ID: about['decoder_start_token_id'],
-             EOS_ID: ids['</s>'], UNK_ID: ids['<unk>']}
-  rows = [special.get(token, _row(vocabulary.piece(token), ids))
-          for token in range(vocabulary.size)]
-  lacks = np.array([row is None for row in rows])
-  return Rows(np.array([ids['<unk>'] if row is None else row for row in rows]), lacks)
-
-
-def _row(piece: str, ids: Mapping[str, int]) -> int | None:
-  return ids.get(_their_name(piece))
-
-
-def _their_name(piece: str) -> str:
-  """Returns a piece as the library names it: without a space before the code of a language."""
-  bare = piece.removeprefix(SPACE)
-  return bare if _CODE.fullmatch(bare) else piece
-
-
-def _their_ids(vocabulary: Vocabulary) -> dict[str, int]:
-  """Returns the content of `vocab.json`, or of `target_vocab.json`, for a vocabulary's own ids."""
-  pieces = [_their_name(vocabulary.piece(token)) for token in range(vocabulary.size)]
-  pieces[:len(SPECIAL_PIECES)] = SPECIAL_PIECES
-  return {piece: token for token, piece in enumerate(pieces)}
-
-
-def _read_ids(path: Path) -> dict[str, int]:
-  """Returns the row of each piece by a JSON file."""
-  try:
-    ids = json.loads(path.read_text('utf-8'))
-  except (OSError, ValueError) as error:
-    raise UserError(f'{path} should hold JSON; it cannot be read ({error}); restore it from a '
-                    f'copy') from error
-  if not isinstance(ids, dict) or not all(type(each) is int and each >= 0 for each in ids.values()):
-    raise UserError(f'{path} should hold a JSON object with the row of each piece; it does not; '
-                    f'restore it from a copy')
-  missing = [piece for piece in ('</s>', '<unk>') if piece not in ids]
-  if missing:
-    raise UserError(f'{path} should have a row for {" and ".join(missing)}; it has none; restore '
-                    f'it from a copy')
-  return ids

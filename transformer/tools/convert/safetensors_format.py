@@ -40,11 +40,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
+from transformer import files
 from transformer.config import flatten
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
-from transformer.errors import UserError
-from transformer.tools.convert import tensor_file
+from transformer.errors import UserError, message_in_one_line
 
 FORMAT = 'attention-is-all-you-need-jax'
 _VERSION = 1
@@ -67,21 +69,14 @@ class Weights(NamedTuple):
 
 
 def write(path: str | os.PathLike, weights: Weights):
-  """Writes a file atomically.
-
-  Raises:
-    UserError: the file cannot be written, or a parameter has the name of a vocabulary.
-  """
+  """Writes a file atomically."""
   tensors = {name: np.asarray(leaf) for name, leaf in flatten(weights.params).items()}
-  if taken := tensors.keys() & weights.vocabulary.keys():
-    raise UserError(f'the file keeps a vocabulary as {min(taken)}, and the run has a parameter of '
-                    f'that name; rename the parameter')
   tensors |= {name: np.frombuffer(model, np.uint8) for name, model in weights.vocabulary.items()}
-  about = {'version': _VERSION, 'config': weights.config,
-           'vocabulary_sha256': _vocabulary_digest(weights.vocabulary),
+  models = hashlib.sha256(b''.join(weights.vocabulary.values()))
+  about = {'version': _VERSION, 'config': weights.config, 'vocabulary_sha256': models.hexdigest(),
            'steps': list(weights.steps)}
   about['sha256'] = _digest(tensors, about)
-  tensor_file.write(path, tensors, {FORMAT: json.dumps(about)})
+  write_tensors(path, tensors, {FORMAT: json.dumps(about)})
 
 
 def read(path: str | os.PathLike) -> Weights:
@@ -90,63 +85,52 @@ def read(path: str | os.PathLike) -> Weights:
   Raises:
     UserError: the file cannot be read, is damaged, or has another format.
   """
-  about, tensors = _open(path)
-  digest = about['sha256']
+  metadata, tensors = read_tensors(path)
+  try:
+    about = json.loads(metadata.get(FORMAT, '{}'))
+  except ValueError:  # It is damaged.
+    about = {}
+  if about.get('version') != _VERSION:
+    raise UserError(f'{path} should be a file of --format=safetensors, with {FORMAT} in version '
+                    f'{_VERSION}; its metadata has no such entry; give another file')
+  digest = about.pop('sha256', '')
   if digest is not None and digest != _digest(tensors, about):
     raise UserError(f'{path} is damaged or was changed: its content does not match its sha256; '
                     f'restore it from a copy, or set sha256 in its metadata to null')
   vocabulary = {name: tensors.pop(name).tobytes()
                 for name in (*SHARED_VOCABULARY, *SEPARATE_VOCABULARIES) if name in tensors}
-  if _vocabulary_digest(vocabulary) != about['vocabulary_sha256']:
-    raise UserError(f'{path} should hold the vocabulary of its metadata as '
-                    f'{SHARED_VOCABULARY[0]}, or as {" and ".join(SEPARATE_VOCABULARIES)}; it '
-                    f'holds another, or none; restore it from a copy')
-  return Weights(about['config'], vocabulary, about['steps'], _unflatten(tensors, path))
-
-
-def _open(path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Returns a file's metadata, with checked types, and its tensors."""
-  metadata, tensors = tensor_file.read(path)
-  if FORMAT not in metadata:
-    raise UserError(f'{path} should be a file of --format=safetensors; its metadata has no entry '
-                    f'{FORMAT!r}; give another file')
-  try:
-    about = json.loads(metadata[FORMAT])
-    steps = about['steps']
-    if (about['version'] != _VERSION or not isinstance(about['config'], dict)
-        or not (steps and all(type(step) is int and step >= 0 for step in steps))
-        or not {'sha256', 'vocabulary_sha256'} <= about.keys()):
-      raise ValueError('an entry has another version or type')
-  except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-    raise UserError(f'{path} should have metadata in version {_VERSION}; it cannot be understood '
-                    f'({error!r}); restore it from a copy') from error
-  return about, tensors
-
-
-def _unflatten(tensors: Mapping[str, np.ndarray], path) -> dict[str, Any]:
-  """Returns nested dicts of tensors with dotted names."""
   params: dict[str, Any] = {}
   for name, array in tensors.items():
     *folders, last = name.split('.')
     place = params
     for folder in folders:
       place = place.setdefault(folder, {})
-      if not isinstance(place, dict):
-        break
-    if not isinstance(place, dict) or last in place:
-      raise UserError(f'{path} has a tensor {name!r} that cannot be beside its others; give a '
-                      f'file of --format=safetensors')
     place[last] = array
-  return params
+  return Weights(about['config'], vocabulary, about['steps'], params)
 
 
-def _vocabulary_digest(vocabulary: Mapping[str, bytes]) -> str:
-  return hashlib.sha256(b''.join(vocabulary.values())).hexdigest()
+def write_tensors(path: str | os.PathLike, tensors: Mapping[str, np.ndarray],
+                  metadata: Mapping[str, str]):
+  """Writes any tensors atomically; one entry of metadata, since several get a random order."""
+  files.write(path, save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()},
+                         dict(metadata)))
+
+
+def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+  """Returns the metadata and the tensors of any file of safetensors."""
+  try:
+    with safe_open(path, 'numpy') as file:
+      return (file.metadata() or {},
+              {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118, no dict
+  except OSError as error:
+    raise UserError(f'{path} cannot be read: {error.strerror or error}') from error
+  except (SafetensorError, TypeError, ValueError) as error:
+    raise UserError(f'{path} should be a safetensors file; it is not, or is damaged: '
+                    f'{message_in_one_line(error)}; restore it from a copy') from error
 
 
 def _digest(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:
-  rest = {name: value for name, value in about.items() if name != 'sha256'}
-  digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+  digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
   for name, array in sorted(tensors.items()):
     digest.update(f'\n{name} {array.dtype} {array.shape}\n'.encode())
     digest.update(np.ascontiguousarray(array))

@@ -14,8 +14,8 @@ _UNKNOWN_PENALTY = 10.0
 
 def pieces_of(vocabulary: RunVocabulary) -> tuple[list[str], list[str]]:
   """Returns the pieces of the source's and of the target's vocabulary, by id."""
-  source, target = ([each.piece(token) for token in range(each.size)]
-                    for each in (vocabulary.source, vocabulary.target))
+  source, target = ([side.piece(token) for token in range(side.size)]
+                    for side in (vocabulary.source, vocabulary.target))
   return source, target
 
 
@@ -31,8 +31,8 @@ def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
     others: characters, and pieces that no text is cut into but that a translation may have.
   """
   model = ModelProto.FromString(vocabulary.model_bytes)
-  known = {each.piece for each in model.pieces}
-  score = min(each.score for each in model.pieces) - _UNKNOWN_PENALTY
+  known = {piece.piece for piece in model.pieces}
+  score = min(piece.score for piece in model.pieces) - _UNKNOWN_PENALTY
   for own_kind, pieces in ((_Piece.USER_DEFINED, symbols), (_Piece.UNUSED, others)):
     for piece in pieces:
       if piece not in known:
@@ -53,4 +53,4 @@ def has_merges_alone(vocabulary: Vocabulary) -> bool:
   model = ModelProto.FromString(vocabulary.model_bytes)
   return (model.trainer_spec.model_type == TrainerSpec.BPE
           and model.normalizer_spec.add_dummy_prefix
-          and all(each.type == _Piece.NORMAL for each in model.pieces[BYTE_IDS.stop:]))
+          and all(piece.type == _Piece.NORMAL for piece in model.pieces[BYTE_IDS.stop:]))

@@ -1,0 +1,131 @@
+"""The tensors of MarianMT and of Pegasus, and the parameters that they are made from.
+
+The sinusoids of both have all sines before all cosines, and those of this project alternate. So the
+dims of the model are permuted in all tensors.
+
+Their layer norms have an epsilon of 10⁻⁵, and those of this project 10⁻⁶. MarianMT, whose norms
+follow the residual sums, gets sums that are c times as large, with c² = 10: a norm of c · x with an
+epsilon of 10⁻⁵ is the norm of x with 10⁻⁶. The first residual sum of each stack is kept as it is,
+because it holds the positions; the library computes them itself, and does not save them. Its norm
+differs by at most 10⁻⁵ of its variance. In Pegasus, whose norms precede the sublayers, all sums
+hold the positions and are kept, with the same difference.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer.model.config import ModelConfig
+from transformer.ops.positions import sinusoidal_positions
+
+WEIGHTS = 'model.safetensors'
+POSITIONS = tuple(f'model.{side}.embed_positions.weight' for side in ('encoder', 'decoder'))
+_GROWTH = (1e-5 / 1e-6) ** 0.5  # Of residual sums, for the other epsilon of the norms.
+_SUBLAYERS = {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn',
+              'feed_forward': 'final'}
+_PROJECTIONS = {'query': 'q_proj', 'key': 'k_proj', 'value': 'v_proj', 'output': 'out_proj'}
+
+
+class Tensor(NamedTuple):
+  """A tensor of the library and the parameter of this project that it is made from.
+
+  Attributes:
+    name: its name in the library.
+    path: the parameter's path among the nested dicts, joined by dots.
+    shape: the parameter's shape.
+    dims: the parameter's axis of the model's dims, the first or the last; None if it has none.
+    factor: the library's values divided by this project's.
+  """
+
+  name: str
+  path: str
+  shape: tuple[int, ...]
+  dims: int | None
+  factor: float = 1.0
+
+  def theirs(self, array: np.ndarray) -> np.ndarray:
+    """Returns the library's tensor of a parameter."""
+    if self.dims is not None:
+      array = array.take(dim_order(self.shape[self.dims]), self.dims)
+    if self.path.endswith('.bias'):
+      array = array.reshape(-1)
+    elif self.path.endswith('.kernel'):
+      ends = (self.shape[0], -1) if self.dims == 0 else (-1, self.shape[-1])
+      array = array.reshape(ends).T
+    return array * np.float32(self.factor)
+
+  def ours(self, tensor: np.ndarray) -> np.ndarray:
+    """Returns the parameter of a tensor of the library: the reverse of `theirs`."""
+    array = tensor / np.float32(self.factor)
+    if self.path.endswith('.kernel'):
+      array = array.T
+    array = array.reshape(self.shape)
+    if self.dims is not None:
+      array = array.take(np.argsort(dim_order(self.shape[self.dims])), self.dims)
+    return array
+
+
+def dim_order(dim: int) -> np.ndarray:
+  """Returns the dims of the model in the library's order: those of sines, then of cosines."""
+  return np.concatenate([np.arange(0, dim, 2), np.arange(1, dim, 2)])
+
+
+def sinusoids(length: int, dim: int) -> np.ndarray:
+  """Returns the positions in the library's order of dims."""
+  return np.asarray(sinusoidal_positions(length, dim), np.float32)[:, dim_order(dim)]
+
+
+def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]:
+  """Yields all tensors of a model, with that many source and target tokens, but its bias."""
+  dim = config.model_dim
+  source = 'target' if config.share_embeddings else 'source'
+  tables = {'model.encoder.embed_tokens': f'{source}_embedding.table',
+            'model.decoder.embed_tokens': 'target_embedding.table'}
+  if not config.tie_output:
+    tables['lm_head'] = 'output'
+  elif config.share_embeddings:
+    tables = {'model.shared': 'target_embedding.table'}
+  for name, path in tables.items():
+    yield Tensor(f'{name}.weight', path, (source_size if 'source' in path else size, dim), -1)
+  growth = _GROWTH if config.norm == 'post' else 1.0
+  for side, depth, sublayers in (
+      ('encoder', config.encoder_depth, ('self_attention', 'feed_forward')),
+      ('decoder', config.decoder_depth, ('self_attention', 'cross_attention', 'feed_forward'))):
+    if config.norm == 'pre':
+      yield from _norm(f'model.{side}.layer_norm', f'{side}_norm', dim)
+    for layer, sublayer in itertools.product(range(depth), sublayers):
+      # The factors of the residual sum before MarianMT's norm, and of the norm's output.
+      before = 1.0 if (layer, sublayer) == (0, sublayers[0]) else growth
+      after = 1.0 if (layer, sublayer) == (depth - 1, sublayers[-1]) else growth
+      theirs, ours = f'model.{side}.layers.{layer}', f'{side}_{layer}.{sublayer}'
+      yield from _projections(config, theirs, ours, before)
+      yield from _norm(f'{theirs}.{_SUBLAYERS[sublayer]}_layer_norm',
+                       f'{ours}_residual.layer_norm', dim, after)
+
+
+def _projections(config: ModelConfig, layer: str, sublayer: str, growth: float) -> Iterator[Tensor]:
+  """Yields the matrices and biases of a sublayer whose residual sum has a factor."""
+  dim, kind = config.model_dim, sublayer.partition('.')[2]
+  if kind == 'feed_forward':
+    inner, names = (config.ff_dim,), {'inner': 'fc1', 'outer': 'fc2'}
+  else:
+    inner = config.num_heads, dim // config.num_heads
+    names = {part: f'{_SUBLAYERS[kind]}.{name}' for part, name in _PROJECTIONS.items()}
+  for part, name in names.items():
+    name, path = f'{layer}.{name}', f'{sublayer}.{part}'
+    if part in ('outer', 'output'):
+      yield Tensor(f'{name}.weight', f'{path}.kernel', (*inner, dim), -1, growth)
+      yield Tensor(f'{name}.bias', f'{path}.bias', (dim,), -1, growth)
+    else:
+      reads_source = kind == 'cross_attention' and part != 'query'  # It has a factor of one.
+      yield Tensor(f'{name}.weight', f'{path}.kernel', (dim, *inner), 0,
+                   1.0 if reads_source else 1 / growth)
+      yield Tensor(f'{name}.bias', f'{path}.bias', inner, None)
+
+
+def _norm(name: str, path: str, dim: int, factor: float = 1.0) -> Iterator[Tensor]:
+  """Yields the scale and the bias of a layer norm."""
+  for theirs, ours in (('weight', 'scale'), ('bias', 'bias')):
+    yield Tensor(f'{name}.{theirs}', f'{path}.{ours}', (dim,), -1, factor)
