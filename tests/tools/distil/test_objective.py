@@ -14,7 +14,6 @@ from transformer.ops.losses import smoothed_cross_entropy
 from transformer.tools.distil.objective import taught_loss, teacher_term
 from transformer.training.compilation import first_state, lower_train_step, make_setup
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
-from transformer.training.memory_check import needs_of
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, place, smoothed
 from transformer.training.step import init_params
@@ -147,13 +146,3 @@ def test_parts_of_a_batch_and_twins_and_meshes_make_the_same_update(params):
                       update(student, taught, mesh=MeshConfig(data=1, fsdp=4))):
     chex.assert_trees_all_close(jax.device_get(sums['loss']), metrics['loss'], rtol=1e-5)
     chex.assert_trees_all_close(jax.device_get(again.params), whole.params, rtol=1e-3, atol=2e-5)
-
-
-def test_the_memory_of_teachers_counts_while_an_evaluation_runs(params):
-  _, teacher, _ = params
-  mesh = make_mesh(MeshConfig(data=1), ROWS, jax.devices()[:1])
-  setup = make_setup(Settings(), STUDENT, mesh, place(objective_of([(TEACHER, teacher)]), mesh))
-  program = jax.jit(lambda x: x).lower(jnp.zeros(3)).compile()
-  with_teacher, without = (needs_of(resident, ('evaluation', program, setup.state.best_params))[0]
-                           for resident in ((setup.state, setup.objective.arguments), setup.state))
-  assert with_teacher.total - without.total == 4 * sum(map(np.size, jax.tree.leaves(teacher)))

@@ -33,8 +33,8 @@ from transformer.commands.config_file import check_holds_configs, given_settings
 from transformer.errors import UserError
 from transformer.runs.lock import RunLock
 from transformer.system import child_process, command_line, outputs
-from transformer.tools.distil.commands import carry_out, commands
-from transformer.tools.distil.recipe import DIRECTIONS, Translating, begin, load_models, plan
+from transformer.tools.distil.recipe import DIRECTIONS, begin, load_models, plan
+from transformer.tools.distil.steps import carry_out, steps
 
 _CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of all runs and texts.')
@@ -55,18 +55,16 @@ def main(_):
   if _CONFIG.value is None or not _WORKDIR.value:
     raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
   shared_flags.check_at_least(1, _TEACHERS, _AVERAGE)
-  workdir = Path(_WORKDIR.value).expanduser()
-  outputs.check_folder('workdir', workdir)
-  workdir = workdir.absolute()
+  workdir = Path(_WORKDIR.value).expanduser().absolute()
+  outputs.check_folder('workdir', Path(_WORKDIR.value).expanduser())
   check_holds_configs(workdir)
-  filename = config_flags.get_config_filename(flags.FLAGS['config'])
-  models = load_models(filename, given_settings(_CONFIG), _CONFIG.value,
-                       [name for name in DIRECTIONS if name in _DIRECTIONS.value])
-  recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir,
-                Translating(_ENSEMBLE.value, _CHECKPOINT.value, _AVERAGE.value))
+  models = load_models(config_flags.get_config_filename(flags.FLAGS['config']),
+                       given_settings(_CONFIG), _CONFIG.value)
+  recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir, {
+      'ensemble': _ENSEMBLE.value, 'checkpoint': _CHECKPOINT.value, 'average': _AVERAGE.value})
   if _DRY_RUN.value:
-    for command in commands(recipe, workdir):
-      print(shlex.join(command))
+    for step in steps(recipe, workdir):
+      print(shlex.join(step.command))
     return
   with RunLock(workdir):
     begin(recipe, workdir)
