@@ -15,12 +15,12 @@ The vocabulary is --vocabulary=RUN, or a SentencePiece model; without that flag 
 as train.py does.
 """
 
-import json
 import sys
 from pathlib import Path
 
 from absl import flags
 
+from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
@@ -34,8 +34,7 @@ from transformer.tools.audit.report import as_table, audit
 _CONFIG = shared_flags.define_config()
 _VOCABULARY = flags.DEFINE_string('vocabulary', None, 'A SentencePiece model, or the directory of '
                                   'a run that has one; default: learn one.')
-_JSON = flags.DEFINE_string('json', None, 'Also write the report to this file; - writes it to '
-                            'standard output instead of the table.')
+_JSON = flags.DEFINE_string('json', None, 'Also write the report to this file.')
 _EXAMPLES = flags.DEFINE_integer('examples', 3, 'Examples of each finding.')
 
 
@@ -44,29 +43,29 @@ def main(_):
   if _CONFIG.value is None:
     raise UserError('--config=configs/NAME.py is needed; it says where the text is')
   shared_flags.check_at_least(0, _EXAMPLES)
-  config = Config.from_dict(_CONFIG.value.to_dict())
   shared_flags.check_named(_VOCABULARY, _JSON)
-  named = _VOCABULARY.value or all(getattr(config.data, key) for key in config.data.sizes)
-  if config.train.init_from and not named:
+  config = Config.from_dict(_CONFIG.value.to_dict())
+  data = config.data
+  if config.train.init_from and not (_VOCABULARY.value or all(
+      getattr(data, key) for key in data.sizes)):
     raise UserError(f'a run takes its vocabulary from train.init_from; give '
                     f'--vocabulary={config.train.init_from}')
   model = Path(_VOCABULARY.value).expanduser() if _VOCABULARY.value else None
-  path = Path(_JSON.value).expanduser() if _JSON.value not in (None, '-') else None
+  path = Path(_JSON.value).expanduser() if _JSON.value else None
   if path:
-    data = config.data
-    outputs.check_file('json', path)
     splits = filter(None, (*data.train, *data.valid_sets.values(), data.test))
-    outputs.check_not_read('json', path, [each for split in splits for each in split_files(
-        data, split)] + ([model, *run_directory.record_files(model)] if model else []))
+    read = [file for split in splits for file in split_files(data, split)]
+    outputs.check_file('json', path)
+    outputs.check_not_read('json', path, read + (
+        [model, *run_directory.record_files(model)] if model else []))
   vocabulary = None
   if model:
     vocabulary = vocabularies.load(model) if model.is_dir() else adopt(model).vocabulary
-  report = audit(config.data, vocabulary, origin=_VOCABULARY.value or '', examples=_EXAMPLES.value)
-  text = json.dumps(report, indent=2, ensure_ascii=False) + '\n'
+  report = audit(data, vocabulary, origin=_VOCABULARY.value or '', examples=_EXAMPLES.value)
   if path:
-    outputs.write(path, text.encode('utf-8', 'backslashreplace'))
+    outputs.write(path, files.as_json(report))
   sys.stdout.reconfigure(encoding='utf-8', errors='backslashreplace')
-  print(text if _JSON.value == '-' else as_table(report), end='')
+  print(as_table(report), end='')
 
 
 def start():

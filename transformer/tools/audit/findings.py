@@ -1,11 +1,10 @@
 """Reads a corpus once, and counts what is odd about its pairs, with examples."""
 
-import time
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from transformer.data.config import DataConfig
 from transformer.data.duplicates import keys_of_pairs
@@ -14,11 +13,9 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.tools.audit import characters
 from transformer.tools.audit.characters import FIRST_SCRIPT, ODD
-from transformer.tools.audit.keys import keys_of
 from transformer.tools.audit.shifts import shifts
 
 _CHUNK = 20_000  # pairs read together
-_SECONDS_BETWEEN_LOGS = 20
 _CUT = 200  # characters of a sentence that an example keeps
 _RATIO = 3.0  # larger ratios of lengths are reported if the config has no limit
 _USUAL = 0.05  # the least share of the letters of a script that a language is written in
@@ -44,31 +41,30 @@ class Findings:
     """
     places = np.flatnonzero(which)
     bad = np.zeros(len(places)) if badness is None else -badness[places]
-    worst = [(bad[i], first + int(places[i]), note(int(places[i])))
-             for i in np.argsort(bad, kind='stable')[:self._examples]]
-    count, kept = self._kinds.get(what, (0, []))
-    self._kinds[what] = count + len(places), sorted(kept + worst)[:self._examples]
+    self._keep(what, len(places), [
+        (bad[i], first + int(places[i]), note(int(places[i])))
+        for i in np.argsort(bad, kind='stable')[:self._examples]])
 
   def add_run(self, what: str, first: int, last: int, note: str):
     """Counts a run of lines as one example."""
-    count, kept = self._kinds.get(what, (0, []))
-    kept = sorted([*kept, (first - last, first, note)])[:self._examples]
-    self._kinds[what] = count + last - first, kept
+    self._keep(what, last - first, [(first - last, first, note)])
+
+  def _keep(self, what: str, count: int, worst: list):
+    before, kept = self._kinds.get(what, (0, []))
+    self._kinds[what] = before + count, sorted(kept + worst)[:self._examples]
 
   def as_json(self) -> list[dict[str, Any]]:
     """Returns all kinds, the commonest first; lines are numbered from 1, and text is cut."""
     return [{'what': what, 'count': count, 'examples': [
-        dict(zip(('line', 'note', 'source', 'target'),
-                 (index + 1, note, *(side[:_CUT] for side in self._corpus[index:index + 1][0])),
-                 strict=True))
-        for _, index, note in kept]}
+        {'line': index + 1, 'note': note, 'source': source[:_CUT], 'target': target[:_CUT]}
+        for _, index, note in kept for source, target in self._corpus[index:index + 1]]}
             for what, (count, kept) in sorted(self._kinds.items(), key=lambda item: -item[1][0])]
 
 
 class _Side:
   """Counts the letters and tokens of one language of a corpus."""
 
-  def __init__(self, language: str, vocabulary: Vocabulary | None, size: int):
+  def __init__(self, language: str, vocabulary: Vocabulary, size: int):
     self._language, self._vocabulary = language, vocabulary
     self.characters, self.tokens = np.zeros((2, size), np.int32)
     self._letters = np.zeros(len(characters.scripts()), np.int64)
@@ -85,14 +81,11 @@ class _Side:
     rare = letters[:, ~self._usual].sum(1)
     findings.add(f'{self._language}: most letters are of a script that is rare here',
                  2 * rare > letters.sum(1), rare, first=here.start)
-    in_bytes = np.zeros(len(lines), np.int64)
-    if self._vocabulary:
-      encoded = Sentences.join(self._vocabulary.encode_batch(lines))
-      self.tokens[here] = encoded.lengths + 1  # The end token.
-      spelt = (encoded.tokens >= BYTE_IDS.start) & (encoded.tokens < BYTE_IDS.stop)
-      owner = np.repeat(np.arange(len(lines)), encoded.lengths)
-      in_bytes = np.bincount(owner[spelt], minlength=len(lines))
-    return np.stack([kinds[:, ODD], in_bytes])
+    encoded = Sentences.join(self._vocabulary.encode_batch(lines))
+    self.tokens[here] = encoded.lengths + 1  # The end token.
+    spelt = (encoded.tokens >= BYTE_IDS.start) & (encoded.tokens < BYTE_IDS.stop)
+    owner = np.repeat(np.arange(len(lines)), encoded.lengths)
+    return np.stack([kinds[:, ODD], np.bincount(owner[spelt], minlength=len(lines))])
 
   def as_json(self) -> dict[str, Any]:
     """Returns the letters by script, and the median, 99th percentile and maximum of the tokens."""
@@ -104,29 +97,18 @@ class _Side:
                         for share in (50, 99, 100)] if self.tokens.any() else []}
 
 
-def examine(corpus, config: DataConfig, vocabulary: RunVocabulary | None, examples: int
+def examine(corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
             ) -> tuple[Findings, list[dict[str, Any]], np.ndarray]:
   """Reads a corpus once, a chunk at a time.
 
-  Args:
-    corpus: (source, target) pairs; a slice of it is a list of pairs.
-    config: has the languages and the limits.
-    vocabulary: cuts sentences into tokens; None skips the findings about tokens.
-    examples: how many examples of each kind are kept.
-
   Returns:
-    The findings, what is said of the two sides, and the keys of all sources, targets and pairs,
-    uint64 [3, pairs].
+    The findings with some examples of each kind, what is said of the two sides, and the keys of all
+    sources, targets and pairs, uint64 [3, pairs].
   """
   findings, keys = Findings(corpus, examples), np.zeros((3, len(corpus)), np.uint64)
-  sides = [_Side(language, side, len(corpus)) for language, side in (
-      (config.source_language, vocabulary and vocabulary.source),
-      (config.target_language, vocabulary and vocabulary.target))]
-  told = time.monotonic()
+  sides = [_Side(config.source_language, vocabulary.source, len(corpus)),
+           _Side(config.target_language, vocabulary.target, len(corpus))]
   for first in range(0, len(corpus), _CHUNK):
-    if time.monotonic() - told > _SECONDS_BETWEEN_LOGS:
-      told = time.monotonic()
-      logging.info('looked at %s of %s pairs', f'{first:,}', f'{len(corpus):,}')
     pairs = corpus[first:first + _CHUNK]
     texts = [list(lines) for lines in zip(*pairs, strict=True)]
     here = slice(first, first + len(pairs))
@@ -140,10 +122,9 @@ def examine(corpus, config: DataConfig, vocabulary: RunVocabulary | None, exampl
                         for side, lines in zip(sides, texts, strict=True))
     findings.add('control, invisible, private or broken characters', odd > 0, odd,
                  lambda i, pairs=pairs: characters.odd_codes(''.join(pairs[i])), first)
-    if vocabulary:
-      findings.add('characters that the vocabulary spells in bytes', in_bytes > 0, in_bytes,
-                   lambda i, numbers=in_bytes: f'{numbers[i]:,} bytes', first)
-      _add_lengths(findings, [side.tokens[here] for side in sides], blank, config, first)
+    findings.add('characters that the vocabulary spells in bytes', in_bytes > 0, in_bytes,
+                 lambda i, numbers=in_bytes: f'{numbers[i]:,} bytes', first)
+    _add_lengths(findings, [side.tokens[here] for side in sides], blank, config, first)
   for first, last, shift in shifts(*(side.characters for side in sides)):
     findings.add_run('the two sides look shifted', first, last,
                      f'to line {last}: line n seems to be translated by line n{shift:+d}')
@@ -162,3 +143,10 @@ def _add_lengths(findings: Findings, lengths, blank, config: DataConfig, first: 
   findings.add(f'a side has more than {ratio:g} times the tokens of the other '
                f'(data.max_length_ratio drops the pair in training)',
                ~blank & differ_in_length(*lengths, ratio), longer / shorter, note, first)
+
+
+def keys_of(lines: Sequence[str]) -> np.ndarray:
+  """Returns a 64-bit key of each line, which stands for its text; the same on every machine."""
+  digests = (hashlib.blake2b(line.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
+             for line in lines)
+  return np.frombuffer(b''.join(digests), '<u8').astype(np.uint64)

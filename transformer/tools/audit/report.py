@@ -11,10 +11,8 @@ from transformer.data.corpora import Corpora
 from transformer.data.text.sources import open_corpus
 from transformer.data.vocabulary.making import make_vocabulary
 from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
-from transformer.errors import UserError
 from transformer.tools.audit.characters import shown
 from transformer.tools.audit.findings import Findings, examine
-from transformer.tools.audit.keys import first_places
 
 _WIDTH = 44  # characters of a sentence that an example shows
 
@@ -31,74 +29,54 @@ def audit(config: DataConfig, vocabulary: RunVocabulary | None = None, *, origin
     examples: how many examples of each finding are kept.
 
   Returns:
-    JSON data:
-      `data`: the settings.
-      `vocabulary`: the size and origin by side, or an error.
-      `corpora`: by name, the lines of the files, the two sides and the findings, or an error.
+    JSON data: `data`, the settings; `vocabulary`, the size and origin by side; `corpora`, by name
+    the lines of the files, the two sides and the findings.
+
+  Raises:
+    UserError: a text cannot be read, or no vocabulary can be made of it.
   """
   splits = {**{f'train/{name}': name for name in config.train}, **config.valid_sets,
             **({'test': config.test} if config.test else {})}
-  corpora, about = {}, {}
-  for name, split in splits.items():
-    try:
-      corpora[name] = open_corpus(config, split, aligned=False)
-    except UserError as error:
-      about[name] = {'error': str(error)}
-  vocabulary_about = {}
+  corpora = {name: open_corpus(config, split, aligned=False) for name, split in splits.items()}
   if vocabulary is None:
-    try:
-      vocabulary = make_vocabulary(config, Corpora(
-          {name: corpus for name, corpus in corpora.items() if name.startswith('train/')}, {}))
-    except UserError as error:
-      vocabulary_about = {'error': str(error)}
-  if vocabulary:
-    files = config.source_vocabulary, config.vocabulary
-    vocabulary_about = {
-        side: {'size': each.size, 'from': origin or file or 'the training text'}
-        for side, each, file in zip(('source', 'target'), (vocabulary.source, vocabulary.target),
-                                    files, strict=True)}
-    if is_shared(vocabulary):
-      vocabulary_about = {'shared': vocabulary_about['target']}
-
-  training = _TrainingText()
+    vocabulary = make_vocabulary(config, Corpora(
+        {name: corpus for name, corpus in corpora.items() if name.startswith('train/')}, {}))
+  training, about = _TrainingText(), {}
   for name, corpus in corpora.items():
-    try:
-      findings, sides, keys = examine(corpus, config, vocabulary, examples)
-    except UserError as error:  # The text of a set may turn out not to be UTF-8.
-      about[name] = {'error': str(error)}
-      continue
+    findings, sides, keys = examine(corpus, config, vocabulary, examples)
     if name.startswith('train/'):
-      training.add(name, keys)
-      training.find_repeats(findings, len(corpus))
+      training.find_repeats(name, findings, keys)
     else:
       training.find_overlap(findings, keys)
     lines = list(getattr(corpus, 'lines', (len(corpus),) * 2))
     about[name] = {'corpus': corpus.name, 'lines': lines, 'aligned': lines[0] == lines[1],
                    'notes': list(corpus.notes), 'pairs': len(corpus), 'sides': sides,
                    'findings': findings.as_json()}
-  return {'data': dataclasses.asdict(config), 'vocabulary': vocabulary_about,
-          'corpora': {name: about[name] for name in splits}}
+  sides = {'source': vocabulary.source, 'target': vocabulary.target}
+  if is_shared(vocabulary):
+    sides = {'shared': vocabulary.target}
+  named = {'source': config.source_vocabulary}
+  return {'data': dataclasses.asdict(config), 'corpora': about, 'vocabulary': {
+      side: {'size': own.size,
+             'from': origin or named.get(side, config.vocabulary) or 'the training text'}
+      for side, own in sides.items()}}
 
 
 class _TrainingText:
   """Keys of the training text; pairs are numbered through all corpora."""
 
   def __init__(self):
-    self._names, self._firsts = [], []
-    self._keys = np.zeros((3, 0), np.uint64)
+    self._names, self._firsts, self._keys = [], [], np.zeros((3, 0), np.uint64)
 
-  def add(self, name: str, keys: np.ndarray):
-    """Adds the keys of a corpus."""
+  def find_repeats(self, name: str, findings: Findings, keys: np.ndarray):
+    """Adds a corpus; finds the pairs that are repeated from it or from an earlier one."""
+    first = self._keys.shape[1]
     self._names.append(name)
-    self._firsts.append(self._keys.shape[1])
-    self._keys = np.concatenate([self._keys, keys], axis=1) if self._keys.size else keys
-
-  def find_repeats(self, findings: Findings, pairs: int):
-    """Finds the pairs of the latest corpus that are repeated from it or from an earlier one."""
-    keys = self._keys[2]
-    places = first_places(keys[len(keys) - pairs:], keys)
+    self._firsts.append(first)
+    self._keys = np.concatenate([self._keys, keys], axis=1)
+    places = first_places(keys[2], self._keys[2])
     findings.add('the pair repeats an earlier one (data.drop_duplicates drops it, within a corpus)',
-                 places < self._firsts[-1] + np.arange(pairs), note=lambda i: self._line(places[i]))
+                 places < first + np.arange(len(places)), note=lambda i: self._line(places[i]))
 
   def find_overlap(self, findings: Findings, keys: np.ndarray):
     """Finds the text of another split that is in training too."""
@@ -112,23 +90,26 @@ class _TrainingText:
     return f'as {self._names[number]}, line {place - self._firsts[number] + 1}'
 
 
+def first_places(few: np.ndarray, many: np.ndarray) -> np.ndarray:
+  """Returns, for each key of `few`, its first index in `many`, or −1; int64 [few]."""
+  if not len(many):
+    return np.full(len(few), -1)
+  known, firsts = np.unique(many, return_index=True)
+  nearest = np.minimum(np.searchsorted(known, few), len(known) - 1)
+  return np.where(known[nearest] == few, firsts[nearest], -1)
+
+
 def as_table(report: Mapping[str, Any]) -> str:
   """Returns a report as lines of text; escapes invisible characters."""
   lines = []
   for name, about in report['corpora'].items():
     lines += [*_corpus(name, about), '']
-  if error := report['vocabulary'].get('error'):
-    lines.append(f'vocabulary: none, {error}')
-  else:
-    lines += [f'{side} vocabulary: {about["size"]:,} pieces, from {about["from"]}'
-              for side, about in report['vocabulary'].items()]
+  lines += [f'{side} vocabulary: {about["size"]:,} pieces, from {about["from"]}'
+            for side, about in report['vocabulary'].items()]
   return '\n'.join(lines) + '\n'
 
 
 def _corpus(name: str, about: Mapping[str, Any]) -> list[str]:
-  """Returns the lines about one corpus: its files, its two sides and its findings."""
-  if 'error' in about:
-    return [f'{name}: cannot be used: {about["error"]}']
   pairs = about['pairs']
   lines = [f'{name}: {about["corpus"]}, {pairs:,} pairs']
   if not about['aligned']:
@@ -158,8 +139,4 @@ def _side(side: Mapping[str, Any]) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-  """Returns a share in per cent; only nothing is 0 %, and only everything is 100 %."""
-  share = 100 * part / whole if whole else 0
-  if 0 < share < 0.01:
-    return '< 0.01 %'
-  return '> 99.99 %' if 99.99 < share < 100 else f'{share:.2f} %'
+  return f'{100 * part / whole if whole else 0:.2f} %'
