@@ -141,7 +141,9 @@ def _tables(found: dict[str, Any]) -> str:
       lines = []
       for cell in done:
         rivals = [found[each.name] for each in done if each.topology == cell.topology]
-        fastest = len(rivals) > 1 and estimate.best(rivals) is found[cell.name]
+        quickest = min(filter(estimate.fits, rivals),
+                       key=lambda each: sum(each['seconds'].values()), default=None)
+        fastest = len(rivals) > 1 and quickest is found[cell.name]
         lines.append(_line(cell, found[cell.name], fastest))
       if lines:
         text += f'\n### {size.capitalize()}, {scaling} scaling\n\n'

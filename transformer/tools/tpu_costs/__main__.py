@@ -2,13 +2,10 @@ r"""Estimates the cost of an update on a slice of TPUs, by compiling it on any m
 
   pip install "jax[tpu]"
   python -m transformer.tools.tpu_costs --config=configs/wmt14.py:big --topology=v5e:16x16 \
-      --config.model.dtype=bfloat16 --config.train.tokens_per_batch=1048576
-  python -m transformer.tools.tpu_costs --config=configs/wmt14.py --topology=v5e:4x4 --mesh=best \
-      --config.model.dtype=bfloat16 --config.train.tokens_per_batch=65536 --json=costs.json
+      --config.model.dtype=bfloat16 --config.train.tokens_per_batch=1048576 --json=costs.json
 
 The TPUs' own compiler compiles the update of train.py, which takes minutes. No data is read; the
-vocabulary has the size that the config asks for. The mesh is config.mesh. With --mesh=best, several
-promising meshes are compiled, and the fastest that fits into memory is named.
+vocabulary has the size that the config asks for. The mesh is config.mesh.
 
 All figures are for one chip and one update:
 
@@ -21,14 +18,12 @@ All figures are for one chip and one update:
   utilisation   the model's FLOPs in that time, as a share of the chip's peak
 """
 
-import dataclasses
-import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
+from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
@@ -36,8 +31,6 @@ from transformer.system import command_line, outputs
 
 _CONFIG = shared_flags.define_config()
 _TOPOLOGY = flags.DEFINE_string('topology', None, 'The slice, such as v5e:4x4 or v5p:4x4x4.')
-_MESH = flags.DEFINE_enum('mesh', 'config', ['config', 'best'], 'config: the mesh of the config; '
-                          'best: the fastest of several that fit into memory.')
 _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 
@@ -58,77 +51,39 @@ def main(_):
     outputs.check_file('json', Path(_JSON.value).expanduser())
   # JAX is imported late, so that --help and mistakes are answered at once.
   from transformer.tools.tpu_costs import estimate
-  devices = estimate.devices_of(_TOPOLOGY.value)
-  results = list(estimates(settings, devices, _MESH.value == 'best'))
-  title = f'{_TOPOLOGY.value}, {len(devices)} chips'
-  print('\n'.join(table(title, results)))
-  best = estimate.best(results)
-  if best is None:
-    print('no mesh above fits into the memory of a chip; lower train.tokens_per_batch, or set '
-          '--config.model.remat=True')
-  elif len(results) > 1:
-    print('best: ' + ' '.join(f'--config.mesh.{axis}={n}' for axis, n in best['mesh'].items()))
+  result = estimate.update_cost(settings, estimate.devices_of(_TOPOLOGY.value))
+  print(f'{_TOPOLOGY.value}, {result["chips"]} chips: {result["rows"]:,} rows of '
+        f'{result["max_length"]} + {result["max_length"]} tokens, {result["dtype"]}, commit '
+        f'{result["commit"][:7]}')
+  rows = table(result)
+  widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+  for name, value in rows:
+    print(f'{name.ljust(widths[0])}  {value.rjust(widths[1])}')
+  if not estimate.fits(result):
+    print('it does not fit into the memory of a chip; lower train.tokens_per_batch, split more by '
+          'config.mesh, or set --config.model.remat=True')
   if _JSON.value is not None:
-    found = {'topology': _TOPOLOGY.value, 'meshes': results}
-    outputs.write(Path(_JSON.value).expanduser(), json.dumps(found, indent=2).encode())
+    outputs.write(Path(_JSON.value).expanduser(), files.as_json(
+        {'topology': _TOPOLOGY.value, 'meshes': [result]}))
 
 
-def estimates(settings: Config, devices: Sequence[Any], try_meshes: bool
-              ) -> Iterator[dict[str, Any]]:
-  """Yields the results of `estimate.update_cost` for the config's mesh or the candidates.
-
-  Raises:
-    UserError: no mesh splits the rows over the devices.
-  """
+def table(result: dict[str, Any]) -> list[tuple[str, str]]:
+  """Returns the figures of `estimate.update_cost` for people: names and values."""
   from transformer.tools.tpu_costs import estimate
-  if not try_meshes:
-    yield estimate.update_cost(settings, devices)
-    return
-  rows = settings.rows_at_once
-  meshes = list(estimate.candidate_meshes(len(devices), rows, settings.model.num_heads))
-  if not meshes:
-    raise UserError(f'{len(devices)} chips, or a half, a quarter or an eighth of them, must divide '
-                    f'the rows that go through the model at a time; got '
-                    f'train.tokens_per_batch / data.max_length / optimizer.accumulate = {rows}; '
-                    f'lower data.max_length, raise train.tokens_per_batch, or take fewer chips')
-  for mesh in meshes:
-    yield estimate.update_cost(dataclasses.replace(settings, mesh=mesh), devices)
-
-
-def table(title: str, results: Sequence[dict[str, Any]]) -> list[str]:
-  """Returns the lines of a table: a row for each figure, and a column for each mesh."""
-  from transformer.tools.tpu_costs import estimate, hlo
-  columns = [('mesh', [' × '.join(f'{axis} {size}' for axis, size in each['mesh'].items()
-                                  if size > 1) or 'one chip' for each in results])]
-
-  def add(name, value):
-    columns.append((name, ['' if each['memory'] is None else value(each) for each in results]))
-
-  columns.append((f'memory, of {estimate.CHIPS[results[0]["device_kind"]].memory / 1e9:.0f} GB',
-                  [_memory(each, estimate.fits(each)) for each in results]))
-  for kind in hlo.KINDS:
-    add(kind, lambda each, kind=kind: f'{each["collectives"][kind]["bytes"] / 1e6:,.1f} MB'
-        f' in {each["collectives"][kind]["count"]:,}')
-  add('FLOPs of the model', lambda each: f'{each["flops"]["model"] / 1e9:,.0f} G')
-  add('FLOPs that XLA counts', lambda each: f'{each["flops"]["xla"] / 1e9:,.0f} G')
-  add('estimated arithmetic', lambda each: f'{1e3 * each["seconds"]["arithmetic"]:.2f} ms')
-  add('estimated wire', lambda each: f'{1e3 * each["seconds"]["wire"]:.2f} ms')
-  add('utilisation, estimated', lambda each: f'{each["utilisation"]:.1%}')
-  add('compiled in', lambda each: f'{each["compile_seconds"]:.0f} s')
-  each = results[0]
-  title += (f': {each["rows"]:,} rows of {each["max_length"]} + {each["max_length"]} tokens, '
-            f'{each["dtype"]}, commit {each["commit"][:7]}')
-  first = max(len(name) for name, _ in columns)
-  widths = [max(len(cells[i]) for _, cells in columns) for i in range(len(results))]
-  return [title, *('  '.join([name.ljust(first), *(
-      cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
-      for name, cells in columns)]
-
-
-def _memory(result: dict[str, Any], fits: bool) -> str:
-  if result['memory'] is None:
-    return 'too much to compile'
-  return f'{result["memory"]["total"] / 1e9:.2f} GB' + ('' if fits else ', too much')
+  memory, size = result['memory'], estimate.CHIPS[result['device_kind']].memory
+  mesh = ' × '.join(f'{axis} {n}' for axis, n in result['mesh'].items() if n > 1)
+  rows = [('mesh', mesh or 'one chip'),
+          (f'memory, of {size / 1e9:.0f} GB',
+           f'{memory["total"] / 1e9:.2f} GB' if memory else 'too much to compile')]
+  if memory:
+    rows += [(kind, f'{total["bytes"] / 1e6:,.1f} MB in {total["count"]:,}')
+             for kind, total in result['collectives'].items()]
+    rows += [('FLOPs of the model', f'{result["flops"]["model"] / 1e9:,.0f} G'),
+             ('FLOPs that XLA counts', f'{result["flops"]["xla"] / 1e9:,.0f} G'),
+             ('estimated arithmetic', f'{1e3 * result["seconds"]["arithmetic"]:.2f} ms'),
+             ('estimated wire', f'{1e3 * result["seconds"]["wire"]:.2f} ms'),
+             ('utilisation, estimated', f'{result["utilisation"]:.1%}')]
+  return [*rows, ('compiled in', f'{result["compile_seconds"]:.0f} s')]
 
 
 def start():

@@ -12,7 +12,7 @@ from typing import NamedTuple
 # The collectives. One whose name ends in `-start` runs while the device computes.
 KINDS = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
 _COMPUTATION = re.compile(r'(ENTRY )?%?([\w.\-]+) \(.*\{$')
-_INSTRUCTION = re.compile(r'\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)')
+_INSTRUCTION = re.compile(r'\s+(?:ROOT )?%?[\w.\-]+ = (\(.*?\)|\S+) ([\w\-]+)\((.*)')
 _ARRAY = re.compile(r'\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]')
 _CALLED = re.compile(r'(?:calls|to_apply|body|condition|true_computation|false_computation)='
                      r'%?([\w.\-]+)')
@@ -31,16 +31,12 @@ class Collective(NamedTuple):
     size: the bytes of the whole array on a device each time: the input of a reduce-scatter, and
       the result of every other kind.
     group: the number of devices that communicate with each other.
-    shape: the shape of the result, as in the text.
-    source: JAX's name of the operation of the model that needs this communication.
   """
 
   kind: str
   count: int
   size: int
   group: int
-  shape: str
-  source: str
 
   @property
   def sent(self) -> float:
@@ -49,59 +45,38 @@ class Collective(NamedTuple):
     return self.count * self.size * share * (2 if self.kind == 'all-reduce' else 1)
 
 
-class Program(NamedTuple):
-  """The contents of a program.
+def read(text: str, devices: int) -> tuple[list[Collective], int]:
+  """Reads the text of a compiled program that runs on some devices.
 
-  Attributes:
-    collectives: the collectives in the text's order.
-    cycles: the compiler's estimate for a device, for all turns of all loops, without
-      collectives; 0 if the text has no estimates.
-    unknown_loops: the number of loops whose turns the text does not give. Their bodies are counted
-      once.
-  """
-
-  collectives: list[Collective]
-  cycles: int
-  unknown_loops: int
-
-
-def read(text: str, devices: int) -> Program:
-  """Reads the text of a compiled program.
-
-  Args:
-    text: `compiled.as_text()`.
-    devices: the number of devices that run it.
+  Returns:
+    The collectives in the text's order, and the compiler's estimate of the cycles of a device
+    without collectives; 0 if the text has none. Loops whose turns the text does not give count
+    once.
   """
   computations, entry = _computations(text)
-  collectives, chains = [], set()
-  cycles = unknown = 0
+  collectives, chains, cycles = [], set(), 0
   for name, times in _visits(entry, computations):
-    for instruction, shape, operation, rest in computations[name]:
-      if found := _CYCLES.search(rest):
-        cycles += times * int(found[1])
-      if operation == 'while' and _trips(rest, computations) is None:
-        unknown += 1
+    for shape, operation, rest in computations[name]:
+      if estimate := _CYCLES.search(rest):
+        cycles += times * int(estimate[1])
       kind = operation.removesuffix('-start')
       if kind not in KINDS:
         continue
       # A collective that runs during several fusions appears in each of them, with one chain id.
-      chain = re.search(r'frontend_attributes=\{[^}]*chain_id="(\d+)"', rest)
-      if chain and (key := (chain[1], re.search(r'channel_id=(\d+)', rest)[0])) in chains:
-        continue
-      if chain:
+      if chain := re.search(r'frontend_attributes=\{[^}]*chain_id="(\d+)"', rest):
+        key = chain[1], re.search(r'channel_id=(\d+)', rest)[0]
+        if key in chains:
+          continue
         chains.add(key)
       group = _group(rest, devices)
-      source = re.search(r'op_name="([^"]*)"', rest)
-      collectives.append(Collective(
-          kind, times, _size(kind, operation, shape, group), group,
-          re.sub(r'\{[^}]*\}|/\*.*?\*/', '', shape), source[1] if source else instruction))
-  return Program(collectives, cycles, unknown)
+      collectives.append(Collective(kind, times, _size(kind, operation, shape, group), group))
+  return collectives, cycles
 
 
 def _computations(text: str):
   """Returns the instructions of each computation by its name, and the name of the entry.
 
-  An instruction is its name, shape, operation and the rest of its line.
+  An instruction is its shape, its operation and the rest of its line.
   """
   computations, entry, name = {}, None, None
   for line in text.splitlines():
@@ -118,28 +93,26 @@ def _computations(text: str):
 def _visits(name: str, computations, times: int = 1) -> Iterator[tuple[str, int]]:
   """Yields a computation and all that it calls, each with the number of times that it runs."""
   yield name, times
-  for _, _, operation, rest in computations[name]:
-    turns = (_trips(rest, computations) or 1) if operation == 'while' else 1
+  for _, operation, rest in computations[name]:
+    turns = _trips(rest, computations) if operation == 'while' else 1
     branches = _BRANCHES.search(rest)
-    called = _CALLED.findall(rest) + (
-        [each.strip(' %') for each in branches[1].split(',')] if branches else [])
-    for each in called:
-      yield from _visits(each, computations, times * turns)
+    called = _CALLED.findall(rest) + (re.findall(r'[\w.\-]+', branches[1]) if branches else [])
+    for inner in called:
+      yield from _visits(inner, computations, times * turns)
 
 
-def _trips(rest: str, computations) -> int | None:
-  """Returns the turns of a loop that counts up from 0, as `scan` does; None if unknown."""
-  if found := _TRIPS.search(rest):
-    return int(found[1])
-  condition = re.search(r'condition=%?([\w.\-]+)', rest)[1]
-  pending, lines = [condition], []
+def _trips(rest: str, computations) -> int:
+  """Returns the turns of a loop that counts up from 0, as `scan` does; 1 if unknown."""
+  if known := _TRIPS.search(rest):
+    return int(known[1])
+  pending, lines = [re.search(r'condition=%?([\w.\-]+)', rest)[1]], []
   while pending:
-    for _, shape, operation, more in computations[pending.pop()]:
+    for shape, operation, more in computations[pending.pop()]:
       lines.append(f'{shape} {operation}({more}')
       pending += _CALLED.findall(more)
-  limits = {int(found[1]) for found in map(_LIMIT.match, lines) if found}
+  limits = {int(limit[1]) for limit in map(_LIMIT.match, lines) if limit}
   less = any('direction=LT' in line for line in lines)
-  return limits.pop() if less and len(limits) == 1 else None
+  return limits.pop() if less and len(limits) == 1 else 1
 
 
 def _group(rest: str, devices: int) -> int:
@@ -158,7 +131,7 @@ def _size(kind: str, operation: str, shape: str, group: int) -> int:
 
   The tuple of a `-start` may also have operands and counters, which do not count.
   """
-  sizes = [math.prod(int(each) for each in dims.split(',') if each)
+  sizes = [math.prod(int(dim) for dim in dims.split(',') if dim)
            * (max(int(bits), 8) // 8 if bits else 1)
            for name, bits, dims in _ARRAY.findall(shape)
            if operation == kind or (name, dims) != ('u32', '')]  # Counters of a `-start`.
