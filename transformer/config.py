@@ -19,7 +19,13 @@ from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+from transformer.training.config import (
+  ALGORITHMS,
+  SCHEDULES,
+  MeshConfig,
+  OptimizerConfig,
+  TrainConfig,
+)
 
 # Larger than any useful setting, and small enough that sums fit into 32 bits.
 _LARGEST, _LARGEST_SEED = 10**9, 2**32
@@ -71,6 +77,9 @@ class Config:
       own_code.check('an item of data.variations', variation)
     if train.objective != '':
       own_code.check('train.objective', train.objective)
+    for name, named in (('schedule', SCHEDULES), ('algorithm', ALGORITHMS)):
+      if (value := getattr(self.optimizer, name)) not in named:
+        own_code.check(f'optimizer.{name}', value, named)
     tokens, length = train.tokens_per_batch, data.max_length
     if tokens % length:
       raise UserError(f'train.tokens_per_batch must be a multiple of data.max_length, the target '
@@ -104,8 +113,9 @@ class Config:
       found.append(f'the learning rate is still warming up at the end: optimizer.warmup_steps='
                    f'{optimizer.warmup_steps}, train.steps={self.train.steps}')
     ignored = optimizer.ignored_rate_key
-    if (value := getattr(optimizer, ignored)) != getattr(OptimizerConfig, ignored):
-      found.append(f'optimizer.{ignored}={value:g} does nothing with optimizer.schedule='
+    if ignored and getattr(optimizer, ignored) != getattr(OptimizerConfig, ignored):
+      found.append(f'optimizer.{ignored}={getattr(optimizer, ignored):g} does nothing with '
+                   f'optimizer.schedule='
                    f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '
                    f'optimizer.peak_learning_rate')
     if late := [stage[0] for stage in self.data.train_stages if stage[0] >= self.train.steps]:
@@ -138,7 +148,9 @@ class Config:
   def own_code(self) -> dict[str, str]:
     """The parts of one's own that training imports: what each MODULE:NAME is."""
     kinds = {self.data.source: 'source', self.train.valid_metric: 'metric',
-             own_code.name_of(self.train.objective): 'objective'} | {
+             own_code.name_of(self.train.objective): 'objective',
+             own_code.name_of(self.optimizer.schedule): 'schedule',
+             own_code.name_of(self.optimizer.algorithm): 'algorithm'} | {
         own_code.name_of(setting): 'variation' for setting in self.data.variations}
     return {spec: kind for spec, kind in kinds.items() if ':' in spec}
 

@@ -6,7 +6,7 @@ import importlib.util
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,13 @@ def numbers_of(setting: Setting) -> tuple[float, ...]:
   return () if isinstance(setting, str) else setting[1:]
 
 
-def check(key: str, setting: Setting):
+def check(key: str, setting: Setting, named: Iterable[str] = ()):
   """Checks the form of a setting; imports nothing.
 
   Args:
     key: what it is, such as `train.objective`.
     setting: its value.
+    named: the names that the key may have too, for the error.
 
   Raises:
     UserError: it has another form.
@@ -102,8 +103,9 @@ def check(key: str, setting: Setting):
   if not (setting and isinstance(name_of(setting), str) and all(name_of(setting).partition(':'))
           and all(isinstance(number, float) and math.isfinite(number)
                   for number in numbers_of(setting))):
-    raise UserError(f'{key} must be MODULE:FUNCTION, or a tuple of that and the numbers that it '
-                    f'takes; got {setting!r}')
+    choices = f'one of {", ".join(named)}, or ' if named else ''
+    raise UserError(f'{key} must be {choices}MODULE:FUNCTION, or a tuple of that and the numbers '
+                    f'that it takes; got {setting!r}')
 
 
 def build(setting: Setting, kind: str, *arguments) -> Any:
@@ -113,12 +115,18 @@ def build(setting: Setting, kind: str, *arguments) -> Any:
     UserError: as `load`; or the part fails.
   """
   spec, numbers = name_of(setting), numbers_of(setting)
-  part = load(spec, kind)
-  try:
-    return part(*arguments, *numbers)
-  except UserError:
-    raise
-  except (Exception, SystemExit) as error:
-    raise UserError(f'the {kind} {spec} cannot be made with the numbers '
-                    f'{", ".join(map(str, numbers)) or "none"}: {type_and_message(error)}'
-                    ) from error
+  told = f'cannot be made with the numbers {", ".join(map(str, numbers)) or "none"}'
+  return guarded(load(spec, kind), setting, kind, told)(*arguments, *numbers)
+
+
+def guarded(function: Callable, setting: Setting, kind: str, told: str = 'failed') -> Callable:
+  """Returns a function of a part whose mistakes are one line that names the part."""
+  def call(*arguments, **more):
+    try:
+      return function(*arguments, **more)
+    except UserError:
+      raise
+    except (Exception, SystemExit) as error:
+      raise UserError(
+          f'the {kind} {name_of(setting)} {told}: {type_and_message(error)}') from error
+  return call

@@ -10,82 +10,61 @@ import numpy as np
 import optax
 import pytest
 
+from tests.experiment.tiny_runs import final_state, run
 from transformer.config import Config
-from transformer.training.config import SCHEDULES, MeshConfig, OptimizerConfig, TrainConfig
+from transformer.errors import UserError
+from transformer.training.config import SCHEDULES, MeshConfig, OptimizerConfig
 from transformer.training.mesh import make_mesh, state_shardings
-from transformer.training.optimizer import make_optimizer, make_schedule, paper_schedule
+from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_params
 
 STEPS = np.array([1, 2, 17, 3999, 4000, 4001, 100_000])
 
 
-def rates(schedule):
-  """Returns the learning rate of the paper's step n, after n − 1 updates."""
-  return np.array([schedule(step - 1) for step in STEPS])
+def curve(schedule, counts, steps=110, **settings):
+  """Returns the learning rates after numbers of updates, in a model of width 512."""
+  config = OptimizerConfig(schedule=schedule, **settings)
+  return jax.jit(jax.vmap(make_schedule(config, 512, steps)))(np.asarray(counts))
 
 
-@pytest.mark.parametrize('scale', [1.0, 2.5])
-def test_paper_schedule_is_equation_3(scale):
-  wanted = scale * 512 ** -0.5 * np.minimum(STEPS ** -0.5, STEPS * 4000 ** -1.5)
-  np.testing.assert_allclose(rates(paper_schedule(512, 4000, scale)), wanted, rtol=1e-5)
-  config = OptimizerConfig(schedule='paper', scale=scale, warmup_steps=4000)
-  np.testing.assert_allclose(rates(make_schedule(config, 512, 1)), wanted, rtol=1e-5)
+@pytest.mark.parametrize(('schedule', 'peak'), [
+    ('paper', {'scale': 2.5}), ('inverse_sqrt', {'peak_learning_rate': 0.003})])
+def test_the_paper_s_schedule_is_equation_3_and_may_have_a_given_peak(schedule, peak):
+  shape = np.minimum(STEPS ** -0.5, STEPS * 4000 ** -1.5)  # The paper's steps begin at 1.
+  wanted = shape * (2.5 * 512 ** -0.5 if schedule == 'paper' else 0.003 * 4000 ** 0.5)
+  np.testing.assert_allclose(curve(schedule, STEPS - 1, warmup_steps=4000, **peak), wanted,
+                             rtol=1e-5)
 
 
-def test_inverse_square_root_schedule_peaks_at_the_end_of_the_warm_up():
-  config = OptimizerConfig(schedule='inverse_sqrt', peak_learning_rate=0.003, warmup_steps=4000)
-  wanted = 0.003 * np.minimum(STEPS / 4000, (4000 / STEPS) ** 0.5)
-  np.testing.assert_allclose(rates(make_schedule(config, 7, 1)), wanted, rtol=1e-5)
-
-
-def test_cosine_schedule_rises_to_its_peak_and_falls_to_zero():
-  config = OptimizerConfig(schedule='cosine', peak_learning_rate=0.01, warmup_steps=10)
-  schedule = make_schedule(config, 7, 110)
-  np.testing.assert_allclose([schedule(n) for n in (0, 5, 10, 60, 110)],
-                             [0, 0.005, 0.01, 0.005, 0], atol=1e-8)
+@pytest.mark.parametrize(('schedule', 'wanted'), [
+    ('cosine', [0, 0.005, 0.01, 0.005, 0]), ('constant', [0, 0.005, 0.01, 0.01, 0.01])])
+def test_cosine_and_constant_rise_to_their_peak(schedule, wanted):
+  np.testing.assert_allclose(
+      curve(schedule, (0, 5, 10, 60, 110), peak_learning_rate=0.01, warmup_steps=10), wanted,
+      atol=1e-8)
 
 
 @pytest.mark.parametrize('schedule', SCHEDULES)
-def test_a_schedule_says_whether_it_depends_on_the_length_of_the_run(monkeypatch, schedule):
-  config = OptimizerConfig(schedule=schedule, warmup_steps=10)
-  short, long = ([float(make_schedule(config, 7, steps)(n)) for n in range(20)]
-                 for steps in (20, 30))
-  assert (short != long) is SCHEDULES[schedule]
-  if short != long:  # One that does not say so is not given the length.
-    monkeypatch.setitem(SCHEDULES, schedule, False)
-    with pytest.raises(TypeError):
-      make_schedule(config, 7, 20)
-
-
-@pytest.mark.parametrize('schedule', ['inverse_sqrt', 'cosine', 'constant'])
-@pytest.mark.parametrize('steps', [3, 10])
-def test_a_warm_up_that_is_longer_than_the_run_is_linear(schedule, steps):
-  config = OptimizerConfig(schedule=schedule, peak_learning_rate=0.01, warmup_steps=10)
-  run = Config(optimizer=config, train=TrainConfig(steps=steps, tokens_per_batch=256))
-  found = make_schedule(run.optimizer, 7, run.train.steps)
-  first = schedule == 'inverse_sqrt'  # Its first update is the paper's step 1.
-  np.testing.assert_allclose([found(n) for n in range(steps)],
-                             0.001 * (np.arange(steps) + first), atol=1e-8)
-
-
-def test_constant_schedule_stays_at_its_peak():
-  config = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=10)
-  schedule = make_schedule(config, 7, 1)
-  np.testing.assert_allclose([schedule(n) for n in (0, 5, 10, 99_999)], [0, 0.005, 0.01, 0.01],
-                             atol=1e-8)
+def test_a_schedule_says_whether_it_depends_on_the_length_of_the_run(schedule):
+  short, long = (curve(schedule, range(20), steps, warmup_steps=10) for steps in (20, 30))
+  assert np.any(short != long) == SCHEDULES[schedule]
+  if schedule != 'paper':  # A warm-up that is longer than the run is linear.
+    first = schedule == 'inverse_sqrt'  # Its first update is the paper's step 1.
+    np.testing.assert_allclose(
+        curve(schedule, range(9), 9, peak_learning_rate=0.01, warmup_steps=10),
+        0.001 * (np.arange(9) + first), atol=1e-8)
 
 
 @pytest.mark.parametrize('clip_norm', [0.0, 0.5])
 def test_optimizer_is_adam_after_clipping(clip_norm):
-  config = OptimizerConfig(schedule='constant', peak_learning_rate=0.1, warmup_steps=1, b1=0.8,
-                           b2=0.95, eps=1e-4, clip_norm=clip_norm)
+  config = OptimizerConfig(schedule='constant', peak_learning_rate=0.1, warmup_steps=1,
+                           clip_norm=clip_norm)
   params = {'a': jnp.array([1.0, 2.0, 3.0]), 'b': jnp.ones((2, 5))}
   gradients = {'a': jnp.array([3.0, 0.0, -4.0]), 'b': jnp.full((2, 5), 0.01)}
-  norm = float(optax.tree.norm(gradients))
-  factor = min(1.0, clip_norm / norm) if clip_norm else 1.0
-  clipped = {name: value * factor for name, value in gradients.items()}
+  factor = min(1.0, clip_norm / float(optax.tree.norm(gradients))) if clip_norm else 1.0
+  clipped = jax.tree.map(lambda value: value * factor, gradients)
   schedule = make_schedule(config, 7, 1)
-  ours, reference = make_optimizer(config, schedule), optax.adam(schedule, 0.8, 0.95, 1e-4)
+  ours, reference = make_optimizer(config, schedule), optax.adam(schedule, 0.9, 0.98, 1e-9)
   state, reference_state = ours.init(params), reference.init(params)
   for _ in range(3):
     updates, state = ours.update(gradients, state, params)
@@ -95,12 +74,12 @@ def test_optimizer_is_adam_after_clipping(clip_norm):
 
 RATE = 0.01
 MUON = OptimizerConfig(algorithm='muon', schedule='constant', peak_learning_rate=RATE,
-                       warmup_steps=1, b1=0.8, b2=0.95, eps=1e-7)
+                       warmup_steps=1)
 
 
 @pytest.fixture(scope='module')
 def params(model):
-  return init_params(model, 3)
+  return jax.jit(lambda: init_params(model, 3))()
 
 
 @pytest.fixture(scope='module')
@@ -116,8 +95,8 @@ def three_updates(config, params, gradients):
   """Returns the third update of an optimizer, where the rate is at its peak."""
   optimizer = make_optimizer(config, make_schedule(config, 7, 1))
   state = optimizer.init(params)
-  for each in gradients:
-    updates, state = optimizer.update(each, state, params)
+  for gradient in gradients:
+    updates, state = optimizer.update(gradient, state, params)
   return updates
 
 
@@ -127,12 +106,21 @@ def is_kernel(path):
 
 @pytest.mark.long(but=('self_attention-4',))
 @pytest.mark.parametrize(('part', 'count'), [('self_attention', 4), ('whole', 4 + 2 + 8 + 2)])
-def test_muon_gives_all_directions_of_a_matrix_the_same_size(params, gradients, part, count):
+def test_muon_gives_all_directions_of_a_matrix_the_same_size_and_leaves_others_to_adam(
+    params, gradients, part, count):
   if part != 'whole':
-    params, *gradients = (each['encoder_0'][part] for each in (params, *gradients))
-  kernels, updates = 0, three_updates(MUON, params, tuple(gradients))
-  for path, update in jax.tree_util.tree_leaves_with_path(updates):
+    params, *gradients = ({part: tree['encoder_0'][part], 'table': tree['target_embedding']}
+                          for tree in (params, *gradients))
+  reference = optax.nadam(make_schedule(MUON, 7, 1), 0.9, 0.98, 1e-9)
+  state = reference.init(params)
+  for gradient in gradients:
+    wanted, state = reference.update(gradient, state, params)
+  kernels = 0
+  for (path, update), adams in zip(
+      jax.tree_util.tree_leaves_with_path(three_updates(MUON, params, tuple(gradients))),
+      jax.tree.leaves(wanted), strict=True):
     if not is_kernel(path):
+      np.testing.assert_allclose(update, adams, rtol=1e-4, atol=1e-8)
       continue
     kernels += 1
     dim = 10  # The model's width: the last axis of these two kernels, the first of all others.
@@ -144,29 +132,15 @@ def test_muon_gives_all_directions_of_a_matrix_the_same_size(params, gradients, 
   assert kernels == count
 
 
-def test_muon_leaves_all_but_matrices_to_adam(params, gradients):
-  schedule = make_schedule(MUON, 7, 1)
-  reference = optax.nadam(schedule, MUON.b1, MUON.b2, MUON.eps)
-  state = reference.init(params)
-  for each in gradients:
-    wanted, state = reference.update(each, state, params)
-  compared = 0
-  for (path, update), adams in zip(
-      jax.tree_util.tree_leaves_with_path(three_updates(MUON, params, gradients)),
-      jax.tree.leaves(wanted), strict=True):
-    if not is_kernel(path):
-      compared += 1
-      np.testing.assert_allclose(update, adams, rtol=1e-4, atol=1e-8)
-  assert compared
-
-
 @pytest.mark.parametrize('algorithm', ['adam', 'muon'])
 def test_weight_decay_is_of_matrices_alone(algorithm, params, gradients):
-  params, *gradients = ({'table': each['target_embedding'], **each['encoder_0']['feed_forward']}
-                        for each in (params, *gradients))
+  params, *gradients = ({'table': tree['target_embedding'],
+                         'inner': tree['encoder_0']['feed_forward']['inner']}
+                        for tree in (params, *gradients))
   plain = dataclasses.replace(MUON, algorithm=algorithm)
   decaying = dataclasses.replace(plain, weight_decay=0.3)
-  without, with_decay = (three_updates(each, params, gradients) for each in (plain, decaying))
+  without, with_decay = (three_updates(config, params, tuple(gradients))
+                         for config in (plain, decaying))
   jax.tree_util.tree_map_with_path(
       lambda path, param, before, after: np.testing.assert_allclose(
           after - before, -RATE * 0.3 * param * is_kernel(path), atol=1e-6),
@@ -178,7 +152,65 @@ def test_weight_decay_is_of_matrices_alone(algorithm, params, gradients):
 def test_muon_is_the_same_on_any_mesh(sizes, params, gradients):
   mesh = make_mesh(MeshConfig(*sizes), 4, jax.devices()[:4])
   shardings = state_shardings(mesh, params)
-  assert any(not each.is_fully_replicated for each in jax.tree.leaves(shardings))
+  assert any(not sharding.is_fully_replicated for sharding in jax.tree.leaves(shardings))
   split = jax.device_put((params, gradients), (shardings, (shardings,) * 3))
   chex.assert_trees_all_close(three_updates(MUON, *split), three_updates(MUON, params, gradients),
                               atol=1e-6)
+
+
+OWN = OptimizerConfig(schedule=('my_optimizers:trapezoid', 0.5), algorithm='my_optimizers:lion',
+                      peak_learning_rate=0.01, warmup_steps=2, clip_norm=1.0)
+
+
+def test_the_examples_of_the_page_are_a_trapezoid_and_lion(own_parts):
+  np.testing.assert_allclose(
+      curve(OWN.schedule, (0, 1, 2, 5, 8, 10), 10, peak_learning_rate=0.01, warmup_steps=2),
+      [0, 0.005, 0.01, 0.01, 0.004, 0], atol=1e-8)
+  assert Config(optimizer=OWN).own_code == {'my_optimizers:trapezoid': 'schedule',
+                                            'my_optimizers:lion': 'algorithm'}
+  params = {'a': jnp.array([0.3, 2.0])}
+  optimizer = make_optimizer(OWN, lambda count: 0.25)
+  updates, _ = optimizer.update({'a': jnp.array([-3.0, 5.0])}, optimizer.init(params), params)
+  np.testing.assert_allclose(updates['a'], [0.25, -0.25])
+
+
+@pytest.mark.long
+def test_a_run_with_its_own_optimizer_is_resumed_bit_for_bit(own_parts, model, tmp_path):
+  how = {'optimizer': OWN, 'steps': 4, 'checkpoint_every': 2, 'eval_every': 4,
+         'freeze': 'encoder_|embedding', 'ema_decay': 0.9, 'skip_nonfinite': 1}
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path / 'parts', fatal=3, **how)
+  for name in ('parts', 'whole'):
+    run(model, tmp_path / name, **how)
+  chex.assert_trees_all_equal(final_state(tmp_path / 'parts'), final_state(tmp_path / 'whole'))
+
+
+def nothing(optimizer, *_):
+  del optimizer
+
+
+def failing(optimizer, *_):
+  del optimizer
+  return optax.GradientTransformation(lambda params: 1 / 0, lambda *_: 1 / 0)
+
+
+def pairs(optimizer, *_):
+  del optimizer
+  return lambda count: jnp.stack([count, count])
+
+
+@pytest.mark.parametrize(('settings', 'fact'), [
+    ({'schedule': 'no_module:f'}, 'the schedule no_module:f cannot be imported'),
+    ({'schedule': 'linear'}, 'optimizer.schedule must be one of paper, .*, or MODULE:FUNCTION'),
+    ({'schedule': ('my_optimizers:trapezoid', 1.0, 2.0)},
+     'cannot be made with the numbers 1.0, 2.0: TypeError'),
+    ({'schedule': f'{__name__}:nothing'}, "nothing failed: TypeError"),
+    ({'schedule': f'{__name__}:pairs'}, 'pairs must return .* to the learning rate'),
+    ({'algorithm': ('lion', 1.0)}, 'optimizer.algorithm must be one of adam, muon, or MODULE'),
+    ({'algorithm': f'{__name__}:nothing'}, "an optax.GradientTransformation; got 'None"),
+    ({'algorithm': f'{__name__}:failing'}, 'the algorithm .*:failing failed: ZeroDivisionError')])
+def test_a_mistake_is_one_line_that_names_the_part(own_parts, settings, fact):
+  with pytest.raises(UserError, match=fact) as caught:
+    config = Config(optimizer=OptimizerConfig(**settings)).optimizer
+    make_optimizer(config, make_schedule(config, 7, 10)).init({})
+  assert '\n' not in str(caught.value)

@@ -7,6 +7,7 @@ from transformer.data.vocabulary.adoption import adopt
 from transformer.evaluation.metrics import check_tokenizer
 from transformer.runs.run_directory import read_settings
 from transformer.training.objective import make_objective
+from transformer.training.optimizer import make_optimizer, make_schedule
 
 
 def check_prerequisites(config: Config, begun: bool):
@@ -23,6 +24,8 @@ def check_prerequisites(config: Config, begun: bool):
   for spec, kind in config.own_code.items():
     own_code.load(spec, kind)
   make_objective(config)
+  make_optimizer(config.optimizer, make_schedule(config.optimizer, config.model.model_dim,
+                                                 config.train.steps))
   if config.train.init_from and not begun:
     read_settings(config.train.init_from)
   for key in () if begun else config.data.sizes:

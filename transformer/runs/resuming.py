@@ -94,7 +94,7 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
     UserError: names every setting that differs but may not.
   """
   may_differ = set(_MAY_DIFFER)
-  if SCHEDULES.get(new.get('optimizer.schedule')):
+  if SCHEDULES.get(new.get('optimizer.schedule'), True):
     may_differ.discard('train.steps')
   if not (old.get('train.init_from') and new.get('train.init_from')):
     may_differ.discard('train.init_from')  # Only the folder may be another.

@@ -7,8 +7,8 @@ from transformer.errors import UserError
 
 ALGORITHMS = ('adam', 'muon')
 STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf')
-# Whether the curve of each schedule depends on train.steps. Only such a schedule is given that
-# number, and a run with it keeps that number when it is resumed.
+# Whether the curve of each schedule depends on train.steps. A run with such a schedule, or with one
+# of its own, keeps that number when it is resumed.
 SCHEDULES = {'paper': False, 'inverse_sqrt': False, 'cosine': True, 'constant': False}
 
 
@@ -20,11 +20,13 @@ class OptimizerConfig:
     algorithm: `adam`, or `muon` (Jordan et al., 2024) for the matrices of attention and
       feed-forward layers, with Adam and Nesterov momentum (Dozat, 2016) for embeddings,
       biases and norms. Muon's updates are scaled to the size of Adam's (Liu et al., 2025,
-      "Muon is Scalable for LLM Training"), so both take the same learning rate.
+      "Muon is Scalable for LLM Training"), so both take the same learning rate. Or one of your
+      own: MODULE:FUNCTION, or a tuple of that and the numbers that it takes; see
+      docs/own-parts.md.
     schedule: `paper` is equation 3, `inverse_sqrt` the same curve with a given peak. `cosine`
       falls from the peak to zero at `train.steps`, `constant` stays at the peak. All rise
-      linearly to the peak over `warmup_steps`.
-    scale: factor on the paper's schedule; other schedules ignore it.
+      linearly to the peak over `warmup_steps`. Or one of your own, as for `algorithm`.
+    scale: factor on the paper's schedule; the other named ones ignore it.
     peak_learning_rate: highest learning rate of all schedules but the paper's.
     warmup_steps: updates until the learning rate is at its peak.
     b1: decay of Adam's first moment, β₁.
@@ -38,8 +40,8 @@ class OptimizerConfig:
       and a backward pass each. The update is the same but for rounding and dropout bits.
   """
 
-  algorithm: str = 'adam'
-  schedule: str = 'paper'
+  algorithm: str | tuple[str | float, ...] = 'adam'
+  schedule: str | tuple[str | float, ...] = 'paper'
   scale: float = 1.0
   peak_learning_rate: float = 7e-4
   warmup_steps: int = 4000
@@ -52,14 +54,12 @@ class OptimizerConfig:
 
   @property
   def ignored_rate_key(self) -> str:
-    """The key that the schedule ignores: `scale` or `peak_learning_rate`."""
+    """The key that a named schedule ignores: `scale` or `peak_learning_rate`; else nothing."""
+    if self.schedule not in SCHEDULES:
+      return ''
     return 'peak_learning_rate' if self.schedule == 'paper' else 'scale'
 
   def __post_init__(self):
-    for name, choices in (('algorithm', ALGORITHMS), ('schedule', SCHEDULES)):
-      if getattr(self, name) not in choices:
-        raise UserError(f'optimizer.{name} must be one of {", ".join(choices)}; '
-                        f'got {getattr(self, name)!r}')
     for name in ('scale', 'peak_learning_rate', 'eps'):
       if not 0 < getattr(self, name) < float('inf'):
         raise UserError(f'optimizer.{name} must be above 0 and finite; got {getattr(self, name)}')

@@ -1,13 +1,17 @@
-"""Learning-rate schedules, Adam (section 5.3) and Muon."""
+"""The seams `optimizer.schedule` and `optimizer.algorithm`; Adam (section 5.3) and Muon."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 import optax.contrib
 
-from transformer.training.config import SCHEDULES, OptimizerConfig
+from transformer import own_code
+from transformer.errors import UserError
+from transformer.training.config import OptimizerConfig
 from transformer.training.freezing import frozen_mask
 
 # Momentum of Jordan et al., 2024. Root mean square of an update, as large as Adam's, of Liu et al.,
@@ -16,61 +20,106 @@ _MUON_MOMENTUM = 0.95
 _MUON_RMS = 0.2
 
 
-def paper_schedule(model_dim: int, warmup_steps: int, scale: float = 1.0) -> optax.Schedule:
-  """Equation 3: d^−½ · min(step^−½, step · warmup^−3⁄2), times `scale`.
+def paper(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
+  """Equation 3: scale · d^−½ · min(step^−½, step · warmup^−3⁄2); update 0 is the paper's step 1."""
+  del steps
+  return _inverse_sqrt(config.scale * (model_dim * config.warmup_steps) ** -0.5,
+                       config.warmup_steps)
 
-  It is a function of the number of updates already made: the paper's step 1 is number 0.
-  """
-  return inverse_sqrt_schedule(scale * (model_dim * warmup_steps) ** -0.5, warmup_steps)
+
+def inverse_sqrt(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
+  """Equation 3 with a given peak."""
+  del steps, model_dim
+  return _inverse_sqrt(config.peak_learning_rate, config.warmup_steps)
 
 
-def inverse_sqrt_schedule(peak: float, warmup_steps: int) -> optax.Schedule:
-  """Returns a schedule that rises linearly to `peak` in the warm-up and then falls with step^−½."""
+def cosine(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
+  """Rises from 0 to the peak and falls to 0; with a longer warm-up, it rises until the end."""
+  del model_dim
+  warmup = config.warmup_steps
+  return optax.warmup_cosine_decay_schedule(0.0, config.peak_learning_rate, warmup,
+                                            max(steps, warmup + 1))
+
+
+def constant(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
+  """Rises from 0 to the peak and stays there."""
+  del steps, model_dim
+  peak, warmup = config.peak_learning_rate, config.warmup_steps
+  return optax.join_schedules(
+      [optax.linear_schedule(0.0, peak, warmup), optax.constant_schedule(peak)], [warmup])
+
+
+def _inverse_sqrt(peak: float, warmup: int) -> optax.Schedule:
   def schedule(count):
     step = jnp.asarray(count, jnp.float32) + 1.0
-    return peak * jnp.minimum(step / warmup_steps, jnp.sqrt(warmup_steps / step))
+    return peak * jnp.minimum(step / warmup, jnp.sqrt(warmup / step))
   return schedule
 
 
-def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.Schedule:
-  """Returns the configured learning rate as a function of the number of updates already made.
+def adam(config: OptimizerConfig, schedule: optax.Schedule) -> list[optax.GradientTransformation]:
+  """Adam, with decoupled weight decay of matrices: a list, so that clipping is one more part."""
+  decay = [optax.add_decayed_weights(config.weight_decay, _are_matrices)
+           ] if config.weight_decay else []
+  return [optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps), *decay,
+          optax.scale_by_learning_rate(schedule)]
 
-  `cosine` and `constant` with a warm-up begin at 0, so their first update changes no parameter.
+
+def muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+  """Muon for matrices, with Adam and Nesterov momentum for all other parameters."""
+  return optax.contrib.muon(
+      schedule, beta=_MUON_MOMENTUM, eps=config.eps, weight_decay=config.weight_decay,
+      adam_b1=config.b1, adam_b2=config.b2, consistent_rms=_MUON_RMS,
+      muon_weight_dimension_numbers=_matrix_axes)
+
+
+_SCHEDULES = {'paper': paper, 'inverse_sqrt': inverse_sqrt, 'cosine': cosine, 'constant': constant}
+_ALGORITHMS = {'adam': adam, 'muon': muon}
+
+
+def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.Schedule:
+  """Returns the learning rate as a function of the number of updates already made.
 
   Args:
     model_dim: width of the model; the paper's schedule depends on it.
-    steps: number of updates in the run, for a schedule of which `SCHEDULES` says that it depends
-      on it. With a longer warm-up, the rate rises until the end of the run.
+    steps: number of updates in the run.
+
+  Raises:
+    UserError: a schedule of one's own cannot be made, or gives no single number.
   """
-  make = _schedules(config, model_dim)[config.schedule]
-  return make(steps) if SCHEDULES[config.schedule] else make()
-
-
-def _schedules(config: OptimizerConfig, model_dim: int) -> dict[str, Callable]:
-  peak, warmup = config.peak_learning_rate, config.warmup_steps
-  return {
-      'paper': lambda: paper_schedule(model_dim, warmup, config.scale),
-      'inverse_sqrt': lambda: inverse_sqrt_schedule(peak, warmup),
-      'cosine': lambda steps: optax.warmup_cosine_decay_schedule(
-          0.0, peak, warmup, max(steps, warmup + 1)),
-      'constant': lambda: optax.join_schedules(
-          [optax.linear_schedule(0.0, peak, warmup), optax.constant_schedule(peak)], [warmup]),
-  }
+  schedule = own_code.guarded(
+      _make(_SCHEDULES, config.schedule, 'schedule', config, steps, model_dim), config.schedule,
+      'schedule')
+  rate = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32))
+  if getattr(rate, 'shape', None) != ():
+    raise UserError(f'the schedule {own_code.name_of(config.schedule)} must return a function from '
+                    f'the number of updates to the learning rate; it gives {rate}')
+  return schedule
 
 
 def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: str = ''
                    ) -> optax.GradientTransformation:
-  """Returns Adam or Muon with the given schedule, after clipping by global norm if configured.
+  """Returns the algorithm with a schedule, after clipping by global norm if configured.
 
   The transformation's `update` takes the parameters too.
 
   Args:
     freeze: as `TrainConfig.freeze`; frozen parameters have no state, and the norm for clipping
       is that of the others.
+
+  Raises:
+    UserError: an algorithm of one's own cannot be made, or is no transformation of optax.
   """
-  clip = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
-  algorithm = {'adam': _adam, 'muon': _muon}[config.algorithm]
-  optimizer = optax.chain(*clip, *algorithm(config, schedule))
+  name, algorithm = own_code.name_of(config.algorithm), _make(
+      _ALGORITHMS, config.algorithm, 'algorithm', config, schedule)
+  parts = algorithm if isinstance(algorithm, list) else [algorithm]
+  if not all(isinstance(part, optax.GradientTransformation) for part in parts):
+    raise UserError(f'the algorithm {name} must return an optax.GradientTransformation; got '
+                    f'{str(algorithm)[:100]!r}')
+  parts = [optax.GradientTransformation(
+      *(own_code.guarded(function, name, 'algorithm') for function in part)) for part in parts]
+  if config.clip_norm:
+    parts.insert(0, optax.clip_by_global_norm(config.clip_norm))
+  optimizer = optax.chain(*parts)
   if not freeze:
     return optimizer
   return optax.partition(
@@ -79,18 +128,10 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: st
                                   frozen_mask(freeze, params)))
 
 
-def _adam(config, schedule):
-  decay = [optax.add_decayed_weights(config.weight_decay, _are_matrices)
-           ] if config.weight_decay else []
-  return (optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps), *decay,
-          optax.scale_by_learning_rate(schedule))
-
-
-def _muon(config, schedule):
-  return (optax.contrib.muon(
-      schedule, beta=_MUON_MOMENTUM, eps=config.eps, weight_decay=config.weight_decay,
-      adam_b1=config.b1, adam_b2=config.b2, consistent_rms=_MUON_RMS,
-      muon_weight_dimension_numbers=_matrix_axes),)
+def _make(named: Mapping[str, Callable], setting: own_code.Setting, kind: str, *arguments) -> Any:
+  """Calls what a setting names: a function of this file, or one of one's own with its numbers."""
+  make = named.get(setting) or functools.partial(own_code.build, setting, kind)
+  return make(*arguments)
 
 
 def _matrix_axes(params):
