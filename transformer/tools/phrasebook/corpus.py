@@ -21,20 +21,12 @@ class Phrasebook:
   """The pairs of a split, the same on every machine."""
 
   def __init__(self, data, split: str):
-    """Writes the sentences of a split, in about a second.
-
-    Args:
-      data: the settings of `config.data`; its languages are `en` and `fr`, in either order.
-
-    Raises:
-      UserError: there is no such split, or the languages are others.
-    """
+    """Writes the sentences of a split in the languages of `config.data`, in about a second."""
     languages = data.source_language, data.target_language
-    if split not in SIZES:
-      raise UserError(f'the phrasebook has the splits {", ".join(SIZES)}; got {split!r}')
-    if {*languages} != {'en', 'fr'}:
-      raise UserError(f'the phrasebook is in en and fr; data.source_language and '
-                      f'data.target_language are {languages[0]} and {languages[1]}')
+    if split not in SIZES or {*languages} != {'en', 'fr'}:
+      raise UserError(f'the phrasebook has the splits {", ".join(SIZES)} in en and fr; got '
+                      f'{split!r} with data.source_language={languages[0]} and '
+                      f'data.target_language={languages[1]}')
     self.name = f'phrasebook:{split}'
     self._pairs = [pair if languages[0] == 'en' else pair[::-1] for pair in pairs_of(split)]
     self.fingerprint = hashlib.sha256(repr(self._pairs).encode()).hexdigest()
@@ -51,15 +43,12 @@ def pairs_of(split: str) -> list[tuple[str, str]]:
   writer, pairs = Writer(Random(f'phrasebook {split}')), {}
   while len(pairs) < SIZES[split]:
     english, french = writer.sentence()
-    if len(english.split()) <= _LONGEST and split == _split_of(english, writer.pairs):
+    own = 'train'
+    if any(map(held_out, writer.pairs)):
+      own = 'test' if zlib.crc32(english.encode()) % 2 else 'validation'
+    if len(english.split()) <= _LONGEST and split == own:
       pairs[english] = french
   return list(pairs.items())
-
-
-def _split_of(english: str, pairs: set[tuple[str, str]]) -> str:
-  if not any(map(held_out, pairs)):
-    return 'train'
-  return 'test' if zlib.crc32(english.encode()) % 2 else 'validation'
 
 
 def held_out(pair: tuple[str, str]) -> bool:

@@ -55,11 +55,10 @@ class Nominal(Phrase):
 
   def pronoun(self) -> 'Nominal':
     """Returns he, she, it or they for a third person."""
+    english, french = ('she', 'elle') if self.gender == 'f' else ('he', 'il')
     if self.person == 4:
-      english, french = 'they', 'elles' if self.gender == 'f' else 'ils'
-    else:
-      english, french = ('she', 'elle') if self.gender == 'f' else ('he', 'il')
-    if self.person == 1 and self.kind != 'person':
+      english, french = 'they', f'{french}s'
+    elif self.kind != 'person':
       english = 'it'
     return dataclasses.replace(self, en=english, fr=french)
 
@@ -76,11 +75,7 @@ def join(*words: str) -> str:
 
 def noun_phrase(noun: Noun, determiner: str, adjectives: Sequence[Adjective] = (),
                 plural: bool = False, negated: bool = False) -> Nominal:
-  """Returns a determiner, adjectives and a noun.
-
-  Args:
-    determiner: `the`, `this`, `a`, a possessive, or a number if `plural`.
-    negated: whether it is the object of a negated verb: pas de pomme.
+  """Returns a determiner, adjectives and a noun; `negated` is one of a negated verb: pas de pomme.
   """
   nominal = Nominal(person=4 if plural else 1, gender=noun.gender, kind=noun.kind)
   head = noun.fr_plural if plural else noun.fr
@@ -110,11 +105,9 @@ def clause(subject: Nominal, verb: Verb, tense: str = 'present', *, negated: boo
            ) -> Phrase:
   """Returns a subject and its verb; the caller adds the object.
 
-  Args:
-    tense: one of `TENSES`.
-    question: inverts English; French keeps the order of a statement, as after est-ce que.
-    clitics: French pronouns before the verb.
-    agrees_with: a direct object before its participle: les pommes que Marie a mangées.
+  A question inverts English; French keeps the order of a statement, as after est-ce que. `clitics`
+  are French pronouns before the verb. A participle agrees with a direct object before it: les
+  pommes que Marie a mangées.
   """
   auxiliary, form = tense, verb.en
   if tense in ('present', 'past'):

@@ -4,7 +4,7 @@ A noun is of one kind; adjectives and verbs name the kinds that they combine wit
 opened and an apple is eaten, never the reverse. An entry lists what the rules below do not give.
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
 _GOODS = 'clothing container furniture machine'
 _ALL = f'person animal food reading opening building place {_GOODS}'
@@ -70,38 +70,11 @@ _VERBS = f"""
 GIVING = ('show', 'give', 'send')
 
 
-class Noun(NamedTuple):
-  """A noun with its plurals; `gender` is `m` or `f`."""
-
-  en: str
-  en_plural: str
-  fr: str
-  fr_plural: str
-  gender: str
-  kind: str
-
-
-class Adjective(NamedTuple):
-  """An adjective; `liaison` is its form before a masculine vowel, as in un vieil ami."""
-
-  en: str
-  masculine: str
-  feminine: str
-  liaison: str
-  before: bool
-  kinds: frozenset[str]
-
-
-class Verb(NamedTuple):
-  """A verb; `present` is for je, il, nous, vous and ils."""
-
-  en: str
-  third: str
-  past: str
-  infinitive: str
-  present: tuple[str, ...]
-  participle: str
-  kinds: frozenset[str]
+Noun = namedtuple('Noun', 'en en_plural fr fr_plural gender kind')  # `gender` is m or f.
+# `liaison` is the form before a masculine vowel, as in un vieil ami.
+Adjective = namedtuple('Adjective', 'en masculine feminine liaison before kinds')
+# `present` is for je, il, nous, vous and ils.
+Verb = namedtuple('Verb', 'en third past infinitive present participle kinds')
 
 
 def plural_of(word: str) -> str:
@@ -128,15 +101,14 @@ def _nouns():
       yield Noun(one, many or _with_s(one), french, plural_of(french), gender, kind)
 
 
-def _adjectives():
-  for before, groups in ((True, _BEFORE), (False, _AFTER)):
-    for kinds, entries in groups.items():
-      for entry in entries.split(', '):
-        english, french = entry.split()
-        masculine, *others = french.split('/')
-        feminine = masculine if masculine.endswith('e') else f'{masculine}e'
-        feminine, liaison = [*others, *(feminine, masculine)[len(others):]]
-        yield Adjective(english, masculine, feminine, liaison, before, frozenset(kinds.split()))
+def _adjectives(groups, before):
+  for kinds, entries in groups.items():
+    for entry in entries.split(', '):
+      english, french = entry.split()
+      masculine, *others = french.split('/')
+      regular = masculine if masculine.endswith('e') else f'{masculine}e', masculine
+      feminine, liaison = [*others, *regular[len(others):]]
+      yield Adjective(english, masculine, feminine, liaison, before, frozenset(kinds.split()))
 
 
 def _verbs():
@@ -151,4 +123,5 @@ def _verbs():
                frozenset(kinds.split()))
 
 
-NOUNS, ADJECTIVES, VERBS = tuple(_nouns()), tuple(_adjectives()), tuple(_verbs())
+NOUNS, VERBS = tuple(_nouns()), tuple(_verbs())
+ADJECTIVES = (*_adjectives(_BEFORE, True), *_adjectives(_AFTER, False))
