@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 
 from transformer.errors import UserError
-from transformer.runs.run_directory import CHECKPOINTS, INTERRUPTED
+from transformer.runs.run_directory import CHECKPOINTS
 from transformer.system.signals import EXIT_STATUS
 
 WARNING_SECONDS = 120  # Before the time limit; Slurm may send the signal a minute earlier.
@@ -20,7 +20,7 @@ WARNING_SECONDS = 120  # Before the time limit; Slurm may send the signal a minu
 _SCRIPT = """#!/bin/bash
 preempted= late= state= left=
 trap preempted=yes TERM
-kept() {{ ls -d {runs}/{{{checkpoints},{interrupted}}}/* 2> /dev/null; }}
+kept() {{ ls -d {runs}/{checkpoints}/* 2> /dev/null; }}
 before=$(kept)
 {command}
 status=$?
@@ -106,7 +106,7 @@ def script(command: str, runs: str, job: str = JOB) -> str:
       that is submitted from within an array inherits the array's variables.
   """
   return _SCRIPT.format(command=f'{_STEP} {command}', stopped=EXIT_STATUS, job=job, runs=runs,
-                        checkpoints=CHECKPOINTS, interrupted=INTERRUPTED, starts=_STARTS,
+                        checkpoints=CHECKPOINTS, starts=_STARTS,
                         no_progress=_NO_PROGRESS)
 
 

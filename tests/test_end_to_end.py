@@ -76,7 +76,7 @@ def trained(data, tmp_path_factory):
 def everything(workdir):
   """Returns the last checkpoint, the steps of all, and the metrics without times."""
   checkpoints = Checkpoints(workdir / 'checkpoints', read_only=True)
-  found = checkpoints._store._manager.restore(checkpoints.steps()[-1])
+  found = checkpoints._manager.restore(checkpoints.steps()[-1])
   state = {name: found[name] for name in ('params', 'rest', 'history')}
   state['history'].pop('log')  # A digest of metrics.jsonl, whose lines hold times.
   steps = checkpoints.steps()
@@ -146,7 +146,6 @@ def forget_checkpoints(run):
   """Leaves a run as a kill before its first checkpoint does."""
   shutil.rmtree(run / 'checkpoints')
   (run / 'checkpoints').mkdir()
-  (run / 'saved.json').unlink()
 
 
 def test_training_starts_from_another_runs_weights_and_vocabulary(data, trained, tmp_path):

@@ -119,7 +119,7 @@ def test_of_the_road_only_data_touches_text_packages(package):
 
 
 @pytest.mark.parametrize(('package', 'file'), [
-    ('orbax', 'transformer.runs.orbax_store'), ('sacrebleu', 'transformer.evaluation.metrics'),
+    ('sacrebleu', 'transformer.evaluation.metrics'),
     ('sacremoses', 'transformer.evaluation.compounds'),
     ('matplotlib', 'transformer.runs.curves'),
     ('ctranslate2', 'transformer.tools.convert.ctranslate2_format'),
@@ -128,6 +128,10 @@ def test_one_file_touches_a_package(package, file):
   # Tools may be absent. Those that score use sacreBLEU, too.
   tools = {'transformer.tools.compare.significance'} if package == 'sacrebleu' else set()
   assert importers(package) == (tools | {file}) & FILES.keys()
+
+
+def test_orbax_stays_in_the_checkpoints():
+  assert importers('orbax') == {'transformer.runs.checkpoints', 'transformer.runs.sealing'}
 
 
 def test_flax_stays_in_the_model():

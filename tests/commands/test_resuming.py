@@ -81,7 +81,8 @@ def test_a_terminal_that_closes_leaves_a_saved_run(folder, tmp_path):
     terminal.kill()
     terminal.wait()
   wait_until(lambda: not (run / 'lock.json').exists())
-  assert [path.name.isdecimal() for path in (run / 'interrupted').iterdir()] == [True]
+  step, = (run / 'checkpoints').iterdir()
+  assert (step / 'unfinished').is_dir()
 
 
 def test_a_run_with_a_setting_that_ended_translates_and_trains_no_more(
@@ -114,7 +115,7 @@ def test_a_run_that_a_signal_stopped_has_not_ended(trained, tmp_path):
   config = Config.from_saved(run_directory.read_config(trained))
   shutil.copytree(trained, tmp_path / 'run')
   assert wiring._has_ended(tmp_path / 'run', config)
-  (tmp_path / 'run' / 'interrupted' / '3').mkdir(parents=True)
+  (tmp_path / 'run' / 'checkpoints' / '2' / 'unfinished').mkdir()
   assert not wiring._has_ended(tmp_path / 'run', config)
 
 
@@ -163,16 +164,14 @@ def test_a_run_without_one_of_its_files_does_not_count_as_new(
   assert not (tmp_path / 'run' / name).exists()
 
 
-@pytest.mark.parametrize('lost', ['checkpoints', 'checkpoints/*', 'checkpoints/2'])
-def test_a_run_that_lost_checkpoints_is_not_begun_anew(train, folder, trained, tmp_path, lost):
-  shutil.copytree(trained, tmp_path / 'run')
-  for path in (tmp_path / 'run').glob(lost):
-    shutil.rmtree(path)
+def test_a_run_that_lost_checkpoints_is_not_begun_anew(train, folder, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run', ignore=shutil.ignore_patterns('checkpoints'))
+  with (tmp_path / 'run' / 'metrics.jsonl').open('a') as file:
+    file.write('{"step": 9}\n')  # A checkpoint is due after every step.
   before = (tmp_path / 'run' / 'metrics.jsonl').read_bytes()
   for flags in ((), ('--check',)):
     message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags)
-    assert 'had a checkpoint of step 2, and now ' in message
-    assert f'remove {tmp_path}/run/saved.json' in message
+    assert 'metrics up to step 9, and its newest checkpoint is gone' in message
   assert (tmp_path / 'run' / 'metrics.jsonl').read_bytes() == before
 
 
@@ -192,7 +191,7 @@ def test_a_killed_start_can_be_repeated(train, folder, trained, tmp_path):
   begun.mkdir()
   (begun / f'config.json.elsewhere.7.{"0" * 32}.tmp').write_text('{"se')
   shutil.copytree(trained, nearly, ignore=shutil.ignore_patterns(
-      'checkpoints', 'saved.json', 'run.json', 'metrics.jsonl', 'tensorboard'))
+      'checkpoints', 'run.json', 'metrics.jsonl', 'tensorboard'))
   whole = (nearly / 'vocabulary.model').read_bytes()
   (nearly / 'vocabulary.model').write_bytes(whole.replace(b'man', b'nan', 1))
   for workdir in (begun, nearly):

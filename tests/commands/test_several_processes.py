@@ -75,7 +75,7 @@ def assert_same_run(workdir, whole):
     np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=1e-4)
   assert ([path.name for path in sorted((workdir / 'checkpoints').iterdir())]
           == [path.name for path in sorted((whole / 'checkpoints').iterdir())])
-  assert not (workdir / 'interrupted').exists() and not (workdir / 'lock.json').exists()
+  assert not (workdir / 'lock.json').exists()
 
 
 def test_several_processes_make_the_run_of_one_and_stop_together(folder, whole, tmp_path):

@@ -15,7 +15,8 @@ from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
 from transformer.errors import UserError
 from transformer.experiment import loop
 from transformer.experiment.validation import Validation
-from transformer.runs import orbax_store
+from transformer.runs import checkpoints as checkpoints_file
+from transformer.runs import sealing
 from transformer.runs.checkpoints import Checkpoints
 from transformer.training.step import TrainState
 
@@ -67,7 +68,7 @@ def test_another_metric_decides_everywhere(model, tmp_path, monkeypatch):
 def test_old_checkpoints_are_moved_whole_and_deleted_also_after_a_kill(
     model, tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
-    patch.setattr(orbax_store.shutil, 'rmtree', lambda *_, **__: None)
+    patch.setattr(checkpoints_file.shutil, 'rmtree', lambda *_, **__: None)
     run(model, tmp_path, steps=6, eval_every=1, checkpoint_every=1, keep=4,
         scores=[9, 5, 4, 3, 2, 1])
   removed, = (tmp_path / 'checkpoints' / 'removed').iterdir()
@@ -95,7 +96,7 @@ def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
         served.append(number)
         yield batch
 
-  monkeypatch.setattr(orbax_store.digests, 'seal', fail)
+  monkeypatch.setattr(sealing, 'seal', fail)
   settings = Settings()
   settings = settings._replace(train=dataclasses.replace(
       settings.train, steps=100, checkpoint_every=40, eval_every=100))

@@ -90,12 +90,10 @@ def test_a_metric_that_fails_ends_no_run_that_it_does_not_decide(model, uninterr
                                                                caplog):
   task = make_task(model, validate=lambda params: Validation(
       size_of(params), translations=['a', 'b'], failures=['no f']))
-  for name in ('eval/valid.5.txt', 'saved.json/x'):  # Nor does a folder in the way.
-    (tmp_path / name).mkdir(parents=True)
+  (tmp_path / 'eval' / 'valid.5.txt').mkdir(parents=True)  # Nor does a folder in the way.
   train_tiny(Settings(), task, tmp_path)
   assert (tmp_path / 'eval' / 'valid.12.txt').read_text() == 'a\nb\n'
-  for lost in ('no translations in eval', 'saved.json'):
-    assert any(lost in each.message for each in caplog.records)
+  assert 'no translations in eval' in caplog.text
   assert [each.message for each in caplog.records if 'no f' in each.message] == [
       f'step {step}, valid: no f' for step in (5, 10, 12)]
   chex.assert_trees_all_equal(final_state(tmp_path), final_state(uninterrupted[0]))

@@ -13,12 +13,10 @@ import pytest
 from tests.experiment.tiny_runs import final_state, rows_of, size_of, steps_in
 from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
 from transformer.errors import Preempted, UserError
-from transformer.runs import digests
-from transformer.runs.signal_checkpoint import SignalCheckpoint
+from transformer.runs import sealing
+from transformer.runs.resuming import adopt_interrupted
 from transformer.system.signals import Signals
 from transformer.training.step import init_params
-
-SAVE = SignalCheckpoint.save
 
 
 class Signalled(NumberedBatches):
@@ -75,8 +73,7 @@ def assert_same(workdir, whole):
 def test_a_signal_saves_the_step_in_progress(model, whole, tmp_path, number, step):
   with pytest.raises(Preempted, match=f'stopped by {number.name} after step {step}, which is sav'):
     run(model, tmp_path, batches=Signalled(step - 1, number))
-  assert steps_in(tmp_path / 'checkpoints') == [each for each in (5,) if each < step]
-  assert steps_in(tmp_path / 'interrupted') == [step]
+  assert steps_in(tmp_path / 'checkpoints') == [5, step][step <= 5:]
   outcome = run(model, tmp_path)
   assert outcome == whole[1]._replace(resumed_from=step)
   assert_same(tmp_path, whole[0])
@@ -89,12 +86,11 @@ def test_an_interrupted_evaluation_is_repeated(
   with pytest.raises(Preempted, match=f'after step {step}, which is saved'):
     run(model, tmp_path, at_score=evaluation)
   assert not [row for row in rows_of(tmp_path) if row['step'] == step and 'valid/bleu' in row]
-  assert steps_in(tmp_path / 'checkpoints') == before
-  assert steps_in(tmp_path / 'interrupted') == [step]
+  assert steps_in(tmp_path / 'checkpoints') == [*before, step]
   # A second signal during the same evaluation changes nothing.
   with pytest.raises(Preempted, match=f'after step {step}, which is saved'):
     run(model, tmp_path, at_score=1)
-  assert steps_in(tmp_path / 'interrupted') == [step]
+  assert steps_in(tmp_path / 'checkpoints') == [*before, step]
   assert run(model, tmp_path) == whole[1]._replace(resumed_from=step)
   assert_same(tmp_path, whole[0])
 
@@ -108,7 +104,7 @@ def test_a_kill_after_a_repeated_evaluation_writes_no_line_twice(model, tmp_path
     run(model, tmp_path / 'parts', at_score=2, **regular)
   with pytest.raises(InterruptedError):
     run(model, tmp_path / 'parts', batches=NumberedBatches(10), **regular)
-  assert steps_in(tmp_path / 'parts' / 'checkpoints') == [5]
+  assert steps_in(tmp_path / 'parts' / 'checkpoints') == [5, 10]
   assert [row['step'] for row in rows_of(tmp_path / 'parts') if 'valid/bleu' in row] == [5, 10]
   run(model, tmp_path / 'parts', **regular)
   assert_same(tmp_path / 'parts', tmp_path / 'whole')
@@ -123,89 +119,59 @@ def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(model,
     run(model, tmp_path, batches=Signalled(6), **start)
   outcome = run(model, tmp_path, **start | fewer)
   assert outcome.worked and outcome.step == 7
-  assert steps_in(tmp_path / 'checkpoints')[-1] == 7 and not (tmp_path / 'interrupted').exists()
+  assert steps_in(tmp_path / 'checkpoints')[-1] == 7
   assert [row['step'] for row in rows_of(tmp_path) if 'valid/bleu' in row] == [3, 6, 7]
   again = run(model, tmp_path, batches=NumberedBatches(0), **start | fewer)
   assert not again.worked and again.step == 7
 
 
 @pytest.mark.long
-def test_the_checkpoint_of_a_signal_is_not_among_the_kept_ones(model, tmp_path):
-  with pytest.raises(Preempted):
-    run(model, tmp_path, batches=Signalled(6), keep=1, checkpoint_every=3, eval_every=100)
-  with pytest.raises(Preempted):
-    run(model, tmp_path, batches=Signalled(7), keep=1, checkpoint_every=3, eval_every=100)
-  assert steps_in(tmp_path / 'checkpoints') == [6]
-  assert steps_in(tmp_path / 'interrupted') == [8]
+def test_a_later_checkpoint_replaces_that_of_a_signal(model, tmp_path):
+  regular = {'keep': 1, 'checkpoint_every': 3, 'eval_every': 100}
+  for step in (7, 8):
+    with pytest.raises(Preempted):
+      run(model, tmp_path, batches=Signalled(step - 1), **regular)
+    assert steps_in(tmp_path / 'checkpoints') == [6, step]
   with pytest.raises(InterruptedError):
-    run(model, tmp_path, batches=NumberedBatches(10), keep=1, checkpoint_every=3, eval_every=100)
+    run(model, tmp_path, batches=NumberedBatches(10), **regular)
   assert steps_in(tmp_path / 'checkpoints') == [9]
-  assert not (tmp_path / 'interrupted').exists()
 
 
 @pytest.mark.long
-def test_the_best_checkpoint_is_complete_before_that_of_a_signal(
+def test_a_kill_while_the_finished_step_is_written_loses_no_checkpoint_of_a_signal(
     model, whole, tmp_path, monkeypatch):
-  """A kill right after the signal's checkpoint must not lose the best checkpoint."""
-  seal, killed = digests.seal, []
+  with pytest.raises(Preempted):
+    run(model, tmp_path, at_score=2)
 
-  def slow(folder, step):
-    if step == 5:  # The best checkpoint, written in a thread.
-      time.sleep(1.0)
-    seal(folder, step)
-
-  def save(*arguments):
-    killed.append(steps_in(tmp_path / 'checkpoints'))
-    SAVE(*arguments)
+  def killed(*_):
+    raise OSError('killed')
 
   with monkeypatch.context() as patch:
-    patch.setattr(digests, 'seal', slow)
-    patch.setattr(SignalCheckpoint, 'save', save)
-    with pytest.raises(Preempted):
-      run(model, tmp_path, batches=Signalled(5))
-  assert killed == [[5]]
-  run(model, tmp_path)
+    patch.setattr(sealing, 'seal', killed)
+    with pytest.raises(UserError, match='killed'):
+      run(model, tmp_path)
+  assert steps_in(tmp_path / 'checkpoints') == [5]  # Nothing that a reader would open.
+  assert run(model, tmp_path) == whole[1]._replace(resumed_from=10)
   assert_same(tmp_path, whole[0])
 
 
 @pytest.mark.long
-def test_a_run_resumes_from_the_latest_whole_checkpoint_of_both_kinds(model, whole, tmp_path):
+@pytest.mark.parametrize(('step', 'resumed'), [(4, 4), (7, 7), (7, 5), (5, 5)])
+def test_a_signals_checkpoint_of_an_earlier_version_is_resumed(
+    model, whole, tmp_path, step, resumed):
   with pytest.raises(Preempted):
-    run(model, tmp_path, batches=Signalled(6))
-  shutil.copytree(tmp_path / 'interrupted', tmp_path / 'copy')
-  with pytest.raises(InterruptedError):
-    run(model, tmp_path, batches=NumberedBatches(11))
-  # As if killed between writing checkpoint 10 and deleting the signal's older checkpoint.
-  (tmp_path / 'copy').rename(tmp_path / 'interrupted')
-  (tmp_path / 'checkpoints' / '10' / 'history' / 'metadata').unlink()
-  assert run(model, tmp_path) == whole[1]._replace(resumed_from=7)
-  shutil.rmtree(tmp_path / 'checkpoints' / '10.damaged')
+    run(model, tmp_path, batches=Signalled(step - 1))
+  (tmp_path / 'interrupted').mkdir()
+  path = (tmp_path / 'checkpoints' / str(step)).rename(tmp_path / 'interrupted' / str(step))
+  shutil.rmtree(path / 'unfinished')
+  (path / sealing.DIGESTS).unlink()
+  sealing.seal(path, step)
+  if resumed < step:
+    (path / 'history' / 'metadata').unlink()
+  adopt_interrupted(tmp_path)
+  assert run(model, tmp_path) == whole[1]._replace(resumed_from=resumed)
+  shutil.rmtree(tmp_path / 'checkpoints' / f'{step}.damaged', ignore_errors=True)
   assert_same(tmp_path, whole[0])
-
-
-@pytest.mark.long
-def test_an_incomplete_checkpoint_of_a_signal_is_removed(model, tmp_path):
-  half = tmp_path / 'interrupted' / '3.unsealed.orbax-checkpoint-tmp'
-  half.mkdir(parents=True)
-  run(model, tmp_path, steps=1)
-  assert not (tmp_path / 'interrupted').exists()
-
-
-@pytest.mark.long
-def test_a_damaged_checkpoint_of_a_signal_is_moved_aside(model, whole, tmp_path):
-  for step, before in ((4, None), (7, 5)):
-    workdir = tmp_path / str(step)
-    with pytest.raises(Preempted):
-      run(model, workdir, batches=Signalled(step - 1))
-    (workdir / 'interrupted' / str(step) / 'history' / 'metadata').unlink()
-    if before is None:
-      with pytest.raises(UserError, match=r'interrupted/4 is damaged: history/metadata is missing; '
-                                          r'there is no other checkpoint; restore it'):
-        run(model, workdir)
-    else:
-      assert run(model, workdir) == whole[1]._replace(resumed_from=before)
-      assert_same(workdir, whole[0])
-      assert steps_in(workdir / 'interrupted.damaged') == [step]
 
 
 @pytest.mark.long
@@ -230,7 +196,6 @@ def test_a_swallowed_signal_counts_before_the_first_step(model, tmp_path):
   with pytest.raises(Preempted, match='stopped by SIGTERM; the same command'):
     run(model, tmp_path, initial_params=initial_params)
   assert steps_in(tmp_path / 'checkpoints') == []
-  assert not (tmp_path / 'interrupted').exists()
 
 
 @pytest.mark.long

@@ -62,7 +62,7 @@ def steps_in(folder):
 def final_state(workdir):
   """Returns everything that the last checkpoint holds, without metrics from a clock."""
   checkpoints = Checkpoints(workdir / 'checkpoints', read_only=True)
-  found = dict(checkpoints._store._manager.restore(checkpoints.steps()[-1]))
+  found = dict(checkpoints._manager.restore(checkpoints.steps()[-1]))
   checkpoints.close()
   found['history'].pop('log')  # It holds lines of metrics.
   return found

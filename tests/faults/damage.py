@@ -128,7 +128,7 @@ def tiny_config(folder: Path) -> Config:
 def read(checkpoints: Path, step: int):
   """Returns the content of a checkpoint."""
   with contextlib.closing(Checkpoints(checkpoints, read_only=True)) as opened:
-    found = dict(opened._store._manager.restore(step))
+    found = dict(opened._manager.restore(step))
   found['history'].pop('log')  # A digest of metrics.jsonl, whose lines hold times.
   return found
 

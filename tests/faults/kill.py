@@ -33,7 +33,7 @@ from tests.running_commands import CONFIG, ENGLISH, GERMAN
 from transformer.experiment.meter import WALL_CLOCK
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.patience import best_evaluation
-from transformer.runs.run_directory import CHECKPOINTS, INTERRUPTED
+from transformer.runs.run_directory import CHECKPOINTS
 from transformer.system.signals import EXIT_STATUS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,7 +160,7 @@ class Killable:
         self.wait_for(self._evaluating)
       elif moment == 'save on a signal':
         self._process.send_signal(signal.SIGTERM)
-        self.wait_for(lambda: list((self.workdir / INTERRUPTED).glob('*.unsealed*')))
+        self.wait_for(lambda: list(checkpoints.glob('*.unsealed*')))
         break
     if moment != 'start-up':
       self.wait_for(lambda: False, moments.uniform(0.0, 1.0 if moment == 'any' else 0.02))
@@ -206,8 +206,7 @@ class Killable:
       return 'start-up'
     doing = {'writing a checkpoint': list(checkpoints.glob('*.unsealed*')),
              'evaluating': self._evaluating(),
-             'about to delete a checkpoint': (checkpoints / 'removed').exists(),
-             'saving on a signal': list((self.workdir / INTERRUPTED).glob('*.unsealed*'))}
+             'about to delete a checkpoint': (checkpoints / 'removed').exists()}
     return ', '.join(what for what, done in doing.items() if done) or 'only steps'
 
   def has_started(self) -> bool:
@@ -250,7 +249,7 @@ def _contents(workdir: Path):
     steps = checkpoints.steps()
     there = {path.name for path in (workdir / CHECKPOINTS / str(steps[-1])).iterdir()
              if path.is_dir()}
-    state = checkpoints._store._manager.restore(steps[-1], args=ocp.args.Composite(
+    state = checkpoints._manager.restore(steps[-1], args=ocp.args.Composite(
         history=ocp.args.JsonRestore(),
         **{name: ocp.args.StandardRestore() for name in there & {'params', 'average', 'rest'}}))
     state['history'].pop('log')  # A digest of metrics.jsonl, whose lines hold times.

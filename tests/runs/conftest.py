@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tests.runs.saved_checkpoints import save
-from transformer.runs import digests
+from transformer.runs import sealing
 
 
 @pytest.fixture(scope='module')
@@ -25,5 +25,5 @@ def directory(written, tmp_path):
 @pytest.fixture
 def warnings(monkeypatch):
   said = []
-  monkeypatch.setattr(digests.logging, 'warning', lambda text, *values: said.append(text % values))
+  monkeypatch.setattr(sealing.logging, 'warning', lambda text, *values: said.append(text % values))
   return said

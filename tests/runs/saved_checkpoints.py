@@ -43,7 +43,7 @@ def looked_at(directory, action):
 
 def resumed(directory):
   """Returns the state that training would resume from, and its history."""
-  checkpoints = Checkpoints(directory)
+  checkpoints = Checkpoints(directory, keep=9)
   try:
     return checkpoints.restore(checkpoints.fall_back(), LIKE)
   finally:

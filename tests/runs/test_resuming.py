@@ -8,7 +8,7 @@ import pytest
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
-from transformer.runs.resuming import check_same_data, check_same_settings
+from transformer.runs.resuming import check_none_lost, check_same_data, check_same_settings
 from transformer.training.config import SCHEDULES
 
 SETTINGS = flatten(Config().to_dict())
@@ -53,3 +53,18 @@ def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
 def test_the_origin_of_a_run_may_lie_elsewhere_and_may_not_come_or_go():
   assert may_change('train.init_from', **{'train.init_from': 'before'})
   assert not may_change('train.init_from')
+
+
+@pytest.mark.parametrize(('newest', 'reached', 'refused'), [
+    (None, 200, ''), (None, 201, 'its newest checkpoint is gone'), ('100', 300, ''),
+    ('100', 301, 'that of step 100'), ('200.damaged', 301, ''), ('200.unsealed', 301, '')])
+def test_a_run_that_lost_checkpoints_is_noticed(tmp_path, newest, reached, refused):
+  """A second save waits for the first, so metrics go at most two intervals beyond."""
+  (tmp_path / 'metrics.jsonl').write_text(f'{{"step": {reached}}}\n{{"step": 9', 'utf-8')
+  if newest:
+    (tmp_path / 'checkpoints' / newest).mkdir(parents=True)
+  if refused:
+    with pytest.raises(UserError, match=f'{refused}; restore .*; to go on without, remove .*jsonl'):
+      check_none_lost(tmp_path, 100)
+  else:
+    check_none_lost(tmp_path, 100)

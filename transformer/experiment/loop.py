@@ -18,10 +18,8 @@ from transformer.experiment.task import Outcome, Settings, Task
 from transformer.experiment.tracing import Tracer
 from transformer.experiment.validation import Validation, evaluate
 from transformer.runs.checkpoints import Checkpoints
-from transformer.runs.newest_checkpoint import record_newest
 from transformer.runs.patience import BEST_BY, best_evaluation, deciding_metric, is_out_of_patience
-from transformer.runs.run_directory import CHECKPOINTS, EVALUATIONS, INTERRUPTED, SAVED
-from transformer.runs.signal_checkpoint import SignalCheckpoint
+from transformer.runs.run_directory import CHECKPOINTS, EVALUATIONS
 from transformer.runs.validation_texts import write_translations
 from transformer.system import processes
 from transformer.system.signals import Signals
@@ -72,19 +70,17 @@ class _Loop:
     self._workdir, self._signals, config = workdir, signals, settings.train
     self._frozen = setup.objective.arguments
     self._checkpoints = Checkpoints(workdir / CHECKPOINTS, keep=config.keep)
-    self._interrupted = SignalCheckpoint(workdir / INTERRUPTED)
     self._state, self._history, self._resumed_from = starting_point(
-        settings, task.model, setup, self._checkpoints, self._interrupted, task.initial_params)
+        settings, task.model, setup, self._checkpoints, task.initial_params)
     self.step = int(self._state.step)
     self._out_of_patience = is_out_of_patience(self._history['evaluations'], config.patience)
-    self.owes_end = self._interrupted.step == self.step and (
+    self.owes_end = self._checkpoints.is_unfinished(self.step) and (
         self.is_done or self._must_evaluate())
     rows, length = task.valid_sets[0].batches[0].target_tokens.shape
     log = self._history.pop('log', {})
     self._writes = processes.is_first()
     self._reporter = (Reporter(workdir, self.step, config.steps, log) if self._writes
                       else NoReporter())
-    self._record_newest()
     self._meter = Meter(self._history['meter'], rows * length, utilisation(
         task.model, self._mesh.size, setup.objective))
     self._guard = DivergenceGuard(
@@ -129,7 +125,6 @@ class _Loop:
     finally:
       try:
         self._checkpoints.close()
-        self._record_newest()
       finally:
         tracer.close()
         self._reporter.close()
@@ -144,8 +139,7 @@ class _Loop:
     evaluate_now, save = self._must_evaluate(), self._is_due(config.checkpoint_every)
     stopping = self._agreement.should_stop(bool(self._signals.requested))
     try:
-      if self._checkpoints.check():
-        self._record_newest()
+      self._checkpoints.check()
     except UserError as error:
       if self._agreement.alone:
         raise
@@ -159,9 +153,6 @@ class _Loop:
       save = self._evaluate(programs) or save
     if save:
       self._checkpoints.save(self._state, self._extras())
-      if self._interrupted.step is not None:
-        self._checkpoints.wait()
-        self._interrupted.remove()
     if not self.is_done and (stopping or (self._agreement.alone and self._signals.requested)):
       self._stop(saved=save)
     self._meter.restart_clock()
@@ -177,7 +168,7 @@ class _Loop:
       self._stop()
     except Exception:
       if self._agreement.alone:  # Several processes can only save together.
-        self._save_interrupted()
+        self._save_unfinished()
       raise
     if self._writes:
       self._write_translations(validations)
@@ -223,7 +214,7 @@ class _Loop:
     """
     metric = self._settings.train.best_by
     if metric and f'valid/{metric}' not in values:
-      self._save_interrupted()
+      self._save_unfinished()
       known = ', '.join(name.removeprefix('valid/') for name in values)
       raise UserError(f'train.best_by must be one of {known}; got {metric!r}; step {self.step} is '
                       f'saved: once train.valid_metric={self._settings.train.valid_metric} gives '
@@ -235,22 +226,16 @@ class _Loop:
     if saved:
       self._checkpoints.wait()
     else:
-      self._save_interrupted()
+      self._save_unfinished()
     who = self._signals.requested or 'another process'
     raise Preempted(f'stopped by {who} after step {self.step}, which is saved; the same command '
                     f'goes on from there')
 
-  def _save_interrupted(self):
+  def _save_unfinished(self):
     """Saves the state of a step that is not finished; the next start goes on there."""
-    # First the regular checkpoint, which may be the best: a resumed run would not save it again.
+    if not self._checkpoints.is_unfinished(self.step):
+      self._checkpoints.save(self._state, self._extras(), unfinished=True)
     self._checkpoints.wait()
-    if self._interrupted.step != self.step:
-      self._interrupted.save(self._state, self._extras())
-
-  def _record_newest(self):
-    if self._writes:
-      with optional(f'{SAVED} is not up to date', self._reporter.warn):
-        record_newest(self._workdir)
 
   def _extras(self) -> dict[str, Any]:
     """Returns the JSON data that a checkpoint holds in addition to the state."""

@@ -77,6 +77,7 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
   with contextlib.ExitStack() as stack:
     def lock():
       stack.enter_context(RunLock(workdir))
+      resuming.adopt_interrupted(workdir)
     processes.from_first(lock)
     _train(config, workdir, profile, signals)
 
@@ -202,13 +203,12 @@ def _record_cost(workdir: Path, outcome: Outcome):
 
 def _has_ended(workdir: Path, config: Config) -> bool:
   """Returns whether the run has made its last step, so that it needs no compiled programs."""
-  folder, interrupted = workdir / run_directory.CHECKPOINTS, workdir / run_directory.INTERRUPTED
-  # A run that a signal stopped goes on from there, and may owe an evaluation.
-  if not folder.is_dir() or any(path.name.isdecimal() for path in interrupted.glob('*')):
+  folder = workdir / run_directory.CHECKPOINTS
+  if not folder.is_dir():
     return False
   with contextlib.closing(Checkpoints(folder, read_only=True)) as checkpoints:
     last = max(checkpoints.steps(), default=None)
-    if last is None:
+    if last is None or checkpoints.is_unfinished(last):
       return False
     try:
       evaluations = checkpoints.history(last)['evaluations']

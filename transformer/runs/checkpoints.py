@@ -1,32 +1,46 @@
-"""The checkpoints of a run: saving and restoring them, the best one, and damaged ones."""
+"""The checkpoints of a run, which Orbax writes: the latest, the best, and damaged ones."""
 
+import contextlib
 import copy
+import errno
 import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from etils import epath
 
 from transformer.errors import UserError, is_out_of_memory, type_and_message
-from transformer.runs import digests
-from transformer.runs.averages import keep_mean
-from transformer.runs.orbax_store import OrbaxStore
-from transformer.runs.patience import best_evaluation, deciding_metric
-from transformer.runs.run_directory import check_path
+from transformer.runs import sealing
+from transformer.runs.patience import best_evaluation, best_steps
+from transformer.runs.run_directory import UNFINISHED, check_path
 from transformer.system import processes
 from transformer.training.step import TrainState
 
-# The parts of a checkpoint. The rest is the number of updates and the optimizer's state.
-PARAMS, AVERAGE, SKIPS, _REST = 'params', 'average', 'skips', 'rest'
+# The parts of a checkpoint. `rest` is the number of updates and the optimizer's state.
+PARAMS, AVERAGE, SKIPS, _REST, _HISTORY = 'params', 'average', 'skips', 'rest', 'history'
+# The end of the name of an unfinished checkpoint while the finished step is written.
+_REPLACED = '.replaced'
+# The folder that Orbax moves a checkpoint to before it deletes its files. So a killed process
+# leaves no part of a checkpoint among the others.
+_REMOVED = 'removed'
 
 
 class Checkpoints:
-  """The checkpoints under a directory: the latest few and the best.
+  """The folders `STEP/` under a directory: the latest few checkpoints and the best.
 
   A checkpoint holds the training state and the history of evaluations, which decides on
   patience and on the best checkpoint. It also holds a digest of each of its files. Every
   byte is compared with its digest before anything is used.
+
+  A thread writes a checkpoint under a temporary name while training goes on. The checkpoint
+  gets its final name after its digests, so a half-written checkpoint is never visible.
   """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 1, read_only: bool = False):
@@ -34,7 +48,8 @@ class Checkpoints:
 
     Args:
       directory: the parent of the folders `STEP/`; created unless `read_only`.
-      keep: how many of the latest checkpoints to keep, in addition to the best.
+      keep: how many of the latest checkpoints to keep, in addition to the best. A later
+        checkpoint replaces an unfinished one, which does not count.
       read_only: create and delete nothing.
 
     Raises:
@@ -42,12 +57,37 @@ class Checkpoints:
     """
     check_path(directory)
     self._directory = Path(directory).absolute()
+    self._keep, self._read_only = keep, read_only
     self._verified: set[int] = set()
-    self._store = OrbaxStore(self._directory, keep, read_only)
+    self._evaluations: Sequence[dict[str, Any]] = ()
+    self._saving = False
+    if not read_only:
+      processes.from_first(self._recover)
+    options = ocp.CheckpointManagerOptions(
+        create=not read_only, cleanup_tmp_directories=not read_only,
+        temporary_path_class=sealing.SealedPath, todelete_subdir=_REMOVED,
+        async_options=ocp.AsyncOptions(barrier_sync_fn=self._wait_for_all),
+        lightweight_initialize=True,  # Else Orbax reads every checkpoint before it is verified.
+        preservation_policy=_Policy(self._kept))
+    self._manager = ocp.CheckpointManager(epath.Path(self._directory), options=options)
+    self._unfinished = {step for step in self.steps()
+                        if (self._directory / str(step) / UNFINISHED).is_dir()}
+
+  def _recover(self):
+    """Removes what a killed process left, and restores a checkpoint that it was replacing."""
+    for left in self._directory.glob(f'*{sealing.UNSEALED}*'):
+      shutil.rmtree(left)
+    for before in self._directory.glob(f'*{_REPLACED}'):
+      if not before.with_suffix('').exists():
+        before.rename(before.with_suffix(''))
 
   def steps(self) -> list[int]:
     """The steps that have a checkpoint, ascending."""
-    return self._store.steps()
+    return sorted(self._manager.all_steps())
+
+  def is_unfinished(self, step: int) -> bool:
+    """Whether training saved the step for a signal, so that its evaluation may be missing."""
+    return step in self._unfinished
 
   def best_step(self) -> int | None:
     """The step of the best evaluation, or None if no checkpoint was evaluated.
@@ -56,9 +96,7 @@ class Checkpoints:
       UserError: the best checkpoint is missing, or the latest, which records it, is damaged.
     """
     steps = self.steps()
-    if not steps:
-      return None
-    best = best_evaluation(self.history(steps[-1])['evaluations'])
+    best = best_evaluation(self.history(steps[-1])['evaluations']) if steps else None
     if best and best['step'] not in steps:
       raise UserError(f'the best checkpoint of {self._directory}, of step {best["step"]}, is not '
                       f'there; choose another: latest, or one of the steps '
@@ -77,25 +115,23 @@ class Checkpoints:
     step = processes.from_first(self._move_damaged_aside)
     if step is not None:
       self._verified.add(step)
-    self._store.reload()
+    self._manager.reload()
     return step
 
   def _move_damaged_aside(self) -> int | None:
     damaged = {}
     for step in reversed(self.steps()):
-      damage = digests.find_damage(self._directory / str(step), step)
+      damage = sealing.find_damage(self._directory / str(step), step)
       if damage is None:
-        break
+        for later, reason in damaged.items():
+          sealing.move_aside(self._directory / str(later), reason, step)
+        return step
       damaged[step] = damage
-    else:
-      if damaged:
-        raise UserError(f'no checkpoint in {self._directory} is whole: '
-                        f'{"; ".join(f"{step}: {damage}" for step, damage in damaged.items())}; '
-                        f'restore one from a copy, or train anew in another --workdir')
-      return None
-    for later, damage in damaged.items():
-      digests.move_aside(self._directory / str(later), damage, step)
-    return step
+    if damaged:
+      raise UserError(f'no checkpoint in {self._directory} is whole: '
+                      f'{"; ".join(f"{step}: {damage}" for step, damage in damaged.items())}; '
+                      f'restore one from a copy, or train anew in another --workdir')
+    return None
 
   def resolve(self, which: str) -> int:
     """Returns the step that `best`, `latest` or a number names.
@@ -103,59 +139,76 @@ class Checkpoints:
     Raises:
       UserError: there is no such checkpoint, or it is damaged.
     """
-    step = self._find(which)
-    self._verify(step)
-    return step
-
-  def _find(self, which: str) -> int:
     steps = self.steps()
     if not steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
-    if which == 'latest':
-      return steps[-1]
+    step = steps[-1]
     if which == 'best':
       # A run that was stopped before its first evaluation has only a latest.
       best = self.best_step()
-      return steps[-1] if best is None else best
-    if not which.isdecimal() or int(which) not in steps:
-      raise UserError(f'checkpoint must be best, latest or one of the steps '
-                      f'{", ".join(map(str, steps))}; got {which!r}')
-    return int(which)
+      step = step if best is None else best
+    elif which != 'latest':
+      if not which.isdecimal() or int(which) not in steps:
+        raise UserError(f'checkpoint must be best, latest or one of the steps '
+                        f'{", ".join(map(str, steps))}; got {which!r}')
+      step = int(which)
+    self._verify(step)
+    return step
 
-  def save(self, state: TrainState, history: dict[str, Any]):
+  def save(self, state: TrainState, history: dict[str, Any], unfinished: bool = False):
     """Starts to write a checkpoint; returns once the state may be changed again.
 
     Args:
-      state: what to save, at its own step.
+      state: what to save, at its own step. An unfinished checkpoint of that step is replaced.
       history: JSON data to save with the state. Its `evaluations`, each with `step`,
         `valid/bleu` and `valid/loss`, decide which checkpoint is kept as the best.
+      unfinished: whether the step may lack its evaluation.
 
     Raises:
       UserError: this checkpoint, or the one before, cannot be written.
     """
     self.wait()
-    items = {PARAMS: state.params, AVERAGE: state.average, SKIPS: state.skips,
-             _REST: {'step': state.step, 'optimizer': state.optimizer}}
+    step = int(state.step)
+    parts = {name: ocp.args.StandardSave(item) for name, item in _parts(state).items()}
     # Orbax reads the history later, in a thread, while the caller's may grow.
-    self._store.save(int(state.step), copy.deepcopy(history), _without_none(items))
+    parts[_HISTORY] = ocp.args.JsonSave(copy.deepcopy(history))
+    if step in self._unfinished:
+      folder = self._directory / str(step)
+      processes.from_first(lambda: os.rename(folder, f'{folder}{_REPLACED}'))
+      self._manager.reload()
+      self._unfinished.remove(step)
+    if unfinished:
+      parts[UNFINISHED] = ocp.args.JsonSave({})
+      self._unfinished.add(step)
+    self._evaluations = history['evaluations']
+    self._saving = True
+    with self._one_line_errors(step):
+      self._manager.save(step, args=ocp.args.Composite(**parts))
 
   def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
-    """Returns the state and the history of a checkpoint.
+    """Returns the state and the history of a checkpoint, to go on with training.
+
+    Deletes the checkpoints that a killed process was about to delete.
 
     Args:
       like: a state of `jax.ShapeDtypeStruct` with the shardings to restore to.
     """
+    wanted = _parts(like)
     # A run that was resumed with train.skip_nonfinite has older checkpoints without counters.
-    has_skips = (self._directory / str(step) / SKIPS).is_dir()
-    items = {PARAMS: like.params, AVERAGE: like.average, SKIPS: like.skips if has_skips else None,
-             _REST: {'step': like.step, 'optimizer': like.optimizer}}
-    parts = self._read(step, _without_none(items), history=True)
+    if not (self._directory / str(step) / SKIPS).is_dir():
+      wanted.pop(SKIPS, None)
+    parts = self._read(step, wanted, history=True)
     skips = parts.get(SKIPS)
     if skips is None:
       skips = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding),
                            like.skips)
+    if not self._read_only:
+      self._evaluations = parts[_HISTORY]['evaluations']
+      for other in set(self.steps()) - self._kept(self.steps()):
+        self._manager.delete(other)
+      self._remove_replaced()
     return TrainState(parts[_REST]['step'], parts[PARAMS], parts[_REST]['optimizer'],
-                      parts.get(AVERAGE), skips), parts['history']
+                      parts.get(AVERAGE), skips), parts[_HISTORY]
 
   def restore_params(self, step: int, like, item: str = PARAMS):
     """Reads the parameters of a checkpoint, or their moving average, and nothing else."""
@@ -163,92 +216,127 @@ class Checkpoints:
 
   def average_params(self, steps: list[int], like, item: str = PARAMS):
     """Returns the mean of several checkpoints' parameters (section 6.1) or moving averages."""
-    if len(steps) == 1:
-      return self.restore_params(steps[0], like, item)
-
-    def mean():
-      total = self.restore_params(steps[0], like, item)
-      for step in steps[1:]:
-        total = jax.tree.map(jnp.add, total, self.restore_params(step, like, item))
-      return jax.tree.map(lambda leaf: leaf / len(steps), total)
-
-    for step in steps:
-      self._verify(step)
-    return keep_mean(mean, like, lambda: [item.encode(), *map(self._digests, steps)])
+    total = self.restore_params(steps[0], like, item)
+    for step in steps[1:]:
+      total = jax.tree.map(jnp.add, total, self.restore_params(step, like, item))
+    return total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
 
   def history(self, step: int) -> dict[str, Any]:
-    """Reads the history of a checkpoint, and nothing else.
-
-    Raises:
-      UserError: the checkpoint is damaged, or its history is malformed.
-    """
-    history = self._read(step, {}, history=True)['history']
-    try:
-      for evaluation in history['evaluations']:
-        int(evaluation['step'])
-        for score in (evaluation['valid/bleu'], evaluation['valid/loss'],
-                      deciding_metric(evaluation)[1]):
-          float(score)
-    except (KeyError, TypeError, ValueError) as error:
-      raise UserError(f'{self._directory / str(step)} should hold a history of evaluations, which '
-                      f'cannot be understood ({error!r}); restore it from a copy') from error
-    return history
+    """Reads the history of a checkpoint, and nothing else."""
+    return self._read(step, {}, history=True)[_HISTORY]
 
   def _read(self, step: int, items: dict[str, Any], history: bool = False):
     self._verify(step)
+    parts = {name: ocp.args.StandardRestore(like) for name, like in items.items()}
+    if history:
+      parts[_HISTORY] = ocp.args.JsonRestore()
     try:
-      return self._store.read(step, items, history)
+      return self._manager.restore(step, args=ocp.args.Composite(**parts))
     except Exception as error:  # Orbax and TensorStore raise many types.
       if is_out_of_memory(error):
         raise
-      self._check_exists(step)
-      raise UserError(
-          f'{self._directory / str(step)} is as it was written, and cannot be read or does not fit '
-          f'the run\'s config.json ({type_and_message(error)[:200]}); restore both from a copy, or '
-          f'choose another checkpoint') from error
+      raise self._refusal(step, f'is as it was written, and cannot be read or does not fit the '
+                          f'run\'s config.json ({type_and_message(error)[:200]})') from error
 
   def _verify(self, step: int):
     """Refuses a checkpoint that differs from what was written; compares each only once."""
-    if step in self._verified:
-      return
-    self._check_exists(step)
-    if damage := digests.find_damage(self._directory / str(step), step):
-      self._check_exists(step)
-      raise UserError(f'{self._directory / str(step)} is damaged: {damage}; restore it from a '
-                      f'copy, or choose another checkpoint')
-    self._verified.add(step)
+    if step not in self._verified:
+      if damage := sealing.find_damage(self._directory / str(step), step):
+        raise self._refusal(step, f'is damaged: {damage}')
+      self._verified.add(step)
 
-  def _digests(self, step: int) -> bytes:
-    path = self._directory / str(step) / digests.DIGESTS
-    try:
-      return path.read_bytes()
-    except OSError as error:
-      self._check_exists(step)
-      raise UserError(f'{path} cannot be read: {error.strerror}; restore it from a copy') from error
-
-  def _check_exists(self, step: int):
-    """Refuses a checkpoint that was removed after the directory was opened."""
+  def _refusal(self, step: int, problem: str) -> UserError:
     folder = self._directory / str(step)
     if not folder.exists():
-      raise UserError(f'{folder} was there and has been removed, as a run in training removes old '
-                      f'checkpoints; start again, or choose another checkpoint')
+      return UserError(f'{folder} was there and has been removed, as a run in training removes old '
+                       f'checkpoints; start again, or choose another checkpoint')
+    return UserError(f'{folder} {problem}; restore it from a copy, or choose another checkpoint')
 
-  def prune(self, history: dict[str, Any]):
-    """Deletes what a killed process was about to, by the history of the latest checkpoint."""
-    self._store.prune(list(history['evaluations']))
+  def _kept(self, steps: Sequence[int]) -> set[int]:
+    """Returns those of the steps, ascending, whose checkpoints stay."""
+    finished = [step for step in steps if step not in self._unfinished]
+    return {*finished[-self._keep:], *steps[-1:],
+            *best_steps(self._evaluations, finished, self._keep)}
 
   def wait(self):
     """Waits until everything is written; raises `UserError` if that fails."""
-    self._store.wait()
+    with self._one_line_errors(self._manager.latest_step()):
+      self._manager.wait_until_finished()
+    self._saving = False
+    self._remove_replaced()
 
-  def check(self) -> bool:
-    """Returns whether a write has ended since the last call; raises `UserError` if it failed."""
-    return self._store.check()
+  def check(self):
+    """Raises `UserError` if a write has failed; does not wait for one that goes on."""
+    # Orbax's `check_for_errors` does not see the errors that its own thread has met.
+    if self._saving and not self._manager.is_saving_in_progress():
+      self.wait()
 
   def close(self):
     """Waits as `wait` does, and releases the directory."""
-    self._store.close()
+    try:
+      self.wait()
+    finally:
+      with self._one_line_errors(self._manager.latest_step()):  # Orbax may raise an error again.
+        self._manager.close()
+
+  def _remove_replaced(self):
+    """Deletes the files of checkpoints that others have replaced, unless this is a reader."""
+    if processes.is_first() and not self._read_only:
+      shutil.rmtree(self._directory / _REMOVED, ignore_errors=True)
+      for before in self._directory.glob(f'*{_REPLACED}'):
+        if before.with_suffix('').exists():  # Else the write has failed.
+          shutil.rmtree(before, ignore_errors=True)
+
+  def _wait_for_all(self, *, key: str, timeout_ms: int):
+    """Waits at one of Orbax's barriers for all processes.
+
+    After a failed write, Orbax's thread handles the error, and reaches another barrier than
+    the other processes: all would wait for ever. So this process ends, and the others notice.
+    """
+    error, step = sys.exc_info()[1], self._manager.latest_step()
+    if (error and jax.process_count() > 1
+        and threading.current_thread() is not threading.main_thread()):
+      processes.fail(self._write_error(step, error))
+    try:
+      ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
+    except jax.errors.JaxRuntimeError:
+      processes.fail(UserError(
+          f'another process has ended, or has not written its part of the checkpoint of step '
+          f'{step} in {round(timeout_ms / 60_000)} minutes; read its output, then start again, '
+          f'and the run goes on from the checkpoint before'))
+
+  @contextlib.contextmanager
+  def _one_line_errors(self, step: int | None) -> Iterator[None]:
+    """Turns any failure to write a checkpoint into a `UserError`."""
+    try:
+      yield
+    except Exception as error:  # Orbax and TensorStore raise many types.
+      raise self._write_error(step, error) from error
+
+  def _write_error(self, step: int | None, error: BaseException) -> UserError:
+    reasons = (os.strerror(code) for code in (
+        errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO))
+    reason = next((text for text in reasons if text in str(error)), type_and_message(error)[:200])
+    return UserError(
+        f'the checkpoint of step {step} cannot be written to {self._directory}: {reason}; free '
+        f'disk space or allow writing there, then start again, and the run goes on from the '
+        f'checkpoint before')
 
 
-def _without_none(items: dict[str, Any]) -> dict[str, Any]:
-  return {name: item for name, item in items.items() if item is not None}
+def _parts(state: TrainState) -> dict[str, Any]:
+  parts = {PARAMS: state.params, AVERAGE: state.average, SKIPS: state.skips,
+           _REST: {'step': state.step, 'optimizer': state.optimizer}}
+  return {name: part for name, part in parts.items() if part is not None}
+
+
+class _Policy:
+  """Tells Orbax which checkpoints to keep."""
+
+  def __init__(self, kept):
+    self._kept = kept
+
+  def should_preserve(self, checkpoints, *, context):
+    del context
+    steps = [checkpoint.step for checkpoint in checkpoints]
+    kept = self._kept(steps)
+    return [step in kept for step in steps]

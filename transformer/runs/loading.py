@@ -78,7 +78,8 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
       model_config = dataclasses.replace(model_config, attention='reference')
     model = Transformer(model_config, vocabulary.target.size, vocabulary.source.size)
     chosen = checkpoints.resolve(checkpoint)
-    steps = [step for step in checkpoints.steps() if step <= chosen][-average:]
+    steps = [step for step in checkpoints.steps() if step == chosen or (
+        step < chosen and not checkpoints.is_unfinished(step))][-average:]
     if len(steps) < average:
       raise UserError(f'{workdir} has {len(steps)} of its checkpoints up to step {chosen}, fewer '
                       f'than the {average} to average; lower --average, or train with a larger '

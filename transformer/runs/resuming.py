@@ -5,6 +5,7 @@ Imports no JAX, so that a mistake is reported at once.
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.old_settings import check_none_ended
-from transformer.runs.newest_checkpoint import check_newest
+from transformer.runs.metrics_file import last_step
 from transformer.runs.run_directory import (
+  CHECKPOINTS,
+  METRICS,
   RUN,
+  UNFINISHED,
   WEIGHTS_ALONE,
   check_path,
   has_begun,
@@ -67,7 +71,7 @@ def check_workdir(workdir: Path, config: Config) -> Config:
   changed_settings(workdir, config)
   if has_begun(workdir):
     _check_resumable(workdir)
-  check_newest(workdir, old)
+  check_none_lost(workdir, old.checkpoint_every)
   return config
 
 
@@ -119,6 +123,33 @@ def _check_resumable(workdir: str | os.PathLike):
   if WEIGHTS_ALONE in files.read_sealed(Path(workdir) / RUN, 'the run\'s data fingerprints'):
     raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
                     f'from them: --workdir=NEW --config.train.init_from={workdir}')
+
+
+def check_none_lost(workdir: Path, every: int):
+  """Refuses a run whose metrics go so far beyond its checkpoints that some must be lost.
+
+  A second save waits until the first is complete. Damaged checkpoints count as there.
+  """
+  folder = workdir / CHECKPOINTS
+  steps = [int(number) for path in folder.glob('*') if (number := path.name.partition('.')[0]
+                                                        ).isdecimal()]
+  newest, reached = max(steps, default=0), last_step(workdir / METRICS)
+  if reached > newest + 2 * every:
+    raise UserError(f'{workdir} has metrics up to step {reached}, and its newest checkpoint is '
+                    f'{f"that of step {newest}" if steps else "gone"}; restore {folder} or mount '
+                    f'it again, or choose another --workdir; to go on without, remove '
+                    f'{workdir / METRICS}')
+
+
+def adopt_interrupted(workdir: Path):
+  """Moves the checkpoint that an earlier version saved on a signal to the others."""
+  folder = workdir / 'interrupted'
+  for path in folder.glob('*'):
+    if path.name.isdecimal() and not (moved := workdir / CHECKPOINTS / path.name).exists():
+      (path / UNFINISHED).mkdir(exist_ok=True)
+      moved.parent.mkdir(exist_ok=True)
+      path.rename(moved)
+  shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_same_data(workdir: str | os.PathLike, fingerprints: Mapping[str, str]):

@@ -22,11 +22,13 @@ from transformer.runs.lock import LOCK
 from transformer.system.installation import installed_commit
 from transformer.system.machine import usable_cores
 
-CONFIG, RUN, METRICS, CURVES, CHECKPOINTS, SAVED, INTERRUPTED, EVALUATIONS = (
-    'config.json', 'run.json', 'metrics.jsonl', 'curves.svg',
-    'checkpoints', 'saved.json', 'interrupted', 'eval')
+CONFIG, RUN, METRICS, CURVES, CHECKPOINTS, EVALUATIONS = (
+    'config.json', 'run.json', 'metrics.jsonl', 'curves.svg', 'checkpoints', 'eval')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy', 'sentencepiece',
              'sacrebleu', 'tensorflow-datasets')
+# An empty part of a checkpoint, the mark of a step that training has not finished: a signal came
+# first, and the step may lack its evaluation.
+UNFINISHED = 'unfinished'
 # The key in `run.json` of a run that consists of weights alone.
 WEIGHTS_ALONE = 'weights_of_steps'
 
@@ -231,21 +233,23 @@ def split_runs(text: str) -> list[str]:
 
 
 def check_path(directory: str | os.PathLike):
-  """Refuses a directory whose full path TensorStore, which writes checkpoints, misunderstands.
+  """Refuses a directory whose full path Orbax or TensorStore, which write checkpoints, misread.
 
   Raises:
-    UserError: the path is not Unicode, or has a backslash or a folder whose name ends in `gs:`.
+    UserError: the path is not Unicode, or has a character of patterns, or looks like a bucket.
   """
-  path = os.path.abspath(directory)
+  path = f'{os.path.abspath(directory)}/'
   try:
     path.encode()
   except UnicodeEncodeError as error:  # Python has lone surrogates for bytes it cannot decode.
     raise UserError(f'checkpoints must lie under a path that is {sys.getfilesystemencoding()} '
                     f'text here; got {path}; set PYTHONUTF8=1 if the path is UTF-8, '
                     f'or rename the folder') from error
-  if odd := next((text for text in ('\\', 'gs:/') if text in f'{path}/'), ''):
-    raise UserError(f'checkpoints must lie under a path without {odd}, which would be taken for '
-                    f'another path; got {path}; rename the folder, or choose another')
+  odd = next((text for text in ('\\', '*', '?', '[', 'gs:/') if text in path), '')
+  if odd or path.startswith('/gs/'):
+    raise UserError(f'checkpoints must lie under a path without {odd or "/gs/"}, which would be '
+                    f'taken for another path; got {path[:-1]}; rename the folder, or choose '
+                    f'another')
 
 
 def holds_nothing(workdir: str | os.PathLike) -> bool:

@@ -1,18 +1,22 @@
 """Digests of a checkpoint's files, which reveal every later change to them."""
 
+import asyncio
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import orbax.checkpoint as ocp
 from absl import logging
+from etils import epath
 
 from transformer import files
 from transformer.errors import UserError
 
 DIGESTS = 'digests.json'
+# The end of the name of a checkpoint that is complete but has no digests yet.
+UNSEALED = '.unsealed'
 # Errors of reading a file that say nothing about its content.
 _NO_DAMAGE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -25,19 +29,16 @@ def seal(folder: str | os.PathLike, step: int):
     step: the checkpoint's step, which is recorded too, so that a renamed folder is noticed.
   """
   folder = Path(folder)
-  paths, folders = {}, [folder]
-  for path in _walk(folder):
-    if path.is_dir():
-      folders.append(path)
-    else:
-      paths[path.relative_to(folder).as_posix()] = path
+  folders, paths = [folder], []
+  for path in sorted(folder.rglob('*')):
+    (folders if path.is_dir() else paths).append(path)
   with ThreadPoolExecutor() as pool:
-    about = dict(zip(paths, pool.map(lambda path: _describe(path, flush=True), paths.values()),
-                     strict=True))
+    about = list(pool.map(lambda path: _describe(path, flush=True), paths))
   for inner in reversed(folders):
     files.flush_folder(inner)
-  files.write_sealed(folder / DIGESTS, {'step': step, 'files': about})
-  files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
+  names = [path.relative_to(folder).as_posix() for path in paths]
+  files.write_sealed(folder / DIGESTS,
+                     {'step': step, 'files': dict(zip(names, about, strict=True))})
 
 
 def find_damage(folder: str | os.PathLike, step: int) -> str | None:
@@ -52,22 +53,15 @@ def find_damage(folder: str | os.PathLike, step: int) -> str | None:
   folder = Path(folder)
   try:
     about = files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
-    wanted = about['files']
     if about['step'] != step:
       return f'it is the checkpoint of step {about["step"]}'
-    there = {path.relative_to(folder).as_posix(): path for path in _walk(folder)
-             if path.is_symlink() or not path.is_dir()}
-    if missing := sorted(wanted.keys() - there.keys()):
-      return f'{_shown(missing[0])} is missing'
     # A file browser or a file system may have added files, such as .DS_Store; nothing reads them.
-    paths = [there[name] for name in wanted]
-    for name, path in zip(wanted, paths, strict=True):
-      if path.is_symlink() or not path.is_file():
-        return f'{_shown(name)} is not a file'
+    wanted = about['files']
     with ThreadPoolExecutor() as pool:
-      for name, about in zip(wanted, pool.map(_describe, paths), strict=True):
-        if about != wanted[name]:
-          return f'{name} should have {wanted[name]}; it has {about}'
+      contents = pool.map(_describe, [folder / name for name in wanted])
+      for (name, written), content in zip(wanted.items(), contents, strict=True):
+        if content != written:
+          return f'{name} should have {written}; it has {content}'
   except UserError as error:
     if isinstance(error.__cause__, FileNotFoundError):
       return (f'{DIGESTS} is missing, so nothing shows whether the checkpoint is whole (resume a '
@@ -78,9 +72,9 @@ def find_damage(folder: str | os.PathLike, step: int) -> str | None:
   except OSError as error:
     if error.errno in _NO_DAMAGE:
       raise
-    return f'{error.filename} cannot be read ({error.strerror})'
-  except (AttributeError, KeyError, TypeError) as error:
-    return f'{DIGESTS} cannot be understood ({error!r})'
+    name = os.path.relpath(error.filename, folder)
+    missing = isinstance(error, FileNotFoundError)
+    return f'{name} is missing' if missing else f'{name} cannot be read ({error.strerror})'
   return None
 
 
@@ -93,22 +87,6 @@ def move_aside(folder: Path, damage: str, step: int):
                   'goes on from step %d', folder, damage, aside.name, step)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-  """Yields everything below a folder, without following links."""
-  for parent, folders, names in os.walk(folder, onerror=_raise):
-    for name in (*folders, *names):
-      yield Path(parent, name)
-
-
-def _raise(error: OSError):
-  raise error
-
-
-def _shown(name: str) -> str:
-  """Returns a name that stays on one line: as it is, or escaped as Python does."""
-  return name if name.isprintable() else ascii(name)
-
-
 def _describe(path: Path, flush: bool = False) -> dict[str, int | str]:
   """Returns the size and SHA-256 of a file; `flush` makes the file survive a loss of power."""
   with path.open('rb') as file:
@@ -116,3 +94,39 @@ def _describe(path: Path, flush: bool = False) -> dict[str, int | str]:
     if flush:
       os.fsync(file.fileno())
     return {'bytes': file.tell(), 'sha256': digest}
+
+
+class SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
+  """Orbax's renaming of a complete checkpoint, with digests added first.
+
+  Orbax renames its temporary folder to `STEP.unsealed`, which no reader takes for a
+  checkpoint. There the list of its arrays is read back, and the folder gets its digests, and then
+  its final name. Only then does Orbax delete older checkpoints. All this happens in Orbax's thread.
+
+  Orbax calls `temporary_path_class` deprecated. Its successor `atomicity_options` chooses among
+  Orbax's own classes, and takes no other. Digests that are added after the renaming, by Orbax's
+  callback, would leave a checkpoint without them where a process is killed in between.
+  """
+
+  @classmethod
+  def from_final(cls, final_path, **options):
+    # Orbax also renames each part of a checkpoint so; a part's name is no number.
+    unsealed = UNSEALED if final_path.name.isdecimal() else ''
+    return super().from_final(final_path.with_name(final_path.name + unsealed), **options)
+
+  def get_final(self):
+    return self._final_path.with_name(self._final_path.name.removesuffix(UNSEALED))
+
+  async def finalize(self):
+    await super().finalize()
+    if self._final_path != self.get_final():
+      await asyncio.to_thread(_finish, self._final_path, self.get_final())
+
+
+def _finish(folder: epath.Path, final: epath.Path):
+  for part in folder.iterdir():
+    if (part / '_METADATA').exists():
+      ocp.StandardCheckpointHandler().metadata(part)  # Raises an error if no array is there.
+  seal(folder, int(final.name))
+  os.rename(folder, final)
+  files.flush_folder(final.parent)
