@@ -72,7 +72,7 @@ def main(_):
   print('| search | matrices | the same translation | BLEU here | BLEU of CTranslate2 |\n'
         '| --- | --- | --- | --- | --- |')
   for beam_size in _BEAMS.value:
-    decode = dataclasses.replace(config.decode, beam_size=beam_size, alpha=0.0, sample=False)
+    decode = dataclasses.replace(config.decode, beam_size=beam_size, alpha=0.0)
     answers = Translator(run.model, vocabulary, decode, config.data.max_length)(run.params, sources)
     ours = [answer.text for answer in answers]
     for quantization in _QUANTIZATIONS.value:

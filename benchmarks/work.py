@@ -48,7 +48,7 @@ class Work(NamedTuple):
     model = self.model
     return (f'{self.rows} rows of {self.length} + {self.length} tokens, vocabulary '
             f'{self.vocabulary_size:,}, d {model.model_dim}, ff {model.ff_dim}, '
-            f'{model.encoder_depth} + {model.decoder_depth} layers, dropout {model.dropout}, label '
+            f'{model.num_layers} + {model.decoder_depth} layers, dropout {model.dropout}, label '
             f'smoothing {self.label_smoothing}, {model.dtype}')
 
 

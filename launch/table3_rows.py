@@ -82,10 +82,9 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
 
 def _check(settings: Config):
   """Refuses settings with which a row would not be what its name says."""
-  for stack in ('encoder_layers', 'decoder_layers'):
-    if (number := getattr(settings.model, stack)) is not None:
-      raise UserError(f'the rows of table 3 set config.model.num_layers for both stacks; leave '
-                      f'config.model.{stack}={number} out')
+  if (number := settings.model.decoder_layers) is not None:
+    raise UserError(f'the rows of table 3 set config.model.num_layers for both stacks; leave '
+                    f'config.model.decoder_layers={number} out')
 
 
 def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], int]:

@@ -14,7 +14,7 @@ from transformer.model.config import ModelConfig
 from transformer.old_settings import check_none_ended
 
 TEXT = {'source': 'text', 'dir': 'somewhere'}
-NOT_A_NUMBER = float('nan')
+NAN, INF = float('nan'), float('inf')
 
 
 def nest(name, value):
@@ -36,12 +36,15 @@ def refuse(tree, *facts):
 @pytest.mark.parametrize(('name', 'nearest'), [
     ('model.num_head', 'model.num_heads'), ('model.NUM_HEADS', 'the keys there are num_layers, '),
     ('optimizer.peak_lr', 'optimizer.peak_learning_rate'), ('train.step', 'train.steps'),
-    ('data.vocab_size', 'data.vocabulary_size'), ('decode.beamsize', 'decode.beam_size'),
-    ('mesh.tensors', 'mesh.tensor'), ('modle', 'model'), ('sead', 'seed'),
-    ('training', 'train'), ('xyzzy', 'the keys there are data, model, optimizer, train, decode'),
-    ('model.xyzzy', 'the keys there are num_layers, encoder_layers'),
-])
-def test_an_unknown_name_names_the_nearest(name, nearest):
+    ('data.vocab_size', 'data.vocabulary_size'), ('modle', 'model'), ('sead', 'seed'),
+    ('xyzzy', 'the keys there are data, model, optimizer, train, decode'),
+    ('model.layer_drop', 'it has ended: docs/configuration.md'),
+    ('decode.top_k', 'it is a flag of eval.py alone: --top_k'),
+    ('model.encoder_layers', 'it is model.num_layers now'),
+    ('data.title_case', "now: ('transformer.tools.noise:source_noise', "),
+    ('train.r_drop', "now: ('transformer.training.r_drop:r_drop', r_drop)"),
+    ('train.teachers', "now: ('transformer.tools.distil.objective:")])
+def test_an_unknown_name_names_the_nearest_or_what_became_of_it(name, nearest):
   refuse(nest(name, {}), f'there is no key config.{name}; ', nearest)
 
 
@@ -53,32 +56,14 @@ def test_a_name_can_be_checked_by_itself(name):
   assert name.split('.')[0] in str(raised.value)
 
 
-def test_every_key_and_group_is_a_name():
-  settings = Config().to_dict()
-  for name in (*flatten(settings), *settings):
-    check_name(name)
-
-
-def test_a_group_must_be_a_group():
-  refuse({'model': 3}, 'config.model must be a group of keys; got 3')
-  refuse({'model': None}, 'config.model must be a group of keys; got None')
-  refuse([], 'must be a group of keys')
-
-
 @pytest.mark.parametrize(('name', 'value', 'wanted'), [
-    ('model.num_heads', '8', 'of type int'), ('model.num_heads', True, 'of type int'),
-    ('model.num_heads', 8.0, 'of type int'), ('model.num_heads', None, 'of type int'),
-    ('model.key_dim', '8', 'of type int'), ('model.key_dim', False, 'of type int'),
-    ('model.key_dim', 8.0, 'of type int'),
-    ('model.dropout', '0.1', 'of type float'), ('model.dropout', False, 'of type float'),
-    ('model.dropout', None, 'of type float'),
+    *(('model.num_heads', value, 'of type int') for value in ('8', True, 8.0, None, [3])),
+    *(('model.key_dim', value, 'of type int') for value in ('8', False, 8.0)),
+    *(('model.dropout', value, 'of type float') for value in ('0.1', False, None)),
     ('model.norm', 1, 'of type str'), ('model.norm', None, 'of type str'),
     ('model.tie_output', 1, 'of type bool'), ('model.tie_output', 'yes', 'of type bool'),
-    ('data.train', 'train', 'a tuple'), ('data.train', None, 'a tuple'),
-    ('data.train', {'train': 1}, 'a tuple'), ('seed', 1.5, 'of type int'),
-    ('seed', None, 'of type int'), ('train.steps', [3], 'of type int'),
-    ('data.valid', None, 'of type str'), ('data.valid', 3, 'of type str'),
-])
+    ('data.train', 'train', 'a tuple'), ('data.train', {'train': 1}, 'a tuple'),
+    ('data.valid', None, 'of type str or a tuple'), ('seed', 1.5, 'of type int')])
 def test_a_value_of_another_type_is_refused(name, value, wanted):
   message = f'config.{name} must be {wanted}; got {value!r}'
   refuse(nest(name, value), message)
@@ -88,32 +73,29 @@ def test_a_value_of_another_type_is_refused(name, value, wanted):
 
 def test_a_value_can_be_checked_by_itself_and_without_the_others():
   for name, value in flatten(Config().to_dict()).items():
+    check_name(name)
     check_value(name, value)
   check_value('train.tokens_per_batch', 1)  # Only `data.max_length` forbids it.
   for valid in ('a', ['a'], ('a', 'b')):
     check_value('data.valid', valid)
-  check_value('data.train', ['a'])
   with pytest.raises(UserError, match=r'config.model is a group of keys, .*; got 3'):
     check_value('model', 3)
-  with pytest.raises(UserError, match=r'there is no key config.model.drop'):
-    check_value('model.drop', 3)
 
 
 @pytest.mark.parametrize(('tree', 'message'), [
-    ({'train': {'steps': 2 ** 63}}, 'config.train.steps must lie within ±1,000,000,000; '
-                                    'got 9223372036854775808'),
-    ({'seed': 10 ** 5000}, 'config.seed must lie within ±4,294,967,296; got one of type int that '
-                           'is too long to show'),
-    ({'train': {'steps': -10 ** 5000}}, 'config.train.steps must lie within ±1,000,000,000; '),
+    ({'model': 3}, 'config.model must be a group of keys; got 3'),
+    ([], 'must be a group of keys'),
+    ({'train': {'steps': 2**63}}, 'train.steps must be at least 1 and at most 1000000000; got '),
+    ({'seed': 10**5000}, 'seed must be at least 0 and below 4294967296; got '),
     ({'data': {'dir': 'a\x00b'}}, "config.data.dir must be text on one line; got 'a\\x00b'"),
-    ({'data': {'train': ['\ud800']}}, "an item of config.data.train must be text on one line; "
-                                      "got '\\ud800'"),
+    ({'data': {'train': ['\ud800']}}, 'an item of config.data.train must be text on one line; '),
     ({'model': {'norm': np.zeros((2, 2))}}, 'must be of type str; got array([[0., 0.],        [0.'),
-    ({'model': {3: 'x'}}, 'the names of keys must be text; got 3 in config.model'),
-    ({None: 'x'}, 'the names of keys must be text; got None in config'),
+    ({'model': {3: 'x'}}, 'there is no key config.model.3'),
     ({'se\ned': 3}, "there is no key config.'se\\ned'; did you mean config.seed?"),
-])
-def test_absurd_values_are_refused_in_one_line(tree, message):
+    ({'data': {'valid': ['a', 3]}}, 'an item of config.data.valid must be of type str; got 3; text '
+     'that looks like a number needs quotes of its own, as in "\'3\'"'),
+    ({'data': {'train_weights': ('1',)}}, 'an item of config.data.train_weights must be of type')])
+def test_values_of_no_use_are_refused_in_one_line(tree, message):
   refuse(tree, message)
 
 
@@ -123,109 +105,75 @@ def test_a_value_too_long_to_read_is_cut():
   assert len(str(raised.value)) < 200
 
 
-def test_an_item_of_another_type_is_refused():
-  for key in ('data.train', 'data.valid'):
-    refuse(nest(key, ['a', 3]), f'an item of config.{key} must be of type str; got 3; text that '
-           f'looks like a number needs quotes of its own, as in "\'3\'"')
-  refuse(nest('data.train_weights', ('1',)), 'an item of config.data.train_weights', 'float')
-
-
 def test_only_lossless_conversions_are_made():
   config = Config.from_dict({
-      'model': {'dropout': 0, 'key_dim': None}, 'optimizer': {'peak_learning_rate': 1},
-      'data': {'train': ['a', 'b'], 'train_weights': [1, 0.5]}})
-  assert type(config.model.dropout) is float and config.model.dropout == 0.0
-  assert type(config.optimizer.peak_learning_rate) is float
-  assert config.model.key_dim is None
+      'model': {'dropout': 0, 'key_dim': None},
+      'data': {'train': ['a', 'b'], 'train_weights': [1, 0.5],
+               'variations': ['m:f', ['m:g', 1, 0.5]]}})
+  assert type(config.model.dropout) is float and config.model.key_dim is None
   assert config.data.train == ('a', 'b') and config.data.train_weights == (1.0, 0.5)
-  assert [type(each) for each in config.data.train_weights] == [float, float]
+  assert [type(weight) for weight in config.data.train_weights] == [float, float]
+  assert config.data.variations == ('m:f', ('m:g', 1.0, 0.5))
+  assert config.own_code == {'m:f': 'variation', 'm:g': 'variation'}
 
 
 def test_settings_come_back_from_a_dict_and_from_json():
   tree = {'data': {**TEXT, 'train': ['x', 'y'], 'train_weights': [2, 0.25], 'max_length': 17},
           'model': {'key_dim': 11, 'value_dim': None, 'tie_output': False, 'norm': 'pre'},
-          'optimizer': {'schedule': 'cosine', 'eps': 1e-9, 'accumulate': 5},
+          'optimizer': {'schedule': 'cosine', 'accumulate': 5},
           'train': {'tokens_per_batch': 17 * 35}, 'mesh': {'data': 1, 'tensor': -1}, 'seed': 13}
   config = Config.from_dict(tree)
-  assert config != Config()
-  for each in (config, Config()):
-    assert Config.from_dict(each.to_dict()) == each
-    assert Config.from_dict(json.loads(json.dumps(each.to_dict()))) == each
-    assert Config.from_dict(ml_collections.ConfigDict(each.to_dict()).to_dict()) == each
+  for same in (config, Config()):
+    assert Config.from_dict(json.loads(json.dumps(same.to_dict()))) == same
+    assert Config.from_dict(ml_collections.ConfigDict(same.to_dict()).to_dict()) == same
+    assert Config.from_saved(same.to_dict()) == same
   for name, value in flatten(tree).items():
-    found = flatten(config.to_dict())[name]
-    assert found == (tuple(value) if isinstance(value, list) else value), name
+    assert flatten(config.to_dict())[name] == (tuple(value) if isinstance(value, list) else value)
 
 
-def test_saved_settings_without_a_later_key_behave_as_they_did():
-  saved = Config().to_dict()
-  saved['model'].pop('attention_bias')
-  assert Config.from_saved(saved).model.attention_bias == 'all'
-  assert Config.from_saved({}).model.attention_bias == 'all'
-  saved['model']['attention_bias'] = 'output'
-  assert Config.from_saved(saved).model.attention_bias == 'output'
-  assert Config.from_saved(Config().to_dict()) == Config()
+def test_settings_of_earlier_versions_are_those_of_today():
+  noise = 'transformer.tools.noise:source_noise'
+  r_drop = 'transformer.training.r_drop:r_drop'
+  distillation = 'transformer.tools.distil.objective:distillation', 0.25, 2.0
+  taught = {'teacher_share': 0.25, 'teacher_temperature': 2.0}
+  attention = {'model.attention_bias': 'all'}  # It was so before there was a key.
+  for old, changed in (
+      ({}, attention),
+      ({'model': {'attention_bias': 'output'}}, {'model.attention_bias': 'output'}),
+      ({'model': {'encoder_layers': 12, 'num_layers': 4}},
+       attention | {'model.num_layers': 12, 'model.decoder_layers': 4}),
+      ({'model': {'encoder_layers': 12, 'decoder_layers': 1}},
+       attention | {'model.num_layers': 12, 'model.decoder_layers': 1}),
+      ({'data': {'upper_case': 0.0, 'title_case': 0.25, 'typing_errors': 0.0}},
+       attention | {'data.variations': ((noise, 0.0, 0.25, 0.0),)}),
+      ({'data': {'title_case': 0.0}}, attention),
+      ({'train': {'r_drop': 0.0, 'teachers': []}}, attention),
+      ({'train': {'r_drop': 3.0, **taught}}, attention | {'train.objective': (r_drop, 3.0)}),
+      ({'train': {'r_drop': 3.0, 'teachers': ['a'], **taught}},
+       attention | {'train.objective': (*distillation, 3.0), 'train.objective_runs': ('a',)}),
+      ({'train': {'alignment_layer': 2}, 'data': {'vocabulary_pairs': 7, 'drop_identical': True},
+        'model': {'layer_drop': 0.1}, 'optimizer': {'b1': 0.5},
+        'decode': {'sample': True, 'top_k': 5}}, attention)):
+    assert flatten(Config.from_saved(old).to_dict()) == flatten(Config().to_dict()) | changed
   with pytest.raises(UserError, match=r'config\.model must be a group of keys; got 3'):
     Config.from_saved({'model': 3})
 
 
-def test_a_setting_that_ended_is_left_out_and_trains_no_more():
-  saved = Config().to_dict()
-  for plain in ({}, {'alignment_layer': 0, 'alignment_weight': 0.2}):
-    before = saved | {'train': saved['train'] | plain, 'data': saved['data'] | {'alignments': ''}}
-    assert Config.from_saved(before) == Config()
-    check_none_ended('RUN', before)
-  guided = saved | {'train': saved['train'] | {'alignment_layer': 2}}
-  assert Config.from_saved(guided) == Config()
-  with pytest.raises(UserError, match=r'RUN was trained with train\.alignment_layer=2, which has '
-                                      r'ended \(docs/alignments\.md\).*init_from=RUN') as raised:
-    check_none_ended('RUN', guided)
-  assert '\n' not in str(raised.value)
-  refuse(guided, 'no key config.train.alignment_layer; it has ended, as docs/alignments.md says')
-
-
-def test_noise_of_an_earlier_run_is_a_variation_today():
-  saved = Config().to_dict()
-  before = {**saved, 'data': {**saved['data'], 'upper_case': 0.0, 'title_case': 0.25,
-                              'typing_errors': 0.0}}
-  assert Config.from_saved(before).data.variations == (
-      ('transformer.tools.noise:source_noise', 0.0, 0.25, 0.0),)
-  before['data']['title_case'] = 0.0
-  assert Config.from_saved(before) == Config()
-  refuse({'data': {'title_case': 0.1}}, 'it is a number of data.variations now: '
-                                        "(('transformer.tools.noise:source_noise', ")
-
-
-def test_a_variation_is_a_name_alone_or_with_whole_and_other_numbers():
-  variations = ['m:f', ['m:g', 1, 0.5]]
-  config = Config.from_dict({'data': {'variations': variations}})
-  assert config.data.variations == ('m:f', ('m:g', 1.0, 0.5))
-  assert config.own_code == {'m:f': 'variation', 'm:g': 'variation'}
-
-
-def test_r_drop_and_teachers_of_earlier_versions_are_objectives():
-  keys = {'teacher_share': 0.25, 'teacher_temperature': 2.0}
-  distillation = 'transformer.tools.distil.objective:distillation', 0.25, 2.0
-  for old, objective, runs in (
-      ({'r_drop': 0.0, 'teachers': []}, '', ()),
-      ({'r_drop': 3.0, 'teachers': []}, ('transformer.training.r_drop:r_drop', 3.0), ()),
-      ({'r_drop': 0.0, 'teachers': ['a', 'b']}, (*distillation, 0.0), ('a', 'b')),
-      ({'r_drop': 3.0, 'teachers': ['a']}, (*distillation, 3.0), ('a',))):
-    train = Config.from_saved({'train': {'steps': 7, **keys, **old}}).train
-    assert (train.steps, train.objective, train.objective_runs) == (7, objective, runs)
-  refuse({'train': {'r_drop': 1.0}}, "now: ('transformer.training.r_drop:r_drop', r_drop)")
-  refuse({'train': {'teachers': ['a']}}, "now: ('transformer.tools.distil.objective:")
-
-
-def test_flattening_joins_names_by_dots():
-  assert flatten({'a': {'b': {'c': 3}, 'd': (5,)}, 'e': None}) == {
-      'a.b.c': 3, 'a.d': (5,), 'e': None}
+@pytest.mark.parametrize(('name', 'without', 'other'), [
+    ('train.alignment_layer', 0, 2), ('data.drop_duplicates', False, True),
+    ('model.layer_drop', 0.0, 0.1), ('optimizer.eps', 1e-9, 1e-8), ('decode.top_k', 3, None)])
+def test_a_setting_that_ended_and_changed_updates_trains_no_more(name, without, other):
+  check_none_ended('RUN', nest(name, without))
+  if other is not None:
+    with pytest.raises(UserError, match=rf'RUN was trained with {name}={other}, which has ended: '
+                                        r'docs/\w+\.md.*init_from=RUN') as raised:
+      check_none_ended('RUN', nest(name, other))
+    assert '\n' not in str(raised.value)
 
 
 def test_settings_are_frozen():
   config = Config()
-  for group in (config, *(getattr(config, field.name) for field in dataclasses.fields(config)
-                          if field.name != 'seed')):
+  for group in (config, config.data, config.model, config.optimizer, config.train, config.decode):
     with pytest.raises(dataclasses.FrozenInstanceError):
       setattr(group, dataclasses.fields(group)[0].name, 3)
 
@@ -237,8 +185,7 @@ def test_defaults_are_the_base_model_of_the_paper():
       'model.dropout': 0.1, 'model.norm': 'post', 'model.positions': 'sinusoidal',
       'model.share_embeddings': True, 'model.tie_output': True, 'data.vocabulary_size': 37_000,
       'optimizer.algorithm': 'adam', 'optimizer.schedule': 'paper', 'optimizer.scale': 1.0,
-      'optimizer.warmup_steps': 4000, 'optimizer.b1': 0.9, 'optimizer.b2': 0.98,
-      'optimizer.eps': 1e-9, 'optimizer.weight_decay': 0.0,
+      'optimizer.warmup_steps': 4000, 'optimizer.b2': 0.98, 'optimizer.weight_decay': 0.0,
       'optimizer.clip_norm': 0.0, 'train.steps': 100_000, 'train.label_smoothing': 0.1,
       'decode.beam_size': 4, 'decode.alpha': 0.6, 'decode.max_extra_length': 50}
   assert {name: flat[name] for name in paper} == paper
@@ -246,38 +193,35 @@ def test_defaults_are_the_base_model_of_the_paper():
   assert Config().model.head_key_dim == Config().model.head_value_dim == 64
 
 
-@pytest.mark.parametrize(('changes', 'facts'), [
-    ({'data': {'dir': 's3://b'}}, ('data.dir must be a path', 'which begins with s3://')),
-    ({'train': {'init_from': 'gs://b'}}, ('train.init_from must be a path',)),
+@pytest.mark.parametrize(('changes', 'fact'), [
+    ({'data': {'dir': 's3://b'}}, 'data.dir must be a path'),
+    ({'train': {'init_from': 'gs://b'}}, 'train.init_from must be a path'),
     ({'train': {'objective': 'a:b', 'objective_runs': ['a', 'gs://b']}},
-     ('train.objective_runs must be a path',)),
-    *((settings, ('must be MODULE:FUNCTION, or a tuple of that and the numbers that it takes',))
-      for part in ('b', ['b', 1.0], [1.0, 'a:b'], ['a:b', 'c'], ['a:b', float('inf')])
+     'train.objective_runs must be a path'),
+    *((settings, 'must be MODULE:FUNCTION, or a tuple of that and the numbers that it takes')
+      for part in ('b', ['b', 1.0], [1.0, 'a:b'], ['a:b', 'c'], ['a:b', INF], [])
       for settings in ({'train': {'objective': part}}, {'data': {'variations': [part]}})),
-    ({'data': {'variations': [[]]}}, ('an item of data.variations must be', 'got ()')),
-    ({'train': {'objective': []}}, ('train.objective must be', 'got ()')),
-    ({'train': {'objective_runs': ['a']}}, ('directories of runs, for an objective',)),
-    ({'train': {'objective': 'a:b', 'objective_runs': ['']}}, ('must name the directories',)),
+    ({'train': {'objective_runs': ['a']}}, 'directories of runs, for an objective'),
+    ({'train': {'objective': 'a:b', 'objective_runs': ['']}}, 'must name the directories'),
     ({'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1001}},
-     ('must be a multiple of data.max_length', 'tokens_per_batch=1001, max_length=100')),
+     'must be a multiple of data.max_length'),
     ({'data': {'max_length': 100}, 'train': {'tokens_per_batch': 700},
-      'optimizer': {'accumulate': 2}}, ('optimizer.accumulate must divide', '= 7; got 2')),
-    ({'data': {'max_length': 256}, 'decode': {'max_extra_length': 50},
-      'model': {'positions': 'learned', 'max_positions': 305}},
-     ('model.max_positions must reach', '= 306', 'got 305')),
+      'optimizer': {'accumulate': 2}}, 'optimizer.accumulate must divide'),
+    ({'model': {'positions': 'learned', 'max_positions': 305}}, 'model.max_positions must reach'),
     *(({'data': {'valid': ('news', 'talks', 'web')}, 'train': {'best_by': best_by}},
-       ('the sets after the first of data.valid are talks, web', f'got {best_by!r}'))
+       f'the sets after the first of data.valid are talks, web; got {best_by!r}')
       for best_by in ('news/bleu', 'web2/loss')),
+    ({'train': {'best_by': 'validation/bleu'}}, 'the first of data.valid are none; got'),
+    ({'train': {'best_by': 'nonsense'}}, 'train.best_by must be one of loss, perplexity, bleu'),
+    ({'train': {'freeze': '('}}, 'train.freeze must be a regular expression'),
     ({'data': {'max_length': 99}, 'train': {'tokens_per_batch': 990},
-      'model': {'attention': 'cudnn', 'dtype': 'bfloat16'}}, ('data.max_length must be even',)),
-    ({'train': {'best_by': 'validation/bleu'}}, ('the first of data.valid are none; got',)),
-    ({'data': {'shared_vocabulary': False}},
-     ('gives each language its own embeddings; set --config.model.share_embeddings=False',)),
-    ({'seed': -1}, ('seed must be at least 0 and below 2³²; got -1',)),
-    ({'seed': 2 ** 32}, ('seed must be at least 0 and below 2³²; got 4294967296',)),
-])
-def test_groups_that_contradict_each_other_are_refused(changes, facts):
-  refuse(changes, *facts)
+      'model': {'attention': 'cudnn', 'dtype': 'bfloat16'}}, 'data.max_length must be even'),
+    ({'data': {'shared_vocabulary': False}}, 'set --config.model.share_embeddings=False'),
+    *(({'mesh': mesh}, 'and at most one of them −1; got')
+      for mesh in ({'data': 0}, {'fsdp': -2}, {'tensor': 0}, {'fsdp': -1})),
+    ({'data': {'source': 'nonsense'}}, 'data.source must be one of tfds, text')])
+def test_settings_that_contradict_each_other_are_refused(changes, fact):
+  refuse(changes, fact)
 
 
 @pytest.mark.parametrize('changes', [
@@ -289,57 +233,33 @@ def test_groups_that_contradict_each_other_are_refused(changes, facts):
     {'data': {'valid': ('news', 'talks/web')}, 'train': {'best_by': 'talks/web/chrf'}},
     {'data': {'shared_vocabulary': False, 'source_vocabulary_size': 264},
      'model': {'share_embeddings': False}},
-    {'mesh': {'data': 1, 'fsdp': -1}}, {'mesh': {'data': 2, 'fsdp': 3, 'tensor': 5}},
-])
-def test_groups_that_fit_each_other_are_accepted(changes):
+    {'mesh': {'data': 1, 'fsdp': -1}}, {'mesh': {'data': 2, 'fsdp': 3, 'tensor': 5}}])
+def test_settings_that_fit_each_other_are_accepted(changes):
   assert flatten(Config.from_dict(changes).to_dict()).items() >= flatten(changes).items()
 
 
-CHOICES = {
-    'data.source': 'tfds, text', 'model.norm': 'post, pre',
-    'model.positions': 'sinusoidal, learned', 'model.attention': 'reference, cudnn',
-    'model.dtype': 'float32, bfloat16', 'decode.dtype': 'trained, float32, bfloat16',
-    'decode.bleu_tokenize': '13a, intl, none, char',
-    'optimizer.algorithm': 'adam, muon',
-    'optimizer.schedule': 'paper, inverse_sqrt, cosine, constant',
-    'train.best_by': 'loss, perplexity, bleu, chrf'}
-AT_LEAST_ONE = [
-    'model.num_layers', 'model.model_dim', 'model.ff_dim', 'model.num_heads', 'model.key_dim',
-    'model.value_dim', 'model.max_positions', 'optimizer.warmup_steps', 'optimizer.accumulate',
-    'train.steps', 'train.tokens_per_batch', 'train.log_every', 'train.eval_every',
-    'train.checkpoint_every', 'train.keep', 'decode.beam_size', 'decode.max_extra_length',
-    'decode.batch_size']
-NUMBERS = [
-    ('model.dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
-    ('train.label_smoothing', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
-    ('train.ema_decay', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
-    ('data.bpe_dropout', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
-    ('optimizer.b1', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
-    ('optimizer.b2', (-0.1, 1.0, NOT_A_NUMBER), 'must be at least 0 and below 1'),
-    ('optimizer.scale', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),
-    ('optimizer.peak_learning_rate', (0.0, -1.0, NOT_A_NUMBER, float('inf')),
-     'must be above 0 and finite'),
-    ('optimizer.eps', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),
-    ('optimizer.weight_decay', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
-    ('optimizer.clip_norm', (-1.0, NOT_A_NUMBER), 'must be at least 0'),
-    ('decode.alpha', (-0.1, NOT_A_NUMBER, float('inf')), 'must be at least 0 and finite'),
-    ('decode.temperature', (0.0, -1.0, NOT_A_NUMBER, float('inf')), 'must be above 0 and finite'),
-    ('decode.top_k', (-1,), 'must be at least 0'),
-    ('decode.top_p', (0.0, -0.1, 1.1, NOT_A_NUMBER), 'must be above 0 and at most 1'),
-    ('train.patience', (-1,), 'must be at least 0'),
-    ('train.skip_nonfinite', (-1,), 'must be at least 0'),
-    *((name, (0, -1), 'must be at least 1') for name in AT_LEAST_ONE)]
+@pytest.mark.parametrize(('name', 'values', 'wanted'), [
+    ('model.norm', ['rms'], 'one of post, pre'),
+    ('optimizer.schedule', ['x'], 'one of paper, inverse_sqrt, cosine, constant'),
+    ('decode.dtype', ['int8'], 'one of trained, float32, bfloat16'),
+    ('model.dropout', [-0.1, 1.0, NAN], 'at least 0 and below 1'),
+    ('optimizer.scale', [0.0, -1.0, NAN, INF], 'above 0 and finite'),
+    ('decode.alpha', [-0.1, NAN, INF], 'at least 0 and finite'),
+    ('train.grace_seconds', [0.0, 1e10, NAN], 'above 0 and at most 1000000000'),
+    ('train.patience', [-1], 'at least 0'),
+    ('model.num_layers', [0, 1001], 'at least 1 and at most 1000'),
+    ('train.steps', [0, -1], 'at least 1')])
+def test_a_value_out_of_bounds_is_refused_with_its_bounds(name, values, wanted):
+  for value in values:
+    refuse(nest(name, value), f'{name} must be {wanted}; got {value!r}')
 
 
-@pytest.mark.parametrize(('name', 'value', 'message'), [
-    (name, value, message) for name, values, message in NUMBERS for value in values])
-def test_a_number_out_of_bounds_is_refused(name, value, message):
-  refuse(nest(name, value), f'{name} {message}; got {value}')
-
-
-@pytest.mark.parametrize('name', CHOICES)
-def test_a_choice_that_does_not_exist_lists_those_that_do(name):
-  refuse(nest(name, 'nonsense'), f'{name} must be one of {CHOICES[name]}', "got 'nonsense'")
+def test_every_number_has_bounds():
+  numbers = {name: value for name, value in flatten(Config().to_dict()).items()
+             if isinstance(value, (int, float)) and not isinstance(value, bool)}
+  for name in numbers:
+    refuse(nest(name, -10**9), name.rpartition('.')[0] or 'seed')
+    refuse(nest(name, 10**400), name)
 
 
 @pytest.mark.parametrize(('changes', 'facts'), [
@@ -350,21 +270,14 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
     ({'optimizer': {'scale': 2.0, 'schedule': 'cosine'}},
      ('scale=2 does nothing with optimizer.schedule=cosine',)),
     ({'optimizer': {'scale': 2.0}}, ()),
-    ({'data': {'drop_identical': True, 'shared_vocabulary': False},
-      'model': {'share_embeddings': False}}, ('data.drop_identical compares tokens',)),
-    ({'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},
-      'train': {'steps': 5000}}, ('begins after 5000 updates is never reached',)),
-    ({'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},
-      'train': {'steps': 5001}}, ()),
-    ({'optimizer': {'peak_learning_rate': 1e-3, 'schedule': 'constant'}}, ()),
+    *(({'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},
+        'train': {'steps': steps}}, facts) for steps, facts in (
+            (5000, ('begins after 5000 updates is never reached',)), (5001, ()))),
     *(({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize} (',))
-      for language, tokenize in (
-          ('zh-CN', 'zh'), ('zh-Hant', 'zh'), ('zho_Hans', 'zh'), ('cn', 'zh'), ('yue', 'zh'),
-          ('ja', 'ja-mecab'), ('JP', 'ja-mecab'), ('jpn_Jpan', 'ja-mecab'), ('th', 'char'),
-          ('tha_Thai', 'char'), ('mya_Mymr', 'char'))),
-    *(({'data': {'target_language': language}}, ()) for language in ('ko', 'kr', 'ms-MY', 'ug-CN')),
+      for language, tokenize in (('zh-CN', 'zh'), ('zho_Hans', 'zh'), ('yue', 'zh'),
+                                 ('JP', 'ja-mecab'), ('tha_Thai', 'char'))),
+    *(({'data': {'target_language': language}}, ()) for language in ('ko', 'ms-MY', 'japanisch')),
     ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ()),
-    ({'data': {'target_language': 'japanisch'}}, ()),
     *(({'data': {'max_length': 99, 'train': ('a', 'b'), **settings},
         'train': {'tokens_per_batch': tokens}}, facts)
       for settings, tokens, facts in (
@@ -373,33 +286,20 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(name):
           ({'train_weights': (2, 0.5)}, 99, ('a batch has a single row',)),
           ({'train_stages': ((0, 1, 0), (9, 1, 1.5))}, 99, ('a batch has a single row',))))])
 def test_settings_that_are_probably_not_meant_are_said(changes, facts):
-  found = Config.from_dict(changes).doubts()
-  assert len(found) == len(facts) and all(map(str.__contains__, found, facts)), found
+  doubts = Config.from_dict(changes).doubts()
+  assert len(doubts) == len(facts) and all(map(str.__contains__, doubts, facts)), doubts
 
 
-@pytest.mark.parametrize('widths', [{}, {'key_dim': 4}, {'value_dim': 4}])
-def test_heads_must_divide_the_width_unless_their_own_are_given(widths):
-  refuse({'model': {'num_heads': 3, 'model_dim': 8, **widths}},
-         'num_heads must divide model_dim; got num_heads=3, model_dim=8')
-
-
-def test_fused_attention_needs_16_bit_activations():
-  refuse({'model': {'attention': 'cudnn'}}, 'model.attention=cudnn', '--config.model.dtype')
+def test_fused_attention_becomes_the_reference_in_float32():
   short = ModelConfig(attention='cudnn', dtype='bfloat16')
   assert short.with_dtype('float32') == ModelConfig()
   assert ModelConfig().with_dtype('bfloat16') == ModelConfig(dtype='bfloat16')
   assert short.with_dtype('bfloat16') == short
 
 
-@pytest.mark.parametrize('mesh', [{'data': 0}, {'fsdp': -2}, {'tensor': 0}, {'fsdp': -1}])
-def test_mesh_sizes_are_positive_and_at_most_one_is_minus_one(mesh):
-  sizes = {'data': -1, 'fsdp': 1, 'tensor': 1, **mesh}
-  refuse({'mesh': mesh}, 'at most one of them', ', '.join(f'{k}={v}' for k, v in sizes.items()))
-
-
-HOSTILE = [10**9 + 1, -10**9 - 1, 10**30, 10**400, 1e308 * 10, -1e308 * 10, NOT_A_NUMBER, 'a\0b',
-           'a\nerror: b', '\x1b[2J', '\u2028', '\ud800', '../' * 99, 'x' * 10**6, [], [[[]]], {},
-           {'a': {'b': []}}, None, True, '', ['a\0'], [10**400]]
+HOSTILE = [10**9 + 1, -10**9 - 1, 10**400, INF, -INF, NAN, 'a\0b', 'a\nerror: b', '\x1b[2J',
+           '\u2028', '\ud800', '../' * 99, 'x' * 10**6, [], [[[]]], {}, {'a': {'b': []}}, None,
+           True, '', ['a\0'], [10**400]]
 
 
 @pytest.mark.parametrize('name', [*flatten(Config().to_dict()), 'model', 'a\nb', '\ud800', ''])
@@ -411,20 +311,7 @@ def test_any_value_is_valid_or_refused_in_one_line(name):
       text = str(error)
       assert text.isprintable() and text.encode(), text
     else:
-      found = flatten(config.to_dict()).get(name, value)
-      assert found in (value, tuple(value) if isinstance(value, list) else value) or (
-          isinstance(found, float) and found == float(value))
-      assert not isinstance(found, int) or abs(found) <= 10**9 or name == 'seed'
-      assert not isinstance(found, str) or found.isprintable()
-
-
-@pytest.mark.parametrize(('tree', 'fact'), [
-    (nest('model.ff_dim', 10**9 + 1), 'ff_dim must lie within ±1,000,000,000; got 1000000001'),
-    (nest('data.dir', 'a\nb'), r"data.dir must be text on one line; got 'a\nb'"),
-    (nest('data.train', ['a', 'b\0']), r"data.train must be text on one line; got 'b\x00'"),
-    (nest('model.dropout', 10**400), 'config.model.dropout must lie within ±1,000,000,000; got 1'),
-    (nest('model.num_layers', 1001), 'model.num_layers must be at most 1,000; got 1001'),
-    ({'a\nb': 1}, r"there is no key config.'a\nb'; "),
-])
-def test_harmful_values_are_refused(tree, fact):
-  refuse(tree, fact)
+      kept = flatten(config.to_dict()).get(name, value)
+      assert kept in (value, tuple(value) if isinstance(value, list) else value)
+      assert not isinstance(kept, int) or abs(kept) <= 10**9 or name == 'seed'
+      assert not isinstance(kept, str) or kept.isprintable()

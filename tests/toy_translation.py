@@ -5,7 +5,7 @@ import random
 import jax
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import DecodeConfig
+from transformer.decoding.config import SampleConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.step import init_params
@@ -13,7 +13,7 @@ from transformer.training.step import init_params
 WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
          'under', 'over', 'and']
 MAX_LENGTH = 29
-DECODE = DecodeConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
+DECODE = SampleConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
 
 
 def make_vocabulary() -> Vocabulary:

@@ -5,12 +5,7 @@
 """
 
 import dataclasses
-import difflib
 import re
-import reprlib
-import types
-import typing
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +14,7 @@ from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
+from transformer.settings import check_ranges, converted, freeze, kind_of, setting, shown
 from transformer.training.config import (
   ALGORITHMS,
   SCHEDULES,
@@ -26,14 +22,6 @@ from transformer.training.config import (
   OptimizerConfig,
   TrainConfig,
 )
-
-# Larger than any useful setting, and small enough that sums fit into 32 bits.
-_LARGEST, _LARGEST_SEED = 10**9, 2**32
-# Unicode categories that break a line or a file name: controls, separators, surrogates.
-_FORBIDDEN = {'Cc', 'Cs', 'Zl', 'Zp'}
-_brief = reprlib.Repr()
-_brief.maxstring = _brief.maxother = 100
-
 
 # Languages that are written without spaces between words, by all codes in use (`cn` and `jp` are
 # of countries), and the tokenizer of sacreBLEU for each.
@@ -64,10 +52,11 @@ class Config:
   train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
   decode: DecodeConfig = dataclasses.field(default_factory=DecodeConfig)
   mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
-  seed: int = 0
+  seed: int = setting(0, least=0, below=2**32)
 
   def __post_init__(self):
-    data, train = self.data, self.train
+    data, train, model = self.data, self.train, self.model
+    check_ranges(self)
     for name, path in (('data.dir', data.dir), ('data.vocabulary', data.vocabulary),
                        ('data.source_vocabulary', data.source_vocabulary),
                        ('train.init_from', train.init_from),
@@ -88,52 +77,46 @@ class Config:
       raise UserError(f'optimizer.accumulate must divide the rows of a batch, tokens_per_batch / '
                       f'max_length = {tokens // length}; got {self.optimizer.accumulate}')
     reach = length + self.decode.max_extra_length
-    if self.model.positions == 'learned' and self.model.max_positions < reach:
+    if model.positions == 'learned' and model.max_positions < reach:
       raise UserError(f'model.max_positions must reach data.max_length + decode.max_extra_length '
-                      f'= {reach} when positions are learned; got {self.model.max_positions}')
-    decides = self.train.best_by.rpartition('/')[0]
-    others = list(self.data.valid_sets.values())[1:]
+                      f'= {reach} when positions are learned; got {model.max_positions}')
+    decides = train.best_by.rpartition('/')[0]
+    others = list(data.valid_sets.values())[1:]
     if decides and decides not in others:
       raise UserError(f'train.best_by names a validation set that is not the first as SET/METRIC; '
                       f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
-                      f'got {self.train.best_by!r}')
-    if self.model.attention == 'cudnn' and length % 2:
+                      f'got {train.best_by!r}')
+    if model.attention == 'cudnn' and length % 2:
       raise UserError(f'data.max_length must be even with model.attention=cudnn, whose kernel '
                       f'takes masks of even lengths; got {length}')
-    if not self.data.shared_vocabulary and self.model.share_embeddings:
+    if not data.shared_vocabulary and model.share_embeddings:
       raise UserError('data.shared_vocabulary=False gives each language its own embeddings; set '
                       '--config.model.share_embeddings=False')
-    if not 0 <= self.seed < 2 ** 32:
-      raise UserError(f'seed must be at least 0 and below 2³²; got {self.seed}')
 
   def doubts(self) -> list[str]:
     """Returns sentences about settings that are allowed, and probably not what was meant."""
-    optimizer, found = self.optimizer, []
-    if optimizer.warmup_steps >= self.train.steps:
-      found.append(f'the learning rate is still warming up at the end: optimizer.warmup_steps='
-                   f'{optimizer.warmup_steps}, train.steps={self.train.steps}')
+    data, optimizer, steps = self.data, self.optimizer, self.train.steps
     ignored = optimizer.ignored_rate_key
-    if ignored and getattr(optimizer, ignored) != getattr(OptimizerConfig, ignored):
-      found.append(f'optimizer.{ignored}={getattr(optimizer, ignored):g} does nothing with '
-                   f'optimizer.schedule='
-                   f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '
-                   f'optimizer.peak_learning_rate')
-    if late := [stage[0] for stage in self.data.train_stages if stage[0] >= self.train.steps]:
-      found.append(f'the stage of data.train_stages that begins after {late[0]:g} updates is never '
-                   f'reached: train.steps={self.train.steps}')
-    data = self.data
-    weights = (*data.train_weights, *(each for stage in data.train_stages for each in stage[1:]))
-    if self.train.tokens_per_batch == data.max_length and (
-        data.bpe_dropout or data.variations
-        or any(weight % 1 for weight in weights)):
-      found.append(f'a batch has a single row, which is sometimes empty where sentences vary or a '
-                   f'weight is no whole number; an update then learns nothing: set '
-                   f'train.tokens_per_batch to at least {2 * data.max_length}')
-    if self.data.drop_identical and not self.data.shared_vocabulary:
-      found.append('data.drop_identical compares tokens, which separate vocabularies number '
-                   'differently, so it drops nothing; remove such pairs from the text (the audit '
-                   'counts them)')
-    return found + self.doubts_of_bleu()
+    rate = getattr(optimizer, ignored, 0.0)
+    late = [stage[0] for stage in data.train_stages if stage[0] >= steps]
+    weights = (*data.train_weights, *(weight for stage in data.train_stages
+                                      for weight in stage[1:]))
+    varies = data.bpe_dropout or data.variations or any(weight % 1 for weight in weights)
+    doubts = (
+        (optimizer.warmup_steps >= steps,
+         f'the learning rate is still warming up at the end: optimizer.warmup_steps='
+         f'{optimizer.warmup_steps}, train.steps={steps}'),
+        (ignored and rate != getattr(OptimizerConfig, ignored),
+         f'optimizer.{ignored}={rate:g} does nothing with optimizer.schedule='
+         f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '
+         f'optimizer.peak_learning_rate'),
+        (late, f'the stage of data.train_stages that begins after {min(late, default=0):g} updates '
+               f'is never reached: train.steps={steps}'),
+        (varies and self.train.tokens_per_batch == data.max_length,
+         f'a batch has a single row, which is sometimes empty where sentences vary or a weight is '
+         f'no whole number; an update then learns nothing: set train.tokens_per_batch to at least '
+         f'{2 * data.max_length}'))
+    return [sentence for holds, sentence in doubts if holds] + self.doubts_of_bleu()
 
   def doubts_of_bleu(self) -> list[str]:
     """Returns a sentence if BLEU's tokenizer needs spaces that the target language lacks."""
@@ -151,7 +134,7 @@ class Config:
              own_code.name_of(self.train.objective): 'objective',
              own_code.name_of(self.optimizer.schedule): 'schedule',
              own_code.name_of(self.optimizer.algorithm): 'algorithm'} | {
-        own_code.name_of(setting): 'variation' for setting in self.data.variations}
+        own_code.name_of(variation): 'variation' for variation in self.data.variations}
     return {spec: kind for spec, kind in kinds.items() if ':' in spec}
 
   @property
@@ -161,26 +144,16 @@ class Config:
 
   @classmethod
   def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':
-    """Checks names, types and values, and returns the frozen settings.
-
-    Args:
-      tree: nested dicts by group; missing keys take their defaults.
+    """Checks names, types and values of nested dicts, and returns the frozen settings.
 
     Raises:
       UserError: a name does not exist, or a value has another type or is out of range.
     """
-    return _freeze(cls, tree, '')
+    return freeze(cls, tree, hint=old_settings.hint_of_ended)
 
   @classmethod
   def from_saved(cls, tree: Mapping[str, Any]) -> 'Config':
-    """Returns the settings that a run was saved with, by this or an earlier version.
-
-    Args:
-      tree: nested dicts by group, as `old_settings.as_of_now` takes them.
-
-    Raises:
-      UserError: as `from_dict`.
-    """
+    """Returns the settings that a run was saved with, by this or an earlier version."""
     return cls.from_dict(old_settings.as_of_now(tree))
 
   def to_dict(self) -> dict[str, Any]:
@@ -199,112 +172,28 @@ def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
   return flat
 
 
-def check_name(name: str):
-  """Checks that a dotted name, such as `train.steps`, is a key or a group.
+def check_name(name: str) -> Any:
+  """Returns the type of a dotted name, such as `train.steps`, of a key or a group.
 
   Raises:
     UserError: the name is neither; the message suggests the nearest name.
   """
-  _kind_of(name)
+  kind, prefix = Config, ''
+  for part in name.split('.'):
+    if not dataclasses.is_dataclass(kind):
+      raise UserError(f'there is no key config.{name}; config.{prefix[:-1]} is a value')
+    kind, prefix = kind_of(kind, part, prefix, old_settings.hint_of_ended), f'{prefix}{part}.'
+  return kind
 
 
 def check_value(name: str, value: Any):
-  """Checks the type of one key's value, without the rules of its group.
-
-  Args:
-    name: dotted name of the key, such as `train.steps`.
-    value: its value.
+  """Checks the type of the value of one key by its dotted name, without the rules of its group.
 
   Raises:
     UserError: there is no such key, or the value has another type.
   """
-  kind = _kind_of(name)
+  kind = check_name(name)
   if dataclasses.is_dataclass(kind):
     raise UserError(f'config.{name} is a group of keys, which are set one by one; got '
-                    f'{_shown(value)}')
-  _convert(kind, value, f'config.{name}')
-
-
-def _kind_of(name: str):
-  """Returns the type annotation of a key or a group."""
-  kind, prefix = Config, ''
-  for part in name.split('.'):
-    kinds = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
-    if not kinds:
-      raise UserError(f'there is no key config.{name}; config.{prefix[:-1]} is a value')
-    if part not in kinds:
-      raise UserError(_unknown(part, kinds, prefix))
-    kind, prefix = kinds[part], f'{prefix}{part}.'
-  return kind
-
-
-def _freeze(cls, tree, prefix):
-  """Builds the dataclass `cls` from a mapping; `prefix` is its dotted name for errors."""
-  if not isinstance(tree, Mapping):
-    raise UserError(f'config.{prefix.rstrip(".")} must be a group of keys; '
-                    f'got {_shown(tree)}')
-  kinds = typing.get_type_hints(cls)
-  values = {}
-  for name, value in tree.items():
-    if not isinstance(name, str):
-      raise UserError(f'the names of keys must be text; got {_shown(name)} in '
-                      f'config.{prefix}'.rstrip('.'))
-    if name not in kinds:
-      raise UserError(_unknown(name, kinds, prefix))
-    kind = kinds[name]
-    if dataclasses.is_dataclass(kind):
-      values[name] = _freeze(kind, value, f'{prefix}{name}.')
-    else:
-      values[name] = _convert(kind, value, f'config.{prefix}{name}')
-  return cls(**values)
-
-
-def _unknown(name, known, prefix):
-  """Returns the message for a key that does not exist."""
-  nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-  hint = old_settings.hint_of_ended(f'{prefix}{name}') or (
-      f'did you mean config.{prefix}{nearest[0]}?' if nearest
-      else f'the keys there are {", ".join(known)}')
-  shown = name if name.isprintable() else _shown(name)
-  return f'there is no key config.{prefix}{shown}; {hint}'
-
-
-def _convert(kind, value, name):
-  """Returns `value` as the annotated type; only lossless conversions are made."""
-  origin = typing.get_origin(kind)
-  if origin is types.UnionType:
-    kinds = [each for each in typing.get_args(kind) if each is not types.NoneType]
-    if value is None and len(kinds) < len(typing.get_args(kind)):
-      return None
-    several = isinstance(value, (tuple, list))
-    kinds = [each for each in kinds if (typing.get_origin(each) is tuple) == several] or kinds
-    kind = next((each for each in kinds if not several and isinstance(value, each)), kinds[-1])
-    origin = typing.get_origin(kind)
-  if origin is tuple:
-    if not isinstance(value, (tuple, list)):
-      raise UserError(f'{name} must be a tuple; got {_shown(value)}')
-    item = typing.get_args(kind)[0]
-    return tuple(_convert(item, each, f'an item of {name}') for each in value)
-  if isinstance(value, int):
-    largest = _LARGEST_SEED if name == 'config.seed' else _LARGEST
-    if abs(value) > largest:
-      raise UserError(f'{name} must lie within ±{largest:,}; got {_shown(value)}')
-  if kind is float and isinstance(value, int) and not isinstance(value, bool):
-    return float(value)
-  if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-    # On the command line, 2019 is a number.
-    hint = ''
-    if kind is str and type(value) in (int, float):
-      hint = f'; text that looks like a number needs quotes of its own, as in "\'{value}\'"'
-    raise UserError(f'{name} must be of type {kind.__name__}; got {_shown(value)}{hint}')
-  if kind is str and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
-    raise UserError(f'{name} must be text on one line; got {_shown(value)}')
-  return value
-
-
-def _shown(value) -> str:
-  """Returns any value as one short line of text."""
-  try:
-    return ' '.join(_brief.repr(value).splitlines())
-  except ValueError:  # Python refuses to print integers of thousands of digits.
-    return f'one of type {type(value).__name__} that is too long to show'
+                    f'{shown(value)}')
+  converted(kind, value, f'config.{name}')

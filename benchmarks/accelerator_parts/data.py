@@ -15,6 +15,7 @@ from this_project import parts_of_update
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.vocabulary.making import VOCABULARY_PAIRS
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.experiment.meter import Meter, utilisation
 from transformer.model.transformer import Transformer
@@ -63,7 +64,7 @@ def _open(folder: Path, tokens: int, pairs: int):
   config = DataConfig(source='text', dir=str(folder), valid='valid', vocabulary_size=600,
                       max_length=_LENGTH)
   corpora = open_corpora(config)
-  vocabulary = Vocabulary.train(corpora.training_text(config.vocabulary_pairs),
+  vocabulary = Vocabulary.train(corpora.training_text(VOCABULARY_PAIRS),
                                 config.vocabulary_size)
   return encode_corpora(config, corpora, vocabulary, tokens, seed=0).batches, vocabulary
 

@@ -34,9 +34,7 @@ def differences(before: Mapping[str, Any], config: Config, space: Space,
     trials: the trials so far.
     runs: the folder of their runs.
   """
-  # A setting that came later has the value that earlier versions behaved by.
-  old = plain_settings(Config.from_saved({})) | before['settings']
-  new = plain_settings(config)
+  old, new = plain_settings(_saved(before['settings'])), plain_settings(config)
   names = [name for name in sorted({*old, *new})
            if old.get(name) != new.get(name) and name not in _MAY_DIFFER]
   if names and set(names) <= set(_PATHS) and _is_same_data(config, trials, runs):
@@ -45,6 +43,15 @@ def differences(before: Mapping[str, Any], config: Config, space: Space,
   if _meaning(before['space']) != _meaning(space.text):
     phrases.append('the search space has changed')
   return phrases
+
+
+def _saved(settings: Mapping[str, Any]) -> Config:
+  """Returns settings by dotted name, of this or an earlier version, as a config of today."""
+  tree = {}
+  for name, value in settings.items():
+    group, _, key = name.rpartition('.')
+    (tree.setdefault(group, {}) if group else tree)[key] = value
+  return Config.from_saved(tree)
 
 
 def _meaning(text: str) -> str:

@@ -34,12 +34,11 @@ OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/chrf': 'm
 _MEASURE = ('data.source', 'data.name', 'data.dir', 'data.valid', 'data.source_language',
             'data.target_language', 'decode.bleu_tokenize')
 # Keys that change what a token is, or which tokens are counted.
-_TOKENS = ('data.vocabulary_size', 'data.vocabulary', 'data.vocabulary_pairs', 'data.train',
+_TOKENS = ('data.vocabulary_size', 'data.vocabulary', 'data.train',
            'data.shared_vocabulary', 'data.source_vocabulary_size', 'data.source_vocabulary',
            'data.max_length', 'train.init_from', 'train.objective_runs')
 # Keys that the search of an evaluation does not read: it is greedy.
-UNREAD = ('decode.beam_size', 'decode.alpha', 'decode.sample', 'decode.temperature',
-           'decode.top_k', 'decode.top_p')
+UNREAD = ('decode.beam_size', 'decode.alpha')
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
 _DRAWS = 20
 

@@ -9,6 +9,8 @@ from transformer.system.processes import place
 from transformer.training.compilation import compile_programs, first_state, make_setup
 from transformer.training.mesh import batch_sharding, make_mesh
 
+_B1, _EPS = 0.9, 1e-9  # Of Adam.
+
 
 def measure(folder):
   """Compares a full batch of the config, and many short rows for a shallower pre-norm model."""
@@ -52,11 +54,11 @@ def compare(config, pairs, vocabulary: int) -> dict:
       norm=config.model.norm)
 
   def found_gradient(mean):
-    return mean / (1 - config.optimizer.b1)
+    return mean / (1 - _B1)
 
   def update(mean, square):
     # Uses the found gradient, because near 0 a small error changes the sign of a gradient.
-    scale = np.sqrt(square.astype(np.float64) / (1 - config.optimizer.b2)) + config.optimizer.eps
+    scale = np.sqrt(square.astype(np.float64) / (1 - config.optimizer.b2)) + _EPS
     return -config.optimizer.peak_learning_rate * found_gradient(mean) / scale
 
   return {

@@ -43,10 +43,10 @@ def test_lists_of_numbers_and_flags_that_are_given_twice():
 
 def test_whole_numbers_and_keys_that_are_left_open():
   config = settings_of('--config.train.steps=1e3', '--config.seed=1_000',
-                       '--config.model.encoder_layers=2', '--config.model.encoder_layers=None',
+                       '--config.model.key_dim=2', '--config.model.key_dim=None',
                        '--config.model.decoder_layers=2.0')
   assert (config.train.steps, config.seed) == (1000, 1000)
-  assert (config.model.encoder_layers, config.model.decoder_layers) == (None, 2)
+  assert (config.model.key_dim, config.model.decoder_layers) == (None, 2)
   assert type(config.train.steps) is type(config.model.decoder_layers) is int
 
 

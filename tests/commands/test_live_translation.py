@@ -15,6 +15,7 @@ import pytest
 
 from tests.running_commands import ENGLISH, GERMAN
 from transformer.decoding import stream
+from transformer.decoding.config import SampleConfig
 from transformer.decoding.ensemble import make_translator
 from transformer.runs.loading import load_run
 
@@ -73,7 +74,7 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
       '--prefix_column', '--beam_size=2', '--nbest=2')
   assert status == 0, err
   run = load_run(trained)
-  decode = dataclasses.replace(run.config.decode, sample=True, beam_size=2)
+  decode = SampleConfig(**dataclasses.asdict(run.config.decode) | {'sample': True, 'beam_size': 2})
   translate = make_translator([run], decode, run.config.seed, 2)
   before = os.dup(0)
   try:

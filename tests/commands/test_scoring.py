@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.decoding.config import SampleConfig
 from transformer.decoding.ensemble import translate_with
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
@@ -45,7 +46,7 @@ def test_parameters_that_are_not_finite_are_refused(change_params):
 def test_log_probabilities_that_are_not_finite_are_refused(diverged, changes):
   run = load_run(diverged)
   translate = Translator(run.model, run.vocabulary,
-                         dataclasses.replace(run.config.decode, **changes), 64)
+                         SampleConfig(**dataclasses.asdict(run.config.decode) | changes), 64)
   with pytest.raises(UserError, match='step 7, has diverged: the log-probabilities for line 13'):
     translate_with([run], translate, ['', 'a dog'], 11)
 

@@ -194,19 +194,19 @@ def test_log_lines_are_short_at_a_terminal(folder, tmp_path):
 def test_validation_while_training_is_greedy_however_the_run_decodes(
     trained, tmp_path, monkeypatch):
   settings = run_directory.read_config(trained)
-  settings['decode'] |= {'sample': True, 'beam_size': 3}
+  settings['decode']['beam_size'] = 3
   settings['train']['tokens_per_batch'] = 4 * 64  # A row for each device.
 
   class Enough(Exception):
     """Ends the run once the translator is made."""
 
   def translator(model, vocabulary, config, max_length, **_):
-    raise Enough(config.beam_size, config.sample)
+    raise Enough(config.beam_size)
 
   monkeypatch.setattr(wiring, 'Translator', translator)
   with pytest.raises(Enough) as handed:
     wiring.train_run(Config.from_dict(settings), tmp_path / 'run')
-  assert handed.value.args == (1, False)
+  assert handed.value.args == (1,)
 
 
 def test_several_validation_sets_are_evaluated_and_one_of_them_decides(

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from transformer.config import Config, flatten
-from transformer.data.config import DataConfig
 from transformer.data.corpora import open_corpora
 from transformer.data.text.sources import open_corpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
@@ -16,7 +15,7 @@ PAIRS = [(f'{zahl} kleine hunde laufen {wie} .', f'{number} small dogs run {how}
          for wie, how in (('schnell', 'fast'), ('fort', 'away'), ('herum', 'around'),
                           ('heim', 'home'), ('über das gras', 'over the grass'))]
 SMALLER = {  # The sizes of the tiny run, so that the tests compile one step for both.
-    'data.vocabulary_size': 300, 'data.vocabulary_pairs': 7, 'data.max_length': 64,
+    'data.vocabulary_size': 300, 'data.max_length': 64,
     'model.num_layers': 1, 'model.model_dim': 8, 'model.ff_dim': 11, 'model.num_heads': 2,
     'train.tokens_per_batch': 320, 'train.steps': 6, 'train.eval_every': 6,
     'train.checkpoint_every': 1}
@@ -73,7 +72,3 @@ def test_an_unprepared_data_set_is_refused_with_the_command_that_prepares_it(tra
         f'wmt14_translate/{name} is not prepared in {tmp_path}/data; run: python -m '
         f'transformer.tools.prepare --name=wmt14_translate/{name} --data_dir={tmp_path}/data; '
         f'if the data lies elsewhere, give --config.data.dir=DIR')
-
-
-def test_the_defaults_bound_the_memory_of_training_a_vocabulary():
-  assert DataConfig().vocabulary_pairs == 1_000_000

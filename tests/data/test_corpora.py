@@ -11,7 +11,6 @@ from transformer.data.batches.variations import replaced
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.text.sources import open_corpus
-from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
@@ -180,11 +179,9 @@ def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabul
   write(tmp_path, 'two', [*text(17, 3), 'dog', 'dog', 'dog', 'man'],
         [*text(17, 4), 'dog', 'hund', 'hund', 'rot hemd rot hemd'])
   write(tmp_path, 'valid', ['dog', 'dog', 'man'], ['dog', 'dog', 'rot hemd rot hemd'])
-  config = config_of(tmp_path, train=('two',), max_length_ratio=2.0, drop_identical=True,
-                     drop_duplicates=True)
+  config = config_of(tmp_path, train=('two',), max_length_ratio=2.0)
   encoded = encode(config, vocabulary)
   counts = encoded.counts['train/two']
-  assert counts['dropped: source equals target'] == counts['dropped: repeated pair'] == 1
   assert counts['dropped: length ratio'] > 0 and sum(counts.values()) == 21
   assert pairs_in(epoch(encoded.batches)) == counts['kept']
   # Validation keeps all pairs.
@@ -192,15 +189,6 @@ def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabul
   share = 100 * (21 - counts['kept']) / 21
   assert said == [f'{share:.1f} % of the training pairs are dropped; python -m '
                   'transformer.tools.audit, with the same --config flags, shows which']
-
-
-def test_two_vocabularies_may_number_different_sentences_alike(tmp_path):
-  own = [Vocabulary.train([word] * 9, 263) for word in 'ab']
-  assert own[0].encode('a') == own[1].encode('b')
-  write(tmp_path, 'one', ['a', 'a'], ['b', 'b'])
-  write(tmp_path, 'valid', ['a'], ['b'])
-  config = config_of(tmp_path, train=('one',), shared_vocabulary=False, drop_identical=True)
-  assert encode(config, SeparateVocabularies(*own)).counts['train/one']['kept'] == 2
 
 
 def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):

@@ -111,8 +111,7 @@ def test_one_encoding_serves_every_length(folder, vocabulary, never_encoded_agai
 def test_one_encoding_serves_every_limit(folder, vocabulary, never_encoded_again):
   lines = text(131, 1)
   write(folder, [*lines, *lines, 'dog', 'dog ' * 6], [*text(131, 2), *text(131, 2), 'dog', 'rot'])
-  limits = [{}, {'max_length_ratio': 3.0}, {'drop_identical': True}, {'drop_duplicates': True},
-            {'max_length_ratio': 1.5, 'drop_identical': True, 'drop_duplicates': True}]
+  limits = [{}, {'max_length_ratio': 3.0}, {'max_length_ratio': 1.5}]
   wanted = [encode_for_training(corpus_in(folder), vocabulary, MAX_LENGTH, **each)
             for each in limits]
   assert len({len(each) for each in wanted}) == len(limits)

@@ -22,7 +22,7 @@ from tests.toy_translation import (
 )
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.decoding.batch_search import BatchSearch
-from transformer.decoding.config import DecodeConfig
+from transformer.decoding.config import SampleConfig
 from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.ensemble import make_translator, translate_with
 from transformer.decoding.given_translations import score_pairs
@@ -154,7 +154,7 @@ def test_draws_depend_on_the_seed_and_on_the_numbers_of_the_lines(model, vocabul
   run = types.SimpleNamespace(
       model=model, params=params, vocabulary=vocabulary,
       config=types.SimpleNamespace(data=types.SimpleNamespace(max_length=MAX_LENGTH)))
-  decode = DecodeConfig(sample=True, beam_size=1, max_extra_length=2, batch_size=2)
+  decode = SampleConfig(sample=True, beam_size=1, max_extra_length=2, batch_size=2)
   seven, eight = (make_translator([run], decode, seed) for seed in (7, 8))
 
   def drawn(translate, first):

@@ -8,13 +8,13 @@ import types
 import pytest
 
 from transformer.config import Config
-from transformer.decoding.config import DecodeConfig
+from transformer.decoding.config import SampleConfig
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import report, results, scores
 from transformer.evaluation.texts import Text
 
-DECODING = results.Decoding(DecodeConfig(), 0, [])
+DECODING = results.Decoding(SampleConfig(), 0, [])
 TEXT = Text('test', ['a b c d'], [['w x y z']])
 
 

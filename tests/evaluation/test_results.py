@@ -2,19 +2,19 @@
 
 import pytest
 
-from transformer.decoding.config import DecodeConfig
+from transformer.decoding.config import SampleConfig
 from transformer.errors import UserError
 from transformer.evaluation import results
 
 
 def test_ensembles_of_other_checkpoints_have_results_of_their_own():
   names = {results.Place(None, 'test', results.describe([5], results.Decoding(
-      DecodeConfig(), 0, [results.Member('b', steps)]))).stem for steps in ([5], [4, 5], [6])}
+      SampleConfig(), 0, [results.Member('b', steps)]))).stem for steps in ([5], [4, 5], [6])}
   assert len(names) == 3 and all(name.startswith('test.step5.ensemble2.') for name in names)
 
 
 def test_a_name_that_is_too_long_for_a_file_is_refused_before_the_work(tmp_path):
-  how = results.describe([5], results.Decoding(DecodeConfig(), 0, []))
+  how = results.describe([5], results.Decoding(SampleConfig(), 0, []))
   longest = results.Place(tmp_path, 'é' * 109, how)
   longest.check_own(tmp_path, 'text')
   longest.write(tmp_path, 'text', {}, [])

@@ -48,7 +48,7 @@ def test_cross_attention_alone_is_that_of_all_weights_at_any_depth(found, build,
   tiny, weights = found
   alone = cross_attention_weights(tiny.model, tiny.params, *batch)
   chex.assert_trees_all_close(alone, list(weights.cross), atol=1e-5)
-  deep = build(norm='pre', encoder_layers=1, decoder_layers=3)
+  deep = build(norm='pre', num_layers=1, decoder_layers=3)
   assert len(cross_attention_weights(deep.model, deep.params, *batch)) == 3
 
 

@@ -41,11 +41,10 @@ def test_a_config_cannot_be_changed():
 
 
 @pytest.mark.parametrize('given, message', [
-    ({'num_layers': 0}, 'model.num_layers must be at least 1; got 0'),
-    ({'encoder_layers': 1001}, 'model.encoder_layers must be at most 1,000; got 1001'),
+    ({'num_layers': 0}, 'model.num_layers must be at least 1 and at most 1000; got 0'),
+    ({'num_layers': 1001}, 'model.num_layers must be at least 1 and at most 1000; got 1001'),
     ({'attention_bias': 'some'},
      "model.attention_bias must be one of none, output, all; got 'some'"),
-    ({'word_dropout': 1.0}, 'model.word_dropout must be at least 0 and below 1; got 1.0'),
     ({'attention': 'cudnn', 'dtype': 'bfloat16', 'attention_dropout': 0.1},
      'model.attention=cudnn drops no attention weights; set model.attention_dropout=0; got 0.1'),
     ({'model_dim': -8}, 'model.model_dim must be at least 1; got -8'),
@@ -73,14 +72,11 @@ def test_a_config_cannot_be_changed():
     ({'dtype': 'int8'}, "model.dtype must be one of float32, bfloat16; got 'int8'"),
     ({'attention': 'cudnn'},
      'model.attention=cudnn needs 16-bit activations; set --config.model.dtype=bfloat16'),
-    ({'attention': 'cudnn', 'dtype': 'bfloat16', 'value_dim': 32},
-     'model.attention=cudnn needs equal key_dim and value_dim; got key_dim=64, value_dim=32'),
-    ({'attention': 'cudnn', 'dtype': 'bfloat16', 'model_dim': 100, 'num_heads': 4},
-     'model.attention=cudnn needs heads whose width is a multiple of 8, at most 256; '
-     'got key_dim=25'),
-    ({'attention': 'cudnn', 'dtype': 'bfloat16', 'model_dim': 528, 'num_heads': 2},
-     'model.attention=cudnn needs heads whose width is a multiple of 8, at most 256; '
-     'got key_dim=264'),
+    *(({'attention': 'cudnn', 'dtype': 'bfloat16'} | widths,
+       f'model.attention=cudnn needs equal key_dim and value_dim, a multiple of 8 and at most 256; '
+       f'got key_dim={key}, value_dim={value}') for widths, key, value in (
+           ({'value_dim': 32}, 64, 32), ({'model_dim': 100, 'num_heads': 4}, 25, 25),
+           ({'model_dim': 528, 'num_heads': 2}, 264, 264))),
 ])
 def test_what_cannot_be_built_is_refused_in_one_line(given, message):
   with pytest.raises(UserError) as error:
@@ -210,8 +206,8 @@ def test_parameters_are_counted_by_hand(changed):
     ({'positions': 'relative'}, {'a bias of every bucket and head in each stack': 2 * 32 * 3}),
     ({'attention_bias': 'output'}, {'six outputs': 6 * 13}),
     ({'attention_bias': 'all'}, {'six outputs': 6 * 13, 'heads': 6 * 3 * (2 * 7 + 11)}),
-    ({'encoder_layers': 3}, {'its sublayers': 2 * 13 * 3 * (7 + 11) + 2 * 13 * 17 + 17 + 13,
-                             'its norms': 2 * 2 * 13}),
+    ({'num_layers': 3, 'decoder_layers': 2},
+     {'its sublayers': 2 * 13 * 3 * (7 + 11) + 2 * 13 * 17 + 17 + 13, 'its norms': 2 * 2 * 13}),
     ({'decoder_layers': 1}, {'its sublayers': -(4 * 13 * 3 * (7 + 11) + 2 * 13 * 17 + 17 + 13),
                              'its norms': -3 * 2 * 13}),
     ({'query_key_norm': True}, {'scales of queries and keys': 2 * 3 * 2 * 7}),

@@ -36,7 +36,7 @@ def test_the_base_model_at_the_papers_vocabulary():
 
 
 @pytest.mark.long(but=('changed1',))
-@pytest.mark.parametrize('changed', [{}, {'encoder_layers': 3, 'decoder_layers': 1},
+@pytest.mark.parametrize('changed', [{}, {'num_layers': 3, 'decoder_layers': 1},
                                      {'activation': 'swiglu', 'key_dim': 16}])
 def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_passes(changed):
   config = ModelConfig(**{'num_layers': 2, 'model_dim': 64, 'ff_dim': 128, 'num_heads': 2,
@@ -62,7 +62,7 @@ def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_pas
 
 
 def test_attention_has_a_product_for_each_query_and_key_of_every_layer():
-  config = ModelConfig(encoder_layers=3, decoder_layers=5, model_dim=13, num_heads=2, key_dim=7,
+  config = ModelConfig(num_layers=3, decoder_layers=5, model_dim=13, num_heads=2, key_dim=7,
                        value_dim=11)
   rows, source, target = 4, 17, 19
   of_source, of_target = train_flops(config, N)

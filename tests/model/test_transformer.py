@@ -231,7 +231,7 @@ def test_dropout_depends_on_its_key_alone_and_only_when_asked_for(build, batch):
 
 def test_dropout_is_on_every_sublayer_and_embedding_each_with_a_key_of_its_own(
     build, batch, monkeypatch):
-  rest = {'attention_dropout': 0.1, 'activation_dropout': 0.2, 'word_dropout': 0.4}
+  rest = {'attention_dropout': 0.1, 'activation_dropout': 0.2}
   tiny = build(**rest)
   keys, rates = [], collections.Counter()
 

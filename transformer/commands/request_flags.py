@@ -31,12 +31,11 @@ _FLAGS = {
     'bleu_tokenize': (_STRING, 'sacreBLEU\'s tokenizer, such as ja-mecab or zh; default: the '
                       'run\'s config.'),
     'sample': (_BOOL, 'Draw translations rather than search: one of each sentence, or the best by '
-               'score of --beam_size=W; default: the run\'s config.'),
-    'temperature': (_FLOAT, 'Divides log-probabilities before a token is drawn; default: the '
-                    'run\'s config.'),
-    'top_k': (_INTEGER, 'Draw from the k likeliest tokens, 0 is all; default: the run\'s config.'),
+               'score of --beam_size=W.'),
+    'temperature': (_FLOAT, 'Divides log-probabilities before a token is drawn; default: 1.'),
+    'top_k': (_INTEGER, 'Draw from the k likeliest tokens, 0 is all, the default.'),
     'top_p': (_FLOAT, 'Draw from the fewest tokens whose probabilities reach this together, 1 is '
-              'all; default: the run\'s config.'),
+              'all, the default.'),
     'seed': (_INTEGER, 'The seed of the draws, which also depend on the sentence and its line; '
              'default: the run\'s config.'),
     'examples': (_INTEGER, 'Print this many translations beside their references, taken evenly '

@@ -3,6 +3,7 @@
 import dataclasses
 
 from transformer.errors import UserError
+from transformer.settings import check_ranges, setting
 
 SOURCES = ('tfds', 'text')
 # 256 bytes, four control symbols, and a few characters.
@@ -51,14 +52,10 @@ class DataConfig:
       then have `vocabulary_size` pieces. Empty trains a vocabulary on the training text. It is
       the target's vocabulary if they are separate.
     source_vocabulary: likewise the source's vocabulary if they are separate.
-    vocabulary_pairs: the largest number of training pairs to learn the vocabulary from. A
-      larger corpus is sampled evenly. All these pairs are held in memory.
     max_length: the most tokens of a sentence, end token included. A row of a batch has as
       many target positions.
     max_length_ratio: the largest ratio of the lengths of a training pair's two sides, in
       tokens, end tokens included. Pairs above it are dropped and counted; 0 drops none.
-    drop_identical: drops and counts the training pairs whose sides are the same.
-    drop_duplicates: drops and counts all but the first of equal pairs in a training corpus.
     bpe_dropout: probability that a merge is left out when a training sentence is cut into
       pieces. The sentence is cut again at each use (Provilkov et al., 2020, "BPE-Dropout",
       which uses 0.1). 0 always gives the same pieces.
@@ -78,16 +75,13 @@ class DataConfig:
   source_language: str = 'en'
   target_language: str = 'fr'
   shared_vocabulary: bool = True
-  vocabulary_size: int = 37_000
-  source_vocabulary_size: int | None = None
+  vocabulary_size: int = setting(37_000, least=SMALLEST_VOCABULARY)
+  source_vocabulary_size: int | None = setting(None, least=SMALLEST_VOCABULARY)
   vocabulary: str = ''
   source_vocabulary: str = ''
-  vocabulary_pairs: int = 1_000_000
-  max_length: int = 256
+  max_length: int = setting(256, least=2)
   max_length_ratio: float = 0.0
-  drop_identical: bool = False
-  drop_duplicates: bool = False
-  bpe_dropout: float = 0.0
+  bpe_dropout: float = setting(0.0, least=0, below=1)
   variations: tuple[str | tuple[str | float, ...], ...] = ()
 
   @property
@@ -107,6 +101,7 @@ class DataConfig:
             'vocabulary': self.vocabulary_size}
 
   def __post_init__(self):
+    check_ranges(self, 'data.')
     if self.source not in SOURCES and not all(self.source.partition(':')):
       raise UserError(f'data.source must be one of {", ".join(SOURCES)}, or MODULE:CLASS for a '
                       f'source of your own; got {self.source!r}')
@@ -140,19 +135,8 @@ class DataConfig:
       raise UserError('data.source_vocabulary and data.source_vocabulary_size are for languages '
                       'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '
                       'them out')
-    for key, size in self.sizes.items():
-      if size < SMALLEST_VOCABULARY:
-        raise UserError(f'data.{key}_size must be at least {SMALLEST_VOCABULARY} '
-                        f'(256 bytes and the control symbols); got {size}')
-    if self.vocabulary_pairs < 1:
-      raise UserError(f'data.vocabulary_pairs must be at least 1; got {self.vocabulary_pairs}')
-    if not 0.0 <= self.bpe_dropout < 1.0:
-      raise UserError(f'data.bpe_dropout must be at least 0 and below 1; got {self.bpe_dropout}')
-    if self.max_length < 2:
-      raise UserError(f'data.max_length must be at least 2, a token and the end token; '
-                      f'got {self.max_length}')
-    if self.max_length_ratio and not 1 <= self.max_length_ratio < float('inf'):
-      raise UserError(f'data.max_length_ratio must be 0 (no limit), or at least 1 and finite; '
+    if self.max_length_ratio and not self.max_length_ratio >= 1:
+      raise UserError(f'data.max_length_ratio must be 0 (no limit), or at least 1; '
                       f'got {self.max_length_ratio}')
 
   def _check_stages(self):

@@ -17,7 +17,7 @@ from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring
 from transformer.data.text.corpus import Corpus
 from transformer.data.text.sources import open_corpus
-from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
+from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.system.installation import spell_commands
 
 _CHUNK = 20_000  # pairs read together
@@ -109,11 +109,8 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
   Raises:
     UserError: no pair is left to train on, or an encoding on disk is damaged.
   """
-  # Two vocabularies may give different sentences the same numbers.
-  limits = {'max_length_ratio': config.max_length_ratio,
-            'drop_identical': config.drop_identical and is_shared(vocabulary),
-            'drop_duplicates': config.drop_duplicates}
-  train = {name: load_or_encode(corpus, vocabulary, config.max_length, **limits)
+  train = {name: load_or_encode(corpus, vocabulary, config.max_length,
+                                max_length_ratio=config.max_length_ratio)
            for name, corpus in corpora.train.items()}
   valid = {key: encode_for_scoring(corpus, vocabulary, config.max_length)
            for key, corpus in corpora.valid.items()}

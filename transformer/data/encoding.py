@@ -8,8 +8,6 @@ import numpy as np
 
 from transformer.data.batch import EOS_ID
 from transformer.data.batches.prefetch import prefetch
-from transformer.data.batches.shuffling import mix
-from transformer.data.duplicates import keys_of_pairs, repeats
 
 _CHUNK = 20_000
 
@@ -105,8 +103,7 @@ def token_dtype(vocabulary) -> np.dtype:
 
 
 def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
-                      max_length_ratio: float = 0.0, drop_identical: bool = False,
-                      drop_duplicates: bool = False) -> EncodedPairs:
+                      max_length_ratio: float = 0.0) -> EncodedPairs:
   """Drops the pairs that training cannot or should not use.
 
   Args:
@@ -115,9 +112,6 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
     max_length: the most tokens that either side may have, end token included.
     max_length_ratio: the largest allowed ratio of the two lengths, end tokens included;
       0 allows any.
-    drop_identical: drops the pairs whose sides are the same.
-    drop_duplicates: drops all but the first of equal pairs. Like `drop_identical`, this
-      reads the tokens; the other limits read only lengths.
 
   Returns:
     The remaining pairs, in order, with a count for every limit. A pair that breaks
@@ -139,14 +133,6 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
   if max_length_ratio:
     drop('length ratio', kept_where(
         differ_in_length(source.lengths, target.lengths, max_length_ratio)))
-  if drop_identical:
-    same_length = kept_where(source.lengths == target.lengths)
-    drop('source equals target', same_length[_keys(source, same_length)
-                                             == _keys(target, same_length)])
-  if drop_duplicates:
-    left = np.flatnonzero(kept)
-    drop('repeated pair',
-         left[repeats(keys_of_pairs(_keys(source, left), _keys(target, left)))])
   counts['kept'] = int(np.count_nonzero(kept))
   if not kept.all():
     source, target = (
@@ -183,19 +169,6 @@ def count_from_zero(sizes: np.ndarray) -> np.ndarray:
   """Returns 0 … size − 1 for each of `sizes`, end to end."""
   ends = np.cumsum(sizes, dtype=np.int64)
   return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
-
-
-def _keys(side: Sentences, sentences: np.ndarray) -> np.ndarray:
-  """Returns a 64-bit key of each given sentence's tokens; reads a chunk at a time."""
-  keys = np.zeros(len(sentences), np.uint64)
-  for first in range(0, len(sentences), _CHUNK):
-    chunk = sentences[first:first + _CHUNK]
-    lengths = side.lengths[chunk]
-    places = count_from_zero(lengths).astype(np.uint64) << np.uint64(32)
-    tokens = mix(side.take(chunk).astype(np.uint64) + places)
-    # `reduceat` needs sentences that are not empty; each has at least its end token.
-    keys[first:first + _CHUNK] = mix(np.add.reduceat(tokens, np.cumsum(lengths) - lengths))
-  return keys
 
 
 def _in_memory(corpus, vocabulary) -> list[Sentences]:

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import STANDARD_INPUT
+from transformer.decoding.config import SampleConfig
 from transformer.errors import UserError
 from transformer.evaluation import texts
 from transformer.evaluation.results import Decoding, Member
@@ -164,10 +165,10 @@ class Request:
     """
     config = members[0].config
     changes = {name: value for name in _SEARCH if (value := getattr(self, name)) is not None}
-    if self.sample and not config.decode.sample:
+    if self.sample:
       # The run's beam size is for its search; the best of several samples is not a plain sample.
       changes.setdefault('beam_size', 1)
-    decode = dataclasses.replace(config.decode, **changes)
+    decode = SampleConfig(**dataclasses.asdict(config.decode) | changes)
     if self.nbest > decode.beam_size:
       raise UserError(f'--nbest={self.nbest} needs as many beams, and there are '
                       f'{decode.beam_size}; give --beam_size={self.nbest}')

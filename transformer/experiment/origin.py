@@ -16,8 +16,8 @@ from transformer.model.vocabulary_rows import spelt_params
 from transformer.runs.loading import Run, load_run
 
 # Settings of a model that do not change what its parameters mean.
-_FREE_SETTINGS = ('dropout', 'attention_dropout', 'activation_dropout', 'layer_drop',
-                  'word_dropout', 'attention', 'dtype', 'remat')
+_FREE_SETTINGS = ('dropout', 'attention_dropout', 'activation_dropout', 'attention', 'dtype',
+                  'remat')
 
 
 def load_to_host(workdir: str | os.PathLike) -> Run:
@@ -35,8 +35,7 @@ def check_same_model(origin: ModelConfig, model: ModelConfig):
   def meaning(config: ModelConfig) -> dict[str, Any]:
     settings = dataclasses.asdict(config) | {
         'key_dim': config.head_key_dim, 'value_dim': config.head_value_dim,
-        'encoder_layers': config.encoder_depth, 'decoder_layers': config.decoder_depth}
-    settings.pop('num_layers')
+        'decoder_layers': config.decoder_depth}
     if config.positions != 'learned':
       settings.pop('max_positions')
     return {name: value for name, value in settings.items() if name not in _FREE_SETTINGS}

@@ -122,7 +122,7 @@ def _train(config: Config, workdir: Path, profile, signals):
   if config.train.freeze:
     logging.info(describe_frozen(config.train.freeze, setup.state.params))
   # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
-  greedy = dataclasses.replace(config.decode, beam_size=1, sample=False)
+  greedy = dataclasses.replace(config.decode, beam_size=1)
   translate = Translator(model, vocabulary, greedy, config.data.max_length,
                          devices=sentence_sharding(setup.mesh, greedy.batch_size))
 

@@ -41,7 +41,7 @@ def attention_weights(model: Transformer, params, *batch, layer: int | None = No
     ValueError: there is no such layer in both stacks, or no such head.
   """
   config = model.config
-  depths = {'encoder': config.encoder_depth, 'decoder': config.decoder_depth}
+  depths = {'encoder': config.num_layers, 'decoder': config.decoder_depth}
   for name, chosen, count in (('layer', layer, min(depths.values())),
                               ('head', head, config.num_heads)):
     if chosen is not None and not 0 <= chosen < count:

@@ -31,7 +31,7 @@ def train_flops(config: ModelConfig, vocabulary_size: int, passes: int = 1,
       config.head_key_dim + config.head_value_dim)
   feed_forward = (3 if config.activation == 'swiglu' else 2) * config.model_dim * config.ff_dim
   encoder_layer = 2 * projections + feed_forward
-  source = config.encoder_depth * encoder_layer + config.decoder_depth * projections
+  source = config.num_layers * encoder_layer + config.decoder_depth * projections
   target = (config.decoder_depth * (encoder_layer + projections)
             + config.model_dim * vocabulary_size)
   source, target = 6.0 * passes * source, 6.0 * passes * target
@@ -58,7 +58,7 @@ def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, in
   rows, source_length, target_length = shape
   of_source, of_target = train_flops(config, vocabulary_size)
   # Q Kᵀ and the average of V have a product for each pair of positions, head and dim.
-  pairs = (config.encoder_depth * source_length ** 2
+  pairs = (config.num_layers * source_length ** 2
            + config.decoder_depth * target_length * (target_length + source_length))
   attention = 6.0 * config.num_heads * (config.head_key_dim + config.head_value_dim) * pairs
   own = passes * rows * (of_source * source_length + of_target * target_length + attention)

@@ -7,7 +7,6 @@ named `dropout`.
 import functools
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from transformer.model.config import ModelConfig
@@ -85,23 +84,6 @@ class Residual(nn.Module):
                     functools.partial(self.dropout, deterministic=deterministic))
 
 
-def layer_drop(layer: nn.Module, x_BTD, y_BTD, deterministic):
-  """Returns a layer's output, or its input with probability `layer_drop`: Fan et al., 2019.
-
-  The layer is computed in both cases, so that all devices do the same. One draw decides for a
-  whole batch.
-
-  Args:
-    layer: the module whose `dropout` stream gives the key.
-    x_BTD, y_BTD: the layer's input and output.
-    deterministic: True always returns the output.
-  """
-  rate = layer.config.layer_drop
-  if deterministic or rate == 0.0:
-    return y_BTD
-  return jnp.where(jax.random.bernoulli(layer.make_rng('dropout'), rate), x_BTD, y_BTD)
-
-
 class Embedding(nn.Module):
   """Token embeddings times √d (section 3.4), plus positions (section 3.5), with dropout."""
 
@@ -113,16 +95,12 @@ class Embedding(nn.Module):
     self.table = self.param('table', nn.initializers.normal(config.model_dim ** -0.5),
                             (self.vocabulary_size, config.model_dim))
     self.dropout = Dropout(config.dropout)
-    self.word_dropout = Dropout(config.word_dropout)
 
   def __call__(self, tokens_BT, positions_BTD, *, deterministic):
     """Maps token ids [..., T] and position encodings [..., T, D] or None to [..., T, D]."""
     dtype = self.config.dtype
     x_BTD = jnp.take(self.table, tokens_BT, axis=0).astype(dtype)
     x_BTD = x_BTD * jnp.asarray(self.config.model_dim ** 0.5, dtype)
-    if not deterministic and self.config.word_dropout:
-      kept_BT = self.word_dropout(jnp.ones(tokens_BT.shape, dtype), deterministic=False)
-      x_BTD *= kept_BT[..., None]
     if positions_BTD is not None:
       x_BTD += positions_BTD.astype(dtype)
     return self.dropout(x_BTD, deterministic=deterministic)

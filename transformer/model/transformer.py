@@ -13,7 +13,6 @@ from transformer.model.layers import (
   FeedForward,
   Positions,
   Residual,
-  layer_drop,
   normalisation,
 )
 from transformer.model.remat import recomputed
@@ -39,9 +38,8 @@ class EncoderLayer(nn.Module):
       return self.self_attention(h_BTD, own, mask_BTS, placement, deterministic=deterministic)
 
     feed_forward = functools.partial(self.feed_forward, deterministic=deterministic)
-    y_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
-    y_BTD = self.feed_forward_residual(y_BTD, feed_forward, deterministic=deterministic)
-    return layer_drop(self, x_BTD, y_BTD, deterministic)
+    x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
+    return self.feed_forward_residual(x_BTD, feed_forward, deterministic=deterministic)
 
 
 class DecoderLayer(nn.Module):
@@ -67,8 +65,7 @@ class DecoderLayer(nn.Module):
     def attend_to_source(h_BTD):
       return self.cross_attention(h_BTD, memory, memory_mask_BTS, deterministic=deterministic)
 
-    y_BTD = self._apply_sublayers(x_BTD, attend, attend_to_source, deterministic)
-    return layer_drop(self, x_BTD, y_BTD, deterministic)
+    return self._apply_sublayers(x_BTD, attend, attend_to_source, deterministic)
 
   @nn.jit
   def step(self, x_BWD, cache: Cache, mask_BWS, index, placement: Placement, memory: Cache,
@@ -116,7 +113,7 @@ class Transformer(nn.Module):
         else Embedding(config, self.source_vocabulary_size or self.vocabulary_size))
     self.source_position = Positions(config)
     self.target_position = Positions(config)
-    self.encoder = [EncoderLayer(config) for _ in range(config.encoder_depth)]
+    self.encoder = [EncoderLayer(config) for _ in range(config.num_layers)]
     self.decoder = [DecoderLayer(config) for _ in range(config.decoder_depth)]
     if config.norm == 'pre':
       self.encoder_norm = normalisation(config)

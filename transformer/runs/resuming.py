@@ -38,8 +38,7 @@ _MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.r
                'train.keep', 'train.patience', 'train.skip_nonfinite', 'train.fit_memory',
                'train.grace_seconds', 'train.valid_metric', 'train.init_from',
                'train.objective_runs', 'decode.beam_size', 'decode.alpha', 'decode.batch_size',
-               'decode.sample', 'decode.temperature', 'decode.top_k', 'decode.top_p', 'mesh.data',
-               'mesh.fsdp', 'mesh.tensor')
+               'mesh.data', 'mesh.fsdp', 'mesh.tensor')
 
 
 def check_workdir(workdir: Path, config: Config) -> Config:

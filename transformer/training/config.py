@@ -2,8 +2,10 @@
 
 import dataclasses
 import re
+from math import inf
 
 from transformer.errors import UserError
+from transformer.settings import check_ranges, setting
 
 ALGORITHMS = ('adam', 'muon')
 STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf')
@@ -29,9 +31,7 @@ class OptimizerConfig:
     scale: factor on the paper's schedule; the other named ones ignore it.
     peak_learning_rate: highest learning rate of all schedules but the paper's.
     warmup_steps: updates until the learning rate is at its peak.
-    b1: decay of Adam's first moment, β₁.
     b2: decay of Adam's second moment, β₂.
-    eps: Adam's ε.
     weight_decay: weight decay of the matrices of attention and feed-forward layers, with
       either algorithm. Each update subtracts this share of a matrix, times the learning rate
       (Loshchilov and Hutter, 2019, "Decoupled Weight Decay Regularization").
@@ -42,15 +42,13 @@ class OptimizerConfig:
 
   algorithm: str | tuple[str | float, ...] = 'adam'
   schedule: str | tuple[str | float, ...] = 'paper'
-  scale: float = 1.0
-  peak_learning_rate: float = 7e-4
-  warmup_steps: int = 4000
-  b1: float = 0.9
-  b2: float = 0.98
-  eps: float = 1e-9
-  weight_decay: float = 0.0
-  clip_norm: float = 0.0
-  accumulate: int = 1
+  scale: float = setting(1.0, above=0, below=inf)
+  peak_learning_rate: float = setting(7e-4, above=0, below=inf)
+  warmup_steps: int = setting(4000, least=1)
+  b2: float = setting(0.98, least=0, below=1)
+  weight_decay: float = setting(0.0, least=0, below=inf)
+  clip_norm: float = setting(0.0, least=0, below=inf)
+  accumulate: int = setting(1, least=1)
 
   @property
   def ignored_rate_key(self) -> str:
@@ -60,22 +58,7 @@ class OptimizerConfig:
     return 'peak_learning_rate' if self.schedule == 'paper' else 'scale'
 
   def __post_init__(self):
-    for name in ('scale', 'peak_learning_rate', 'eps'):
-      if not 0 < getattr(self, name) < float('inf'):
-        raise UserError(f'optimizer.{name} must be above 0 and finite; got {getattr(self, name)}')
-    for name in ('b1', 'b2'):
-      if not 0 <= getattr(self, name) < 1:
-        raise UserError(f'optimizer.{name} must be at least 0 and below 1; '
-                        f'got {getattr(self, name)}')
-    if self.warmup_steps < 1:
-      raise UserError(f'optimizer.warmup_steps must be at least 1; got {self.warmup_steps}')
-    if not 0 <= self.weight_decay < float('inf'):
-      raise UserError(f'optimizer.weight_decay must be at least 0 and finite; '
-                      f'got {self.weight_decay}')
-    if not self.clip_norm >= 0:
-      raise UserError(f'optimizer.clip_norm must be at least 0; got {self.clip_norm}')
-    if self.accumulate < 1:
-      raise UserError(f'optimizer.accumulate must be at least 1; got {self.accumulate}')
+    check_ranges(self, 'optimizer.')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,43 +110,32 @@ class TrainConfig:
       slower. On a CPU, all kernels give the same bits for the same number of cores.
   """
 
-  steps: int = 100_000
-  tokens_per_batch: int = 25_600
-  label_smoothing: float = 0.1
+  steps: int = setting(100_000, least=1)
+  tokens_per_batch: int = setting(25_600, least=1)
+  label_smoothing: float = setting(0.1, least=0, below=1)
   objective: str | tuple[str | float, ...] = ''
   objective_runs: tuple[str, ...] = ()
-  ema_decay: float = 0.0
-  log_every: int = 100
-  eval_every: int = 1000
-  checkpoint_every: int = 1000
-  keep: int = 5
-  patience: int = 0
+  ema_decay: float = setting(0.0, least=0, below=1)
+  log_every: int = setting(100, least=1)
+  eval_every: int = setting(1000, least=1)
+  checkpoint_every: int = setting(1000, least=1)
+  keep: int = setting(5, least=1)
+  patience: int = setting(0, least=0)
   best_by: str = ''
   valid_metric: str = ''
   init_from: str = ''
   freeze: str = ''
-  skip_nonfinite: int = 0
+  skip_nonfinite: int = setting(0, least=0)
   fit_memory: bool = False
-  grace_seconds: float = 25.0
+  grace_seconds: float = setting(25.0, above=0, most=10**9)
   reproducible: bool = False
 
   def __post_init__(self):
-    for name in ('steps', 'tokens_per_batch', 'log_every', 'eval_every', 'checkpoint_every',
-                 'keep'):
-      if getattr(self, name) < 1:
-        raise UserError(f'train.{name} must be at least 1; got {getattr(self, name)}')
-    if not 0.0 <= self.label_smoothing < 1.0:
-      raise UserError(f'train.label_smoothing must be at least 0 and below 1; '
-                      f'got {self.label_smoothing}')
+    check_ranges(self, 'train.')
     if not all(self.objective_runs) or (self.objective_runs and not self.objective):
       raise UserError(f'train.objective_runs must name the directories of runs, for an objective '
                       f'that reads them; got {self.objective_runs} and objective='
                       f'{self.objective!r}')
-    if not 0.0 <= self.ema_decay < 1.0:
-      raise UserError(f'train.ema_decay must be at least 0 and below 1; got {self.ema_decay}')
-    for name in ('patience', 'skip_nonfinite'):
-      if getattr(self, name) < 0:
-        raise UserError(f'train.{name} must be at least 0; got {getattr(self, name)}')
     if self.best_by.rpartition('/')[2] not in ('', *STANDARD_METRICS) and not self.valid_metric:
       raise UserError(f'train.best_by must be one of {", ".join(STANDARD_METRICS)}, or a metric of '
                       f'train.valid_metric; got {self.best_by!r}')
@@ -172,9 +144,6 @@ class TrainConfig:
     except re.error as error:
       raise UserError(f'train.freeze must be a regular expression; got {self.freeze!r}: '
                       f'{error}') from error
-    if not 0.0 < self.grace_seconds <= 1e9:
-      raise UserError(f'train.grace_seconds must be above 0 and at most 1e9; '
-                      f'got {self.grace_seconds}')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,6 +163,7 @@ class MeshConfig:
   tensor: int = 1
 
   def __post_init__(self):
+    check_ranges(self, 'mesh.')
     sizes = (self.data, self.fsdp, self.tensor)
     if any(size < 1 and size != -1 for size in sizes) or sizes.count(-1) > 1:
       raise UserError(f'mesh sizes must be at least 1, and at most one of them −1; got '

@@ -16,6 +16,7 @@ from transformer.training.freezing import frozen_mask
 
 # Momentum of Jordan et al., 2024. Root mean square of an update, as large as Adam's, of Liu et al.,
 # 2025.
+_B1, _EPS = 0.9, 1e-9  # Section 5.3.
 _MUON_MOMENTUM = 0.95
 _MUON_RMS = 0.2
 
@@ -60,15 +61,15 @@ def adam(config: OptimizerConfig, schedule: optax.Schedule) -> list[optax.Gradie
   """Adam, with decoupled weight decay of matrices: a list, so that clipping is one more part."""
   decay = [optax.add_decayed_weights(config.weight_decay, _are_matrices)
            ] if config.weight_decay else []
-  return [optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps), *decay,
+  return [optax.scale_by_adam(b1=_B1, b2=config.b2, eps=_EPS), *decay,
           optax.scale_by_learning_rate(schedule)]
 
 
 def muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
   """Muon for matrices, with Adam and Nesterov momentum for all other parameters."""
   return optax.contrib.muon(
-      schedule, beta=_MUON_MOMENTUM, eps=config.eps, weight_decay=config.weight_decay,
-      adam_b1=config.b1, adam_b2=config.b2, consistent_rms=_MUON_RMS,
+      schedule, beta=_MUON_MOMENTUM, eps=_EPS, weight_decay=config.weight_decay,
+      adam_b1=_B1, adam_b2=config.b2, consistent_rms=_MUON_RMS,
       muon_weight_dimension_numbers=_matrix_axes)
 
 

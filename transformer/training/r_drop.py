@@ -44,10 +44,9 @@ def check_alpha(model, alpha: float):
   """
   if not 0.0 < alpha < float('inf'):
     raise UserError(f'alpha of R-Drop must be above 0 and finite; got {alpha}')
-  if not any((model.dropout, model.attention_dropout, model.activation_dropout,
-              model.word_dropout)):
-    logging.warning('R-Drop compares two passes that differ by dropout, but no dropout differs '
-                    'between them (layer_drop skips the same layers in both); set model.dropout')
+  if not any((model.dropout, model.attention_dropout, model.activation_dropout)):
+    logging.warning('R-Drop compares two passes that differ by dropout, and there is none; '
+                    'set model.dropout')
 
 
 def twice(array):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.evaluation.test_scores import GOOD, REFERENCES, SOURCES
 from tests.runs import saved_checkpoints
-from transformer.decoding.config import DecodeConfig
+from transformer.decoding.config import SampleConfig
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import results, scores
@@ -23,7 +23,7 @@ def score(tmp_path):
   def write(name, translations, references=REFERENCES, step=5, seed=0, average=1, folder='eval',
             **decode):
     answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
-    decoding = results.Decoding(DecodeConfig(**decode), seed, [])
+    decoding = results.Decoding(SampleConfig(**decode), seed, [])
     steps = [*range(step - average + 1, step + 1)]
     text = Text('test', SOURCES[:len(translations)], [references[:len(translations)]])
     *_, (result, sentences) = scores.evaluate(text, answers, 1.0, decoding.config.bleu_tokenize,

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from transformer.decoding.config import DecodeConfig
+from transformer.decoding.config import SampleConfig
 from transformer.errors import UserError
 from transformer.evaluation import result_files, results
 from transformer.tools.compare import result_choice
@@ -13,7 +13,7 @@ from transformer.tools.compare import result_choice
 def result(*steps, others=(), more=None, **decode):
   """Returns a result as eval.py names it."""
   members = [results.Member(name, [7]) for name in others]
-  decoding = results.Decoding(DecodeConfig(**decode), 3, members)
+  decoding = results.Decoding(SampleConfig(**decode), 3, members)
   how = results.describe(steps, decoding) | (more or {})
   return result_files.Result('run', '.'.join(map(''.join, how.items())), None, {
       'steps': steps, 'ensemble': [*others], 'ensemble_steps': [[7] for _ in others],

@@ -24,7 +24,7 @@ KINDS = {
     'published': {'attention_bias': 'none'},
     'biases of outputs': {'attention_bias': 'output'},
     'all biases': {},
-    'deep encoder': {'encoder_layers': 3, 'decoder_layers': 1},
+    'deep encoder': {'num_layers': 3, 'decoder_layers': 1},
     'pre-norm': {'norm': 'pre'},
     'separate tables': {'share_embeddings': False, 'tie_output': False},
     'separate sources': {'share_embeddings': False},

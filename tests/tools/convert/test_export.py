@@ -138,7 +138,7 @@ def test_a_hugging_face_folder_comes_back_as_a_run(export, evaluate, folder, req
   assert out.startswith(f'{back}: a run of weights alone, of a folder for transformers; ')
   old, new = load_run(workdir), load_run(back)
   assert new.config.data.target_language == 'de' or kind == 'trained'
-  assert new.config.model == dataclasses.replace(old.config.model, encoder_layers=1,
+  assert new.config.model == dataclasses.replace(old.config.model, num_layers=1,
                                                  decoder_layers=1)
   for file in SEPARATE if kind == 'separate' else ['vocabulary.model']:
     assert (back / file).read_bytes() == (workdir / file).read_bytes()

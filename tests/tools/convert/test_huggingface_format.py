@@ -31,7 +31,7 @@ POSITIONS = 'model.{}.embed_positions.weight'
 KINDS = {
     'published': {}, 'biases of outputs': {'attention_bias': 'output'},
     'all biases': {'attention_bias': 'all', 'dropout': 0.3, 'attention_dropout': 0.2},
-    'deep encoder': {'encoder_layers': 3, 'decoder_layers': 1},
+    'deep encoder': {'num_layers': 3, 'decoder_layers': 1},
     'separate tables': {'share_embeddings': False, 'tie_output': False},
     'separate sources': {'share_embeddings': False}, 'separate output': {'tie_output': False},
     'gelu': {'activation': 'gelu'}, 'bias of the logits': {'output_bias': True},
@@ -71,7 +71,7 @@ def test_a_model_comes_back(export, vocabulary, settings):
   assert back.vocabulary.fingerprint == vocabulary.fingerprint
   assert (back.config.data.vocabulary_size, back.config.data.max_length) == (285, 37)
   assert back.config.decode.beam_size == 3
-  for name in ('encoder_depth', 'decoder_depth', 'ff_dim', 'num_heads', 'activation', 'dropout',
+  for name in ('num_layers', 'decoder_depth', 'ff_dim', 'num_heads', 'activation', 'dropout',
                'attention_bias', 'attention_dropout', 'share_embeddings', 'tie_output', 'norm',
                'output_bias'):
     assert getattr(back.config.model, name) == getattr(config.model, name), name

@@ -34,7 +34,7 @@ KINDS = {
     'published': {'attention_bias': 'none'},
     'biases of outputs': {'attention_bias': 'output'},
     'all biases': {},
-    'deep encoder': {'encoder_layers': 3, 'decoder_layers': 1},
+    'deep encoder': {'num_layers': 3, 'decoder_layers': 1},
     'separate tables': {'share_embeddings': False, 'tie_output': False},
     'separate sources': {'share_embeddings': False},
     'separate output': {'tie_output': False},
@@ -43,7 +43,7 @@ KINDS = {
     'bias of the logits': {'output_bias': True},
     'odd width': {'model_dim': 15, 'num_heads': 3},
     'norms before': {'norm': 'pre'},
-    'norms before, the rest': {'norm': 'pre', 'encoder_layers': 3, 'decoder_layers': 1,
+    'norms before, the rest': {'norm': 'pre', 'num_layers': 3, 'decoder_layers': 1,
                                'activation': 'gelu', 'output_bias': True,
                                'attention_bias': 'none'},
 }

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from transformer.decoding.config import SampleConfig
 from transformer.decoding.ensemble import make_translator, translate_with
 from transformer.runs.loading import load_run
 from transformer.tools.rerank.minimum_risk import choose
@@ -45,7 +46,7 @@ def test_samples_are_weighed_and_scored(rerank, trained, samples, tmp_path):
   assert all(found[key] == content[key] for key in kept)
   # The candidates are all samples that the run draws, a text as often as it is drawn.
   run = load_run(trained)
-  decode = run.config.decode.__class__(**content['decode'])
+  decode = SampleConfig(**content['decode'])
   answers = translate_with([run], make_translator([run], decode, run.config.seed, 4),
                            [sentence['source'] for sentence in sentences])
   lists = [[text for text, _ in answer.nbest] for answer in answers]

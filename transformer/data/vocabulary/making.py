@@ -14,6 +14,8 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary, SeparateVoca
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
+# The most training pairs to learn a vocabulary from, evenly drawn; all are held in memory.
+VOCABULARY_PAIRS = 1_000_000
 _TRIED = 500  # Training pairs whose cut by a given vocabulary is compared with that by merges.
 
 
@@ -96,6 +98,6 @@ def _make(config: DataConfig, corpora, key: str, lines: slice,
   pairs = sum(map(len, corpora.train.values()))
   logging.info('training a %s of %d pieces%s on %d of %d pairs', key.replace('_', ' '), size,
                f', {size - known} of them new,' if earlier else '',
-               min(pairs, config.vocabulary_pairs), pairs)
-  learned = Vocabulary.train(text(config.vocabulary_pairs), size, f'{key}_size', full=not earlier)
+               min(pairs, VOCABULARY_PAIRS), pairs)
+  learned = Vocabulary.train(text(VOCABULARY_PAIRS), size, f'{key}_size', full=not earlier)
   return grow(earlier, learned, size, key) if earlier else learned

@@ -125,7 +125,7 @@ def _check_size(run, sources):
   for ids in run.vocabulary.source.encode_batch(sources):
     # A translation is about as long as its source.
     length = min(len(ids) + 1, data.max_length)
-    weights += shape.num_heads * (shape.encoder_depth + 2 * shape.decoder_depth) * length**2
+    weights += shape.num_heads * (shape.num_layers + 2 * shape.decoder_depth) * length**2
   if weights > _MOST_WEIGHTS:
     raise UserError(f'a page holds about {_MOST_WEIGHTS:,} weights at most; these {len(sources):,} '
                     f'sentences have about {weights:,}; give fewer or shorter ones')

@@ -75,7 +75,7 @@ class _TrainingText:
     self._firsts.append(first)
     self._keys = np.concatenate([self._keys, keys], axis=1)
     places = first_places(keys[2], self._keys[2])
-    findings.add('the pair repeats an earlier one (data.drop_duplicates drops it, within a corpus)',
+    findings.add('the pair repeats an earlier one',
                  places < first + np.arange(len(places)), note=lambda i: self._line(places[i]))
 
   def find_overlap(self, findings: Findings, keys: np.ndarray):

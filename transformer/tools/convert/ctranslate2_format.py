@@ -120,7 +120,7 @@ def _empty_spec(config: ModelConfig) -> TransformerSpec:
       'relative_attention_bias': config.positions == 'relative', 'qk_norm': config.query_key_norm,
       'rotary_dim': config.head_key_dim if config.positions == 'rotary' else None,
       'head_dim': width if width * config.num_heads != config.model_dim else None}
-  return TransformerSpec(TransformerEncoderSpec(config.encoder_depth, config.num_heads, **layout),
+  return TransformerSpec(TransformerEncoderSpec(config.num_layers, config.num_heads, **layout),
                          TransformerDecoderSpec(config.decoder_depth, config.num_heads, **layout))
 
 

@@ -99,13 +99,13 @@ def _model_config(model: ModelConfig, source_size: int, size: int,
       'normalize_embedding': False, 'static_position_embeddings': True,
       'share_encoder_decoder_embeddings': model.share_embeddings and model.tie_output}
   sides = {f'{side}_{name}': value
-           for side, depth in (('encoder', model.encoder_depth), ('decoder', model.decoder_depth))
+           for side, depth in (('encoder', model.num_layers), ('decoder', model.decoder_depth))
            for name, value in (('layers', depth), ('attention_heads', model.num_heads),
-                               ('ffn_dim', model.ff_dim), ('layerdrop', model.layer_drop))}
+                               ('ffn_dim', model.ff_dim), ('layerdrop', 0.0))}
   return {
       **kind, 'model_type': MODELS[model.norm][0], 'dtype': 'float32', 'is_encoder_decoder': True,
       'vocab_size': source_size, 'd_model': model.model_dim,
-      'num_hidden_layers': model.encoder_depth, **sides,
+      'num_hidden_layers': model.num_layers, **sides,
       'activation_function': ACTIVATIONS[model.activation], 'dropout': model.dropout,
       'attention_dropout': model.attention_dropout,
       'activation_dropout': model.activation_dropout, 'scale_embedding': True,
@@ -116,13 +116,9 @@ def _model_config(model: ModelConfig, source_size: int, size: int,
 
 def _generation_config(config: Config, longest: int) -> dict[str, Any]:
   decode = config.decode
-  if decode.sample:
-    how = {'num_beams': 1, 'do_sample': True, 'temperature': decode.temperature,
-           'top_k': decode.top_k, 'top_p': decode.top_p}
-  else:
-    how = {'num_beams': decode.beam_size}
-    if decode.beam_size > 1:
-      how |= {'early_stopping': True, 'length_penalty': decode.alpha}
+  how = {'num_beams': decode.beam_size}
+  if decode.beam_size > 1:
+    how |= {'early_stopping': True, 'length_penalty': decode.alpha}
   return {**SPECIAL, 'max_length': 1 + longest, **how}
 
 

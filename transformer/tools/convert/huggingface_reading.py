@@ -130,7 +130,7 @@ def _model_settings(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray])
             if name.endswith('_proj.bias') and tensor.any()}
   tables = [tensors.get(f'model.{side}.embed_tokens.weight') for side in ('encoder', 'decoder')]
   return {
-      'num_layers': about['encoder_layers'], 'encoder_layers': about['encoder_layers'],
+      'num_layers': about['encoder_layers'],
       'decoder_layers': about['decoder_layers'], 'model_dim': about['d_model'],
       'ff_dim': about['encoder_ffn_dim'], 'num_heads': about['encoder_attention_heads'],
       'activation': _ACTIVATIONS[about['activation_function']], 'norm': _NORMS[about['model_type']],

@@ -91,7 +91,7 @@ def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]
     yield Tensor(f'{name}.weight', path, (source_size if 'source' in path else size, dim), -1)
   growth = _GROWTH if config.norm == 'post' else 1.0
   for side, depth, sublayers in (
-      ('encoder', config.encoder_depth, ('self_attention', 'feed_forward')),
+      ('encoder', config.num_layers, ('self_attention', 'feed_forward')),
       ('decoder', config.decoder_depth, ('self_attention', 'cross_attention', 'feed_forward'))):
     if config.norm == 'pre':
       yield from _norm(f'model.{side}.layer_norm', f'{side}_norm', dim)
