@@ -103,10 +103,10 @@ def test_other_words_are_refused():
 
 
 def test_figures_where_one_tree_or_none_has_brackets():
-  assert bracketing.figures([Counts(0, 0, 0)]) == bracketing.figures([]) == (100, 100, 100)
-  assert bracketing.figures([Counts(0, 3, 0)]) == (0, 0, 0)
-  assert bracketing.figures([Counts(0, 0, 3)]) == (0, 0, 0)
-  assert bracketing.figures([Counts(1, 1, 3), Counts(0, 0, 0)]) == pytest.approx((50, 100 / 3, 100))
+  assert bracketing.figures([Counts(0, 0, 0)]) == bracketing.figures([]) == [100, 100, 100]
+  assert bracketing.figures([Counts(0, 3, 0)]) == [0, 0, 0]
+  assert bracketing.figures([Counts(0, 0, 3)]) == [0, 0, 0]
+  assert bracketing.figures([Counts(1, 1, 3), Counts(0, 0, 0)]) == pytest.approx([50, 100 / 3, 100])
 
 
 def test_sentences_of_punctuation_alone_are_not_exact_nor_wrong():
@@ -156,8 +156,8 @@ def test_systems_differ_by_chance_or_not():
   for system, least, most in ((one, 1, 1), (worse, 0, 0.001), (shuffled, 0.02, 1)):
     found = bracketing.differences(one, system)
     assert [each['metric'] for each in found] == ['F1', 'precision', 'recall']
-    assert [each['baseline'] for each in found] == list(bracketing.figures(one))
-    assert [each['system'] for each in found] == list(bracketing.figures(system))
+    assert [each['baseline'] for each in found] == bracketing.figures(one)
+    assert [each['system'] for each in found] == bracketing.figures(system)
     assert all(least <= each[test] <= most for each in found
                for test in ('bootstrap', 'randomisation')), (system is one, found)
     assert found == bracketing.differences(one, system)

@@ -40,21 +40,6 @@ def test_pairs_are_words_and_linearised_trees(tmp_path):
   assert with_words.gold == found.gold and with_words.fingerprint != found.fingerprint
 
 
-def test_few_lines_are_read_at_a_time_and_trees_with_tags_only_on_demand(tmp_path, monkeypatch):
-  wanted, read, sizes = corpus(tmp_path), source.TextFile.read, []
-  gold = wanted.gold
-
-  def count(file, start, stop):
-    sizes.append(stop - start)
-    return read(file, start, stop)
-
-  monkeypatch.setattr(source.TextFile, 'read', count)
-  monkeypatch.setattr(source, '_LINES', 3)  # Some trees are in two parts.
-  found = corpus(tmp_path, TREES * 4)
-  assert found[:] == wanted[:] * 4 and sizes == [3] * 5 + [1]
-  assert found.gold == gold * 4 and len(sizes) == 12
-
-
 def test_the_fingerprint_is_of_the_file(tmp_path):
   prints = [corpus(tmp_path, text).fingerprint
             for text in (TREES, TREES, TREES.replace('\n', '\r\n'), TREES.replace('DT', 'NN'))]

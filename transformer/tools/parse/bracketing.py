@@ -24,19 +24,6 @@ class Counts(NamedTuple):
   wanted: int
   found: int
 
-  @property
-  def exact(self) -> bool:
-    """Whether both trees have the same brackets."""
-    return self.matched == self.wanted == self.found
-
-
-class Figures(NamedTuple):
-  """Scores of sentences together, in percent."""
-
-  f1: float
-  precision: float
-  recall: float
-
 
 def count(reference: Tree, found: Tree) -> Counts:
   """Counts the brackets of one sentence, as EVALB does; docs/parsing.md has its rules.
@@ -56,9 +43,9 @@ def count(reference: Tree, found: Tree) -> Counts:
   return Counts((wanted & given).total(), wanted.total(), given.total())
 
 
-def figures(counts: Sequence[Counts]) -> Figures:
-  """Returns the scores of sentences together; 100 where no tree has a bracket."""
-  return Figures(*map(float, _figures(np.sum([(0, 0, 0), *counts], axis=0))))
+def figures(counts: Sequence[Counts]) -> list[float]:
+  """Returns F1, precision and recall of sentences together; 100 where no tree has a bracket."""
+  return _figures(np.sum([(0, 0, 0), *counts], axis=0)).tolist()
 
 
 def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, Any]:
@@ -74,16 +61,17 @@ def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, An
   """
   counts = [count(reference, answer.tree)
             for reference, answer in zip(references, answers, strict=True)]
-  short = [each for reference, each in zip(references, counts, strict=True)
-           if len(reference.words) <= SHORT]
-  exact = [each.exact for reference, each in zip(references, counts, strict=True)
+  both = list(zip(references, counts, strict=True))
+  short = [own for reference, own in both if len(reference.words) <= SHORT]
+  exact = [own.matched == own.wanted == own.found for reference, own in both
            if not _DELETED.issuperset(reference.tags)]
   mends = collections.Counter(kind for answer in answers for kind in answer.mends)
   return {
       'metrics': scored(NAMES, SIGNATURE, counts, _figures),
-      'short': {'words': SHORT, 'sentences': len(short), **figures(short)._asdict()},
-      'exact': _percent(sum(exact), len(exact)),
-      'mended': _percent(sum(bool(answer.mends) for answer in answers), len(answers)),
+      'short': {'words': SHORT, 'sentences': len(short),
+                **dict(zip(('f1', 'precision', 'recall'), figures(short), strict=True))},
+      'exact': _percent(exact),
+      'mended': _percent([bool(answer.mends) for answer in answers]),
       'mends': dict(mends.most_common())}
 
 
@@ -122,5 +110,5 @@ def _figures(sums: np.ndarray) -> np.ndarray:
                                        (matched, wanted))])
 
 
-def _percent(part: int, whole: int) -> float:
-  return 100 * part / whole if whole else 100.0
+def _percent(facts: Sequence[bool]) -> float:
+  return 100 * sum(facts) / len(facts) if facts else 100.0

@@ -21,11 +21,8 @@ def draw(tree: Tree) -> str:
     while len(inside) == 1 and not isinstance(inside[0], str):
       labels.append(tree.brackets[inside[0]].label)
       inside = parts[inside[0]]
-    title = before + ' ─ '.join(labels)
-    if len(inside) == 1:
-      lines.append(f'{title}  {inside[0]}')
-      continue
-    lines.append(title)
+    words = f'  {inside.pop()}' if len(inside) == 1 else ''
+    lines.append(before + ' ─ '.join(labels) + words)
     ahead += [(indent + ('├─ ' if number else '└─ '), indent + ('│  ' if number else '   '), part)
               for number, part in enumerate(reversed(inside))]
   return '\n'.join(lines)
@@ -33,17 +30,15 @@ def draw(tree: Tree) -> str:
 
 def _parts(tree: Tree) -> list[list[int | str]]:
   """Returns what each constituent holds: others by index, and words that follow each other."""
-  parts = [[] for _ in tree.brackets]
-  inside, brackets = [], 0
+  parts, inside = [], []
   for step, _, word in walk(tree):
-    if step == ')':
-      inside.pop()
-      continue
     around = parts[inside[-1]] if inside else []
-    if step:
-      around.append(brackets)
-      inside.append(brackets)
-      brackets += 1
+    if step == '(':
+      around.append(len(parts))
+      inside.append(len(parts))
+      parts.append([])
+    elif step == ')':
+      inside.pop()
     elif around and isinstance(around[-1], str):
       around[-1] += f' {tree.words[word]}'
     else:

@@ -50,15 +50,15 @@ def delinearise(text: str, words: Sequence[str]) -> Mended:
       mends['surplus' if token == TAG else 'unknown'] += 1
     elif step[1] == '(':
       builder.begin(step[2])
-    elif not builder.depth:
+    elif not builder.open:
       mends['unopened'] += 1
     else:
       height = builder.height(step[2])
       mends['mislabelled'] += height is None
       mends['unclosed'] += height or 0
       mends['empty'] += sum(not builder.end() for _ in range((height or 0) + 1))
-  mends['unclosed'] += builder.depth
-  mends['empty'] += sum(not builder.end() for _ in range(builder.depth))
+  mends['unclosed'] += len(builder.open)
+  mends['empty'] += sum(not builder.end() for _ in range(len(builder.open)))
 
   present = len(builder.words)
   roots, covered = 0, 0
@@ -92,6 +92,6 @@ def _without_words(tokens: list[str], words: Sequence[str], mends: collections.C
     mends['missing'] += missing
     mends['surplus'] += last - first - paired
     mends['changed'] += paired if kind == 'replace' else 0
-  found = set(leaves)
-  return [each for place, token in enumerate(tokens)
-          for each in ([TAG] * here[place] if place in found else [token])]
+  rest = set(range(len(tokens))).difference(leaves)
+  return [out for place, token in enumerate(tokens)
+          for out in ([token] if place in rest else [TAG] * here[place])]

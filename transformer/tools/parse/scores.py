@@ -20,7 +20,7 @@ def f1(sources: Sequence[str], parses: Sequence[str], references: Sequence[Seque
   """
   return bracketing.figures([
       bracketing.count(parse_tree(reference), mended(source, parse).tree)
-      for source, parse, reference in zip(sources, parses, references[0], strict=True)]).f1
+      for source, parse, reference in zip(sources, parses, references[0], strict=True)])[0]
 
 
 def mended(source: str, line: str) -> Mended:
@@ -38,21 +38,20 @@ def evaluate(text: Text, answers: Sequence[Translation], seconds: float
     seconds: the time of parsing, with compilation.
 
   Yields:
-    JSON data, once, as `report.Scored` has it. The object of a sentence has its matched, wanted
-    and found `brackets`.
+    The result of the text, and an object for each sentence with its matched, wanted and found
+    `brackets`: once, as evaluation reports scores.
   """
   trees = list(map(parse_tree, text.references[0]))
   parses = [mended(source, answer.text)
             for source, answer in zip(text.sources, answers, strict=True)]
   sentences = []
-  for source, reference, answer, tree, parse in zip(
-      text.sources, text.references[0], answers, trees, parses, strict=True):
+  for source, tree, answer, parse in zip(text.sources, trees, answers, parses, strict=True):
     counts = bracketing.count(tree, parse.tree)
-    figures = zip(bracketing.NAMES, bracketing.figures([counts]), strict=True)
     sentences.append({
-        'source': source, 'references': [reference], 'translation': bracketed(parse.tree),
-        'model_score': answer.score, **dict(figures), 'brackets': list(counts),
-        'mends': parse.mends})
+        'source': source, 'references': [bracketed(tree)], 'translation': bracketed(parse.tree),
+        'model_score': answer.score,
+        **dict(zip(bracketing.NAMES, bracketing.figures([counts]), strict=True)),
+        'brackets': list(counts), 'mends': parse.mends})
   yield bracketing.score(trees, parses) | {
       'sentences': len(trees), 'cut_sources': sum(answer.cut for answer in answers),
       'seconds': seconds, 'sentences_per_second': len(trees) / seconds}, sentences
@@ -60,10 +59,8 @@ def evaluate(text: Text, answers: Sequence[Translation], seconds: float
 
 def more_lines(result: dict[str, Any]) -> list[str]:
   """Returns lines for people beside those of the metrics: of short sentences, and of mends."""
-  short = result['short']
   kinds = ', '.join(f'{kind} {count}' for kind, count in result['mends'].items())
-  return [f'  at most {short["words"]} words, {short["sentences"]} sentences: '
-          f'F1 {short["f1"]:.2f}, precision {short["precision"]:.2f}, '
-          f'recall {short["recall"]:.2f}',
+  return ['  at most {words} words, {sentences} sentences: F1 {f1:.2f}, precision {precision:.2f}, '
+          'recall {recall:.2f}'.format(**result['short']),
           f'  exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %'
           + (f' ({kinds})' if kinds else '')]

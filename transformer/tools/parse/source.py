@@ -1,18 +1,14 @@
 """Treebanks as sources of sentences and their linearised trees, for `data.source`."""
 
-import functools
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import TextFile
 from transformer.errors import UserError
 from transformer.tools.parse.linearisation import linearise
-from transformer.tools.parse.treebank import Tree, bracketed, parse_trees
-
-_LINES = 4096  # of a treebank, read together
+from transformer.tools.parse.treebank import bracketed, parse_trees
 
 
 class Trees:
@@ -30,32 +26,20 @@ class Trees:
       raise UserError('data.dir must name the folder of the trees; set --config.data.dir')
     self.name = f'{Path(data.dir) / split}.mrg'
     self.folder = Path(os.path.expanduser(self.name)).parent
-    self._file = TextFile(self.name)
-    self._pairs, traces = [], 0
-    for tree in self._parsed():
-      if tree.words:
-        self._pairs.append((' '.join(tree.words), linearise(tree, self.with_words)))
-      else:
-        traces += 1
-    if not self._pairs:
+    file = TextFile(self.name)
+    trees = list(parse_trees(file.read(0, len(file)), self.name))
+    traces = sum(not tree.words for tree in trees)
+    trees = [tree for tree in trees if tree.words]
+    if not trees:
       raise UserError(f'a corpus must hold at least one tree with words; {self.name} has none')
+    self._pairs = [(' '.join(tree.words), linearise(tree, self.with_words)) for tree in trees]
+    # Each tree with its words and tags, in brackets on one line, as scores need them.
+    self.gold = list(map(bracketed, trees))
     self.fingerprint = hashlib.sha256(
-        f'trees {self.with_words} {self._file.fingerprint}'.encode()).hexdigest()
-    self.notes = self._file.notes
+        f'trees {self.with_words} {file.fingerprint}'.encode()).hexdigest()
+    self.notes = file.notes
     if traces:
       self.notes += (f'{self.name}: trees that hold only traces were left out: {traces}',)
-
-  @functools.cached_property
-  def gold(self) -> list[str]:
-    """Each tree with its words and tags, in brackets on one line, as scores need them."""
-    return [bracketed(tree) for tree in self._parsed() if tree.words]
-
-  def _parsed(self) -> Iterator[Tree]:
-    """Yields the trees; only a few thousand lines are in memory at a time."""
-    count = len(self._file)
-    lines = (line for start in range(0, count, _LINES)
-             for line in self._file.read(start, min(start + _LINES, count)))
-    return parse_trees(lines, self.name)
 
   def __len__(self) -> int:
     return len(self._pairs)

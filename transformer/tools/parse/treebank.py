@@ -48,25 +48,25 @@ def plain_label(label: str) -> str:
 
 
 class Builder:
-  """Collects words and constituents of a tree from left to right; labels become plain ones."""
+  """Collects words and constituents of a tree from left to right; labels become plain ones.
+
+  Attributes:
+    words: the words so far; `tags` has their tags.
+    brackets: the constituents so far.
+    open: the places of open constituents in `brackets`, outermost first.
+  """
 
   def __init__(self):
-    self.words, self.tags, self.brackets = [], [], []
-    self._open = []  # The places of open constituents in `brackets`, outermost first.
-
-  @property
-  def depth(self) -> int:
-    """The number of open constituents."""
-    return len(self._open)
+    self.words, self.tags, self.brackets, self.open = [], [], [], []
 
   def height(self, label: str) -> int | None:
     """Returns how many open constituents are inside the nearest `label`; None if there is none."""
     label = plain_label(label)
-    return next((height for height, place in enumerate(reversed(self._open))
+    return next((height for height, place in enumerate(reversed(self.open))
                  if self.brackets[place].label == label), None)
 
   def begin(self, label: str):
-    self._open.append(len(self.brackets))
+    self.open.append(len(self.brackets))
     self.brackets.append(Bracket(plain_label(label), len(self.words), -1))
 
   def add(self, word: str, tag: str):
@@ -75,7 +75,7 @@ class Builder:
 
   def end(self) -> bool:
     """Closes the innermost constituent; drops it, and returns False, if it has no word."""
-    place = self._open.pop()
+    place = self.open.pop()
     label, start, _ = self.brackets[place]
     if start == len(self.words):
       self.brackets.pop()
@@ -111,52 +111,46 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
     name: the name of the text in errors.
 
   Raises:
-    UserError: names the line where brackets are not balanced, a bracket has no label or
-      nothing in it, or a word is out of place.
+    UserError: names the line where something cannot stand.
   """
-  builder, depth, began, number = Builder(), 0, 0, 0
-  fresh = False  # Whether the last token opened a bracket, whose label comes next.
-  # The label and word of the innermost bracket. A bracket inside it makes it a constituent, which
-  # `builder` holds; both are then None.
-  label = word = None
+  builder, began, number = Builder(), 0, 0
+  # Of each open bracket: its label, its word, and whether it holds brackets, so is a constituent.
+  inside: list[list] = []
 
-  def error(mistake: str) -> UserError:
-    tree = f', in the tree that begins in line {began},' if depth and began != number else ''
-    return UserError(f'{name} must hold trees in Penn Treebank brackets; line {number}{tree} '
-                     f'{mistake}')
+  def error(fact: str) -> UserError:
+    return UserError(f'{name} must hold trees in Penn Treebank brackets; {fact}')
 
   for number, line in enumerate(lines, 1):
     for token in _TOKEN.findall(line):
+      label, word, holds = inside[-1] if inside else ('', None, True)
       if token == '(':
-        if word is not None or (fresh and depth > 1):
-          raise error('has a bracket without a label, or the tree before it is not closed'
-                      if word is None else f'has a bracket beside the word {word!r}')
-        if fresh or label is not None:
+        fits = word is None and (label is not None or len(inside) == 1)
+      else:
+        fits = bool(inside) and (holds or word is not None if token == ')' else
+                                 not holds and word is None)
+      if not fits:
+        tree = f', in the tree that begins in line {began},' if inside and began != number else ''
+        raise error(f'line {number}{tree} has {token!r} where it cannot stand')
+      if token == '(':
+        if not inside:
+          began = number
+        elif not holds:
           builder.begin(label or '')
-        began = began if depth else number
-        depth, fresh, label = depth + 1, True, None
+          inside[-1][2] = True
+        inside.append([None, None, False])
       elif token == ')':
-        if not depth:
-          raise error('has a closing bracket that was not opened')
-        if fresh or (label is not None and word is None):
-          raise error('has a bracket without a label' if fresh else f'has nothing in ({label})')
-        if word is None:
+        inside.pop()
+        if holds:
           builder.end()
         elif label != _TRACE:
           builder.add(word, label)
-        depth, label, word = depth - 1, None, None
-        if not depth:
+        if not inside:
           yield builder.tree()
           builder = Builder()
-      elif fresh:
-        fresh, label = False, token
-      elif label is not None and word is None:
-        word = token
       else:
-        raise error(f'has the word {token!r} without a bracket of its own')
-  if depth:
-    number = began
-    raise error('begins a tree whose brackets are not all closed')
+        inside[-1][0 if label is None else 1] = token
+  if inside:
+    raise error(f'line {began} begins a tree whose brackets are not all closed')
 
 
 def parse_tree(line: str) -> Tree:
