@@ -17,7 +17,6 @@ ROOT = pathlib.Path(__file__).parents[1]
 # takes seconds.
 SERVER = """
 import ctypes, importlib, json, os, sys, warnings
-import matplotlib.backends.backend_svg, matplotlib.figure
 import transformer.experiment.wiring
 warnings.simplefilter('ignore')  # JAX warns of forks; it has not started here.
 from transformer.system import command_line

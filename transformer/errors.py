@@ -42,7 +42,7 @@ def optional(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
   """Turns an error of optional work into one warning, so that the main work goes on.
 
   Args:
-    missing: what there is not after an error, such as `curves.svg was not drawn`.
+    missing: what there is not after an error, such as `the cost of the run is not recorded`.
     warn: logs a line.
   """
   try:

@@ -18,21 +18,6 @@ DECODING = results.Decoding(SampleConfig(), 0, [])
 TEXT = Text('test', ['a b c d'], [['w x y z']])
 
 
-def test_a_plot_that_cannot_be_drawn_costs_the_table_nothing_and_is_not_announced(
-    tmp_path, monkeypatch, capsys):
-  def fail(*_):
-    raise RuntimeError('no fonts')
-
-  monkeypatch.setattr(report, 'draw_scores', fail)
-  place = results.Place(tmp_path, 'test.all', {'beam': '4'})
-  table = report.Table(place, TEXT,
-                       [{'step': 5, 'BLEU': 20.0, 'BLEU_interval_95': [10.0, 30.0]}])
-  report.print_table(table, types.SimpleNamespace(workdir=tmp_path, steps=[5]), DECODING)
-  out = capsys.readouterr().out
-  assert '20.00' in out and f'also in {tmp_path}/test.all.beam4.json\n' in out
-  assert [path.name for path in tmp_path.iterdir()] == ['test.all.beam4.json']
-
-
 @pytest.mark.parametrize('failure', [OSError(errno.ENOSPC, 'No space left'),
                                      BrokenPipeError(errno.EPIPE, 'Broken pipe')], ids=str)
 def test_scores_that_cannot_be_printed_are_kept_and_only_an_early_end_of_the_reader_is_no_mistake(

@@ -14,7 +14,6 @@ from transformer.evaluation.resampling import metric_lines
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
 from transformer.runs.cost import TrainingCost, training_cost
-from transformer.runs.curves import draw_scores
 from transformer.system import outputs
 
 
@@ -168,7 +167,7 @@ class Table(NamedTuple):
 
 
 def print_table(table: Table, run, decoding: results.Decoding):
-  """Prints the scores of all checkpoints and marks the best; writes them, and plots the first.
+  """Prints the scores of all checkpoints and marks the best; writes them.
 
   Args:
     table: the scores; an empty one is left out.
@@ -196,10 +195,4 @@ def print_table(table: Table, run, decoding: results.Decoding):
     place.write(run.workdir, text.digest, {
         **origin(run, text), 'steps': [row['step'] for row in rows],
         'decode': dataclasses.asdict(decoding.config), 'more': decoding.more, 'checkpoints': rows})
-    kept = f'{path}.json'
-    with optional(f'{path}.svg was not drawn', logging.warning):
-      draw_scores(f'{text.name}: {headline}', [row['step'] for row in rows],
-                  [row[headline] for row in rows], [row[interval] for row in rows],
-                  f'{path}.svg')
-      kept += ' and .svg'
-    print(f'also in {kept}')
+    print(f'also in {path}.json')

@@ -40,7 +40,6 @@ from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import resuming, run_directory
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.cost import training_cost
-from transformer.runs.curves import draw_for_run
 from transformer.runs.loading import Run
 from transformer.runs.lock import RunLock
 from transformer.runs.patience import deciding_metric, is_out_of_patience
@@ -173,9 +172,7 @@ def _valid_sets(config: Config, start: Start, model: Transformer, translate: Tra
 
 
 def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
-  """Draws the curves of a run that has ended, and logs its best step and the next command."""
-  if processes.is_first() and (outcome.worked or not (workdir / run_directory.CURVES).exists()):
-    draw_for_run(workdir, logging.warning)
+  """Logs the cost and the best step of a run that has ended, and the next command."""
   if processes.is_first():
     with optional('the cost of the run is not recorded', logging.warning):
       _record_cost(workdir, outcome)

@@ -22,8 +22,8 @@ from transformer.runs.lock import LOCK
 from transformer.system.installation import installed_commit
 from transformer.system.machine import usable_cores
 
-CONFIG, RUN, METRICS, CURVES, CHECKPOINTS, EVALUATIONS = (
-    'config.json', 'run.json', 'metrics.jsonl', 'curves.svg', 'checkpoints', 'eval')
+CONFIG, RUN, METRICS, CHECKPOINTS, EVALUATIONS = (
+    'config.json', 'run.json', 'metrics.jsonl', 'checkpoints', 'eval')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy', 'sentencepiece',
              'sacrebleu', 'tensorflow-datasets')
 # An empty part of a checkpoint, the mark of a step that training has not finished: a signal came

@@ -1,10 +1,11 @@
-r"""Plots the losses, validation BLEU, learning rate and speed of runs against the step.
+r"""Plots the losses, scores, learning rate and speed of runs against the step.
 
   python -m transformer.tools.plot RUN
   python -m transformer.tools.plot RUN_A RUN_B --output=curves.svg
 
-The plot of one run is RUN/curves.svg, which train.py also draws at the end of training. Several
-runs share their axes. The command reads only metrics.jsonl, so a run may still be training.
+The plot of one run is RUN/curves.svg. Several runs share their axes. The command reads
+metrics.jsonl and the scores that `eval.py --checkpoint=all` wrote, so a run may still be training.
+It needs matplotlib: pip install -r transformer/tools/plot/requirements.txt
 """
 
 from pathlib import Path
@@ -12,10 +13,10 @@ from pathlib import Path
 from absl import flags
 
 from transformer.errors import UserError
-from transformer.runs.curves import FORMATS, draw
-from transformer.runs.run_directory import CURVES, METRICS
+from transformer.runs.run_directory import METRICS
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
+from transformer.tools.plot.curves import FORMATS, draw
 
 _OUTPUT = flags.DEFINE_string('output', None, 'The file to write; its name ends in one of '
                               f'{", ".join(FORMATS)}; default: curves.svg in the run\'s directory.')
@@ -23,20 +24,23 @@ _OUTPUT = flags.DEFINE_string('output', None, 'The file to write; its name ends 
 
 def main(argv):
   """Plots the runs of the command line."""
-  workdirs = [Path(each).expanduser() for each in argv[1:]]
+  workdirs = [Path(name).expanduser() for name in argv[1:]]
   if not workdirs:
     raise UserError(spell_commands('which runs? give the directory of one or more: '
                                    'python -m transformer.tools.plot RUN [RUN …]'))
-  if len({each.resolve() for each in workdirs}) < len(workdirs):
-    raise UserError('a run is given twice; give each once')
   if _OUTPUT.value is None and len(workdirs) > 1:
     raise UserError(f'--output=FILE is needed where runs are several; got {len(workdirs)} runs')
-  output = Path(_OUTPUT.value).expanduser() if _OUTPUT.value is not None else workdirs[0] / CURVES
+  output = (workdirs[0] / 'curves.svg' if _OUTPUT.value is None
+            else Path(_OUTPUT.value).expanduser())
   if output.suffix.removeprefix('.') not in FORMATS:
     raise UserError(f'--output must end in one of .{", .".join(FORMATS)}; got {_OUTPUT.value!r}')
   outputs.check_file('output', output)
-  outputs.check_not_read('output', output, [each / METRICS for each in workdirs])
-  draw(workdirs, output)
+  outputs.check_not_read('output', output, [workdir / METRICS for workdir in workdirs])
+  try:
+    draw(workdirs, output)
+  except ModuleNotFoundError as error:
+    raise UserError('there is no matplotlib here; install it with: python -m pip install -r '
+                    'transformer/tools/plot/requirements.txt') from error
   print(f'{output} has the curves of {", ".join(map(str, workdirs))}')
 
 

@@ -1,0 +1,127 @@
+"""The plot of runs shows their metrics and the scores of their checkpoints."""
+
+import json
+import math
+import os
+import shutil
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from transformer.errors import UserError
+from transformer.tools.plot import curves
+
+SVG = '{http://www.w3.org/2000/svg}'
+
+
+@pytest.fixture(scope='module')
+def plot(start_command):
+  yield from start_command('transformer.tools.plot.__main__', takes_arguments=True)
+
+
+def write_lines(workdir, *rows):
+  workdir.mkdir(exist_ok=True)
+  (workdir / 'metrics.jsonl').write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
+  return workdir
+
+
+def drawn(path):
+  """Returns the lines of a picture, [points, 2] in pixels with y downwards, by run and metric."""
+  lines = {}
+  for group in ElementTree.parse(path).iter(f'{SVG}g'):
+    number, _, metric = group.get('id', '').partition('/')
+    if metric and number.isdecimal():
+      line = group.find(f'{SVG}path').get('d', '').replace('M', ' ').replace('L', ' ').split()
+      lines[int(number), metric] = np.array(line, float).reshape(-1, 2)
+  return lines
+
+
+def is_on_a_line(pixels, values):
+  """Returns whether pixels are a · value + b, within the precision of an SVG."""
+  a, b = np.polyfit(values, pixels, 1)
+  assert a
+  return np.abs(a * np.asarray(values) + b - pixels).max() < 1e-3
+
+
+def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
+  rows = [{'step': 3 * n, 'train/loss': 9.0 - n ** 2 / 32, 'train/learning_rate': math.sin(n),
+           'tokens_per_second': 1e4 + n ** 2, 'train/fill': 0.5} for n in range(1, 31)]
+  rows[10:10] = [{'step': 31, 'valid/loss': 3.25, 'valid/bleu': 7.0, 'valid/a/talks/bleu': 3.0}]
+  rows += [{'step': 92 + n, 'valid/loss': 2.5 - n, 'valid/bleu': 11.0 - n,
+            'valid/a/talks/bleu': 1.0 * n} for n in (1, 3)]
+  write_lines(tmp_path, *rows)
+  with (tmp_path / 'metrics.jsonl').open('ab') as file:
+    file.write(b'{"step": 2, "train/lo')  # It is being written.
+  curves.draw([tmp_path], tmp_path / 'curves.svg')
+  lines = drawn(tmp_path / 'curves.svg')
+  assert {metric for _, metric in lines} == {
+      'train/loss', 'valid/loss', 'valid/bleu', 'valid/a/talks/bleu', 'train/learning_rate',
+      'tokens_per_second'}
+  for (_, metric), pixels in lines.items():
+    points = [(row['step'], row[metric]) for row in rows if metric in row]
+    assert curves.read_points(tmp_path)[metric] == tuple(map(list, zip(*points, strict=True)))
+    for pixel, value in zip(pixels.T, zip(*points, strict=True), strict=True):
+      assert is_on_a_line(pixel, value), metric
+
+
+@pytest.mark.parametrize('rows', [[], [{'step': 4, 'train/loss': None}]])
+def test_a_run_without_numbers_is_drawn(tmp_path, rows):
+  write_lines(tmp_path, *rows)
+  for suffix, content in (('svg', b'<?xml'), ('png', b'\x89PNG'), ('pdf', b'%PDF')):
+    curves.draw([tmp_path], tmp_path / f'curves.{suffix}')
+    assert (tmp_path / f'curves.{suffix}').read_bytes().startswith(content)
+  assert 'matplotlib.pyplot' not in sys.modules  # It looks for a screen.
+
+
+def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(plot, tmp_path):
+  runs = [write_lines(tmp_path / name, {'step': 1, 'train/loss': 1.0 + number},
+                      {'step': 2, 'train/loss': 2.0 + number})
+          for number, name in enumerate(['a', '$b$^', 'x&<y', '中'])]
+  (runs[0] / 'eval').mkdir()
+  (runs[0] / 'eval' / 'test.all.beam4.json').write_text(json.dumps({'checkpoints': [
+      {'step': 1, 'BLEU': 50.1, 'BLEU_interval_95': [50.2, 55.0]},
+      {'step': 2, 'BLEU': 40.0, 'BLEU_interval_95': [39.5, 41.0]}]}))
+  status, out, err = plot(*runs, f'--output={tmp_path}/new/all.svg')
+  assert status == 0 and out.startswith(f'{tmp_path}/new/all.svg has the curves of'), err
+  heights = [pixels[0, 1] for pixels in drawn(tmp_path / 'new' / 'all.svg').values()]
+  assert heights == sorted(heights, reverse=True) and len(set(heights)) == 4
+  texts = [group.text for group in ElementTree.parse(tmp_path / 'new' / 'all.svg').iter(
+      f'{SVG}text')]
+  assert {f'{run}: train/loss' for run in runs} < set(texts)
+  assert f'{runs[0]}: BLEU, test.all.beam4' in texts
+
+
+@pytest.mark.parametrize('line', [
+    b'{"step": 3, "train/loss": }', b'[]', b'{"train/loss": 1.0}', b'{"step": "x"}',
+    b'{"step": 1, "train/loss": [1]}', b'\xff\x00', b''])
+def test_a_damaged_line_is_named(tmp_path, line):
+  write_lines(tmp_path, {'step': 1, 'train/loss': 1.0})
+  with (tmp_path / 'metrics.jsonl').open('ab') as file:
+    file.write(line + b'\n')
+  with pytest.raises(UserError, match=r'line 2 of .*/metrics.jsonl should be a JSON object'):
+    curves.draw([tmp_path], tmp_path / 'curves.svg')
+  assert not (tmp_path / 'curves.svg').exists()
+
+
+def test_the_plot_of_a_trained_run_lies_in_its_directory(plot, trained, tmp_path):
+  shutil.copytree(trained, tmp_path / 'run')
+  status, out, err = plot(tmp_path / 'run')
+  assert status == 0 and out.startswith(f'{tmp_path}/run/curves.svg has the curves of '), err
+  assert (0, 'valid/bleu') in drawn(tmp_path / 'run' / 'curves.svg')
+
+
+@pytest.mark.parametrize(('arguments', 'facts'), [
+    ([], ['which runs?', 'python -m transformer.tools.plot RUN']),
+    (['{run}', '{folder}'], ['--output=FILE is needed where runs are several; got 2']),
+    (['{run}', '--output=x.gif'], ["--output must end in one of .svg, .png, .pdf; got 'x.gif'"]),
+    (['{run}', '--output={folder}/tiny.py/x.svg'], ['--output needs a directory']),
+    (['{folder}'], ['{folder}/metrics.jsonl cannot be read', 'has one as soon as it trains']),
+    (['{run}', '--output={linked}'], ['--output={linked} would replace what is read'])])
+def test_a_mistake_is_one_line(plot, folder, trained, tmp_path, arguments, facts):
+  os.link(trained / 'metrics.jsonl', tmp_path / 'linked.svg')
+  names = {'folder': folder, 'run': trained, 'linked': tmp_path / 'linked.svg'}
+  message = plot.refuses(*(argument.format(**names) for argument in arguments))
+  for fact in facts:
+    assert fact.format(**names) in message, message

@@ -1,0 +1,105 @@
+"""Draws the metrics of runs, and the scores of their checkpoints, against the step."""
+
+import io
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer import files
+from transformer.errors import UserError
+from transformer.runs.run_directory import EVALUATIONS, METRICS
+
+FORMATS = ('svg', 'png', 'pdf')
+# The title of each panel, with a pattern for the names of its metrics.
+_PANELS = {
+    'loss a token': r'train/loss|valid/(.+/)?loss',
+    'score': r'valid/(.+/)?(bleu|f1)',
+    'learning rate': 'train/learning_rate',
+    'target tokens a second': 'tokens_per_second'}
+_DASHES = ('-', '--', ':', '-.')
+
+
+def read_points(workdir: Path) -> dict[str, tuple[list[int], list[float]]]:
+  """Returns the steps and the values of each metric of a run, which may still be training.
+
+  Raises:
+    UserError: there is no `metrics.jsonl`, or one of its lines holds no metrics.
+  """
+  path = workdir / METRICS
+  try:
+    lines = path.read_bytes().splitlines(keepends=True)
+  except OSError as error:
+    raise UserError(f'{path} cannot be read: {error.strerror}; a run\'s directory has one as soon '
+                    f'as it trains') from error
+  points = {}
+  # The last line is incomplete while it is being written, or if its process was killed.
+  for number, line in enumerate((line for line in lines if line.endswith(b'\n')), 1):
+    try:
+      row = json.loads(line)
+      step = int(row.pop('step'))
+      values = {name: math.nan if value is None else float(value) for name, value in row.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+      raise UserError(f'line {number} of {path} should be a JSON object of a step and numbers; '
+                      f'it is damaged; restore it from a copy, or remove the line') from error
+    for name, value in values.items():
+      steps, numbers = points.setdefault(name, ([], []))
+      steps.append(step)
+      numbers.append(value)
+  return points
+
+
+def draw(workdirs: Sequence[Path], output: Path):
+  """Draws runs on common axes, and writes the file atomically.
+
+  Args:
+    workdirs: a run that has logged nothing yet has no lines.
+    output: a file whose name ends in one of `FORMATS`.
+
+  Raises:
+    UserError: the metrics of a run cannot be read, or the file cannot be written.
+  """
+  import matplotlib  # Here, since it takes most of a second.
+  from matplotlib.figure import Figure
+  runs = {_printable(workdir): read_points(workdir) for workdir in workdirs}
+  with matplotlib.rc_context({'text.parse_math': False, 'svg.fonttype': 'none'}):
+    figure = Figure(figsize=(11, 7), layout='constrained')
+    for axes, (title, pattern) in zip(figure.subplots(2, 2, sharex=True).flat, _PANELS.items(),
+                                      strict=True):
+      for number, (run, points) in enumerate(runs.items()):
+        metrics = sorted(name for name in points if re.fullmatch(pattern, name))
+        for metric, dashes in zip(metrics, itertools.cycle(_DASHES), strict=False):
+          axes.plot(*points[metric], dashes, color=f'C{number}', label=f'{run}: {metric}',
+                    marker='.' if len(points[metric][0]) < 50 else '', gid=f'{number}/{metric}')
+      if title == 'score':
+        for number, workdir in enumerate(workdirs):
+          _draw_checkpoints(axes, workdir, f'C{number}')
+      axes.set(title=title, xlabel='step')
+      axes.grid(alpha=0.3)
+      if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7)
+    content = io.BytesIO()
+    figure.savefig(content, format=output.suffix.removeprefix('.'), dpi=150)
+  files.write(output, content.getvalue())
+
+
+def _draw_checkpoints(axes, workdir: Path, colour: str):
+  """Draws the scores that `eval.py --checkpoint=all` wrote, with their 95 % intervals."""
+  for path in sorted((workdir / EVALUATIONS).glob('*.all.*.json')):
+    rows = json.loads(path.read_bytes())['checkpoints']
+    metric = next(name for name in rows[0] if name != 'step')
+    scores = [row[metric] for row in rows]
+    # The samples of few sentences may all have lower scores than the text.
+    bars = [[max(0.0, row[metric] - row[f'{metric}_interval_95'][0]) for row in rows],
+            [max(0.0, row[f'{metric}_interval_95'][1] - row[metric]) for row in rows]]
+    axes.errorbar([row['step'] for row in rows], scores, bars, fmt='s', color=colour, capsize=3,
+                  label=f'{_printable(workdir)}: {metric}, {path.stem}')
+
+
+def _printable(path: Path) -> str:
+  """Returns a path as text that XML can represent."""
+  text = os.fsencode(path).decode('utf-8', 'replace')
+  return ''.join(letter if letter.isprintable() else '\N{REPLACEMENT CHARACTER}' for letter in text)
