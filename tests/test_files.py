@@ -4,11 +4,11 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,16 @@ from transformer import files
 from transformer.errors import UserError
 
 VALUE = {'seed': 7, 'data': {'dir': 'größe', 'train': ['a', 'b']}, 'none': None, 'share': 0.1}
-# Writes a file and dies before it gets its name.
+# Writes a file, or a folder, and dies before it gets its name.
 DIES = """
 import os, signal, sys
 from transformer import files
 files.os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
-files.write(sys.argv[1], b'new')
+if sys.argv[2] == 'file':
+  files.write(sys.argv[1], b'new')
+else:
+  with files.new_folder(sys.argv[1]) as folder:
+    (folder / 'one').touch()
 """
 
 
@@ -41,7 +45,7 @@ def test_an_unused_name_is_the_path_or_the_first_free_number_from_2_on(tmp_path)
     path.mkdir()
 
 
-@pytest.mark.parametrize('fails', ['flush', 'replace'])
+@pytest.mark.parametrize('fails', ['fsync', 'replace'])
 def test_a_write_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
     tmp_path, monkeypatch, fails):
   path = tmp_path / 'name'
@@ -50,7 +54,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
   def full(*_):
     raise OSError(errno.ENOSPC, 'No space left on device')
 
-  monkeypatch.setattr(*((files, 'flush', full) if fails == 'flush' else (files.os, fails, full)))
+  monkeypatch.setattr(files.os, fails, full)
   with pytest.raises(UserError, match='name cannot be written: No space left on device; free disk'):
     files.write(path, b'new')
   assert path.read_bytes() == b'old' and os.listdir(tmp_path) == ['name']
@@ -80,47 +84,18 @@ def test_a_file_and_then_its_name_reach_the_disk(tmp_path, done):
   assert [files.is_unfinished(done[0]), *done[1:]] == [True, 'renamed', tmp_path]
 
 
-def test_the_next_write_removes_what_a_killed_writer_left(tmp_path):
-  path = tmp_path / 'na[m]e.json'
-  files.write(path, b'old')
-  done = subprocess.run([sys.executable, '-c', DIES, str(path)],
-                        cwd=Path(__file__).parents[1], check=False)
-  assert done.returncode == -signal.SIGKILL
-  left, = (each for each in tmp_path.iterdir() if each != path)
-  assert files.is_unfinished(left) and not files.is_unfinished(path)
-  assert path.read_bytes() == b'old'
-  # Files of live processes and of other machines may still be in use; other files are not ours.
-  machine, process = left.name.split('.')[-4:-2]
-  others = {left.name.replace(f'.{process}.', f'.{os.getppid()}.'),
-            left.name.replace(f'.{machine}.', '.elsewhere.'),
-            'other' + left.name, f'{path.name}.mine.tmp'}
-  for name in others:
-    (tmp_path / name).touch()
-  files.write(path, b'newer')
-  assert set(os.listdir(tmp_path)) == {path.name, *others}
-  assert path.read_bytes() == b'newer'
-
-
 def test_a_new_folder_gets_its_name_once_its_content_is_on_the_disk(tmp_path, done):
   path = tmp_path / 'a' / 'name'
   with files.new_folder(path) as folder:
     assert files.is_unfinished(folder) and not path.exists()
     (folder / 'sub').mkdir()
-    (folder / 'one').write_bytes(b'1')
     (folder / 'sub' / 'two').write_bytes(b'2')
   assert os.listdir(path.parent) == ['name'] and (path / 'sub' / 'two').read_bytes() == b'2'
   assert done[-2:] == ['renamed', path.parent]
-  assert set(done[:-2]) == {folder, folder / 'one', folder / 'sub', folder / 'sub' / 'two'}
-
-
-def test_a_new_folder_replaces_an_empty_one_and_no_other(tmp_path):
-  path = tmp_path / 'name'
-  path.mkdir()
-  with files.new_folder(path) as folder:
-    (folder / 'one').write_bytes(b'1')
+  assert set(done[:-2]) == {folder, folder / 'sub', folder / 'sub' / 'two'}
   with pytest.raises(UserError, match='name cannot be written'), files.new_folder(path):
     pass
-  assert (path / 'one').read_bytes() == b'1' and os.listdir(tmp_path) == ['name']
+  assert os.listdir(path) == ['sub']
 
 
 def test_a_folder_that_cannot_be_filled_leaves_nothing(tmp_path):
@@ -131,41 +106,30 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing(tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_threads_still_fill_is_removed(tmp_path, monkeypatch):
-  rmtree, removed = shutil.rmtree, []
-
-  def overtaken(path):
-    rmtree(path)
-    removed.append(path)
-    if len(removed) < 4:
-      (path / 'sub').mkdir(parents=True)
-      (path / 'sub' / '1').write_bytes(b'1')
-    if len(removed) == 2:
-      raise OSError(errno.ENOTEMPTY, 'Directory not empty')
-
-  monkeypatch.setattr(files.shutil, 'rmtree', overtaken)
-  with pytest.raises(ValueError, match='no'), files.new_folder(tmp_path / 'name'):
-    raise ValueError('no')
-  assert os.listdir(tmp_path) == [] and len(removed) == 4
-
-
-def test_the_next_folder_removes_what_a_killed_process_left(tmp_path):
-  done = subprocess.run([sys.executable, '-c', DIES.replace(
-      "files.write(sys.argv[1], b'new')",
-      "with files.new_folder(sys.argv[1]): os.kill(os.getpid(), signal.SIGKILL)"),
-      str(tmp_path / 'name')], cwd=Path(__file__).parents[1], check=False)
+@pytest.mark.parametrize('kind', ['file', 'folder'])
+def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path, kind):
+  path = tmp_path / 'na[m]e.json'
+  done = subprocess.run([sys.executable, '-c', DIES, str(path), kind],
+                        cwd=Path(__file__).parents[1], check=False)
   assert done.returncode == -signal.SIGKILL
-  assert [files.is_unfinished(path) for path in tmp_path.iterdir()] == [True]
-  with files.new_folder(tmp_path / 'name'):
-    pass
-  assert os.listdir(tmp_path) == ['name']
+  left, = tmp_path.iterdir()
+  assert files.is_unfinished(left) and not files.is_unfinished(path)
+  others = [tmp_path / f'other{left.name}', tmp_path / f'{path.name}.mine.tmp']
+  for other in others:
+    other.touch()
+  for age, removed in ((3600, False), (90_000, True)):
+    for old in (left, *others):
+      os.utime(old, 2 * [time.time() - age])
+    files.write(path, b'new')
+    assert set(tmp_path.iterdir()) == {path, *others, *([] if removed else [left])}
 
 
 def test_writers_of_one_file_do_not_disturb_each_other(tmp_path):
   path = tmp_path / 'name'
   contents = [bytes([number]) * 1000 for number in range(8)]
-  threads = [threading.Thread(target=lambda each=each: [files.write(path, each) for _ in range(9)])
-             for each in contents]
+  threads = [threading.Thread(target=lambda content=content: [files.write(path, content)
+                                                              for _ in range(9)])
+             for content in contents]
   for thread in threads:
     thread.start()
   for thread in threads:
@@ -191,7 +155,7 @@ def test_a_sealed_file_is_json_that_people_can_read(tmp_path):
   assert files.read_sealed(tmp_path / 'a', 'this') == {}
 
 
-def test_every_changed_byte_of_a_sealed_file_is_found(tmp_path):
+def test_every_changed_byte_of_a_sealed_file_is_noticed(tmp_path):
   path = tmp_path / 'a.json'
   files.write_sealed(path, VALUE)
   whole = path.read_bytes()
@@ -207,38 +171,13 @@ def test_every_changed_byte_of_a_sealed_file_is_found(tmp_path):
     assert '\n' not in str(error.value)
 
 
-def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path):
+@pytest.mark.parametrize('body', ['{"data": ' + '[' * 100_000, '{"seed": , ', '[', '{"a": "\x00", '])
+def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path, body):
   for path, reason in ((tmp_path / 'a', 'No such file'), (tmp_path, 'Is a directory')):
     with pytest.raises(UserError, match=f'{path} should hold this and cannot be read: {reason}'):
       files.read_sealed(path, 'this')
-
-
-def test_a_file_from_before_there_were_seals_says_how_to_go_on(tmp_path):
-  (tmp_path / 'a').write_text(json.dumps(VALUE, indent=2) + '\n')
-  with pytest.raises(UserError, match=r'a run that began before there were digests; .* go on with '
-                                      r'the commit that the run began with'):
-    files.read_sealed(tmp_path / 'a', 'this')
-
-
-@pytest.mark.parametrize(('body', 'reason'), [
-    ('{"seed": 1, "seed": 2, ', 'a key occurs twice in it'),
-    ('{"data": {"dir": "a", "dir": "a"}, ', 'a key occurs twice in it'),
-    ('{"data": ' + '[' * 100_000 + ']' * 100_000 + ', ', 'recursion'),
-    ('{"data": ' + '{"a": ' * 900 + '1' + '}' * 900 + ', ', 'deeper than 20 levels'),
-    ('{"data": ' + '[' * 20 + ']' * 20 + ', ', 'deeper than 20 levels'),
-    ('{"seed": ' + '9' * 5000 + ', ', 'digit'),
-    ('{"seed": , ', 'Expecting value'),
-    ('[', 'delimiter'),
-    ('{"seed": "\x00", ', 'control character'),
-])
-def test_a_harmful_file_with_a_valid_seal_is_refused_in_one_line(tmp_path, body, reason):
-  def seal(body):
-    head = f'{body}"sha256": "'.encode()
-    (tmp_path / 'a').write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')
-
-  seal('{"data": ' + '[' * 19 + ']' * 19 + ', ')
-  assert list(files.read_sealed(tmp_path / 'a', 'this')) == ['data']
-  seal(body)
-  with pytest.raises(UserError, match=f'cannot be understood: .*{reason}') as error:
+  head = f'{body}"sha256": "'.encode()
+  (tmp_path / 'a').write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')
+  with pytest.raises(UserError, match='cannot be understood: ') as error:
     files.read_sealed(tmp_path / 'a', 'this')
   assert '\n' not in str(error.value)

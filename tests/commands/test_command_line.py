@@ -134,9 +134,6 @@ def test_help_and_a_mistake_do_not_wait_for_jax(name, flag):
     ("ValueError('lost') from MemoryError()", 1,
      'error: there is too little memory; in training, lower train.tokens_per_batch or raise '
      'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'),
-    ('RuntimeError("can\'t start new thread")', 1,
-     'error: the system gives this process no further thread; raise its limits of processes and '
-     'memory: ulimit -u and ulimit -v'),
 ])
 def test_errors_that_are_not_bugs_end_without_a_traceback(raised, status, line):
   code = ('from transformer.system import command_line\nfrom transformer.errors import UserError\n'

@@ -1,6 +1,5 @@
 """Files that flags name are checked before the work, and written whole."""
 
-import errno
 import os
 import tempfile
 import threading
@@ -44,18 +43,6 @@ def test_a_file_in_shared_memory_is_replaced():
     for content in (b'first', b'2'):
       outputs.write(Path(folder, 'out'), content)
       assert Path(folder, 'out').read_bytes() == content
-
-
-def test_a_file_that_cannot_be_replaced_is_written_in_place(tmp_path, monkeypatch):
-  (tmp_path / 'mounted').write_text('before, and longer')
-
-  def busy(*_):
-    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-
-  monkeypatch.setattr(os, 'replace', busy)
-  outputs.write(tmp_path / 'mounted', b'after')
-  assert (tmp_path / 'mounted').read_bytes() == b'after'
-  assert [each.name for each in tmp_path.iterdir()] == ['mounted']
 
 
 def test_a_pipe_gets_the_content_and_stays_a_pipe(tmp_path):

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from transformer.system import kept_files, traced_programs
+from transformer.system import traced_programs
 
 ROOMS = ('ops', 'model')
 X = jnp.arange(6.0).reshape(2, 3)
@@ -100,7 +100,7 @@ def test_a_damaged_file_is_named_and_its_program_is_traced_again(function, trace
   whole = path.read_bytes()
   path.write_bytes(damage(whole))
   warnings = []
-  monkeypatch.setattr(kept_files.logging, 'warning',
+  monkeypatch.setattr(traced_programs.logging, 'warning',
                       lambda text, *each: warnings.append(text % each))
   chex.assert_trees_all_equal(keep(function), WANTED)
   assert len(traced) == 2
@@ -150,7 +150,7 @@ def test_a_program_that_cannot_be_kept_is_used_all_the_same(function, folder, mo
   (folder / 'file').write_text('mine')
   jax.config.update('jax_compilation_cache_dir', str(folder / 'file/under'))
   warnings = []
-  monkeypatch.setattr(kept_files.logging, 'warning',
+  monkeypatch.setattr(traced_programs.logging, 'warning',
                       lambda text, *each: warnings.append(text % each))
   chex.assert_trees_all_equal(keep(function), WANTED)
   assert 'not kept' in warnings[-1]

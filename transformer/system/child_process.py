@@ -28,24 +28,17 @@ def leashed(command: Sequence[str]) -> list[str]:
 
 
 def run(command: Sequence[str], **options) -> int:
-  """Runs a command to its end, and passes on the signals that ask this process to stop.
-
-  Args:
-    command: what to run.
-    **options: options of `subprocess.Popen`.
-
-  Returns:
-    Its exit status.
+  """Runs a command to its end with options of `Popen`, and returns its exit status.
 
   Raises:
     Preempted: a signal stopped the command.
   """
   children: list[subprocess.Popen] = []
-  with passing_on_signals(children) as asked:
-    add(children, asked, command, **options)
+  with passing_on_signals(children) as signals:
+    add(children, signals, command, **options)
     status = children[0].wait()
-  if asked or status == EXIT_STATUS:
-    raise preempted(asked)
+  if signals or status == EXIT_STATUS:
+    raise preempted(signals)
   return status
 
 
@@ -54,44 +47,41 @@ def start(command: Sequence[str], **options) -> subprocess.Popen:
   return subprocess.Popen(command, start_new_session=True, **options)
 
 
-def add(children: list[subprocess.Popen], asked: Sequence[str], command: Sequence[str], **options):
-  """Starts a command and adds it to the children of `passing_on_signals`.
+def add(children: list[subprocess.Popen], signals: Sequence[str], command: Sequence[str],
+        **options):
+  """Starts a command, and stops it if a signal has come already.
 
   Args:
-    children: the list that was given to `passing_on_signals`.
-    asked: the list that `passing_on_signals` yields. If it names a signal already, the command
-      gets SIGTERM.
+    children: the list that was given to `passing_on_signals`; gets the process.
+    signals: the list that `passing_on_signals` yields.
     command: what to run.
-    **options: options of `subprocess.Popen`.
+    **options: options of `Popen`.
   """
   children.append(start(command, **options))
-  if asked:
+  if signals:
     children[-1].terminate()
 
 
 @contextlib.contextmanager
 def passing_on_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[str]]:
-  """Passes on to children the signals that ask this process to stop.
-
-  Args:
-    children: a list of the children, to which `add` adds.
+  """Passes on to children, of a list that may grow, the signals that ask this process to stop.
 
   Yields:
     A list of the names of the signals, which grows with each signal.
   """
-  asked: list[str] = []
+  signals: list[str] = []
 
   def pass_on(number, frame):
     del frame
-    asked.append(signal.Signals(number).name)
+    signals.append(signal.Signals(number).name)
     for child in children:
       child.send_signal(number)  # Does nothing if the child has ended.
 
   with handling(pass_on):
-    yield asked
+    yield signals
 
 
-def preempted(asked: Sequence[str]) -> Preempted:
-  """Returns the error for children that stopped after `asked`, or after a signal of their own."""
-  why = f'stopped by {asked[0]}' if asked else 'the command that it ran was stopped'
+def preempted(signals: Sequence[str]) -> Preempted:
+  """Returns the error for children that stopped after `signals`, or after one of their own."""
+  why = f'stopped by {signals[0]}' if signals else 'the command that it ran was stopped'
   return Preempted(f'{why}; the same command goes on from there')

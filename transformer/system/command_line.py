@@ -3,10 +3,8 @@
 import argparse
 import atexit
 import contextlib
-import errno
 import functools
 import gc
-import itertools
 import logging as python_logging
 import os
 import re
@@ -23,12 +21,9 @@ from transformer.system import installation, machine
 from transformer.system.jax_environment import keep_compiled_programs
 from transformer.system.signals import EXIT_STATUS
 
-# This file checks the names of settings: ml_collections has a different error for each mistake.
-_OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)')
 _CONFIG_FLAGS = ('--config', '-config')
 # Texts that may begin as a URL does. Every other text is a path, or nothing that has a scheme.
 _NO_PATHS = ('sentence', 'translation', 'storage')
-_HELP = re.compile(r'--?(?:help(?:short|full|xml)?|\?)')
 
 
 def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hint: str = '',
@@ -46,16 +41,16 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
 
   def leave():
     """Ends the process at once; Python would spend half a second on cleaning up."""
-    _flush_output()
+    try:
+      sys.stdout.flush()
+    except BrokenPipeError:  # Python would flush it again at its end, and print an error.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if status is not None:
       os._exit(status)
 
   def guarded(argv):
     nonlocal status
-    logging.set_verbosity(logging.INFO)
-    logging.get_absl_handler().addFilter(_should_show)
-    if sys.stderr.isatty():
-      logging.get_absl_handler().setFormatter(_LinesForPeople())
+    _set_log()
     sys.stdout.reconfigure(errors='backslashreplace')  # A file name need not be UTF-8.
     try:
       if len(argv) > 1 and not takes_arguments:
@@ -80,14 +75,14 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     except BrokenPipeError:  # The reader of standard output has ended, as `head` does.
       status = 0
     except Exception as error:
-      if line := _in_words(error):
-        sys.exit(f'error: {line}')
+      if is_out_of_memory(error):
+        sys.exit(installation.spell_commands(
+            'error: there is too little memory; in training, lower train.tokens_per_batch or raise '
+            'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'))
+      if isinstance(error, OSError):
+        sys.exit(f'error: {error.filename or "a file"} cannot be used: {error.strerror or error}')
       raise
 
-  for name in ('stdout', 'stderr'):
-    if getattr(sys, name) is None:  # It was closed, as `>&-` does.
-      setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))  # noqa: SIM115
-  sys.unraisablehook = _print_unraisable
   machine.keep_freed_memory()
   atexit.register(leave)  # The first function to be registered is called last.
   # Imports and tracing make a million objects that stay. At the default threshold, the garbage
@@ -109,7 +104,8 @@ def _parse(argv, hint=''):
   """Parses flags, and loads the config that they name."""
   try:
     for argument in argv[1:]:
-      if override := _OVERRIDE.match(argument):
+      # ml_collections has a different error for each mistake in a name.
+      if override := re.match(r'--?(?:no)?config\.([^=]*)', argument):
         check_name(override[1])
     remaining = flags.FLAGS(_find_configs(_with_config(argv)))
     _check_paths(remaining[1:])
@@ -120,7 +116,7 @@ def _parse(argv, hint=''):
                       f'ml_collections.ConfigDict; it returns {type(config.value).__name__}')
     return remaining
   except SystemExit:  # absl exits with 1 after printing help.
-    if not any(map(_HELP.fullmatch, argv[1:])):
+    if not any(re.fullmatch(r'--?(?:help(?:short|full|xml)?|\?)', flag) for flag in argv[1:]):
       raise
     sys.exit(0)
   except flags.UnrecognizedFlagError as error:
@@ -129,13 +125,17 @@ def _parse(argv, hint=''):
     sys.exit('; '.join(filter(None, (f'error: {error}', hint))))
   except BrokenPipeError:  # The reader of the help has ended.
     sys.exit(0)
-  except (UserError, flags.Error, OSError) as error:
-    sys.exit(f'error: {_in_one_line(error)}')
+  except (UserError, flags.Error) as error:
+    sys.exit(f'error: {_last_line(error)}')
+  except FileNotFoundError as error:
+    sys.exit(f'error: the config cannot be loaded: {_last_line(error)}; the current folder is '
+             f'{os.getcwd()}; --config takes the path of a file; those of this project are in '
+             f'{installation.configs_folder()}')
   except Exception as error:  # A config is a program, and may raise anything.
     hint = (f'; modules of configs are looked for in {Path("configs").absolute()} and in '
             f'{installation.configs_folder()}' if getattr(error, 'name', None) == 'configs' else '')
     sys.exit(f'error: the config cannot be loaded: {type(error).__name__}: '
-             f'{_in_one_line(error)}{hint}')
+             f'{_last_line(error)}{hint}')
 
 
 def _check_paths(arguments: Sequence[str]):
@@ -169,67 +169,37 @@ def _with_config(argv: Sequence[str]) -> list[str]:
 def _find_configs(argv: Sequence[str]) -> list[str]:
   """Returns the arguments with the config's path as `find_config` gives it, and lets it import."""
   replaced = list(argv)
-  for place, (before, argument) in enumerate(itertools.pairwise(argv), start=1):
-    if argument == '--':
+  for place in range(1, len(argv)):
+    name, equals, value = argv[place].partition('=')
+    if argv[place] == '--':
       break
-    name, equals, value = argument.partition('=')
-    if before in _CONFIG_FLAGS:
-      name, equals, value = '', '', argument
+    if argv[place - 1] in _CONFIG_FLAGS:
+      name, equals, value = '', '', argv[place]
     elif name not in _CONFIG_FLAGS or not equals:
       continue
     files.check_local('--config', value)
     config = installation.find_config(value)
-    if config not in (value, installation.settings_of(value)):
-      app.call_after_init(lambda value=value, config=config: logging.info(
-          '%s is not in %s; using %s', value, os.getcwd(), config))
     installation.make_importable(Path(config).absolute().parent)
     replaced[place] = f'{name}{equals}{config}'
   return replaced
 
 
-def _flush_output():
-  """Prints buffered output, except to a pipe whose reader has ended."""
-  try:
-    sys.stdout.flush()
-  except BrokenPipeError:
-    # Python would flush standard output again at its end, and print an error.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _in_one_line(error: Exception) -> str:
+def _last_line(error: Exception) -> str:
   """Returns the reason in an error of absl or ml_collections, which may hold a traceback."""
   lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ['no message']
-  if isinstance(error, OSError):
-    reason = lines[-1].rpartition('] ')[2]
-    if os.strerror(errno.ENOENT) in reason:
-      reason += (f'; the current folder is {os.getcwd()}; --config takes the path of a file; those '
-                 f'of this project are in {installation.configs_folder()}')
-    return f'the config cannot be loaded: {reason}'
   # A config may raise a `UserError`, whose message needs no more words.
   _, ours, message = lines[-1].partition(f'{UserError.__module__}.{UserError.__qualname__}: ')
   return message if ours else ' '.join(dict.fromkeys((lines[0], lines[-1])))
 
 
-def _in_words(error: Exception) -> str:
-  """Returns what a user can do about an error that is no bug; '' if it may be one."""
-  if is_out_of_memory(error):
-    return installation.spell_commands(
-        'there is too little memory; in training, lower train.tokens_per_batch or raise '
-        'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size')
-  if isinstance(error, OSError):
-    return f'{error.filename or "a file"} cannot be used: {error.strerror or error}'
-  if isinstance(error, RuntimeError) and 'home directory' in str(error):  # Of `Path.expanduser`.
-    return 'a path begins with ~, and there is no such home directory; write it out'
-  if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
-    return ('the system gives this process no further thread; raise its limits of processes and '
-            'memory: ulimit -u and ulimit -v')
-  return ''
-
-
-def _print_unraisable(unraisable):
-  """Prints an error that cannot be caught, but not those of TensorStore after a failed write."""
-  if str(unraisable.exc_value) != 'Event loop is closed':
-    sys.__unraisablehook__(unraisable)
+def _set_log():
+  """Shows the log lines of this project and the warnings of libraries, as people read them."""
+  logging.set_verbosity(logging.INFO)
+  handler = logging.get_absl_handler()
+  handler.addFilter(_should_show)
+  if sys.stderr.isatty():
+    handler.setFormatter(_LinesForPeople())
+  sys.unraisablehook = _print_unraisable
 
 
 class _LinesForPeople(python_logging.Formatter):
@@ -241,10 +211,14 @@ class _LinesForPeople(python_logging.Formatter):
 
 
 def _should_show(record) -> bool:
-  """Selects the log lines of this project, and the warnings of libraries."""
   path = os.path.abspath(record.pathname)
-  if record.levelno >= 30:
-    # Orbax logs the traceback of an error that it also raises, and asyncio logs the tracebacks
-    # of Orbax's other tasks. The commands print such an error in one line.
+  if record.levelno >= python_logging.WARNING:
+    # Orbax logs the traceback of an error that it also raises, and asyncio those of its tasks.
     return not (record.exc_info and (f'{os.sep}orbax{os.sep}' in path or record.name == 'asyncio'))
   return installation.is_ours(Path(path))
+
+
+def _print_unraisable(unraisable):
+  """Prints an error that cannot be caught, but not those of TensorStore after a failed write."""
+  if str(unraisable.exc_value) != 'Event loop is closed':
+    sys.__unraisablehook__(unraisable)

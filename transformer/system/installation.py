@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 _TOP = Path(__file__).absolute().parents[2]
-_NAME = 'attention-is-all-you-need-jax'
 # What is this project's in `_TOP`, where packages of others may lie too.
 _OURS = ('transformer', 'attention_commands', 'train.py', 'eval.py', 'configs', 'launch',
          'benchmarks')
@@ -25,14 +24,9 @@ def is_ours(path: Path) -> bool:
 
 
 def spell_commands(text: str) -> str:
-  """Returns a text with the commands in it as the user has them.
-
-  Args:
-    text: names commands as in a checkout, such as `python eval.py`. For an installed package,
-      `attention-eval` takes its place.
-  """
+  """Returns a text with the commands in it as the user has them: `attention-eval` if installed."""
   started_installed = Path(sys.argv[0]).name.startswith('attention-')  # Perhaps out of a checkout.
-  if not (started_installed or _is_installed()):
+  if not started_installed and _beside_package() == _TOP:
     return text
   return _COMMAND.sub(lambda command: f'attention-{command[command.lastindex]}', text)
 
@@ -56,18 +50,13 @@ def find_config(value: str) -> str:
       configs/base.py reads.
   """
   if value and Path(value).expanduser().is_dir():
-    return settings_of(value)
+    return f'{configs_folder()}/base.py:{value}'
   name, colon, argument = value.partition(':')
   path = Path(name)
   ours = configs_folder().parent / path
   if path.exists() or path.parent != Path('configs') or not ours.is_file():
     return value
   return f'{ours}{colon}{argument}'
-
-
-def settings_of(run: str) -> str:
-  """Returns the value of `--config` that names the settings of a run, by its directory."""
-  return f'{configs_folder()}/base.py:{run}'
 
 
 def make_importable(folder: Path):
@@ -80,7 +69,7 @@ def make_importable(folder: Path):
 def installed_commit() -> str:
   """Returns the commit that pip has installed this code from; `unknown` if pip has not kept it."""
   try:
-    origin = importlib.metadata.distribution(_NAME)
+    origin = importlib.metadata.distribution('attention-is-all-you-need-jax')
   except importlib.metadata.PackageNotFoundError:
     return 'unknown'
   if Path(origin.locate_file('')).resolve() != _TOP.resolve():
@@ -90,8 +79,5 @@ def installed_commit() -> str:
 
 
 def _beside_package() -> Path:
-  return _TOP / 'attention_commands' if _is_installed() else _TOP
-
-
-def _is_installed() -> bool:
-  return (_TOP / 'attention_commands').is_dir()
+  installed = _TOP / 'attention_commands'
+  return installed if installed.is_dir() else _TOP

@@ -18,7 +18,6 @@ _UNUSED_DAYS = 60
 # backward pass), and makes libraries choose kernels by fixed rules. The second keeps XLA from
 # choosing kernels by measured speed, which varies.
 REPRODUCIBLE_FLAGS = ('--xla_gpu_deterministic_ops=true', '--xla_gpu_autotune_level=0')
-_XLA = '*jax_common.*'  # The part of jaxlib that parses XLA_FLAGS.
 
 
 def keep_compiled_programs(environment: MutableMapping[str, str]):
@@ -26,8 +25,7 @@ def keep_compiled_programs(environment: MutableMapping[str, str]):
 
   Programs go to JAX_COMPILATION_CACHE_DIR if that is set, else to a private folder under
   XDG_CACHE_HOME or ~/.cache. JAX runs the programs in that folder, so nobody else may write
-  to it. If this process cannot write to the folder, it warns and keeps nothing. JAX itself
-  warns about a damaged file, and compiles that program again.
+  to it. If this process cannot write to the folder, it warns and keeps nothing.
   """
   if 'JAX_COMPILATION_CACHE_DIR' not in environment:
     home = environment.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
@@ -46,9 +44,8 @@ def keep_compiled_programs(environment: MutableMapping[str, str]):
     environment['JAX_COMPILATION_CACHE_DIR'] = str(folder)
   # By default JAX keeps only what took a second to compile; a start has dozens that take less.
   environment.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0')
-  # On some processors XLA logs errors about features such as `prefer-no-gather` for every
-  # program that it loads, even on the machine that compiled it. With an accelerator, errors
-  # may be about the accelerator, so they stay.
+  # On some processors XLA logs errors about features for every program that it loads. With an
+  # accelerator, errors may be about the accelerator, so they stay.
   if not (importlib.util.find_spec('jax_plugins') or importlib.util.find_spec('libtpu')):
     environment.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
@@ -56,11 +53,8 @@ def keep_compiled_programs(environment: MutableMapping[str, str]):
 def _kind_of_processor() -> str:
   """Returns an id shared by the machines that can run each other's compiled programs."""
   features = platform.machine()
-  try:
-    with open('/proc/cpuinfo', encoding='utf-8') as lines:
-      features = next((line for line in lines if line.startswith(('flags', 'Features'))), features)
-  except OSError:
-    pass  # Not Linux.
+  with contextlib.suppress(OSError), open('/proc/cpuinfo', encoding='utf-8') as lines:
+    features = next((line for line in lines if line.startswith(('flags', 'Features'))), features)
   return hashlib.sha256(features.encode()).hexdigest()[:8]
 
 
@@ -98,7 +92,7 @@ def knows_flag(name: str) -> bool:
   """
   package = importlib.util.find_spec('jaxlib')
   for folder in (package and package.submodule_search_locations) or ():
-    for path in Path(folder).glob(_XLA):
+    for path in Path(folder).glob('*jax_common.*'):  # The part that parses XLA_FLAGS.
       with (path.open('rb') as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as library):
         return library.find(b'\0%b\0' % name.removeprefix('--').encode()) >= 0

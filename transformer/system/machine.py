@@ -40,11 +40,8 @@ def keep_freed_memory() -> bool:
   """Makes `malloc` keep freed memory for the next step, in huge pages.
 
   A step on a CPU takes its temporary arrays from `malloc` and frees them at its end. By default
-  glibc returns blocks of that size to the system at once. The next step then pays for every page
-  again, which takes a fifth of a small model's step.
-
-  This only marks address space, half as large as the machine's memory, and takes no memory yet.
-  Must be called before threads are started.
+  glibc returns blocks of that size to the system at once, and the next step pays for every page
+  again: a fifth of a small model's step. Must be called before threads are started.
 
   Returns:
     Whether the C library supports this; if not, nothing has changed.

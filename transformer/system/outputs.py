@@ -1,6 +1,5 @@
 """Checks of the files and folders that a command will write, before it starts its work."""
 
-import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -25,24 +24,15 @@ def write(path: Path, content: bytes):
 
   A file that is replaced keeps its permissions. If the path is a link, its target is written.
   """
-  if _is_stream(path):
-    _write_in_place(path, content, 'ab')
-    return
-  target = Path(os.path.realpath(path))
-  mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-  try:
+  if not _is_stream(path):
+    target = Path(os.path.realpath(path))
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     files.write(target, content)
     if mode is not None:
       target.chmod(mode)
-  except UserError as error:
-    if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EBUSY:
-      raise
-    _write_in_place(target, content, 'wb')  # A file that is mounted by itself cannot be replaced.
-
-
-def _write_in_place(path: Path, content: bytes, mode: str):
+    return
   try:
-    with path.open(mode) as stream:
+    with path.open('ab') as stream:
       stream.write(content)
   except OSError as error:
     raise UserError(f'{path} cannot be written: {error.strerror}; name another file') from error

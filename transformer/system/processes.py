@@ -29,9 +29,6 @@ def join():
   """Joins the processes that launch/local.py, Slurm or a TPU slice has started.
 
   Must be called before any device is used.
-
-  Raises:
-    UserError: the environment does not describe the processes.
   """
   try:
     given = {name: int(os.environ[variable])
@@ -63,26 +60,16 @@ def join():
 
 
 def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
-  """Returns which of the visible NVIDIA GPUs belong to a process that Slurm started.
+  """Returns the indices of a process's GPUs among the visible ones, if Slurm started it.
 
   JAX itself gives each process one GPU, though there may be more. JAX also numbers the GPUs
   of the whole node, though Slurm may show a process only its own.
-
-  Args:
-    environ: the environment variables of the process.
-
-  Returns:
-    Their indices among the visible GPUs; None without Slurm or without a visible GPU.
-
-  Raises:
-    UserError: the GPUs cannot be divided evenly among the tasks, or `srun` started none.
   """
   visible = named_gpus(environ)
   if not visible or 'SLURM_LOCALID' not in environ:
     return None
-  if COUNT in environ:  # launch/local.py has divided them already.
-    return list(range(len(visible)))
-  if len(visible) < int(environ.get('SLURM_GPUS_ON_NODE', len(visible))):
+  # launch/local.py or Slurm itself has divided them already.
+  if COUNT in environ or len(visible) < int(environ.get('SLURM_GPUS_ON_NODE', len(visible))):
     return list(range(len(visible)))
   if 'SLURM_STEP_TASKS_PER_NODE' not in environ:  # The script of sbatch itself has none.
     raise UserError('--distributed is for the processes that srun starts; put srun before the '
@@ -102,15 +89,10 @@ def is_first() -> bool:
 
 
 def from_first(make: Callable[[], Any]) -> Any:
-  """Calls a function in the first process, and returns its result in all processes.
+  """Calls a function in the first process, and returns its result, JSON data, in all processes.
 
-  Args:
-    make: returns JSON data; called only in the first process.
-
-  Raises:
-    Preempted: in all processes, if `make` raised it.
-    SystemExit: in the other processes, with status 1 and no message, if `make` raised another
-      exception. The first process raises that exception.
+  If it raises `Preempted`, all processes do. If it raises another exception, the first process
+  does, and the others end with status 1 and no message.
   """
   if jax.process_count() == 1:
     return make()
@@ -134,16 +116,7 @@ def from_first(make: Callable[[], Any]) -> Any:
 
 
 def check_same(content: bytes, what: str):
-  """Checks that all processes have the same content.
-
-  Args:
-    content: the content in this process.
-    what: names it in the error, such as `text`.
-
-  Raises:
-    UserError: in all processes, if their contents differ; names the processes that differ from the
-      first.
-  """
+  """Refuses, in all processes, contents that differ; `what` names them, such as `text`."""
   if jax.process_count() == 1:
     return
   digest = np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
@@ -170,15 +143,9 @@ def least(number: int | None) -> int | None:
 
 
 def place(arrays, sharding: jax.sharding.NamedSharding):
-  """Puts each process's part of whole arrays onto its devices.
+  """Returns whole NumPy arrays, the same in all processes, as arrays that span the processes.
 
-  Args:
-    arrays: a pytree of NumPy arrays, the same in all processes.
-    sharding: the sharding of each array.
-
-  Returns:
-    A pytree of arrays that span all processes. A single process gets `arrays` back: its
-    compiled programs move them to the devices.
+  A single process gets `arrays` back: its compiled programs move them to the devices.
   """
   if jax.process_count() == 1:
     return arrays
@@ -192,13 +159,9 @@ class StopAgreement:
   At each step a process passes its own request to stop, and learns whether any process
   passed one at the step before. A sum over the devices combines the requests; it runs in
   parallel with the step.
-
-  Attributes:
-    alone: whether there is only one process, which needs no agreement.
   """
 
   def __init__(self, mesh: jax.sharding.Mesh):
-    """Prepares the sum over the devices of a mesh."""
     everywhere = jax.sharding.PartitionSpec(mesh.axis_names)
     self.alone = jax.process_count() == 1
     self._sharding = jax.sharding.NamedSharding(mesh, everywhere)

@@ -35,75 +35,62 @@ def handling(handler: Callable) -> Iterator[None]:
       signal.signal(number, former)
 
 
-class Signals:
+class Signals(contextlib.ExitStack):
   """A context in which the first signal asks the run to stop and the second ends the process.
 
-  A signal within half a second of the first is not counted as a second. At first, a request raises
-  `Preempted` wherever the main thread is. After `hold` there is something to save, so a request
-  only sets `requested`, except in `interruptible` calls. Python handles signals only in the main
-  thread, which may be inside XLA's compiler for minutes. So another thread watches the clock, and
-  acts on the second signal.
+  At first, a request raises `Preempted` wherever the main thread is. After `hold` there is
+  something to save, so a request only sets `requested`, except in `interruptible` calls. Python
+  handles signals only in the main thread, which may be inside XLA's compiler for minutes. So
+  another thread watches the clock, and acts on the second signal.
 
   Attributes:
     requested: the name of the first signal; None if there was none.
   """
 
   def __init__(self, grace_seconds: float = math.inf):
-    """Prepares the context; signals are handled only after it is entered.
+    """Prepares the context.
 
     Args:
       grace_seconds: the longest time from the first signal to the end of the process.
     """
+    super().__init__()
     self.requested: str | None = None
     self._grace = grace_seconds
-    self._held = False
-    self._raises = True
-    self._raised = False
+    self._held, self._raises, self._raised = False, True, False
 
   def __enter__(self) -> 'Signals':
-    self._reader, self._writer = os.pipe()
-    os.set_blocking(self._writer, False)
-    self._handlers = contextlib.ExitStack()
-    self._handlers.enter_context(handling(self._handle))
-    self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-    self._thread = threading.Thread(target=self._watch, name='signals', daemon=True)
-    self._thread.start()
+    self._reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    watch = threading.Thread(target=self._watch, name='signals', daemon=True)
+    self.callback(lambda: list(map(os.close, (self._reader, writer))))
+    self.callback(watch.join)
+    self.callback(os.write, writer, b'\0')  # No signal has this number.
+    self.enter_context(handling(self._handle))
+    self.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(writer, warn_on_full_buffer=False))
+    watch.start()
     return self
 
-  def __exit__(self, *_):
-    signal.set_wakeup_fd(self._wakeup)
-    self._handlers.close()
-    os.write(self._writer, b'\0')  # No signal has this number.
-    self._thread.join()
-    os.close(self._reader)
-    os.close(self._writer)
-
   def hold(self):
-    """Makes later signals only set `requested`.
-
-    Raises:
-      Preempted: a signal has come already.
-    """
+    """Makes later signals only set `requested`; raises `Preempted` if one has come already."""
     self._held, self._raises = True, False
-    if self.requested:
-      raise self._preempted()
+    self._check()
 
   def interruptible(self, function: Callable, *arguments):
-    """Calls a function, and gives its work up if a signal comes.
-
-    Returns:
-      What the function returns.
+    """Returns what a function returns.
 
     Raises:
-      Preempted: a signal came, now or before.
+      Preempted: a signal came, now or before; the function's work is given up.
     """
     self._raises = True
     try:
-      if self.requested:
-        raise self._preempted()
+      self._check()
       return function(*arguments)
     finally:
       self._raises = False
+
+  def _check(self):
+    if self.requested:
+      raise Preempted(f'stopped by {self.requested}; the same command goes on with the run')
 
   def _handle(self, number, frame):
     """Notes the request; Python calls this in the main thread."""
@@ -111,35 +98,29 @@ class Signals:
     self.requested = self.requested or signal.Signals(number).name
     if self._raises and not self._raised:
       self._raised = True
-      raise self._preempted()
-
-  def _preempted(self) -> Preempted:
-    return Preempted(f'stopped by {self.requested}; the same command goes on with the run')
+      self._check()
 
   def _watch(self):
     """Reads the number of each signal as it arrives; runs in a thread."""
-    asked = deadline = math.inf
+    first = math.inf
     while True:
-      remaining = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+      end = first + self._grace
+      remaining = None if end == math.inf else max(0.0, end - time.monotonic())
       if not select.select([self._reader], [], [], remaining)[0]:
         _end(f'the work in progress took longer than train.grace_seconds={self._grace:g}; stopped '
              f'before its end: the same command goes on from the last checkpoint')
       for number in os.read(self._reader, 64):
         if not number:
           return
-        if number not in SIGNALS:
+        if number not in SIGNALS or time.monotonic() - TWICE_SECONDS < first < math.inf:
           continue
-        name, now = signal.Signals(number).name, time.monotonic()
-        if now < asked + TWICE_SECONDS < math.inf:
-          continue
-        if asked < math.inf:
+        name = signal.Signals(number).name
+        if first < math.inf:
           _end(f'stopped at once by a second signal, {name}: the same command goes on from the '
                f'last checkpoint')
-        asked, deadline = now, now + self._grace
-        self.requested = self.requested or name
-        does = 'saves where it is and stops' if self._held else 'stops'
-        _tell(f'{name}: the run {does}, within {self._grace:g} seconds; a second signal stops it '
-              f'at once')
+        first, self.requested = time.monotonic(), self.requested or name
+        _tell(f'{name}: the run {"saves where it is and stops" if self._held else "stops"}, within '
+              f'{self._grace:g} seconds; a second signal stops it at once')
 
 
 def _tell(message: str):

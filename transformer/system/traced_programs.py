@@ -1,11 +1,12 @@
-"""Keeps traced programs, and shapes of results, for the next start.
+"""Keeps traced programs, and shapes of results, for the next start, beside JAX's compiled programs.
 
 JAX finds a compiled program by its traced form, so each process would trace it again. Tracing a
 search takes longer than loading its compiled program. A model is traced for the shapes of its
 parameters, too.
 
 The name of each file holds a digest of all that its content depends on: the code, the versions and
-settings of JAX, and what the function is given.
+settings of JAX, and what the function is given. The file begins with a digest of its content. Where
+JAX keeps nothing, or keeps it in a store such as `gs://…`, nothing is kept.
 """
 
 import functools
@@ -18,11 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from absl import logging
 from jax import export
 
-from transformer.system import kept_files
+from transformer import files
+from transformer.errors import UserError
 
 _CODE = Path(__file__).resolve().parents[1]
+_DIGEST = hashlib.sha256().digest_size
 
 
 def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
@@ -41,18 +45,13 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
   Returns:
     The function for arguments of these shapes, compiled for the device that they are on.
   """
-  folder = kept_files.folder()
+  folder = _folder()
   if folder is None or jax.default_backend() != 'cpu':
     return jax.jit(function, donate_argnums=donated)
   shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
-  path = folder / f'traced-{_key(about, rooms, shapes)}'
-  content = kept_files.read(path)
-  if content is not None:
-    program = export.deserialize(bytearray(content))
-  else:
-    program = export.export(jax.jit(function))(*shapes)
-    kept_files.write(path, bytes(program.serialize()))
-  return jax.jit(program.call, donate_argnums=donated)
+  content = _kept(folder / f'traced-{_key(about, rooms, shapes)}', lambda: bytes(
+      export.export(jax.jit(function))(*shapes).serialize()))
+  return jax.jit(export.deserialize(bytearray(content)).call, donate_argnums=donated)
 
 
 def keep_shapes(function: Callable[[], Any], about: str, rooms: Sequence[str]) -> Any:
@@ -65,18 +64,38 @@ def keep_shapes(function: Callable[[], Any], about: str, rooms: Sequence[str]) -
   Returns:
     The nested dicts, with a `jax.ShapeDtypeStruct` for each array.
   """
-  folder = kept_files.folder()
+  folder = _folder()
   if folder is None:
     return jax.eval_shape(function)
-  path = folder / f'shapes-{_key(about, rooms, ())}'
-  content = kept_files.read(path)
-  if content is None:
-    shapes = jax.eval_shape(function)
-    named = jax.tree.map(lambda leaf: [leaf.dtype.name, *leaf.shape], shapes)
-    kept_files.write(path, json.dumps(named).encode())
-    return shapes
+  content = _kept(folder / f'shapes-{_key(about, rooms, ())}', lambda: json.dumps(jax.tree.map(
+      lambda leaf: [leaf.dtype.name, *leaf.shape], jax.eval_shape(function))).encode())
   return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf[1:], leaf[0]), json.loads(content),
                       is_leaf=lambda node: isinstance(node, list))
+
+
+def _folder() -> Path | None:
+  """Returns the folder of the files; None if nothing is kept."""
+  name = jax.config.jax_compilation_cache_dir
+  if not name or '://' in name or not jax.config.jax_enable_compilation_cache:
+    return None
+  return Path(name)
+
+
+def _kept(path: Path, make: Callable[[], bytes]) -> bytes:
+  """Returns the content of a file; makes and writes it if there is none, or it is damaged."""
+  try:
+    content = path.read_bytes()
+    if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
+      return content[_DIGEST:]
+    logging.warning('%s is damaged, so its content is made again', path)
+  except OSError:
+    pass
+  content = make()
+  try:
+    files.write(path, hashlib.sha256(content).digest() + content)
+  except UserError as error:
+    logging.warning('a file is not kept for the next start: %s', error)
+  return content
 
 
 def _key(about: str, rooms: Sequence[str], shapes: Any) -> str:
