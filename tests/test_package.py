@@ -110,7 +110,6 @@ def check_lines(log):
 @pytest.mark.long
 def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, install, command):
   site = install(f'git+file://{checkout}')
-  folder = site / 'attention_commands'
   installed = {path.relative_to(site) for name in ('transformer', 'attention_commands')
                for path in (site / name).rglob('*') if path.is_file() and path.suffix != '.pyc'}
   package = {path.relative_to(checkout) for path in (checkout / 'transformer').rglob('*')

@@ -26,7 +26,7 @@ def test_a_jaxlib_that_computes_wrongly_is_refused_before_anything_is_written(
   monkeypatch.setattr(jax_backend, '_WRONG_VERSIONS', (jaxlib.__version__,))
   for use in (check_backend, lambda: load_run(tmp_path),
               lambda: wiring.train_run(Settings(), tmp_path / 'run')):
-    with pytest.raises(UserError, match='computes wrong numbers on a CPU; .*pip install') as refusal:
+    with pytest.raises(UserError, match='computes wrong numbers') as refusal:
       use()
     assert '\n' not in str(refusal.value)
   assert not list(tmp_path.iterdir())
