@@ -43,7 +43,7 @@ from transformer.data.batches.training_batches import TrainingBatches, batch_sha
 from transformer.data.batches.varied_batches import VariedBatches
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences, encode_for_training, keep_for_training
-from transformer.data.text.text_corpus import TextCorpus
+from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.tools.phrasebook.corpus import pairs_of
 
@@ -63,7 +63,7 @@ _CHUNK = 500_000
 
 
 class Repeated:
-  """A corpus that repeats a text; see `transformer.data.text.corpus.Corpus`."""
+  """A corpus that repeats a text; see `transformer.data.text.sources.Corpus`."""
 
   def __init__(self, pairs, count: int, folder: Path):
     self.name, self.fingerprint, self.notes, self.folder = 'text', 'text', (), folder
@@ -134,12 +134,12 @@ def write_synthetic(place: Path):
       source = rng.lognormal(3.1, 0.65, min(_CHUNK, _PAIRS.value - first))
       yield sentences(source), sentences(source * rng.lognormal(0.02, 0.25, len(source)))
 
-  encoded_cache.write(place, identity(), np.dtype(np.uint16), chunks())
+  encoded_cache.write(place, identity(), chunks())
 
 
 def identity():
   """Returns the identity of the synthetic encoding."""
-  return {'pairs': _PAIRS.value}
+  return {'pairs': _PAIRS.value, 'tokens': '<u2'}
 
 
 def open_batches(place: Path) -> TrainingBatches:
@@ -152,10 +152,10 @@ def grain_batches(place: Path):
   """Returns an iterator of batches by Grain's own packing, from memory-mapped arrays."""
   sides = {}
   for name in ('source', 'target'):
-    lengths = np.load(place / f'{name}_lengths.npy')
+    lengths = np.fromfile(place / f'{name}.lengths', np.int32)
     ends = np.cumsum(lengths, dtype=np.int64)
-    sides[name] = np.load(place / f'{name}_tokens.npy', mmap_mode='r').view(np.ndarray), np.stack(
-        [ends - lengths, ends], axis=1)
+    tokens = np.asarray(np.memmap(place / f'{name}.tokens', np.uint16, 'r'))
+    sides[name] = tokens, np.stack([ends - lengths, ends], axis=1)
 
   def pair(index):
     return {name: tokens[slice(*spans[index])].astype(np.int32)

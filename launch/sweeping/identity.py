@@ -81,7 +81,7 @@ def _is_same_data(config: Config, trials: Sequence[FrozenTrial], runs: Path) -> 
     data = changed(config, settings).data
     if data not in read:
       read[data] = (open_corpora(data).fingerprints().items(), {
-          adopt(path).vocabulary.fingerprint
+          adopt(path).fingerprint
           for path in (data.vocabulary, data.source_vocabulary) if path})
     text, vocabularies = read[data]
     if not (text <= trained.items() and vocabularies <= set(trained.values())):

@@ -12,7 +12,7 @@ import sentencepiece
 from tests.running_commands import ENGLISH, GERMAN
 from transformer import files
 from transformer.data.vocabulary.adoption import adopt
-from transformer.data.vocabulary.growth import spell
+from transformer.data.vocabulary.making import spell
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.experiment.origin import check_same_model, load_to_host
@@ -93,7 +93,7 @@ def test_a_run_takes_a_model_of_another_kind_and_leaves_out_its_normalisation(
       sentence_iterator=iter((ENGLISH + GERMAN) * 3), model_writer=model, vocab_size=90,
       hard_vocab_limit=False, minloglevel=2)
   (tmp_path / 'own.model').write_bytes(model.getvalue())
-  size = adopt(tmp_path / 'own.model').vocabulary.size
+  size = adopt(tmp_path / 'own.model').size
   for name in ('train', 'valid', 'test'):
     for language in ('en', 'de'):
       lines = (folder / f'{name}.{language}').read_text('utf-8')

@@ -6,7 +6,6 @@ import pytest
 
 from transformer.data import corpora as corpora_module
 from transformer.data.batch import EOS_ID
-from transformer.data.batches.staged_batches import seed_of_stage
 from transformer.data.batches.variations import replaced
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
@@ -89,7 +88,7 @@ def test_corpora_are_opened_by_the_names_of_the_config(folder):
   assert len(set(corpora.fingerprints().values())) == 3
 
 
-@pytest.mark.parametrize('chunk', [1, 2, 7, 35, 1000])
+@pytest.mark.parametrize('chunk', [1, 7, 1000])
 def test_the_vocabulary_sees_every_training_sentence_and_no_other(folder, monkeypatch, chunk):
   monkeypatch.setattr(corpora_module, '_CHUNK', chunk)
   corpora = open_corpora(config_of(folder))
@@ -114,7 +113,7 @@ class Numbers:
 
 
 @pytest.mark.parametrize('places', [1, 7, 10_000])
-@pytest.mark.parametrize('at_most', [1, 2, 13, 100, 500, 1010, 1012])
+@pytest.mark.parametrize('at_most', [1, 13, 500, 1012])
 def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(monkeypatch, places, at_most):
   monkeypatch.setattr(corpora_module, '_PLACES', places)
   corpora = corpora_module.Corpora({'a': Numbers('a', 811), 'b': Numbers('b', 202)}, None)
@@ -134,14 +133,19 @@ def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(monkeypatch, pl
   assert sum(corpus.reads for corpus in corpora.train.values()) <= 2 * (min(places, at_most) + 1)
 
 
-def test_what_is_odd_about_a_file_is_said(folder, tmp_path, monkeypatch):
-  write(tmp_path, 'one', ['dog\r'], ['hund'])
-  write(tmp_path, 'valid', ['man'], ['mann\r'])
+@pytest.fixture
+def warnings(monkeypatch):
   said = []
   monkeypatch.setattr(corpora_module.logging, 'warning',
                       lambda message, *values: said.append(message % values))
+  return said
+
+
+def test_what_is_odd_about_a_file_is_said(tmp_path, warnings):
+  write(tmp_path, 'one', ['dog\rcat\r\r'], ['hund'])
+  write(tmp_path, 'valid', ['man'], ['mann\r\r'])
   open_corpora(config_of(tmp_path, train=('one',)))
-  assert len(said) == 2 and 'one.en' in said[0] and 'valid.de' in said[1]
+  assert len(warnings) == 2 and 'one.en' in warnings[0] and 'valid.de' in warnings[1]
 
 
 def test_counts_are_kept_by_corpus(folder, vocabulary):
@@ -170,12 +174,9 @@ def test_every_validation_set_is_encoded_under_its_name(folder, vocabulary):
                               .valid_batches['valid'])
 
 
-def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabulary, monkeypatch):
-  said = []
-  monkeypatch.setattr(corpora_module.logging, 'warning',
-                      lambda message, *values: said.append(message % values))
+def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabulary, warnings):
   encode(config_of(folder, train=('two',)), vocabulary)
-  assert said == []
+  assert warnings == []
   write(tmp_path, 'two', [*text(17, 3), 'dog', 'dog', 'dog', 'man'],
         [*text(17, 4), 'dog', 'hund', 'hund', 'rot hemd rot hemd'])
   write(tmp_path, 'valid', ['dog', 'dog', 'man'], ['dog', 'dog', 'rot hemd rot hemd'])
@@ -187,8 +188,7 @@ def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabul
   # Validation keeps all pairs.
   assert pairs_in(encoded.valid_batches['valid']) == encoded.counts['valid']['kept'] == 3
   share = 100 * (21 - counts['kept']) / 21
-  assert said == [f'{share:.1f} % of the training pairs are dropped; python -m '
-                  'transformer.tools.audit, with the same --config flags, shows which']
+  assert len(warnings) == 1 and f'{share:.1f} % of the training pairs are dropped' in warnings[0]
 
 
 def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
@@ -200,8 +200,8 @@ def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
 @pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}, CAPITALS], ids=str)
 def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
   def batches(stage=0, **changes):
-    return encode(config_of(folder, **variation, **changes), vocabulary,
-                  seed_of_stage(0, stage)).batches
+    seed = int(np.random.SeedSequence((0, stage)).generate_state(1)[0]) if stage else 0
+    return encode(config_of(folder, **variation, **changes), vocabulary, seed).batches
 
   staged = batches(train_stages=((0, 2, 0), (7, 1, 3), (1000, 0, 1)))
   for first, last, stage in ((0, 6, batches(train=('one',), train_weights=(2.0,))),
@@ -210,9 +210,8 @@ def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
     for step in (last, first):  # In any order.
       wanted = stage[step - first]
       assert staged[step].target_tokens.shape == staged[0].target_tokens.shape
-      same = [np.trim_zeros(np.unique(each)) for each in (staged[step].target_tokens,
-                                                          wanted.target_tokens)]
-      np.testing.assert_array_equal(*same)
+      np.testing.assert_array_equal(*(np.trim_zeros(np.unique(batch.target_tokens))
+                                      for batch in (staged[step], wanted)))
       assert pairs_in([staged[step]]) == pairs_in([wanted])
   chex.assert_trees_all_equal(list(staged.iterate(5, 9)), [staged[step] for step in range(5, 9)])
 
@@ -223,14 +222,6 @@ def test_a_mixture_that_comes_back_goes_on_with_other_batches(folder, vocabulary
                   vocabulary).batches
   assert staged[0].target_tokens.shape == staged[4].target_tokens.shape
   assert not np.array_equal(staged[0].target_tokens, staged[4].target_tokens)
-
-
-def test_batches_have_the_shape_that_is_configured(folder, vocabulary):
-  encoded = encode(config_of(folder), vocabulary)
-  for batch in (encoded.batches[0], *encoded.valid_batches['valid']):
-    chex.assert_shape([batch.target_tokens, batch.target_segments], (5, MAX_LENGTH))
-    chex.assert_equal_shape([batch.source_tokens, encoded.batches[3].source_tokens])
-    assert batch.source_tokens.shape[1] >= MAX_LENGTH
 
 
 @pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}, CAPITALS], ids=str)
@@ -247,13 +238,6 @@ def test_batches_of_another_size_need_no_second_encoding(folder, vocabulary, mon
     chex.assert_trees_all_equal(found.valid_batches, wanted.valid_batches)
     for step in (0, 1009):
       chex.assert_trees_all_equal(found.batches[step], wanted.batches[step])
-
-
-def test_the_seed_decides_training_batches_and_not_scoring_ones(folder, vocabulary):
-  one, again, other = (encode(config_of(folder), vocabulary, seed) for seed in (3, 3, 4))
-  chex.assert_trees_all_equal(one.batches[5], again.batches[5])
-  assert not np.array_equal(one.batches[5].target_tokens, other.batches[5].target_tokens)
-  chex.assert_trees_all_equal(one.valid_batches, other.valid_batches)
 
 
 def test_batches_hold_the_text(folder, vocabulary):

@@ -46,21 +46,6 @@ SHAPES = st.lists(st.tuples(st.integers(0, 2 * MAX_LENGTH), st.integers(0, 2 * M
 
 @given(SHAPES)
 @settings(max_examples=60, deadline=None)
-def test_for_training_the_counts_add_up_and_the_rest_is_in_order(lengths):
-  corpus = pairs_of(*lengths)
-  encoded = encode_for_training(corpus, Spelling(), MAX_LENGTH)
-  assert sum(encoded.counts.values()) == len(corpus)
-  assert encoded.counts['kept'] == len(encoded) == len(encoded.source) == len(encoded.target)
-  kept = [(ids(source), ids(target)) for source, target in corpus
-          if all(0 < len(ids(side)) < MAX_LENGTH for side in (source, target))]
-  assert len(kept) == len(encoded)
-  for i, (source, target) in enumerate(kept):
-    assert encoded.source[i].tolist() == [*source, EOS_ID]
-    assert encoded.target[i].tolist() == [*target, EOS_ID]
-
-
-@given(SHAPES)
-@settings(max_examples=60, deadline=None)
 def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
   corpus = pairs_of(*lengths)
   encoded = encode_for_scoring(corpus, Spelling(), MAX_LENGTH)
@@ -73,22 +58,6 @@ def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
     for side, text in zip((encoded.source, encoded.target), pair, strict=True):
       assert side[i].tolist() == [*ids(text)[:MAX_LENGTH - 1], EOS_ID]
       assert len(side[i]) <= MAX_LENGTH
-
-
-@pytest.mark.parametrize(('lengths', 'reason'), [
-    ((1, 1), 'kept'),
-    ((MAX_LENGTH - 1, MAX_LENGTH - 1), 'kept'),
-    ((0, 3), 'dropped: empty side'),
-    ((3, 0), 'dropped: empty side'),
-    ((0, 0), 'dropped: empty side'),
-    ((0, 2 * MAX_LENGTH), 'dropped: empty side'),
-    ((MAX_LENGTH, 3), 'dropped: source too long'),
-    ((3, MAX_LENGTH), 'dropped: target too long'),
-    ((MAX_LENGTH, MAX_LENGTH), 'dropped: source too long'),
-])
-def test_a_pair_is_counted_for_one_reason(lengths, reason):
-  counts = encode_for_training(pairs_of(lengths), Spelling(), MAX_LENGTH).counts
-  assert {what: number for what, number in counts.items() if number} == {reason: 1}
 
 
 FEW = st.lists(st.tuples(*[st.lists(st.integers(5, 6), max_size=5)] * 2), max_size=30)
@@ -134,20 +103,6 @@ def test_chunks_change_nothing(monkeypatch, encode):
           dataclasses.asdict(getattr(parts, side)), dataclasses.asdict(getattr(whole, side)))
 
 
-@pytest.mark.parametrize('encode', [encode_for_training, encode_for_scoring])
-def test_a_corpus_may_be_anything_that_gives_pairs_by_slices(encode):
-  class Squares:
-    def __len__(self):
-      return 5
-
-    def __getitem__(self, index):
-      return [(f'{100 + i}', f'{200 + i} {300 + i}') for i in range(5)[index]]
-
-  encoded = encode(Squares(), Spelling(), MAX_LENGTH)
-  assert [side.tolist() for side in encoded.target] == [
-      [200 + i, 300 + i, EOS_ID] for i in range(5)]
-
-
 def test_a_corpus_of_which_nothing_is_left_is_empty_and_not_an_error():
   encoded = encode_for_training(pairs_of((MAX_LENGTH, 1), (0, 1)), Spelling(), MAX_LENGTH)
   assert len(encoded) == len(encoded.source) == len(encoded.target) == 0
@@ -172,9 +127,3 @@ def test_every_id_of_a_vocabulary_fits(size, bits):
   pairs = encode_for_training([(str(size - 1), '9')], vocabulary, MAX_LENGTH)
   assert pairs.source.tokens.tolist() == [size - 1, EOS_ID]
   assert pairs.source.tokens.dtype.itemsize == bits // 8
-
-
-def test_no_parts_concatenate_to_no_sentences():
-  nothing = Sentences.concatenate([])
-  assert len(nothing) == 0 and nothing.starts.tolist() == nothing.lengths.tolist() == []
-  chex.assert_type(nothing.tokens, np.int32)

@@ -2,12 +2,17 @@
 
 import pytest
 
-from tests.data.text.text_folder import open_text
 from tests.faults import hostile_text
-from transformer.data.text.text_files import read_lines
+from transformer.data.config import DataConfig
+from transformer.data.text.text_files import TextCorpus, read_lines
 from transformer.errors import UserError
 
 KINDS = hostile_text.kinds()
+
+
+def open_text(folder):
+  return TextCorpus(DataConfig('text', dir=str(folder), source_language='en', target_language='de'),
+                    'train')
 
 
 @pytest.mark.long
@@ -24,11 +29,11 @@ def test_a_file_is_read_or_an_error_names_its_line(tmp_path, kind):
   for path in paths:
     path.write_bytes(kind.file)
   if kind.names_line:
-    for read in (lambda: read_lines(paths[0]), lambda: open_text(tmp_path, 'en', 'de')):
+    for read in (lambda: read_lines(paths[0]), lambda: open_text(tmp_path)):
       with pytest.raises(UserError, match=f'train.en must be UTF-8; line {kind.names_line} is not'):
         read()
     return
   lines = read_lines(paths[0])
   assert len(lines) == hostile_text.number_of_lines(kind.file)
-  pairs = open_text(tmp_path, 'en', 'de')[:]
+  pairs = open_text(tmp_path)[:]
   assert pairs == list(zip(lines, lines, strict=True))

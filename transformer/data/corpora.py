@@ -4,19 +4,25 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 from absl import logging
 
 from transformer.data.batch import Batch
 from transformer.data.batches.bpe_dropout import make_bpe_dropout
-from transformer.data.batches.staged_batches import StagedBatches, seed_of_stage
-from transformer.data.batches.training_batches import TrainingBatches, batch_shape, scoring_batches
-from transformer.data.batches.variations import Vary, own_variations
+from transformer.data.batches.training_batches import (
+  BatchesByStep,
+  Shape,
+  StagedBatches,
+  TrainingBatches,
+  batch_shape,
+  scoring_batches,
+)
+from transformer.data.batches.variations import own_variations
 from transformer.data.batches.varied_batches import VariedBatches
 from transformer.data.config import DataConfig
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring
-from transformer.data.text.corpus import Corpus
-from transformer.data.text.sources import open_corpus
+from transformer.data.text.sources import Corpus, open_corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.system.installation import spell_commands
 
@@ -74,7 +80,7 @@ class EncodedCorpora(NamedTuple):
     resized: returns the same corpora in batches of another `tokens_per_batch`.
   """
 
-  batches: TrainingBatches | VariedBatches | StagedBatches
+  batches: BatchesByStep
   valid_batches: dict[str, list[Batch]]
   counts: dict[str, dict[str, int]]
   resized: Callable[[int], 'EncodedCorpora']
@@ -116,40 +122,36 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
            for key, corpus in corpora.valid.items()}
   counts = {**{f'train/{name}': pairs.counts for name, pairs in train.items()},
             **{key: pairs.counts for key, pairs in valid.items()}}
-  logging.info('pairs of %s', '; '.join(
-      f'{name}: ' + ', '.join(f'{what} {number:,}' for what, number in each.items()
-                              if number or what == 'kept') for name, each in counts.items()))
-  dropped = sum(len(corpora.train[name]) - len(pairs) for name, pairs in train.items())
-  pairs = sum(map(len, corpora.train.values()))
-  if dropped > _MANY * pairs:
+  for name, numbers in counts.items():
+    logging.info('pairs of %s: %s', name, ', '.join(
+        f'{what} {number:,}' for what, number in numbers.items() if number or what == 'kept'))
+  total = sum(map(len, corpora.train.values()))
+  dropped = total - sum(map(len, train.values()))
+  if dropped > _MANY * total:
     logging.warning(spell_commands('%.1f %% of the training pairs are dropped; python -m '
                                    'transformer.tools.audit, with the same --config flags, '
-                                   'shows which'), 100 * dropped / pairs)
+                                   'shows which'), 100 * dropped / total)
+  variations = own_variations(config.variations, vocabulary)
+  if config.bpe_dropout:
+    variations.append(make_bpe_dropout(vocabulary, config.bpe_dropout))
+  stages = config.train_stages or ((0, *(config.train_weights or (1.0,) * len(train))),)
 
-  variations = _variations(config, vocabulary)
-
-  def batches_of(stage, weights, shape):
-    own_seed = seed_of_stage(seed, stage)
-    used = [(corpus, weight) for corpus, weight in zip(train.values(), weights, strict=True)
+  def stage_batches(stage: int, weights, shape: Shape) -> BatchesByStep:
+    own_seed = seed
+    if stage:  # A mixture that comes back has another order.
+      own_seed = int(np.random.SeedSequence((seed, stage)).generate_state(1)[0])
+    used = [(pairs, weight) for pairs, weight in zip(train.values(), weights, strict=True)
             if weight]
-    batches = TrainingBatches(*map(list, zip(*used, strict=True)), shape, own_seed)
-    return VariedBatches(batches, variations, own_seed) if variations else batches
+    plan = TrainingBatches(*map(list, zip(*used, strict=True)), shape, own_seed)
+    return VariedBatches(plan, variations, own_seed) if variations else plan
 
   def in_batches_of(tokens_per_batch: int) -> EncodedCorpora:
     shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
-    first_steps, mixtures = [0], [config.train_weights or (1.0,) * len(train)]
-    if config.train_stages:
-      first_steps, *weights = zip(*config.train_stages, strict=True)
-      mixtures = zip(*weights, strict=True)
-    stages = [batches_of(number, weights, shape) for number, weights in enumerate(mixtures)]
-    batches = stages[0] if len(stages) == 1 else StagedBatches(map(int, first_steps), stages)
-    packed = {key: scoring_batches(pairs, shape) for key, pairs in valid.items()}
-    return EncodedCorpora(batches, packed, counts, in_batches_of)
+    batches = [stage_batches(number, weights, shape)
+               for number, (_, *weights) in enumerate(stages)]
+    staged = StagedBatches([int(first) for first, *_ in stages], batches)
+    return EncodedCorpora(staged if len(stages) > 1 else batches[0],
+                          {key: scoring_batches(pairs, shape) for key, pairs in valid.items()},
+                          counts, in_batches_of)
 
   return in_batches_of(tokens_per_batch)
-
-
-def _variations(config: DataConfig, vocabulary: RunVocabulary) -> list[Vary]:
-  """Returns what happens to training sentences in each round; BPE-dropout is the last."""
-  dropout = [make_bpe_dropout(vocabulary, config.bpe_dropout)] if config.bpe_dropout else []
-  return own_variations(config.variations, vocabulary) + dropout

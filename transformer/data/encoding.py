@@ -41,11 +41,16 @@ class Sentences:
     return cls.end_to_end(np.fromiter(itertools.chain.from_iterable(sentences), dtype), lengths)
 
   @classmethod
+  def ended(cls, sentences: Iterable[Sequence[int]], dtype=np.int32) -> 'Sentences':
+    """Lays lists of ids end to end, with an end token after each."""
+    return cls.join(([*ids, EOS_ID] for ids in sentences), dtype)
+
+  @classmethod
   def concatenate(cls, parts: Sequence['Sentences']) -> 'Sentences':
     """Joins collections whose sentences lie end to end."""
-    return cls.end_to_end(*(np.concatenate([np.zeros(0, dtype), *arrays]) for dtype, arrays in (
-        (parts[0].tokens.dtype if parts else np.int32, (part.tokens for part in parts)),
-        (np.int32, (part.lengths for part in parts)))))
+    parts = parts or [cls.join([])]
+    return cls.end_to_end(np.concatenate([part.tokens for part in parts]),
+                          np.concatenate([part.lengths for part in parts]))
 
   def __len__(self) -> int:
     return len(self.lengths)
@@ -88,12 +93,19 @@ def encode(corpus, vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
   Yields:
     The two sides of the next pairs, with end tokens, in the type of `token_dtype`.
   """
-  dtype, languages = token_dtype(vocabulary), (vocabulary.source, vocabulary.target)
+  dtype = token_dtype(vocabulary)
   chunks = (slice(first, first + _CHUNK) for first in range(0, len(corpus), _CHUNK))
-  for chunk in prefetch(corpus.__getitem__, chunks, ahead=1):
-    source, target = (_ended(language.encode_batch(side), dtype) for language, side in zip(
-        languages, zip(*chunk, strict=True), strict=True))
-    yield source, target
+  for pairs in prefetch(corpus.__getitem__, chunks, ahead=1):
+    sources, targets = zip(*pairs, strict=True)
+    yield (Sentences.ended(vocabulary.source.encode_batch(sources), dtype),
+           Sentences.ended(vocabulary.target.encode_batch(targets), dtype))
+
+
+def encode_in_memory(corpus, vocabulary) -> tuple[Sentences, Sentences]:
+  """Returns the two sides of a whole corpus, encoded as by `encode`."""
+  chunks = list(encode(corpus, vocabulary))
+  source, target = (Sentences.concatenate([chunk[side] for chunk in chunks]) for side in range(2))
+  return source, target
 
 
 def token_dtype(vocabulary) -> np.dtype:
@@ -120,19 +132,15 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
   counts = {'kept': 0}
   kept = np.ones(len(source), bool)
 
-  def kept_where(which):
-    return np.flatnonzero(kept & which)
+  def drop(reason, wrong):
+    counts[f'dropped: {reason}'] = int(np.count_nonzero(kept & wrong))
+    kept[wrong] = False
 
-  def drop(reason, pairs):
-    counts[f'dropped: {reason}'] = len(pairs)
-    kept[pairs] = False
-
-  drop('empty side', kept_where((source.lengths <= 1) | (target.lengths <= 1)))
-  drop('source too long', kept_where(source.lengths > max_length))
-  drop('target too long', kept_where(target.lengths > max_length))
+  drop('empty side', (source.lengths <= 1) | (target.lengths <= 1))
+  drop('source too long', source.lengths > max_length)
+  drop('target too long', target.lengths > max_length)
   if max_length_ratio:
-    drop('length ratio', kept_where(
-        differ_in_length(source.lengths, target.lengths, max_length_ratio)))
+    drop('length ratio', differ_in_length(source.lengths, target.lengths, max_length_ratio))
   counts['kept'] = int(np.count_nonzero(kept))
   if not kept.all():
     source, target = (
@@ -148,7 +156,7 @@ def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.
 
 def encode_for_training(corpus, vocabulary, max_length: int, **limits) -> EncodedPairs:
   """Encodes a corpus in memory; `max_length` and `limits` are those of `keep_for_training`."""
-  return keep_for_training(*_in_memory(corpus, vocabulary), max_length, **limits)
+  return keep_for_training(*encode_in_memory(corpus, vocabulary), max_length, **limits)
 
 
 def encode_for_scoring(corpus, vocabulary, max_length: int) -> EncodedPairs:
@@ -157,11 +165,9 @@ def encode_for_scoring(corpus, vocabulary, max_length: int) -> EncodedPairs:
   Cuts sides with more than `max_length` tokens, end token included, and counts them.
   """
   sides, counts = [], {'kept': len(corpus)}
-  for name, whole in zip(('source', 'target'), _in_memory(corpus, vocabulary), strict=True):
-    too_long = whole.lengths > max_length
-    counts[f'cut: {name} too long'] = int(np.count_nonzero(too_long))
-    sides.append(Sentences.join([*whole[i][:-1][:max_length - 1], EOS_ID]
-                                for i in range(len(whole))))
+  for name, whole in zip(('source', 'target'), encode_in_memory(corpus, vocabulary), strict=True):
+    counts[f'cut: {name} too long'] = int(np.count_nonzero(whole.lengths > max_length))
+    sides.append(Sentences.ended(whole[i][:-1][:max_length - 1] for i in range(len(whole))))
   return EncodedPairs(*sides, counts)
 
 
@@ -169,16 +175,3 @@ def count_from_zero(sizes: np.ndarray) -> np.ndarray:
   """Returns 0 … size − 1 for each of `sizes`, end to end."""
   ends = np.cumsum(sizes, dtype=np.int64)
   return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
-
-
-def _in_memory(corpus, vocabulary) -> list[Sentences]:
-  """Returns both sides of a corpus, encoded."""
-  chunks = list(encode(corpus, vocabulary))
-  return [Sentences.concatenate([chunk[side] for chunk in chunks]) for side in range(2)]
-
-
-def _ended(sentences: Sequence[Sequence[int]], dtype) -> Sentences:
-  """Joins lists of ids, with an end token after each."""
-  joined = Sentences.join(sentences, dtype)
-  ends = joined.starts + joined.lengths
-  return Sentences.end_to_end(np.insert(joined.tokens, ends, EOS_ID), joined.lengths + np.int32(1))

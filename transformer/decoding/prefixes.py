@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import PAD_ID
-from transformer.data.text.characters import check_several
+from transformer.data.text.text_files import check_several
 from transformer.decoding.constraint import Constraint
 from transformer.errors import UserError
 

@@ -9,7 +9,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from transformer.data.text.characters import is_blank
+from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.ensemble import make_translator, translate_with
 from transformer.decoding.lines import distinct

@@ -9,7 +9,7 @@ from absl import logging
 from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.data.text.characters import is_blank
+from transformer.data.text.text_files import is_blank
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import FREE, Constraint, stacked

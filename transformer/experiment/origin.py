@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from transformer.data.vocabulary.growth import spell
+from transformer.data.vocabulary.making import spell
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError

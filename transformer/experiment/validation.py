@@ -10,7 +10,7 @@ from absl import logging
 
 from transformer.config import Config
 from transformer.data.batch import Batch
-from transformer.data.text.corpus import Corpus
+from transformer.data.text.sources import Corpus
 from transformer.decoding.attention_maps import Attender, picture
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional

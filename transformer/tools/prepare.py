@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import difflib
 import importlib.util
 import logging
 import os
@@ -11,16 +12,11 @@ import sys
 import types
 
 import tensorflow_datasets as tfds
+import tensorflow_datasets.translate  # It registers the translation sets.
 from absl import flags
 from tensorflow_datasets.core.download import downloader, extractor
 
-from transformer.data.text.tfds_sets import (
-  find_builder,
-  is_prepared,
-  languages_of,
-  prepare_command,
-  require_random_access,
-)
+from transformer.data.text.tfds_sets import languages_of, open_set, prepare_command
 from transformer.errors import UserError, message_in_one_line
 from transformer.system import command_line
 
@@ -30,10 +26,7 @@ _DATA_DIR = flags.DEFINE_string('data_dir', '', 'The folder to write to; default
 # Each retry waits twice as long as the one before. These 5 take 6 seconds; TFDS's own
 # 10 take 3.5 minutes.
 _RETRIES = 5
-# Errors for a lack of network, disk space, permission or a manual download; a damaged archive.
-_PREPARATION_ERRORS = (OSError, AssertionError, tfds.download.DownloadError,
-                       extractor.ExtractError,
-                       tfds.download.download_manager.NonMatchingChecksumError)
+_NAMES_SHOWN = 5
 # What TFDS takes from TensorFlow to unpack archives: names of files as text, and opening them.
 _FILES = types.SimpleNamespace(
     compat=types.SimpleNamespace(as_text=os.fsdecode),
@@ -62,11 +55,39 @@ def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
   Raises:
     UserError: there is no such translation set, or it cannot be downloaded or written.
   """
-  builder = find_builder(name, data_dir, '--name')
-  languages_of(builder, name)
-  if is_prepared(builder):
-    require_random_access(builder, name, data_dir)
-    return builder
+  prepared = open_set(name, data_dir)
+  if prepared is None:
+    builder = _builder(name, data_dir)
+    languages_of(builder, name)
+    _download(builder, name, data_dir)
+    prepared = open_set(name, data_dir)
+    if prepared is None:
+      raise UserError(f'{builder.data_path} should hold {name} but is incomplete; remove it and '
+                      f'run: {prepare_command(name, data_dir)}')
+  languages_of(prepared, name)
+  return prepared
+
+
+def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
+  """Returns the builder of a set by TFDS's code; `tfds.builder` would look into a cloud bucket."""
+  set_name, _, rest = name.partition('/')
+  config, _, version = rest.partition(':')
+  known = sorted(tfds.list_builders(with_community_datasets=False))
+  if set_name in known:
+    cls = tfds.builder_cls(set_name)
+    known = [f'{set_name}/{key}' for key in cls.builder_configs]
+    if config in cls.builder_configs or not (config or known):
+      try:
+        return cls(data_dir=os.path.expanduser(data_dir) or None, config=config or None,
+                   version=version or None)
+      except (ValueError, AssertionError) as error:
+        raise UserError(f'{name} cannot be opened: {message_in_one_line(error)}') from error
+  nearest = difflib.get_close_matches(name, known, n=_NAMES_SHOWN, cutoff=0)
+  raise UserError(f'--name must name a TFDS translation set; there is no {name!r}; the nearest are '
+                  f'{", ".join(nearest)}')
+
+
+def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
   if importlib.util.find_spec('importlib_resources') is None:
     raise UserError(f'preparing {name} needs the package importlib_resources, which is not '
                     'installed; run: pip install importlib_resources')
@@ -87,17 +108,11 @@ def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
     raise UserError(f'{name} cannot be downloaded: {where} cannot be reached '
                     f'({type(error).__name__}); check the network, and run: '
                     f'{prepare_command(name, data_dir)}') from error
-  except _PREPARATION_ERRORS as error:
+  except Exception as error:  # A lack of disk space or permission, a damaged archive and more.
     # Another process may have finished the same set in the meantime.
-    builder = find_builder(name, data_dir, '--name')
-    if not is_prepared(builder):
+    if open_set(name, data_dir) is None:
       raise UserError(f'{name} could not be prepared in {builder.data_dir_root}: '
                       f'{message_in_one_line(error)}') from error
-  builder = find_builder(name, data_dir, '--name')
-  if not is_prepared(builder):
-    raise UserError(f'{builder.data_path} should hold {name} but is incomplete; remove it and '
-                    f'run: {prepare_command(name, data_dir)}')
-  return builder
 
 
 @contextlib.contextmanager

@@ -1,24 +1,15 @@
 """Results come in order, from one thread that stays a bounded number of items ahead."""
 
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from transformer.data.batches.prefetch import prefetch
 
-LEAVES_IT_OPEN = """
-from transformer.data.batches.prefetch import prefetch
-left = prefetch(abs, range(1009), 7)
-print(next(left))
-"""
 
-
-@pytest.mark.parametrize('ahead', [0, 1, 7, 100])
-@pytest.mark.parametrize('count', [0, 1, 2, 23])
+@pytest.mark.parametrize('ahead', [0, 7, 100])
+@pytest.mark.parametrize('count', [0, 1, 23])
 def test_results_come_in_order(count, ahead):
   assert list(prefetch(lambda item: 3 * item, range(count), ahead)) == [
       3 * item for item in range(count)]
@@ -78,9 +69,3 @@ def test_a_closed_generator_leaves_the_rest_undone():
   for thread in set(threading.enumerate()) - before:
     thread.join(20)
   assert done == [0, 1]
-
-
-def test_a_process_ends_with_a_generator_left_open():
-  done = subprocess.run([sys.executable, '-c', LEAVES_IT_OPEN], timeout=60, check=True, text=True,
-                        capture_output=True, cwd=Path(__file__).parents[3])
-  assert (done.stdout, done.stderr) == ('0\n', '')

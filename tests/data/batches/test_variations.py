@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from transformer.data.batch import EOS_ID
 from transformer.data.batches.shuffling import mix
 from transformer.data.batches.variations import own_variations
 from transformer.data.encoding import Sentences
@@ -28,7 +27,7 @@ def loses_sentences(vocabulary):
 
 
 def said(vocabulary, settings, lines=LINES, keys=KEYS, side=0):
-  sentences = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(lines))
+  sentences = Sentences.ended(vocabulary.encode_batch(lines))
   for vary in own_variations(settings, vocabulary):
     sentences = vary(side, sentences, keys)
   return [vocabulary.decode(sentences[number]) for number in range(len(sentences))]

@@ -1,15 +1,21 @@
-"""Text stays on disk, and is read by the numbers of its lines."""
+"""Text files return the pairs that were written, from the disk, or an error of one line."""
 
+import gzip
 import io
 import itertools
 import os
+import re
+import subprocess
+import sys
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from tests.data.text.text_folder import open_text
+from transformer.data.config import DataConfig
 from transformer.data.text import text_files
+from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import iterate_lines, read_lines
 from transformer.errors import UserError
 
@@ -17,127 +23,205 @@ SOURCE = ''.join(f'{"ä€😀" * (i % 5)}{i}\n' for i in range(31)).encode()
 TARGET = ''.join(f'{i} words\n' for i in range(31)).encode()
 
 
-@pytest.fixture(autouse=True)
+def config_of(folder, source='de', target='en') -> DataConfig:
+  return DataConfig(source='text', dir=str(folder), source_language=source, target_language=target)
+
+
+def write(folder, de: bytes = SOURCE, en: bytes = TARGET) -> DataConfig:
+  (folder / 'train.de').write_bytes(de)
+  (folder / 'train.en').write_bytes(en)
+  return config_of(folder)
+
+
+def open_text(folder, *content):
+  return open_corpus(write(folder, *content), 'train')
+
+
+@pytest.fixture
 def small(monkeypatch):
   """Makes the lines of every file lie in many groups, and in many chunks."""
   monkeypatch.setattr(text_files, '_EVERY', 3)
   monkeypatch.setattr(text_files, '_CHUNK', 37)
 
 
-def write(folder, source=SOURCE, target=TARGET):
-  (folder / 'train.de').write_bytes(source)
-  (folder / 'train.en').write_bytes(target)
+def test_pairs_are_line_aligned_and_in_order(tmp_path, monkeypatch):
+  corpus = open_text(tmp_path, 'eins\n\nüber 😀\n'.encode(), b'one\nempty\nover\n')
+  assert corpus[:] == [('eins', 'one'), ('', 'empty'), ('über 😀', 'over')]
+  assert len(corpus) == 3 and corpus.name == str(tmp_path / 'train') and corpus.notes == ()
+  assert open_corpus(config_of(tmp_path, 'en', 'de'), 'train')[:1] == [('one', 'eins')]
+  monkeypatch.setenv('HOME', str(tmp_path))
+  assert open_corpus(config_of('~'), 'train')[:] == corpus[:]
+  assert read_lines('~/train.en') == ['one', 'empty', 'over']
 
 
-def corpus_in(folder):
-  return open_text(folder, 'de', 'en')
-
-
-
-
-
-@pytest.mark.parametrize('every', [1, 2, 3, 7, 31, 100])
+@pytest.mark.parametrize('every', [1, 3, 7, 100])
 @pytest.mark.parametrize('chunk', [1, 37, 10_000])
 def test_every_slice_is_what_its_pairs_are(tmp_path, monkeypatch, every, chunk):
   monkeypatch.setattr(text_files, '_EVERY', every)
   monkeypatch.setattr(text_files, '_CHUNK', chunk)
-  write(tmp_path, SOURCE[:-1])
-  corpus = corpus_in(tmp_path)
+  corpus = open_text(tmp_path, SOURCE[:-1])
   pairs = list(zip(SOURCE.decode().split('\n')[:-1], TARGET.decode().split('\n')[:-1],
                    strict=True))
-  assert corpus[:] == pairs
+  assert read_lines(tmp_path / 'train.de') == [source for source, _ in pairs]
   for start, stop in itertools.product(range(34), repeat=2):
     assert corpus[start:stop] == pairs[start:stop]
-  assert corpus[-3:] == pairs[-3:] and corpus[:np.int64(5)] == pairs[:5]
-  for step in (-1, 2):
-    with pytest.raises(ValueError, match=f'got a step of {step}'):
-      corpus[::step]
+  assert corpus[:] == pairs and corpus[-3:] == pairs[-3:] and corpus[:np.int64(5)] == pairs[:5]
+  with ThreadPoolExecutor(8) as pool:
+    assert list(pool.map(lambda place: corpus[place:place + 1][0], range(len(corpus)))) == pairs
+
+
+@pytest.mark.parametrize(('data', 'lines'), [
+    (b'', []), (b'\n', ['']), (b'a', ['a']), (b'a\n', ['a']), (b'a\n\n', ['a', '']),
+    (b'\n\na', ['', '', 'a']), (b'a\r\nb\r\n', ['a', 'b']), (b'a\r\nb', ['a', 'b']),
+    (b'a\r\nb\n', ['a\r', 'b']), (b'\r\n\r\n', ['', '']), (b'a\r\r\n', ['a\r']),
+    (b'a\rb', ['a\rb']), (b'\xef\xbb\xbfa\n', ['a']), (b'a\xef\xbb\xbf\n', ['a\ufeff']),
+    (b'\xef\xbb\xbf', []),
+    ('a\u2028b\u2029c\u0085d\re\vf\fg\x1ch\x00k\r\r\n '.encode(), [
+        'a\u2028b\u2029c\u0085d\re\vf\fg\x1ch\x00k\r', ' ']),
+])
+def test_the_line_rule(tmp_path, monkeypatch, data, lines):
+  path = tmp_path / 'text'
+  path.write_bytes(data)
+  assert read_lines(path) == read_lines(str(path)) == lines
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(data)))
+  assert read_lines('-') == lines
+  if data not in (b'a\r\nb\n', b'\xef\xbb\xbf'):  # In a stream, the first line decides.
+    assert list(iterate_lines(io.BytesIO(data), 'it')) == lines
+
+
+def test_carriage_returns_that_look_odd_are_said(tmp_path, caplog):
+  assert open_text(tmp_path, b'\xef\xbb\xbfeins\r\nzwei\r\n', b'one\na\rb\n').notes == ()
+  note, = open_text(tmp_path, b'eins\nzwei\n', b'one\r\ntwo\n').notes
+  assert 'train.en: 1 carriage returns are parts of its 2 lines, 1 of them at the end' in note
+  mac = r'train\.de: 600 carriage returns are parts of its 1 lines, 0 .*if CR ends a line, .* tr '
+  with pytest.raises(UserError, match=rf'train\.de has 1 lines, .* has 31; .*{mac}'):
+    open_text(tmp_path, b'eins\r' * 600)
+  with caplog.at_level('WARNING'):
+    assert len(read_lines(tmp_path / 'train.de')) == 1
+  assert re.search(mac, caplog.text)
+
+
+def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path, small):
+  def fingerprint(de, en, *languages):
+    write(tmp_path, de, en)
+    return open_corpus(config_of(tmp_path, *languages), 'train').fingerprint
+
+  plain = fingerprint(b'eins\nzwei\n', b'one\ntwo\n')
+  assert plain == fingerprint(b'eins\nzwei', b'one\ntwo')
+  assert plain == fingerprint(b'\xef\xbb\xbfeins\r\nzwei\r\n', b'one\r\ntwo\r\n')
+  others = [fingerprint(b'eins\nzwei \n', b'one\ntwo\n'), fingerprint(b'eins\nzwei\n', b'one\ntwO'),
+            fingerprint(b'eins\nzwei\n', b'one\ntwo\n', 'en', 'de'),
+            fingerprint(b'zwei\neins\n', b'two\none\n')]
+  assert len({plain, *others}) == 5
+  # That of earlier runs.
+  assert fingerprint('eins\r\nzwei 😀\r\nüber'.encode(), b'\xef\xbb\xbfone\r\n\ntwo\r') == (
+      'aa01fe3fa2c67e63d0ead91bc3dd011bf702341688e0cca53c1430ca2f298005')
+
+
+@pytest.mark.parametrize('chunk', [1, 1_000])
+@pytest.mark.parametrize(('data', 'line', 'byte'), [
+    (b'one\ntwo\n\nstra\xdfe\nfive\n', 4, 0xdf), ('line\n'.encode('utf-16'), 1, 0xff),
+    (gzip.compress(b'one'), 1, 0x8b)])
+def test_text_that_is_not_utf8_is_located(tmp_path, monkeypatch, chunk, data, line, byte):
+  monkeypatch.setattr(text_files, '_CHUNK', chunk)
+  message = rf'must be UTF-8; line {line} is not, at the byte 0x{byte:02x}; unpack .* iconv'
+  with pytest.raises(UserError, match=rf'train\.de {message}'):
+    open_text(tmp_path, data)
+  lines = iterate_lines(io.BytesIO(data), 'it')
+  assert len([next(lines) for _ in range(line - 1)]) == line - 1
+  with pytest.raises(UserError, match=f'it {message}'):
+    next(lines)
+
+
+def test_a_missing_file_says_what_is_there(tmp_path):
+  for name in ('train.de.gz', 'train.en', *'abcdef'):
+    (tmp_path / name).write_bytes(b'x\n')
+  (tmp_path / 'bare').mkdir()
+  for path, fact in ((tmp_path / 'train.de', r'holds train.*train\.de\.gz, '),
+                     (tmp_path / 'nowhere' / 'train.de', 'nowhere holds no files'),
+                     (tmp_path / 'bare' / 'train.de', 'bare holds no files')):
+    with pytest.raises(UserError, match=rf'wanted the file .*train\.de; .*{fact}'):
+      read_lines(path)
+  with pytest.raises(UserError, match='cannot be read: Is a directory'):
+    read_lines(tmp_path)
+
+
+@pytest.mark.parametrize('source', ['text', 'tfds'])
+@pytest.mark.parametrize('flag', [{}, {'dir_flag': '--data_dir'}])
+def test_data_that_is_gone_says_which_flag_moves_it(tmp_path, source, flag):
+  config = DataConfig(source=source, name='wmt14_translate/de-en', dir=f'{tmp_path}/gone',
+                      source_language='en', target_language='de')
+  hint = f'give {flag.get("dir_flag", "--config.data.dir")}=DIR'
+  with pytest.raises(UserError, match=f'{tmp_path}/gone.*; if the data lies elsewhere, {hint}$'):
+    open_corpus(config, 'train', **flag)
+  (tmp_path / 'gone').mkdir()
+  with pytest.raises(UserError) as caught:
+    open_corpus(config, 'train', **flag)
+  assert hint not in str(caught.value)
+
+
+def test_unequal_or_no_lines_are_an_error_unless_they_are_looked_for(tmp_path):
+  with pytest.raises(UserError, match=r'train\.de has 2 lines, .*train\.en has 3'):
+    open_text(tmp_path, b'a\nb\n', b'a\nb\nc\n')
+  corpus = open_corpus(config_of(tmp_path), 'train', aligned=False)
+  assert corpus.lines == (2, 3) and corpus[:] == [('a', 'a'), ('b', 'b')]
+  with pytest.raises(UserError, match=r'at least one; .*train\.de has 0 lines'):
+    open_text(tmp_path, b'', b'')
 
 
 def test_opening_a_corpus_does_not_hold_its_text(tmp_path, monkeypatch):
-  monkeypatch.undo()
   monkeypatch.setattr(text_files, '_CHUNK', 1 << 16)
   line = b'a line of about forty bytes, and no more\n'
-  write(tmp_path, line * 200_000, line * 200_000)  # 8 MB each.
+  write(tmp_path, line * 100_000, line * 100_000)  # 4 MB each.
   tracemalloc.start()
   try:
-    corpus = corpus_in(tmp_path)
-    assert corpus[199_999:] == [(line[:-1].decode(),) * 2]
+    corpus = open_corpus(config_of(tmp_path), 'train')
+    assert corpus[99_999:] == [(line[:-1].decode(),) * 2]
     held, most = tracemalloc.get_traced_memory()
   finally:
     tracemalloc.stop()
   assert most < 2e6 and held < 2e5
 
 
-def test_the_fingerprint_is_that_of_earlier_runs(tmp_path):
-  write(tmp_path, 'eins\r\nzwei 😀\r\nüber'.encode(), b'\xef\xbb\xbfone\r\n\ntwo\r')
-  assert (corpus_in(tmp_path).fingerprint
-          == 'aa01fe3fa2c67e63d0ead91bc3dd011bf702341688e0cca53c1430ca2f298005')
-
-
-
-def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path):
+def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path, monkeypatch):
   path = tmp_path / 'train.en'
   write(tmp_path)
   times = path.stat().st_atime_ns, path.stat().st_mtime_ns
 
-  def same_size(word):
-    path.write_bytes(TARGET.replace(b'words', word))
-
-  def longer():
-    path.write_bytes(TARGET.replace(b'words', b'wordss'))
-    os.utime(path, ns=times)
+  def change(word, place=path):
+    place.write_bytes(TARGET.replace(b'words', word))
+    os.utime(place, ns=times)
 
   def later():
-    same_size(b'WORDS')
+    change(b'WORDS')
     os.utime(path, ns=(times[0], times[1] + 1))
 
   def replaced():
-    other = tmp_path / 'other'
-    other.write_bytes(TARGET.replace(b'words', b'wORDS'))
-    os.utime(other, ns=times)
-    other.replace(path)
+    change(b'wORDS', tmp_path / 'other')
+    (tmp_path / 'other').replace(path)
 
-  def in_place():
-    same_size(b'wOrDs')
-    os.utime(path, ns=times)  # As rsync --inplace --times does.
-
-  for change in (longer, later, replaced, in_place):
-    same_size(b'words')
-    os.utime(path, ns=times)
-    corpus = corpus_in(tmp_path)
-    change()
+  # The last keeps size and time, as rsync --inplace --times does.
+  for changed in (lambda: change(b'wordss'), later, replaced, lambda: change(b'wOrDs')):
+    change(b'words')
+    corpus = open_corpus(config_of(tmp_path), 'train')
+    changed()
     with pytest.raises(UserError, match=r'train\.en was changed while it was being read'):
       corpus[:1]
 
+  survey = text_files.TextFile._survey
 
-def test_text_that_changes_while_it_is_opened_is_refused(tmp_path, monkeypatch):
-  survey = text_files._survey
+  def overtaken(self, file):
+    survey(self, file)
+    write(tmp_path, SOURCE + b'more\n')
 
-  def overtaken(file, name):
-    found = survey(file, name)
-    write(tmp_path, SOURCE + b'more\n', TARGET)
-    return found
-
-  write(tmp_path)
-  monkeypatch.setattr(text_files, '_survey', overtaken)
+  monkeypatch.setattr(text_files.TextFile, '_survey', overtaken)
   with pytest.raises(UserError, match=r'train\.de was changed while it was being read'):
-    corpus_in(tmp_path)
+    open_corpus(config_of(tmp_path), 'train')
 
 
-@pytest.mark.parametrize(('content', 'lines'), [
-    (b'', []), (b'a', ['a']), (b'a\n', ['a']), (b'\n\n', ['', '']),
-    ('\ufeffa\nü\u2028b\r\n'.encode(), ['a', 'ü\u2028b\r']), (b'a\r\nb\r\n', ['a', 'b']),
-    (b'a\r\nb\nc\r\r\n', ['a', 'b', 'c\r'])])
-def test_lines_that_come_one_by_one_are_those_of_a_file(content, lines, tmp_path):
-  assert list(iterate_lines(io.BytesIO(content), 'it')) == lines
-  if b'b\nc' not in content:  # The first line's end is not the end of all lines.
-    (tmp_path / 'file').write_bytes(content)
-    assert read_lines(tmp_path / 'file') == lines
-
-
-def test_a_line_that_is_not_utf8_is_named_after_those_before_it():
-  lines = iterate_lines(io.BytesIO('a\nü\n'.encode() + b'\xfc\n'), 'it')
-  assert [next(lines), next(lines)] == ['a', 'ü']
-  with pytest.raises(UserError, match='it must be UTF-8; line 3 is not, at the byte 0xfc'):
-    next(lines)
+def test_text_files_need_no_tfds(tmp_path):
+  code = ('import sys; from transformer.data.text.sources import open_corpus; '
+          'from transformer.data.config import DataConfig; '
+          f'assert len(open_corpus({write(tmp_path)!r}, "train")) == 31; '
+          'assert "tensorflow_datasets" not in sys.modules')
+  subprocess.run([sys.executable, '-c', code], check=True)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from transformer.data.batch import EOS_ID
 from transformer.data.batches.bpe_dropout import Merges, check_merges
 from transformer.data.encoding import Sentences
-from transformer.data.vocabulary.growth import grow, spell
+from transformer.data.vocabulary.making import grow, spell
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
@@ -62,11 +61,9 @@ def test_any_text_comes_back_and_new_text_takes_fewer_pieces(old, grown):
 
 def test_it_cuts_as_merges_do(grown):
   check_merges(grown, OLD + NEW)
-  encoded = Sentences.join([*ids, EOS_ID] for ids in grown.encode_batch(NEW))
+  encoded = Sentences.ended(grown.encode_batch(NEW))
   dropped = Merges(grown).cut(encoded, np.arange(len(NEW), dtype=np.uint64), 0.5)
-  ends = np.cumsum(dropped.lengths)
-  assert [grown.decode(dropped.tokens[start:end]) for start, end in itertools.pairwise(
-      [0, *ends])] == NEW
+  assert [grown.decode(dropped[number]) for number in range(len(NEW))] == NEW
 
 
 def test_each_piece_is_spelt_by_what_it_says(old, grown):
@@ -99,6 +96,6 @@ def test_a_vocabulary_without_merges_cannot_grow(learned, tmp_path):
       model_type='unigram', byte_fallback=True, normalization_rule_name='identity',
       remove_extra_whitespaces=False, pad_id=0, bos_id=1, eos_id=2, unk_id=3, minloglevel=2)
   unigram = Vocabulary.load(tmp_path / 'unigram.model')
-  with pytest.raises(UserError, match=r'train\.init_from has the type unigram; set --config\.data\.'
+  with pytest.raises(UserError, match=r'only a vocabulary of the type bpe .*set --config\.data\.'
                      r'source_vocabulary_size=290, or name a larger one by --config\.data\.sou'):
     grow(unigram, learned, LARGER, 'source_vocabulary')

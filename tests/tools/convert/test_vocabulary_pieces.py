@@ -10,7 +10,7 @@ from transformer.tools.convert.vocabulary_pieces import extend, has_merges_alone
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_more_pieces_follow_and_change_no_cut(kind, tmp_path):
-  vocabulary = adopt(train(tmp_path / 'own.model', KINDS[kind])).vocabulary
+  vocabulary = adopt(train(tmp_path / 'own.model', KINDS[kind]))
   known = vocabulary.piece(BYTE_IDS.stop)
   found = extend(vocabulary, ['▁>>fra<<'], [known, 'Ж', 'red▁shirt', '▁zweifellos'])
   before = [vocabulary.piece(token) for token in range(vocabulary.size)]
@@ -29,4 +29,4 @@ def test_only_plain_pieces_of_a_bpe_model_work_by_merges_alone(tmp_path):
   assert has_merges_alone(Vocabulary.train(TEXT, 330))
   assert not has_merges_alone(extend(Vocabulary.train(TEXT, 330), ['▁>>fra<<']))
   for kind in ('unigram', 'characters', 'symbols'):
-    assert not has_merges_alone(adopt(train(tmp_path / 'own.model', KINDS[kind])).vocabulary)
+    assert not has_merges_alone(adopt(train(tmp_path / 'own.model', KINDS[kind])))

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 import numpy as np
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from transformer.data.batch import EOS_ID
 from transformer.data.batches.shuffling import mix
 from transformer.data.batches.variations import Vary
 from transformer.data.encoding import Sentences, count_from_zero
@@ -82,28 +81,59 @@ class Merges:
         for some in chosen])
 
   def piece(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Returns the pieces that pairs of neighbours make.
+    """Returns the pieces that symbols make with their right neighbours.
 
-    Args:
-      left: ids of symbols, an array of integers.
-      right: ids of their right neighbours.
-
-    Returns:
-      int64 of the same shape: the id of the piece. It is the vocabulary's size for a pair
-      that only occurs within longer pieces, and size + 1 for a pair that is in no piece.
+    It is the vocabulary's size for a pair that only occurs within longer pieces, and size + 1 for a
+    pair that is in no piece.
     """
     keys = left.astype(np.int64) * self.size + right
     places = np.searchsorted(self._keys, keys)
     return np.where(self._keys[places] == keys, self._pieces[places], self.size + 1)
 
   def _cut_together(self, lengths, tokens, keys, rate) -> Sentences:
-    sizes = np.add.reduceat(self._spelling.lengths[tokens], np.cumsum(lengths) - lengths)
+    in_sentence = np.add.reduceat(self._spelling.lengths[tokens], np.cumsum(lengths) - lengths)
     symbols = self._spelling.take(tokens)
-    draws = mix(np.repeat(keys, sizes) + count_from_zero(sizes).astype(np.uint64))
-    _Text(self, symbols, draws, rate).merge()
+    draws = mix(np.repeat(keys, in_sentence) + count_from_zero(in_sentence).astype(np.uint64))
+
+    def costs_of(first, second, end):
+      """Returns the costs of merges of two places; the merge with the lowest cost comes next.
+
+      A draw depends on `first` and on `end`, the place behind. Each merge has one draw, because no
+      other merge ever joins exactly the symbols from `first` to `end`.
+      """
+      pieces = self.piece(symbols[first], symbols[second])
+      drawn = mix(draws[first] + (end - first).astype(np.uint64)) >> np.uint64(11)
+      possible = (pieces < self.size) & (drawn >= rate * 2 ** 53)
+      return np.where(possible, (pieces << _PLACE_BITS) + first, _NEVER)
+
+    # Nothing merges across words. Each has the places of its symbols, and the place behind it.
+    starts = 1 + np.flatnonzero(self.piece(symbols[:-1], symbols[1:]) > self.size)
+    starts = np.concatenate([[0], starts])
+    sizes = np.diff(starts, append=len(symbols)) + 1
+    places = np.repeat(starts, sizes) + count_from_zero(sizes)
+    costs = np.full(len(places), _NEVER)
+    left = np.flatnonzero(count_from_zero(sizes) < np.repeat(sizes - 2, sizes))
+    costs[left] = costs_of(places[left], places[left] + 1, places[left] + 2)
+    while len(sizes):  # Makes one merge in each word.
+      best = np.minimum.reduceat(costs, np.cumsum(sizes) - sizes)
+      going_on = best < _NEVER
+      here = np.repeat(going_on, sizes)
+      places, costs, sizes, best = places[here], costs[here], sizes[going_on], best[going_on]
+      left = np.flatnonzero(costs == np.repeat(best, sizes))
+      symbols[places[left]] = best >> _PLACE_BITS
+      symbols[places[left + 1]] = _JOINED
+      kept = np.ones(len(places), bool)
+      kept[left + 1] = False
+      places, costs, sizes = places[kept], costs[kept], sizes - 1
+      # The merged symbol has new neighbours, if the word continues on that side.
+      left -= np.arange(len(left))
+      ends = np.cumsum(sizes)
+      costs[left] = _NEVER
+      changed = np.concatenate([left[left > ends - sizes] - 1, left[left < ends - 2]])
+      costs[changed] = costs_of(places[changed], places[changed + 1], places[changed + 2])
     left = symbols != _JOINED
-    return Sentences.end_to_end(
-        symbols[left], np.add.reduceat(left, np.cumsum(sizes) - sizes, dtype=np.int32))
+    return Sentences.end_to_end(symbols[left], np.add.reduceat(
+        left, np.cumsum(in_sentence) - in_sentence, dtype=np.int32))
 
 
 def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.vocabulary'):
@@ -113,87 +143,16 @@ def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.
     UserError: it cuts a line otherwise, as SentencePiece's `unigram` does, or has pieces that are
       not merged, such as user-defined symbols.
   """
-  if not _cuts_by_merges(vocabulary, lines):
+  pieces = ModelProto.FromString(vocabulary.model_bytes).pieces[BYTE_IDS.stop:]
+  by_merges = all(piece.type in (_Piece.NORMAL, _Piece.CONTROL) for piece in pieces)
+  if by_merges:
+    encoded = Sentences.ended(vocabulary.encode_batch(list(lines)))
+    try:
+      cut = Merges(vocabulary).cut(encoded, np.zeros(len(encoded), np.uint64), 0.0)
+      by_merges = np.array_equal(cut.tokens, encoded.tokens)
+    except KeyError:  # A piece has a character that is no piece.
+      by_merges = False
+  if not by_merges:
     raise UserError('data.bpe_dropout needs a vocabulary that cuts sentences by merges alone; '
                     f'{key} does not; train it with --model_type=bpe and without '
                     '--user_defined_symbols, or set --config.data.bpe_dropout=0')
-
-
-def _cuts_by_merges(vocabulary: Vocabulary, lines: Iterable[str]) -> bool:
-  pieces = ModelProto.FromString(vocabulary.model_bytes).pieces[BYTE_IDS.stop:]
-  if any(piece.type not in (_Piece.NORMAL, _Piece.CONTROL) for piece in pieces):
-    return False
-  try:
-    merges = Merges(vocabulary)
-  except KeyError:  # A piece has a character that is no piece.
-    return False
-  encoded = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(list(lines)))
-  cut = merges.cut(encoded, np.zeros(len(encoded), np.uint64), 0.0)
-  return np.array_equal(cut.tokens, encoded.tokens)
-
-
-class _Text:
-  """Symbols of sentences, which `merge` changes in place."""
-
-  def __init__(self, merges: Merges, symbols: np.ndarray, draws: np.ndarray, rate: float):
-    self._merges, self._symbols, self._draws, self._rate = merges, symbols, draws, rate
-
-  def merge(self):
-    """Makes all merges, one in each word at a time."""
-    places, costs, sizes = self._words()
-    while len(sizes):
-      best = np.minimum.reduceat(costs, np.cumsum(sizes) - sizes)
-      going_on = best < _NEVER
-      here = np.repeat(going_on, sizes)
-      places, costs, sizes, best = places[here], costs[here], sizes[going_on], best[going_on]
-      left = np.flatnonzero(costs == np.repeat(best, sizes))
-      self._symbols[places[left]] = best >> _PLACE_BITS
-      self._symbols[places[left + 1]] = _JOINED
-      kept = np.ones(len(places), bool)
-      kept[left + 1] = False
-      places, costs = places[kept], costs[kept]
-      sizes = sizes - 1
-      # The merged symbol has new neighbours, if the word continues on that side.
-      left -= np.arange(len(left))
-      ends = np.cumsum(sizes)
-      costs[left] = _NEVER
-      before, after = left[left > ends - sizes] - 1, left[left < ends - 2]
-      changed = np.concatenate([before, after])
-      first, second = places[changed], places[changed + 1]
-      pieces = self._merges.piece(self._symbols[first], self._symbols[second])
-      costs[changed] = self._costs(pieces, first, places[changed + 2])
-
-  def _words(self):
-    """Splits the text into words, with no possible merges between words.
-
-    Returns:
-      Three arrays about the words with several symbols:
-        places: the places of each word's symbols, and the place after the word.
-        costs: for each place, the cost of the merge with the next.
-        sizes: for each word, the number of its places.
-    """
-    pieces = self._merges.piece(self._symbols[:-1], self._symbols[1:])
-    joins = np.concatenate([[False], pieces <= self._merges.size, [False]])
-    first, last = np.flatnonzero(joins[1:] & ~joins[:-1]), np.flatnonzero(joins[:-1] & ~joins[1:])
-    sizes = last - first + 2
-    places = np.repeat(first, sizes) + count_from_zero(sizes)
-    costs = np.full(len(places), _NEVER)
-    left = np.flatnonzero(np.repeat(last, sizes) > places)
-    first = places[left]
-    costs[left] = self._costs(pieces[first], first, first + 2)
-    return places, costs, sizes
-
-  def _costs(self, pieces, first, end) -> np.ndarray:
-    """Returns the costs of merges; the merge with the lowest cost comes next.
-
-    A draw depends on `first` and `end`. Each merge has one draw, because no other merge ever
-    joins exactly the symbols from `first` to `end`.
-
-    Args:
-      pieces: the piece that each merge makes.
-      first: the place where each merge's left symbol begins.
-      end: the place after each merge's right symbol.
-    """
-    draws = mix(self._draws[first] + (end - first).astype(np.uint64)) >> np.uint64(11)
-    possible = (pieces < self._merges.size) & (draws >= self._rate * 2 ** 53)
-    return np.where(possible, (pieces << _PLACE_BITS) + first, _NEVER)

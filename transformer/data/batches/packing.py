@@ -22,6 +22,11 @@ class Rows(NamedTuple):
   pairs: np.ndarray
   sizes: np.ndarray
 
+  @property
+  def starts(self) -> np.ndarray:
+    """The place in `pairs` where each row begins."""
+    return np.cumsum(self.sizes) - self.sizes
+
 
 class Packing:
   """A greedy packing with every pair in exactly one row.
@@ -60,12 +65,11 @@ class Packing:
     fillings = _fillings(source[self._firsts].astype(np.int64),
                          target[self._firsts].astype(np.int64), self._counts,
                          source_capacity, target_capacity)
-    self._first_rows = np.cumsum([0, *(filling.times for filling in fillings)])
-    self._sizes = np.array([len(filling.kinds) for filling in fillings], np.int64)
+    self._first_rows = np.cumsum([0, *(times for *_, times in fillings)])
+    self._sizes = np.array([len(kinds) for kinds, *_ in fillings], np.int64)
     self._first_slots = np.cumsum(self._sizes) - self._sizes
-    self._kinds, self._starts, self._steps = (
-        np.concatenate([np.zeros(0, np.int64), *(filling[field] for filling in fillings)])
-        for field in range(3))
+    self._kinds, self._starts, self._steps = np.concatenate(
+        [np.zeros((3, 0), np.int64), *(slots for *slots, _ in fillings)], axis=1)
     self.num_rows = int(self._first_rows[-1])
 
   def deal(self, rows: np.ndarray, *key: int) -> Rows:
@@ -93,23 +97,15 @@ class Packing:
     return Rows(self._pairs[self._firsts[kind] + number], sizes)
 
 
-class _Filling(NamedTuple):
-  """A way to fill `times` rows.
-
-  In the t-th of these rows, slot i takes pair `starts[i] + t · steps[i]` of `kinds[i]`.
-  """
-
-  kinds: np.ndarray
-  starts: np.ndarray
-  steps: np.ndarray
-  times: int
-
-
-def _fillings(source, target, counts, source_capacity, target_capacity) -> list[_Filling]:
+def _fillings(source, target, counts, source_capacity, target_capacity):
   """Fills rows until no pair is left: a greedy search for vector bin packing.
 
   The largest remaining pair opens a row. The pair with the largest dot product with the
   remaining space comes next (Panigrahy et al., "Heuristics for Vector Bin Packing").
+
+  Returns:
+    Ways to fill rows, each with its number of rows: (kinds, starts, steps, times). In the t-th of
+    these rows, slot i takes pair `starts[i] + t · steps[i]` of `kinds[i]`.
   """
   # Largest first, so that the first remaining kind opens the next row.
   size = -np.maximum(source / source_capacity, target / target_capacity)
@@ -137,7 +133,7 @@ def _fillings(source, target, counts, source_capacity, target_capacity) -> list[
     used = np.bincount(filling, minlength=len(counts))
     times = int((counts[used > 0] // used[used > 0]).min())
     same_before = [filling[:i].count(kind) for i, kind in enumerate(filling)]
-    fillings.append(_Filling(order[filling], taken[filling] + same_before, used[filling], times))
+    fillings.append((order[filling], taken[filling] + same_before, used[filling], times))
     counts = counts - times * used
     taken = taken + times * used
     alive = counts > 0

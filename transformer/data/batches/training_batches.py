@@ -3,6 +3,7 @@
 The batch of step n is a function of (data, seed, n).
 """
 
+import bisect
 import fractions
 import math
 from collections.abc import Iterator, Sequence
@@ -38,8 +39,8 @@ def batch_shape(tokens_per_batch: int, max_length: int,
       the source side of a row is longer in proportion, so that the target side can
       still be filled.
   """
-  source, target = (sum(int(side.lengths.sum()) for side in sides) for sides in zip(
-      *((pairs.source, pairs.target) for pairs in corpora), strict=True))
+  source = sum(int(pairs.source.lengths.sum()) for pairs in corpora)
+  target = sum(int(pairs.target.lengths.sum()) for pairs in corpora)
   source_length = max_length
   if source > target:
     source_length = 8 * math.ceil(max_length * source / max(target, 1) / 8)
@@ -47,7 +48,12 @@ def batch_shape(tokens_per_batch: int, max_length: int,
 
 
 class BatchesByStep:
-  """The batches of a run: any can be computed at any time, and `iterate` computes them ahead."""
+  """The batches of a run: any can be computed at any time, and `iterate` computes them ahead.
+
+  A resumed run therefore replays nothing.
+  """
+
+  shape: Shape
 
   def __getitem__(self, step: int) -> Batch:
     """Returns the batch of a step."""
@@ -61,13 +67,11 @@ class BatchesByStep:
 class TrainingBatches(BatchesByStep):
   """The batches of a run by step, from 0: packed, and shuffled anew every epoch.
 
-  Any batch can be computed at any time, in any process, because none depends on another.
-  A resumed run therefore replays nothing. Which lengths share rows is computed once. Which
-  pairs share rows, and the order of the rows, is computed for each batch.
+  Which lengths share rows is computed once. Which pairs share rows, and the order of the rows, is
+  computed for each batch.
 
   Attributes:
     corpora: the encoded corpora; pairs are numbered through all of them.
-    shape: the shape of every batch.
     batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
   """
 
@@ -93,8 +97,7 @@ class TrainingBatches(BatchesByStep):
                       'see the counts of what was dropped, and data.max_length')
     self.corpora = [corpus for group in by_weight.values() for corpus in group]
     self._cycles = [_Cycle(group, weight, shape) for weight, group in by_weight.items()]
-    self.shape = shape
-    self._seed = seed
+    self.shape, self._seed = shape, seed
     self.batches_in_epoch = -(-sum(cycle.most_rows for cycle in self._cycles) // shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
@@ -116,7 +119,9 @@ class TrainingBatches(BatchesByStep):
       # Every n-th row of the epoch, so that the sizes of batches differ by at most one row.
       places = np.arange(start + (index - first_row) % self.batches_in_epoch, stop,
                          self.batches_in_epoch)
-      for number, rows in cycle.deal(places, self._seed):
+      numbers, places = np.divmod(places, cycle.packing.num_rows)
+      for number in np.unique(numbers):
+        rows = cycle.packing.deal(places[numbers == number], self._seed, int(number))
         dealt.append(Rows(rows.pairs + first_pair, rows.sizes))
         rounds.append(np.full(len(rows.pairs), number))
       first_row += stop - start
@@ -133,11 +138,11 @@ class _Cycle:
   """
 
   def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
-    self._packing = Packing(*(np.concatenate([side.lengths for side in sides]) for sides in zip(
-        *((pairs.source, pairs.target) for pairs in corpora), strict=True)),
-                            shape.source_length, shape.target_length)
+    self.packing = Packing(np.concatenate([pairs.source.lengths for pairs in corpora]),
+                           np.concatenate([pairs.target.lengths for pairs in corpora]),
+                           shape.source_length, shape.target_length)
     self.num_pairs = sum(map(len, corpora))
-    rows = self._packing.num_rows
+    rows = self.packing.num_rows
     # A fraction, because ten times 0.3 must be exactly 3.
     self._rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
     if self._rows_in_epoch < 1:
@@ -150,17 +155,18 @@ class _Cycle:
     """Returns the first row of an epoch and of the next, counted from the first epoch on."""
     return math.floor(epoch * self._rows_in_epoch), math.floor((epoch + 1) * self._rows_in_epoch)
 
-  def deal(self, places: np.ndarray, *key: int) -> Iterator[tuple[int, Rows]]:
-    """Yields the number of each round, and its rows.
 
-    Args:
-      places: the rows, in ascending order, counted from the first epoch on as in `window`.
-      *key: non-negative numbers that shuffle the rows.
-    """
-    rounds = places // self._packing.num_rows
-    for number in np.unique(rounds):
-      here = places[rounds == number] - number * self._packing.num_rows
-      yield int(number), self._packing.deal(here, *key, int(number))
+class StagedBatches(BatchesByStep):
+  """Batches whose mixture of corpora changes at given steps; each stage begins a new epoch."""
+
+  def __init__(self, first_steps: Sequence[int], stages: Sequence[BatchesByStep]):
+    """Joins stages of one shape, given the first step of each, ascending, from 0."""
+    self._first_steps, self._stages, self.shape = first_steps, stages, stages[0].shape
+
+  def __getitem__(self, step: int) -> Batch:
+    """Returns the batch of a step."""
+    stage = bisect.bisect_right(self._first_steps, step) - 1
+    return self._stages[stage][step - self._first_steps[stage]]
 
 
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
@@ -191,33 +197,27 @@ def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch
 
 def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
   """Returns the tokens, segments and positions of one side."""
-  lengths, ids = take(sides, rows.pairs)
-  before = np.cumsum(lengths) - lengths
-  starts = before - np.repeat(before[np.cumsum(rows.sizes) - rows.sizes], rows.sizes)
+  chosen = take(sides, rows.pairs)
+  lengths = chosen.lengths
+  in_row = chosen.starts - np.repeat(chosen.starts[rows.starts], rows.sizes)
   position = count_from_zero(lengths)
   row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
-  place = np.repeat(row * length + starts, lengths) + position
+  place = np.repeat(row * length + in_row, lengths) + position
   tokens, segments, positions = np.zeros((3, num_rows * length), np.int32)
-  tokens[place] = ids
+  tokens[place] = chosen.tokens
   segments[place] = np.repeat(count_from_zero(rows.sizes) + 1, lengths)
   positions[place] = position
   return [array.reshape(num_rows, length) for array in (tokens, segments, positions)]
 
 
-def take(sides: Sequence[Sentences], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the lengths of some sentences, and their tokens end to end.
-
-  Args:
-    sides: collections of sentences.
-    numbers: the wanted sentences, numbered through all collections.
-  """
+def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
+  """Returns some sentences end to end, given their numbers through all collections."""
   firsts = np.cumsum([0, *map(len, sides)])
   owner = np.searchsorted(firsts, numbers, side='right') - 1
-  owned = [(sides[i], owner == i, firsts[i]) for i in np.unique(owner)]
-  lengths = np.zeros(len(numbers), np.int64)
-  for side, mine, first in owned:
-    lengths[mine] = side.lengths[numbers[mine] - first]
+  lengths = np.zeros(len(numbers), np.int32)
+  for i in np.unique(owner):
+    lengths[owner == i] = sides[i].lengths[numbers[owner == i] - firsts[i]]
   tokens = np.zeros(lengths.sum(), np.int32)
-  for side, mine, first in owned:
-    tokens[np.repeat(mine, lengths)] = side.take(numbers[mine] - first)
-  return lengths, tokens
+  for i in np.unique(owner):
+    tokens[np.repeat(owner == i, lengths)] = sides[i].take(numbers[owner == i] - firsts[i])
+  return Sentences.end_to_end(tokens, lengths)

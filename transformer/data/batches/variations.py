@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from transformer import own_code
-from transformer.data.batch import EOS_ID
 from transformer.data.batches.shuffling import mix
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabularies import RunVocabulary
@@ -49,7 +48,7 @@ def replaced(sentences: Sentences, chosen: np.ndarray, texts: Sequence[str],
     texts: the new text of each of these.
     vocabulary: that of the sentences' side.
   """
-  changed = Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(texts))
+  changed = Sentences.ended(vocabulary.encode_batch(texts))
   starts, lengths = sentences.starts.copy(), sentences.lengths.copy()
   starts[chosen], lengths[chosen] = len(sentences.tokens) + changed.starts, changed.lengths
   both = Sentences(np.concatenate([sentences.tokens, changed.tokens]), starts, lengths)
@@ -67,7 +66,6 @@ def own_variations(settings: Sequence[own_code.Setting], vocabulary: RunVocabula
 
 
 def _checked(spec: str, vary: Vary, place: int) -> Vary:
-
   def checked(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
     # Variations that draw alike would change the same sentences.
     own_keys = mix(keys + np.uint64(place)) if place else keys
@@ -78,5 +76,4 @@ def _checked(spec: str, vary: Vary, place: int) -> Vary:
     if not isinstance(varied, Sentences) or len(varied) != len(sentences):
       raise UserError(f'the variation {spec} must return Sentences, as many as it got')
     return varied
-
   return checked

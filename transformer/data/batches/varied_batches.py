@@ -10,7 +10,6 @@ import functools
 import math
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,32 +27,6 @@ _FEWEST_BATCHES = 16
 _SPARE = 0.01
 
 
-class _PlannedRows(NamedTuple):
-  """The rows of a window as they were planned, in the place of a packing.
-
-  Attributes:
-    sizes: int [rows], the number of pairs in each row.
-  """
-
-  sizes: np.ndarray
-
-  @property
-  def num_rows(self) -> int:
-    return len(self.sizes)
-
-  def deal(self, rows: np.ndarray, *key: int) -> Rows:
-    """Returns the pairs of some rows, which the plan has shuffled."""
-    del key
-    sizes = self.sizes[rows]
-    firsts = np.cumsum(self.sizes) - self.sizes
-    return Rows(np.repeat(firsts[rows], sizes) + count_from_zero(sizes), sizes)
-
-
-class _Window(NamedTuple):
-  pairs: EncodedPairs
-  packing: Packing | _PlannedRows
-
-
 class VariedBatches(BatchesByStep):
   """The batches of a run by step, like `TrainingBatches`, of varied sentences.
 
@@ -61,7 +34,6 @@ class VariedBatches(BatchesByStep):
   because varied sentences have more pieces.
 
   Attributes:
-    shape: the shape of every batch.
     planned: planned batches in a window; an epoch of a small corpus is one window.
     real: real batches in a window.
   """
@@ -80,9 +52,8 @@ class VariedBatches(BatchesByStep):
     self.planned = min(max(-(-plan.batches_in_epoch // windows_in_epoch), _FEWEST_BATCHES),
                        plan.batches_in_epoch)
     planned, varied, _ = self._vary(0)
-    needed = self._packed(planned, varied, len(planned[0])).packing.num_rows
-    needed = needed * (1 + _SPARE) / self.shape.rows
-    self.real = max(math.ceil(needed), self.planned)
+    _, packing = self._packed(planned, varied, len(planned[0]))
+    self.real = max(math.ceil(packing.num_rows * (1 + _SPARE) / self.shape.rows), self.planned)
     self._lock = threading.Lock()
     self._window = functools.lru_cache(maxsize=2)(self._make_window)
 
@@ -90,28 +61,35 @@ class VariedBatches(BatchesByStep):
     """Returns the batch of a step."""
     number, index = divmod(step, self.real)
     with self._lock:
-      window = self._window(number)
-    places = np.arange(index, window.packing.num_rows, self.real)
-    return assemble([window.pairs], window.packing.deal(places, self._seed, number), self.shape)
+      pairs, packing = self._window(number)
+    if isinstance(packing, Packing):
+      places = np.arange(index, packing.num_rows, self.real)
+      rows = packing.deal(places, self._seed, number)
+    else:
+      places = np.arange(index, len(packing.sizes), self.real)
+      sizes = packing.sizes[places]
+      rows = Rows(np.repeat(packing.starts[places], sizes) + count_from_zero(sizes), sizes)
+    return assemble([pairs], rows, self.shape)
 
-  def _make_window(self, number: int) -> _Window:
-    """Returns the pairs of a window, varied and packed into at most its number of rows."""
+  def _make_window(self, number: int) -> tuple[EncodedPairs, Packing | Rows]:
+    """Returns the pairs of a window, varied, and how they fill at most its number of rows.
+
+    Very rarely, there are too many rows. Then some pairs stay as planned, until the rows fit. If
+    even the planned pairs, packed again, need more rows than the plan, they keep its rows.
+    """
     planned, varied, sizes = self._vary(number)
-    # Very rarely, there are too many rows. Then some pairs stay as planned, until the rows fit.
     for sixteenths in range(16, 0, -1):
-      window = self._packed(planned, varied, len(planned[0]) * sixteenths // 16)
-      if window.packing.num_rows <= self.real * self.shape.rows:
-        return window
-    # The same pairs packed again may need more rows than the plan has.
-    return _Window(EncodedPairs(*planned, {}), _PlannedRows(sizes))
+      pairs, packing = self._packed(planned, varied, len(planned[0]) * sixteenths // 16)
+      if packing.num_rows <= self.real * self.shape.rows:
+        return pairs, packing
+    return EncodedPairs(*planned, {}), Rows(np.arange(len(planned[0])), sizes)
 
-  def _packed(self, planned: list[Sentences], varied: list[Sentences], number: int) -> _Window:
+  def _packed(self, planned, varied, number: int) -> tuple[EncodedPairs, Packing]:
     """Packs the pairs, the first `number` varied and the others as planned."""
     source, target = (_choose(np.arange(len(one)) < number, one, other)
                       for one, other in zip(varied, planned, strict=True))
-    _, *capacities = self.shape
-    return _Window(EncodedPairs(source, target, {}),
-                   Packing(source.lengths, target.lengths, *capacities))
+    return EncodedPairs(source, target, {}), Packing(source.lengths, target.lengths,
+                                                     *self.shape[1:])
 
   def _vary(self, window: int) -> tuple[list[Sentences], list[Sentences], np.ndarray]:
     """Returns both sides of a window's pairs, as planned and varied, and the sizes of its rows."""
@@ -119,11 +97,11 @@ class VariedBatches(BatchesByStep):
                                                      (window + 1) * self.planned)]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([numbers for _, numbers in dealt])
-    planned, varied = [], []
+    corpora = self._plan.corpora
+    planned = [take([corpus.source for corpus in corpora], pairs),
+               take([corpus.target for corpus in corpora], pairs)]
+    varied = []
     for side in range(2):
-      lengths, tokens = take([(corpus.source, corpus.target)[side]
-                              for corpus in self._plan.corpora], pairs)
-      planned.append(Sentences.end_to_end(tokens, lengths.astype(np.int32)))
       keys = np.full(len(pairs), 2 * self._seed + side, np.uint64)
       for part in (rounds, pairs):
         keys = mix(keys) + part.astype(np.uint64)

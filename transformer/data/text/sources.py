@@ -1,14 +1,59 @@
-"""Opens sentence pairs: text files, TensorFlow Datasets, or a source of one's own."""
+"""Opens sentence pairs: text files, TensorFlow Datasets, or a source of one's own.
+
+`data.source` names the class of a run's corpora: `text`, `tfds`, or MODULE:CLASS for a class of
+one's own, which is called once for each split. This one reads the first two columns of tables:
+
+    class Table:
+      def __init__(self, data, split):  # `data` has the settings of `config.data`.
+        text = pathlib.Path(data.dir, f'{split}.csv').read_text('utf-8')
+        self._pairs = [(row[0], row[1]) for row in csv.reader(text.splitlines())]
+        self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
+
+      def __len__(self):
+        return len(self._pairs)
+
+      def __getitem__(self, pairs):
+        return self._pairs[pairs]
+
+Beside `fingerprint`, such a class may have the other attributes of a `Corpus`. It should find every
+mistake in its files when it is called, as far as that is quick; so `train.py --check` reports it.
+"""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from transformer import own_code
 from transformer.data.config import DataConfig
-from transformer.data.text.corpus import Corpus
-from transformer.data.text.text_corpus import TextCorpus
+from transformer.data.text.text_files import TextCorpus
 from transformer.errors import UserError, type_and_message
+
+
+class Corpus(Protocol):
+  """Sentence pairs by number; can be read by many threads at a time.
+
+  Attributes:
+    name: a name for people, such as `wmt14_translate/de-en:train`.
+    fingerprint: SHA-256 in hexadecimal, the same on every machine. It covers the whole text, but
+      for a TFDS set, where it covers only the metadata.
+    notes: sentences about what looks odd.
+    folder: where files that are computed from the corpus are kept; None keeps none.
+    gold: a line for each pair, which metrics of one's own get in place of the targets; None if they
+      get the targets.
+  """
+
+  name: str
+  fingerprint: str
+  notes: tuple[str, ...]
+  folder: Path | None
+  gold: Sequence[str] | None
+
+  def __len__(self) -> int:
+    """Returns the number of pairs, at least one."""
+
+  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+    """Returns consecutive pairs, each a source and a target sentence."""
 
 
 def open_corpus(config: DataConfig, split: str, *, aligned: bool = True,
@@ -28,30 +73,20 @@ def open_corpus(config: DataConfig, split: str, *, aligned: bool = True,
   try:
     if config.source == 'text':
       return TextCorpus(config, split, aligned=aligned)
-    return _class_of(config.source)(config, split)
+    if config.source == 'tfds':  # Its libraries take a second to import.
+      from transformer.data.text.tfds_sets import TfdsCorpus
+      return TfdsCorpus(config, split)
+    return OwnCorpus(config, split)
   except UserError as error:
     if not config.dir or os.path.isdir(os.path.expanduser(config.dir)):
       raise
     raise UserError(f'{error}; if the data lies elsewhere, give {dir_flag}=DIR') from error
 
 
-def _class_of(source: str) -> Callable[[DataConfig, str], Corpus]:
-  """Returns the class of a source; imports nothing that only another source needs."""
-  if source == 'tfds':
-    from transformer.data.text.tfds_sets import TfdsCorpus
-    return TfdsCorpus
-  return OwnCorpus
-
-
 class OwnCorpus:
   """A corpus of a class of one's own; a mistake in that class is a `UserError`."""
 
   def __init__(self, config: DataConfig, split: str):
-    """Opens a split; `transformer.data.text.corpus` says what the class must have.
-
-    Raises:
-      UserError: the class raises an error, or lacks something; or the corpus is empty.
-    """
     self._what = f'the source {config.source}, split {split!r},'
     try:
       self._pairs = own_code.load(config.source, 'source')(config, split)
@@ -75,17 +110,15 @@ class OwnCorpus:
     return len(self._pairs)
 
   def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+    wanted = len(range(*pairs.indices(len(self))))
     try:
       sentences = [(source, target) for source, target in self._pairs[pairs]]
     except UserError:
       raise
     except (Exception, SystemExit) as error:
       raise UserError(f'{self._what} cannot be read: {type_and_message(error)}') from error
-    wanted = len(range(*pairs.indices(len(self))))
-    if len(sentences) != wanted:
-      raise UserError(f'{self._what} must have as many pairs as its length says; got '
-                      f'{len(sentences)} of {wanted}')
-    for pair in sentences:
-      if not (isinstance(pair[0], str) and isinstance(pair[1], str)):
-        raise UserError(f'{self._what} must hold a source and a target as text; got {pair!r:.100}')
+    if len(sentences) != wanted or not all(isinstance(side, str) for pair in sentences
+                                           for side in pair):
+      raise UserError(f'{self._what} must hold a source and a target as text for each of its pairs;'
+                      f' got {len(sentences)} of {wanted} pairs, such as {sentences[:1]!r:.100}')
     return sentences

@@ -1,99 +1,118 @@
-r"""Lines of UTF-8 files, read from the disk by number.
+r"""Lines of UTF-8 text: of files, by number and from the disk, and of streams.
 
 A line ends only at `\n`. U+2028, U+0085, vertical tabs and lone carriage returns are parts of
-a sentence.
+a sentence. A byte order mark is removed, and the CR of CRLF if all lines end in CRLF.
 """
 
 import contextlib
-import dataclasses
+import difflib
 import hashlib
 import io
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 from absl import logging
 
-from transformer.data.text.wrong_files import HEAD, not_utf8, refuse_utf16, what_is_there
+from transformer.data.config import DataConfig
 from transformer.errors import UserError
 
 STANDARD_INPUT = '-'
 _CHUNK = 1 << 24  # bytes read together
 _EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
+_NAMES_SHOWN = 5
+# White space, control characters, and what Unicode calls ignorable by default, such as a zero-width
+# space or a mark of byte order.
+_INVISIBLE = re.compile(
+    r'[\s\0-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f'
+    r'\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3'
+    r'\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*')
+
+
+def is_blank(line: str) -> bool:
+  """Returns whether a line has nothing to read: no character, or invisible ones alone."""
+  return _INVISIBLE.fullmatch(line) is not None
+
+
+def check_several(lines: Sequence[str]):
+  """Refuses one line in place of several, since its letters would count as lines.
+
+  Raises:
+    UserError: there is one.
+  """
+  if isinstance(lines, str):
+    raise UserError(f'several lines are needed, such as a list; got one string, {lines[:40]!r}; '
+                    f'put it into brackets')
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:
-  """Returns the lines of a UTF-8 file; an empty file has none.
-
-  Args:
-    path: a file, or `-` for standard input.
+  """Returns the lines of a UTF-8 file, or of standard input for `-`; nothing has no lines.
 
   Raises:
     UserError: the file is missing, unreadable or not UTF-8, or standard input is closed.
   """
-  if path == STANDARD_INPUT:
-    if sys.stdin is None:
-      raise UserError('standard input is closed; give it something, or name a file')
-    name, data = 'standard input', sys.stdin.buffer.read()
-  else:
+  if path != STANDARD_INPUT:
     name = os.fspath(path)
     with _opened(path) as file:
       data = file.read()
-  survey = _survey(io.BytesIO(data), name)
-  for note in survey.notes(name):
+  elif sys.stdin is None:
+    raise UserError('standard input is closed; give it something, or name a file')
+  else:
+    name, data = 'standard input', sys.stdin.buffer.read()
+  text = TextFile(name, data)
+  for note in text.notes:
     logging.warning('%s', note)
-  return survey.read(io.BytesIO(data), 0, survey.lines)
+  return text.read(0, len(text))
 
 
 def iterate_lines(file: BinaryIO, name: str) -> Iterator[str]:
-  """Yields the lines of a UTF-8 stream as they come.
-
-  Removes a byte order mark, and the CR of every CRLF if the first line ends in CRLF.
+  """Yields the lines of a UTF-8 stream as they come; the first says whether all end in CRLF.
 
   Raises:
     UserError: a line is not UTF-8.
   """
-  crlf, head = False, b''
+  crlf = False
   for number, data in enumerate(file, 1):
     if number == 1:
-      head = data[:HEAD]
-      refuse_utf16(name, head)
       data, crlf = data.removeprefix(_BYTE_ORDER_MARK), data.endswith(b'\r\n')
     try:
       yield data.removesuffix(b'\n').removesuffix(b'\r' if crlf else b'').decode('utf-8')
     except UnicodeDecodeError as error:
-      raise UserError(not_utf8(name, number, data[error.start], head)) from error
+      raise _not_utf8(name, number, error) from error
 
 
 class TextFile:
-  """The lines of one file by number; the text stays on disk.
+  """The lines of one file by number; the text stays on disk, and must not change.
 
   Attributes:
     name: the path that the user gave.
-    fingerprint: SHA-256 of the lines, in hexadecimal.
-    notes: sentences about what was changed while reading, and about what looks odd.
+    fingerprint: SHA-256 of the lines, each with its line feed, in hexadecimal.
+    notes: a sentence if the file has carriage returns that look odd.
   """
 
-  def __init__(self, path: str):
+  def __init__(self, name: str, data: bytes | None = None):
     """Reads the whole file once, to find its lines.
+
+    Args:
+      name: its path.
+      data: its content, if that has been read.
 
     Raises:
       UserError: the file is missing, unreadable or not UTF-8.
     """
-    self.name = path
-    with _opened(path) as file:
-      self._state = _state(file)
-      self._survey = _survey(file, path)
-      self._check_unchanged(file)
-    self.fingerprint = self._survey.fingerprint
-    self.notes = self._survey.notes(path)
+    self.name, self._data, self._state = name, data, None
+    with self._open() as file:
+      self._survey(file)
+    with self._open():  # Finds that the file has changed in the meantime.
+      pass
 
   def __len__(self) -> int:
-    return self._survey.lines
+    return self._lines
 
   def read(self, start: int, stop: int) -> list[str]:
     """Returns lines `start` to `stop`, both in [0, len]; safe to call from many threads.
@@ -101,116 +120,104 @@ class TextFile:
     Raises:
       UserError: the file has changed since it was opened.
     """
-    with _opened(self.name) as file:
-      self._check_unchanged(file)
-      return self._survey.read(file, start, stop)
-
-  def _check_unchanged(self, file: BinaryIO):
-    if _state(file) != self._state:
-      raise UserError(f'{self.name} was changed while it was being read; start again')
-
-
-@dataclasses.dataclass(frozen=True)
-class _Survey:
-  """What one pass over a file finds.
-
-  Attributes:
-    fingerprint: SHA-256 of the lines, each with its line feed, in hexadecimal.
-    lines: the number of lines.
-    ends: the number of line ends; the last line may have none.
-    carriage_ends: the number of lines that end in CRLF.
-    lone_carriages: the number of carriage returns that no line feed follows.
-    marked: whether the file begins with a byte order mark.
-    starts: the offset of every `_EVERY`-th line from the first on, and the file's size.
-  """
-
-  fingerprint: str
-  lines: int
-  ends: int
-  carriage_ends: int
-  lone_carriages: int
-  marked: bool
-  starts: np.ndarray
-
-  @property
-  def all_crlf(self) -> bool:
-    # A file that was written with CRLF line ends has them in all lines. Otherwise a carriage
-    # return may be a part of the text.
-    return 0 < self.ends == self.carriage_ends
-
-  def notes(self, name: str) -> tuple[str, ...]:
-    """Returns sentences about what was changed while reading, and about what looks odd."""
-    notes = []
-    if self.marked:
-      notes.append(f'{name}: it began with a byte order mark; the mark was removed')
-    if self.all_crlf:
-      notes.append(f'{name}: all {self.ends} lines ended in CRLF; the CR was removed')
-    elif self.carriage_ends:
-      notes.append(f'{name}: {self.carriage_ends} of {self.ends} lines ended in CRLF; the CR was '
-                   "kept as a part of those sentences; sed 's/\\r$//' removes it")
-    if self.lone_carriages and self.lone_carriages >= self.lines:
-      notes.append(f'{name}: only LF ends a line, so {self.lone_carriages} CR are in {self.lines} '
-                   "lines; if CR ends a line, convert the file with tr '\\r' '\\n'")
-    return tuple(notes)
-
-  def read(self, file: BinaryIO, start: int, stop: int) -> list[str]:
-    """Returns lines `start` to `stop` of the file."""
     first, last = start // _EVERY, -(-stop // _EVERY)
-    file.seek(self.starts[first])
-    data = file.read(self.starts[last] - self.starts[first])
-    if self.all_crlf:
+    with self._open() as file:
+      file.seek(self._starts[first])
+      data = file.read(self._starts[last] - self._starts[first])
+    if self._all_crlf:
       data = data.replace(b'\r\n', b'\n')
     return data.decode('utf-8').split('\n')[start - first * _EVERY:stop - first * _EVERY]
 
+  def _survey(self, file: BinaryIO):
+    """Finds the lines of a file, a chunk at a time."""
+    as_it_is, without_carriages = hashlib.sha256(), hashlib.sha256()
+    lines = feeds = crlf = carriages = offset = 0
+    starts = []
+    # Chunks end at line ends, which are never inside a character or a CRLF.
+    while chunk := file.read(_CHUNK) + file.readline():
+      if not offset and chunk.startswith(_BYTE_ORDER_MARK):
+        offset = len(_BYTE_ORDER_MARK)
+        chunk = chunk[offset:]
+      try:
+        chunk.decode('utf-8')
+      except UnicodeDecodeError as error:
+        raise _not_utf8(self.name, lines + chunk.count(b'\n', 0, error.start) + 1, error) from error
+      ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord('\n')) + 1
+      begin = np.concatenate([[0], ends])
+      begin = begin[begin < len(chunk)]
+      starts.append(begin[-lines % _EVERY::_EVERY] + offset)
+      lines, feeds, offset = lines + len(begin), feeds + len(ends), offset + len(chunk)
+      crlf, carriages = crlf + chunk.count(b'\r\n'), carriages + chunk.count(b'\r')
+      if len(begin) > len(ends):  # The last line has no end.
+        chunk += b'\n'
+      as_it_is.update(chunk)
+      if feeds == crlf:
+        without_carriages.update(chunk.replace(b'\r\n', b'\n'))
+    # A program that writes CRLF does so in all lines; otherwise a CR may be a part of the text.
+    self._all_crlf = 0 < feeds == crlf
+    self._lines, self._starts = lines, np.concatenate([*starts, [offset]])
+    self.fingerprint = (without_carriages if self._all_crlf else as_it_is).hexdigest()
+    kept, self.notes = carriages - crlf * self._all_crlf, ()
+    if kept and (kept >= lines or (crlf > 0 and not self._all_crlf)):
+      self.notes = (f'{self.name}: {kept} carriage returns are parts of its {lines} lines, {crlf} '
+                    f"of them at the end; sed 's/\\r$//' removes these; if CR ends a line, convert "
+                    f"the file with tr '\\r' '\\n'",)
 
-def _survey(file: BinaryIO, name: str) -> _Survey:
-  """Surveys a file, a chunk at a time.
+  @contextlib.contextmanager
+  def _open(self) -> Iterator[BinaryIO]:
+    """Opens the file, which must be the one that was opened first."""
+    if self._data is not None:
+      yield io.BytesIO(self._data)
+      return
+    with _opened(self.name) as file:
+      # A copy may keep the time of modification, but nothing keeps the time of the inode's change.
+      about = os.fstat(file.fileno())
+      state = about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
+      self._state = self._state or state
+      if state != self._state:
+        raise UserError(f'{self.name} was changed while it was being read; start again')
+      yield file
 
-  Raises:
-    UserError: the file is not UTF-8.
+
+class TextCorpus:
+  """A `Corpus` of two line-aligned UTF-8 files, which must not change.
+
+  Attributes:
+    lines: the numbers of lines of the two files.
   """
-  as_it_is, without_carriages = hashlib.sha256(), hashlib.sha256()
-  lines = ends = carriage_ends = lone_carriages = offset = 0
-  marked, starts, head = False, [], b''
-  # Chunks end at line ends, which are never inside a character or a CRLF.
-  while chunk := file.read(_CHUNK) + file.readline():
-    if not head:
-      head = chunk[:HEAD]
-      refuse_utf16(name, head)
-    if not offset and chunk.startswith(_BYTE_ORDER_MARK):
-      marked, offset = True, len(_BYTE_ORDER_MARK)
-      chunk = chunk[offset:]
-    try:
-      chunk.decode('utf-8')
-    except UnicodeDecodeError as error:
-      line = lines + chunk.count(b'\n', 0, error.start) + 1
-      raise UserError(not_utf8(name, line, chunk[error.start], head)) from error
-    feeds = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord('\n')) + 1
-    begin = np.concatenate([[0], feeds])
-    begin = begin[begin < len(chunk)]
-    starts.append(begin[-lines % _EVERY::_EVERY] + offset)
-    lines, ends = lines + len(begin), ends + len(feeds)
-    offset += len(chunk)
-    carriage_ends += (pairs := chunk.count(b'\r\n'))
-    lone_carriages += chunk.count(b'\r') - pairs
-    # Completes the last line if it has no line end.
-    feed = b'' if len(begin) == len(feeds) else b'\n'
-    as_it_is.update(chunk + feed)
-    if ends == carriage_ends:
-      without_carriages.update(chunk.replace(b'\r\n', b'\n') + feed)
-  survey = _Survey('', lines, ends, carriage_ends, lone_carriages, marked,
-                   np.concatenate([*starts, [offset]]))
-  digest = without_carriages if survey.all_crlf else as_it_is
-  return dataclasses.replace(survey, fingerprint=digest.hexdigest())
 
+  gold = None
 
-def _state(file: BinaryIO) -> tuple[int, ...]:
-  """Returns the size, times and inode of a file; one of them differs after a change.
+  def __init__(self, config: DataConfig, split: str, *, aligned: bool = True):
+    """Opens `{dir}/{split}.{language}`.
 
-  A copy may keep the time of modification, but nothing keeps the time of the inode's change.
-  """
-  status = os.fstat(file.fileno())
-  return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    Args:
+      config: the folder of the files, and both languages.
+      split: the beginning of their names.
+      aligned: refuses files that are empty or differ in their numbers of lines. If False,
+        the corpus ends with the shorter file.
+
+    Raises:
+      UserError: a file is missing or not UTF-8, or `aligned` refuses the files.
+    """
+    self.name = str(Path(config.dir) / split)
+    self.folder = Path(os.path.expanduser(self.name)).parent
+    self._files = source, target = [TextFile(f'{self.name}.{language}') for language in (
+        config.source_language, config.target_language)]
+    self.lines, self.notes = (len(source), len(target)), source.notes + target.notes
+    if aligned and (len(source) != len(target) or not len(source)):
+      raise UserError('; '.join((
+          f'source and target must have the same number of lines, at least one; {source.name} has '
+          f'{len(source)} lines, {target.name} has {len(target)}', *self.notes)))
+    self.fingerprint = hashlib.sha256(
+        (source.fingerprint + target.fingerprint).encode()).hexdigest()
+
+  def __len__(self) -> int:
+    return min(self.lines)
+
+  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+    start, stop, _ = pairs.indices(len(self))
+    return list(zip(*(file.read(start, max(start, stop)) for file in self._files), strict=True))
 
 
 @contextlib.contextmanager
@@ -221,6 +228,15 @@ def _opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
     with path.open('rb') as file:
       yield file
   except (FileNotFoundError, NotADirectoryError) as error:
-    raise UserError(f'wanted the file {path}; {what_is_there(path)}') from error
+    names = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
+    nearest = difflib.get_close_matches(path.name, names, n=_NAMES_SHOWN, cutoff=0)
+    there = f'holds {", ".join(nearest)}' if nearest else 'holds no files'
+    raise UserError(f'wanted the file {path}; {path.parent} {there}') from error
   except OSError as error:
     raise UserError(f'the file {path} cannot be read: {error.strerror}') from error
+
+
+def _not_utf8(name: str, line: int, error: UnicodeDecodeError) -> UserError:
+  return UserError(f'{name} must be UTF-8; line {line} is not, at the byte '
+                   f'0x{error.object[error.start]:02x}; unpack the file if it is compressed, or '
+                   f'convert it, such as with iconv -f UTF-16 -t UTF-8')

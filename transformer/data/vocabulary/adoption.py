@@ -1,9 +1,7 @@
 """SentencePiece models from elsewhere, made into vocabularies of this project."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import sentencepiece
 from absl import logging
@@ -17,28 +15,13 @@ from transformer.errors import UserError
 _Piece = ModelProto.SentencePiece
 
 
-class Adopted(NamedTuple):
-  """A vocabulary that was made from a model.
-
-  Attributes:
-    vocabulary: the vocabulary.
-    original: the model itself; None if it was one of this project already.
-  """
-
-  vocabulary: Vocabulary
-  original: sentencepiece.SentencePieceProcessor | None
-
-
-def adopt(path: str | os.PathLike) -> Adopted:
+def adopt(path: str | os.PathLike) -> Vocabulary:
   """Reads any SentencePiece model as a vocabulary that gives every text back as it was.
 
   The control symbols and the bytes get the ids of this project, which come first. Bytes that the
   model lacks are added, so that unknown characters can be spelt. Normalisation and the trimming
   of spaces are left out. All other pieces keep their order and their scores. So text that the
   model would not normalise is cut into the same pieces as before.
-
-  Args:
-    path: the file of the model.
 
   Raises:
     UserError: the file cannot be read, or is no model that can be used.
@@ -52,21 +35,20 @@ def adopt(path: str | os.PathLike) -> Adopted:
     original.LoadFromSerializedProto(model_bytes)
     model = ModelProto.FromString(model_bytes)
   except (RuntimeError, DecodeError):
-    model = None
-  if model is None or not model.pieces:
-    raise UserError(f'the vocabulary {path} should hold a SentencePiece model, but does not '
-                    f'({len(model_bytes)} bytes); give a file that spm_train has written')
-  if model.trainer_spec.model_type == TrainerSpec.WORD:
-    raise UserError(f'the vocabulary {path} should cut words into pieces; it has model_type=word; '
-                    f'train it with --model_type=bpe, unigram or char')
-  if model.trainer_spec.treat_whitespace_as_suffix or not model.normalizer_spec.escape_whitespaces:
-    raise UserError(f'the vocabulary {path} should mark spaces before words, as ▁ in its pieces; '
-                    f'it does not; train it without --treat_whitespace_as_suffix')
+    model = ModelProto()
+  about = model.trainer_spec
+  if (not model.pieces or about.model_type == TrainerSpec.WORD or about.treat_whitespace_as_suffix
+      or not model.normalizer_spec.escape_whitespaces):
+    raise UserError(f'the vocabulary {path} must be a file that spm_train has written with '
+                    f'--model_type=bpe, unigram or char, and without --treat_whitespace_as_suffix; '
+                    f'it has {len(model.pieces)} pieces')
   converted = _converted(model, original)
-  if _essence(converted) == _essence(model):
-    return Adopted(Vocabulary.from_bytes(model_bytes, f'the vocabulary {path}'), None)
-  return Adopted(Vocabulary.from_bytes(converted.SerializeToString(deterministic=True),
-                                       f'the vocabulary {path}'), original)
+  if _essence(converted) != _essence(model):
+    logging.info('the vocabulary %s is a model from elsewhere: its %d pieces are renumbered, %d '
+                 'for control symbols and bytes are added, and it normalises nothing', path,
+                 len(model.pieces), len(converted.pieces) - len(model.pieces))
+    model_bytes = converted.SerializeToString(deterministic=True)
+  return Vocabulary.from_bytes(model_bytes, f'the vocabulary {path}')
 
 
 def _essence(model: ModelProto) -> tuple:
@@ -108,27 +90,3 @@ def _converted(model: ModelProto, original: sentencepiece.SentencePieceProcessor
   changed.ClearField('denormalizer_spec')
   changed.DiscardUnknownFields()  # Samples for a self-test, which have normalised text.
   return changed
-
-
-def report_adoption(adopted: Adopted, lines: Iterable[str], key: str):
-  """Logs what was changed in a model, and warns if the model itself would change text.
-
-  Args:
-    adopted: from `adopt`.
-    lines: some of the training text.
-    key: the key of `config.data` that names the model.
-  """
-  if adopted.original is None:
-    return
-  logging.info('data.%s is a model from elsewhere: its %d pieces are renumbered, and %d for '
-               'control symbols and bytes are added', key, adopted.original.get_piece_size(),
-               adopted.vocabulary.size - adopted.original.get_piece_size())
-  lines = list(lines)
-  changed = [line for line in lines
-             if adopted.original.decode(adopted.original.encode(line)) != line]
-  if changed:
-    example = changed[0]
-    logging.warning('data.%s would change %d of %d lines of training text, such as %r to %r, by '
-                    'its normalisation or for want of characters; here they stay as they are',
-                    key, len(changed), len(lines), example,
-                    adopted.original.decode(adopted.original.encode(example)))

@@ -4,14 +4,15 @@ import itertools
 import os
 from collections.abc import Iterable
 
+import sentencepiece
 from absl import logging
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from transformer.data.batches.bpe_dropout import check_merges
 from transformer.data.config import DataConfig
-from transformer.data.vocabulary.adoption import adopt, report_adoption
-from transformer.data.vocabulary.growth import grow
+from transformer.data.vocabulary.adoption import adopt
 from transformer.data.vocabulary.vocabularies import RunVocabulary, SeparateVocabularies, is_shared
-from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
 # The most training pairs to learn a vocabulary from, evenly drawn; all are held in memory.
@@ -34,10 +35,9 @@ def check_same(own: RunVocabulary, config: DataConfig, keys: Iterable[str]):
   """
   for key in keys:
     path = getattr(config, key)
-    if not path or not os.path.exists(os.path.expanduser(path)):
-      continue
     wanted = own.source if key == 'source_vocabulary' else own.target
-    if adopt(path).vocabulary.fingerprint != wanted.fingerprint:
+    if (path and os.path.exists(os.path.expanduser(path))
+        and adopt(path).fingerprint != wanted.fingerprint):
       raise UserError(f'data.{key}={path} holds another vocabulary than the run, which keeps its '
                       f'own; leave data.{key} as it was, or choose another --workdir')
 
@@ -73,31 +73,70 @@ def _make(config: DataConfig, corpora, key: str, lines: slice,
   def text(pairs):
     return itertools.islice(corpora.training_text(pairs), lines.start, lines.stop, lines.step)
 
-  def tried():
-    return itertools.islice(text(_TRIED), 2 * _TRIED)
-
   size, path = config.sizes[key], getattr(config, key)
-  if path:
-    adopted = adopt(path)
-    given = adopted.vocabulary
-    if given.size != size:
-      raise UserError(f'a run takes its vocabulary from data.{key}; set '
-                      f'--config.data.{key}_size={given.size}; got {size}')
-    if config.bpe_dropout:
-      check_merges(given, tried(), f'data.{key}')
-    report_adoption(adopted, tried(), key)
+  given = adopt(path) if path else earlier
+  if given and config.bpe_dropout:
+    check_merges(given, text(_TRIED), f'data.{key}' if path else 'that of train.init_from')
+  if given and given.size == size:
     return given
-  known = earlier.size if earlier else 0
-  if earlier and config.bpe_dropout:
-    check_merges(earlier, tried(), 'that of train.init_from')
-  if size == known:
-    return earlier
-  if size < known:
-    raise UserError(f'a run keeps the vocabulary of train.init_from; set '
-                    f'--config.data.{key}_size to {known}, or to more to add pieces; got {size}')
+  if path or (given and size < given.size):
+    origin = f'data.{key}' if path else 'train.init_from, and may add pieces'
+    raise UserError(f'a run takes its vocabulary from {origin}; set '
+                    f'--config.data.{key}_size={given.size}; got {size}')
   pairs = sum(map(len, corpora.train.values()))
-  logging.info('training a %s of %d pieces%s on %d of %d pairs', key.replace('_', ' '), size,
-               f', {size - known} of them new,' if earlier else '',
+  logging.info('training a %s of %d pieces on %d of %d pairs', key.replace('_', ' '), size,
                min(pairs, VOCABULARY_PAIRS), pairs)
   learned = Vocabulary.train(text(VOCABULARY_PAIRS), size, f'{key}_size', full=not earlier)
   return grow(earlier, learned, size, key) if earlier else learned
+
+
+def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vocabulary:
+  """Adds the first new pieces of a learned vocabulary behind the pieces of another.
+
+  The merges of the new pieces come after all merges of the first vocabulary.
+
+  Args:
+    vocabulary: its pieces keep their ids.
+    learned: a vocabulary of the new text alone.
+    size: the number of pieces of the result.
+    key: the key of `config.data` that may name a vocabulary, for error messages.
+
+  Raises:
+    UserError: the first vocabulary does not work by merges, or the second one has too few
+      new pieces.
+  """
+  model = ModelProto.FromString(vocabulary.model_bytes)
+  if model.trainer_spec.model_type != TrainerSpec.BPE:
+    raise UserError(f'only a vocabulary of the type bpe can take new pieces; that of '
+                    f'train.init_from has another; set --config.data.{key}_size={vocabulary.size}, '
+                    f'or name a larger one by --config.data.{key}')
+  known = {piece.piece for piece in model.pieces}
+  new = [piece for token in range(BYTE_IDS.stop, learned.size)
+         if (piece := learned.piece(token)) not in known]
+  # A longer piece is merged from characters, which SentencePiece puts behind all merges.
+  new = sorted(new, key=lambda piece: len(piece) > 1)[:size - vocabulary.size]
+  if len(new) < size - vocabulary.size:
+    raise UserError(f'data.{key}_size={size} is more than the training text can fill; it adds '
+                    f'{len(new)} pieces to the {vocabulary.size} of train.init_from; set '
+                    f'--config.data.{key}_size to at most {vocabulary.size + len(new)}')
+  lowest = min(piece.score for piece in model.pieces)
+  for number, piece in enumerate(new, 1):
+    model.pieces.add(piece=piece, score=lowest - number)
+  model.trainer_spec.vocab_size = size
+  return Vocabulary.from_bytes(model.SerializeToString(deterministic=True))
+
+
+def spell(vocabulary: Vocabulary, earlier: Vocabulary) -> list[list[int]]:
+  """Returns, for each piece of a vocabulary, the ids of the earlier pieces that spell it.
+
+  A piece that both have is spelt by itself, so it has one id.
+  """
+  model = ModelProto.FromString(earlier.model_bytes)
+  # A piece within a word must not begin with a space.
+  model.normalizer_spec.add_dummy_prefix = False
+  processor = sentencepiece.SentencePieceProcessor()
+  processor.LoadFromSerializedProto(model.SerializeToString())
+  own = {earlier.piece(token): token for token in range(BYTE_IDS.stop, earlier.size)}
+  pieces = [vocabulary.piece(token) for token in range(BYTE_IDS.stop, vocabulary.size)]
+  return [[token] for token in range(BYTE_IDS.stop)] + [
+      [own[piece]] if piece in own else processor.encode(piece) for piece in pieces]

@@ -20,12 +20,7 @@ from transformer.errors import UserError
 
 
 class SeparateVocabularies(NamedTuple):
-  """A vocabulary for each language.
-
-  Attributes:
-    source: encodes sources.
-    target: encodes and decodes targets.
-  """
+  """A vocabulary for each language: one encodes sources, the other targets."""
 
   source: Vocabulary
   target: Vocabulary
@@ -46,7 +41,7 @@ def model_files(vocabulary: RunVocabulary) -> dict[str, bytes]:
 
 def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
   """Returns the SHA-256 of each model, by the name of its file without `.model`."""
-  return {_name(file): side.fingerprint for file, side in _by_file(vocabulary).items()}
+  return {Path(name).stem: side.fingerprint for name, side in _by_file(vocabulary).items()}
 
 
 def from_model_files(models: Mapping[str, bytes], place: str) -> RunVocabulary:
@@ -91,11 +86,9 @@ def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> 
   Raises:
     UserError: a file is missing or damaged, or has another SHA-256.
   """
-  if wanted is None:
-    separate = Path(folder, SEPARATE_VOCABULARIES[0]).exists()
-  else:
-    separate = _name(SEPARATE_VOCABULARIES[0]) in wanted
-  return _joined([Vocabulary.load(Path(folder, name), wanted and wanted.get(_name(name), ''))
+  first = SEPARATE_VOCABULARIES[0]
+  separate = Path(folder, first).exists() if wanted is None else Path(first).stem in wanted
+  return _joined([Vocabulary.load(Path(folder, name), wanted and wanted.get(Path(name).stem, ''))
                   for name in (SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY)])
 
 
@@ -103,10 +96,6 @@ def _by_file(vocabulary: RunVocabulary) -> dict[str, Vocabulary]:
   if is_shared(vocabulary):
     return {SHARED_VOCABULARY[0]: vocabulary.source}
   return dict(zip(SEPARATE_VOCABULARIES, (vocabulary.source, vocabulary.target), strict=True))
-
-
-def _name(file: str) -> str:
-  return file.removesuffix('.model')
 
 
 def _joined(loaded: list[Vocabulary]) -> RunVocabulary:

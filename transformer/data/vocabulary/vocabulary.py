@@ -9,7 +9,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ import sentencepiece
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import SMALLEST_VOCABULARY
-from transformer.data.text.characters import check_several
+from transformer.data.text.text_files import check_several
 from transformer.errors import UserError
 
 BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
@@ -49,7 +49,7 @@ class Vocabulary:
 
   Ids 0 to 3 are padding, begin, end and unknown; the next 256 are the bytes. No text
   encodes to the first four ids: a literal `</s>` is four characters. Instances are
-  immutable, and can be pickled and shared between threads.
+  immutable, and can be shared between threads.
 
   Attributes:
     model_bytes: the SentencePiece model, a serialised protocol buffer.
@@ -72,10 +72,8 @@ class Vocabulary:
             key: str = 'vocabulary_size', full: bool = True) -> 'Vocabulary':
     """Trains a vocabulary; the same sentences in the same order give the same bytes.
 
-    Uses every sentence, and holds all of them in memory. Give a sample of a larger corpus.
-
     Args:
-      sentences: the training text, read once.
+      sentences: the training text. All of it is used, and held in memory.
       size: number of pieces, control symbols and bytes included.
       key: the key of `config.data` that sets the size, for error messages.
       full: whether too little text for the size is an error; otherwise there are fewer pieces.
@@ -83,29 +81,23 @@ class Vocabulary:
     Raises:
       UserError: there is no text, or `size` is too large or too small for the text.
     """
-    model = io.BytesIO()
-    failures = []
+    # A list, since SentencePiece would keep only the message of an error of an iterator.
+    sentences, model = [_escape(sentence) for sentence in sentences], io.BytesIO()
     try:
       sentencepiece.SentencePieceTrainer.train(
-          sentence_iterator=_training_lines(sentences, failures), model_writer=model,
+          sentence_iterator=iter(sentences), model_writer=model,
           model_type='bpe', vocab_size=size, character_coverage=_CHARACTER_COVERAGE,
           byte_fallback=True, normalization_rule_name='identity', remove_extra_whitespaces=False,
           pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID, pad_piece='<pad>',
           max_sentence_length=_LONGEST_LINE, hard_vocab_limit=full,
           minloglevel=_ERRORS_ONLY)
     except RuntimeError as error:
-      if failures:  # SentencePiece keeps only the message of an exception.
-        raise failures[0] from None
       raise _size_error(size, key, str(error)) from error
     return cls.from_bytes(model.getvalue())
 
   @classmethod
   def from_bytes(cls, model_bytes: bytes, name: str = 'the vocabulary') -> 'Vocabulary':
-    """Loads a vocabulary from its `model_bytes`.
-
-    Args:
-      model_bytes: a serialised SentencePiece model.
-      name: the name for error messages.
+    """Loads a vocabulary from its `model_bytes`; `name` is for error messages.
 
     Raises:
       UserError: the model is damaged, has other ids for the control symbols and bytes, or
@@ -130,12 +122,9 @@ class Vocabulary:
   def load(cls, path: str | os.PathLike, fingerprint: str | None = None) -> 'Vocabulary':
     """Reads a file that `save` wrote.
 
-    Args:
-      path: the file.
-      fingerprint: the expected fingerprint, if it is known.
-
     Raises:
-      UserError: the file is missing, has another fingerprint, or holds what `from_bytes` refuses.
+      UserError: the file is missing, has another fingerprint than the given one, or holds what
+        `from_bytes` refuses.
     """
     try:
       model_bytes = Path(path).read_bytes()
@@ -156,11 +145,7 @@ class Vocabulary:
 
   def encode_batch(self, sentences: Sequence[str],
                    num_threads: int | None = None) -> list[list[int]]:
-    """Returns `encode` of each sentence, computed by `num_threads` threads or on all cores.
-
-    Raises:
-      UserError: one sentence is given in place of several.
-    """
+    """Returns `encode` of each sentence, computed by `num_threads` threads or on all cores."""
     check_several(sentences)
     return self._processor.encode([_escape(sentence) for sentence in sentences],
                                   num_threads=num_threads)
@@ -171,9 +156,6 @@ class Vocabulary:
     Omits padding and begin tokens. A model may emit ids that `encode` never returns. An
     unknown token becomes ` ⁇ `, bytes that are not UTF-8 become U+FFFD, and a line end
     becomes a space.
-
-    Args:
-      ids: `[length]`, integers in [0, size); a list, or an array of NumPy or JAX.
 
     Raises:
       IndexError: an id is not in the vocabulary.
@@ -188,34 +170,21 @@ class Vocabulary:
     """Returns a piece as the model stores it, such as `▁the` after a space, or `<0x0A>`."""
     return self._processor.id_to_piece(int(token))
 
-  def __reduce__(self):
-    return Vocabulary.from_bytes, (self.model_bytes,)
-
-
 def _escape(sentence: str) -> str:
   return _RESERVED.sub(lambda match: ESCAPED[match[0]], sentence)
-
-
-def _training_lines(sentences: Iterable[str], failures: list[BaseException]) -> Iterator[str]:
-  try:
-    for sentence in sentences:
-      yield _escape(sentence)
-  except BaseException as error:
-    failures.append(error)
-    raise
 
 
 def _size_error(size: int, key: str, message: str) -> Exception:
   """Returns an error that says what to set, given SentencePiece's message about the size."""
   if '!sentences_.empty()' in message:
     return UserError('a vocabulary needs text to be trained on; the training corpora hold none')
-  if largest := re.search(r'size too high .*<= (\d+)', message):
-    if int(largest[1]) < SMALLEST_VOCABULARY:
-      return UserError(f'the training text is too small to learn a vocabulary of {size} from; '
-                       'add text')
-    return UserError(f'{key}={size} is more than the training text can fill; '
-                     f'set --config.data.{key} to at most {largest[1]}')
-  if smallest := re.search(r'smaller than required_chars\. \d+ vs (\d+)', message):
-    return UserError(f'{key}={size} has no room for the characters of the training text; '
-                     f'set --config.data.{key} to at least {smallest[1]}')
+  largest = re.search(r'size too high .*<= (\d+)', message)
+  smallest = re.search(r'smaller than required_chars\. \d+ vs (\d+)', message)
+  if largest and int(largest[1]) < SMALLEST_VOCABULARY:
+    return UserError(f'the training text is too small to learn a vocabulary of {size} from; add '
+                     'text')
+  if largest or smallest:
+    limit = f'at most {largest[1]}' if largest else f'at least {smallest[1]}'
+    return UserError(f'{key}={size} does not suit the training text and its characters; '
+                     f'set --config.data.{key} to {limit}')
   return RuntimeError(message)

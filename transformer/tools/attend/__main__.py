@@ -17,8 +17,7 @@ from pathlib import Path
 from absl import flags
 
 from transformer.commands import shared_flags
-from transformer.data.text.characters import is_blank
-from transformer.data.text.text_files import STANDARD_INPUT
+from transformer.data.text.text_files import STANDARD_INPUT, is_blank
 from transformer.errors import UserError
 from transformer.evaluation.texts import read_parallel
 from transformer.runs import run_directory

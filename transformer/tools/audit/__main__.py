@@ -60,7 +60,7 @@ def main(_):
         [model, *run_directory.record_files(model)] if model else []))
   vocabulary = None
   if model:
-    vocabulary = vocabularies.load(model) if model.is_dir() else adopt(model).vocabulary
+    vocabulary = vocabularies.load(model) if model.is_dir() else adopt(model)
   report = audit(data, vocabulary, origin=_VOCABULARY.value or '', examples=_EXAMPLES.value)
   if path:
     outputs.write(path, files.as_json(report))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
-from transformer.data.text.characters import check_several
+from transformer.data.text.text_files import check_several
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
 from transformer.tools.constrain.word_pieces import is_in_word

@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import PAD_ID
-from transformer.data.text.characters import check_several
+from transformer.data.text.text_files import check_several
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.constraint import Constraint
 from transformer.decoding.prefixes import begin, check_room, prefix_rows

@@ -91,10 +91,10 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
   paths = [folder / name for name in _MODELS]
   codes = [SPACE + piece for piece in ids[0] if _CODE.fullmatch(piece)]
   if paths[0].read_bytes() == paths[1].read_bytes():
-    source = target = extend(adopt(paths[0]).vocabulary, codes, _others(ids[-1], codes))
+    source = target = extend(adopt(paths[0]), codes, _others(ids[-1], codes))
     vocabulary = source
   else:
-    source, target = (adopt(path).vocabulary for path in paths)
+    source, target = (adopt(path) for path in paths)
     source = extend(source, codes, [piece for piece in ids[0] if len(piece) == 1])
     target = extend(target, (), _others(ids[-1], ()))
     vocabulary = SeparateVocabularies(source, target)
