@@ -172,7 +172,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused_before_anything_is_written(
       (['--config.data.vocabulary=/nowhere/x'], 'the vocabulary /nowhere/x cannot be read'),
       ([f'--config.data.vocabulary={trained}/run.json'], 'should hold a SentencePiece model'),
       ([f'--config.train.init_from={trained}', '--config.data.vocabulary_size=299'],
-       'keeps the vocabulary of train.init_from; set --config.data.vocabulary_size to 300, or to '
-       'more to add pieces; got 299')):
+       'takes its vocabulary from train.init_from, and may add pieces; set '
+       '--config.data.vocabulary_size=300; got 299'),
     assert fact in train.refuses(*config, *flags)
   assert not (tmp_path / 'run').exists()

@@ -138,7 +138,7 @@ def test_a_missing_file_says_what_is_there(tmp_path):
     (tmp_path / name).write_bytes(b'x\n')
   (tmp_path / 'bare').mkdir()
   for path, fact in ((tmp_path / 'train.de', r'holds train.*train\.de\.gz, '),
-                     (tmp_path / 'nowhere' / 'train.de', 'nowhere holds no files'),
+                     (tmp_path / 'nowhere' / 'train.de', 'there is no folder .*nowhere'),
                      (tmp_path / 'bare' / 'train.de', 'bare holds no files')):
     with pytest.raises(UserError, match=rf'wanted the file .*train\.de; .*{fact}'):
       read_lines(path)

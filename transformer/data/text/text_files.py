@@ -228,10 +228,12 @@ def _opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
     with path.open('rb') as file:
       yield file
   except (FileNotFoundError, NotADirectoryError) as error:
-    names = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
-    nearest = difflib.get_close_matches(path.name, names, n=_NAMES_SHOWN, cutoff=0)
-    there = f'holds {", ".join(nearest)}' if nearest else 'holds no files'
-    raise UserError(f'wanted the file {path}; {path.parent} {there}') from error
+    there = f'there is no folder {path.parent}'
+    if path.parent.is_dir():
+      nearest = difflib.get_close_matches(path.name, sorted(os.listdir(path.parent)),
+                                          n=_NAMES_SHOWN, cutoff=0)
+      there = f'{path.parent} holds {", ".join(nearest) or "no files"}'
+    raise UserError(f'wanted the file {path}; {there}') from error
   except OSError as error:
     raise UserError(f'the file {path} cannot be read: {error.strerror}') from error
 

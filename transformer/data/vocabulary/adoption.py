@@ -39,9 +39,9 @@ def adopt(path: str | os.PathLike) -> Vocabulary:
   about = model.trainer_spec
   if (not model.pieces or about.model_type == TrainerSpec.WORD or about.treat_whitespace_as_suffix
       or not model.normalizer_spec.escape_whitespaces):
-    raise UserError(f'the vocabulary {path} must be a file that spm_train has written with '
-                    f'--model_type=bpe, unigram or char, and without --treat_whitespace_as_suffix; '
-                    f'it has {len(model.pieces)} pieces')
+    raise UserError(f'the vocabulary {path} should hold a SentencePiece model of pieces of words, '
+                    f'with spaces before them; give a file that spm_train has written with '
+                    f'--model_type=bpe, unigram or char, and without --treat_whitespace_as_suffix')
   converted = _converted(model, original)
   if _essence(converted) != _essence(model):
     logging.info('the vocabulary %s is a model from elsewhere: its %d pieces are renumbered, %d '

@@ -184,7 +184,7 @@ def _size_error(size: int, key: str, message: str) -> Exception:
     return UserError(f'the training text is too small to learn a vocabulary of {size} from; add '
                      'text')
   if largest or smallest:
-    limit = f'at most {largest[1]}' if largest else f'at least {smallest[1]}'
-    return UserError(f'{key}={size} does not suit the training text and its characters; '
-                     f'set --config.data.{key} to {limit}')
+    fact, limit = (('is more than the training text can fill', f'at most {largest[1]}') if largest
+                   else ('is too few for its characters', f'at least {smallest[1]}'))
+    return UserError(f'{key}={size} {fact}; set --config.data.{key} to {limit}')
   return RuntimeError(message)
