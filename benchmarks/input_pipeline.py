@@ -42,7 +42,7 @@ from transformer.data.batches.bpe_dropout import make_bpe_dropout
 from transformer.data.batches.training_batches import TrainingBatches, batch_shape
 from transformer.data.batches.varied_batches import VariedBatches
 from transformer.data.config import DataConfig
-from transformer.data.encoding import Sentences, encode_for_training, keep_for_training
+from transformer.data.encoding import Sentences, encode_in_memory, keep_for_training
 from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.tools.phrasebook.corpus import pairs_of
@@ -98,7 +98,7 @@ def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[
   for number in range(_REPEATS.value):
     corpus = Repeated(text, _ENCODE_PAIRS.value, folder / str(number))
     ours.append(len(corpus) / seconds(
-        lambda corpus=corpus: encoded_cache.load_or_encode(corpus, vocabulary, _LENGTH)))
+        lambda corpus=corpus: encoded_cache.load_or_encode(corpus, vocabulary)))
     theirs.append(len(few) / seconds(
         lambda: [np.array(ids) for ids in pieces.encode(sides, num_threads=cores)]))
   return {'encoding, once': ours, 'SentencePiece, its batch call': theirs}
@@ -106,7 +106,7 @@ def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[
 
 def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
   """Returns target tokens a second with and without BPE-dropout; both take turns."""
-  pairs = encode_for_training(text, vocabulary, _LENGTH)
+  pairs = keep_for_training(*encode_in_memory(text, vocabulary), _LENGTH)
   plain = TrainingBatches([pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0)
   dropped = VariedBatches(plain, [make_bpe_dropout(vocabulary, _DROPOUT)], seed=0)
   systems = {f'cut anew, BPE-dropout {_DROPOUT}, and packed': dropped, 'always cut alike': plain}

@@ -173,6 +173,6 @@ def test_a_vocabulary_that_does_not_fit_is_refused_before_anything_is_written(
       ([f'--config.data.vocabulary={trained}/run.json'], 'should hold a SentencePiece model'),
       ([f'--config.train.init_from={trained}', '--config.data.vocabulary_size=299'],
        'takes its vocabulary from train.init_from, and may add pieces; set '
-       '--config.data.vocabulary_size=300; got 299'),
+       '--config.data.vocabulary_size=300; got 299')):
     assert fact in train.refuses(*config, *flags)
   assert not (tmp_path / 'run').exists()

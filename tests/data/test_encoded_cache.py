@@ -15,13 +15,12 @@ from transformer.data import encoded_cache, encoding
 from transformer.data.batches.training_batches import Shape, TrainingBatches
 from transformer.data.config import DataConfig
 from transformer.data.encoded_cache import load_or_encode
-from transformer.data.encoding import encode_for_training
+from transformer.data.encoding import encode_in_memory, keep_for_training
 from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 WORDS = ['man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']
-MAX_LENGTH = 19
 NAMES = ['source.tokens', 'source.lengths', 'target.tokens', 'target.lengths']
 # A process that loads or encodes the corpus of a folder.
 PROCESS = """
@@ -34,9 +33,9 @@ folder, action = pathlib.Path(sys.argv[1]), sys.argv[2]
 if action == 'die':
   os.replace = lambda *_: os._exit(3)
 config = DataConfig('text', dir=str(folder), source_language='en', target_language='de')
-pairs = load_or_encode(TextCorpus(config, 'train'), Vocabulary.load(folder / 'vocabulary.model'),
-                       19)
-print(len(pairs), pairs.source.take(range(len(pairs))).sum())
+vocabulary = Vocabulary.load(folder / 'vocabulary.model')
+source, _ = load_or_encode(TextCorpus(config, 'train'), vocabulary)
+print(len(source), source.take(range(len(source))).sum())
 """
 
 
@@ -83,30 +82,27 @@ def encodings(folder) -> list[Path]:
   return sorted(path for path in folder.glob('encoded/*') if path.suffix != '.lock')
 
 
-def assert_same(pairs, wanted):
-  assert pairs.counts == wanted.counts and len(pairs) == len(wanted)
-  for side in ('source', 'target'):
-    chex.assert_trees_all_equal(*([getattr(each, side)[i] for i in range(len(each))]
-                                  for each in (pairs, wanted)))
+def assert_same(sides, wanted):
+  for side, other in zip(sides, wanted, strict=True):
+    assert len(side) == len(other)
+    chex.assert_trees_all_equal(*([each[i] for i in range(len(each))] for each in (side, other)))
 
 
-@pytest.mark.parametrize(('max_length', 'limits'), [
-    (2, {}), (7, {}), (1000, {}), (MAX_LENGTH, {'max_length_ratio': 3.0}),
-    (MAX_LENGTH, {'max_length_ratio': 1.5})])
-def test_one_encoding_serves_every_limit_as_it_was_encoded(folder, vocabulary, monkeypatch,
-                                                           max_length, limits):
+def test_one_encoding_serves_every_limit_as_it_was_encoded(folder, vocabulary, monkeypatch):
   monkeypatch.setattr(encoding, '_CHUNK', 17)
-  wanted = encode_for_training(corpus_in(folder), vocabulary, max_length, **limits)
-  written = load_or_encode(corpus_in(folder), vocabulary, MAX_LENGTH)
-  assert all(written.counts.values())  # Every reason to drop a pair occurs.
+  wanted = encode_in_memory(corpus_in(folder), vocabulary)
+  assert_same(load_or_encode(corpus_in(folder), vocabulary), wanted)
   for name in ('encode', 'encode_in_memory'):
     monkeypatch.setattr(encoded_cache, name, None)
-  read = load_or_encode(corpus_in(folder), vocabulary, max_length, **limits)
+  read = load_or_encode(corpus_in(folder), vocabulary)
   assert_same(read, wanted)
   assert len(encodings(folder)) == 1
-  batches = [TrainingBatches([pairs], [1.0], Shape(3, 1000, 1000), 0) for pairs in (read, wanted)]
-  for step in (0, 1009):
-    chex.assert_trees_all_equal(batches[0][step], batches[1][step])
+  for limits in ((19,), (2,), (7, 1.5)):
+    pairs = [keep_for_training(*sides, *limits) for sides in (read, wanted)]
+    assert pairs[0].counts == pairs[1].counts and all(pairs[0].counts.values())
+    batches = [TrainingBatches([each], [1.0], Shape(3, 24, 19), 0) for each in pairs]
+    for step in (0, 1009):
+      chex.assert_trees_all_equal(batches[0][step], batches[1][step])
 
 
 @pytest.mark.parametrize(('size', 'width'), [(1 << 16, 2), ((1 << 16) + 1, 4)])
@@ -122,15 +118,15 @@ def test_tokens_take_as_little_room_as_the_vocabulary_lets_them(folder, size, wi
       return [[size - 1, 5] for _ in sentences]
 
   for _ in range(2):
-    pairs = load_or_encode(corpus_in(folder), Widest(), MAX_LENGTH)
-    assert pairs.target[3].tolist() == [size - 1, 5, 2]
+    _, target = load_or_encode(corpus_in(folder), Widest())
+    assert target[3].tolist() == [size - 1, 5, 2]
   for name in ('source.tokens', 'target.tokens'):
     assert (encodings(folder)[0] / name).stat().st_size == 3 * width * len(corpus_in(folder))
 
 
 def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(folder, vocabulary):
   def count(*languages, vocabulary=vocabulary):
-    load_or_encode(corpus_in(folder, *languages), vocabulary, MAX_LENGTH)
+    load_or_encode(corpus_in(folder, *languages), vocabulary)
     return len(encodings(folder))
 
   assert (count(), count(), count('de', 'en')) == (1, 1, 2)
@@ -145,8 +141,8 @@ def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(folder
 
   Alike.folder = folder
   for number, pairs in enumerate(([('man', 'mann')] * 9, [('man', 'mann')] * 8 + [('dog', 'a')])):
-    assert_same(load_or_encode(Alike(pairs), vocabulary, MAX_LENGTH),
-                encode_for_training(pairs, vocabulary, MAX_LENGTH))
+    assert_same(load_or_encode(Alike(pairs), vocabulary),
+                encode_in_memory(pairs, vocabulary))
     assert len(encodings(folder)) == 5 + number
 
 
@@ -159,7 +155,7 @@ def test_what_is_interrupted_never_began(folder, vocabulary, monkeypatch, error)
   monkeypatch.setattr(encoding, '_CHUNK', 17)
   monkeypatch.setattr(encoded_cache, 'encode', interrupted)
   with pytest.raises(error):
-    load_or_encode(corpus_in(folder), vocabulary, MAX_LENGTH)
+    load_or_encode(corpus_in(folder), vocabulary)
   assert encodings(folder) == []
 
 
@@ -178,8 +174,8 @@ def test_processes_that_die_or_start_together_leave_one_whole_encoding(folder, v
   left.rename(left.with_name(f'{left.name.partition(".")[0]}.elsewhere.1009.{"0" * 32}.tmp'))
   processes = [run_process(folder, 'load') for _ in range(2)]
   results = {process.communicate()[0] for process in processes}
-  wanted = encode_for_training(corpus_in(folder), vocabulary, MAX_LENGTH)
-  assert results == {f'{len(wanted)} {wanted.source.take(range(len(wanted))).sum()}\n'}
+  source, _ = encode_in_memory(corpus_in(folder), vocabulary)
+  assert results == {f'{len(source)} {source.take(range(len(source))).sum()}\n'}
   assert [path.suffix for path in encodings(folder)] == ['']
 
 
@@ -197,7 +193,7 @@ def test_the_second_waits_for_the_first_and_takes_what_it_made(folder, vocabular
                       lambda message, *_: 'waiting' in message and waits.set())
   results = []
   threads = [threading.Thread(target=lambda: results.append(
-      load_or_encode(corpus_in(folder), vocabulary, MAX_LENGTH))) for _ in range(2)]
+      load_or_encode(corpus_in(folder), vocabulary))) for _ in range(2)]
   threads[0].start()
   assert began.wait(20)
   threads[1].start()
@@ -209,20 +205,21 @@ def test_the_second_waits_for_the_first_and_takes_what_it_made(folder, vocabular
 
 @pytest.mark.parametrize('name', [*NAMES, 'about.json'])
 def test_a_damaged_encoding_is_made_again(folder, vocabulary, said, name):
-  wanted = load_or_encode(corpus_in(folder), vocabulary, MAX_LENGTH)
+  load_or_encode(corpus_in(folder), vocabulary)
+  wanted = encode_in_memory(corpus_in(folder), vocabulary)
   path = encodings(folder)[0] / name
   whole = path.read_bytes()
   middle = len(whole) // 2
   wrong = whole[:middle] + bytes([whole[middle] ^ 4]) + whole[middle + 1:]
   for number, damaged in enumerate([wrong, whole[:-1], whole + b'\0', None], 1):
     path.unlink() if damaged is None else path.write_bytes(damaged)
-    assert_same(load_or_encode(corpus_in(folder), vocabulary, MAX_LENGTH), wanted)
+    assert_same(load_or_encode(corpus_in(folder), vocabulary), wanted)
     assert path.read_bytes() == whole
     assert len(said) == number and 'is damaged, and is made again' in said[-1]
 
 
 def test_an_encoding_records_its_corpus_vocabulary_and_files(folder, vocabulary):
-  load_or_encode(corpus_in(folder), vocabulary, MAX_LENGTH)
+  load_or_encode(corpus_in(folder), vocabulary)
   about = json.loads((encodings(folder)[0] / 'about.json').read_text())
   assert about['corpus'] == corpus_in(folder).fingerprint and about['pairs'] == 266
   assert about['vocabulary'] == vocabulary.fingerprint and sorted(about['files']) == sorted(NAMES)
@@ -239,8 +236,8 @@ def test_where_nothing_can_be_written_it_is_encoded_in_memory(folder, vocabulary
     (folder / 'encoded').write_text('')
   else:
     monkeypatch.setattr(f'transformer.data.encoded_cache.{where}', fail)
-  assert_same(load_or_encode(corpus_in(folder), vocabulary, MAX_LENGTH),
-              encode_for_training(corpus_in(folder), vocabulary, MAX_LENGTH))
+  assert_same(load_or_encode(corpus_in(folder), vocabulary),
+              encode_in_memory(corpus_in(folder), vocabulary))
   assert encodings(folder) == []
   assert len(said) == 1 and 'encoded in memory' in said[0] and '\n' not in said[0]
 
@@ -249,5 +246,5 @@ def test_a_text_that_cannot_be_read_is_an_error(folder, vocabulary):
   corpus = corpus_in(folder)
   (folder / 'train.de').rename(folder / 'gone')
   with pytest.raises(UserError, match=r'train\.de'):
-    load_or_encode(corpus, vocabulary, MAX_LENGTH)
+    load_or_encode(corpus, vocabulary)
   assert encodings(folder) == []

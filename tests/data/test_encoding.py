@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from transformer.data import encoding
 from transformer.data.batch import EOS_ID
-from transformer.data.encoding import Sentences, encode_for_scoring, encode_for_training
+from transformer.data.encoding import (
+  Sentences,
+  encode_for_scoring,
+  encode_in_memory,
+  keep_for_training,
+)
 
 MAX_LENGTH = 7
 
@@ -24,6 +29,10 @@ class Spelling:
 
   def encode_batch(self, sentences):
     return [[int(word) for word in sentence.split()] for sentence in sentences]
+
+
+def encode_for_training(corpus, vocabulary, *limits):
+  return keep_for_training(*encode_in_memory(corpus, vocabulary), *limits)
 
 
 def sentence(length, first=11):
@@ -67,7 +76,7 @@ FEW = st.lists(st.tuples(*[st.lists(st.integers(5, 6), max_size=5)] * 2), max_si
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_limits_leave_out_what_they_say_and_count_it_once(pairs, ratio):
   corpus = [tuple(' '.join(map(str, side)) for side in pair) for pair in pairs]
-  found = encode_for_training(corpus, Spelling(), 5, max_length_ratio=ratio)
+  found = encode_for_training(corpus, Spelling(), 5, ratio)
   kept, counts = [], collections.Counter()
   for source, target in pairs:
     long, short = max(len(source), len(target)) + 1, min(len(source), len(target)) + 1

@@ -21,7 +21,7 @@ from transformer.data.batches.variations import own_variations
 from transformer.data.batches.varied_batches import VariedBatches
 from transformer.data.config import DataConfig
 from transformer.data.encoded_cache import load_or_encode
-from transformer.data.encoding import encode_for_scoring
+from transformer.data.encoding import encode_for_scoring, keep_for_training
 from transformer.data.text.sources import Corpus, open_corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.system.installation import spell_commands
@@ -113,10 +113,10 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
     seed: the run's root seed.
 
   Raises:
-    UserError: no pair is left to train on, or an encoding on disk is damaged.
+    UserError: no pair is left to train on.
   """
-  train = {name: load_or_encode(corpus, vocabulary, config.max_length,
-                                max_length_ratio=config.max_length_ratio)
+  train = {name: keep_for_training(*load_or_encode(corpus, vocabulary), config.max_length,
+                                   config.max_length_ratio)
            for name, corpus in corpora.train.items()}
   valid = {key: encode_for_scoring(corpus, vocabulary, config.max_length)
            for key, corpus in corpora.valid.items()}

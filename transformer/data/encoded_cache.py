@@ -18,7 +18,7 @@ import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,7 @@ import numpy as np
 from absl import logging
 
 from transformer import files
-from transformer.data.encoding import (
-  EncodedPairs,
-  Sentences,
-  encode,
-  encode_in_memory,
-  keep_for_training,
-  token_dtype,
-)
+from transformer.data.encoding import Sentences, encode, encode_in_memory, token_dtype
 from transformer.data.text.sources import Corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
@@ -45,21 +38,14 @@ _SECONDS_BETWEEN_LOGS = 20
 _NAMES = 'source.tokens', 'source.lengths', 'target.tokens', 'target.lengths'
 
 
-def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
-                   **limits) -> EncodedPairs:
-  """Returns what `encode_for_training` returns, but encodes a corpus only once.
+def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary) -> Sequence[Sentences]:
+  """Returns what `encode_in_memory` returns, but encodes a corpus with a `folder` only once.
 
   If several processes want the same encoding, one makes it and the others wait. A damaged encoding
   is made again. Where nothing can be written, the corpus is encoded in memory, with a warning.
-
-  Args:
-    corpus: an open corpus; the encoding is kept in its `folder`, if it has one.
-    vocabulary: the run's vocabulary.
-    max_length: the most tokens that either side may have, end token included.
-    **limits: the other limits of `keep_for_training`; one encoding, of every pair, serves all.
   """
   if corpus.folder is None:
-    return keep_for_training(*encode_in_memory(corpus, vocabulary), max_length, **limits)
+    return encode_in_memory(corpus, vocabulary)
   identity = _identity(corpus, vocabulary)
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / _FOLDER / key
@@ -70,14 +56,14 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, max_length: int,
           logging.info('encoding %s into %s', corpus.name, place)
           write(place, identity, encode(corpus, vocabulary))
           sides = read(place, identity)
+    return sides
   except (OSError, UserError) as error:
     cause = error if isinstance(error, OSError) else error.__cause__
     if not isinstance(cause, OSError):
       raise
     logging.warning('%s is encoded in memory, for this run alone: %s cannot be written (%s)',
                     corpus.name, place, cause.strerror or cause)
-    sides = encode_in_memory(corpus, vocabulary)
-  return keep_for_training(*sides, max_length, **limits)
+    return encode_in_memory(corpus, vocabulary)
 
 
 def _identity(corpus: Corpus, vocabulary: RunVocabulary) -> dict[str, Any]:

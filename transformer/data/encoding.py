@@ -114,7 +114,7 @@ def token_dtype(vocabulary) -> np.dtype:
   return np.dtype(np.uint16 if size <= 1 << 16 else np.int32)
 
 
-def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
+def keep_for_training(source: Sentences, target: Sentences, max_length: int,
                       max_length_ratio: float = 0.0) -> EncodedPairs:
   """Drops the pairs that training cannot or should not use.
 
@@ -152,11 +152,6 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int, *,
 def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.ndarray:
   """Returns for each pair whether one length is more than `most` times the other."""
   return np.maximum(source, target) > most * np.minimum(source, target)
-
-
-def encode_for_training(corpus, vocabulary, max_length: int, **limits) -> EncodedPairs:
-  """Encodes a corpus in memory; `max_length` and `limits` are those of `keep_for_training`."""
-  return keep_for_training(*encode_in_memory(corpus, vocabulary), max_length, **limits)
 
 
 def encode_for_scoring(corpus, vocabulary, max_length: int) -> EncodedPairs:

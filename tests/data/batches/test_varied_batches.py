@@ -13,7 +13,7 @@ from transformer.data.batches import varied_batches
 from transformer.data.batches.bpe_dropout import make_bpe_dropout
 from transformer.data.batches.training_batches import Shape, TrainingBatches
 from transformer.data.batches.varied_batches import VariedBatches
-from transformer.data.encoding import EncodedPairs, Sentences, encode_for_training
+from transformer.data.encoding import EncodedPairs, Sentences, encode_in_memory, keep_for_training
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 
@@ -37,7 +37,7 @@ def vocabulary() -> Vocabulary:
 
 @pytest.fixture(scope='module')
 def plan(vocabulary) -> TrainingBatches:
-  pairs = encode_for_training(PAIRS, vocabulary, SHAPE.target_length)
+  pairs = keep_for_training(*encode_in_memory(PAIRS, vocabulary), SHAPE.target_length)
   assert len(pairs) == len(PAIRS)
   return TrainingBatches([pairs], [1.0], SHAPE, seed=7)
 
@@ -81,7 +81,7 @@ def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
     assert texts(each, vocabulary) == collections.Counter(PAIRS)
   for one, other in itertools.combinations(epochs, 2):
     assert len(one & other) < len(PAIRS) / 10
-  plain = encode_for_training(PAIRS, vocabulary, SHAPE.target_length)
+  plain = keep_for_training(*encode_in_memory(PAIRS, vocabulary), SHAPE.target_length)
   mean = np.mean([len(source) for each in epochs for source, _ in each])
   assert mean > 1.1 * plain.source.lengths.mean()
 
@@ -89,7 +89,7 @@ def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
 def test_each_side_is_cut_by_its_own_vocabulary():
   own = SeparateVocabularies(*(Vocabulary.train([pair[side] for pair in PAIRS], 400 + 60 * side)
                                for side in range(2)))
-  pairs = encode_for_training(PAIRS, own, SHAPE.target_length)
+  pairs = keep_for_training(*encode_in_memory(PAIRS, own), SHAPE.target_length)
   plan = TrainingBatches([pairs], [1.0], SHAPE, seed=7)
   batches = VariedBatches(plan, [make_bpe_dropout(own, 0.3)], seed=7)
   said = collections.Counter((own.source.decode(source), own.target.decode(target))
@@ -171,7 +171,7 @@ def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
 
 def test_what_would_no_longer_fit_stays_whole(vocabulary):
   shape = Shape(5, 40, 32)
-  pairs = encode_for_training(PAIRS, vocabulary, 32)
+  pairs = keep_for_training(*encode_in_memory(PAIRS, vocabulary), 32)
   plan = TrainingBatches([pairs], [1.0], shape, seed=7)
   batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.9)], seed=7)
   assert texts(segmentations(batches, epoch(batches, 0)), vocabulary).total() == len(pairs)

@@ -64,9 +64,9 @@ def test_the_example_of_the_page_is_a_corpus(own):
 
 def test_its_encoding_is_kept_where_it_says(own, tmp_path):
   vocabulary = Vocabulary.train(['one two three four eins zwei drei vier'] * 9, 280)
-  plain, kept = (load_or_encode(own(name), vocabulary, 30) for name in ('Table', 'Kept'))
-  assert [plain.source[number].tolist() for number in range(3)] == [
-      kept.source[number].tolist() for number in range(3)]
+  plain, kept = (load_or_encode(own(name), vocabulary) for name in ('Table', 'Kept'))
+  assert [plain[0][number].tolist() for number in range(3)] == [
+      kept[0][number].tolist() for number in range(3)]
   assert len(list((tmp_path / 'encoded').glob('*/about.json'))) == 1
   kept = own('Kept')
   assert (kept.name, kept.notes, kept.gold) == ('a table', ('odd',), ['1', '2', '3'])

@@ -107,7 +107,7 @@ def test_a_set_that_can_only_be_streamed_or_lacks_a_file_is_an_error(copied):
   info = copied / NAME / '1.0.0' / 'dataset_info.json'
   whole = info.read_text()
   info.write_text(json.dumps(json.loads(whole) | {'fileFormat': 'tfrecord'}))
-  with pytest.raises(UserError, match=rf'cannot be read from {info.parent}, .*file_format=.*array_record'):
+  with pytest.raises(UserError, match=rf'cannot be read from {info.parent}, .* array_record'):
     open_corpus(config(copied), 'train')
   info.write_text(whole)
   shard = info.parent / 'wmt14_translate-train.array_record-00000-of-00001'
@@ -164,8 +164,8 @@ def test_an_encoding_lies_in_its_set_and_goes_with_it(copied):
       ('de', 'en', 'train', 1), ('de', 'en', 'train', 1), ('en', 'de', 'train', 2),
       ('de', 'en', 'test', 3), ('de', 'en', 'train[:9]', 4)):
     corpus = open_corpus(config(copied, source=source, target=target), split)
-    encoded = load_or_encode(corpus, vocabulary, 999)
-    assert [vocabulary.decode(encoded.source[i]) for i in range(len(encoded))] == [
+    encoded, _ = load_or_encode(corpus, vocabulary)
+    assert [vocabulary.decode(encoded[i]) for i in range(len(encoded))] == [
         pair[0] for pair in corpus[:]]
     folders = [path for path in corpus.folder.glob('encoded/*') if path.is_dir()]
     assert len(folders) == number
