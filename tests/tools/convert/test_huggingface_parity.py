@@ -19,7 +19,7 @@ from tests.tools.convert.random_models import opinionated, padded
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.config import DataConfig
-from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.model.config import ModelConfig
@@ -177,14 +177,6 @@ def test_the_tokenizer_cuts_any_text_alike(exported, vocabulary, text):
   ids = exported.tokenizer(text, add_special_tokens=False)['input_ids']
   assert ids == vocabulary.encode(text)
   assert exported.tokenizer.decode(ids) == text
-
-
-def test_any_pieces_are_the_same_text(exported, vocabulary):
-  rng = np.random.default_rng(0)
-  for length in range(1, 200):
-    ids = rng.integers(BYTE_IDS.stop, vocabulary.size, length).tolist()
-    assert exported.tokenizer.decode([BOS_ID, *ids, EOS_ID, PAD_ID],
-                                     skip_special_tokens=True) == vocabulary.decode(ids)
 
 
 @pytest.mark.long(but=('published', 'norms before'))

@@ -55,13 +55,6 @@ def test_brackets_are_counted_as_by_hand(reference, output, wanted):
   assert bracketing.count(reference, answer(output, reference.words).tree) == wanted
 
 
-def test_trees_that_were_made_by_hand_are_compared_without_functions_too():
-  tree = tree_of('(S (NP (NN a)) (VP (VB b)))')
-  brackets = [each._replace(label=f'{each.label}-SBJ=1') for each in tree.brackets]
-  found = tree._replace(brackets=tuple(brackets))
-  assert bracketing.count(tree, found) == bracketing.count(found, tree) == (3, 3, 3)
-
-
 def test_scores_of_several_sentences_are_of_their_brackets_together():
   references = [tree_of(text) for text, *_ in CASES]
   answers = [answer(text, reference.words)
@@ -97,11 +90,6 @@ def test_precision_and_recall_change_places_with_the_trees():
     assert bracketing.count(one, tags) == ahead
 
 
-def test_other_words_are_refused():
-  with pytest.raises(ValueError, match='must have the same words'):
-    bracketing.count(tree_of('(S (NN a))'), tree_of('(S (NN b))'))
-
-
 def test_figures_where_one_tree_or_none_has_brackets():
   assert bracketing.figures([Counts(0, 0, 0)]) == bracketing.figures([]) == [100, 100, 100]
   assert bracketing.figures([Counts(0, 3, 0)]) == [0, 0, 0]
@@ -125,27 +113,13 @@ def test_short_sentences_are_those_of_at_most_40_words_with_punctuation():
   assert found['metrics'][2]['score'] == 50
 
 
-def test_the_interval_is_of_95_percent():
+def test_the_interval_is_of_95_percent_and_the_same_again():
   right, wrong = (answer(text, ('a',)) for text in ('(S XX )S', '(NP XX )NP'))
-  found = bracketing.score([tree_of('(S (NN a))')] * 400, [right, wrong] * 200)
+  trees, answers = [tree_of('(S (NN a))')] * 400, [right, wrong] * 200
+  found = bracketing.score(trees, answers)
   low, high = found['metrics'][0]['interval_95']
   assert (high - low) / 2 == pytest.approx(100 * 1.96 * (0.25 / 400)**0.5, abs=0.5)
-
-
-def test_the_interval_holds_the_score_is_the_same_again_and_shrinks_with_sentences():
-  drawn = random.Random(7)
-  trees = [random_tree(drawn) for _ in range(400)]
-  answers = [answer(random_text(drawn) if drawn.random() < 0.3 else linearise(tree), tree.words)
-             for tree in trees]
-  found = bracketing.score(trees, answers)
   assert found == bracketing.score(trees, answers)
-  widths = []
-  for part in (slice(40), slice(400)):
-    for each in bracketing.score(trees[part], answers[part])['metrics']:
-      low, high = each['interval_95']
-      assert 0 <= low < each['score'] < high <= 100
-    widths.append(high - low)
-  assert 2 < widths[0] / widths[1] < 5  # About the root of ten.
 
 
 def test_systems_differ_by_chance_or_not():

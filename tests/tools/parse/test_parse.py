@@ -1,12 +1,8 @@
 """A run on a treebank is trained, scored by F1, and compared; it writes trees with their words."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +13,6 @@ from transformer.tools.parse import bracketing
 from transformer.tools.parse.linearisation import linearise
 from transformer.tools.parse.treebank import parse_tree, read_trees
 
-ROOT = Path(__file__).parents[3]
 TREES = [
     '(S (NP-SBJ (DT A) (NN man)) (VP (VBZ climbs) (NP (DT a) (NN rock))) (. .))',
     '(S (NP-SBJ (CD Two) (NNS women)) (VP (VBP sit) (PP (IN on) (NP (DT a) (NN bench)))) (. .))',
@@ -121,15 +116,6 @@ def test_a_file_of_words_is_parsed_drawn_and_scored_against_a_file_of_trees(
   assert {number for number, *_ in lines} == {'0', '1', '2'}
   trees = [(number, tree) for number, tree, _ in lines]
   assert len(set(trees)) == len(trees) and all(parse_tree(tree).words for _, tree in trees)
-
-
-@pytest.mark.long
-def test_a_pipe_is_parsed(run, treebank, scored):
-  done = subprocess.run(
-      [sys.executable, '-m', 'transformer.tools.parse', f'--workdir={run}', '--source=-'],
-      input=(treebank / 'words').read_bytes(), cwd=ROOT, capture_output=True,
-      env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
-  assert done.returncode == 0 and done.stdout.decode() == scored[0], done.stderr
 
 
 @pytest.mark.long

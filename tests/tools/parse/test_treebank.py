@@ -66,14 +66,7 @@ def test_a_treebank_file_is_read_without_traces_functions_and_outer_brackets(tmp
   assert linearise(trees[0]) == (
       '(S (NP XX XX )NP (VP XX (VP XX (PP XX XX (NP XX )NP XX )PP )VP )VP XX )S')
   assert trees[0].words == ('The', 'cat', 'was', 'seen', '-LRB-', 'at', 'home', '-RRB-', '.')
-  with (tmp_path / 'a.mrg').open(encoding='utf-8') as file:
-    assert list(parse_trees(file, 'a')) == parse(TREEBANK)
   assert trees[0].brackets[:2] == (Bracket('S', 0, 9), Bracket('NP', 0, 2))
-
-
-def test_the_published_example():
-  tree, = parse('(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))')
-  assert linearise(tree) == '(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S'
 
 
 def test_lines_and_spaces_do_not_matter():
@@ -89,6 +82,7 @@ def test_only_ascii_spaces_part_words():
   tree, = parse('(NP (CD 1\u00a0000) (NN km\u2028h))')
   assert tree.words == ('1\u00a0000', 'km\u2028h')
   assert split_words(' 1\u00a0000  km\u2028h\r') == list(tree.words)
+  assert delinearise(linearise(tree, True), tree.words) == (without_tags(tree), {})
 
 
 @pytest.mark.parametrize(('text', 'message'), [
@@ -113,12 +107,6 @@ def test_sequences_give_trees_back():
     for with_words in (False, True):
       found, mends = delinearise(linearise(tree, with_words), tree.words)
       assert found == without_tags(tree) and not mends
-
-
-def test_a_space_that_does_not_split_words_stays_in_a_sequence():
-  words = ('10\u00a0000', 'a\u3000b', 'c\u202fd')
-  tree = Tree(words, ('CD', 'NN', 'NN'), (Bracket('S', 0, 3),))
-  assert delinearise(linearise(tree, True), words) == (without_tags(tree), {})
 
 
 def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
@@ -180,6 +168,7 @@ def test_words_that_are_brackets_or_xx_are_told_apart():
   assert linearise(tree, with_words=True) == '(NP -LRB- (X XX a-RRB- )X XX )NP'
   for with_words in (False, True):
     assert delinearise(linearise(tree, with_words), words) == (tree, {})
+  assert bracketed(tree) == '(NP (XX -LRB-) (X (XX XX) (XX a-RRB-)) (XX XX))'
 
 
 @pytest.mark.parametrize(('text', 'wanted', 'mends'), [
@@ -204,11 +193,6 @@ def test_how_each_mistake_is_mended(text, wanted, mends):
   tree, found = delinearise(text, ('a', 'b'))
   assert linearise(tree) == wanted
   assert found == mends
-
-
-def test_words_that_are_brackets_stay_readable():
-  tree = Tree(('(', 'a)'), ('NN', 'NN'), (Bracket('NP', 0, 2),))
-  assert bracketed(tree) == '(NP (NN -LRB-) (NN a-RRB-))'
 
 
 def test_a_tree_of_any_depth_is_read_and_written():
