@@ -19,8 +19,8 @@ written to DIR/eval/ or to --results=FOLDER, those of each sentence too;
 python -m transformer.tools.compare holds them against those of other runs.
 """
 
+import contextlib
 import dataclasses
-import itertools
 import sys
 from pathlib import Path
 
@@ -32,6 +32,7 @@ if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside
 from transformer.commands import request_flags
 from transformer.errors import UserError
 from transformer.evaluation.request import Request
+from transformer.runs.run_directory import read_settings
 from transformer.system import command_line
 
 _FLAGS = request_flags.define_all()
@@ -43,60 +44,30 @@ def main(_):
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding import stream
   from transformer.evaluation.own_metrics import load_metric
-  from transformer.evaluation.translating import with_ensemble
   own_metrics = list(map(load_metric, request.metric))
-  failed: dict[str, UserError] = {}
-  runs = _runs(request, failed)
-  run = next(runs, None)
-  if run is None:
-    raise next(iter(failed.values()))
-  members = with_ensemble(request, run)
-  decoding = request.decoding(members)
+  config = read_settings(request.workdir)
+  decoding = request.decoding(config)
   if request.only_translates_standard_input and stream.arrives_live():
-    _translate_live(request, members, decoding)
+    _translate_live(request, decoding)
     return
-  texts = request.read_texts(run.config.data)
+  texts = request.read_texts(config.data)
   if request.score:
-    _score(request, members, texts[0])
+    _score(request, texts[0])
     return
   if texts[0].references:
     from transformer.evaluation.metrics import check_tokenizer
     check_tokenizer(decoding.config.bleu_tokenize)
-    for doubt in dataclasses.replace(run.config, decode=decoding.config).doubts_of_bleu():
+    for doubt in dataclasses.replace(config, decode=decoding.config).doubts_of_bleu():
       logging.warning('%s', doubt)
-  _translate(request, members, runs, texts, decoding, own_metrics, failed)
-  if failed:
-    raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say; '
-                    f'the tables have all other scores')
+  _translate(request, decoding, texts, own_metrics)
 
 
-def _runs(request: Request, failed: dict[str, UserError]):
-  """Yields the run at each checkpoint; the errors of others are added to `failed`."""
-  from transformer.evaluation.translating import open_run
-  from transformer.runs.loading import checkpoints_of
-  for checkpoint in (checkpoints_of(request.workdir) if request.every_checkpoint
-                     else [request.checkpoint]):
-    try:
-      run = open_run(request, checkpoint)
-    except UserError as error:
-      _go_on_without(request, checkpoint, error, failed)
-    else:
-      yield run
-
-
-def _go_on_without(request: Request, checkpoint: str, error: UserError,
-                   failed: dict[str, UserError]):
-  """Warns of scores that the tables of all checkpoints lack; without tables, raises the error."""
-  if not request.every_checkpoint:
-    raise error
-  logging.warning('%s', error)
-  failed[checkpoint] = error
-
-
-def _translate_live(request: Request, members, decoding):
+def _translate_live(request: Request, decoding):
   """Translates the lines of a pipe or a terminal as they arrive."""
   from transformer.decoding import prompt, stream
   from transformer.decoding.ensemble import make_translator
+  from transformer.evaluation.translating import load_members
+  members = load_members(request, request.checkpoint)
   if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
     if request.prefix_column:
       raise UserError('--prefix_column is for files and pipes; at this prompt, :prefix WORDS says '
@@ -108,43 +79,60 @@ def _translate_live(request: Request, members, decoding):
                           decoding.config.sample)
 
 
-def _score(request: Request, members, text):
+def _score(request: Request, text):
   """Writes the likelihood of each reference."""
   from transformer.decoding.ensemble import score_with
   from transformer.decoding.lines import score_lines, token_lines, write_lines
-  likelihoods = score_with(members, text.sources, text.references[0], request.tokens)
+  from transformer.evaluation.translating import load_members
+  likelihoods = score_with(load_members(request, request.checkpoint), text.sources,
+                           text.references[0], request.tokens)
   write_lines((token_lines if request.tokens else score_lines)(likelihoods), request.output or '-')
 
 
-def _translate(request: Request, members, runs, texts, decoding, own_metrics, failed):
-  """Translates texts by the first run and by the others; prints tables of all checkpoints."""
+def _translate(request: Request, decoding, texts, own_metrics):
+  """Translates and scores texts at a checkpoint, or at all of them, with a table of each text."""
   from transformer.decoding.constraint import FREE
   from transformer.decoding.ensemble import make_translator
   from transformer.decoding.prefixes import Prefixes
-  from transformer.evaluation import report, translating
-  run = members[0]
-  texts[0], prefixes = request.read_prefixes(texts[0])
+  from transformer.evaluation import report, results, translating
+  from transformer.runs.loading import checkpoints_of
+  failures: list[UserError] = []
+
+  @contextlib.contextmanager
+  def others_go_on():
+    try:
+      yield
+    except UserError as error:
+      if not request.every_checkpoint:
+        raise
+      logging.warning('%s', error)
+      failures.append(error)
+
+  prefixes = texts[0].prefixes
   constraint = Prefixes(prefixes) if prefixes else FREE
-  decoding = decoding._replace(constraints={'prefix': prefixes})
-  translator = make_translator(members, decoding.config, decoding.seed, request.nbest)
-  folder = translating.folder_of(request, texts[0])
-  tables = [report.Table(translating.place_of(folder, run, text, decoding, True), text, [])
-            for text in texts if request.every_checkpoint]
-  for scored in itertools.chain([run], runs):
-    own = [scored, *members[1:]]
-    for number, text in enumerate(texts):
-      try:
-        place = translating.place_of(folder, scored, text, decoding)
-        translated = translating.translate(own, translator, text, constraint)
-        row = translating.write_and_score(request, place, scored, text, decoding, translated,
-                                          own_metrics)
-      except UserError as error:
-        _go_on_without(request, str(scored.steps[-1]), error, failed)
-      else:
-        if tables:
-          tables[number].rows.append(row)
-  for table in tables:
-    report.print_table(table, run, decoding)
+  decoding = decoding.constrained(prefix=prefixes)
+  translator, tables = None, {text.name: [] for text in texts}
+  for checkpoint in (checkpoints_of(request.workdir) if request.every_checkpoint
+                     else [request.checkpoint]):
+    with others_go_on():
+      members = translating.load_members(request, checkpoint)
+      translator = translator or make_translator(members, decoding.config, decoding.seed,
+                                                 request.nbest)
+      for text in texts:
+        with others_go_on():
+          result = translating.place_of(request, text, members, decoding)
+          translated = translating.translate(members, translator, text, constraint)
+          row = translating.write_and_score(request, result, members[0], text, translated,
+                                            own_metrics)
+          tables[text.name].append((result, row))
+  for scored in tables.values():
+    if request.every_checkpoint and scored:
+      result, rows = scored[0][0], [row for _, row in scored]
+      report.print_table(results.place(
+          result.path and result.path.parent, {**result.content, 'steps': []}, 'all'), rows)
+  if failures:
+    raise UserError(f'{len(failures)} checkpoints could not be scored, as the warnings above say; '
+                    f'the tables have all other scores')
 
 
 def start():

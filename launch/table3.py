@@ -39,8 +39,7 @@ from transformer.commands import shared_flags
 from transformer.commands.config_file import given_settings
 from transformer.config import flatten
 from transformer.errors import UserError
-from transformer.evaluation.result_files import read_all
-from transformer.evaluation.results import Decoding, describe
+from transformer.evaluation.results import Result, read_all
 from transformer.evaluation.texts import split_name
 from transformer.runs import run_directory
 from transformer.system import child_process, command_line, outputs
@@ -157,12 +156,11 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
   last = [values for values in map(json.loads, lines) if 'valid/perplexity' in values][-1]
   data = row.settings.data
-  decode = row.settings.decode
-  scores = read_all(run / run_directory.EVALUATIONS, str(run),
-                    split_name(data, 'valid').replace('/', '_'))
-  alone = describe([last['step']], Decoding(decode, row.settings.seed, ensemble=[]))
-  score = next(result.content for result in scores if result.fields == alone
-               and result.content['decode'] == dataclasses.asdict(decode))
+  results = read_all(run / run_directory.EVALUATIONS, split_name(data, 'valid').replace('/', '_'))
+  wanted = Result(None, {'steps': [last['step']], 'ensemble': [],
+                         'decode': dataclasses.asdict(row.settings.decode)})
+  score = next(result.content for result in results
+               if (result.name, result.decoding) == (wanted.name, wanted.decoding))
   perplexity, bleu, millions = PAPER[row.name]
   return {
       'differs': dict(row.differs), 'scale': row.scale, 'steps': last['step'],

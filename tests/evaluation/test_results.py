@@ -1,37 +1,78 @@
-"""Names keep apart results that differ, and no other run or text takes the place of a result."""
+"""Results are told apart by their fields, and none takes the place of another run's or text's."""
+
+import errno
+import io
+import json
+import types
 
 import pytest
 
 from transformer.decoding.config import SampleConfig
+from transformer.decoding.translator import Translation
 from transformer.errors import UserError
-from transformer.evaluation import results
+from transformer.evaluation import report, results, scores
+from transformer.evaluation.texts import Text
+
+TEXT = Text('test', ['a b c d'], [['w x y z']])
 
 
-def test_ensembles_of_other_checkpoints_have_results_of_their_own():
-  names = {results.Place(None, 'test', results.describe([5], results.Decoding(
-      SampleConfig(), 0, [results.Member('b', steps)]))).stem for steps in ([5], [4, 5], [6])}
-  assert len(names) == 3 and all(name.startswith('test.step5.ensemble2.') for name in names)
+def result(folder, *runs, text=TEXT, **decode):
+  """Returns a result of runs, each a folder and its steps."""
+  members = [types.SimpleNamespace(workdir=folder / name, steps=steps) for name, *steps in runs]
+  return results.place(folder / 'results', results.facts(
+      text, members, results.Decoding(SampleConfig(**decode), 3)))
 
 
-def test_a_name_that_is_too_long_for_a_file_is_refused_before_the_work(tmp_path):
-  how = results.describe([5], results.Decoding(SampleConfig(), 0, []))
-  longest = results.Place(tmp_path, 'é' * 109, how)
-  longest.check_own(tmp_path, 'text')
-  longest.write(tmp_path, 'text', {}, [])
-  with pytest.raises(UserError, match='1 bytes too long for a file; rename the text'):
-    longest._replace(text='é' * 109 + 'x').check_own(tmp_path, 'text')
+@pytest.mark.parametrize(('runs', 'decode', 'name'), [
+    ([('a', 5)], {}, 'step5.beam4.alpha0.6'),
+    ([('a', 4, 5)], {'dtype': 'bfloat16'}, 'step5.average2.beam4.alpha0.6.dtypebfloat16'),
+    ([('a', 5)], {'sample': True, 'top_p': 0.5},
+     'step5.samples4.alpha0.6.temperature1.top_k0.top_p0.5.seed3')])
+def test_a_result_has_its_settings_in_its_name_and_is_found_by_its_fields(
+    tmp_path, runs, decode, name):
+  written = result(tmp_path, *runs, **decode)
+  assert written.path.name == f'test.{name}.json'
+  written.write({'metrics': []}, [{'source': 'a', 'references': [], 'translation': 'b'}])
+  written.path.with_name('test.step1.odd.json').write_text(
+      written.path.read_text('utf-8').replace('"test"', '"test.step1"'), 'utf-8')
+  found, = results.read_all(tmp_path / 'results', 'test')
+  assert (found.name, found.decoding) == (name, written.decoding)
+  assert found.read_sentences()[0]['translation'] == 'b'
 
 
-@pytest.mark.parametrize(('run', 'digest', 'problem'), [
-    ('b', 'text', 'the result of another run'), ('a', 'other', 'the result of another text')])
-def test_a_result_that_came_meanwhile_is_not_replaced(tmp_path, run, digest, problem):
-  place = results.Place(tmp_path / 'results', 'test', {'step': '5'})
-  place.write(tmp_path / 'a', 'text', {'score': 1}, [{'score': 2}])
-  before = {path: path.read_bytes() for path in place.folder.iterdir()}
+def test_ensembles_of_other_checkpoints_and_constraints_have_results_of_their_own(tmp_path):
+  names = {result(tmp_path, ('a', 5), ('b', *steps)).name for steps in ([5], [4, 5], [6])}
+  assert len(names) == 3 and all(name.startswith('step5.ensemble2.') for name in names)
+  decoding = results.Decoding(SampleConfig(), 3, {'bleu': 'zh'})
+  more = [decoding.constrained(prefix=lines, avoid=[]).more for lines in (['a'], ['b'])]
+  assert more[0] != more[1] and [list(digests) for digests in more] == [['prefix', 'bleu']] * 2
+
+
+@pytest.mark.parametrize(('run', 'text', 'problem'), [
+    ('b', TEXT, 'the result of another run'),
+    ('a', TEXT._replace(sources=['b']), 'the result of another text')])
+def test_a_result_that_came_meanwhile_is_not_replaced(tmp_path, run, text, problem):
+  first = result(tmp_path, ('a', 5))
+  first.write({'score': 1}, [{'score': 2}])
+  before = {path: path.read_bytes() for path in first.path.parent.iterdir()}
   assert len(before) == 2
   for sentences in ([{'score': 3}], None):
     with pytest.raises(UserError, match=problem):
-      place.write(tmp_path / run, digest, {'score': 3}, sentences)
-  assert {path: path.read_bytes() for path in place.folder.iterdir()} == before
-  place.write(tmp_path / 'a', 'text', {'score': 4}, [{'score': 5}])
+      result(tmp_path, (run, 5), text=text).write({'score': 3}, sentences)
+  assert {path: path.read_bytes() for path in before} == before
+  first.write({'score': 4}, [{'score': 5}])
   assert all(path.read_bytes() != content for path, content in before.items())
+
+
+def test_scores_that_cannot_be_printed_are_kept(tmp_path):
+  class Unwritable(io.StringIO):
+    def write(self, text):
+      if 'chrF2++' in text:
+        raise OSError(errno.ENOSPC, 'No space left')
+
+  written = result(tmp_path, ('a', 5))
+  stages = scores.evaluate(TEXT, [Translation('w x y z', -1.0, False, ())], 1.0, '13a', 'de')
+  with pytest.raises(OSError, match='No space left'):
+    report.report(written, stages, Unwritable())
+  kept = json.loads(written.path.read_text('utf-8'))
+  assert [metric['name'] for metric in kept['metrics']] == ['BLEU']

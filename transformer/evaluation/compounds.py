@@ -11,12 +11,6 @@ def tokenize_german(lines: Iterable[str]) -> list[str]:
 
   Source: `sacremoses`, a port of the Moses tokenizer to Python. It does not split an
   abbreviation from its dot at the end of a line; nor did Moses until November 2018.
-
-  Args:
-    lines: detokenised text, one sentence a line.
-
-  Returns:
-    The lines, with a space between tokens.
   """
   import sacremoses  # Imported here because it takes half a second.
   moses = sacremoses.MosesTokenizer(lang='de')
@@ -24,16 +18,12 @@ def tokenize_german(lines: Iterable[str]) -> list[str]:
 
 
 def split_compounds(line: str) -> str:
-  """Splits compounds at their hyphens: `rot-weiß` becomes `rot ##AT##-##AT## weiß`.
+  """Splits compounds of tokenised text at their hyphens: `rot-weiß` to `rot ##AT##-##AT## weiß`.
 
-  Replaces every hyphen between two bytes that are not spaces. Matches do not overlap, so two
-  hyphens with one byte between them are not both split: `a-b-c` becomes `a ##AT##-##AT## b-c`.
-  `a-ö-c` is split twice, since `ö` is two bytes in UTF-8.
+  A hyphen stands between two bytes that are not spaces. Matches do not overlap: `a-b-c` becomes
+  `a ##AT##-##AT## b-c`, and `a-ö-c` is split twice, since `ö` is two bytes in UTF-8.
 
   Source: `tensor2tensor/utils/get_ende_bleu.sh` in the repository of the paper's authors,
   after the preprocessing of https://nlp.stanford.edu/projects/nmt/.
-
-  Args:
-    line: tokenised text.
   """
   return _HYPHEN.sub(rb'\1 ##AT##-##AT## \2', line.encode()).decode()

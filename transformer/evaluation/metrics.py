@@ -1,17 +1,14 @@
 """BLEU, chrF2++ and TER by sacreBLEU, with its signatures and intervals."""
 
 import importlib.metadata
-import os
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import numpy as np
 import sacrebleu
 from sacrebleu.metrics.base import Metric
 
 from transformer.errors import UserError
 from transformer.evaluation.compounds import split_compounds, tokenize_german
-from transformer.evaluation.resampling import RESAMPLES, SEED, interval_95
+from transformer.evaluation.resampling import Score, interval_95, resampled
 
 NAMES = ('BLEU', 'chrF2++', 'TER')
 # sacreBLEU's TER takes a second for a line of 100 words, and five for one of 200.
@@ -28,31 +25,8 @@ _WITHOUT_SPACES = ('zh', 'ja-mecab', 'ko-mecab', 'char')
 _COMPOUND_SPLIT = 'compound-split'
 
 
-class Score(NamedTuple):
-  """The score of a corpus, with the facts that make it comparable.
-
-  Attributes:
-    name: the metric or the BLEU protocol, as tables show it.
-    score: percent.
-    signature: sacreBLEU's description of the computation, with any preprocessing.
-    details: sacreBLEU's line; for BLEU it has precisions, brevity penalty and lengths.
-    interval: both ends of the 95 % interval of bootstrap resampling (Koehn, 2004), in percent:
-      the scores of two samples; None if it was not computed.
-  """
-
-  name: str
-  score: float
-  signature: str
-  details: str
-  interval: tuple[float, float] | None = None
-
-
 def check_tokenizer(tokenize: str):
-  """Checks that a tokenizer of sacreBLEU has the packages that it needs.
-
-  Raises:
-    UserError: a package is missing.
-  """
+  """Refuses a tokenizer of sacreBLEU that lacks packages."""
   try:
     sacrebleu.BLEU(tokenize=tokenize)
   except RuntimeError as error:
@@ -82,31 +56,23 @@ def corpus_chrf(translations: Sequence[str], references: Sequence[Sequence[str]]
 
 
 def score_text(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],
-               tokenize: str) -> tuple[Score, list[float]]:
-  """Computes a metric of all sentences together, and of each by itself, from the same counts.
+               tokenize: str) -> Score:
+  """Computes a metric of all sentences, its interval, and that of each sentence by itself.
 
-  An interval comes from 1,000 bootstrap samples of the sentences. Their seed is sacreBLEU's:
-  the environment variable SACREBLEU_SEED, by default 12345.
+  BLEU of a sentence uses only the orders of n-grams for which it is long enough.
 
   Args:
     name: one of `NAMES`: BLEU, chrF2++ (Popović, 2017) or TER (Snover et al., 2006).
     translations, references, tokenize: as in `corpus_bleu`.
-
-  Returns:
-    The score with its interval; and the score of each sentence, in percent. BLEU of a sentence
-    uses only the orders of n-grams for which it is long enough.
-
-  Raises:
-    UserError: a reference has another number of lines.
   """
   metric = metric_of(name, tokenize, force=tokenize == 'none')
+  # sacreBLEU's own bootstrap would count again, and hold all samples: 100 kB a sentence.
   counts = metric._extract_corpus_statistics(*_parallel(translations, references))
-  result = metric._aggregate_and_compute(counts)
-  low, high = interval_95(list(_resampled(metric, counts)))
+  whole = metric._aggregate_and_compute(counts)
+  samples = [metric._compute_score_from_stats(sums).score for sums in resampled(counts)]
   alone = metric_of(name, tokenize, effective_order=True)
-  return (Score(name, result.score, str(metric.get_signature()), str(result),
-                (float(low), float(high))),
-          [alone._compute_score_from_stats(each).score for each in counts])
+  return Score(name, whole.score, str(metric.get_signature()), str(whole), interval_95(samples),
+               [alone._compute_score_from_stats(sentence).score for sentence in counts])
 
 
 def too_long_for_ter(translations: Sequence[str], references: Sequence[Sequence[str]],
@@ -115,19 +81,6 @@ def too_long_for_ter(translations: Sequence[str], references: Sequence[Sequence[
   words = metric_of('TER', tokenize)._preprocess_segment
   return sum(any(len(words(line).split()) > MOST_TER_WORDS for line in lines)
              for lines in zip(translations, *references, strict=True))
-
-
-def _resampled(metric: Metric, counts: Sequence[Sequence[float]]) -> Iterator[float]:
-  """Yields the scores of sacreBLEU's bootstrap samples.
-
-  Its own function holds all samples at once, which takes 100 kB a sentence.
-  """
-  seed = os.environ.get('SACREBLEU_SEED', str(SEED))
-  rng = np.random.default_rng(None if seed.lower() == 'none' else int(seed))
-  counts = np.array(counts)
-  for _ in range(RESAMPLES):
-    sample = counts[rng.choice(len(counts), size=len(counts))]
-    yield metric._compute_score_from_stats(sample.sum(axis=0)).score
 
 
 def other_protocols(translations: Sequence[str], references: Sequence[Sequence[str]],
@@ -140,9 +93,6 @@ def other_protocols(translations: Sequence[str], references: Sequence[Sequence[s
   Args:
     translations, references, tokenize: as in `corpus_bleu`.
     target_language: `de` adds the paper's BLEU, which splits compounds.
-
-  Raises:
-    UserError: a reference has another number of lines.
   """
   # Only the headline lets sacreBLEU warn of tokenised text.
   scores = [_bleu(name, translations, references, force=True, **arguments)
@@ -181,16 +131,14 @@ def _compound_split_bleu(translations: Sequence[str], references: Sequence[Seque
   script tokenises translations, but not its references, which are tokenised already. Here
   Moses tokenises both, or neither if they are tokenised already.
   """
-  if tokenised:
-    preprocessing = {'tok': _COMPOUND_SPLIT}
-  else:
-    translations = tokenize_german(translations)
-    references = [tokenize_german(each) for each in references]
+  sides, preprocessing = [translations, *references], {'tok': _COMPOUND_SPLIT}
+  if not tokenised:
+    sides = list(map(tokenize_german, sides))
     preprocessing = {'tok': f'moses-de+{_COMPOUND_SPLIT}',
                      'sacremoses': importlib.metadata.version('sacremoses')}
-  return _bleu(_COMPOUND_SPLIT, [split_compounds(line) for line in translations],
-               [[split_compounds(line) for line in each] for each in references],
-               preprocessing, tokenize='none', smooth_method='none', force=True)
+  split, *references = (list(map(split_compounds, side)) for side in sides)
+  return _bleu(_COMPOUND_SPLIT, split, references, preprocessing, tokenize='none',
+               smooth_method='none', force=True)
 
 
 def _bleu(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],

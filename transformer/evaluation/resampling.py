@@ -1,7 +1,7 @@
-"""Bootstrap resampling of scores that are functions of counts summed over sentences."""
+"""Scores with 95 % intervals by bootstrap resampling, and the lines that show them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,24 +9,53 @@ import numpy as np
 RESAMPLES, TRIALS, SEED = 1000, 10_000, 12345
 
 
-def resamples(sentences: int) -> np.ndarray:
-  """Returns how often each bootstrap sample has each sentence, [samples, sentences]."""
-  return np.random.default_rng(SEED).multinomial(
-      sentences, [1 / sentences] * sentences, size=RESAMPLES)
+class Score(NamedTuple):
+  """The score of a text.
+
+  Attributes:
+    name: the metric or the BLEU protocol, as tables show it.
+    score: of all sentences together; percent for sacreBLEU's metrics.
+    signature: how it was computed.
+    details: sacreBLEU's line; for BLEU it has precisions, brevity penalty and lengths.
+    interval: both ends of the 95 % interval: the scores of two samples; None is not computed.
+    sentences: of each sentence, or none.
+  """
+
+  name: str
+  score: float
+  signature: str
+  details: str = ''
+  interval: tuple[float, float] | None = None
+  sentences: Sequence[float] = ()
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns the row of the score in a result."""
+    return {'name': self.name, 'score': self.score,
+            'interval_95': self.interval and list(self.interval), 'signature': self.signature}
 
 
-def interval_95(scores: Sequence[float] | np.ndarray) -> np.ndarray:
-  """Returns both ends of the 95 % interval: percentiles, each of them the score of a sample.
+def resampled(counts: Sequence[Any]) -> np.ndarray:
+  """Returns the sums of each bootstrap sample (Koehn, 2004), [samples, …].
+
+  The samples are those of sacreBLEU, and the same for all counts of as many sentences. One sample
+  at a time is in memory.
 
   Args:
-    scores: the scores of bootstrap samples, on the last axis.
+    counts: what is summed, of each sentence.
   """
-  return np.percentile(scores, (2.5, 97.5), axis=-1, method='nearest')
+  rng, counts = np.random.default_rng(SEED), np.asarray(counts)
+  return np.stack([counts[rng.choice(len(counts), size=len(counts))].sum(axis=0)
+                   for _ in range(RESAMPLES)])
+
+
+def interval_95(scores: Sequence[float] | np.ndarray) -> tuple[float, float]:
+  """Returns both ends of the 95 % interval of samples' scores: the scores of two of them."""
+  return tuple(np.percentile(scores, (2.5, 97.5), method='nearest').tolist())
 
 
 def scored(names: Sequence[str], signature: str, counts: Sequence[Sequence[int]],
            figures: Callable[[np.ndarray], np.ndarray]) -> list[dict[str, Any]]:
-  """Returns metrics with their 95 % intervals, as JSON data.
+  """Returns metrics that are functions of summed counts, as JSON data.
 
   Args:
     names: the names of M metrics.
@@ -34,19 +63,16 @@ def scored(names: Sequence[str], signature: str, counts: Sequence[Sequence[int]]
     counts: C counts of each sentence.
     figures: computes the metrics [M, ...] from sums of the counts [C, ...].
   """
-  counts = np.array(counts)
-  scores = figures(counts.sum(axis=0)).tolist()
-  intervals = interval_95(figures((resamples(len(counts)) @ counts).T)).T.tolist()
-  return [{'name': name, 'score': score, 'interval_95': interval, 'signature': signature}
-          for name, score, interval in zip(names, scores, intervals, strict=True)]
+  scores, samples = figures(np.sum(counts, axis=0)).tolist(), figures(resampled(counts).T)
+  return [Score(name, score, signature, interval=interval_95(of_samples)).to_json()
+          for name, score, of_samples in zip(names, scores, samples, strict=True)]
 
 
 def metric_lines(metrics: Sequence[dict[str, Any]]) -> list[str]:
-  """Returns a line for each metric, as in `scored`: with its interval, if any, and signature."""
+  """Returns a line for each row of `Score.to_json`."""
   lines = []
   for metric in metrics:
-    ends = metric['interval_95']
-    interval = '{:.2f} … {:.2f}'.format(*ends) if ends else ''
+    interval = '{:.2f} … {:.2f}'.format(*metric['interval_95']) if metric['interval_95'] else ''
     lines.append(f'  {metric["name"]:9}  {metric["score"]:6.2f}  {interval:15}  '
                  f'{metric["signature"]}')
   return lines

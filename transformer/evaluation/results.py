@@ -1,172 +1,238 @@
-"""The files of scores: their names, and how they are written."""
+"""Results: a JSON file of scores and of how they came about, and a file of sentences beside it.
 
+A result is found by the fields of its JSON. Its name is made of the same fields, for people.
+"""
+
+import contextlib
+import dataclasses
+import glob
 import hashlib
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from absl import logging
+
 from transformer import files
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
+from transformer.evaluation.texts import Text
+from transformer.runs import run_directory
+from transformer.system import outputs
 
-SENTENCES = '.sentences.jsonl'
-RESULT = 'a result as eval.py writes it'
-
-
-class Member(NamedTuple):
-  """Another run of an ensemble.
-
-  Attributes:
-    workdir: its directory, in full.
-    steps: the steps of its checkpoints whose parameters were averaged; often one.
-  """
-
-  workdir: str
-  steps: Sequence[int]
+_SAMPLING = ('temperature', 'top_k', 'top_p')
 
 
 class Decoding(NamedTuple):
-  """The settings of a translation.
+  """How a text is translated.
 
   Attributes:
     config: the search.
     seed: the seed of sampling.
-    ensemble: the other runs of an ensemble.
-    constraints: the lines that say what translations had to obey, by the name of their flag.
-    tokenize: BLEU's tokenizer, if it is not the one of the run's config.
+    more: what there is beyond the search, by name: BLEU's tokenizer, if it is not the one of the
+      run's config, and digests of constraints.
   """
 
   config: DecodeConfig
   seed: int
-  ensemble: Sequence[Member]
-  constraints: Mapping[str, Sequence[str]] = MappingProxyType({})
-  tokenize: str = ''
+  more: Mapping[str, str] = MappingProxyType({})
 
-  @property
-  def more(self) -> dict[str, str]:
-    """What there is beyond the search: the tokenizer, and digests of constraints."""
-    found = {name: lines and _digest(lines) for name, lines in self.constraints.items()}
-    found |= {'bleu': self.tokenize}
-    return {name: value for name, value in found.items() if value}
+  def constrained(self, **lines: Sequence[str]) -> 'Decoding':
+    """Returns the decoding with constraints, given as the lines of the flags of these names."""
+    digests = {name: _digest(given) for name, given in lines.items() if given}
+    return self._replace(more={**digests, **self.more})
 
 
-class Place(NamedTuple):
-  """The place of a result on disk.
+class Result(NamedTuple):
+  """A result and its place.
 
   Attributes:
-    folder: the folder; None if the result is not kept.
-    text: the name of the text.
-    how: the checkpoint and the search, from `describe`.
+    path: the JSON file; None if the result is not kept.
+    content: the JSON object. Before the scores are known, it has what `facts` returns.
   """
 
-  folder: Path | None
-  text: str
-  how: dict[str, str | int]
+  path: Path | None
+  content: Mapping[str, Any]
 
   @property
-  def stem(self) -> str:
-    """The beginning of the file names `STEM.json` and `STEM.sentences.jsonl`."""
-    return '.'.join([self.text, *(f'{key}{value}' for key, value in self.how.items())])
+  def how(self) -> dict[str, str]:
+    """The names and values that tell the results of one text apart."""
+    return _describe(self.content)
 
-  def check_own(self, run: Path, digest: str):
-    """Checks that the place can have its name, and holds no result of another run or text.
+  @property
+  def name(self) -> str:
+    """The same as text, such as `step600.beam4.alpha0.6`."""
+    return '.'.join(f'{key}{value}' for key, value in self.how.items())
 
-    Args:
-      run: the directory of the run. Results inside that directory belong to the run, even if it has
-        moved.
-      digest: the SHA-256 of the text.
+  @property
+  def decoding(self) -> dict[str, Any]:
+    """The settings that must be equal in a comparison; steps and seeds may differ."""
+    # Results from before `decode.dtype` are of the run's own type, and some tools only search.
+    decode = {'dtype': DecodeConfig.dtype, 'sample': False, **self.content['decode']}
+    more = {key: value for key, value in self.content.get('more', {}).items() if key != 'bleu'}
+    unread = {'batch_size', *(() if decode['sample'] else _SAMPLING)}
+    return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
+            **{key: value for key, value in decode.items() if key not in unread}, **more}
 
-    Raises:
-      UserError: the place holds the result of another run or text, or its name is too long.
+  @property
+  def sentences_path(self) -> Path:
+    """The file of the sentences, a JSON object a line."""
+    return self.path.with_name(f'{self.path.stem}.sentences.jsonl')
+
+  def check_own(self):
+    """Refuses a place that holds the result of another run or text.
+
+    Results inside the directory of a run belong to that run, even if it has moved.
     """
-    if self.folder is None:
-      return
-    if (excess := len(os.fsencode(self.stem + SENTENCES)) - files.LONGEST_NAME) > 0:
-      raise UserError(f'the name of a result, {self.stem}, is {excess} bytes too long for a file; '
-                      f'rename the text, or give --source a link to it with a shorter name')
-    path = self.folder / f'{self.stem}.json'
     try:
-      found = parse_file(path, RESULT, json.loads)
-      other, text = found['workdir'], found.get('text_sha256')
-    except (UserError, KeyError, TypeError):  # No file, or a damaged one: either may be written.
-      return
-    if other != str(run.resolve()) and not self.folder.resolve().is_relative_to(run.resolve()):
-      raise UserError(f'{path} is the result of another run, {other}; give each run a folder of '
+      other = json.loads(self.path.read_bytes())
+      run, digest = other['workdir'], other.get('text_sha256')
+    except (AttributeError, OSError, ValueError, KeyError, TypeError):
+      return  # No place, no file, or a damaged one, which may be written.
+    ours = self.content['workdir']
+    if run != ours and not self.path.resolve().is_relative_to(ours):
+      raise UserError(f'{self.path} is the result of another run, {run}; give each run a folder of '
                       f'its own by --results')
-    if text not in (None, digest):  # Earlier versions recorded none.
-      raise UserError(f'{path} is the result of another text of that name; keep both by '
+    if digest not in (None, self.content['text_sha256']):  # Earlier versions recorded none.
+      raise UserError(f'{self.path} is the result of another text of that name; keep both by '
                       f'--results=FOLDER, or remove the file')
 
-  def write(self, run: Path, digest: str, result: Mapping[str, Any],
-            sentences: Sequence[Mapping[str, Any]] | None = None):
+  def write(self, scores: Mapping[str, Any], sentences: Sequence[Mapping[str, Any]] | None = None):
     """Writes the sentences, then the result; so a result on disk always has its sentences.
 
     Args:
-      run: the directory of the run.
-      digest: the SHA-256 of the text.
-      result: the scores of the text; the run and the digest are added to them.
-      sentences: the scores of each sentence; None writes no file of sentences.
+      scores: JSON data, beside the facts.
+      sentences: JSON data of each sentence; None writes no file of sentences.
 
     Raises:
-      UserError: another command has written the result of another run or text there meanwhile,
-        or a file cannot be written.
+      UserError: as `check_own`, or a file cannot be written.
     """
-    self.check_own(run, digest)
+    self.check_own()
     if sentences is not None:
-      lines = (json.dumps(each, ensure_ascii=False) + '\n' for each in sentences)
-      files.write(self.folder / f'{self.stem}{SENTENCES}', ''.join(lines).encode())
-    files.write_json(self.folder / f'{self.stem}.json',
-                     {**result, 'workdir': str(run.resolve()), 'text_sha256': digest})
+      lines = (json.dumps(sentence, ensure_ascii=False) + '\n' for sentence in sentences)
+      files.write(self.sentences_path, ''.join(lines).encode())
+    files.write_json(self.path, {**self.content, **scores})
+
+  def read_sentences(self) -> list[dict[str, Any]]:
+    """Reads the sentences.
+
+    Raises:
+      UserError: the file cannot be read, or is not one that eval.py wrote.
+    """
+    with _understood(self.sentences_path):
+      sentences = list(map(json.loads, self.sentences_path.read_bytes().splitlines()))
+      for sentence in sentences:
+        if missing := {'source', 'translation', 'references'} - set(sentence):
+          raise KeyError(*missing)
+    return sentences
 
 
-def describe_models(steps: Sequence[int], ensemble: Sequence[Member]) -> dict[str, str]:
-  """Returns the names and values that distinguish the models of results.
+def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> dict[str, Any]:
+  """Returns what is known of a result before the scores are.
 
   Args:
-    steps: the steps of the checkpoints whose parameters were averaged; often one.
-    ensemble: the other runs of an ensemble.
+    text: what is scored.
+    members: the `Run`, or those of an ensemble.
+    decoding: how they translate; None translates nothing.
   """
-  how = {'step': str(steps[-1])}
+  run, *others = members
+  known = {'text': text.name, 'text_sha256': text.digest, 'workdir': str(run.workdir.resolve()),
+           'steps': run.steps, 'ensemble': [str(other.workdir.resolve()) for other in others],
+           'ensemble_steps': [other.steps for other in others], 'more': {},
+           'commit': run_directory.commit(), 'command': sys.argv[1:]}
+  if decoding:
+    known |= {'decode': dataclasses.asdict(decoding.config), 'more': dict(decoding.more),
+              'seed': decoding.seed if decoding.config.sample else None}
+  return known
+
+
+def place(folder: Path | None, content: Mapping[str, Any], kind: str = '') -> Result:
+  """Returns the result to write into a folder; `kind` stands in names after that of the text."""
+  result = Result(None, content)
+  name = '.'.join(filter(None, [content['text'], kind, result.name]))
+  return result._replace(path=folder and folder / f'{name}.json')
+
+
+def folder_for(workdir: str, given: str | None) -> Path | None:
+  """Returns the folder for results, once it is known to be writable.
+
+  Args:
+    workdir: the run's directory; its `eval/` is the default.
+    given: the folder of `--results`, which must be writable.
+
+  Returns:
+    The folder; None, with a warning, if the default cannot be written to.
+  """
+  if given:
+    outputs.check_folder('results', folder := Path(given).expanduser())
+    return folder
+  folder = Path(workdir).expanduser() / run_directory.EVALUATIONS
+  try:
+    outputs.check_folder('workdir', folder)
+  except UserError as error:
+    logging.warning('scores are printed and not kept: %s; --results=FOLDER keeps them', error)
+    return None
+  return folder
+
+
+def read(path: Path) -> Result:
+  """Reads a result.
+
+  Raises:
+    UserError: the file cannot be read, or is not one that eval.py wrote.
+  """
+  with _understood(path):
+    content = json.loads(path.read_bytes())
+    if missing := {'text', 'steps', 'ensemble', 'decode', 'seed', 'metrics'} - set(content):
+      raise KeyError(*missing)
+  return Result(path, content)
+
+
+def read_all(folder: Path, text: str) -> list[Result]:
+  """Reads all results of a text, in the order of their files; the folder may be missing."""
+  paths = sorted(folder.glob(f'{glob.escape(text)}.step*.json'))
+  # The name of another text may begin as a result of this one does.
+  return [result for result in map(read, paths) if result.content['text'] == text]
+
+
+def _describe(content: Mapping[str, Any]) -> dict[str, str]:
+  """Returns the names and values of a result's name, from its JSON object."""
+  how, steps, others = {}, content['steps'], content['ensemble']
+  if steps:
+    how['step'] = str(steps[-1])
   if len(steps) > 1:
     how['average'] = str(len(steps))
-  if ensemble:  # A digest distinguishes ensembles of the same size.
-    digest = _digest([f'{each.workdir} {[*each.steps]}' for each in ensemble])
-    how['ensemble'] = f'{1 + len(ensemble)}.{digest}'
-  return how
-
-
-def describe(steps: Sequence[int], decoding: Decoding) -> dict[str, str]:
-  """Returns the names and values that distinguish the results of one text.
-
-  Args:
-    steps: as in `describe_models`.
-    decoding: the settings of the translation.
-  """
-  config, how = decoding.config, describe_models(steps, decoding.ensemble)
-  how |= {'samples' if config.sample else 'beam': str(config.beam_size),
-          'alpha': f'{config.alpha:g}'}
-  if config.sample:
-    how |= {'temperature': f'{config.temperature:g}', 'top_k': str(config.top_k),
-            'top_p': f'{config.top_p:g}', 'seed': str(decoding.seed)}
-  if config.dtype != DecodeConfig.dtype:
-    how['dtype'] = config.dtype
-  return how | decoding.more
+  if others:  # A digest distinguishes ensembles of the same size.
+    # Results from before have no steps of the other runs.
+    of_others = content.get('ensemble_steps', [[]] * len(others))
+    digest = _digest([f'{run} {[*its]}' for run, its in zip(others, of_others, strict=True)])
+    how['ensemble'] = f'{1 + len(others)}.{digest}'
+  if decode := content.get('decode'):
+    sample = decode.get('sample')
+    how |= {'samples' if sample else 'beam': str(decode['beam_size']),
+            'alpha': f'{decode["alpha"]:g}'}
+    if sample:
+      how |= {name: f'{decode[name]:g}' for name in _SAMPLING} | {'seed': str(content['seed'])}
+    if (dtype := decode.get('dtype', DecodeConfig.dtype)) != DecodeConfig.dtype:
+      how['dtype'] = dtype
+  return how | content.get('more', {})
 
 
 def _digest(lines: Sequence[str]) -> str:
   return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[:8]
 
 
-def parse_file(path: Path, holds: str, parse: Callable[[bytes], Any]):
-  """Returns `parse` of a file's content; `holds` names the content in errors."""
+@contextlib.contextmanager
+def _understood(path: Path) -> Iterator[None]:
+  """Turns what is wrong with a file of a result into one line."""
   try:
-    return parse(path.read_bytes())
+    yield
   except OSError as error:
     raise UserError(f'{path} cannot be read: {error.strerror}; score the run again with '
                     f'eval.py') from error
-  except (ValueError, KeyError, TypeError, RecursionError) as error:
-    raise UserError(f'{path} should hold {holds}; it cannot be understood ({error!r}); score the '
-                    f'run again') from error
+  except (ValueError, KeyError, TypeError) as error:
+    raise UserError(f'{path} should be as eval.py writes it; it cannot be understood ({error!r}); '
+                    f'score the run again') from error

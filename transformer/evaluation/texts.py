@@ -23,12 +23,14 @@ class Text(NamedTuple):
     sources: the sentences.
     references: one sequence for each reference translation; none if the text is only translated.
     gold: what metrics of one's own get in place of the references; None if there is no such thing.
+    prefixes: what the translation of each sentence begins with, or none.
   """
 
   name: str
   sources: list[str]
   references: list[list[str]]
   gold: Sequence[str] | None = None
+  prefixes: Sequence[str] = ()
 
   @property
   def digest(self) -> str:
@@ -37,25 +39,13 @@ class Text(NamedTuple):
     return hashlib.sha256('\n'.join(lines).encode()).hexdigest()
 
 
-def read_parallel(source: str, others: Sequence[str], kind: str) -> tuple[
-    list[str], list[list[str]]]:
-  """Reads a file, and files that must have a line for each of its lines.
-
-  Args:
-    source: the first file, or `-` for standard input.
-    others: the other files.
-    kind: the word for the other files in errors.
-
-  Raises:
-    UserError: a file cannot be read, or the numbers of lines differ.
-  """
-  read = [read_lines(path) for path in others]
-  sources = read_lines(source)
-  for path, lines in zip(others, read, strict=True):
-    if len(lines) != len(sources):
-      raise UserError(f'source and {kind} must have a line for each other; {source} has '
-                      f'{len(sources)} lines, {path} has {len(lines)}')
-  return sources, read
+def read_beside(flag: str, path: str, sources: Sequence[str]) -> list[str]:
+  """Reads the file of a flag, which must have a line for each source."""
+  lines = read_lines(path)
+  if len(lines) != len(sources):
+    raise UserError(f'--{flag} must have a line for each sentence; there are {len(sources)}, and '
+                    f'{path} has {len(lines)} lines')
+  return lines
 
 
 def read_files(source: str, references: Sequence[str]) -> Text:
@@ -64,37 +54,18 @@ def read_files(source: str, references: Sequence[str]) -> Text:
   Args:
     source: a file, or `-` for standard input.
     references: files of reference translations; may be empty.
-
-  Raises:
-    UserError: as `read_parallel`, or there are references and the source is empty.
   """
-  sources, translations = read_parallel(source, references, 'reference')
-  return _named_text(source, sources, translations)
-
-
-def read_for_each(flag: str, path: str, sources: Sequence[str]) -> list[str]:
-  """Reads the file of a flag that has a line for each source.
-
-  Raises:
-    UserError: the file cannot be read, or has another number of lines.
-  """
-  lines = read_lines(path)
-  if len(lines) != len(sources):
-    raise UserError(f'--{flag} must have a line for each sentence; there are {len(sources)}, and '
-                    f'{path} has {len(lines)} lines')
-  return lines
-
-
-def _named_text(source: str, sources: list[str], translations: list[list[str]]) -> Text:
-  if translations and not sources:
+  sources = read_lines(source)
+  if references and not sources:
     raise UserError(f'there is nothing to score; {source} is empty')
-  text = Text('stdin' if source == STANDARD_INPUT else Path(source).name, sources, translations)
+  text = Text('stdin' if source == STANDARD_INPUT else Path(source).name, sources,
+              [read_beside('reference', path, sources) for path in references])
   return text._replace(name=f'{text.name}.{text.digest[:8]}')
 
 
-def split_name(data: DataConfig, asked: str) -> str:
+def split_name(data: DataConfig, name: str) -> str:
   """Returns the name that the data has for `test`, `valid` or `train`; other names stay."""
-  return {'test': data.test, **data.valid_sets, 'train': data.train[0]}.get(asked, asked)
+  return {'test': data.test, **data.valid_sets, 'train': data.train[0]}.get(name, name)
 
 
 def split_files(data: DataConfig, split: str) -> list[Path]:
@@ -114,9 +85,6 @@ def read_split(data: DataConfig, split: str, dir_flag: str) -> Text:
     data: where the corpora lie.
     split: a split or prefix by its own name.
     dir_flag: the flag that moves `data.dir`, for errors.
-
-  Raises:
-    UserError: there is no such split, or it cannot be read.
   """
   corpus = open_corpus(data, split, dir_flag=dir_flag)
   for note in corpus.notes:

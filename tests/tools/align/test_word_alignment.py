@@ -21,7 +21,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.runs.loading import Run
 from transformer.tools.align.error_rate import count, rates
-from transformer.tools.align.pharaoh import GoldLinks
+from transformer.tools.align.links import GoldLinks
 from transformer.tools.align.word_alignment import align, mean_attention
 from transformer.training.step import init_params
 
@@ -165,20 +165,6 @@ def test_attention_is_the_mean_of_layers_heads_and_models(vocabulary, model, par
       found = mean_attention([model, model], layer, shift)([params, other], *batch)
       np.testing.assert_allclose(
           found, np.concatenate([mean[:, 1:], 0 * mean[:, :1]], 1) if shift else mean, atol=1e-5)
-
-
-def test_guided_models_take_part_with_their_first_heads_unless_a_layer_is_named(
-    vocabulary, model, params):
-  other = jax.tree.map(lambda leaf: 0.5 * leaf, params)
-  batch = rows(vocabulary, 'man dog', 11), rows(vocabulary, 'apple rock child', 13)
-  cross, two = (attention_weights(model, each, *forced(*batch)).cross for each in (params, other))
-
-  def found(guided, layer=None):
-    return mean_attention([model, model], layer, False, guided)([params, other], *batch)
-
-  np.testing.assert_allclose(found([2, 1]), (cross[1, :, 0] + two[0, :, 0]) / 2, atol=1e-6)
-  np.testing.assert_allclose(found([2, 0]), (cross[1, :, 0] + two.mean((0, 2))) / 2, atol=1e-6)
-  np.testing.assert_array_equal(found([2, 1], 1), found([], 1))
 
 
 @pytest.mark.parametrize('layer', [0, 3, -1])

@@ -1,6 +1,7 @@
 """Links follow the attention between words, however words are cut into tokens."""
 
 import numpy as np
+import pytest
 
 from transformer.tools.align.word_alignment import link_words
 
@@ -15,36 +16,27 @@ def parts(*words):
   return np.array([[word == each for each in range(count)] for word in words])
 
 
-def test_each_target_word_is_linked_to_the_source_word_that_it_attends_to():
-  weights = np.array([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]])
-  assert link_words(weights, one_token_a_word(2), one_token_a_word(3)) == [(0, 1), (1, 0)]
+BOTH = np.array([[True, True], [False, True]])
 
 
-def test_a_word_attends_by_the_sum_of_its_tokens():
-  # The source's words are tokens 0, 1 and 2, 3; the target's are tokens 0, 1 and 2.
-  weights = np.array([[0.5, 0.0, 0.3, 0.2], [0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.3, 0.2]])
-  assert link_words(weights, parts(0, 0, 1), parts(0, 0, 1, 1)) == [(0, 1), (1, 0)]
-
-
-def test_a_token_of_several_words_counts_for_each():
-  both = np.array([[True, True], [False, True]])
-  weights = np.array([[0.6, 0.4]])
-  assert link_words(weights, one_token_a_word(1), both) == [(1, 0)]
-  assert link_words(np.array([[0.6], [0.4]]), both, one_token_a_word(1)) == [(0, 0), (0, 1)]
-
-
-def test_tokens_of_no_word_count_for_nothing():
-  # The last token of both sides is the end token.
-  weights = np.array([[0.1, 0.2, 0.7], [0.0, 0.0, 1.0], [0.9, 0.1, 0.0]])
-  assert link_words(weights, parts(0, 1, None), parts(0, 1, None)) == [(1, 0)]
-
-
-def test_of_equal_words_the_first_is_linked_and_without_words_nothing():
-  assert link_words(np.full((2, 3), 0.25), one_token_a_word(2), one_token_a_word(3)) == [
-      (0, 0), (0, 1)]
-  weights, none = np.ones((2, 2)), np.zeros((2, 0), bool)
-  assert link_words(weights, none, one_token_a_word(2)) == []
-  assert link_words(weights, one_token_a_word(2), none) == []
+@pytest.mark.parametrize(('weights', 'in_target', 'in_source', 'links'), [
+    ([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]], one_token_a_word(2), one_token_a_word(3),
+     [(0, 1), (1, 0)]),
+    # A word attends by the sum of its tokens, and a token of several words counts for each.
+    ([[0.5, 0.0, 0.3, 0.2], [0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.3, 0.2]], parts(0, 0, 1),
+     parts(0, 0, 1, 1), [(0, 1), (1, 0)]),
+    ([[0.6, 0.4]], one_token_a_word(1), BOTH, [(1, 0)]),
+    ([[0.6], [0.4]], BOTH, one_token_a_word(1), [(0, 0), (0, 1)]),
+    # Tokens of no word, such as the end token of both sides, count for nothing.
+    ([[0.1, 0.2, 0.7], [0.0, 0.0, 1.0], [0.9, 0.1, 0.0]], parts(0, 1, None), parts(0, 1, None),
+     [(1, 0)]),
+    # Of equal words the first is linked, and without words nothing.
+    (np.full((2, 3), 0.25), one_token_a_word(2), one_token_a_word(3), [(0, 0), (0, 1)]),
+    (np.ones((2, 2)), np.zeros((2, 0), bool), one_token_a_word(2), []),
+    (np.ones((2, 2)), one_token_a_word(2), np.zeros((2, 0), bool), [])])
+def test_each_target_word_is_linked_to_the_source_word_that_it_attends_to(
+    weights, in_target, in_source, links):
+  assert link_words(np.array(weights), in_target, in_source) == links
 
 
 def test_a_permutation_of_words_permutes_the_links():

@@ -93,7 +93,7 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
     (['--sentence=a', '--translation=\udcff'], ['--translation must be UTF-8']),
     (['--sentence=a', '--translation=b', '--alpha=1'], ['--beam_size and --alpha are of a search']),
     (['--source={folder}/test.en', '--translation={folder}/unequal.de'],
-     ['test.en has 2 lines', 'unequal.de has 3']),
+     ['--translation must have a line for each', 'unequal.de has 3']),
     (['--source={folder}/test.en', '--translation=-'], ['--translation must name a file']),
     (['--sentence=a', '--average=0'], ['--average must be at least 1; got 0']),
     (['--sentence=a', '--beam_size=0'], ['decode.beam_size must be at least 1; got 0']),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.tools.compare.test_comparison import GOOD, POOR, compared, score  # noqa: F401
+from tests.tools.compare.test_comparison import GOOD, POOR, compared, write
 
 
 @pytest.fixture(scope='module')
@@ -12,8 +12,8 @@ def command(start_command):
   yield from start_command('transformer.tools.compare.__main__', takes_arguments=True)
 
 
-def test_the_command_prints_the_table_and_what_differs_most(command, score, tmp_path):  # noqa: F811
-  first, second = score('a', POOR), score('b', GOOD, beam_size=1)
+def test_the_command_prints_the_table_and_what_differs_most(command, tmp_path):
+  first, second = write(tmp_path, 'a', POOR), write(tmp_path, 'b', GOOD, beam_size=1)
   status, out, err = command(first, second, '--examples=2', f'--output={tmp_path}/found.json',
                              '--allow_unequal_decoding')
   assert status == 0, err
@@ -22,25 +22,29 @@ def test_the_command_prints_the_table_and_what_differs_most(command, score, tmp_
       first, second, allow=True)
 
 
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory):
+  """Runs by name: `b` to `d` with damaged results, `f` of another decoding."""
+  root, stem = tmp_path_factory.mktemp('runs'), 'eval/test.step5.beam4.alpha0.6'
+  paths = {name: write(root, name, GOOD) for name in 'abcde'}
+  (root / 'b' / f'{stem}.json').write_text('[]')
+  (root / 'c' / f'{stem}.sentences.jsonl').write_text('{"a": 1}\n')
+  (root / 'd' / f'{stem}.sentences.jsonl').unlink()
+  (root / 'a' / 'eval' / 'link').symlink_to(f'{stem}.json'.removeprefix('eval/'))
+  return {**paths, 'f': write(root, 'f', GOOD, beam_size=1)}
+
+
 @pytest.mark.parametrize(('arguments', 'fact'), [
-    (['{a}'], 'two systems or more are needed'), (['{a}', '{a}'], 'named twice'),
-    (['{e},{e}/', '{a},{e}'], 'systems, and the seeds of a system, must be different results;'),
-    (['{a}', '{a}/'], 'must be different results'), (['{a}', '{e}:am4'], 'settings with dots'),
-    (['{a}', '/nowhere'], "/nowhere/eval should hold a result for 'test'; it holds nothing"),
-    (['{a}', '{e}', '--decoding=beam9'], "result for 'test' of 'beam9'; it holds test.step5.beam4"),
-    (['{a},gs://b', '{a}'], 'must be a path on this machine'),
-    (['{a}', '{b}'], 'should hold a result as eval.py writes it'),
-    (['{a}', '{c}'], 'should hold sentences as eval.py writes them'),
-    (['{a}', '{d}'], 'cannot be read: No such file or directory; score the run again'),
-    (['{a}', '{f}'], 'systems must be decoded alike'),
-    (['{a}', '{e}', '--output={a}/eval/link'], 'would replace what is read'),
-    (['{a}', '{e}', '--examples=-1'], '--examples must be at least 0; got -1')])
-def test_a_mistake_is_one_line(command, score, tmp_path, arguments, fact):  # noqa: F811
-  paths = {name: score(name, GOOD) for name in 'abcde'}
-  stem = 'eval/test.step5.beam4.alpha0.6'
-  (tmp_path / 'b' / f'{stem}.json').write_text('[]')
-  (tmp_path / 'c' / f'{stem}.sentences.jsonl').write_text('{"a": 1}\n')
-  (tmp_path / 'd' / f'{stem}.sentences.jsonl').unlink()
-  paths['f'] = score('f', GOOD, beam_size=1)
-  (tmp_path / 'a' / 'eval' / 'link').symlink_to(f'{stem}.json'.removeprefix('eval/'))
-  assert fact in command.refuses(*(each.format(**paths) for each in arguments))
+    ('{a}', 'two systems or more are needed'), ('{a} {a}', 'named twice'),
+    ('{e},{e}/ {a},{e}', 'systems, and the seeds of a system, must be different results;'),
+    ('{a} {e}:am4', 'settings with dots'),
+    ('{a} /nowhere', "/nowhere/eval should hold a result for 'test'; it holds nothing"),
+    ('{a} {e} --decoding=beam9', "result for 'test' of 'beam9'; it holds test.step5.beam4"),
+    ('{a},gs://b {a}', 'must be a path on this machine'),
+    ('{a} {b}', 'should be as eval.py writes it'), ('{a} {c}', 'should be as eval.py writes it'),
+    ('{a} {d}', 'cannot be read: No such file or directory; score the run again'),
+    ('{a} {f}', 'systems must be decoded alike'),
+    ('{a} {e} --output={a}/eval/link', 'would replace what is read'),
+    ('{a} {e} --examples=-1', '--examples must be at least 0; got -1')])
+def test_a_mistake_is_one_line(command, runs, arguments, fact):
+  assert fact in command.refuses(*arguments.format(**runs).split())

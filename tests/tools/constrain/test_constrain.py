@@ -39,7 +39,7 @@ def test_required_words_appear_and_have_results_of_their_own(constrain, evaluate
     (['--workdir='], ['--workdir=DIR is needed']),
     ([], ['--require=FILE or --avoid=FILE is needed']),
     (['--source=-', '--avoid=-'], ['only --source can be standard input']),
-    (['--split=test', '--source=x', '--avoid=x'], ['--split and --source exclude each other']),
+    (['--split=test', '--source=x', '--avoid=x'], ['leave out --split and --data_dir']),
     (['--reference=x', '--avoid=x'], ['--reference needs --source']),
     (['--source={folder}/test.en', '--avoid={folder}/test.de', '--output={folder}/test.de'],
      ['--output', 'test.de would replace what is read']),
@@ -55,7 +55,7 @@ def test_required_words_appear_and_have_results_of_their_own(constrain, evaluate
     (['--require={folder}/long.en'], ['the phrases that must appear in translation 1 must have '
                                       'fewer tokens than its limit', 'decode.max_extra_length']),
     (['--avoid={folder}/empty'], ['--avoid must name a file with words or phrases', 'empty has']),
-    (['--avoid=x', '--source={folder}/test.en', '--results={folder}'], ['nothing is scored here']),
+    (['--avoid=x', '--source={folder}/test.en', '--results={folder}'], ['give --reference=FILE']),
     (['--avoid=x', '--nbest=2'], ['--nbest=2 gives lists of translations; add --output=FILE']),
     (['--avoid=x', '--nbest=8', '--output=-'], ['--nbest=8 needs as many beams']),
     (['--avoid=x', '--seed=3'], ['--seed needs --sample']),

@@ -68,8 +68,8 @@ def test_without_a_result_it_writes_the_choices(rerank, tmp_path):
     (['--nbest={nbest}', '--result={result}', '--bleu_tokenize=zh'], 'leave it out'),
     (['--nbest={nbest}', '--output={nbest}'], 'would replace what is read'),
     (['--nbest={result}'], 'line 1 of {result} should be NUMBER ||| TEXT ||| SCORE'),
-    (['--nbest={nbest}', '--result={nbest}'], 'should hold a result as eval.py writes it'),
-    (['--nbest={other}'], 'line 2 of {other} is of sentence 2'),
+    (['--nbest={nbest}', '--result={nbest}'], 'should be as eval.py writes it'),
+    (['--nbest={other}'], 'line 2 of {other} should be'),
     (['--nbest={short}', '--result={result}'], 'has 1 sentences')])
 def test_a_mistake_is_one_line(rerank, samples, tmp_path, flags, fact):
   names = {'nbest': samples[0], 'result': samples[1], 'other': tmp_path / 'other',

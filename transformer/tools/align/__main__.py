@@ -10,19 +10,14 @@ word each, from 0. --gold is a file of links that people drew; the error rate is
 written to RUN/eval/ or to --results=FOLDER.
 """
 
-from pathlib import Path
-
 from absl import flags
 
 from transformer.commands import request_flags, shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT
-from transformer.errors import UserError
-from transformer.evaluation import report, results, texts
-from transformer.evaluation.request import Request
-from transformer.runs import run_directory
-from transformer.system import command_line, outputs
+from transformer.evaluation.request import Request, check_output, refuse
+from transformer.system import command_line
 from transformer.tools.align import error_rate
-from transformer.tools.align.pharaoh import alignment_lines, read_gold
+from transformer.tools.align.links import alignment_lines, read_gold
 
 _FLAGS = request_flags.define('workdir', 'source', 'reference', 'results', 'ensemble', 'batch_size')
 _TRANSLATIONS = flags.DEFINE_string('translations', None, 'Where the run\'s own translations go, '
@@ -42,19 +37,18 @@ def main(_):
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.ensemble import make_translator
   from transformer.decoding.lines import write_lines
-  from transformer.evaluation import translating
+  from transformer.evaluation import report, results, translating
   from transformer.tools.align.word_alignment import align, check_layer
-  run = translating.open_run(request, request.checkpoint)
-  runs = translating.with_ensemble(request, run)
+  runs = translating.load_members(request, request.checkpoint)
   check_layer([run.model for run in runs], _LAYER.value)
-  decoding = request.decoding(runs)
-  text, = request.read_texts(run.config.data)
+  decoding = request.decoding(runs[0].config)
+  text, = request.read_texts(runs[0].config.data)
   if _GOLD.value:
     gold = read_gold(_GOLD.value, text.sources, text.references[0])
-    how = results.describe_models(run.steps, decoding.ensemble) | {
-        flag.name: int(flag.value) for flag in (_LAYER, _SHIFT) if flag.value}
-    place = results.Place(translating.folder_of(request, text), f'{text.name}.alignment', how)
-    place.check_own(run.workdir, text.digest)
+    more = {flag.name: str(int(flag.value)) for flag in (_LAYER, _SHIFT) if flag.value}
+    result = results.place(translating.folder_of(request, text),
+                           results.facts(text, runs) | {'more': more}, 'alignment')
+    result.check_own()
   if text.references:
     targets = text.references[0]
   else:
@@ -65,14 +59,15 @@ def main(_):
   if _OUTPUT.value:
     write_lines(alignment_lines(links), _OUTPUT.value)
   if _GOLD.value:
-    _report(request, place, run, text, gold, links)
+    report.report(result, [error_rate.evaluate(text.sources, targets, gold, links)],
+                  request.people, error_rate.more_lines)
 
 
 def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
   shared_flags.check_named(_TRANSLATIONS, _OUTPUT, _GOLD)
   request = request_flags.request(_FLAGS, output=_OUTPUT.value)
-  for wrong, mistake in (
+  refuse(
       (not request.source, '--source=FILE is needed'),
       (bool(request.reference) == bool(_TRANSLATIONS.value) or len(request.reference) > 1,
        '--reference=FILE is needed, translations that are given, or --translations=FILE, where the '
@@ -86,31 +81,12 @@ def _request() -> Request:
       (request.results and not _GOLD.value,
        f'--results={request.results} is for error rates; add --gold=FILE, or leave it out'),
       (request.reference and (request.beam_size, request.alpha) != (None, None),
-       '--beam_size and --alpha are of a search, and --reference makes none')):
-    if wrong:
-      raise UserError(mistake)
+       '--beam_size and --alpha are of a search, and --reference makes none'),
+      (_OUTPUT.value and _OUTPUT.value == _TRANSLATIONS.value,
+       f'--output and --translations must name two files; both name {_OUTPUT.value}'))
   request.check_output([_GOLD.value])
-  if _TRANSLATIONS.value and _TRANSLATIONS.value != '-':
-    path = Path(_TRANSLATIONS.value).expanduser()
-    outputs.check_file('translations', path)
-    outputs.check_not_read('translations', path,
-                           [request.source, *run_directory.record_files(request.workdir)])
-  if _TRANSLATIONS.value and _OUTPUT.value and len(
-      {Path(flag.value).expanduser().resolve() for flag in (_OUTPUT, _TRANSLATIONS)}) == 1:
-    raise UserError(f'--output and --translations must name two files; both name {_OUTPUT.value}')
+  check_output(_TRANSLATIONS.value, request.workdir, [request.source], 'translations')
   return request
-
-
-def _report(request: Request, place: results.Place, run, text: texts.Text, gold, links):
-  """Prints the error rate, and then writes it with that of each pair."""
-  result, sentences = error_rate.evaluate(text.sources, text.references[0], gold, links)
-  how = ', '.join(f'{name} {value}' for name, value in place.how.items())
-  print(f'{place.text}: {len(gold)} pairs, {how}', *error_rate.as_table(result), sep='\n',
-        file=request.people)
-  if place.folder:
-    place.write(run.workdir, text.digest, result | report.origin(run, text) | {'how': place.how},
-                sentences)
-    print(f'also in {place.folder / place.stem}.json', file=request.people)
 
 
 def start():

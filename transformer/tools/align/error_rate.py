@@ -5,20 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from transformer.evaluation.resampling import metric_lines, scored
-from transformer.tools.align.pharaoh import GoldLinks, Link, alignment_lines
+from transformer.evaluation.resampling import scored
+from transformer.tools.align.links import GoldLinks, Link, alignment_lines
 
 SIGNATURE = 'aer:och+ney.2003|links:sure,possible|words:white space'
 NAMES = ('AER', 'precision', 'recall')
 
 
 def count(gold: GoldLinks, links: Iterable[Link]) -> tuple[int, int, int, int]:
-  """Counts the links of one pair of sentences.
-
-  Returns:
-    The number of links; of sure ones in the gold alignment; of links that are sure; and of links
-    that are possible, the sure ones included.
-  """
+  """Returns the number of links; of sure ones in the gold; of links that are sure, and possible."""
   links = set(links)
   return len(links), len(gold.sure), len(links & gold.sure), len(links & gold.possible)
 
@@ -42,22 +37,15 @@ def rates(counts: np.ndarray | Sequence[int]) -> np.ndarray:
 
 def evaluate(sources: Sequence[str], targets: Sequence[str], gold: Sequence[GoldLinks],
              alignments: Sequence[Sequence[Link]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-  """Scores all alignments together, and each by itself.
-
-  Args:
-    sources: lines of text, at least one.
-    targets: a translation of each.
-    gold: the gold alignment of each pair.
-    alignments: the links of each pair.
+  """Scores all alignments of pairs of sentences together, and each by itself.
 
   Returns:
-    JSON data for `Place.write`: an object for the text, and one for each pair, with its
+    JSON data for `Result.write`: an object for the text, and one for each pair, with its
     `alignment` in Pharaoh's format. `metrics`: the error rate, precision and recall in percent,
-    with the 95 % interval of bootstrap resampling over pairs. `links`: how many are found, sure
-    and possible.
+    with their intervals. `links`: how many are found, sure and possible.
   """
   counts = [count(*pair) for pair in zip(gold, alignments, strict=True)]
-  linked, sure, *_ = (sum(numbers) for numbers in zip(*counts, strict=True))
+  linked, sure, *_ = np.sum(counts, axis=0).tolist()
   result = {'metrics': scored(NAMES, SIGNATURE, counts, rates), 'sentences': len(counts),
             'links': {'found': linked, 'sure': sure,
                       'possible': sum(len(links.possible) for links in gold)}}
@@ -68,7 +56,7 @@ def evaluate(sources: Sequence[str], targets: Sequence[str], gold: Sequence[Gold
           sources, targets, alignment_lines(alignments), counts, strict=True)]
 
 
-def as_table(result: dict[str, Any]) -> list[str]:
-  """Returns the lines of a table: the metrics with their intervals, then the numbers of links."""
-  links = ', '.join(f'{number:,} {kind}' for kind, number in result['links'].items())
-  return [*metric_lines(result['metrics']), f'  {links} links']
+def more_lines(result: dict[str, Any]) -> list[str]:
+  """Returns a line for people with the numbers of links."""
+  return ['  ' + ', '.join(f'{number:,} {kind}' for kind, number in result['links'].items())
+          + ' links']

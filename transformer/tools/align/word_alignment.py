@@ -13,26 +13,22 @@ from transformer.errors import UserError
 from transformer.model.attention_weights import cross_attention_weights
 from transformer.model.transformer import Transformer
 from transformer.runs.loading import Run
-from transformer.runs.run_directory import read_config
-from transformer.tools.align.pharaoh import Link
-from transformer.tools.align.words import piece_bytes, word_parts
+from transformer.tools.align.links import Link, piece_bytes, word_parts
 
 
 def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
           layer: int | None = None, shift: bool = False) -> list[list[Link]]:
   """Links the words of sources to those of their translations, by a run or by an ensemble.
 
-  Words are what stands between ASCII white space. Each word of a target has one link, if its source
-  has any word. The links of a pair do not depend on other pairs. Sentences longer than the longest
-  of a search are cut, and words beyond the cut get no links.
+  Each word of a target has one link, if its source has any word. The links of a pair do not depend
+  on other pairs. Sentences longer than the longest of a search are cut, and words beyond the cut
+  get no links.
 
   Args:
     runs: the runs; the first one's config and vocabulary are used.
     sources: lines of text.
     targets: a translation of each line.
-    layer: as in `mean_attention`. A run of an earlier version that trained a head towards links
-      takes part with that head, unless there is a layer or a shift.
-    shift: as in `mean_attention`.
+    layer, shift: as in `mean_attention`.
 
   Returns:
     For each line pairs of a source word and a target word, both from 0.
@@ -42,8 +38,7 @@ def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
   """
   models = [run.model for run in runs]
   check_layer(models, layer)
-  guided = [] if shift else [_guided_layer(run) for run in runs]
-  attention = jax.jit(mean_attention(models, layer, shift, guided))
+  attention = jax.jit(mean_attention(models, layer, shift))
   config, languages = runs[0].config, (runs[0].vocabulary.source, runs[0].vocabulary.target)
   longest = config.data.max_length
   most = longest, longest + config.decode.max_extra_length
@@ -64,29 +59,22 @@ def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
 
 
 def check_layer(models: Sequence[Transformer], layer: int | None):
-  """Refuses a layer, counted from 1, that a decoder does not have; None is all layers.
-
-  Raises:
-    UserError: there is no such layer.
-  """
+  """Refuses a layer, counted from 1, that a decoder does not have; None is all layers."""
   depth = min(model.config.decoder_depth for model in models)
   if layer is not None and not 1 <= layer <= depth:
     raise UserError(f'--layer must be a layer of the decoder, from 1 at the bottom to {depth}; got '
                     f'{layer}')
 
 
-def mean_attention(models: Sequence[Transformer], layer: int | None = None, shift: bool = False,
-                   guided: Sequence[int] = ()) -> Callable[..., jax.Array]:
+def mean_attention(models: Sequence[Transformer], layer: int | None = None,
+                   shift: bool = False) -> Callable[..., jax.Array]:
   """Builds the mean cross-attention of a batch, a pure function on arrays.
 
   Args:
     models: the models, whose weights are averaged.
-    layer: the layer of the decoder, from 1 at the bottom; None is the mean of all layers, or the
-      guided one.
+    layer: the layer of the decoder, from 1 at the bottom; None is the mean of all layers.
     shift: takes the attention of the position after the one that writes a token, at which the
       token is the decoder's input: SHIFT-ATT of Chen et al., 2020.
-    guided: for each model its layer whose first head was trained towards links, and is used alone;
-      0 is none. Empty is none for all.
 
   Returns:
     A function (params of each model, source_BS, target_BT) -> float32 [B, T, S], the mean over
@@ -95,10 +83,11 @@ def mean_attention(models: Sequence[Transformer], layer: int | None = None, shif
   """
 
   def attention(params, source_BS, target_BT):
-    batch = forced(source_BS, target_BT)
-    means = [_mean(cross_attention_weights(model, own, *batch), layer, trained)
-             for model, own, trained in zip(models, params, guided or [0] * len(models),
-                                            strict=True)]
+    means = []
+    for model, own in zip(models, params, strict=True):
+      layers = cross_attention_weights(model, own, *forced(source_BS, target_BT))
+      chosen = layers if layer is None else [layers[layer - 1]]
+      means.append(sum(jnp.mean(weights_BHTS, axis=-3) for weights_BHTS in chosen) / len(chosen))
     mean_BTS = sum(means) / len(means)
     return jnp.pad(mean_BTS, ((0, 0), (0, 1), (0, 0)))[:, 1:] if shift else mean_BTS
 
@@ -122,16 +111,3 @@ def link_words(weights_TS: np.ndarray, in_target_TJ: np.ndarray,
   """
   sums_JI = in_target_TJ.T.astype(float) @ weights_TS @ in_source_SI.astype(float)
   return sorted((int(np.argmax(sums_I)), j) for j, sums_I in enumerate(sums_JI) if sums_I.any())
-
-
-def _guided_layer(run: Run) -> int:
-  """Returns the layer whose head a run of an earlier version trained towards links, or 0."""
-  return (read_config(run.workdir) or {}).get('train', {}).get('alignment_layer', 0)
-
-
-def _mean(layers, layer, guided):
-  """Returns the mean over the heads of one layer or of all; or the first head of a guided layer."""
-  if layer is None and guided:
-    return layers[guided - 1][..., 0, :, :]
-  chosen = layers if layer is None else [layers[layer - 1]]
-  return sum(jnp.mean(weights_BHTS, axis=-3) for weights_BHTS in chosen) / len(chosen)

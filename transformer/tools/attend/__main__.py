@@ -17,9 +17,9 @@ from pathlib import Path
 from absl import flags
 
 from transformer.commands import shared_flags
-from transformer.data.text.text_files import STANDARD_INPUT, is_blank
+from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
 from transformer.errors import UserError
-from transformer.evaluation.texts import read_parallel
+from transformer.evaluation.texts import read_beside
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 
@@ -99,9 +99,9 @@ def _read() -> tuple[list[int], list[str], list[str] | None]:
   else:
     if _TRANSLATION.value == STANDARD_INPUT:
       raise UserError('--translation must name a file; standard input is for --source')
-    given = [_TRANSLATION.value] * bool(_TRANSLATION.value)
-    sources, read = read_parallel(_SOURCE.value, given, 'translation')
-    translations = read[0] if read else None
+    sources = read_lines(_SOURCE.value)
+    translations = (read_beside('translation', _TRANSLATION.value, sources) if _TRANSLATION.value
+                    else None)
   chosen = [place for place, line in enumerate(sources) if not is_blank(line)]
   if not chosen:
     raise UserError('there is nothing to look at: '

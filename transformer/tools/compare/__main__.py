@@ -20,7 +20,6 @@ p is the probability of an equally large difference by chance, by paired bootstr
 by approximate randomisation. Differences with p below 0.05 are usually called significant.
 """
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,28 +54,28 @@ def main(arguments: Sequence[str]):
   systems = comparison.read(arguments[1:], _TEXT.value, _DECODING.value)
   if output:
     outputs.check_not_read('output', output, [
-        each for seeds in systems.values() for scored in seeds for each in scored.result.files])
-  found = comparison.compare(systems, _UNEQUAL.value)
-  print(*comparison.as_table(found), sep='\n')
+        path for seeds in systems.values() for scored in seeds
+        for path in (scored.result.path, scored.result.sentences_path)])
+  compared = comparison.compare(systems, _UNEQUAL.value)
+  print(*comparison.as_table(compared), sep='\n')
   if output:
-    outputs.write(output, files.as_json(found))
+    outputs.write(output, files.as_json(compared))
     print(f'also in {_OUTPUT.value}')
   # Results lack chrF2++ if it could not be computed.
-  metric = next(filter(found['signatures'].get, ('F1', 'chrF2++', 'BLEU')), None)
+  metric = next(filter(compared['signatures'].get, ('F1', 'chrF2++', 'BLEU')), None)
   for name in arguments[2:] if metric else ():
     _show_examples(arguments[1], name, systems, metric)
 
 
-def _show_examples(baseline: str, name: str, systems: dict[str, Sequence[comparison.ScoredRun]],
-                   metric: str):
+def _show_examples(baseline: str, name: str, systems, metric: str):
   """Prints the sentences whose scores differ most, by the first seed of each system."""
   pairs = zip(systems[baseline][0].sentences, systems[name][0].sentences, strict=True)
   differing = [pair for pair in pairs if pair[0]['translation'] != pair[1]['translation']]
   differing.sort(key=lambda pair: -abs(pair[1][metric] - pair[0][metric]))
-  for one, two in itertools.islice(differing, _EXAMPLES.value):
+  for one, two in differing[:_EXAMPLES.value]:
     print(f'\nsource     {one["source"]}\nreference  {one["references"][0]}')
-    for label, each in ((baseline, one), (name, two)):
-      print(f'{each[metric]:9.1f}  {each["translation"]}   [{label}]')
+    for label, sentence in ((baseline, one), (name, two)):
+      print(f'{sentence[metric]:9.1f}  {sentence["translation"]}   [{label}]')
 
 
 def start():

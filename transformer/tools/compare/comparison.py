@@ -9,21 +9,17 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from transformer.errors import UserError, optional
-from transformer.evaluation import result_files
+from transformer.evaluation import results
 from transformer.runs import run_directory
 from transformer.system.installation import spell_commands
 from transformer.tools.compare import result_choice
 
 
 class ScoredRun(NamedTuple):
-  """The result of one run, with its sentences.
+  """The result of one run, as the user names it, with its sentences."""
 
-  Attributes:
-    result: the scores of the text.
-    sentences: the source, references, translation and scores of each sentence.
-  """
-
-  result: result_files.Result
+  run: str
+  result: results.Result
   sentences: list[dict[str, Any]]
 
 
@@ -33,7 +29,7 @@ def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, lis
   Args:
     systems: each system as one or more runs, with commas between them; a run is its directory,
       or `RUN:SETTINGS` with settings of the result, as `result_choice.matching` takes them.
-    text: the name of the text in the names of the results.
+    text: the name of the text in its results.
     decoding: settings of the result, for runs without their own.
 
   Returns:
@@ -45,24 +41,28 @@ def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, lis
   """
   if len(set(systems)) < len(systems):
     raise UserError('a system is named twice; name each once')
-  runs = [(system, run) for system in systems for run in run_directory.split_runs(system)]
-  chosen = result_choice.choose([_results_of(run, text, decoding) for _, run in runs])
+  owners, runs, candidates = [], [], []
+  for system in systems:
+    for name in run_directory.split_runs(system):
+      run, of_run = _results_of(name, text, decoding)
+      owners.append(system)
+      runs.append(run)
+      candidates.append(of_run)
   users: dict[Path, str] = {}
-  for (_, run), result in zip(runs, chosen, strict=True):
+  scored: dict[str, list[ScoredRun]] = {system: [] for system in systems}
+  for system, run, result in zip(owners, runs, result_choice.choose(runs, candidates), strict=True):
     path = result.path.resolve()
     if path in users:
       raise UserError(f'systems, and the seeds of a system, must be different results; '
-                      f'{result.path} is that of {users[path]} and of {run}; choose another by '
+                      f'{result.path} is that of {users[path]} and of {system}; choose another by '
                       f'RUN:SETTINGS')
-    users[path] = run
-  seeds: dict[str, list[ScoredRun]] = {system: [] for system in systems}
-  for (system, _), result in zip(runs, chosen, strict=True):
-    seeds[system].append(ScoredRun(result, result_files.read_sentences(result)))
-  return seeds
+    users[path] = system
+    scored[system].append(ScoredRun(run, result, result.read_sentences()))
+  return scored
 
 
-def _results_of(name: str, text: str, decoding: str) -> list[result_files.Result]:
-  """Returns the results of a run, given as RUN or RUN:SETTINGS, that fit text and settings."""
+def _results_of(name: str, text: str, decoding: str) -> tuple[str, list[results.Result]]:
+  """Returns a run, given as RUN or RUN:SETTINGS, and its results that fit text and settings."""
   run, colon, settings = name.rpartition(':')
   if not colon or Path(name).expanduser().is_dir():
     run, settings = name, ''
@@ -70,21 +70,21 @@ def _results_of(name: str, text: str, decoding: str) -> list[result_files.Result
   folder = workdir / run_directory.EVALUATIONS
   if not any(folder.glob('*.step*.json')) and any(workdir.glob('*.step*.json')):
     folder = workdir  # A folder of eval.py's --results.
-  everything = result_files.read_all(folder, run, text)
+  everything = results.read_all(folder, text)
   settings = settings or decoding
   if 'best' in (parts := settings.split('.')) and everything:
     from transformer.runs.loading import step_of  # Imports JAX.
     trained = workdir if folder != workdir else everything[-1].content['workdir']
     parts[parts.index('best')] = f'step{step_of(trained, "best")}'
     settings = '.'.join(parts)
-  found = result_choice.matching(everything, settings)
-  if not found:
+  fitting = result_choice.matching(everything, settings)
+  if not fitting:
     others = ', '.join(sorted(path.stem for path in folder.glob('*.step*.json'))) or 'nothing'
     wanted = f' of {settings!r}' if settings else ''
     raise UserError(f'{folder} should hold a result for {text!r}{wanted}; it holds {others}; '
                     f'{spell_commands("score the run with eval.py")}, or name another by --text '
                     f'and --decoding')
-  return found
+  return run, fitting
 
 
 def compare(systems: dict[str, Sequence[ScoredRun]],
@@ -102,13 +102,13 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
       systems: for each system and metric the scores of its seeds, their mean and their
         standard deviation, all in percent.
       results: for each system and seed the run, the checkpoints and the decoding.
-      differences: for each system but the first the fields of `significance.Difference` by metric.
+      differences: for each system but the first what `significance.differences` returns, by metric.
 
   Raises:
     UserError: systems differ in the number of seeds, the text, the tokenizer of BLEU or the
       decoding.
   """
-  baseline, *others = systems
+  baseline = next(iter(systems))
   first = systems[baseline][0]
   for name, seeds in systems.items():
     if len(seeds) != len(systems[baseline]):
@@ -116,78 +116,82 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
                       f'{len(systems[baseline])}, {name} has {len(seeds)}')
     for scored in seeds:
       _check_same_text(first, scored)
+  everything = [scored for seeds in systems.values() for scored in seeds]
   if not allow_unequal_decoding:
-    result_choice.check_decoded_alike([each.result for seeds in systems.values() for each in seeds])
+    result_choice.check_decoded_alike([scored.run for scored in everything],
+                                      [scored.result for scored in everything])
   content = first.result.content
   # A metric of one's own may have been given for some runs only, or be computed in another way.
-  everywhere = set.intersection(*(
-      set(map(_computation, scored.result.content['metrics']))
-      for seeds in systems.values() for scored in seeds))
-  signatures = {each['name']: each['signature'] for each in content['metrics']
-                if _computation(each) in everywhere}
+  everywhere = set.intersection(*(set(map(_computation, scored.result.content['metrics']))
+                                  for scored in everything))
+  signatures = {metric['name']: metric['signature'] for metric in content['metrics']
+                if _computation(metric) in everywhere}
   return {
       'text': content['text'], 'sentences': len(first.sentences), 'signatures': signatures,
-      'systems': {name: {metric: _statistics([_scores(scored)[metric] for scored in seeds])
-                         for metric in signatures} for name, seeds in systems.items()},
-      'results': {name: [{'run': each.result.run, 'name': each.result.name,
-                          'steps': each.result.content['steps'],
-                          'seed': each.result.content['seed'], 'decoding': each.result.decoding}
-                         for each in seeds] for name, seeds in systems.items()},
-      'differences': _differences(systems[baseline], {name: systems[name] for name in others},
-                                  signatures)}
+      'systems': {name: {metric: _statistics(metric, seeds) for metric in signatures}
+                  for name, seeds in systems.items()},
+      'results': {name: [{'run': scored.run, 'name': scored.result.name,
+                          'steps': scored.result.content['steps'],
+                          'seed': scored.result.content['seed'],
+                          'decoding': scored.result.decoding}
+                         for scored in seeds] for name, seeds in systems.items()},
+      'differences': _differences(systems, signatures)}
 
 
-def _differences(baseline: Sequence[ScoredRun], systems: Mapping[str, Sequence[ScoredRun]],
+def _differences(systems: Mapping[str, Sequence[ScoredRun]],
                  signatures: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
-  """Tests each system against the baseline by each metric, all seeds together.
+  """Tests each system against the first by each metric, all seeds together.
 
   A test that fails is left out with a warning: scores are worth printing without it.
   """
-  tested: dict[str, list[dict[str, Any]]] = {name: [] for name in systems}
-  if 'mends' in baseline[0].result.content:  # It is of transformer.tools.parse.
+  baseline, *others = systems
+  first = systems[baseline][0]
+  tested: dict[str, list[dict[str, Any]]] = {name: [] for name in others}
+  if 'mends' in first.result.content:  # It is of transformer.tools.parse.
     with optional('p of F1 is left out', logging.warning):
       from transformer.tools.parse import bracketing
       counts = {name: [bracketing.Counts(*sentence['brackets']) for scored in seeds
-                       for sentence in scored.sentences]
-                for name, seeds in {'': baseline, **systems}.items()}
-      return {name: bracketing.differences(counts[''], counts[name]) for name in systems}
+                       for sentence in scored.sentences] for name, seeds in systems.items()}
+      return {name: bracketing.differences(counts[baseline], counts[name]) for name in others}
     return tested
   from transformer.evaluation import metrics  # Imported here: errors come sooner.
   from transformer.tools.compare import significance
-  tokenize = baseline[0].result.content['decode']['bleu_tokenize']
-  references = list(zip(*(each['references'] for each in baseline[0].sentences), strict=True))
-  ours, *theirs = ([[each['translation'] for each in scored.sentences] for scored in seeds]
-                   for seeds in (baseline, *systems.values()))
+  tokenize = first.result.content['decode']['bleu_tokenize']
+  references = list(zip(*(sentence['references'] for sentence in first.sentences), strict=True))
+  ours, *theirs = ([[sentence['translation'] for sentence in scored.sentences] for scored in seeds]
+                   for seeds in systems.values())
   for metric in metrics.NAMES:
     if metric not in signatures:
       continue
     with optional(f'p of {metric} is left out', logging.warning):
-      if metric == 'BLEU':
-        metrics.check_tokenizer(tokenize)
       differences = significance.differences(metric, ours, theirs, references, tokenize)
-      for name, difference in zip(systems, differences, strict=True):
-        tested[name].append(difference._asdict())
+      for name, difference in zip(others, differences, strict=True):
+        tested[name].append(difference)
   return tested
 
 
-def as_table(found: dict[str, Any]) -> list[str]:
+def as_table(compared: dict[str, Any]) -> list[str]:
   """Returns the lines of a table: systems, their scores, and the p of each difference."""
-  lines = [f'{found["text"]}, {found["sentences"]} sentences']
-  lines += [f'{name}  {signature}' for name, signature in found['signatures'].items()]
+  signatures = compared['signatures']
+  lines = [f'{compared["text"]}, {compared["sentences"]} sentences']
+  lines += [f'{name}  {signature}' for name, signature in signatures.items()]
   tests = {'bootstrap': '  p, bootstrap', 'randomisation': '  p, randomisation'}
-  width = max(map(len, [*found['systems'], *tests.values()]))
-  lines.append(f'\n{"":{width}}  ' + ''.join(f'{name:>16}' for name in found['signatures']))
-  for name, scores in found['systems'].items():
-    lines.append(f'{name:{width}}  '
-                 + ''.join(f'{_with_spread(each):>16}' for each in scores.values()))
-    taken = found['results'][name]
-    lines += [f'  {each["name"]}' + f'   [{each["run"]}]' * (len(taken) > 1) for each in taken]
-    differences = {each['metric']: each for each in found['differences'].get(name, ())}
+  width = max(map(len, [*compared['systems'], *tests.values()]))
+
+  def row(label: str, cells: Sequence[str]) -> str:
+    return f'{label:{width}}  {"".join(f"{cell:>16}" for cell in cells)}'.rstrip()
+
+  lines += ['', row('', list(signatures))]
+  for name, scores in compared['systems'].items():
+    lines.append(row(name, list(map(_with_spread, scores.values()))))
+    taken = compared['results'][name]
+    lines += [f'  {seed["name"]}' + (f'   [{seed["run"]}]' if len(taken) > 1 else '')
+              for seed in taken]
+    differences = {test['metric']: test for test in compared['differences'].get(name, ())}
     for kind, label in tests.items() if differences else ():
       # An own metric has a score and no test.
-      lines.append((f'{label:{width}}  ' + ''.join(
-          f'{differences[metric][kind]:16.4f}' if metric in differences else f'{"":16}'
-          for metric in found['signatures'])).rstrip())
+      lines.append(row(label, [f'{differences[metric][kind]:.4f}' if metric in differences else ''
+                               for metric in signatures]))
   return lines
 
 
@@ -201,28 +205,22 @@ def _computation(metric: dict[str, Any]) -> tuple[str, str]:
   return metric['name'], re.sub(r'\|version:[^|]*', '', metric['signature'])
 
 
-def _scores(scored: ScoredRun) -> dict[str, float]:
-  return {each['name']: each['score'] for each in scored.result.content['metrics']}
-
-
-def _statistics(scores: list[float]) -> dict[str, Any]:
-  """Returns scores of seeds with their mean and the standard deviation of a sample."""
+def _statistics(metric: str, seeds: Sequence[ScoredRun]) -> dict[str, Any]:
+  """Returns the scores of seeds with their mean and the standard deviation of a sample."""
+  scores = [row['score'] for scored in seeds for row in scored.result.content['metrics']
+            if row['name'] == metric]
   return {'seeds': scores, 'mean': statistics.fmean(scores),
           'deviation': statistics.stdev(scores) if len(scores) > 1 else None}
 
 
 def _check_same_text(first: ScoredRun, other: ScoredRun):
-  """Checks that two results have the same sources, references and tokenizer of BLEU."""
-  runs = first.result.run, other.result.run
-  counts = len(first.sentences), len(other.sentences)
-  if counts[0] != counts[1]:
-    raise UserError(f'systems must be scored on one text; {runs[0]} has {counts[0]} sentences, '
-                    f'{runs[1]} has {counts[1]}')
-  for number, (one, two) in enumerate(zip(first.sentences, other.sentences, strict=True), 1):
-    if (one['source'], one['references']) != (two['source'], two['references']):
-      raise UserError(f'systems must be scored on one text; sentence {number} of {runs[0]} and of '
-                      f'{runs[1]} differ in source or reference')
-  wanted, found = (each.result.content['decode']['bleu_tokenize'] for each in (first, other))
-  if wanted != found:
-    raise UserError(f'systems must be scored alike; {runs[0]} has bleu_tokenize={wanted}, '
-                    f'{runs[1]} has {found}')
+  """Refuses results of other sources, references or tokenizers of BLEU."""
+  texts = [[(sentence['source'], sentence['references']) for sentence in scored.sentences]
+           for scored in (first, other)]
+  if texts[0] != texts[1]:
+    raise UserError(f'systems must be scored on one text; {first.run} and {other.run} differ in '
+                    f'sources or references')
+  wanted, given = (scored.result.content['decode']['bleu_tokenize'] for scored in (first, other))
+  if wanted != given:
+    raise UserError(f'systems must be scored alike; {first.run} has bleu_tokenize={wanted}, '
+                    f'{other.run} has {given}')

@@ -4,108 +4,89 @@ import re
 from collections.abc import Sequence
 
 from transformer.errors import UserError
-from transformer.evaluation.result_files import Result
+from transformer.evaluation.results import Result
 
-# The value of a setting that a result does not name.
-_USUAL = {'average': '1', 'ensemble': '1', 'dtype': 'trained'}
 _NUMBERS = ('step', 'average', 'beam', 'samples', 'alpha', 'temperature', 'top_k', 'top_p', 'seed')
-# Settings of some results only.
-_FURTHER = ('average', 'ensemble', 'dtype', 'prefix', 'require', 'avoid', 'mbr', 'bleu')
+_NAMES = (*_NUMBERS, 'ensemble', 'dtype', 'prefix', 'require', 'avoid', 'mbr', 'bleu')
 LATEST = 'latest'
-_NUMBER = re.compile(r'(\d+(\.\d+)?(e-?\d+)?)?')
-_NAMES = tuple(dict.fromkeys((*_NUMBERS, *_FURTHER)))
 _SETTING = re.compile(rf'({"|".join(_NAMES)})(.*)|({LATEST})')
+_NUMBER = re.compile(r'(\d+(\.\d+)?(e-?\d+)?)?')
 
 
 def matching(results: Sequence[Result], wanted: str) -> list[Result]:
-  """Returns the results that have the wanted settings, and the fewest further ones.
+  """Returns the results that have the wanted settings, and the fewest other ones.
 
   Args:
     results: the results of a run.
-    wanted: the whole name of a result, or settings as in names, with dots between them. A setting
-      without a value is one that a result must have. `latest` is the latest step of a result.
+    wanted: settings as in names of results, with dots between them. A setting without a value is
+      one that a result must have. `latest` is the latest step of a result. Empty wants nothing.
 
   Raises:
     UserError: there is no such setting.
   """
-  if exact := [each for each in results if each.name == wanted]:
-    return exact
-  settings = _parse(wanted)
-  found = [each for each in results if all(
-      _agrees(name, value, each.fields) for name, value in settings.items() if name != LATEST)]
-  if LATEST in settings and found:
-    latest = max(each.content['steps'][-1] for each in found)
-    found = [each for each in found if each.content['steps'][-1] == latest]
-  further = [len((each.fields.keys() & set(_FURTHER)) - settings.keys()) for each in found]
-  return [each for each, count in zip(found, further, strict=True)
-          if not settings or count == min(further)]
-
-
-def _parse(wanted: str) -> dict[str, str]:
-  """Returns the value of each wanted setting, by name."""
+  if not wanted:
+    return list(results)
   settings = {}
-  for text in re.split(rf'\.(?={"|".join((*_NAMES, LATEST))})', wanted) if wanted else ():
+  for text in re.split(rf'\.(?={"|".join((*_NAMES, LATEST))})', wanted):
     setting = _SETTING.fullmatch(text)
     if not setting or (setting[1] in _NUMBERS and not _NUMBER.fullmatch(setting[2])):
       raise UserError(f'a result is chosen by settings with dots between them, such as '
                       f'step600.average5.beam4; got {wanted!r}; the settings are best, {LATEST}, '
                       f'{", ".join(_NAMES)}')
     settings[setting[1] or LATEST] = setting[2]
-  return settings
+  latest = settings.pop(LATEST, '') is None
+  left = [result for result in results if all(
+      name in result.how and _agrees(name, value, result.how[name])
+      for name, value in settings.items())]
+  if latest:
+    last = max((result.content['steps'][-1] for result in left), default=None)
+    left = [result for result in left if result.content['steps'][-1] == last]
+  fewest = min((len(result.how) for result in left), default=None)
+  return [result for result in left if len(result.how) == fewest]
 
 
-def _agrees(name: str, wanted: str, fields: dict[str, str]) -> bool:
-  """Returns whether a result has the wanted value of a setting."""
-  if not wanted:
-    return name in fields
-  value = fields.get(name, _USUAL.get(name, ''))
-  if name in _NUMBERS and value:
+def _agrees(name: str, wanted: str, value: str) -> bool:
+  if wanted and name in _NUMBERS:
     return float(value) == float(wanted)
-  return f'{value}.'.startswith(f'{wanted}.')  # A size may be named without its digest.
+  return not wanted or f'{value}.'.startswith(f'{wanted}.')  # A size, without its digest.
 
 
-def choose(found: Sequence[Sequence[Result]]) -> list[Result]:
+def choose(runs: Sequence[str], results: Sequence[Sequence[Result]]) -> list[Result]:
   """Chooses one result of each run.
 
   If all runs share exactly one decoding, only the results of that decoding count.
 
   Args:
-    found: the results of each run for one text, at least one each.
+    runs: the runs, as the user names them.
+    results: the results of each for one text, at least one each.
 
   Raises:
     UserError: several results of a run are left.
   """
-  decodings = [[each.decoding for each in results] for results in found]
-  common = [each for number, each in enumerate(decodings[0])
-            if each not in decodings[0][:number] and all(each in other for other in decodings)]
+  decodings = [[result.decoding for result in of_run] for of_run in results]
+  common = [decoding for number, decoding in enumerate(decodings[0])
+            if decoding not in decodings[0][:number]
+            and all(decoding in others for others in decodings)]
   chosen = []
-  for results in found:
-    left = [each for each in results if len(common) != 1 or each.decoding == common[0]]
+  for run, of_run in zip(runs, results, strict=True):
+    left = [result for result in of_run if len(common) != 1 or result.decoding == common[0]]
     if len(left) > 1:
-      run, name = left[-1].run, left[-1].name
-      decoding = name.partition('.')[2]
-      for_all = (f'one for all runs, such as --decoding={decoding}, or '
-                 if len(matching(left, decoding)) == 1 else '')
-      raise UserError(f'{run} has several results: {", ".join(each.name for each in left)}; choose '
-                      f'{for_all}one of this run, as {run}:{name}')
+      raise UserError(f'{run} has several results: {", ".join(result.name for result in left)}; '
+                      f'choose one of this run, as {run}:{left[-1].name}, or one for all runs, as '
+                      f'--decoding={left[-1].name.partition(".")[2]}')
     chosen += left
   return chosen
 
 
-def check_decoded_alike(results: Sequence[Result]):
-  """Checks that all results come from the same decoding.
-
-  Raises:
-    UserError: the decodings differ; the message names the settings that differ.
-  """
-  first = results[0]
-  for other in results[1:]:
-    ours, theirs = first.decoding, other.decoding
-    if ours != theirs:
-      keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-      facts = [', '.join(f'{key}={each[key]}' for key in keys if key in each)
-               or f'no {" and no ".join(keys)}' for each in (ours, theirs)]
-      raise UserError(f'systems must be decoded alike; {first.run} has {facts[0]}, {other.run} has '
+def check_decoded_alike(runs: Sequence[str], results: Sequence[Result]):
+  """Refuses results of different decodings; the message names the settings that differ."""
+  first = results[0].decoding
+  for run, result in zip(runs, results, strict=True):
+    other = result.decoding
+    if keys := [key for key in {**first, **other} if first.get(key) != other.get(key)]:
+      facts = [', '.join(f'{key}={decoding.get(key, "none")}' for key in keys)
+               for decoding in (first, other)]
+      raise UserError(f'systems must be decoded alike; {runs[0]} has {facts[0]}, {run} has '
                       f'{facts[1]}; score one again, or choose another result by '
                       f'--decoding=SETTINGS or RUN:SETTINGS, or allow it by '
                       f'--allow_unequal_decoding')

@@ -3,7 +3,7 @@
 import functools
 import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 from sacrebleu.significance import PairedTest
 
@@ -11,27 +11,9 @@ from transformer.evaluation.metrics import metric_of
 from transformer.evaluation.resampling import RESAMPLES, TRIALS
 
 
-class Difference(NamedTuple):
-  """The scores of a baseline and a system, and how likely their difference is by chance.
-
-  Attributes:
-    metric: `BLEU`, `chrF2++` or `TER`.
-    baseline: the baseline's score over all its seeds together, in percent.
-    system: the system's score over all its seeds together, in percent.
-    bootstrap: p of paired bootstrap resampling (Koehn, 2004).
-    randomisation: p of approximate randomisation (Riezler and Maxwell, 2005).
-  """
-
-  metric: str
-  baseline: float
-  system: float
-  bootstrap: float
-  randomisation: float
-
-
 def differences(name: str, baseline: Sequence[Sequence[str]],
                 systems: Sequence[Sequence[Sequence[str]]], references: Sequence[Sequence[str]],
-                tokenize: str) -> list[Difference]:
+                tokenize: str) -> list[dict[str, Any]]:
   """Tests whether systems differ from a baseline on one text, by sacreBLEU's two paired tests.
 
   Args:
@@ -43,23 +25,26 @@ def differences(name: str, baseline: Sequence[Sequence[str]],
     tokenize: BLEU's tokenizer, as in `corpus_bleu`.
 
   Returns:
-    The difference of each system.
+    For each system the `metric`; the scores of `baseline` and of `system` over all their seeds, in
+    percent; and how likely the difference is by chance: p of paired `bootstrap` resampling (Koehn,
+    2004) and of approximate `randomisation` (Riezler and Maxwell, 2005).
   """
-  sides = [tuple(line for seed in each for line in seed) for each in (baseline, *systems)]
-  repeated = tuple(tuple(each) * len(baseline) for each in references)
+  sides = [tuple(line for seed in system for line in seed) for system in (baseline, *systems)]
+  repeated = tuple(tuple(lines) * len(baseline) for lines in references)
   metric = metric_of(name, tokenize)
   # Both tests need the same counts, and TER takes long to count.
   metric._extract_corpus_statistics = functools.cache(metric._extract_corpus_statistics)
-  tests = [PairedTest(list(enumerate(sides)), {name: metric}, repeated, kind, samples)()[1][name]
-           for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS))]
+  bootstrap, randomisation = (
+      PairedTest(list(enumerate(sides)), {name: metric}, repeated, kind, samples)()[1][name]
+      for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS)))
   tested = []
   for number, side in enumerate(sides[1:], 1):
-    scores = [tests[0][place].score for place in (0, number)]
+    ours, theirs = bootstrap[0].score, bootstrap[number].score
     # sacreBLEU counts the samples with a larger difference. An equal one counts, too: it comes from
     # each trial of the randomisation that swaps all sentences that differ, or none of them.
-    changed = sum(map(operator.ne, sides[0], side))
-    p_values = [min(1.0, test[number].p_value + ties)
-                for test, ties in zip(tests, (0.0, 2.0 ** (1 - changed)), strict=True)]
-    p_values = (1.0, 1.0) if scores[0] == scores[1] else p_values
-    tested.append(Difference(name, *scores, *p_values))
+    ties = 2.0 ** (1 - sum(map(operator.ne, sides[0], side)))
+    p, q = bootstrap[number].p_value, min(1.0, randomisation[number].p_value + ties)
+    tested.append({'metric': name, 'baseline': ours, 'system': theirs,
+                   'bootstrap': 1.0 if ours == theirs else p,
+                   'randomisation': 1.0 if ours == theirs else q})
   return tested

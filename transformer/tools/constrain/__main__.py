@@ -34,26 +34,26 @@ def main(_):
   from transformer.decoding.ensemble import make_translator
   from transformer.evaluation import translating
   from transformer.tools.constrain.words import Words, warn_of_lacking
-  run = translating.open_run(request, request.checkpoint)
-  members = translating.with_ensemble(request, run)
-  decoding = request.decoding(members)
+  members = translating.load_members(request, request.checkpoint)
+  run = members[0]
+  decoding = request.decoding(run.config)
   if _REQUIRE.value and decoding.config.sample:
     raise UserError('--require needs a search, which keeps places for the words; leave out '
                     '--sample, or give --nosample')
-  text, prefixes = request.read_prefixes(request.read_texts(run.config.data)[0])
-  required = (texts.read_for_each('require', _REQUIRE.value, text.sources) if _REQUIRE.value
+  text = request.read_texts(run.config.data)[0]
+  required = (texts.read_beside('require', _REQUIRE.value, text.sources) if _REQUIRE.value
               else [])
   phrases = [[phrase.strip() for phrase in line.split('\t')] for line in required]
   avoided = _read_avoided()
-  constraint = Words(run.vocabulary.target, phrases, avoided, prefixes)
-  decoding = decoding._replace(constraints={
-      'prefix': prefixes, 'require': ['\t'.join(filter(None, line)) for line in phrases],
-      'avoid': avoided})
-  place = translating.place_of(translating.folder_of(request, text), run, text, decoding)
+  constraint = Words(run.vocabulary.target, phrases, avoided, text.prefixes)
+  decoding = decoding.constrained(
+      prefix=text.prefixes, require=['\t'.join(filter(None, line)) for line in phrases],
+      avoid=avoided)
+  result = translating.place_of(request, text, members, decoding)
   translator = make_translator(members, decoding.config, decoding.seed, request.nbest)
   translated = translating.translate(members, translator, text, constraint)
-  warn_of_lacking([[line for line, _ in answer.nbest] for answer in translated.answers], phrases)
-  translating.write_and_score(request, place, run, text, decoding, translated)
+  warn_of_lacking([[line for line, _ in answer.nbest] for answer in translated[0]], phrases)
+  translating.write_and_score(request, result, run, text, translated)
 
 
 def _request() -> Request:

@@ -21,7 +21,7 @@ from transformer.commands import request_flags
 from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
-from transformer.evaluation.request import Request, chosen_splits
+from transformer.evaluation.request import Request, chosen_splits, refuse
 from transformer.evaluation.texts import Text
 from transformer.system import command_line
 from transformer.tools.parse.drawing import draw
@@ -39,35 +39,33 @@ def main(_):
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.ensemble import make_translator
   from transformer.evaluation import translating
-  run = translating.open_run(request, request.checkpoint)
+  members = translating.load_members(request, request.checkpoint)
+  run = members[0]
   if not run.config.data.source.startswith(f'{__package__}.'):
     raise UserError(f'{request.workdir} must have learnt from trees, as configs/parsing.py does; '
                     f'it has data.source={run.config.data.source}')
-  members = translating.with_ensemble(request, run)
-  decoding = request.decoding(members)
+  decoding = request.decoding(run.config)
   translator = make_translator(members, decoding.config, decoding.seed, request.nbest)
   for text in list(_read_texts(request, run.config.data)):
-    place = translating.place_of(translating.folder_of(request, text), run, text, decoding)
+    result = translating.place_of(request, text, members, decoding)
     answers, seconds = translating.translate(members, translator, text, description='parsing: ')
     try:
       _write(request, text, answers)
     finally:  # Trees that do not fit onto a disk can still be scored.
       if text.references:
-        _score(request, place, run, text, decoding, answers, seconds)
+        _score(request, result, text, answers, seconds)
 
 
 def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
   request = request_flags.request(_FLAGS)
-  for wrong, mistake in (
+  refuse(
       (request.every_checkpoint, '--checkpoint=all is for eval.py: its --metric=transformer.tools.'
        'parse.scores:f1 gives the F1 of every checkpoint'),
       (len(request.reference) > 1, '--reference names one file of trees'),
       (_DRAW.value and (request.nbest > 1 or not (request.output or request.unscored)),
        '--draw is for the trees that are written; add --output=FILE or --output=-, and leave out '
-       '--nbest')):
-    if wrong:
-      raise UserError(mistake)
+       '--nbest'))
   return request
 
 
@@ -86,12 +84,12 @@ def _write(request, text, answers):
         for source, answer in zip(text.sources, answers, strict=True)], request.nbest), output)
 
 
-def _score(request, place, run, text, decoding, answers, seconds):
+def _score(request, result, text, answers, seconds):
   """Reports the scores of a text, and draws examples."""
   from transformer.evaluation import report
   from transformer.tools.parse import scores
-  report.report(place, run, text, decoding, report.Scored(
-      scores.evaluate(text, answers, seconds), seconds, scores.more_lines), request.people)
+  report.report(result, scores.evaluate(text, answers, seconds), request.people,
+                scores.more_lines)
   count = min(request.examples, len(answers))
   for index in (number * len(answers) // count for number in range(count)):
     parse = scores.mended(text.sources[index], answers[index].text)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.evaluation.resampling import SEED, TRIALS, resamples, scored
+from transformer.evaluation.resampling import SEED, TRIALS, resampled, scored
 from transformer.tools.parse.linearisation import Mended
 from transformer.tools.parse.treebank import Tree, plain_label
 
@@ -86,8 +86,8 @@ def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[di
   sides = [np.array(each, np.int64) for each in (baseline, system)]
   totals = [each.sum(axis=0) for each in sides]
   scores = [_figures(each) for each in totals]
-  one, two = (_figures((resamples(len(baseline)) @ each).T) for each in sides)
-  resampled = (two - one) - (two - one).mean(axis=1, keepdims=True)
+  one, two = (_figures(resampled(each).T) for each in sides)
+  shifted = (two - one) - (two - one).mean(axis=1, keepdims=True)
   rng = np.random.default_rng(SEED)
   # In each trial, each sentence changes sides or not.
   moved = np.array([(sides[1] - sides[0])[rng.random(len(baseline)) < 0.5].sum(axis=0)
@@ -95,7 +95,7 @@ def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[di
   swapped = _figures((totals[1] - moved).T) - _figures((totals[0] + moved).T)
   gap = np.abs(scores[1] - scores[0])[:, None] - 1e-9  # Equal but for rounding is as large.
   tests = [(1 + np.sum(np.abs(found) >= gap, axis=1)) / (1 + found.shape[1])
-           for found in (resampled, swapped)]
+           for found in (shifted, swapped)]
   return [{'metric': name, 'baseline': ours, 'system': theirs, 'bootstrap': p, 'randomisation': q}
           for name, ours, theirs, p, q in zip(
               NAMES, *(each.tolist() for each in (*scores, *tests)), strict=True)]

@@ -19,6 +19,7 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.errors import UserError
+from transformer.evaluation.request import refuse
 from transformer.system import command_line, outputs
 from transformer.system.machine import usable_cores
 
@@ -35,48 +36,63 @@ _METRIC = flags.DEFINE_multi_string('metric', [], 'A metric of your own for --re
                                     'MODULE:FUNCTION; may be given more than once.')
 
 
-
 def main(_):
   """Chooses, writes the choices, and scores them if there are references."""
   shared_flags.check_named(_NBEST, _OUTPUT, _RESULT)
-  if not _NBEST.value:
-    raise UserError('--nbest=FILE is needed, the n-best lists that eval.py wrote')
-  if _METRIC.value and not _RESULT.value:
-    raise UserError('--metric compares translations with references; give --result=FILE')
-  if _BLEU_TOKENIZE.value and _RESULT.value:
-    raise UserError('--bleu_tokenize is that of --result; leave it out')
+  refuse(
+      (not _NBEST.value, '--nbest=FILE is needed, the n-best lists that eval.py wrote'),
+      (_METRIC.value and not _RESULT.value,
+       '--metric compares translations with references; give --result=FILE'),
+      (_BLEU_TOKENIZE.value and _RESULT.value, '--bleu_tokenize is that of --result; leave it out'))
   path = Path(_NBEST.value).expanduser()
   if _OUTPUT.value and _OUTPUT.value != '-':
     outputs.check_file('output', output := Path(_OUTPUT.value).expanduser())
     outputs.check_not_read('output', output, [path])
   # Imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.lines import write_lines
-  from transformer.evaluation import metrics
+  from transformer.evaluation import metrics, results
   from transformer.evaluation.own_metrics import load_metric
-  from transformer.tools.rerank import result_of_choices
-  from transformer.tools.rerank.minimum_risk import choose
-  from transformer.tools.rerank.nbest_file import read_lists
+  from transformer.tools.rerank.minimum_risk import choose, read_lists
   lists = read_lists(path)
-  scored = result_of_choices.read(Path(_RESULT.value).expanduser()) if _RESULT.value else None
-  if scored and len(scored.sentences) != len(lists):
-    raise UserError(f'--nbest and --result must be of one text; {path} has {len(lists)} sentences, '
-                    f'{scored.result.path} has {len(scored.sentences)}')
-  own_metrics = list(map(load_metric, _METRIC.value))
-  tokenize = scored.tokenize if scored else _BLEU_TOKENIZE.value or '13a'
-  if scored or _UTILITY.value == 'BLEU':
-    metrics.check_tokenizer(tokenize)
+  tokenize, own_metrics = _BLEU_TOKENIZE.value or '13a', list(map(load_metric, _METRIC.value))
+  if _RESULT.value:
+    result = results.read(Path(_RESULT.value).expanduser())
+    sentences, tokenize = result.read_sentences(), result.decoding['bleu_tokenize']
+    if len(sentences) != len(lists):
+      raise UserError(f'--nbest and --result must be of one text; {path} has {len(lists)} '
+                      f'sentences, {result.path} has {len(sentences)}')
+  metrics.check_tokenizer(tokenize)
   started = time.perf_counter()
   choices = choose([[text for text, _ in candidates] for candidates in lists], _UTILITY.value,
                    tokenize, usable_cores())
   seconds = time.perf_counter() - started
-  if _OUTPUT.value or not scored:
+  if _OUTPUT.value or not _RESULT.value:
     write_lines(choices, _OUTPUT.value or '-')
-  if scored:
-    people = sys.stderr if _OUTPUT.value == '-' else sys.stdout
-    chosen = [(text, dict(reversed(candidates)).get(text, 0.0))
+  if _RESULT.value:
+    scored = [(text, dict(reversed(candidates)).get(text, 0.0))
               for text, candidates in zip(choices, lists, strict=True)]
-    result_of_choices.report(scored, chosen, seconds,
-                             f'{_UTILITY.value}.{max(map(len, lists))}', own_metrics, people)
+    _score(result, sentences, scored, seconds, f'{_UTILITY.value}.{max(map(len, lists))}',
+           own_metrics)
+
+
+def _score(result, sentences, chosen, seconds: float, utility: str, own_metrics):
+  """Prints the scores of the choices, and writes them beside the result of the lists."""
+  from transformer.decoding.translator import Translation
+  from transformer.evaluation import report, results, scores
+  from transformer.evaluation.texts import Text
+  content = result.content
+  references = zip(*(sentence['references'] for sentence in sentences), strict=True)
+  text = Text(content['text'], [sentence['source'] for sentence in sentences],
+              list(map(list, references)))
+  answers = [Translation(line, score, False, ((line, score),)) for line, score in chosen]
+  german = any(protocol['name'] == 'compound-split' for protocol in content['protocols'])
+  stages = scores.evaluate(text, answers, content['seconds'] + seconds,
+                           content['decode']['bleu_tokenize'], 'de' if german else '', own_metrics)
+  place = results.place(result.path.parent, {
+      **content, 'command': sys.argv[1:], 'more': content['more'] | {'mbr': utility}})
+  report.report(place, ((of_text | {'cut_sources': content['cut_sources']}, of_sentences)
+                        for of_text, of_sentences in stages),
+                sys.stderr if _OUTPUT.value == '-' else sys.stdout)
 
 
 def start():

@@ -3,13 +3,40 @@
 import collections
 import functools
 import multiprocessing
+import re
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
+from transformer.data.text.text_files import read_lines
+from transformer.errors import UserError
 from transformer.evaluation.metrics import metric_of
 
+_LINE = re.compile(r'(\d+) \|\|\| (.*) \|\|\| (\S+)')
 # Sentences in a task of a process.
 _TOGETHER = 8
+
+
+def read_lists(path: Path) -> list[list[tuple[str, float]]]:
+  """Returns the candidates of each sentence with their scores, from a file of eval.py --nbest=N.
+
+  Raises:
+    UserError: the file cannot be read, or a line is not the next one of n-best lists.
+  """
+  lists: list[list[tuple[str, float]]] = []
+  for number, line in enumerate(read_lines(path), 1):
+    try:
+      sentence, text, score = _LINE.fullmatch(line).groups()
+      lists += [[]] * (int(sentence) == len(lists))
+      lists[int(sentence)] = [*lists[int(sentence)], (text, float(score))]
+    except (AttributeError, IndexError, ValueError) as error:
+      raise UserError(f'line {number} of {path} should be NUMBER ||| TEXT ||| SCORE of sentence '
+                      f'{len(lists) - 1} or {len(lists)}, as eval.py --nbest=N writes it; got '
+                      f'{line[:80]!r}') from error
+  if not lists:
+    raise UserError(f'{path} should hold n-best lists, as eval.py --nbest=N writes them; it is '
+                    f'empty')
+  return lists
 
 
 def choose(lists: Sequence[Sequence[str]], utility: str, tokenize: str,

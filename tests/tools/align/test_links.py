@@ -1,4 +1,4 @@
-"""Tokens belong to the words that their bytes are a part of, in any text."""
+"""Gold links are read or the wrong line named; tokens belong to words in any text."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,48 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.vocabulary.test_vocabulary import ESCAPE, LINE, vocabulary  # noqa: F401
-from transformer.tools.align.words import count_words, piece_bytes, word_parts
+from transformer.errors import UserError
+from transformer.tools.align.links import (
+  GoldLinks,
+  alignment_lines,
+  piece_bytes,
+  read_gold,
+  word_parts,
+)
 
 SPACE = b' \t\n\v\f\r'
+SOURCES, TARGETS = ['a b c', '', 'a\u00a0b c'], ['x y', 'z', 'x']
+
+
+def read(tmp_path, text):
+  path = tmp_path / 'gold'
+  path.write_text(text, encoding='utf-8')
+  return read_gold(path, SOURCES, TARGETS)
+
+
+def test_sure_links_are_possible_too_and_what_is_written_is_read(tmp_path):
+  found = read(tmp_path, '0-0  2?1 1p0\t2-1\n\n1-0 1p0\n')
+  assert found == [GoldLinks(frozenset({(0, 0), (2, 1)}), frozenset({(0, 0), (2, 1), (1, 0)})),
+                   GoldLinks(frozenset(), frozenset()),
+                   GoldLinks(frozenset({(1, 0)}), frozenset({(1, 0)}))]
+  links = [[(0, 1), (2, 0)], [], [(1, 0)]]
+  assert alignment_lines(links) == ['0-1 2-0', '', '1-0']
+  found = read(tmp_path, ''.join(f'{line}\n' for line in alignment_lines(links)))
+  assert [sorted(gold.sure) for gold in found] == links
+
+
+@pytest.mark.parametrize(('lines', 'fact'), [
+    *((f'\n\n{link}\n', f'gold:3: .*; got {link!r}'.replace('?', '.').replace('+', '.'))
+      for link in ('1', '1-', '-1', '1-2-3', 'a-b', '0-0,', '²-0', '٠-0', '0-0000000000', '+0-0',
+                   '2-0')),
+    ('3-0\n\n\n', 'gold:1: a link must be I-J .* one of the 3 words I of the source'),
+    ('0?2\n\n\n', 'gold:1: .* the 2 words J of the target'),
+    ('\n0-0\n\n', 'gold:2: .* the 0 words'),
+    ('0-0\n', 'there are 3 pairs, .*gold has 1 lines')])
+def test_a_link_that_is_none_is_named_with_its_line(tmp_path, lines, fact):
+  with pytest.raises(UserError, match=fact) as caught:
+    read(tmp_path, lines)
+  assert '\n' not in str(caught.value)
 
 
 @pytest.mark.parametrize(('pieces', 'wanted'), [
@@ -27,7 +66,7 @@ def check(vocabulary, line):  # noqa: F811
   pieces = [piece_bytes(vocabulary, token) for token in vocabulary.encode(line)]
   parts = word_parts(pieces)
   words = line.encode().split()
-  assert parts.shape == (len(pieces), len(words)) and count_words(line) == len(words)
+  assert parts.shape == (len(pieces), len(words))
   # A token that is not all white space has words, and those of a token are neighbours.
   for piece, row in zip(pieces, parts, strict=True):
     places = np.flatnonzero(row)
@@ -45,9 +84,8 @@ def check(vocabulary, line):  # noqa: F811
 
 
 @pytest.mark.parametrize('line', [
-    '', ' ', '  a   red  shirt  ', '\t', 'a\tb', 'a\x00man', '\u2581 \u2581\u2581 a\u2581',
-    'a\u2028b', 'a\u0085b \u0085', 'a\rb\r', '\va\f', 'e\u0301 é', '👩‍👩‍👧 🇩🇪', '</s> a',
-    '<0x41> b', '\u00a0\u3000a', '\ufeff a', '\u200f שלום', 'a stick\tin its', 'rock face .'])
+    '', ' ', '  a   red  shirt  ', 'a\tb', 'a\x00man', '\u2581 \u2581\u2581 a\u2581', 'a\u2028b',
+    'a\u0085b \u0085', 'a\rb\r', '\va\f', '👩‍👩‍👧 🇩🇪', '</s> a', '<0x41> b', '\u00a0\u3000a'])
 def test_words_of_odd_lines_are_covered_by_their_tokens(vocabulary, line):  # noqa: F811
   check(vocabulary, line)
 

@@ -1,0 +1,91 @@
+"""Links between words, and their text in Pharaoh's format: `0-0 1-2 …`, a line for each pair."""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer.data.batch import UNK_ID
+from transformer.data.text.text_files import read_lines
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
+from transformer.errors import UserError
+
+# A link: the number of a source word and of a target word, both from 0.
+Link = tuple[int, int]
+_LINK = re.compile(r'(\d{1,9})([-?p])(\d{1,9})', re.ASCII)
+# A word is what stands between ASCII white space, at which `bytes.split` cuts too. Any other
+# character is part of a word: tools that count words, such as other aligners, cut at no other.
+_WORD = re.compile(rb'[^ \t\n\v\f\r]+')
+
+
+class GoldLinks(NamedTuple):
+  """The links that people drew between two sentences.
+
+  Attributes:
+    sure: links that an alignment should have.
+    possible: links that it may have, the sure ones included.
+  """
+
+  sure: frozenset[Link]
+  possible: frozenset[Link]
+
+
+def alignment_lines(alignments: Iterable[Iterable[Link]]) -> list[str]:
+  """Returns a line of Pharaoh's format for each alignment."""
+  return [' '.join(f'{i}-{j}' for i, j in links) for links in alignments]
+
+
+def read_gold(path: str | os.PathLike, sources: Sequence[str],
+              targets: Sequence[str]) -> list[GoldLinks]:
+  """Reads the gold alignment of each pair of a source and its translation.
+
+  A link is `I-J` if it is sure, and `I?J` or `IpJ` if it is possible; words are counted from 0.
+
+  Raises:
+    UserError: the file cannot be read or has another number of lines; a link is malformed, or
+      one of its words is not in its line.
+  """
+  lines = read_lines(path)
+  if len(lines) != len(sources):
+    raise UserError(f'a gold alignment must have a line for each pair of sentences; there are '
+                    f'{len(sources)} pairs, {path} has {len(lines)} lines')
+  gold = []
+  for number, (line, *sides) in enumerate(zip(lines, sources, targets, strict=True), 1):
+    counts, links = [len(side.encode().split()) for side in sides], {'-': set(), '?': set()}
+    for text in line.split():
+      match = _LINK.fullmatch(text)
+      if not match or not (int(match[1]) < counts[0] and int(match[3]) < counts[1]):
+        raise UserError(f'{path}:{number}: a link must be I-J if it is sure, or I?J or IpJ if it '
+                        f'is possible, of one of the {counts[0]} words I of the source and the '
+                        f'{counts[1]} words J of the target, counted from 0; got {text!r}')
+      links[match[2].replace('p', '?')].add((int(match[1]), int(match[3])))
+    gold.append(GoldLinks(frozenset(links['-']), frozenset(links['-'] | links['?'])))
+  return gold
+
+
+def word_parts(pieces: Sequence[bytes]) -> np.ndarray:
+  """Returns which tokens are parts of which words, by the ranges of their bytes.
+
+  Args:
+    pieces: the bytes of each token, from `piece_bytes`.
+
+  Returns:
+    Boolean [tokens, words]. A token may be a part of several words, or of none.
+  """
+  ends = np.cumsum([0, *map(len, pieces)])
+  matches = [match.span() for match in _WORD.finditer(b''.join(pieces))]
+  spans = np.array(matches, np.int64).reshape(-1, 2)
+  return (ends[:-1, None] < spans[None, :, 1]) & (ends[1:, None] > spans[None, :, 0])
+
+
+def piece_bytes(vocabulary: Vocabulary, token: int) -> bytes:
+  """Returns the UTF-8 bytes that a piece writes, with spaces as spaces; none for a control token.
+
+  A vocabulary may begin a line with a space of its own, and it writes some rare characters in an
+  escaped form. Neither changes the words of a line.
+  """
+  if token in BYTE_IDS:
+    return bytes([token - BYTE_IDS.start])
+  return b'' if token <= UNK_ID else vocabulary.piece(token).replace(SPACE, ' ').encode()
