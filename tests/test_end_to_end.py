@@ -16,7 +16,7 @@ import pytest
 from tests.sentences import english_and_french
 from transformer.experiment.meter import WALL_CLOCK
 from transformer.runs.checkpoints import Checkpoints
-from transformer.runs.patience import best_evaluation
+from transformer.runs.evaluations import best_evaluation
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[1]
@@ -176,4 +176,4 @@ def test_training_starts_from_another_runs_weights_and_vocabulary(data, trained,
     if step != 10:
       shutil.rmtree(tmp_path / 'origin' / 'checkpoints' / str(step))
   status, errors = tune()
-  assert status == 1 and 'tuned began from step ' in errors, errors
+  assert status == 1 and 'tuned began with other train.init_from' in errors, errors

@@ -132,7 +132,7 @@ def test_one_file_touches_a_package(package, file):
 
 
 def test_orbax_stays_in_the_checkpoints():
-  assert importers('orbax') == {'transformer.runs.checkpoints', 'transformer.runs.sealing'}
+  assert importers('orbax') == {'transformer.runs.checkpoints', 'transformer.runs.orbax_manager'}
 
 
 def test_flax_stays_in_the_model():

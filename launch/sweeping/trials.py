@@ -19,8 +19,8 @@ from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
 from transformer.commands.config_file import changed, config_file
 from transformer.errors import UserError
+from transformer.runs.evaluations import BEST_BY, best_evaluation, is_out_of_patience
 from transformer.runs.lock import RunLock
-from transformer.runs.patience import BEST_BY, best_evaluation, is_out_of_patience
 from transformer.runs.run_directory import METRICS, RUN
 from transformer.system import child_process
 from transformer.system.signals import EXIT_STATUS

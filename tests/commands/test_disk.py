@@ -82,7 +82,7 @@ def test_a_run_on_a_read_only_disk_can_be_read(
 
 @pytest.mark.parametrize(('path', 'mode', 'fact'), [
     ('.', 0o555, '--workdir needs a directory to write to; {path} may not be written to'),
-    ('checkpoints', 0o555, 'the checkpoint of step 3 cannot be written to {path}: Permission den'),
+    ('checkpoints', 0o555, 'a checkpoint cannot be written to {path}: Permission den'),
     ('metrics.jsonl', 0o444, '{path} cannot be used: Permission denied'),
     ('tensorboard', 0o555, None),  # Only TensorBoard needs it.
 ])

@@ -244,7 +244,7 @@ def test_a_run_with_a_moving_average_translates_with_it(train, folder, tmp_path)
   assert status == 0, err
   run = load_run(tmp_path)
   checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
-  live, average = (checkpoints.restore_params(2, run.params, item) for item in (PARAMS, AVERAGE))
+  live, average = (checkpoints.average_params([2], run.params, item) for item in (PARAMS, AVERAGE))
   checkpoints.close()
   chex.assert_trees_all_equal(run.params, average)
   assert not np.array_equal(run.params['target_embedding']['table'],

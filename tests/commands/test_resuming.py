@@ -15,7 +15,7 @@ from tests.running_commands import ROOT
 from transformer import files
 from transformer.config import Config
 from transformer.experiment import wiring
-from transformer.runs import run_directory
+from transformer.runs import record, run_directory
 from transformer.system.machine import usable_cores
 
 
@@ -119,7 +119,7 @@ def test_a_run_that_a_signal_stopped_has_not_ended(trained, tmp_path):
 def test_a_run_resumed_with_another_number_of_cores_warns(
     trained, tmp_path, monkeypatch):
   warnings = []
-  monkeypatch.setattr(run_directory.logging, 'warning', lambda text, *each:
+  monkeypatch.setattr(record.logging, 'warning', lambda text, *each:
                       warnings.append(text % each))
   shutil.copy(trained / 'run.json', tmp_path)
   began = json.loads((trained / 'run.json').read_text('utf-8'))['devices']['cpu_cores']
@@ -127,7 +127,7 @@ def test_a_run_resumed_with_another_number_of_cores_warns(
   for cores, trains, told in ((began, True, 0), (began + 3, True, 1), (began, False, 1),
                               (began + 3, True, 1), (began, True, 2)):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _, cores=cores: set(range(cores)))
-    run_directory.add_session(tmp_path, False, {}, trains)
+    record.add_session(tmp_path, False, {}, trains)
     assert len(warnings) == told
   assert warnings[0].startswith(f'the run goes on with {began + 3} CPU cores, and had {began} ')
   sessions = json.loads((tmp_path / 'run.json').read_text('utf-8'))['resumed']
@@ -138,7 +138,7 @@ def test_a_run_resumed_with_another_number_of_cores_warns(
 @pytest.mark.parametrize(('name', 'text', 'facts'), [
     ('config.json', '{"seed": ', ['config.json should hold the run\'s config', 'is damaged']),
     ('vocabulary.model', 'torn', ['vocabulary.model is damaged', 'SHA-256 should be']),
-    ('run.json', '{', ['run.json should hold the run\'s data fingerprints', 'is damaged']),
+    ('run.json', '{', ['run.json should hold the record of the run', 'is damaged']),
 ])
 def test_a_damaged_run_is_not_resumed(train, folder, trained, tmp_path, name, text, facts):
   shutil.copytree(trained, tmp_path / 'run')

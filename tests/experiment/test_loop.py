@@ -117,7 +117,7 @@ def test_the_moving_average_is_resumed_and_evaluated(model, uninterrupted, tmp_p
                       jax.eval_shape(lambda: init_params(model, 0)))
   checkpoints = Checkpoints(whole / 'checkpoints', read_only=True)
   for item in (PARAMS, AVERAGE):
-    chex.assert_trees_all_equal(checkpoints.restore_params(12, like, item), state[item])
+    chex.assert_trees_all_equal(checkpoints.average_params([12], like, item), state[item])
   checkpoints.close()
 
 

@@ -32,7 +32,7 @@ from absl import logging
 from tests.running_commands import CONFIG, ENGLISH, GERMAN
 from transformer.experiment.meter import WALL_CLOCK
 from transformer.runs.checkpoints import Checkpoints
-from transformer.runs.patience import best_evaluation
+from transformer.runs.evaluations import best_evaluation
 from transformer.runs.run_directory import CHECKPOINTS
 from transformer.system.signals import EXIT_STATUS
 

@@ -18,7 +18,7 @@ from tests.runs.saved_checkpoints import (
     state_of,
 )
 from transformer.errors import UserError
-from transformer.runs import sealing
+from transformer.runs import orbax_manager, sealing
 from transformer.runs.checkpoints import PARAMS, Checkpoints
 
 
@@ -47,7 +47,7 @@ def test_a_saved_checkpoint_is_whole_and_is_restored(directory, warnings):
 
 
 def test_parameters_are_read_alone_and_averaged(directory):
-  found = looked_at(directory, lambda each: each.restore_params(2, LIKE.params, PARAMS))
+  found = looked_at(directory, lambda each: each.average_params([2], LIKE.params, PARAMS))
   chex.assert_trees_all_equal(found, state_of(2).params)
   found = looked_at(directory, lambda each: each.average_params([1, 2, 3], LIKE.params))
   mean = jax.tree.map(lambda *leaves: sum(leaves) / 3,
@@ -71,7 +71,7 @@ def test_a_device_without_room_is_no_fault_of_the_checkpoint(directory):
   checkpoints = Checkpoints(directory, read_only=True)
   checkpoints._manager.restore = fail
   with pytest.raises(RuntimeError, match=r'^RESOURCE_EXHAUSTED'):
-    checkpoints.restore_params(2, LIKE.params)
+    checkpoints.average_params([2], LIKE.params)
   checkpoints.close()
 
 
@@ -151,7 +151,7 @@ def test_a_kill_before_or_after_sealing_loses_only_that_checkpoint(
 def test_a_checkpoint_that_cannot_be_read_back_replaces_no_other(tmp_path, monkeypatch):
   save(tmp_path, (1,), keep=1)
   with monkeypatch.context() as patch:
-    patch.setattr(sealing.ocp.StandardCheckpointHandler, 'metadata',
+    patch.setattr(orbax_manager.ocp.StandardCheckpointHandler, 'metadata',
                   lambda *_: (_ for _ in ()).throw(ValueError('no arrays')))
     with pytest.raises(UserError, match='no arrays') as error:
       save(tmp_path, (2,), keep=1)
@@ -188,7 +188,7 @@ def test_a_checkpoint_that_training_removes_is_not_called_damaged(directory, whe
   else:
     shutil.rmtree(directory / '1')
   with pytest.raises(UserError, match='1 was there and has been removed, as a run in training'):
-    checkpoints.restore_params(1, LIKE.params)
+    checkpoints.average_params([1], LIKE.params)
   checkpoints.close()
 
 
@@ -197,6 +197,6 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
   monkeypatch.setattr(sealing, 'seal', full)
-  with pytest.raises(UserError, match=r'step 3 cannot be written to .*: No space left on dev') as e:
+  with pytest.raises(UserError, match=r'cannot be written to .*: No space left on dev') as e:
     save(tmp_path, (3,))
   assert '\n' not in str(e.value)

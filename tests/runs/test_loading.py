@@ -14,7 +14,7 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.experiment.origin import load_to_host
 from transformer.model.transformer import Transformer
-from transformer.runs import run_directory
+from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.loading import load_run, save_run
 from transformer.training.step import TrainState, init_params
@@ -84,6 +84,6 @@ def test_a_run_records_the_packages_that_are_installed(monkeypatch):
     return '1.0'
 
   monkeypatch.setattr(importlib.metadata, 'version', version)
-  packages = run_directory.describe_weights('', 1, False, [3])['packages']
+  packages = record.describe_weights('', 1, False, [3])['packages']
   assert packages['jax'] == packages['sentencepiece'] == '1.0'
   assert 'tensorflow-datasets' not in packages

@@ -53,7 +53,7 @@ def test_a_renamed_checkpoint_or_one_without_a_file_or_digests_is_damaged(direct
   assert 'params/_METADATA cannot be read' in sealing.find_damage(directory / '3', 3)
   (directory / '3' / DIGESTS).unlink()
   with pytest.raises(UserError, match=f'{directory}/3 is damaged: {DIGESTS} is missing'):
-    looked_at(directory, lambda each: each.restore_params(3, LIKE.params))
+    looked_at(directory, lambda each: each.average_params([3], LIKE.params))
 
 
 def test_files_that_other_programs_add_are_ignored(directory, warnings):
@@ -89,7 +89,7 @@ def test_a_file_without_permission_does_not_count_as_damaged(
 
 @pytest.mark.parametrize('use', [
     lambda each: each.resolve('best'), lambda each: each.restore(3, LIKE),
-    lambda each: each.restore_params(each.resolve('latest'), LIKE.params),
+    lambda each: each.average_params([each.resolve('latest')], LIKE.params),
     lambda each: each.average_params([2, 3], LIKE.params)])
 def test_a_damaged_checkpoint_that_is_wanted_is_not_replaced_by_another(directory, use):
   path = directory / '3' / 'params' / 'commit_success.txt'
@@ -99,7 +99,7 @@ def test_a_damaged_checkpoint_that_is_wanted_is_not_replaced_by_another(director
   assert '\n' not in str(e.value)
   # The other checkpoints can be read.
   chex.assert_trees_all_equal(
-      looked_at(directory, lambda each: each.restore_params(each.resolve('2'), LIKE.params)),
+      looked_at(directory, lambda each: each.average_params([each.resolve('2')], LIKE.params)),
       state_of(2).params)
 
 

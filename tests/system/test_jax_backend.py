@@ -14,7 +14,7 @@ from transformer.decoding.prefixes import Prefixes
 from transformer.errors import UserError
 from transformer.experiment import wiring
 from transformer.ops.beam_search import beam_search
-from transformer.runs import run_directory
+from transformer.runs import record, run_directory
 from transformer.runs.loading import load_run
 from transformer.system import jax_backend
 from transformer.system.jax_backend import check_backend
@@ -67,19 +67,19 @@ def test_a_switch_that_runs_do_not_work_with_is_refused_by_name(name):
 @pytest.mark.parametrize('name', RECORDED)
 def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(tmp_path, name):
   path = tmp_path / run_directory.RUN
-  files.write_sealed(path, run_directory.describe({}, {}, 0, 0.0, False))
+  files.write_sealed(path, record.describe({}, {}, 0, 0.0, False))
   with RECORDED[name]():
     check_backend()
     with pytest.raises(UserError, match=f'{name} was .*, is '):
-      run_directory.add_session(tmp_path, False, {})
-    run_directory.add_session(tmp_path, False, {}, trains=False)  # It has ended, and only reports.
-  run_directory.add_session(tmp_path, False, {})
+      record.add_session(tmp_path, False, {})
+    record.add_session(tmp_path, False, {}, trains=False)  # It has ended, and only reports.
+  record.add_session(tmp_path, False, {})
   about = files.read_sealed(path, 'the record')
   assert [each['trains'] for each in about['resumed']] == [False, True]
   about.pop('jax'), about['resumed'].clear()  # As versions before wrote it.
   files.write_sealed(path, about)
   with RECORDED[name]():
-    run_directory.add_session(tmp_path, False, {})
+    record.add_session(tmp_path, False, {})
 
 
 def searches():

@@ -18,9 +18,14 @@ from transformer.experiment.task import Outcome, Settings, Task
 from transformer.experiment.tracing import Tracer
 from transformer.experiment.validation import Validation, evaluate
 from transformer.runs.checkpoints import Checkpoints
-from transformer.runs.patience import BEST_BY, best_evaluation, deciding_metric, is_out_of_patience
+from transformer.runs.evaluations import (
+  BEST_BY,
+  best_evaluation,
+  deciding_metric,
+  is_out_of_patience,
+  write_translations,
+)
 from transformer.runs.run_directory import CHECKPOINTS, EVALUATIONS
-from transformer.runs.validation_texts import write_translations
 from transformer.system import processes
 from transformer.system.signals import Signals
 from transformer.training.compilation import Programs, Setup, compile_programs

@@ -11,7 +11,7 @@ from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.experiment.origin import describe_origin
 from transformer.model.flops import update_flops
-from transformer.runs import resuming, run_directory
+from transformer.runs import record, resuming, run_directory
 from transformer.runs.loading import Run
 from transformer.training.objective import Objective
 
@@ -56,14 +56,14 @@ def record_start(workdir: Path, config: Config, start: Start):
       resuming.check_same_sources(workdir, start.objective.sources)
     if changes or not start.ended:
       # Before the config, so that no change of a setting goes unrecorded.
-      run_directory.add_session(workdir, config.train.reproducible, changes, not start.ended,
+      record.add_session(workdir, config.train.reproducible, changes, not start.ended,
                                 own)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(start.vocabulary, workdir)
   if not resumed:
     flops = update_flops(config.model, start.vocabulary.target.size, start.encoded.batches.shape,
                          start.objective.passes, start.objective.forwards)
-    files.write_sealed(workdir / run_directory.RUN, run_directory.describe(
+    files.write_sealed(workdir / run_directory.RUN, record.describe(
         fingerprints, start.encoded.counts, start.parameters, flops, config.train.reproducible,
         start.origin and describe_origin(start.origin(), start.vocabulary),
         start.objective.sources) | {'own_code': own})

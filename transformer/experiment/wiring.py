@@ -39,10 +39,10 @@ from transformer.model.transformer import Transformer
 from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import resuming, run_directory
 from transformer.runs.checkpoints import Checkpoints
-from transformer.runs.cost import training_cost
+from transformer.runs.evaluations import deciding_metric, is_out_of_patience
 from transformer.runs.loading import Run
 from transformer.runs.lock import RunLock
-from transformer.runs.patience import deciding_metric, is_out_of_patience
+from transformer.runs.record import record_cost
 from transformer.system import processes
 from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
@@ -175,7 +175,7 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
   """Logs the cost and the best step of a run that has ended, and the next command."""
   if processes.is_first():
     with optional('the cost of the run is not recorded', logging.warning):
-      _record_cost(workdir, outcome)
+      record_cost(workdir, outcome.step)
   if not outcome.worked:
     logging.info('the run is done: step %d of %d%s', outcome.step, config.train.steps,
                  ', out of patience' if outcome.out_of_patience else '')
@@ -184,18 +184,6 @@ def _report_outcome(workdir: Path, config: Config, outcome: Outcome):
                  *deciding_metric(outcome.best))
   logging.info(spell_commands('score it with: python eval.py --workdir=%s'),
                shlex.quote(str(workdir)))
-
-
-def _record_cost(workdir: Path, outcome: Outcome):
-  """Logs what the run has cost, and writes it to `run.json`.
-
-  Does neither if the run had ended before, with the cost of as many updates.
-  """
-  cost, recorded = training_cost(workdir, outcome.step), run_directory.recorded_cost(workdir)
-  if cost is None or (not outcome.worked and recorded and recorded['flops'] == cost.flops):
-    return
-  logging.info('%s', cost)
-  run_directory.add_cost(workdir, cost._asdict())
 
 
 def _has_ended(workdir: Path, config: Config) -> bool:

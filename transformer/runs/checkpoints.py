@@ -1,24 +1,20 @@
 """The checkpoints of a run, which Orbax writes: the latest, the best, and damaged ones."""
 
-import contextlib
 import copy
-import errno
 import os
 import shutil
-import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
-from etils import epath
 
 from transformer.errors import UserError, is_out_of_memory, type_and_message
 from transformer.runs import sealing
-from transformer.runs.patience import best_evaluation, best_steps
+from transformer.runs.evaluations import best_evaluation, best_steps
+from transformer.runs.orbax_manager import REMOVED, UNSEALED, one_line_errors, open_manager
 from transformer.runs.run_directory import UNFINISHED, check_path
 from transformer.system import processes
 from transformer.training.step import TrainState
@@ -27,20 +23,14 @@ from transformer.training.step import TrainState
 PARAMS, AVERAGE, SKIPS, _REST, _HISTORY = 'params', 'average', 'skips', 'rest', 'history'
 # The end of the name of an unfinished checkpoint while the finished step is written.
 _REPLACED = '.replaced'
-# The folder that Orbax moves a checkpoint to before it deletes its files. So a killed process
-# leaves no part of a checkpoint among the others.
-_REMOVED = 'removed'
 
 
 class Checkpoints:
   """The folders `STEP/` under a directory: the latest few checkpoints and the best.
 
-  A checkpoint holds the training state and the history of evaluations, which decides on
-  patience and on the best checkpoint. It also holds a digest of each of its files. Every
-  byte is compared with its digest before anything is used.
-
-  A thread writes a checkpoint under a temporary name while training goes on. The checkpoint
-  gets its final name after its digests, so a half-written checkpoint is never visible.
+  A checkpoint holds the training state, the history of evaluations, and a digest of each of its
+  files. Every byte is compared with its digest before anything is used. A thread writes a
+  checkpoint while training goes on. Its folder gets its name at last, so no half of it is seen.
   """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 1, read_only: bool = False):
@@ -63,19 +53,13 @@ class Checkpoints:
     self._saving = False
     if not read_only:
       processes.from_first(self._recover)
-    options = ocp.CheckpointManagerOptions(
-        create=not read_only, cleanup_tmp_directories=not read_only,
-        temporary_path_class=sealing.SealedPath, todelete_subdir=_REMOVED,
-        async_options=ocp.AsyncOptions(barrier_sync_fn=self._wait_for_all),
-        lightweight_initialize=True,  # Else Orbax reads every checkpoint before it is verified.
-        preservation_policy=_Policy(self._kept))
-    self._manager = ocp.CheckpointManager(epath.Path(self._directory), options=options)
+    self._manager = open_manager(self._directory, read_only, self._kept)
     self._unfinished = {step for step in self.steps()
                         if (self._directory / str(step) / UNFINISHED).is_dir()}
 
   def _recover(self):
     """Removes what a killed process left, and restores a checkpoint that it was replacing."""
-    for left in self._directory.glob(f'*{sealing.UNSEALED}*'):
+    for left in self._directory.glob(f'*{UNSEALED}*'):
       shutil.rmtree(left)
     for before in self._directory.glob(f'*{_REPLACED}'):
       if not before.with_suffix('').exists():
@@ -101,7 +85,7 @@ class Checkpoints:
       raise UserError(f'the best checkpoint of {self._directory}, of step {best["step"]}, is not '
                       f'there; choose another: latest, or one of the steps '
                       f'{", ".join(map(str, steps))}')
-    return best and best['step']
+    return best['step'] if best else None
 
   def fall_back(self) -> int | None:
     """Returns the step of the latest undamaged checkpoint, or None if there are no checkpoints.
@@ -182,7 +166,7 @@ class Checkpoints:
       self._unfinished.add(step)
     self._evaluations = history['evaluations']
     self._saving = True
-    with self._one_line_errors(step):
+    with one_line_errors(self._directory):
       self._manager.save(step, args=ocp.args.Composite(**parts))
 
   def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
@@ -210,15 +194,11 @@ class Checkpoints:
     return TrainState(parts[_REST]['step'], parts[PARAMS], parts[_REST]['optimizer'],
                       parts.get(AVERAGE), skips), parts[_HISTORY]
 
-  def restore_params(self, step: int, like, item: str = PARAMS):
-    """Reads the parameters of a checkpoint, or their moving average, and nothing else."""
-    return self._read(step, {item: like})[item]
-
   def average_params(self, steps: list[int], like, item: str = PARAMS):
-    """Returns the mean of several checkpoints' parameters (section 6.1) or moving averages."""
-    total = self.restore_params(steps[0], like, item)
+    """Reads parameters (or moving averages) alone; several become their mean (section 6.1)."""
+    total = self._read(steps[0], {item: like})[item]
     for step in steps[1:]:
-      total = jax.tree.map(jnp.add, total, self.restore_params(step, like, item))
+      total = jax.tree.map(jnp.add, total, self._read(step, {item: like})[item])
     return total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
 
   def history(self, step: int) -> dict[str, Any]:
@@ -260,7 +240,7 @@ class Checkpoints:
 
   def wait(self):
     """Waits until everything is written; raises `UserError` if that fails."""
-    with self._one_line_errors(self._manager.latest_step()):
+    with one_line_errors(self._directory):
       self._manager.wait_until_finished()
     self._saving = False
     self._remove_replaced()
@@ -276,67 +256,19 @@ class Checkpoints:
     try:
       self.wait()
     finally:
-      with self._one_line_errors(self._manager.latest_step()):  # Orbax may raise an error again.
+      with one_line_errors(self._directory):  # Orbax may raise an error again.
         self._manager.close()
 
   def _remove_replaced(self):
     """Deletes the files of checkpoints that others have replaced, unless this is a reader."""
     if processes.is_first() and not self._read_only:
-      shutil.rmtree(self._directory / _REMOVED, ignore_errors=True)
+      shutil.rmtree(self._directory / REMOVED, ignore_errors=True)
       for before in self._directory.glob(f'*{_REPLACED}'):
         if before.with_suffix('').exists():  # Else the write has failed.
           shutil.rmtree(before, ignore_errors=True)
-
-  def _wait_for_all(self, *, key: str, timeout_ms: int):
-    """Waits at one of Orbax's barriers for all processes.
-
-    After a failed write, Orbax's thread handles the error, and reaches another barrier than
-    the other processes: all would wait for ever. So this process ends, and the others notice.
-    """
-    error, step = sys.exc_info()[1], self._manager.latest_step()
-    if (error and jax.process_count() > 1
-        and threading.current_thread() is not threading.main_thread()):
-      processes.fail(self._write_error(step, error))
-    try:
-      ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
-    except jax.errors.JaxRuntimeError:
-      processes.fail(UserError(
-          f'another process has ended, or has not written its part of the checkpoint of step '
-          f'{step} in {round(timeout_ms / 60_000)} minutes; read its output, then start again, '
-          f'and the run goes on from the checkpoint before'))
-
-  @contextlib.contextmanager
-  def _one_line_errors(self, step: int | None) -> Iterator[None]:
-    """Turns any failure to write a checkpoint into a `UserError`."""
-    try:
-      yield
-    except Exception as error:  # Orbax and TensorStore raise many types.
-      raise self._write_error(step, error) from error
-
-  def _write_error(self, step: int | None, error: BaseException) -> UserError:
-    reasons = (os.strerror(code) for code in (
-        errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO))
-    reason = next((text for text in reasons if text in str(error)), type_and_message(error)[:200])
-    return UserError(
-        f'the checkpoint of step {step} cannot be written to {self._directory}: {reason}; free '
-        f'disk space or allow writing there, then start again, and the run goes on from the '
-        f'checkpoint before')
 
 
 def _parts(state: TrainState) -> dict[str, Any]:
   parts = {PARAMS: state.params, AVERAGE: state.average, SKIPS: state.skips,
            _REST: {'step': state.step, 'optimizer': state.optimizer}}
   return {name: part for name, part in parts.items() if part is not None}
-
-
-class _Policy:
-  """Tells Orbax which checkpoints to keep."""
-
-  def __init__(self, kept):
-    self._kept = kept
-
-  def should_preserve(self, checkpoints, *, context):
-    del context
-    steps = [checkpoint.step for checkpoint in checkpoints]
-    kept = self._kept(steps)
-    return [step in kept for step in steps]

@@ -19,7 +19,7 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.ops.attention import missing_for_fused_attention
-from transformer.runs import run_directory
+from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.system.jax_backend import check_backend
 from transformer.system.traced_programs import keep_shapes
@@ -137,7 +137,7 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
     checkpoints.save(state, {'evaluations': []})
   vocabularies.save(vocabulary, workdir)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
-  files.write_sealed(workdir / run_directory.RUN, run_directory.describe_weights(
+  files.write_sealed(workdir / run_directory.RUN, record.describe_weights(
       vocabularies.fingerprints(vocabulary), sum(leaf.size for leaf in jax.tree.leaves(params)),
       config.train.reproducible, steps))
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from absl import logging
 
-from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.old_settings import check_none_ended
@@ -20,7 +19,6 @@ from transformer.runs.metrics_file import last_step
 from transformer.runs.run_directory import (
   CHECKPOINTS,
   METRICS,
-  RUN,
   UNFINISHED,
   WEIGHTS_ALONE,
   check_path,
@@ -28,6 +26,7 @@ from transformer.runs.run_directory import (
   holds_nothing,
   read_config,
   read_fingerprints,
+  read_record,
 )
 from transformer.training.config import SCHEDULES, STANDARD_METRICS
 
@@ -68,8 +67,9 @@ def check_workdir(workdir: Path, config: Config) -> Config:
     config = dataclasses.replace(
         config, train=dataclasses.replace(config.train, tokens_per_batch=found))
   changed_settings(workdir, config)
-  if has_begun(workdir):
-    _check_resumable(workdir)
+  if has_begun(workdir) and WEIGHTS_ALONE in read_record(workdir):
+    raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
+                    f'from them: --workdir=NEW --config.train.init_from={workdir}')
   check_none_lost(workdir, old.checkpoint_every)
   return config
 
@@ -117,13 +117,6 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
   return changes
 
 
-def _check_resumable(workdir: str | os.PathLike):
-  """Refuses to resume a run of weights alone, which has no optimizer state."""
-  if WEIGHTS_ALONE in files.read_sealed(Path(workdir) / RUN, 'the run\'s data fingerprints'):
-    raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
-                    f'from them: --workdir=NEW --config.train.init_from={workdir}')
-
-
 def check_none_lost(workdir: Path, every: int):
   """Refuses a run whose metrics go so far beyond its checkpoints that some must be lost.
 
@@ -163,29 +156,22 @@ def check_same_data(workdir: str | os.PathLike, fingerprints: Mapping[str, str])
 
 def check_same_origin(workdir: str | os.PathLike, origin: Mapping[str, Any]):
   """Refuses to start a run again from parameters other than those that it began from."""
-  began = files.read_sealed(Path(workdir) / RUN, 'the record of the run').get('origin')
+  began = read_record(workdir).get('origin')
   if began != origin:
-    step = began['steps'][-1] if isinstance(began, dict) and 'steps' in began else 'unknown'
-    raise UserError(f'{workdir} began from step {step} of train.init_from, whose best step is now '
-                    f'{origin["steps"][-1]}, or which is now another run; choose another --workdir '
-                    f'to start from the present parameters')
+    raise _other_weights(workdir, 'train.init_from', [began] if began else [], [origin])
 
 
 def check_same_sources(workdir: str | os.PathLike, sources: Sequence[Mapping[str, Any]]):
-  """Refuses to go on with other frozen arrays than those that the run began with.
-
-  Args:
-    workdir: the run's directory.
-    sources: what identifies the arrays of its objective now.
-  """
-  about = files.read_sealed(Path(workdir) / RUN, 'the record of the run')
+  """Refuses to go on with other frozen arrays of the objective than the run began with."""
+  about = read_record(workdir)
   began = about.get('frozen', about.get('teachers', []))  # Their name in earlier versions.
   if began != list(sources):
-    raise UserError(f'{workdir} began with other train.objective_runs, or their best steps have '
-                    f'changed: they were {_shown(began)}, and are {_shown(sources)}; choose '
-                    f'another --workdir to learn from the present ones')
+    raise _other_weights(workdir, 'train.objective_runs', began, sources)
 
 
-def _shown(sources: Sequence[Mapping[str, Any]]) -> str:
-  return ', '.join(f'step {each["steps"][-1]} with digest {each["sha256"][:8]}'
-                   for each in sources) or 'none'
+def _other_weights(workdir, setting: str, began, now) -> UserError:
+  began, now = (', '.join(f'step {source["steps"][-1]} with digest {source["sha256"][:8]}'
+                          for source in sources) or 'none' for sources in (began, now))
+  return UserError(f'{workdir} began with other {setting}, or their best steps have '
+                   f'changed: they were {began}, and are {now}; choose another --workdir to use '
+                   f'the present ones')

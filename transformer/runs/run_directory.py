@@ -1,18 +1,10 @@
 """The files in a run's directory: their names, their content, and which of them are there."""
 
-import contextlib
-import importlib.metadata
 import os
-import platform
 import subprocess
 import sys
-import time
-import types
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from absl import logging
 
 from transformer import files
 from transformer.config import Config
@@ -20,12 +12,9 @@ from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.errors import UserError
 from transformer.runs.lock import LOCK
 from transformer.system.installation import installed_commit
-from transformer.system.machine import usable_cores
 
 CONFIG, RUN, METRICS, CHECKPOINTS, EVALUATIONS = (
     'config.json', 'run.json', 'metrics.jsonl', 'checkpoints', 'eval')
-_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy', 'sentencepiece',
-             'sacrebleu', 'tensorflow-datasets')
 # An empty part of a checkpoint, the mark of a step that training has not finished: a signal came
 # first, and the step may lack its evaluation.
 UNFINISHED = 'unfinished'
@@ -68,14 +57,16 @@ def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
   Raises:
     UserError: the file is missing or damaged.
   """
-  path = Path(workdir) / RUN
-  found = files.read_sealed(path, 'the run\'s data fingerprints').get('data')
-  vocabularies = [found.get(name.removesuffix('.model')) for name in (
-      *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES)] if isinstance(found, dict) else []
-  if {type(each) for each in vocabularies} != {str, type(None)}:
-    raise UserError(f'{path} should hold the run\'s data fingerprints; it has none; restore it '
-                    f'from a copy')
-  return found
+  return read_record(workdir)['data']
+
+
+def read_record(workdir: str | os.PathLike) -> dict[str, Any]:
+  """Reads `run.json`.
+
+  Raises:
+    UserError: the file is missing or damaged.
+  """
+  return files.read_sealed(Path(workdir) / RUN, 'the record of the run')
 
 
 def has_begun(workdir: str | os.PathLike) -> bool:
@@ -90,130 +81,6 @@ def has_begun(workdir: str | os.PathLike) -> bool:
     raise UserError(f'{workdir / RUN} is missing, though the run has checkpoints; restore it from '
                     f'a copy')
   return begun
-
-
-def describe(fingerprints: Mapping[str, str], counts: Mapping[str, Mapping[str, int]],
-             parameters: int, flops_per_update: float, reproducible: bool,
-             origin: Mapping[str, Any] | None = None,
-             frozen: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-  """Returns the content of `run.json`: what produced the run's numbers.
-
-  Args:
-    fingerprints: SHA-256 of each vocabulary and of every corpus, by name.
-    counts: numbers of pairs that encoding kept, dropped and cut, by corpus.
-    origin: identifies the parameters that the run starts from; None if they are random.
-    frozen: identifies the frozen arrays of the objective.
-
-  Returns:
-    JSON data: that of `_session` for this process, and the arguments. `add_session` fills
-    `resumed` when other processes start the run again.
-  """
-  return {
-      **_session(reproducible),
-      'parameters': parameters,
-      'flops_per_update': flops_per_update,
-      'data': dict(fingerprints),
-      'counts': {name: dict(each) for name, each in counts.items()},
-      'origin': origin and dict(origin),
-      'frozen': list(map(dict, frozen)),
-      'resumed': [],
-  }
-
-
-def describe_weights(fingerprints: Mapping[str, str], parameters: int, reproducible: bool,
-                     steps: list[int]) -> dict[str, Any]:
-  """Returns the content of `run.json` for a run that consists of weights alone.
-
-  Args:
-    steps: the checkpoints that the weights come from.
-  """
-  about = describe(fingerprints, {}, parameters, 0.0, reproducible)
-  about.pop('flops_per_update')
-  return {**about, WEIGHTS_ALONE: steps}
-
-
-def add_session(workdir: str | os.PathLike, reproducible: bool,
-                changes: Mapping[str, Mapping[str, Any]], trains: bool = True,
-                own: Mapping[str, str] = types.MappingProxyType({})):
-  """Records in `run.json` that this process starts the run again.
-
-  Warns if the process that trained before had another number of CPU cores, or another module of
-  one's own.
-
-  Args:
-    changes: the settings that changed, by dotted name.
-    trains: whether the run goes on; it may have made its last step.
-    own: the digest of each of `Config.own_code`.
-
-  Raises:
-    UserError: the run would go on with other values of the switches that `run.json` records.
-  """
-  from transformer.system.jax_backend import check_same_switches  # It imports JAX.
-
-  path = Path(workdir) / RUN
-  about = files.read_sealed(path, 'the record of the run')
-  session = _session(reproducible) | {'own_code': dict(own)}
-  last = sessions_that_train(about)[-1]
-  before, now = last['devices'], session['devices']
-  if trains:
-    check_same_switches(last.get('jax', {}))
-  if trains and now['platform'] == 'cpu' and before['cpu_cores'] != now['cpu_cores']:
-    logging.warning('the run goes on with %d CPU cores, and had %d before: the order of additions '
-                    'changes, so numbers differ by rounding from an uninterrupted run',
-                    now['cpu_cores'], before['cpu_cores'])
-  for spec, digest in own.items() if trains else ():
-    if last.get('own_code', {}).get(spec, digest) != digest:
-      logging.warning('the module of %s has changed since the run trained last, so the run may '
-                      'differ from an uninterrupted one', spec)
-  about['resumed'].append({**session, 'changed': dict(changes), 'trains': trains})
-  files.write_sealed(path, about)
-
-
-def sessions_that_train(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-  """Returns the sessions in the content of `run.json` that made updates, in their order."""
-  return [about, *(each for each in about['resumed'] if each.get('trains', True))]
-
-
-def recorded_cost(workdir: str | os.PathLike) -> dict[str, Any] | None:
-  """Returns what `run.json` says that the run has cost; None if it says nothing."""
-  return files.read_sealed(Path(workdir) / RUN, 'the record of the run').get('cost')
-
-
-def add_cost(workdir: str | os.PathLike, cost: Mapping[str, Any]):
-  """Records in `run.json` what the run has cost; replaces what it recorded before."""
-  path = Path(workdir) / RUN
-  files.write_sealed(path, files.read_sealed(path, 'the record of the run') | {'cost': dict(cost)})
-
-
-def _session(reproducible: bool) -> dict[str, Any]:
-  """Returns the time, command, commit, packages and devices of this process."""
-  import jax  # Imported here so that commands can read a directory without a device.
-
-  from transformer.system.jax_backend import recorded_switches
-
-  devices = jax.devices()
-  return {
-      'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
-      'command': [os.path.basename(sys.argv[0]), *sys.argv[1:]],
-      'commit': commit(),
-      'python': platform.python_version(),
-      'packages': _versions(),
-      'devices': {'platform': devices[0].platform, 'kind': devices[0].device_kind,
-                  'count': len(devices), 'processes': jax.process_count(),
-                  'cpu_cores': usable_cores(), 'machine': platform.machine()},
-      'reproducible': reproducible,
-      'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
-      'jax': recorded_switches(),
-  }
-
-
-def _versions() -> dict[str, str]:
-  """Returns the versions of the packages that are installed; text files need no TFDS."""
-  versions = {}
-  for name in _PACKAGES:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-      versions[name] = importlib.metadata.version(name)
-  return versions
 
 
 def split_runs(text: str) -> list[str]:

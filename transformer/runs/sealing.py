@@ -1,22 +1,17 @@
 """Digests of a checkpoint's files, which reveal every later change to them."""
 
-import asyncio
 import errno
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import orbax.checkpoint as ocp
 from absl import logging
-from etils import epath
 
 from transformer import files
 from transformer.errors import UserError
 
 DIGESTS = 'digests.json'
-# The end of the name of a checkpoint that is complete but has no digests yet.
-UNSEALED = '.unsealed'
 # Errors of reading a file that say nothing about its content.
 _NO_DAMAGE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -94,39 +89,3 @@ def _describe(path: Path, flush: bool = False) -> dict[str, int | str]:
     if flush:
       os.fsync(file.fileno())
     return {'bytes': file.tell(), 'sha256': digest}
-
-
-class SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
-  """Orbax's renaming of a complete checkpoint, with digests added first.
-
-  Orbax renames its temporary folder to `STEP.unsealed`, which no reader takes for a
-  checkpoint. There the list of its arrays is read back, and the folder gets its digests, and then
-  its final name. Only then does Orbax delete older checkpoints. All this happens in Orbax's thread.
-
-  Orbax calls `temporary_path_class` deprecated. Its successor `atomicity_options` chooses among
-  Orbax's own classes, and takes no other. Digests that are added after the renaming, by Orbax's
-  callback, would leave a checkpoint without them where a process is killed in between.
-  """
-
-  @classmethod
-  def from_final(cls, final_path, **options):
-    # Orbax also renames each part of a checkpoint so; a part's name is no number.
-    unsealed = UNSEALED if final_path.name.isdecimal() else ''
-    return super().from_final(final_path.with_name(final_path.name + unsealed), **options)
-
-  def get_final(self):
-    return self._final_path.with_name(self._final_path.name.removesuffix(UNSEALED))
-
-  async def finalize(self):
-    await super().finalize()
-    if self._final_path != self.get_final():
-      await asyncio.to_thread(_finish, self._final_path, self.get_final())
-
-
-def _finish(folder: epath.Path, final: epath.Path):
-  for part in folder.iterdir():
-    if (part / '_METADATA').exists():
-      ocp.StandardCheckpointHandler().metadata(part)  # Raises an error if no array is there.
-  seal(folder, int(final.name))
-  os.rename(folder, final)
-  files.flush_folder(final.parent)

@@ -1,15 +1,18 @@
-"""The best evaluation of a run, and when a run stops waiting for a better one."""
+"""The evaluations of a run: the best one, the end of patience, and the translations on disk."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-# Below this BLEU or F1, differences come from a few words that are right by chance.
-_LEAST = 1.0
-
+from transformer import files
+from transformer.runs.run_directory import EVALUATIONS
 
 # The key of an evaluation in a history that names another metric, by `train.best_by`.
 BEST_BY = 'best_by'
+# Below this BLEU or F1, differences come from a few words that are right by chance.
+_LEAST = 1.0
 _NAMES = {'bleu': 'BLEU', 'chrf': 'chrF2++', 'f1': 'F1'}
 _LOWER_IS_BETTER = ('loss', 'perplexity')
 
@@ -25,19 +28,15 @@ def deciding_metric(evaluation: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-  """Returns the evaluation with the best score; a tie goes to the lower loss.
+  """Returns the evaluation with the best score, or None if there are none.
 
   A loss and a perplexity are better if they are lower, all others if they are higher. All BLEU and
-  F1 below 1 count as equal, since they say nothing. If the losses are equal too, the first
-  evaluation is the best.
+  F1 below 1 count as equal, since they say nothing. A tie goes to the lower loss of the same
+  validation set, and then to the first evaluation.
 
   Args:
     evaluations: each with `valid/bleu` and `valid/loss`, and perhaps with `valid/f1`; BLEU and
-      F1 are from 0 to 100. `best_by` names a metric, as `train.best_by`; the loss is then that of
-      the same validation set.
-
-  Returns:
-    One of them; None if there are none.
+      F1 are from 0 to 100. `best_by` names a metric, as `train.best_by`.
   """
   return max(evaluations, key=_rank, default=None)
 
@@ -51,21 +50,16 @@ def best_steps(evaluations: Sequence[Mapping[str, Any]], saved: Sequence[int],
 
   Args:
     evaluations: as for `best_evaluation`, each with its `step`.
-    saved: the steps that have a checkpoint.
+    saved: the steps that have a checkpoint, ascending.
     keep: how many of the latest checkpoints are kept.
   """
-  oldest = sorted(saved)[-keep:][0] if saved else 0
+  oldest = saved[-keep:][0] if saved else 0
   before = [evaluation for evaluation in evaluations if evaluation['step'] <= oldest]
   return {best['step'] for best in map(best_evaluation, (evaluations, before)) if best}
 
 
 def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) -> bool:
-  """Returns whether the last `patience` evaluations are all no better than the best before them.
-
-  Args:
-    evaluations: as for `best_evaluation`, in the order in which they were made.
-    patience: `train.patience`; 0 never runs out.
-  """
+  """Returns whether the last `patience` evaluations, unless 0, are no better than one before."""
   if not patience or not evaluations:
     return False
   best = evaluations.index(best_evaluation(evaluations))
@@ -79,7 +73,6 @@ def _metric(evaluation: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _key(name: str, metric: str) -> str:
-  """Returns the key of a metric of a validation set."""
   return '/'.join(filter(None, ('valid', name, metric)))
 
 
@@ -92,3 +85,26 @@ def _rank(evaluation: Mapping[str, Any]) -> tuple[float, float]:
   elif metric in _LOWER_IS_BETTER:
     score = -score
   return tuple(-math.inf if math.isnan(number) else number for number in (score, -loss))
+
+
+def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str], keep: int):
+  """Writes `eval/valid.STEP.txt`, or `valid.NAME.STEP.txt`, and deletes those of other steps.
+
+  Args:
+    key: the validation set, a key of `DataConfig.valid_sets`.
+    step: the step of the evaluation. Files of later steps are deleted: they are from before the
+      run was resumed.
+    keep: how many of the latest files stay.
+
+  Raises:
+    UserError: the file cannot be written.
+  """
+  folder, name = workdir / EVALUATIONS, key.replace('/', '.')
+  files.write(folder / f'{name}.{step}.txt', ''.join(f'{line}\n' for line in lines).encode())
+  pattern = re.compile(rf'{re.escape(name)}\.(\d+)\.txt')
+  steps = {path: int(parts[1]) for path in folder.iterdir()
+           if (parts := pattern.fullmatch(path.name))}
+  latest = sorted(number for number in steps.values() if number <= step)[-keep:]
+  for path, number in steps.items():
+    if number not in latest:
+      path.unlink()

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from transformer import files
-from transformer.runs.cost import training_cost
-from transformer.runs.run_directory import add_cost, recorded_cost
+from transformer.runs.record import record_cost, training_cost
 
 DEVICES = {'count': 2, 'kind': 'H100'}
 
@@ -56,9 +55,7 @@ def test_a_run_without_a_speed_has_no_hours_and_one_of_an_earlier_version_no_cos
   (run / 'metrics.jsonl').unlink()
   cost = training_cost(run, 10)
   assert str(cost) == 'trained with 1.00e+13 FLOPs on 2 H100'
-  assert recorded_cost(run) is None
-  add_cost(run, cost._asdict())
-  assert recorded_cost(run) == cost._asdict()
+  record_cost(run, 10)
   about = files.read_sealed(run / 'run.json', 'the record')
   assert about['cost'] == {'flops': 1e13, 'device_hours': None, 'devices': '2 H100'}
   about.pop('flops_per_update')
