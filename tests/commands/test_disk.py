@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kill import differences
-from transformer import files
 from transformer.runs.lock import LOCK, RunLock
 
 pytestmark = pytest.mark.long
@@ -130,34 +129,3 @@ def test_a_locked_run_can_be_read_and_not_trained(train, evaluate, folder, train
     assert 'in use by process' in message
   assert threading.active_count() == 1 or not [
       each for each in threading.enumerate() if each.name == 'lock']
-
-
-def test_allowed_changes_of_settings_are_recorded(train, folder, trained, tmp_path):
-  workdir = tmp_path / 'run'
-  shutil.copytree(trained, workdir)
-  flags = f'--config={folder}/tiny.py', f'--workdir={workdir}'
-  for changes in ((*STEPS, '--config.train.checkpoint_every=2'), STEPS[:1]):
-    status, _, err = train(*flags, *changes)
-    assert status == 0, err
-  train.refuses(*flags, *STEPS, '--config.seed=1')
-  first, second = json.loads((workdir / 'run.json').read_text('utf-8'))['resumed']
-  evaluations = json.loads((trained / 'config.json').read_text('utf-8'))['train']['eval_every']
-  assert first['changed'] == {'train.checkpoint_every': {'from': 1, 'to': 2},
-                              'train.eval_every': {'from': evaluations, 'to': 3},
-                              'train.steps': {'from': 2, 'to': 6}}
-  assert second['changed'] == {'train.checkpoint_every': {'from': 2, 'to': 1},
-                               'train.eval_every': {'from': 3, 'to': evaluations}}
-  assert first['started'] <= second['started']
-  assert (first['trains'], second['trains']) == (True, False)
-
-
-def test_the_lock_of_a_killed_start_is_taken_over(train, folder, tmp_path):
-  workdir = tmp_path / 'run'
-  with RunLock(workdir):
-    holder = json.loads((workdir / LOCK).read_bytes())
-    files.unfinished_name(workdir / LOCK).touch()
-  (workdir / LOCK).write_text(json.dumps({**holder, 'began': 1}))
-  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}',
-                         '--config.train.steps=1')
-  assert status == 0, err
-  assert not (workdir / LOCK).exists()

@@ -25,32 +25,22 @@ from transformer.runs.loading import load_run
 
 @pytest.mark.parametrize(('flags', 'facts'), [
     (['--config.model.num_head=3'], ['no key config.model.num_head', 'config.model.num_heads?']),
-    (['--config.modle.num_heads=3'], ['no key config.modle', 'did you mean config.model?']),
-    (['--config.seed.x=3'], ['no key config.seed.x', 'config.seed is a value']),
-    (['--config.data.train[0]=x'], ['no key config.data.train[0]', 'config.data.train?']),
     (['--noconfig.model.tie_outputs'], ['no key config.model.tie_outputs', 'tie_output?']),
     (["--config.model={'num_head': 3}"], ['num_head']),
-    (['--config.model=3'], ['--config.model=3']),
     (['--config.train.steps=many'], ['--config.train.steps=many', 'whole number']),
-    (['--config.train.steps=1.5'], ['--config.train.steps=1.5', 'whole number']),
     (['--config.model.dropout=abc'], ['--config.model.dropout=abc', 'float']),
-    (['--config.model.key_dim=wide'], ['--config.model.key_dim=wide', 'whole number']),
-    (['--config.model.tie_output=maybe'], ['--config.model.tie_output=maybe', 'boolean']),
     (['--config.data.train=(1,)'], ['an item of config.data.train must be of type str; got 1']),
     (['--config.model.num_heads=3'], ['num_heads must divide model_dim', 'num_heads=3',
                                       'model_dim=8']),
     (['--config.train.tokens_per_batch=100'], ['tokens_per_batch=100', 'max_length=64']),
     (['--config.mesh.data=3'], ['the mesh must use all 1 devices', 'data=3']),
-    (['--config.mesh.data=1', '--config.mesh.fsdp=3'], ['the mesh must use all 1', 'fsdp=3']),
     (['--config.model.attention=cudnn', '--config.model.dtype=bfloat16',
       '--config.model.model_dim=16'],
      ['model.attention=cudnn needs an NVIDIA GPU', 'cpu here', 'model.attention=reference']),
     (["--config.data={'dir': 3}"], ['config.data.dir must be of type str; got 3']),
-    (['--config.data.train='], ['must not hold an empty name']),
     (["--config.data.train=('train', 'train')"], ['each corpus once', 'data.train_weights']),
     (['--config.data.dir=/nowhere'], ['/nowhere/train.en', 'there is no folder /nowhere; if the '
                                       'data lies elsewhere, give --config.data.dir=DIR']),
-    (['--config.data.train=nothing'], ['nothing.en', 'holds']),
     (['--config.data.valid=nothing'], ['nothing.en', 'holds']),
     (['--config.data.train=unequal'], ['unequal.en has 4 lines', 'unequal.de has 3']),
     (['--config.data.train=latin'], ['latin.de must be UTF-8; line 2 is not']),
@@ -64,7 +54,7 @@ from transformer.runs.loading import load_run
      ['not prepared', 'python -m transformer.tools.prepare']),
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
     *(([f'--profile={window}'], ['--profile must be FROM:TO', f'got {window!r}'])
-      for window in ('', '3', '3:', ':3', '0:3', '5:3', '-1:3', '1.5:3', '1:2:3', 'a:b', '1: 2')),
+      for window in ('', '3:', '0:3', '5:3', 'a:b')),
     (['--profile=3:4'], ['--profile=3:4 begins after the last step, train.steps=2']),
     (['--nonsense=3'], ["Unknown command line flag 'nonsense'"]),
     (['stray'], ["unexpected argument 'stray'"]),
@@ -85,32 +75,28 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
     ('train.de', ['the config cannot be loaded', 'SyntaxError']),
     ('tiny.py:big', ['tiny.py:big', 'TypeError', 'get_config()']),
 ])
-@pytest.mark.parametrize('flags', [[], ['--config.seed=3']])
-def test_a_config_that_cannot_be_loaded_is_reported(train, folder, tmp_path, name, facts, flags):
-  message = train.refuses(f'--config={folder}/{name}', f'--workdir={tmp_path}/run', *flags)
+def test_a_config_that_cannot_be_loaded_is_reported(train, folder, tmp_path, name, facts):
+  message = train.refuses(f'--config={folder}/{name}', f'--workdir={tmp_path}/run')
   for fact in facts:
     assert fact in message, message
   assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize('argument', ['bgi', '', 'en-fr,big', 'big,en-xx', 'big,en-fr,base'])
-@pytest.mark.parametrize('flags', [[], ['--config.seed=3']])
-def test_an_unknown_argument_of_a_config_is_refused(train, tmp_path, argument, flags):
-  message = train.refuses(f'--config=configs/wmt14.py:{argument}', f'--workdir={tmp_path}/run',
-                          *flags)
+@pytest.mark.parametrize('argument', ['bgi', 'en-fr,big'])
+def test_an_unknown_argument_of_a_config_is_refused(train, tmp_path, argument):
+  message = train.refuses(f'--config=configs/wmt14.py:{argument}', f'--workdir={tmp_path}/run')
   assert message == ('configs/wmt14.py takes a size, base or big, then a direction, en-de, de-en, '
                      f'en-fr, fr-en, such as configs/wmt14.py:big,en-fr; got {argument!r}')
   assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize(('line', 'kind'), [("return {'seed': 1}", 'dict'), ('pass', 'NoneType')])
-def test_a_config_of_another_kind_is_refused(train, tmp_path, line, kind):
+def test_a_config_of_another_kind_is_refused(train, tmp_path):
   path = tmp_path / 'other.py'
-  path.write_text(f'def get_config():\n  {line}\n', encoding='utf-8')
+  path.write_text('def get_config():\n  return {}\n', encoding='utf-8')
   status, out, err = train(f'--config={path}', f'--workdir={tmp_path}/run')
   assert (status, out) == (1, '')
   assert err.splitlines()[-1] == (f'error: get_config() of {path} must return an '
-                                  f'ml_collections.ConfigDict; it returns {kind}')
+                                  f'ml_collections.ConfigDict; it returns dict')
 
 
 def test_a_mistyped_name_in_a_config_file_is_reported(train, folder, tmp_path):

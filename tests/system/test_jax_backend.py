@@ -92,6 +92,7 @@ def searches():
           jax.eval_shape(lambda: beam_search(begun, kept, limits_B, options, beam_size=3)))
 
 
+@pytest.mark.long
 def test_searches_are_the_same_with_64_bits():
   wanted, traced = searches()
   with jax.enable_x64(True):

@@ -1,7 +1,6 @@
 """Files that flags name are checked before the work, and written whole."""
 
 import os
-import tempfile
 import threading
 from pathlib import Path
 
@@ -35,14 +34,6 @@ def test_a_file_keeps_its_permissions(tmp_path):
   (tmp_path / 'file').chmod(0o600)
   outputs.write(tmp_path / 'file', b'after')
   assert (tmp_path / 'file').stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.skipif(not os.access('/dev/shm', os.W_OK), reason='there is no memory to write to')
-def test_a_file_in_shared_memory_is_replaced():
-  with tempfile.TemporaryDirectory(dir='/dev/shm') as folder:
-    for content in (b'first', b'2'):
-      outputs.write(Path(folder, 'out'), content)
-      assert Path(folder, 'out').read_bytes() == content
 
 
 def test_a_pipe_gets_the_content_and_stays_a_pipe(tmp_path):
