@@ -197,7 +197,7 @@ def test_validation_while_training_is_greedy_however_the_run_decodes(
 
 def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
     train, evaluate, folder, tmp_path):
-  run = tmp_path / 'the run [1]'
+  run = tmp_path / 'the run (1)'
   status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={run}',
                          "--config.data.valid=('test', 'valid')", '--config.train.steps=1',
                          '--config.train.best_by=valid/chrf')

@@ -127,10 +127,10 @@ def _parse(argv, hint=''):
     sys.exit(0)
   except (UserError, flags.Error) as error:
     sys.exit(f'error: {_last_line(error)}')
-  except FileNotFoundError as error:
-    sys.exit(f'error: the config cannot be loaded: {_last_line(error)}; the current folder is '
-             f'{os.getcwd()}; --config takes the path of a file; those of this project are in '
-             f'{installation.configs_folder()}')
+  except OSError as error:
+    sys.exit(f'error: the config cannot be loaded: {_last_line(error).rpartition("] ")[2]}; the '
+             f'current folder is {os.getcwd()}; --config takes the path of a file; those of this '
+             f'project are in {installation.configs_folder()}')
   except Exception as error:  # A config is a program, and may raise anything.
     hint = (f'; modules of configs are looked for in {Path("configs").absolute()} and in '
             f'{installation.configs_folder()}' if getattr(error, 'name', None) == 'configs' else '')

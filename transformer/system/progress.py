@@ -1,5 +1,6 @@
 """A progress bar for people at a terminal; without a terminal it shows nothing."""
 
+import shutil
 import sys
 
 from tqdm import tqdm
@@ -17,5 +18,7 @@ def progress_bar(total: int, initial: int = 0, description: str = '', stays: boo
     description: the text before the numbers.
     stays: whether the bar stays visible once it is closed.
   """
+  columns, lines = shutil.get_terminal_size()  # 80 and 24 for a terminal that does not report it.
   return tqdm(total=total, initial=initial, desc=description, disable=not sys.stderr.isatty(),
-              leave=stays, bar_format=_BAR, file=sys.stderr, smoothing=0.05, dynamic_ncols=True)
+              leave=stays, bar_format=_BAR, file=sys.stderr, smoothing=0.05, ncols=columns,
+              nrows=lines)
