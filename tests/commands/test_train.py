@@ -38,7 +38,7 @@ from transformer.runs.loading import load_run
       '--config.model.model_dim=16'],
      ['model.attention=cudnn needs an NVIDIA GPU', 'cpu here', 'model.attention=reference']),
     (["--config.data={'dir': 3}"], ['config.data.dir must be of type str; got 3']),
-    (["--config.data.train=('train', 'train')"], ['each corpus once', 'data.train_weights']),
+    (["--config.data.train=('train', 'train')"], ['each once']),
     (['--config.data.dir=/nowhere'], ['/nowhere/train.en', 'there is no folder /nowhere; if the '
                                       'data lies elsewhere, give --config.data.dir=DIR']),
     (['--config.data.valid=nothing'], ['nothing.en', 'holds']),

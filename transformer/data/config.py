@@ -109,27 +109,18 @@ class DataConfig:
       raise UserError('data.name must name a TFDS translation set, such as wmt14_translate/de-en')
     if self.source == 'text' and not self.dir:
       raise UserError('data.dir must name the folder of the text files; set --config.data.dir')
-    if not self.source_language or not self.target_language:
-      raise UserError('data.source_language and data.target_language must both be set')
-    if self.source_language == self.target_language:
-      raise UserError(f'data.source_language and data.target_language must differ; '
-                      f'both are {self.source_language!r}')
-    if not self.train:
-      raise UserError('data.train must name at least one corpus; got none')
-    valid = (self.valid,) if isinstance(self.valid, str) else self.valid
-    if not all((*self.train, *valid)) or not valid:
-      raise UserError(f'data.train and data.valid must not hold an empty name; '
-                      f'got train={self.train}, valid={self.valid!r}')
-    if len(set(valid)) < len(valid):
-      raise UserError(f'data.valid must name each set once; got {valid}')
-    if len(set(self.train)) < len(self.train):
-      raise UserError(f'data.train must name each corpus once; got {self.train}; '
-                      f'data.train_weights says how many times an epoch uses it')
-    if self.train_weights and len(self.train_weights) != len(self.train):
-      raise UserError(f'data.train_weights must hold one number for each corpus of data.train; '
-                      f'got {len(self.train_weights)} for {len(self.train)}')
-    if any(not 0 < weight < float('inf') for weight in self.train_weights):
-      raise UserError(f'data.train_weights must be positive; got {self.train_weights}')
+    languages = self.source_language, self.target_language
+    if not all(languages) or len(set(languages)) < 2:
+      raise UserError(f'data.source_language and data.target_language must both be set, and differ;'
+                      f' got {languages}')
+    for key, names in (('train', self.train), ('valid', tuple(self.valid_sets.values()))):
+      if not names or not all(names) or len(set(names)) < len(names):
+        raise UserError(f'data.{key} must name at least one corpus, and each once; got {names}')
+    weights = self.train_weights
+    if weights and (len(weights) != len(self.train)
+                    or not all(0 < weight < float('inf') for weight in weights)):
+      raise UserError(f'data.train_weights must hold a number above 0 for each of the '
+                      f'{len(self.train)} corpora of data.train; got {weights}')
     self._check_stages()
     if self.shared_vocabulary and (self.source_vocabulary or self.source_vocabulary_size):
       raise UserError('data.source_vocabulary and data.source_vocabulary_size are for languages '
@@ -143,16 +134,13 @@ class DataConfig:
     if self.train_weights and self.train_stages:
       raise UserError('data.train_weights and data.train_stages exclude each other; got both')
     for stage in self.train_stages:
-      if len(stage) != 1 + len(self.train):
+      if (len(stage) != 1 + len(self.train) or not any(stage[1:])
+          or not all(0 <= weight < float('inf') for weight in stage[1:])):
         raise UserError(f'a stage of data.train_stages must hold the number of updates before it '
-                        f'and a weight for each of the {len(self.train)} corpora of data.train; '
-                        f'got {stage}')
-      if any(not 0 <= weight < float('inf') for weight in stage[1:]) or not any(stage[1:]):
-        raise UserError(f'the weights of a stage of data.train_stages must be at least 0, and one '
-                        f'of them above 0; got {stage}')
+                        f'and a weight for each of the {len(self.train)} corpora of data.train, at '
+                        f'least 0 and one of them above 0; got {stage}')
     firsts = [stage[0] for stage in self.train_stages]
     if firsts and (firsts[0] != 0 or firsts != sorted(set(firsts))
                    or any(first % 1 for first in firsts)):
       raise UserError(f'the stages of data.train_stages must begin after ascending numbers of '
-                      f'updates, the first after 0; got '
-                      f'{", ".join(f"{first:g}" for first in firsts)}')
+                      f'updates, the first after 0; got {firsts}')

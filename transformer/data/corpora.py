@@ -105,13 +105,6 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
                    tokens_per_batch: int, seed: int) -> EncodedCorpora:
   """Encodes and packs the corpora of a run.
 
-  Args:
-    config: the weights and limits of the corpora.
-    corpora: from `open_corpora`.
-    vocabulary: the run's vocabulary.
-    tokens_per_batch: target positions in a batch.
-    seed: the run's root seed.
-
   Raises:
     UserError: no pair is left to train on.
   """

@@ -86,10 +86,6 @@ class EncodedPairs:
 def encode(corpus, vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
   """Encodes a whole corpus on all cores, a chunk at a time.
 
-  Args:
-    corpus: (source, target) pairs; a slice of it is a list of pairs.
-    vocabulary: the run's vocabulary, a `RunVocabulary`.
-
   Yields:
     The two sides of the next pairs, with end tokens, in the type of `token_dtype`.
   """
@@ -121,9 +117,8 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int,
   Args:
     source: the source sentence of each pair, with its end token.
     target: the target sentence of each pair, with its end token.
-    max_length: the most tokens that either side may have, end token included.
-    max_length_ratio: the largest allowed ratio of the two lengths, end tokens included;
-      0 allows any.
+    max_length: the most tokens that either side may have.
+    max_length_ratio: the largest allowed ratio of the two lengths; 0 allows any.
 
   Returns:
     The remaining pairs, in order, with a count for every limit. A pair that breaks

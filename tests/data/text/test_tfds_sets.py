@@ -64,7 +64,7 @@ def test_an_example_that_is_not_utf8_is_named(prepared):
   corpus._examples = Source(examples)
   assert corpus[:1] == [('eins', 'one')]
   for index in (slice(0, 2), slice(1, 2)):
-    with pytest.raises(UserError, match=rf'{NAME}:train must be UTF-8; example 2 is not, .* 0xed'):
+    with pytest.raises(UserError, match=rf'{NAME}:train must be UTF-8; one .* to 2 is not: .*xed'):
       corpus[index]
 
 

@@ -25,12 +25,7 @@ _JOINED = -1  # replaces a symbol that was merged into the one before
 
 
 def make_bpe_dropout(vocabulary: RunVocabulary, rate: float) -> Vary:
-  """Returns the variation that cuts sentences into other pieces; see `Merges.cut`.
-
-  Args:
-    vocabulary: the vocabulary that the pairs are encoded with.
-    rate: the probability that a merge is left out, above 0.
-  """
+  """Returns the variation that cuts sentences into other pieces; see `Merges.cut`."""
   source = Merges(vocabulary.source)
   merges = source, source if is_shared(vocabulary) else Merges(vocabulary.target)
   return lambda side, sentences, keys: merges[side].cut(sentences, keys, rate)
@@ -69,10 +64,6 @@ class Merges:
       sentences: encoded by the vocabulary, each with its end token.
       keys: uint64 [sentences], which decide the merges that are left out.
       rate: in [0, 1]; 0 cuts as the vocabulary encodes, 1 gives single characters.
-
-    Returns:
-      The same text in the same order. Each sentence is a function of its text, its key
-      and `rate`.
     """
     chunks = np.cumsum(sentences.lengths, dtype=np.int64) // _CHUNK
     chosen = [np.flatnonzero(chunks == number) for number in np.unique(chunks)]

@@ -36,13 +36,7 @@ class Packing:
   """
 
   def __init__(self, source_lengths, target_lengths, source_capacity: int, target_capacity: int):
-    """Finds the fillings.
-
-    Args:
-      source_lengths: int [pairs], each from 1 to `source_capacity`.
-      target_lengths: int [pairs], each from 1 to `target_capacity`.
-      source_capacity: source positions in a row.
-      target_capacity: target positions in a row.
+    """Finds the fillings for pairs of such lengths, each at least 1, in rows of such capacities.
 
     Raises:
       ValueError: a pair does not fit into an empty row.
@@ -73,15 +67,14 @@ class Packing:
     self.num_rows = int(self._first_rows[-1])
 
   def deal(self, rows: np.ndarray, *key: int) -> Rows:
-    """Returns the pairs of some rows, shuffled by a key.
+    """Returns the pairs of some rows, shuffled by a key of non-negative numbers.
+
+    Each key gives another order of rows, and puts other pairs of the same lengths into them. All
+    rows of one key together hold every pair once.
 
     Args:
       rows: int [rows], each in [0, num_rows): places in the shuffled order of rows.
-      *key: non-negative numbers. Each key gives another order of rows, and puts other
-        pairs of the same lengths into them.
-
-    Returns:
-      The rows; all rows of one key together hold every pair once.
+      *key: the key.
     """
     rows_key, pairs_key = np.random.SeedSequence(key).generate_state(2, np.uint64)
     rows = permute(np.asarray(rows, np.int64), self.num_rows, rows_key)

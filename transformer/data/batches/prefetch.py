@@ -6,15 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 def prefetch(function: Callable, items: Iterable, ahead: int) -> Iterator:
-  """Yields `function(item)` for each item, in order, computed by one thread.
+  """Yields `function(item)` for each item, in order, computed by one thread up to `ahead` ahead.
 
   An exception of `function` is raised in place of its result. The thread stops after its
   current item when the generator is closed.
-
-  Args:
-    function: called by the thread.
-    items: its arguments.
-    ahead: the most results to compute beyond the last one that was yielded.
   """
   thread, results = ThreadPoolExecutor(1, 'prefetch'), collections.deque()
   try:

@@ -16,9 +16,6 @@ def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) ->
     index: int64 [elements], each in [0, size).
     size: the length of each element's permutation, int64 [elements] or one number.
     key: chooses each element's permutation, uint64 [elements] or one number.
-
-  Returns:
-    int64 [elements].
   """
   size = np.broadcast_to(np.asarray(size, np.int64), index.shape)
   key = np.broadcast_to(np.asarray(key, np.uint64), index.shape)

@@ -30,14 +30,10 @@ class Shape(NamedTuple):
 
 def batch_shape(tokens_per_batch: int, max_length: int,
                 corpora: Sequence[EncodedPairs]) -> Shape:
-  """Chooses the shape of a run's batches.
+  """Chooses the shape of a run's batches of `tokens_per_batch` target positions.
 
-  Args:
-    tokens_per_batch: target positions in a batch.
-    max_length: target positions in a row; it divides `tokens_per_batch`.
-    corpora: the training pairs. If their sources have more tokens than their targets,
-      the source side of a row is longer in proportion, so that the target side can
-      still be filled.
+  If the sources have more tokens than the targets, the source side of a row is longer in
+  proportion, so that the target side can still be filled.
   """
   source = sum(int(pairs.source.lengths.sum()) for pairs in corpora)
   target = sum(int(pairs.target.lengths.sum()) for pairs in corpora)
@@ -77,13 +73,7 @@ class TrainingBatches(BatchesByStep):
 
   def __init__(self, corpora: Sequence[EncodedPairs], weights: Sequence[float], shape: Shape,
                seed: int):
-    """Plans batches over one or more corpora.
-
-    Args:
-      corpora: encoded training corpora.
-      weights: how many times an epoch uses each corpus.
-      shape: the shape of every batch.
-      seed: the run's root seed.
+    """Plans batches over corpora, given how many times an epoch uses each of them.
 
     Raises:
       UserError: there is no pair to train on, or a weight takes no row of its corpus.
@@ -170,12 +160,7 @@ class StagedBatches(BatchesByStep):
 
 
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
-  """Packs a validation set: every pair once, always in the same way.
-
-  Args:
-    pairs: encoded pairs, each side within the shape's lengths.
-    shape: the shape of every batch; the last batch is filled up with empty rows.
-  """
+  """Packs a validation set: every pair once, always in the same way; empty rows fill the last."""
   rows, source_length, target_length = shape
   packing = Packing(pairs.source.lengths, pairs.target.lengths, source_length, target_length)
   return [assemble([pairs], packing.deal(np.arange(first, min(first + rows, packing.num_rows)), 0),
@@ -184,13 +169,7 @@ def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
 
 
 def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch:
-  """Returns a batch with the pairs of some packed rows.
-
-  Args:
-    corpora: encoded corpora; pairs are numbered through all.
-    rows: which pairs share a row; at most as many rows as the batch has.
-    shape: the shape of the batch; rows that are not needed stay padding.
-  """
+  """Returns a batch with the pairs of some packed rows; further rows of the batch stay padding."""
   return Batch(*_fill([pairs.source for pairs in corpora], rows, shape.rows, shape.source_length),
                *_fill([pairs.target for pairs in corpora], rows, shape.rows, shape.target_length))
 

@@ -1,17 +1,8 @@
 """Variations: what happens to training sentences each time that they are used.
 
 `data.variations` names functions of one's own. Each is called once, with the run's vocabulary and
-the numbers that the config gives it, and returns a function of sentences. This one writes a share
-of the sources in small letters:
-
-    def lower_case(vocabulary, share):
-      def vary(side, sentences, keys):
-        if side == 1:
-          return sentences
-        chosen = np.flatnonzero(fractions(keys) < share)
-        texts = [vocabulary.source.decode(sentences[number]).lower() for number in chosen]
-        return replaced(sentences, chosen, texts, vocabulary.source)
-      return vary
+the numbers that the config gives it, and returns a function of sentences; docs/own-parts.md has an
+example.
 
 What becomes of a sentence must depend on nothing but its side, its tokens and its key, which is a
 function of (seed, round, pair). Then a resumed run has the batches of an uninterrupted one.
@@ -40,14 +31,7 @@ def fractions(keys: np.ndarray) -> np.ndarray:
 
 def replaced(sentences: Sentences, chosen: np.ndarray, texts: Sequence[str],
              vocabulary: Vocabulary) -> Sentences:
-  """Returns sentences of which some have other texts.
-
-  Args:
-    sentences: all sentences.
-    chosen: the numbers of those that change, ascending.
-    texts: the new text of each of these.
-    vocabulary: that of the sentences' side.
-  """
+  """Returns sentences of which the chosen ones, ascending numbers, have other texts."""
   changed = Sentences.ended(vocabulary.encode_batch(texts))
   starts, lengths = sentences.starts.copy(), sentences.lengths.copy()
   starts[chosen], lengths[chosen] = len(sentences.tokens) + changed.starts, changed.lengths
@@ -56,11 +40,7 @@ def replaced(sentences: Sentences, chosen: np.ndarray, texts: Sequence[str],
 
 
 def own_variations(settings: Sequence[own_code.Setting], vocabulary: RunVocabulary) -> list[Vary]:
-  """Returns the variations that `data.variations` names.
-
-  Raises:
-    UserError: one cannot be imported, or refuses its numbers.
-  """
+  """Returns the variations that `data.variations` names."""
   return [_checked(own_code.name_of(setting), own_code.build(setting, 'variation', vocabulary),
                    place) for place, setting in enumerate(settings)]
 

@@ -39,13 +39,7 @@ class VariedBatches(BatchesByStep):
   """
 
   def __init__(self, plan: TrainingBatches, variations: Sequence[Vary], seed: int):
-    """Varies the first window, to find the number of real batches.
-
-    Args:
-      plan: the planned batches.
-      variations: what happens to a sentence, one after the other.
-      seed: the run's root seed.
-    """
+    """Varies the first window, to find the number of real batches of a plan."""
     self.shape = plan.shape
     self._plan, self._variations, self._seed = plan, variations, seed
     windows_in_epoch = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)

@@ -1,22 +1,7 @@
 """Opens sentence pairs: text files, TensorFlow Datasets, or a source of one's own.
 
 `data.source` names the class of a run's corpora: `text`, `tfds`, or MODULE:CLASS for a class of
-one's own, which is called once for each split. This one reads the first two columns of tables:
-
-    class Table:
-      def __init__(self, data, split):  # `data` has the settings of `config.data`.
-        text = pathlib.Path(data.dir, f'{split}.csv').read_text('utf-8')
-        self._pairs = [(row[0], row[1]) for row in csv.reader(text.splitlines())]
-        self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
-
-      def __len__(self):
-        return len(self._pairs)
-
-      def __getitem__(self, pairs):
-        return self._pairs[pairs]
-
-Beside `fingerprint`, such a class may have the other attributes of a `Corpus`. It should find every
-mistake in its files when it is called, as far as that is quick; so `train.py --check` reports it.
+one's own, which is called once for each split; docs/own-parts.md has an example.
 """
 
 import os
@@ -66,9 +51,6 @@ def open_corpus(config: DataConfig, split: str, *, aligned: bool = True,
       a source of one's own understands.
     aligned: as in `TextCorpus`; other sources are always aligned.
     dir_flag: the flag that sets the place of the corpora, as error messages name it.
-
-  Raises:
-    UserError: the corpus does not exist, cannot be read or is empty.
   """
   try:
     if config.source == 'text':

@@ -40,11 +40,7 @@ def is_blank(line: str) -> bool:
 
 
 def check_several(lines: Sequence[str]):
-  """Refuses one line in place of several, since its letters would count as lines.
-
-  Raises:
-    UserError: there is one.
-  """
+  """Refuses one line in place of several, since its letters would count as lines."""
   if isinstance(lines, str):
     raise UserError(f'several lines are needed, such as a list; got one string, {lines[:40]!r}; '
                     f'put it into brackets')
@@ -96,11 +92,7 @@ class TextFile:
   """
 
   def __init__(self, name: str, data: bytes | None = None):
-    """Reads the whole file once, to find its lines.
-
-    Args:
-      name: its path.
-      data: its content, if that has been read.
+    """Reads the whole file once, to find its lines; `data` is its content, if that has been read.
 
     Raises:
       UserError: the file is missing, unreadable or not UTF-8.
@@ -191,14 +183,9 @@ class TextCorpus:
   def __init__(self, config: DataConfig, split: str, *, aligned: bool = True):
     """Opens `{dir}/{split}.{language}`.
 
-    Args:
-      config: the folder of the files, and both languages.
-      split: the beginning of their names.
-      aligned: refuses files that are empty or differ in their numbers of lines. If False,
-        the corpus ends with the shorter file.
-
     Raises:
-      UserError: a file is missing or not UTF-8, or `aligned` refuses the files.
+      UserError: a file is missing or not UTF-8; or they are empty or differ in their numbers of
+        lines. If not `aligned`, the corpus ends with the shorter file instead.
     """
     self.name = str(Path(config.dir) / split)
     self.folder = Path(os.path.expanduser(self.name)).parent

@@ -22,14 +22,10 @@ class TfdsCorpus:
   notes, gold = (), None
 
   def __init__(self, config: DataConfig, split: str):
-    """Opens a split.
+    """Opens a split, such as `train` or `train[:10%]`, in any two languages of the set.
 
     The fingerprint covers what TFDS records about a set (version, splits, number of examples
     and bytes of each shard) and not the text itself.
-
-    Args:
-      config: the set's name and folder, and both languages, which may be any of the set's.
-      split: TFDS split, such as `train` or `train[:10%]`.
 
     Raises:
       UserError: the set is not prepared, or is incomplete or in a format without random access;
@@ -74,25 +70,18 @@ class TfdsCorpus:
 
   def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
     numbers = range(*pairs.indices(len(self)))
-    return [self._pair(number, example) for number, example in zip(
-        numbers, self._examples.__getitems__(numbers), strict=True)]
-
-  def _pair(self, number: int, example: dict[str, Any]) -> tuple[str, str]:
+    source, target = self._languages
     try:
-      source, target = (example[language].decode('utf-8') for language in self._languages)
+      return [(example[source].decode('utf-8'), example[target].decode('utf-8'))
+              for example in self._examples.__getitems__(numbers)]
     except UnicodeDecodeError as error:
-      raise UserError(f'{self.name} must be UTF-8; example {number + 1} is not, at the byte '
-                      f'0x{error.object[error.start]:02x}; prepare the set from other text'
-                      ) from error
-    return source, target
+      raise UserError(f'{self.name} must be UTF-8; one of the examples {numbers.start + 1} to '
+                      f'{numbers.stop} is not: {error.object!r:.100}; prepare the set from other '
+                      f'text') from error
 
 
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
-  """Returns the builder of a prepared set; None if there is none.
-
-  Args:
-    name: TFDS name, such as `wmt14_translate/de-en`, which may end in `:VERSION`.
-    data_dir: the folder of prepared sets; empty means TFDS's default.
+  """Returns the builder of a prepared set of a folder, or of TFDS's default; None if there is none.
 
   Raises:
     UserError: it cannot be a name of a set, or the set asks for code of others to be run.
@@ -130,11 +119,7 @@ def _own_features_only():
 
 
 def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
-  """Returns the languages of a set.
-
-  Raises:
-    UserError: it is no translation set.
-  """
+  """Returns the languages of a set; a set that is no translation set is a `UserError`."""
   texts = [key for key, feature in builder.info.features.items()
            if isinstance(feature, tfds.features.Text)]
   if len(texts) < 2:

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 _Piece = ModelProto.SentencePiece
@@ -61,27 +61,22 @@ def _essence(model: ModelProto) -> tuple:
 def _converted(model: ModelProto, original: sentencepiece.SentencePieceProcessor) -> ModelProto:
   """Returns a model with the ids of this project, with all bytes, and without normalisation."""
   pieces = list(model.pieces)
-  first = {
-      wanted: pieces[own] if own >= 0 else _Piece(piece=name, type=kind)
-      for wanted, own, name, kind in (
-          (PAD_ID, original.pad_id(), '<pad>', _Piece.CONTROL),
-          (BOS_ID, original.bos_id(), '<s>', _Piece.CONTROL),
-          (EOS_ID, original.eos_id(), '</s>', _Piece.CONTROL),
-          (UNK_ID, original.unk_id(), '<unk>', _Piece.UNKNOWN))}
+  first = [pieces[own] if own >= 0 else _Piece(piece=name, type=kind) for own, name, kind in (
+      (original.pad_id(), '<pad>', _Piece.CONTROL), (original.bos_id(), '<s>', _Piece.CONTROL),
+      (original.eos_id(), '</s>', _Piece.CONTROL), (original.unk_id(), '<unk>', _Piece.UNKNOWN))]
   known = {piece.piece: piece for piece in pieces if piece.type == _Piece.BYTE}
-  names = [f'<0x{byte:02X}>' for byte in range(256)]
-  first |= {token: known.get(name, _Piece(piece=name, type=_Piece.BYTE))
-            for token, name in zip(BYTE_IDS, names, strict=True)}
-  taken = {piece.piece for piece in first.values()}
+  first += [known.get(name, _Piece(piece=name, type=_Piece.BYTE))
+            for name in (f'<0x{byte:02X}>' for byte in range(256))]
+  taken = {piece.piece for piece in first}
   changed = ModelProto()
   changed.CopyFrom(model)
   del changed.pieces[:]
-  changed.pieces.extend(first[token] for token in range(BYTE_IDS.stop))
+  changed.pieces.extend(first)
   changed.pieces.extend(piece for piece in pieces if piece.piece not in taken)
   about = changed.trainer_spec
   about.pad_id, about.bos_id, about.eos_id, about.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
   about.pad_piece, about.bos_piece, about.eos_piece, about.unk_piece = (
-      first[token].piece for token in (PAD_ID, BOS_ID, EOS_ID, UNK_ID))
+      piece.piece for piece in first[:4])
   about.byte_fallback, about.vocab_size = True, len(changed.pieces)
   rules = changed.normalizer_spec
   if rules.precompiled_charsmap or rules.remove_extra_whitespaces or rules.normalization_rule_tsv:

@@ -21,17 +21,9 @@ _TRIED = 500  # Training pairs whose cut by a given vocabulary is compared with 
 
 
 def check_same(own: RunVocabulary, config: DataConfig, keys: Iterable[str]):
-  """Refuses files that a config names if they hold another vocabulary than a run's own.
+  """Refuses files that keys of a config name if they hold another vocabulary than a run's own.
 
   A file that is gone does not matter, since the run has a copy.
-
-  Args:
-    own: the run's vocabulary.
-    config: names the files.
-    keys: the settings to look at: `vocabulary` and `source_vocabulary`, or one of them.
-
-  Raises:
-    UserError: names the first such setting.
   """
   for key in keys:
     path = getattr(config, key)
@@ -91,19 +83,13 @@ def _make(config: DataConfig, corpora, key: str, lines: slice,
 
 
 def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vocabulary:
-  """Adds the first new pieces of a learned vocabulary behind the pieces of another.
+  """Adds the first new pieces of a vocabulary of new text behind the pieces of another.
 
   The merges of the new pieces come after all merges of the first vocabulary.
 
-  Args:
-    vocabulary: its pieces keep their ids.
-    learned: a vocabulary of the new text alone.
-    size: the number of pieces of the result.
-    key: the key of `config.data` that may name a vocabulary, for error messages.
-
   Raises:
     UserError: the first vocabulary does not work by merges, or the second one has too few
-      new pieces.
+      new pieces; it names the `key` of the config.
   """
   model = ModelProto.FromString(vocabulary.model_bytes)
   if model.trainer_spec.model_type != TrainerSpec.BPE:

@@ -47,17 +47,14 @@ def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
 def from_model_files(models: Mapping[str, bytes], place: str) -> RunVocabulary:
   """Returns the vocabulary of such models: the reverse of `model_files`.
 
-  Args:
-    models: serialised SentencePiece models by the names of their files.
-    place: where they come from, for error messages.
-
   Raises:
     UserError: the names are not those of a shared vocabulary or of two, or a model cannot be
-      used, see `Vocabulary.from_bytes`.
+      used, see `Vocabulary.from_bytes`; it names the `place` of the models.
   """
   for names in (SHARED_VOCABULARY, SEPARATE_VOCABULARIES):
     if models.keys() == set(names):
-      return _joined([Vocabulary.from_bytes(models[name], f'{name} of {place}') for name in names])
+      return _joined(*(Vocabulary.from_bytes(models[name], f'{name} of {place}')
+                       for name in names))
   raise UserError(f'{place} should hold {SHARED_VOCABULARY[0]}, or '
                   f'{" and ".join(SEPARATE_VOCABULARIES)}; it holds '
                   f'{" and ".join(models) or "neither"}; restore it from a copy')
@@ -88,8 +85,8 @@ def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> 
   """
   first = SEPARATE_VOCABULARIES[0]
   separate = Path(folder, first).exists() if wanted is None else Path(first).stem in wanted
-  return _joined([Vocabulary.load(Path(folder, name), wanted and wanted.get(Path(name).stem, ''))
-                  for name in (SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY)])
+  return _joined(*(Vocabulary.load(Path(folder, name), wanted and wanted.get(Path(name).stem, ''))
+                   for name in (SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY)))
 
 
 def _by_file(vocabulary: RunVocabulary) -> dict[str, Vocabulary]:
@@ -98,5 +95,5 @@ def _by_file(vocabulary: RunVocabulary) -> dict[str, Vocabulary]:
   return dict(zip(SEPARATE_VOCABULARIES, (vocabulary.source, vocabulary.target), strict=True))
 
 
-def _joined(loaded: list[Vocabulary]) -> RunVocabulary:
-  return loaded[0] if len(loaded) == 1 else SeparateVocabularies(*loaded)
+def _joined(source: Vocabulary, target: Vocabulary | None = None) -> RunVocabulary:
+  return SeparateVocabularies(source, target) if target else source

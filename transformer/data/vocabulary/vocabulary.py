@@ -55,8 +55,7 @@ class Vocabulary:
     model_bytes: the SentencePiece model, a serialised protocol buffer.
     size: number of pieces; ids run from 0 to `size - 1`.
     fingerprint: SHA-256 of `model_bytes`, in hexadecimal.
-    source: this vocabulary, since one that both languages share encodes the sources.
-    target: this vocabulary, likewise; `SeparateVocabularies` has two that differ.
+    source, target: this vocabulary, as `SeparateVocabularies` has two that differ.
   """
 
   def __init__(self, processor: sentencepiece.SentencePieceProcessor, model_bytes: bytes):
@@ -70,13 +69,10 @@ class Vocabulary:
   @classmethod
   def train(cls, sentences: Iterable[str], size: int,
             key: str = 'vocabulary_size', full: bool = True) -> 'Vocabulary':
-    """Trains a vocabulary; the same sentences in the same order give the same bytes.
+    """Trains a vocabulary of a size; the same sentences in the same order give the same bytes.
 
-    Args:
-      sentences: the training text. All of it is used, and held in memory.
-      size: number of pieces, control symbols and bytes included.
-      key: the key of `config.data` that sets the size, for error messages.
-      full: whether too little text for the size is an error; otherwise there are fewer pieces.
+    All sentences are held in memory. `key` of `config.data` sets the size, for error messages.
+    If not `full`, there are fewer pieces where the text is too little for the size.
 
     Raises:
       UserError: there is no text, or `size` is too large or too small for the text.
