@@ -22,9 +22,6 @@ def load(spec: str, kind: str) -> Callable:
   Args:
     spec: MODULE:NAME.
     kind: what it is, for people, such as `metric`.
-
-  Raises:
-    UserError: there is no such module or name, or the module cannot be imported.
   """
   module, name = parts(spec, kind)
   try:
@@ -39,11 +36,7 @@ def load(spec: str, kind: str) -> Callable:
 
 
 def parts(spec: str, kind: str) -> tuple[str, str]:
-  """Returns the module and the name of a part, and lets Python find modules beside the user.
-
-  Raises:
-    UserError: it is not MODULE:NAME.
-  """
+  """Returns the module and the name of a part, and lets Python find modules beside the user."""
   module, colon, name = spec.partition(':')
   if not (module and colon and name):
     raise UserError(f'a {kind} must be given as MODULE:NAME, such as my_{kind}s:mine; '
@@ -59,13 +52,7 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 def digest(spec: str, kind: str) -> str:
-  """Returns the SHA-256 of the source of a part's module or package, to record it with a run.
-
-  The module is not imported.
-
-  Raises:
-    UserError: no such module is found, or it has no file.
-  """
+  """Returns the SHA-256 of the source of a part's module or package, which is not imported."""
   module, _ = parts(spec, kind)
   try:
     place = importlib.util.find_spec(module)
@@ -96,9 +83,6 @@ def check(key: str, setting: Setting, named: Iterable[str] = ()):
     key: what it is, such as `train.objective`.
     setting: its value.
     named: the names that the key may have too, for the error.
-
-  Raises:
-    UserError: it has another form.
   """
   if not (setting and isinstance(name_of(setting), str) and all(name_of(setting).partition(':'))
           and all(isinstance(number, float) and math.isfinite(number)
@@ -109,11 +93,7 @@ def check(key: str, setting: Setting, named: Iterable[str] = ()):
 
 
 def build(setting: Setting, kind: str, *arguments) -> Any:
-  """Imports a part, and calls it with arguments and the numbers of its setting.
-
-  Raises:
-    UserError: as `load`; or the part fails.
-  """
+  """Imports a part, and calls it with arguments and the numbers of its setting."""
   spec, numbers = name_of(setting), numbers_of(setting)
   told = f'cannot be made with the numbers {", ".join(map(str, numbers)) or "none"}'
   return guarded(load(spec, kind), setting, kind, told)(*arguments, *numbers)

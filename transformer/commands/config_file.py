@@ -1,7 +1,6 @@
 """Reads the settings of a command line, changes a config, and writes one as a file for train.py."""
 
 import json
-import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,22 +20,13 @@ def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
 
 
 def check_holds_configs(workdir: Path):
-  """Refuses a directory whose config files no --config could name.
-
-  Raises:
-    UserError: there is a colon in its path, which would end the file's name in
-      --config=FILE:ARGUMENT.
-  """
+  """Refuses a directory with a colon, which would end a file's name in --config=FILE:ARGUMENT."""
   if ':' in str(workdir):
     raise UserError(f'--workdir must have no colon in it; got {workdir}')
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
-  """Returns a config with other values for some keys, by dotted name.
-
-  Raises:
-    UserError: the settings do not go together.
-  """
+  """Returns a config with other values for some keys, by dotted name."""
   tree = config.to_dict()
   for name, value in settings.items():
     group, _, key = name.rpartition('.')
@@ -56,7 +46,7 @@ def config_file(docstring: str, config: Config, searched: Collection[str]) -> by
   others = [name for name, value in settings.items()
             if value != defaults[name] and name not in searched]
   escaped = docstring.replace('\\', '\\\\').replace('"', '\\"')
-  lines = [f'"""{escaped}"""', '', 'from configs import base', '', '', 'def get_config():',
+  lines = [f'"""{escaped}"""\n\nfrom configs import base\n\n\ndef get_config():',
            '  """The settings."""', '  config = base.get_config()']
   for title, names in (('The searched settings.', searched), ('All other settings.', others)):
     if names:
@@ -66,11 +56,8 @@ def config_file(docstring: str, config: Config, searched: Collection[str]) -> by
 
 
 def _literal(value: Any) -> str:
-  """Returns a value as Python code."""
-  if isinstance(value, float):
-    value = float(value)  # NumPy's subclass has another repr.
-    return repr(value) if math.isfinite(value) else f'float({str(value)!r})'
-  return repr(value)
+  """Returns a value as Python code; NumPy's numbers have another repr than Python's."""
+  return repr(float(value) if isinstance(value, float) else value)
 
 
 def plain_settings(config: Config) -> dict[str, Any]:

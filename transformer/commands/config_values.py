@@ -35,14 +35,13 @@ class _OneOrSeveral(flags.ArgumentParser):
   def parse(self, argument: Any) -> Any:
     if not isinstance(argument, str):
       return argument  # The config's own value.
-    try:
+    with contextlib.suppress(SyntaxError, ValueError):
       return ast.literal_eval(argument)
-    except (SyntaxError, ValueError):
-      if argument.startswith(('(', '[')):
-        raise ValueError('text in a tuple needs quotes, as in "(\'a\', \'b\')"; or leave out the '
-                         'brackets') from None
-      texts = flags.ListParser().parse(argument)
-      return tuple(texts) if len(texts) > 1 else argument
+    if argument.startswith(('(', '[')):
+      raise ValueError('text in a tuple needs quotes, as in "(\'a\', \'b\')"; or leave out the '
+                       'brackets')
+    texts = flags.ListParser().parse(argument)
+    return tuple(texts) if len(texts) > 1 else argument
 
 
 class _Several(tuple_parser.TupleParser):
@@ -50,6 +49,5 @@ class _Several(tuple_parser.TupleParser):
 
   def parse(self, argument: Any) -> tuple:
     value = _OneOrSeveral().parse(argument)
-    if value is None:
-      return ()
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    several = isinstance(value, (tuple, list))
+    return () if value is None else tuple(value) if several else (value,)

@@ -11,54 +11,35 @@ from transformer.evaluation.request import Request
 # As in `shared_flags`: --help lists these flags under the module that asks for them.
 flags.disclaim_key_flags()
 
-# What defines a flag: its type, and its help text.
 _STRING, _LIST, _STRINGS = flags.DEFINE_string, flags.DEFINE_list, flags.DEFINE_multi_string
 _INTEGER, _FLOAT, _BOOL = flags.DEFINE_integer, flags.DEFINE_float, flags.DEFINE_bool
+# Each flag by its name: what defines it, and its help text.
 _FLAGS = {
     'workdir': (_STRING, 'The directory of the run.'),
-    'split': (_LIST, 'test, valid, train, or a split or prefix of the data by its own name; or '
-              'several, with commas between them. Without --source, the default is test.'),
+    'split': (_LIST, 'test, valid, train, or splits or prefixes of the data; default: test.'),
     'source': (_STRING, 'A file to translate, or - for standard input.'),
-    'reference': (_STRINGS, 'A file of translations to score against; may be given more than '
-                  'once.'),
+    'reference': (_STRINGS, 'A file of translations to score against; may be given repeatedly.'),
     'output': (_STRING, 'Where translations go, or - for standard output.'),
-    'results': (_STRING, 'The folder where scores go; default: eval/ in the directory of the '
-                'run.'),
-    'batch_size': (_INTEGER, 'Sentences that are translated together; default: the run\'s '
-                   'config.'),
-    'dtype': (_STRING, 'Type of activations in a search: trained, float32 or bfloat16, which is '
-              'faster on some processors; default: the run\'s config.'),
-    'bleu_tokenize': (_STRING, 'sacreBLEU\'s tokenizer, such as ja-mecab or zh; default: the '
-                      'run\'s config.'),
-    'sample': (_BOOL, 'Draw translations rather than search: one of each sentence, or the best by '
-               'score of --beam_size=W.'),
+    'results': (_STRING, 'The folder where scores go; default: eval/ in the run.'),
+    'batch_size': (_INTEGER, 'Sentences that are translated together; default: as the run.'),
+    'dtype': (_STRING, 'Type of activations: trained, float32 or bfloat16; default: as the run.'),
+    'bleu_tokenize': (_STRING, 'sacreBLEU\'s tokenizer, such as zh; default: as the run.'),
+    'sample': (_BOOL, 'Draw a translation of each sentence, or the best of --beam_size=W.'),
     'temperature': (_FLOAT, 'Divides log-probabilities before a token is drawn; default: 1.'),
-    'top_k': (_INTEGER, 'Draw from the k likeliest tokens, 0 is all, the default.'),
-    'top_p': (_FLOAT, 'Draw from the fewest tokens whose probabilities reach this together, 1 is '
-              'all, the default.'),
-    'seed': (_INTEGER, 'The seed of the draws, which also depend on the sentence and its line; '
-             'default: the run\'s config.'),
-    'examples': (_INTEGER, 'Print this many translations beside their references, taken evenly '
-                 'from the text.'),
-    'nbest': (_INTEGER, 'Give this many translations of each sentence, with their scores, as '
-              'lines of number ||| text ||| score.'),
-    'metric': (_STRINGS, 'A metric of your own, as MODULE:FUNCTION; may be given more than once; '
-               'see docs/scoring.md.'),
-    'ter': (_BOOL, 'Compute TER even of lines with more than 100 words, each of which takes '
-            'seconds; --noter leaves it out; default: if there are none.'),
-    'protocols': (_BOOL, 'Print BLEU by the other usual protocols, its precisions, and the cost '
-                  'of training, too; the results have them in any case.'),
-    'score': (_BOOL, 'Translate nothing, but give the log-probability of each line of '
-              '--reference, and how many tokens it has.'),
-    'tokens': (_BOOL, 'With --score: a JSON object for each line, with the log-probability of '
-               'each of its pieces.'),
-    'prefix': (_STRING, 'A file with a line for each of the source: what its translation begins '
-               'with. An empty line leaves it free.'),
-    'prefix_column': (_BOOL, 'Each line of --source has, after a tab, the beginning of its '
-                      'translation.'),
-    'ensemble': (_LIST, 'Runs whose probabilities are averaged with those of --workdir. '
-                 '--average and --checkpoint=latest apply to all runs; a step applies to '
-                 '--workdir alone, and the others use their best.'),
+    'top_k': (_INTEGER, 'Draw from the k likeliest tokens; 0, the default, is all.'),
+    'top_p': (_FLOAT, 'Draw from the fewest tokens whose probabilities reach this; default: 1.'),
+    'seed': (_INTEGER, 'The seed of the draws; default: as the run.'),
+    'examples': (_INTEGER, 'Print this many translations, taken evenly, beside their references.'),
+    'nbest': (_INTEGER, 'Give this many of each sentence as lines of number ||| text ||| score.'),
+    'metric': (_STRINGS, 'A metric of your own, as MODULE:FUNCTION; may be given repeatedly.'),
+    'ter': (_BOOL, 'Whether to compute TER; default: if no line has more than 100 words.'),
+    'protocols': (_BOOL, 'Print BLEU by other protocols, and the cost of training, too.'),
+    'score': (_BOOL, 'Translate nothing: give log-probability and tokens of each reference line.'),
+    'tokens': (_BOOL, 'With --score: a JSON object for each line, with its pieces.'),
+    'prefix': (_STRING, 'A file with what each translation begins with; an empty line is free.'),
+    'prefix_column': (_BOOL, 'Each line of --source has, after a tab, a prefix.'),
+    'ensemble': (_LIST, 'Runs whose probabilities are averaged with those of --workdir; a step in '
+                 '--checkpoint is of --workdir alone.'),
     'data_dir': (_STRING, 'Where the data lies now, if it has moved.'),
 }
 
@@ -81,13 +62,5 @@ def define_all() -> list[flags.FlagHolder]:
 
 
 def request(holders: Sequence[flags.FlagHolder], **more: Any) -> Request:
-  """Returns the request of the flags that were given.
-
-  Args:
-    holders: from `define`.
-    **more: values of other fields.
-
-  Raises:
-    UserError: flags exclude or need each other.
-  """
+  """Returns the request of flags from `define`, and of values of other fields."""
   return Request(**shared_flags.given(*holders), **more)

@@ -43,22 +43,14 @@ def given(*holders: flags.FlagHolder) -> dict[str, Any]:
 
 
 def check_at_least(least: int, *holders: flags.FlagHolder):
-  """Refuses a flag whose number is below `least`.
-
-  Raises:
-    UserError: names the first such flag.
-  """
+  """Refuses a flag whose number is below `least`."""
   for flag in holders:
     if flag.value < least:
       raise UserError(f'--{flag.name} must be at least {least}; got {flag.value}')
 
 
 def check_named(*holders: flags.FlagHolder):
-  """Refuses a flag that is given without a value, as in `--output=`.
-
-  Raises:
-    UserError: names the first such flag.
-  """
+  """Refuses a flag that is given without a value, as in `--output=`."""
   for flag in holders:
     if flag.present and flag.value in ('', []):
       raise UserError(f'--{flag.name}= names nothing; leave it out, or give it a value')
