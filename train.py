@@ -76,7 +76,7 @@ def main(_):
     set_reproducible_flags(os.environ)
   # JAX is imported only now, so that --help and a mistake answer at once.
   with Signals(config.train.grace_seconds) as signals:
-    from transformer.experiment.wiring import train_run
+    from transformer.experiment.training import train_run
     if _DISTRIBUTED.value:
       from transformer.system import processes
       processes.join()

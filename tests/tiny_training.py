@@ -10,9 +10,10 @@ import pytest
 from transformer.data.batch import EOS_ID, Batch
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
-from transformer.training.compilation import compile_programs, make_setup
+from transformer.runs.evaluations import best_evaluation
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
+from transformer.training.update import make_update
 
 VOCABULARY = 23
 ROWS, SOURCE_LENGTH, TARGET_LENGTH = 4, 13, 11
@@ -51,62 +52,97 @@ def make_batch(number: int, rows: int = ROWS) -> Batch:
 class NumberedBatches:
   """Batches by number; raises an error before batch `fatal`, in place of a kill."""
 
-  def __init__(self, fatal: int | None = None):
-    self._fatal = fatal
+  def __init__(self, fatal: int | None = None, rows: int = ROWS):
+    self._fatal, self.shape = fatal, (rows, SOURCE_LENGTH, TARGET_LENGTH)
 
   def iterate(self, start, stop):
     for number in range(start, stop):
       if number == self._fatal:
         raise InterruptedError(f'killed before step {number}')
-      yield make_batch(number)
+      yield make_batch(number, self.shape[0])
 
 
-def make_task(model: Transformer, batches=None, bleu=lambda params: 0.0, valid_batch=None,
-              validate=None, **more):
-  """Returns a task on these batches; `validate` returns `bleu(params)` and nothing else."""
-  from transformer.experiment.task import Task  # A slow import.
-  from transformer.experiment.validation import Validation, ValidationSet
+class Outcome(NamedTuple):
+  """How training ended: its last step, that of the checkpoint before, and the evaluations."""
 
-  valid_batch = make_batch(100) if valid_batch is None else valid_batch
-  validate = validate or (lambda params: Validation(bleu(params)))
-  return Task(model, batches or NumberedBatches(),
-              [ValidationSet('valid', [valid_batch], validate)], **more)
+  step: int
+  resumed_from: int | None
+  evaluations: list
+  worked: bool
+
+  @property
+  def best(self):
+    """The best evaluation."""
+    return best_evaluation(self.evaluations)
 
 
-def train_tiny(settings, task, workdir, objective=None, **options):
-  """Trains in `workdir`, on all devices."""
-  from transformer.experiment.loop import train
+def evaluation_of(bleu=lambda params: 0.0, rows=ROWS, **parts):
+  """Returns a function as `train` takes it: it has the loss of a batch, and BLEU of parameters."""
+  def validate(eval_step, params):
+    from transformer.experiment.validation import Evaluation  # A slow import.
 
-  rows = len(task.valid_sets[0].batches[0].target_tokens) // settings.optimizer.accumulate
-  setup = make_setup(settings, task.model, make_mesh(settings.mesh, rows), objective)
-  return train(settings, task, setup, workdir, **options)
+    sums = jax.device_get(eval_step(params, make_batch(100, rows)))
+    loss = float(sums['nll'] / sums['weight'])
+    values = {'valid/loss': loss, 'valid/bleu': bleu(params)}
+    return Evaluation(values, **{'translations': {}, **parts})
+
+  return validate
+
+
+def train_tiny(settings, model, workdir, batches=None, *, validate=None, bleu=lambda params: 0.0,
+               objective=None, params=None, mesh=None, programs=None, **options) -> Outcome:
+  """Trains in `workdir`, on all devices.
+
+  Args:
+    settings: the settings.
+    model: the model.
+    workdir: the run's directory.
+    batches: None are `NumberedBatches`.
+    validate: as for `train`; None takes the loss of a batch and BLEU from `bleu`.
+    bleu: parameters -> BLEU.
+    objective: as for `make_update`.
+    params: as for `train`.
+    mesh: the devices.
+    programs: an update and an evaluation; None compiles them, once for all tests.
+    **options: as for `train`.
+  """
+  from transformer.experiment.open_run import OpenRun  # Slow imports.
+  from transformer.experiment.training import train
+
+  batches = batches or NumberedBatches()
+  workdir.mkdir(parents=True, exist_ok=True)
+  with OpenRun(workdir, settings) as run:
+    if run.ended:
+      return Outcome(run.step, run.step, run.history['evaluations'], False)
+    mesh = mesh or make_mesh(settings.mesh, batches.shape[0] // settings.optimizer.accumulate)
+    update = make_update(settings, model, mesh, objective)
+    train_step, eval_step = programs or compiled_once(update, batches.shape)
+    update = dataclasses.replace(update, train_step=train_step, eval_step=eval_step)
+    validate = validate or evaluation_of(bleu, batches.shape[0])
+    step, evaluations = train(run, settings, update, batches, validate, params, **options)
+    return Outcome(step, run.step, evaluations, True)
 
 
 @pytest.fixture(scope='session')
-def model(compiled_once) -> Transformer:
+def model() -> Transformer:
   """Returns a small model with dropout, so that randomness must resume too."""
   return Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.2,
                                  norm='pre'), VOCABULARY)
 
 
-@pytest.fixture(scope='session')
-def compiled_once():
+_COMPILED = {}
+
+
+def compiled_once(update, shape):
   """Compiles a program once for all tests that use it, since tracing it takes longest."""
-  from transformer.experiment import loop  # A slow import.
-
-  programs = {}
-
-  def compile_once(settings, model, setup, shape):
-    # Only these settings have no influence on the programs.
-    train = dataclasses.replace(settings.train, log_every=1, eval_every=1, checkpoint_every=1,
-                                keep=1, patience=0, best_by='', valid_metric='')
-    leaves, structure = jax.tree.flatten(setup.state)
-    key = (settings.optimizer, train, settings.seed, model, setup.mesh, shape, structure,
-           tuple(leaves), setup.objective)
-    if key not in programs:
-      programs[key] = compile_programs(settings, model, setup, shape)
-    return programs[key]
-
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(loop, 'compile_programs', compile_once)
-    yield
+  settings = update.config
+  # Only these settings have no influence on the programs.
+  train = dataclasses.replace(settings.train, log_every=1, eval_every=1, checkpoint_every=1,
+                              keep=1, patience=0, best_by='', valid_metric='')
+  leaves, structure = jax.tree.flatten(update.state)
+  key = (settings.optimizer, train, settings.seed, update.model, update.mesh, shape, structure,
+         tuple(leaves), update.objective)
+  if key not in _COMPILED:
+    compiled = update.compiled(shape)
+    _COMPILED[key] = compiled.train_step, compiled.eval_step
+  return _COMPILED[key]

@@ -10,9 +10,9 @@ from tests.as_users_run import tiny
 from transformer.model.transformer import Transformer
 from transformer.ops.dropout import random_bits
 from transformer.system.processes import place
-from transformer.training.compilation import first_state, lower_train_step, make_setup
 from transformer.training.mesh import batch_sharding, make_mesh
 from transformer.training.step import random_key
+from transformer.training.update import make_update
 
 MESHES = [(1, 1, 1), (8, 1, 1), (2, 2, 2)]
 STEPS = 3
@@ -38,10 +38,9 @@ def on_mesh(sizes) -> dict:
   model = Transformer(config.model, tiny.VOCABULARY + 1)  # A size that eight divides.
   batches = tiny.training_batches(config, tiny.random_pairs(tiny.FULL, 64))
   mesh = make_mesh(config.mesh, batches.shape.rows, jax.devices()[:int(np.prod(sizes))])
-  setup = make_setup(config, model, mesh)
-  step = lower_train_step(config, model, setup, batches.shape).compile()
-  state = jax.device_put(first_state(config, setup.optimizer, tiny.random_params(model)),
-                         jax.tree.map(lambda leaf: leaf.sharding, setup.state))
+  update = make_update(config, model, mesh)
+  step = update.lower(batches.shape).compile()
+  state = update.first_state(tiny.random_params(model))
   by_rows, losses = batch_sharding(mesh), []
   for number in range(STEPS):
     state, metrics = step(state, place(batches[number], by_rows))
@@ -49,7 +48,7 @@ def on_mesh(sizes) -> dict:
   bits = jax.jit(lambda key: random_bits(key, (*batches.shape[:2], config.model.model_dim)),
                  out_shardings=by_rows)(random_key(config.seed))
   return {'losses': losses, 'bits': hash_of(bits), 'devices': len(bits.sharding.device_set),
-          'rate': sum(float(setup.schedule(jnp.int32(each))) for each in range(STEPS)),
+          'rate': sum(float(update.schedule(jnp.int32(each))) for each in range(STEPS)),
           'state': jax.device_get(state)}
 
 

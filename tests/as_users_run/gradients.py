@@ -5,9 +5,8 @@ import numpy as np
 
 from tests.as_users_run import reference, tiny
 from transformer.model.transformer import Transformer
-from transformer.system.processes import place
-from transformer.training.compilation import compile_programs, first_state, make_setup
-from transformer.training.mesh import batch_sharding, make_mesh
+from transformer.training.mesh import make_mesh
+from transformer.training.update import make_update
 
 _B1, _EPS = 0.9, 1e-9  # Of Adam.
 
@@ -38,14 +37,11 @@ def compare(config, pairs, vocabulary: int) -> dict:
   model = Transformer(config.model, vocabulary)
   batches = tiny.training_batches(config, pairs)
   mesh = make_mesh(config.mesh, batches.shape.rows)
-  setup = make_setup(config, model, mesh)
-  programs = compile_programs(config, model, setup, batches.shape)
+  compiled = make_update(config, model, mesh).compiled(batches.shape)
   before = tiny.random_params(model)
-  state = jax.device_put(first_state(config, setup.optimizer, before),
-                         jax.tree.map(lambda leaf: leaf.sharding, setup.state))
-  batch = place(batches[0], batch_sharding(mesh))
-  valid = programs.eval_step(state.params, batch)
-  state, metrics = jax.device_get(programs.train_step(state, batch))
+  state = compiled.first_state(before)
+  valid = compiled.eval_step(state.params, compiled.place(batches[0]))
+  state, metrics = jax.device_get(compiled(state, batches[0]))
   adam = state.optimizer[0]
 
   packed = tiny.pairs_of(batches, 0)

@@ -9,9 +9,9 @@ from transformer.data.batches.packing import Rows
 from transformer.data.batches.training_batches import Shape, assemble
 from transformer.model.transformer import Transformer
 from transformer.system.processes import place
-from transformer.training.compilation import compile_programs, make_setup
 from transformer.training.mesh import batch_sharding, make_mesh, replicated
 from transformer.training.objective import shift_right
+from transformer.training.update import make_update
 
 
 def measure(folder):
@@ -33,7 +33,7 @@ def measure(folder):
   batches = tiny.training_batches(config, tiny.random_pairs(tiny.FULL, 64))
   assert batches.batches_in_epoch == 1
   mesh = make_mesh(config.mesh, batches.shape.rows)
-  programs = compile_programs(config, model, make_setup(config, model, mesh), batches.shape)
+  update = make_update(config, model, mesh).compiled(batches.shape)
   params = jax.device_put(tiny.random_params(model), replicated(mesh))
   log_probs = jax.jit(lambda params, batch: token_log_probs(model, params, batch))
 
@@ -46,7 +46,7 @@ def measure(folder):
                for row, pairs in enumerate(starts) for segment, pair in enumerate(pairs, 1)}
     if shape != batches.shape:
       return of_pair, None
-    return of_pair, float(programs.eval_step(params, place(batch, batch_sharding(mesh)))['nll'])
+    return of_pair, float(update.eval_step(params, place(batch, batch_sharding(mesh)))['nll'])
 
   rows = batches.deal(0)[0]
   packed, whole = of_pairs(rows, batches.shape)

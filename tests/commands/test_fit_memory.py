@@ -3,15 +3,13 @@
 import dataclasses
 import importlib.util
 import json
-import re
 
 import pytest
 
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.experiment import wiring
-from transformer.training import device_memory, memory_check
-from transformer.training.memory_check import Need
+from transformer.experiment.training import train_run
+from transformer.training import memory_check
 
 pytestmark = pytest.mark.long
 
@@ -34,12 +32,10 @@ def config(folder):
 def device(monkeypatch):
   """Returns a function (rows) that sets the devices' memory to that of so many rows."""
   def has(rows):
-    def needs_of(state, *programs):
-      return [Need(name, 1000 * int((re.search(r'(\d+) rows', name) or [0, 0])[1]), 0, 0, 0)
-              for name, _, _ in programs]
-
-    monkeypatch.setattr(memory_check, 'needs_of', needs_of)
-    monkeypatch.setattr(device_memory, 'capacity', lambda: 1000 * rows)
+    compile_ = memory_check._compile
+    monkeypatch.setattr(memory_check, '_compile', lambda update, shape, capacity: (
+        compile_(update, shape, capacity)[0], 1e12 * shape[0]))
+    monkeypatch.setattr(memory_check, 'device_memory', lambda: int(1e12 * rows))
   return has
 
 
@@ -53,15 +49,15 @@ def test_the_size_found_is_recorded_and_kept(config, device, train, folder, tmp_
   device(7)
   strict = dataclasses.replace(config, train=dataclasses.replace(config.train, fit_memory=False))
   with pytest.raises(UserError, match=f'largest found to fit is train.tokens_per_batch={FITS}'):
-    wiring.train_run(strict, workdir)
+    train_run(strict, workdir)
   assert not workdir.exists()
-  wiring.train_run(config, workdir)
+  train_run(config, workdir)
   assert recorded(workdir) == (FITS, True)
   kept = dataclasses.replace(config, train=dataclasses.replace(
       config.train, tokens_per_batch=FITS, steps=3))
   device(3)
   with pytest.raises(UserError, match=r'tokens_per_batch=256 needs .* the run was begun with it'):
-    wiring.train_run(kept, workdir)
+    train_run(kept, workdir)
 
   # The same command on a device with more memory keeps the size.
   flags = (f'--config={folder}/tiny.py', f'--workdir={workdir}', '--config.train.steps=3',

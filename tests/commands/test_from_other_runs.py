@@ -15,7 +15,7 @@ from transformer.data.vocabulary.adoption import adopt
 from transformer.data.vocabulary.making import spell
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.experiment.origin import check_same_model, load_to_host
+from transformer.experiment.init_from import check_same_model, load_to_host
 from transformer.model.config import ModelConfig
 from transformer.runs.loading import load_run
 

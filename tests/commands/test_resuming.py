@@ -14,7 +14,6 @@ from tests.experiment.tiny_runs import rows_of
 from tests.running_commands import ROOT
 from transformer import files
 from transformer.config import Config
-from transformer.experiment import wiring
 from transformer.runs import record, run_directory
 from transformer.system.machine import usable_cores
 
@@ -106,14 +105,6 @@ def wait_until(happened):
   while not happened():
     assert time.monotonic() < deadline
     time.sleep(0.1)
-
-
-def test_a_run_that_a_signal_stopped_has_not_ended(trained, tmp_path):
-  config = Config.from_saved(run_directory.read_config(trained))
-  shutil.copytree(trained, tmp_path / 'run')
-  assert wiring._has_ended(tmp_path / 'run', config)
-  (tmp_path / 'run' / 'checkpoints' / '2' / 'unfinished').mkdir()
-  assert not wiring._has_ended(tmp_path / 'run', config)
 
 
 def test_a_run_resumed_with_another_number_of_cores_warns(

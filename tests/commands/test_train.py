@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.experiment.test_samples import cells, kept, shown
+from tests.experiment.events import cells, kept, shown
 from tests.running_commands import ENGLISH, GERMAN, ROOT
 from transformer.config import Config
 from transformer.decoding.attention_maps import Attender, picture
-from transformer.experiment import wiring
+from transformer.experiment import training
 from transformer.model.attention_weights import AttentionWeights
 from transformer.runs import run_directory
 from transformer.runs.loading import load_run
@@ -189,9 +189,9 @@ def test_validation_while_training_is_greedy_however_the_run_decodes(
   def translator(model, vocabulary, config, max_length, **_):
     raise Enough(config.beam_size)
 
-  monkeypatch.setattr(wiring, 'Translator', translator)
+  monkeypatch.setattr(training, 'Translator', translator)
   with pytest.raises(Enough) as handed:
-    wiring.train_run(Config.from_dict(settings), tmp_path / 'run')
+    training.train_run(Config.from_dict(settings), tmp_path / 'run')
   assert handed.value.args == (1,)
 
 

@@ -1,6 +1,5 @@
 """Updates that are not finite, with and without skipping, and spikes of the loss."""
 
-import dataclasses
 import json
 import math
 
@@ -10,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.experiment import tiny_runs
 from tests.experiment.tiny_runs import final_state, rows_of, steps_in
-from tests.tiny_training import NumberedBatches, Settings, make_batch, make_task, train_tiny
+from tests.tiny_training import NumberedBatches, Settings, make_batch
 from transformer.data.batch import UNK_ID, Batch
 from transformer.errors import UserError
 from transformer.experiment.divergence import DivergenceGuard, divergence
-from transformer.experiment.meter import Meter
-from transformer.runs.resuming import check_same_settings
 from transformer.training.config import TrainConfig
 from transformer.training.objective import Objective, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
@@ -65,10 +63,9 @@ POISONOUS = Objective(poisonous)
 
 
 def run(model, workdir, bad=(), fatal=None, **changes):
-  settings = Settings(train=dataclasses.replace(Settings().train, **changes))
-  return train_tiny(settings, make_task(
-      model, SomePoisoned(bad, fatal),
-      decode=(lambda ids: ' '.join(map(str, np.asarray(ids).tolist())),) * 2), workdir, POISONOUS)
+  return tiny_runs.run(
+      model, workdir, batches=SomePoisoned(bad, fatal), objective=POISONOUS,
+      decode=(lambda ids: ' '.join(map(str, np.asarray(ids).tolist())),) * 2, **changes)
 
 
 @pytest.mark.long
@@ -163,19 +160,6 @@ def test_a_stopped_run_may_be_resumed_with_skipping(model, tmp_path):
   run(model, tmp_path, bad={7}, skip_nonfinite=1)
   assert {name: int(count) for name, count in final_state(tmp_path)['skips'].items()} == {
       'total': 1, 'in_a_row': 0}
-  check_same_settings('run', {'train.skip_nonfinite': 0}, {'train.skip_nonfinite': 3})
-  check_same_settings('run', {'train.skip_nonfinite': 3}, {'train.skip_nonfinite': 1})
-  with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is 0'):
-    check_same_settings('run', {'train.skip_nonfinite': 3}, {'train.skip_nonfinite': 0})
-
-
-def test_the_metric_that_decides_which_step_is_the_best_may_not_change_on_resume():
-  for best_by in ('', 'loss', 'talks/bleu'):
-    settings = {'train.best_by': best_by, 'train.valid_metric': 'm:f'}
-    assert check_same_settings('run', settings, {**settings, 'train.valid_metric': ''})
-  settings = {'train.best_by': 'talks/f', 'train.valid_metric': 'm:f'}
-  with pytest.raises(UserError, match=r"train\.valid_metric was 'm:f', is ''"):
-    check_same_settings('run', settings, {**settings, 'train.valid_metric': ''})
 
 
 def bad_metrics(total):
@@ -183,37 +167,35 @@ def bad_metrics(total):
 
 
 def test_skipped_batches_do_not_fill_the_disk(tmp_path):
-  watch = DivergenceGuard({}, 1, tmp_path, lambda message: None)
+  guard = DivergenceGuard({}, 1, tmp_path)
   for number in range(1, 14):
-    assert not watch.check_update(number, make_batch(0), bad_metrics(number))
+    assert not guard.check_update(number, make_batch(0), bad_metrics(number))
   assert len(list((tmp_path / 'bad_batches').iterdir())) == 10
   with pytest.raises(UserError, match=r'bad_batches/14\.npz; lower'):
-    watch.check_update(14, make_batch(0), {**bad_metrics(14), 'skips': Skips(14, 2)})
+    guard.check_update(14, make_batch(0), {**bad_metrics(14), 'skips': Skips(14, 2)})
   assert (tmp_path / 'bad_batches' / '14.npz').exists()
 
 
-def test_a_batch_that_cannot_be_written_or_decoded_hides_no_error(tmp_path):
+def test_a_batch_that_cannot_be_written_hides_no_error(tmp_path):
   (tmp_path / 'bad_batches').write_text('a file in the way')
   metrics = {'loss': np.float32('inf'), 'gradient_norm': np.float32('nan')}
   with pytest.raises(UserError, match=r'the loss of step 3 is inf.*cannot be written to .*exists'):
-    DivergenceGuard({}, 0, tmp_path, print).check_update(3, make_batch(0), metrics)
-
-  def decode(ids):
-    raise IndexError(ids)
-  with pytest.raises(UserError, match='the loss of step 3 is inf'):
-    guard = DivergenceGuard({}, 0, tmp_path / 'run', print, (decode, decode))
-    guard.check_update(3, make_batch(0), metrics)
-  pair = json.loads((tmp_path / 'run/bad_batches/3.json').read_text('utf-8'))['pairs'][0]
-  assert pair['target'] == (f'not all of these are in the vocabulary: '
-                            f'{make_batch(0).target_tokens[0, :3].tolist()}')
+    DivergenceGuard({}, 0, tmp_path).check_update(3, make_batch(0), metrics)
 
 
-def spikes(losses, window=None, said=None):
+def spikes(losses, window=None):
   """Returns the indices of the spikes, and the window that a checkpoint would keep."""
-  watch = DivergenceGuard(window or {}, 0, 'nowhere', (said if said is not None else []).append)
-  found = [watch.is_spike(step, {'loss': 10.0 * loss, 'weight': 10.0, 'gradient_norm': loss + 7})
-           for step, loss in enumerate(losses, 1)]
-  return np.flatnonzero(found).tolist(), json.loads(json.dumps(watch.window))
+  guard = DivergenceGuard(window or {}, 0, 'nowhere')
+  spiking = [guard.is_spike(step, {'loss': 10.0 * loss, 'weight': 10.0, 'gradient_norm': loss + 7})
+             for step, loss in enumerate(losses, 1)]
+  return np.flatnonzero(spiking).tolist(), json.loads(json.dumps(guard.window))
+
+
+@pytest.fixture
+def said(caplog):
+  """Returns a function that returns the lines about spikes that were logged."""
+  caplog.set_level('INFO')
+  return lambda: [record.message for record in caplog.records if 'jumped' in record.message]
 
 
 def noisy(*levels, scale=0.05):
@@ -221,18 +203,16 @@ def noisy(*levels, scale=0.05):
       sum(map(len, levels)))
 
 
-def test_a_spike_is_logged_with_its_gradient_and_a_falling_loss_is_no_spike():
+def test_a_spike_is_logged_with_its_gradient_and_a_falling_loss_is_no_spike(said):
   steps = np.arange(600)
   losses = noisy(2 + 7 * np.exp(-steps / 60))
   losses[[3, 50, 98]] += 5  # Too early to count.
   assert spikes(losses)[0] == []
   losses[[400, 401, 402, 403, 500]] += 3
-  said = []
-  found, _ = spikes(losses, said=said)
-  assert found == [400, 401, 402, 403, 500]
-  assert [line.split(',')[0] for line in said] == [
+  assert spikes(losses)[0] == [400, 401, 402, 403, 500]
+  assert [line.split(',')[0] for line in said()] == [
       f'step {step + 1}: the loss jumped to {losses[step]:.3f} a token' for step in (400, 500)]
-  assert f'the norm of its gradient is {losses[400] + 7:.3f}' in said[0]
+  assert f'the norm of its gradient is {losses[400] + 7:.3f}' in said()[0]
 
 
 def test_a_nearly_constant_loss_has_no_tiny_spikes():
@@ -243,38 +223,22 @@ def test_a_nearly_constant_loss_has_no_tiny_spikes():
   assert spikes(losses)[0] == [300]
 
 
-def test_a_loss_that_stays_high_soon_stops_to_count_as_a_spike():
-  said = []
-  found, _ = spikes(noisy(np.full(300, 2.0), np.full(300, 4.0)), said=said)
-  assert found == list(range(300, 300 + len(found))) and 1 <= len(found) < 30 and len(said) == 1
+def test_a_loss_that_stays_high_soon_stops_to_count_as_a_spike(said):
+  indices, _ = spikes(noisy(np.full(300, 2.0), np.full(300, 4.0)))
+  assert indices == list(range(300, 300 + len(indices))) and 1 <= len(indices) < 30
+  assert len(said()) == 1
 
 
-def test_spikes_are_the_same_after_a_resume():
+def test_spikes_are_the_same_after_a_resume(said):
   losses = noisy(np.full(400, 2.0))
   losses[[201, 202, 350]] += 3
-  for cut in (50, 202, 300):
-    said = []
-    whole, window = spikes(losses)
-    first, middle = spikes(losses[:cut], said=said)
-    rest, end = spikes(losses[cut:], middle, said=said)
-    assert first + [cut + each for each in rest] == whole == [201, 202, 350]
-    assert end == window and len(said) == 2
-
-
-def test_meter_counts_spikes_and_only_the_time_of_skipped_updates():
-  meter = Meter({}, positions=20)
-  good = {'loss': 4.0, 'nll': 2.0, 'weight': 10.0, 'gradient_norm': 3.0, 'source_tokens': 9.0}
-  bad = {**dict.fromkeys(good, math.nan), 'weight': 10.0, 'source_tokens': 9.0}
-  for spike, metrics in ((False, good), (True, good), (False, bad), (True, good)):
-    meter.add({**metrics, 'spikes': spike}, skipped=metrics is bad)
-  values = meter.take(0.5)
-  assert (values['train/loss'], values['train/gradient_norm'], values['train/fill'],
-          values['train/spikes']) == (0.4, 3.0, 0.5, 2)
-  meter.add({**bad, 'spikes': False}, skipped=True)
-  values = meter.take(0.5)
-  assert math.isnan(values['train/loss']) and math.isnan(values['train/perplexity'])
-  assert (values['train/fill'], values['train/spikes']) == (0.0, 0.0)
-  assert values['tokens_per_second'] > 0
+  whole, window = spikes(losses)
+  assert whole == [201, 202, 350] and len(said()) == 2
+  for number, cut in enumerate((50, 202, 300), 2):
+    first, middle = spikes(losses[:cut])
+    rest, end = spikes(losses[cut:], middle)
+    assert (first + [cut + index for index in rest], end) == (whole, window)
+    assert len(said()) == 2 * number
 
 
 @pytest.mark.long

@@ -1,12 +1,11 @@
 """Metrics are sums over updates that are divided once; times count only updates."""
 
-import json
+import math
 import time
 
 import numpy as np
 import pytest
 
-from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
 from transformer.experiment import meter as meter_file
 from transformer.experiment.meter import WALL_CLOCK, Meter
 from transformer.model.config import ModelConfig
@@ -95,15 +94,17 @@ def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
   assert second['tokens_per_second'] == speed > 0
 
 
-@pytest.mark.long
-def test_a_run_reports_how_long_it_waits_for_data(model, tmp_path):
-  class Slow(NumberedBatches):
-    def iterate(self, start, stop):
-      for batch in super().iterate(start, stop):
-        time.sleep(0.2)
-        yield batch
-
-  train_tiny(Settings(), make_task(model, Slow()), tmp_path)
-  lines = [json.loads(line) for line in (tmp_path / 'metrics.jsonl').read_text().splitlines()]
-  shares = [line['train/data_wait'] for line in lines if 'train/loss' in line]
-  assert len(shares) == 3 and all(0.1 < share <= 1 for share in shares)
+def test_meter_counts_spikes_and_only_the_time_of_skipped_updates():
+  meter = Meter({}, positions=20)
+  good = {'loss': 4.0, 'nll': 2.0, 'weight': 10.0, 'gradient_norm': 3.0, 'source_tokens': 9.0}
+  bad = {**dict.fromkeys(good, math.nan), 'weight': 10.0, 'source_tokens': 9.0}
+  for spike, metrics in ((False, good), (True, good), (False, bad), (True, good)):
+    meter.add({**metrics, 'spikes': spike}, skipped=metrics is bad)
+  values = meter.take(0.5)
+  assert (values['train/loss'], values['train/gradient_norm'], values['train/fill'],
+          values['train/spikes']) == (0.4, 3.0, 0.5, 2)
+  meter.add({**bad, 'spikes': False}, skipped=True)
+  values = meter.take(0.5)
+  assert math.isnan(values['train/loss']) and math.isnan(values['train/perplexity'])
+  assert (values['train/fill'], values['train/spikes']) == (0.0, 0.0)
+  assert values['tokens_per_second'] > 0

@@ -1,29 +1,26 @@
 """Runs that a signal stops, and that end as if they had not been stopped."""
 
 import contextlib
-import dataclasses
 import os
 import shutil
 import signal
-import time
 
 import chex
 import pytest
 
+from tests.experiment import tiny_runs
 from tests.experiment.tiny_runs import final_state, rows_of, size_of, steps_in
-from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
+from tests.tiny_training import NumberedBatches, evaluation_of
 from transformer.errors import Preempted, UserError
 from transformer.runs import sealing
-from transformer.runs.resuming import adopt_interrupted
 from transformer.system.signals import Signals
-from transformer.training.step import init_params
 
 
 class Signalled(NumberedBatches):
-  """Batches that send a signal before one of them, and raise an error before another."""
+  """Batches that send a signal before one of them."""
 
-  def __init__(self, at, number=signal.SIGTERM, fatal=None):
-    super().__init__(fatal)
+  def __init__(self, at, number=signal.SIGTERM):
+    super().__init__()
     self._at, self._number = at, number
 
   def iterate(self, start, stop):
@@ -33,10 +30,8 @@ class Signalled(NumberedBatches):
       yield batch
 
 
-def run(model, workdir, *, batches=None, at_score=None, rising=True, initial_params=None,
-        **changes):
+def run(model, workdir, *, at_score=None, rising=True, **options):
   """Trains; a signal comes during evaluation number `at_score`."""
-  settings = Settings(train=dataclasses.replace(Settings().train, ema_decay=0.9, **changes))
   scored = 0
 
   def score(params):
@@ -47,8 +42,8 @@ def run(model, workdir, *, batches=None, at_score=None, rising=True, initial_par
     return size_of(params) if rising else 1e6 / size_of(params)
 
   with Signals() as signals:
-    return train_tiny(settings, make_task(model, batches, score, initial_params=initial_params),
-                      workdir, signals=signals)
+    return tiny_runs.run(model, workdir, validate=evaluation_of(score), signals=signals,
+                         ema_decay=0.9, **options)
 
 
 @pytest.fixture(scope='module')
@@ -62,20 +57,19 @@ def assert_same(workdir, whole):
   chex.assert_trees_all_equal(final_state(workdir), final_state(whole))
   assert rows_of(workdir) == rows_of(whole)
   assert steps_in(workdir / 'checkpoints') == steps_in(whole / 'checkpoints')
-  assert not (workdir / 'interrupted').exists()
 
 
 @pytest.mark.long(but=('10-9',))
 @pytest.mark.parametrize(('number', 'step'), [
     (signal.SIGTERM, 1), (signal.SIGINT, 7), (signal.SIGUSR1, 9),
     (signal.SIGTERM, 5),  # An evaluation and a regular checkpoint are due.
+    (signal.SIGTERM, 12),  # After the last step, only the evaluation can be interrupted.
 ])
 def test_a_signal_saves_the_step_in_progress(model, whole, tmp_path, number, step):
   with pytest.raises(Preempted, match=f'stopped by {number.name} after step {step}, which is sav'):
     run(model, tmp_path, batches=Signalled(step - 1, number))
-  assert steps_in(tmp_path / 'checkpoints') == [5, step][step <= 5:]
-  outcome = run(model, tmp_path)
-  assert outcome == whole[1]._replace(resumed_from=step)
+  assert steps_in(tmp_path / 'checkpoints')[-1] == step
+  assert run(model, tmp_path) == whole[1]._replace(resumed_from=step)
   assert_same(tmp_path, whole[0])
 
 
@@ -83,14 +77,11 @@ def test_a_signal_saves_the_step_in_progress(model, whole, tmp_path, number, ste
 @pytest.mark.parametrize(('evaluation', 'step', 'before'), [(1, 5, []), (3, 12, [5, 10])])
 def test_an_interrupted_evaluation_is_repeated(
     model, whole, tmp_path, evaluation, step, before):
-  with pytest.raises(Preempted, match=f'after step {step}, which is saved'):
-    run(model, tmp_path, at_score=evaluation)
-  assert not [row for row in rows_of(tmp_path) if row['step'] == step and 'valid/bleu' in row]
-  assert steps_in(tmp_path / 'checkpoints') == [*before, step]
-  # A second signal during the same evaluation changes nothing.
-  with pytest.raises(Preempted, match=f'after step {step}, which is saved'):
-    run(model, tmp_path, at_score=1)
-  assert steps_in(tmp_path / 'checkpoints') == [*before, step]
+  for number in (evaluation, 1):  # A second signal during the same evaluation changes nothing.
+    with pytest.raises(Preempted, match=f'after step {step}, which is saved'):
+      run(model, tmp_path, at_score=number)
+    assert not [row for row in rows_of(tmp_path) if row['step'] == step and 'valid/bleu' in row]
+    assert steps_in(tmp_path / 'checkpoints') == [*before, step]
   assert run(model, tmp_path) == whole[1]._replace(resumed_from=step)
   assert_same(tmp_path, whole[0])
 
@@ -103,8 +94,7 @@ def test_a_kill_after_a_repeated_evaluation_writes_no_line_twice(model, tmp_path
   with pytest.raises(Preempted, match='after step 10'):
     run(model, tmp_path / 'parts', at_score=2, **regular)
   with pytest.raises(InterruptedError):
-    run(model, tmp_path / 'parts', batches=NumberedBatches(10), **regular)
-  assert steps_in(tmp_path / 'parts' / 'checkpoints') == [5, 10]
+    run(model, tmp_path / 'parts', fatal=10, **regular)
   assert [row['step'] for row in rows_of(tmp_path / 'parts') if 'valid/bleu' in row] == [5, 10]
   run(model, tmp_path / 'parts', **regular)
   assert_same(tmp_path / 'parts', tmp_path / 'whole')
@@ -121,7 +111,7 @@ def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(model,
   assert outcome.worked and outcome.step == 7
   assert steps_in(tmp_path / 'checkpoints')[-1] == 7
   assert [row['step'] for row in rows_of(tmp_path) if 'valid/bleu' in row] == [3, 6, 7]
-  again = run(model, tmp_path, batches=NumberedBatches(0), **start | fewer)
+  again = run(model, tmp_path, fatal=0, **start | fewer)
   assert not again.worked and again.step == 7
 
 
@@ -133,7 +123,7 @@ def test_a_later_checkpoint_replaces_that_of_a_signal(model, tmp_path):
       run(model, tmp_path, batches=Signalled(step - 1), **regular)
     assert steps_in(tmp_path / 'checkpoints') == [6, step]
   with pytest.raises(InterruptedError):
-    run(model, tmp_path, batches=NumberedBatches(10), **regular)
+    run(model, tmp_path, fatal=10, **regular)
   assert steps_in(tmp_path / 'checkpoints') == [9]
 
 
@@ -156,7 +146,7 @@ def test_a_kill_while_the_finished_step_is_written_loses_no_checkpoint_of_a_sign
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(('step', 'resumed'), [(4, 4), (7, 7), (7, 5), (5, 5)])
+@pytest.mark.parametrize(('step', 'resumed'), [(4, 4), (7, 5), (5, 5)])
 def test_a_signals_checkpoint_of_an_earlier_version_is_resumed(
     model, whole, tmp_path, step, resumed):
   with pytest.raises(Preempted):
@@ -168,40 +158,16 @@ def test_a_signals_checkpoint_of_an_earlier_version_is_resumed(
   sealing.seal(path, step)
   if resumed < step:
     (path / 'history' / 'metadata').unlink()
-  adopt_interrupted(tmp_path)
   assert run(model, tmp_path) == whole[1]._replace(resumed_from=resumed)
   shutil.rmtree(tmp_path / 'checkpoints' / f'{step}.damaged', ignore_errors=True)
   assert_same(tmp_path, whole[0])
+  assert not (tmp_path / 'interrupted').exists()
 
 
-@pytest.mark.long
-def test_a_signal_before_the_first_step_saves_nothing(model, whole, tmp_path):
-  def initial_params():
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(10)
-
-  with pytest.raises(Preempted, match='stopped by SIGINT; the same command goes on with the run'):
-    run(model, tmp_path, initial_params=initial_params)
-  assert steps_in(tmp_path / 'checkpoints') == []
-  run(model, tmp_path)
-  assert_same(tmp_path, whole[0])
-
-
-def test_a_swallowed_signal_counts_before_the_first_step(model, tmp_path):
-  def initial_params():
+def test_a_signal_before_the_first_step_saves_nothing(model, tmp_path):
+  with Signals() as signals:
     with contextlib.suppress(Preempted):  # Finalizers swallow exceptions too.
       os.kill(os.getpid(), signal.SIGTERM)
-    return init_params(model, 99)
-
-  with pytest.raises(Preempted, match='stopped by SIGTERM; the same command'):
-    run(model, tmp_path, initial_params=initial_params)
+    with pytest.raises(Preempted, match='stopped by SIGTERM; the same command goes on with the'):
+      tiny_runs.run(model, tmp_path, signals=signals)
   assert steps_in(tmp_path / 'checkpoints') == []
-
-
-@pytest.mark.long
-def test_a_run_can_be_completed_after_a_signal_in_its_last_step(model, tmp_path):
-  # After the last step, only the evaluation can be interrupted.
-  with pytest.raises(Preempted, match='after step 12, which is saved'):
-    run(model, tmp_path, batches=Signalled(11))
-  assert run(model, tmp_path).step == 12
-  assert steps_in(tmp_path / 'checkpoints')[-1] == 12

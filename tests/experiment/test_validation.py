@@ -10,15 +10,21 @@ from transformer.config import Config
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation.own_metrics import OwnMetric, own_scores
-from transformer.experiment.reporting import Sample
+from transformer.experiment.tensorboard import Sample
 from transformer.experiment.validation import (
-  Validation,
   ValidationSet,
   check_metrics,
   evaluate,
-  make_validation,
   validation_metrics,
 )
+
+
+def translate(params, sources, progress):
+  return [Translation(f'{params} {source}', 0.0, False, ()) for source in sources]
+
+
+def sums(_, batch):
+  return batch
 
 
 def test_an_evaluation_has_a_metric_of_ones_own():
@@ -28,19 +34,17 @@ def test_an_evaluation_has_a_metric_of_ones_own():
     seen.append((sources, translations, references))
     return {'right': [1.0, 0.0, 0.5], 'count': 3}
 
-  def translate(params, sources, progress):
-    return [Translation(f'{params} {source}', 0.0, False, ()) for source in sources]
-
-  validate = make_validation(translate, ['a', 'b', 'c'], ['X a', 'y', 'z'], 'none', None,
-                             metrics=[OwnMetric('m:share', share)])
   batches = [{'nll': 6.0, 'weight': 3.0}, {'nll': 6.0, 'weight': 1.0}]  # Not the mean of means.
-  values, validations = evaluate(lambda _, batch: batch, 'X',
-                                 [ValidationSet('valid', batches, validate)])
+  pairs = [('a', 'X a'), ('b', 'y'), ('c', 'z')]
+  evaluation = evaluate(sums, 'X', [ValidationSet('valid', batches, pairs)], translate,
+                        [OwnMetric('m:share', share)], 'none')
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
+  values = dict(evaluation.values)
+  assert values.pop('valid/bleu') == 0  # There are no four words.
   assert values == {'valid/loss': 3.0, 'valid/perplexity': pytest.approx(math.exp(3.0)),
-                    'valid/bleu': validations['valid'].bleu, 'valid/right': 0.5, 'valid/count': 3.0}
-  assert validations['valid'].samples == [Sample('a', 'X a', 'X a'), Sample('b', 'y', 'X b'),
-                                          Sample('c', 'z', 'X c')]
+                    'valid/right': 0.5, 'valid/count': 3.0}
+  assert evaluation.samples == [Sample('a', 'X a', 'X a'), Sample('b', 'y', 'X b'),
+                                Sample('c', 'z', 'X c')]
 
 
 class Pairs(list):
@@ -64,18 +68,17 @@ def fail(*_):
     (fail, 'RuntimeError: no memory'), (lambda *_: sys.exit(3), 'SystemExit: 3'),
     (lambda *_: math.nan, 'finite'), (lambda *_: [1.0], 'finite'), (lambda *_: None, 'finite'),
     (lambda *_: {'bleu': 1.0}, 'another measure')])
-def test_a_metric_that_fails_during_training_costs_only_itself(function, said):
-  def validate(attend, metrics):
-    return make_validation(lambda params, sources, progress: [
-        Translation(each, 0.0, False, ()) for each in sources],
-                           ['a b', 'c'], ['a b', 'd'], 'none', attend, metrics=metrics)(0)
+def test_a_metric_that_fails_during_training_costs_only_itself(function, said, caplog):
+  def evaluated(attend, metrics):
+    return evaluate(sums, 'X', [ValidationSet('valid', [], [('a b', 'a b'), ('c', 'd')])],
+                    translate, metrics, 'none', attend)
 
   fine = OwnMetric('m:g', lambda *_: 2.0)
-  attention, metric = 'the attention was not drawn: RuntimeError: no memory', 'm:f'
-  validation = validate(fail, [OwnMetric(metric, function), fine])
-  assert validation.failures[0] == attention
-  assert metric in validation.failures[1] and said in validation.failures[1]
-  assert validation._replace(failures=[]) == validate(None, [fine])
+  evaluation = evaluated(fail, [OwnMetric('m:f', function), fine])
+  metric, attention = (record.message for record in caplog.records)
+  assert attention == 'the attention was not drawn: RuntimeError: no memory'
+  assert metric.startswith('valid: a metric is left out: ') and 'm:f' in metric and said in metric
+  assert evaluation == evaluated(None, [fine])
 
 
 def test_a_mistake_in_a_metric_is_found_before_training(caplog):
@@ -106,18 +109,16 @@ def test_a_mistake_in_a_metric_is_found_before_training(caplog):
 
 
 def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
-  def translations_of(bleu):
-    return lambda params: Validation(bleu, [Sample(params, '', '')], more={'chrf': 2 * bleu})
-
-  sets = [ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], translations_of(11.0)),
-          ValidationSet('valid/talks', [{'nll': 3.0, 'weight': 3.0}], translations_of(7.0))]
-  values, validations = evaluate(lambda params, batch: batch, 'X', sets)
-  assert list(values.items()) == [
-      ('valid/loss', 2.0), ('valid/perplexity', math.exp(2.0)), ('valid/bleu', 11.0),
-      ('valid/chrf', 22.0), ('valid/talks/loss', 1.0), ('valid/talks/perplexity', math.exp(1.0)),
-      ('valid/talks/bleu', 7.0), ('valid/talks/chrf', 14.0)]
-  assert {key: each.bleu for key, each in validations.items()} == {
-      'valid': 11.0, 'valid/talks': 7.0}
+  evaluation = evaluate(sums, 'X', [
+      ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], [('a', 'X a')]),
+      ValidationSet('valid/talks', [{'nll': 3.0, 'weight': 3.0}], [('b', 'y')], ['gold'])],
+      translate, [OwnMetric('m:f', lambda *texts: len(texts[2][0][0]))], 'none')
+  assert [*evaluation.values] == [f'{key}/{name}' for key in ('valid', 'valid/talks')
+                                  for name in ('loss', 'perplexity', 'bleu', 'f')]
+  assert [evaluation.values[f'{key}/{name}'] for key in ('valid', 'valid/talks')
+          for name in ('loss', 'f')] == [2.0, 3.0, 1.0, 4.0]
+  assert evaluation.translations == {'valid': ['X a'], 'valid/talks': ['X b']}
+  assert evaluation.samples == [Sample('a', 'X a', 'X a')]
 
 
 def test_chrf_is_computed_where_it_decides():

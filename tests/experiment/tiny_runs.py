@@ -6,15 +6,15 @@ import json
 import jax
 import numpy as np
 
-from tests.tiny_training import NumberedBatches, Settings, make_task, train_tiny
+from tests.tiny_training import NumberedBatches, Settings, train_tiny
 from transformer.experiment.meter import WALL_CLOCK
 from transformer.runs.checkpoints import Checkpoints
 
 ADAM = Settings().optimizer
 
 
-def run(model, workdir, *, fatal=None, scores=None, initial_params=None,
-        optimizer=ADAM, **changes):
+def run(model, workdir, *, fatal=None, scores=None, optimizer=ADAM, batches=None, params=None,
+        validate=None, objective=None, signals=None, decode=None, profile=None, **changes):
   """Trains; each evaluation takes its BLEU from `scores`, or else computes it from the parameters.
 
   Args:
@@ -22,21 +22,16 @@ def run(model, workdir, *, fatal=None, scores=None, initial_params=None,
     workdir: the run's directory.
     fatal: the batch in place of which the run dies.
     scores: BLEU of each evaluation.
-    initial_params: as in `Task`.
     optimizer: settings of the optimizer.
+    batches, params, validate, objective, signals, decode, profile: as for `train_tiny`.
     **changes: settings of `TrainConfig`.
   """
-  settings = Settings(optimizer)
-  settings = settings._replace(train=dataclasses.replace(settings.train, **changes))
+  settings = Settings(optimizer, dataclasses.replace(Settings().train, **changes))
   remaining = iter(scores or ())
-
-  def score(params):
-    if scores:
-      return next(remaining)
-    return size_of(params)
-
-  return train_tiny(settings, make_task(model, NumberedBatches(fatal), score,
-                                        initial_params=initial_params), workdir)
+  return train_tiny(settings, model, workdir, batches or NumberedBatches(fatal), validate=validate,
+                    bleu=(lambda params: next(remaining)) if scores else size_of,
+                    objective=objective, params=params, signals=signals, decode=decode,
+                    profile=profile)
 
 
 def size_of(params) -> float:
@@ -60,9 +55,9 @@ def steps_in(folder):
 
 
 def final_state(workdir):
-  """Returns everything that the last checkpoint holds, without metrics from a clock."""
+  """Returns everything that the last checkpoint holds."""
   checkpoints = Checkpoints(workdir / 'checkpoints', read_only=True)
-  found = dict(checkpoints._manager.restore(checkpoints.steps()[-1]))
+  state = dict(checkpoints._manager.restore(checkpoints.steps()[-1]))
   checkpoints.close()
-  found['history'].pop('log')  # It holds lines of metrics.
-  return found
+  state['history'].pop('log')  # It holds lines of metrics.
+  return state

@@ -30,7 +30,7 @@ from transformer.data.config import SHARED_VOCABULARY
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
-from transformer.experiment.wiring import train_run
+from transformer.experiment.training import train_run
 from transformer.runs import run_directory
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.loading import load_run

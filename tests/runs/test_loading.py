@@ -12,7 +12,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.experiment.origin import load_to_host
+from transformer.experiment.init_from import load_to_host
 from transformer.model.transformer import Transformer
 from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import Checkpoints

@@ -12,7 +12,7 @@ from transformer import files
 from transformer.decoding.constraint import obeying
 from transformer.decoding.prefixes import Prefixes
 from transformer.errors import UserError
-from transformer.experiment import wiring
+from transformer.experiment.training import train_run
 from transformer.ops.beam_search import beam_search
 from transformer.runs import record, run_directory
 from transformer.runs.loading import load_run
@@ -25,7 +25,7 @@ def test_a_jaxlib_that_computes_wrongly_is_refused_before_anything_is_written(
   check_backend()
   monkeypatch.setattr(jax_backend, '_WRONG_VERSIONS', (jaxlib.__version__,))
   for use in (check_backend, lambda: load_run(tmp_path),
-              lambda: wiring.train_run(Settings(), tmp_path / 'run')):
+              lambda: train_run(Settings(), tmp_path / 'run')):
     with pytest.raises(UserError, match='computes wrong numbers') as refusal:
       use()
     assert '\n' not in str(refusal.value)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from transformer.config import Config
-from transformer.experiment import wiring
+from transformer.experiment import training
 from transformer.system import machine
 
 
@@ -27,9 +27,9 @@ def test_the_gpus_of_a_process_are_those_that_cuda_would_take(
 @pytest.mark.parametrize('gpus', [[], ['0', '1']])
 def test_gpus_that_jax_does_not_use_are_said(monkeypatch, gpus):
   warnings = []
-  monkeypatch.setattr(wiring, 'visible_gpus', lambda environment: gpus)
-  monkeypatch.setattr(wiring.logging, 'warning', lambda text, *each: warnings.append(text % each))
-  wiring._check_devices(Config.from_dict({'train': {'tokens_per_batch': 8 * 256}}))
+  monkeypatch.setattr(training, 'visible_gpus', lambda environment: gpus)
+  monkeypatch.setattr(training.logging, 'warning', lambda text, *each: warnings.append(text % each))
+  training._check_devices(Config.from_dict({'train': {'tokens_per_batch': 8 * 256}}))
   assert warnings == ['this machine has 2 NVIDIA GPUs, and JAX runs on the CPU: install the JAX '
                       'for them as the README says, or set JAX_PLATFORMS=cpu'] * bool(gpus)
 

@@ -16,24 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.collectives import collectives_of
-from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batch, make_task
+from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batch, train_tiny
 from transformer.data.batch import PAD_ID
 from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
-from transformer.experiment import loop
 from transformer.experiment.meter import WALL_CLOCK
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
-from transformer.training.compilation import (
-  compile_programs,
-  first_state,
-  lower_train_step,
-  make_setup,
-)
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh, sentence_sharding
-from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_params
+from transformer.training.update import make_update
 
 DEVICES = 8
 ROWS, LENGTHS = 8, (13, 11)
@@ -58,22 +51,20 @@ def main():
 def on_mesh(sizes) -> dict:
   """Returns losses, bytes held and sent and, for some meshes, an evaluation and translations."""
   mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
-  settings, result = Settings(), {'losses': []}
-  setup = make_setup(settings, MODEL, mesh)
-  sharding = jax.tree.map(lambda leaf: leaf.sharding, setup.state)
-  state = jax.device_put(initial(), sharding)
+  result, update = {'losses': []}, make_update(Settings(), MODEL, mesh)
+  state = update.first_state(initial())
   result['held'] = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
   result['split'] = [leaf.nbytes for leaf in jax.tree.leaves(state.params)
                      if 'fsdp' in leaf.sharding.spec]
   if sizes in EVALUATED:
-    programs = compile_programs(settings, MODEL, setup, (ROWS, *LENGTHS))
-    step = programs.train_step
-    sums = programs.eval_step(state.params, make_batch(100, ROWS))
+    update = update.compiled((ROWS, *LENGTHS))
+    step, sums = update.train_step, update.eval_step(state.params, make_batch(100, ROWS))
     result['valid'] = float(sums['nll'] / sums['weight'])
-    result['translations'] = translations(state.params, sharding.params,
-                                          sentence_sharding(mesh, ROWS))
+    result['translations'] = translations(
+        state.params, jax.tree.map(lambda leaf: leaf.sharding, state.params),
+        sentence_sharding(mesh, ROWS))
   else:
-    step = lower_train_step(settings, MODEL, setup, (ROWS, *LENGTHS)).compile()
+    step = update.lower((ROWS, *LENGTHS)).compile()
   result['arguments'] = step.memory_analysis().argument_size_in_bytes
   result['sent'] = collectives_of(step)
   for number in range(STEPS):
@@ -84,12 +75,8 @@ def on_mesh(sizes) -> dict:
 
 @functools.cache
 def initial():
-  """Returns the state before the first update, as NumPy arrays."""
-  settings = Settings()
-  schedule = make_schedule(settings.optimizer, MODEL.config.model_dim, STEPS)
-  optimizer = make_optimizer(settings.optimizer, schedule)
-  return jax.device_get(jax.jit(
-      lambda: first_state(settings, optimizer, init_params(MODEL, 3)))())
+  """Returns the first parameters, as NumPy arrays."""
+  return jax.device_get(jax.jit(lambda: init_params(MODEL, 3))())
 
 
 def translations(params, held, rows) -> list:
@@ -104,14 +91,11 @@ def translations(params, held, rows) -> list:
 
 def elastic(folder: Path) -> dict[str, list]:
   """Returns the metrics of a run on one device, and of a run that loses devices at each resume."""
-  settings = Settings()
-
   def run(name, sizes, fatal=None):
     workdir = folder / name
     mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
-    task = make_task(MODEL, Batches(fatal), score, make_batch(100, ROWS))
     with contextlib.suppress(InterruptedError):
-      loop.train(settings, task, make_setup(settings, MODEL, mesh), workdir)
+      train_tiny(Settings(), MODEL, workdir, NumberedBatches(fatal, ROWS), bleu=score, mesh=mesh)
     lines = (workdir / 'metrics.jsonl').read_text().splitlines()
     return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
             for line in lines]
@@ -120,14 +104,6 @@ def elastic(folder: Path) -> dict[str, list]:
   for sizes, fatal in (((1, 8, 1), 6), ((2, 1, 2), 8), ((1, 1, 2), 11), ((1, 1, 1), None)):
     parts = run('parts', sizes, fatal)
   return {'whole': whole, 'parts': parts}
-
-
-class Batches(NumberedBatches):
-  """Batches with rows for eight devices."""
-
-  def iterate(self, start, stop):
-    for step, _ in enumerate(super().iterate(start, stop), start):
-      yield make_batch(step, ROWS)
 
 
 def score(params) -> float:

@@ -8,11 +8,11 @@ import pytest
 
 from tests.tiny_training import Settings, make_batch
 from transformer.errors import UserError
-from transformer.training.compilation import first_state, make_setup
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.freezing import describe_frozen, frozen_mask
 from transformer.training.mesh import make_mesh
 from transformer.training.step import init_params, make_train_step
+from transformer.training.update import make_update
 
 PATTERN = 'encoder_|embedding|feed_forward/inner'
 
@@ -20,11 +20,11 @@ PATTERN = 'encoder_|embedding|feed_forward/inner'
 def updated(model, config, freeze, updates=2):
   """The first parameters, and the state and metrics after some updates."""
   settings = Settings(optimizer=config, train=TrainConfig(freeze=freeze, ema_decay=0.5))
-  setup = make_setup(settings, model, make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]))
+  update = make_update(settings, model, make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]))
   params = jax.jit(lambda: init_params(model, 3))()
-  state = first_state(settings, setup.optimizer, params)
-  step = jax.jit(make_train_step(model, setup.optimizer, settings.train,
-                                 objective=setup.objective, seed=0))
+  state = update.first_state(params)
+  step = jax.jit(make_train_step(model, update.optimizer, settings.train,
+                                 objective=update.objective, seed=0))
   for number in range(updates):
     state, metrics = step(state, make_batch(number))
   return params, state, metrics
@@ -46,7 +46,7 @@ def test_frozen_parameters_keep_every_bit_and_have_no_state(model, algorithm):
   for name, leaf in before.items():
     assert np.array_equal(leaf, after[name]) == frozen[name], name
     assert np.array_equal(leaf, average[name]) == frozen[name], name
-  whole = make_setup(Settings(optimizer=config), model, make_mesh(MeshConfig(data=1), 4,
+  whole = make_update(Settings(optimizer=config), model, make_mesh(MeshConfig(data=1), 4,
                                                                   jax.devices()[:1])).state
   sizes = [sum(leaf.size for leaf in jax.tree.leaves(each))
            for each in (state.optimizer, whole.optimizer)]
@@ -73,9 +73,9 @@ def test_no_gradient_of_a_frozen_layer_is_computed(model):
   def products(freeze):
     train = TrainConfig(freeze=freeze)
     settings = Settings(train=train)
-    setup = make_setup(settings, model, make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]))
-    step = make_train_step(model, setup.optimizer, train, objective=setup.objective, seed=0)
-    return jax.jit(step).lower(setup.state, make_batch(0)).compile().cost_analysis()['flops']
+    update = make_update(settings, model, make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]))
+    step = make_train_step(model, update.optimizer, train, objective=update.objective, seed=0)
+    return jax.jit(step).lower(update.state, make_batch(0)).compile().cost_analysis()['flops']
 
   free, without_encoder = products(''), products('encoder_|embedding')
   assert without_encoder < 0.9 * free

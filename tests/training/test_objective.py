@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.tiny_training import Settings, make_batch, make_task, train_tiny
+from tests.tiny_training import Settings, make_batch, train_tiny
 from transformer.errors import UserError
 from transformer.training.config import TrainConfig
 from transformer.training.objective import Objective, make_objective, smoothed
@@ -55,8 +55,8 @@ def test_the_example_of_the_page_is_cross_entropy_if_all_tokens_count_alike(own_
 
 def test_a_run_minimises_its_objective(own_parts, model, tmp_path):
   objective = make_objective(settings('my_losses:focal'))(None)
-  outcome = train_tiny(Settings(train=TrainConfig(steps=2, tokens_per_batch=44)), make_task(model),
-                       tmp_path, objective)
+  outcome = train_tiny(Settings(train=TrainConfig(steps=2, tokens_per_batch=44)), model, tmp_path,
+                       objective=objective)
   assert outcome.step == 2
 
 

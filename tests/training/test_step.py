@@ -17,7 +17,6 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops import losses
-from transformer.training.compilation import first_state, lower_train_step, make_setup
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import batch_sharding, make_mesh, replicated, state_shardings
 from transformer.training.objective import Objective, shift_right, smoothed
@@ -31,6 +30,7 @@ from transformer.training.step import (
   make_train_step,
   random_key,
 )
+from transformer.training.update import make_update
 
 CONSTANT = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1)
 
@@ -154,12 +154,10 @@ def test_no_part_of_a_batch_draws_what_another_draws(model):
 def test_the_seed_of_a_run_decides_what_its_updates_draw(model):
   found = set()
   for seed in (0, 0, 1):
-    settings = Settings(seed=seed)
-    setup = make_setup(settings, model, make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]),
-                       Objective(drawn))
-    step = lower_train_step(settings, model, setup, (4, 13, 11)).compile()
-    state = first_state(settings, setup.optimizer, jax.tree.map(jnp.copy, initial(model)))
-    found.add(float(step(state, make_batch(0))[1]['loss']))
+    update = make_update(Settings(seed=seed), model, make_mesh(MeshConfig(data=1), 4,
+                                                               jax.devices()[:1]), Objective(drawn))
+    step = update.lower((4, 13, 11)).compile()
+    found.add(float(step(update.first_state(initial(model)), make_batch(0))[1]['loss']))
   assert len(found) == 2
 
 

@@ -1,1 +1,1 @@
-"""From a config to the last checkpoint: wiring, the loop, and what it reports."""
+"""From a config to the last checkpoint: the loop, evaluations and reports."""

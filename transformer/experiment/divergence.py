@@ -13,6 +13,8 @@ import numpy as np
 
 from transformer.data.batch import Batch
 from transformer.errors import UserError
+from transformer.system import processes
+from transformer.system.progress import say
 from transformer.training.step import TrainState
 
 BAD_BATCHES = 'bad_batches'
@@ -27,25 +29,20 @@ _FIRST = 100  # The updates at the start of a run, where the loss falls fast, ar
 def divergence(state: TrainState, evaluation: Mapping[str, float]) -> str | None:
   """Returns a line on the signs of divergence and what to do, or None if there are none.
 
-  The signs are a skipped latest update, and a validation loss or a parameter that is not
-  finite.
-
-  Args:
-    state: the training state.
-    evaluation: the metrics of its evaluation, with `valid/loss`.
+  The signs are a skipped latest update, and a parameter or the `valid/loss` of the state's
+  evaluation that is not finite.
   """
-  found = []
-  skips = jax.device_get(state.skips)
+  signs, skips = [], jax.device_get(state.skips)
   if skips is not None and skips.in_a_row:
-    found.append(f'the last {skips.in_a_row} updates were skipped, {skips.total} of '
+    signs.append(f'the last {skips.in_a_row} updates were skipped, {skips.total} of '
                  f'{int(state.step)} in all')
   if not math.isfinite(evaluation['valid/loss']):
-    found.append(f'the validation loss is {evaluation["valid/loss"]}')
+    signs.append(f'the validation loss is {evaluation["valid/loss"]}')
   if not _are_finite(state.params):
-    found.append('there are parameters that are NaN or infinite')
-  if not found:
+    signs.append('there are parameters that are NaN or infinite')
+  if not signs:
     return None
-  return (f'the run seems to have diverged: {", and ".join(found)}; its translations will be of no '
+  return (f'the run seems to have diverged: {", and ".join(signs)}; its translations will be of no '
           f'use; train anew in another --workdir with a lower learning rate, a longer warm-up or '
           f'optimizer.clip_norm')
 
@@ -66,34 +63,21 @@ class DivergenceGuard:
   """
 
   def __init__(self, window: dict[str, float], allowed: int, workdir: str | os.PathLike,
-               say: Callable[[str], None],
-               decode: tuple[Callable[[Sequence[int]], str], ...] | None = None,
-               writes: bool = True):
+               decode: tuple[Callable[[Sequence[int]], str], ...] | None = None):
     """Starts from the window of an earlier process.
 
     Args:
       window: the window of an earlier `DivergenceGuard`, or empty.
       allowed: how many updates in a row may be skipped.
       workdir: the run's directory, where bad batches are written.
-      say: logs a line.
       decode: two functions (token ids) -> text, of sources and of targets, to write with a bad
         batch; None writes only ids.
-      writes: whether this process writes bad batches.
     """
     self.window = {'updates': 0, 'mean': 0.0, 'variance': 0.0, 'spiking': False, **window}
-    self._allowed = allowed
-    self._folder = Path(workdir) / BAD_BATCHES
-    self._say = say
-    self._decode = decode
-    self._writes = writes
+    self._allowed, self._folder, self._decode = allowed, Path(workdir) / BAD_BATCHES, decode
 
   def check_update(self, step: int, batch: Batch, metrics: dict[str, Any]) -> bool:
     """Returns True if the update was made and False if it was skipped; writes a skipped batch.
-
-    Args:
-      step: the number of the update.
-      batch: its batch.
-      metrics: its metrics.
 
     Raises:
       UserError: the loss or gradient is not finite, and the step skips no updates, or has
@@ -101,18 +85,17 @@ class DivergenceGuard:
     """
     if math.isfinite(metrics['loss']) and math.isfinite(metrics['gradient_norm']):
       return True
-    found = (f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '
+    event = (f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '
              f'{metrics["gradient_norm"]}')
     skips = metrics.get('skips')
-    if skips is None or skips.in_a_row > self._allowed:
-      many = ('' if skips is None else
-              f'; {skips.in_a_row} in a row are more than train.skip_nonfinite={self._allowed}')
-      where = self._write(step, batch, metrics)
-      raise UserError(f'{found}{many}; nothing of it was saved; {where}; lower the learning rate, '
-                      f'lengthen the warm-up, or set optimizer.clip_norm')
-    where = f'; {self._write(step, batch, metrics)}' if skips.total <= _WRITTEN else ''
-    self._say(f'{found}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}')
-    return False
+    if skips is not None and skips.in_a_row <= self._allowed:
+      where = f'; {self._write(step, batch, metrics)}' if skips.total <= _WRITTEN else ''
+      say(f'{event}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}')
+      return False
+    many = ('' if skips is None else
+            f'; {skips.in_a_row} in a row are more than train.skip_nonfinite={self._allowed}')
+    raise UserError(f'{event}{many}; nothing of it was saved; {self._write(step, batch, metrics)}; '
+                    f'lower the learning rate, lengthen the warm-up, or set optimizer.clip_norm')
 
   def is_spike(self, step: int, metrics: dict[str, Any]) -> bool:
     """Returns whether the loss of an update is a spike; logs the first of several in a row.
@@ -125,9 +108,9 @@ class DivergenceGuard:
     limit = mean + max(_DEVIATIONS * deviation, _SHARE * abs(mean))
     spike = window['updates'] >= _FIRST and loss > limit
     if spike and not window['spiking']:
-      self._say(f'step {step}: the loss jumped to {loss:.3f} a token, from {mean:.3f} ± '
-                f'{deviation:.3f} over the {_UPDATES} updates before; the norm of its gradient is '
-                f'{float(metrics["gradient_norm"]):.3f}')
+      say(f'step {step}: the loss jumped to {loss:.3f} a token, from {mean:.3f} ± {deviation:.3f} '
+          f'over the {_UPDATES} updates before; the norm of its gradient is '
+          f'{float(metrics["gradient_norm"]):.3f}')
     part = max(1.0 / _UPDATES, 1.0 / (window['updates'] + 1))
     change = (limit if spike else loss) - mean
     self.window = {
@@ -138,7 +121,7 @@ class DivergenceGuard:
 
   def _write(self, step: int, batch: Batch, metrics: dict[str, Any]) -> str:
     """Writes a batch as arrays and as text; returns a phrase that says where."""
-    if not self._writes:
+    if not processes.is_first():
       return 'the first process has its batch'
     arrays, text = self._folder / f'{step}.npz', self._folder / f'{step}.json'
     try:
@@ -155,16 +138,10 @@ class DivergenceGuard:
 
   def _pairs(self, batch: Batch):
     """Yields the sentence pairs of a batch, by row and by segment."""
+    of_source, of_target = self._decode
     for row, (source, target) in enumerate(zip(batch.source_segments, batch.target_segments,
                                                strict=True)):
       for segment in range(1, int(max(source.max(), target.max())) + 1):
         yield {'row': row, 'segment': segment,
-               'source': _text(self._decode[0], batch.source_tokens[row][source == segment]),
-               'target': _text(self._decode[1], batch.target_tokens[row][target == segment])}
-
-
-def _text(decode: Callable[[Sequence[int]], str], ids) -> str:
-  try:
-    return decode(ids)
-  except IndexError:
-    return f'not all of these are in the vocabulary: {ids.tolist()}'
+               'source': of_source(batch.source_tokens[row][source == segment]),
+               'target': of_target(batch.target_tokens[row][target == segment])}

@@ -18,9 +18,12 @@ WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
 class Meter:
   """Sums the metrics of steps since the last line of metrics.
 
-  A checkpoint keeps the sums, so that a resumed run writes the lines of an uninterrupted one.
-  Times are not kept: each process measures them anew, without its first step. The norms of
-  the layers' gradients are neither summed nor kept.
+  Times count updates alone, without the first of the process.
+
+  Attributes:
+    sums: by name. A checkpoint keeps them, so that a resumed run writes the lines of an
+      uninterrupted one.
+    layers: the norms of the layers' gradients, an array for each update.
   """
 
   def __init__(self, sums: dict[str, float], positions: int,
@@ -33,13 +36,10 @@ class Meter:
       utilisation: source and target tokens per second -> share of the devices' peak FLOPs;
         None if the peak is unknown.
     """
-    self.sums = dict(sums)
-    self._layers: list[Any] = []
-    self._positions = positions
-    self._utilisation = utilisation
+    self._positions, self._utilisation = positions, utilisation
     self._clock: float | None = None
     self._waiting = 0.0
-    self._forget_times()
+    self._restart(dict(sums))
 
   def watch(self, batches: Iterable) -> Iterator:
     """Yields batches, and measures the time spent waiting for each."""
@@ -63,7 +63,7 @@ class Meter:
       return
     for name, value in {**metrics, 'steps': 1}.items():
       if name == 'layer_gradient_norms':
-        self._layers.append(value)
+        self.layers.append(value)
       else:
         self.sums[name] = self.sums.get(name, 0.0) + float(value)
 
@@ -99,16 +99,11 @@ class Meter:
       if self._utilisation is not None:
         values['flops_utilisation'] = self._utilisation(self._timed_source / self._seconds,
                                                         self.tokens_per_second)
-    self.sums = {}
-    self._forget_times()
+    self._restart({})
     return values
 
-  def take_layers(self) -> list[Any]:
-    """Returns the norms of the layers' gradients, an array for each step since the last call."""
-    layers, self._layers = self._layers, []
-    return layers
-
-  def _forget_times(self):
+  def _restart(self, sums: dict[str, float]):
+    self.sums, self.layers = sums, []
     self._seconds = self._waited = self._timed_source = self._timed_target = 0.0
 
 
@@ -119,15 +114,9 @@ def perplexity(loss: float) -> float:
 
 def utilisation(model: Transformer, devices: int, objective: Objective
                 ) -> Callable[[float, float], float] | None:
-  """Returns the function that computes FLOPs utilisation from tokens per second.
+  """Returns a function of source and target tokens per second: the share of the devices' peak.
 
-  Args:
-    model: the model.
-    devices: the number of devices.
-    objective: what an update minimises.
-
-  Returns:
-    A function of the source and the target tokens per second; None if the peak is unknown.
+  It is None if the peak is unknown.
   """
   peak = peak_flops(jax.devices()[0].device_kind)
   if peak is None:

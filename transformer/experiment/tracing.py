@@ -6,38 +6,27 @@ from collections.abc import Callable
 import jax
 
 from transformer.errors import message_in_one_line
+from transformer.system.progress import say
 
 
 class Tracer:
-  """Traces a window of steps, once.
+  """Traces a window of steps, once; a trace that cannot be written ends no run.
 
   The trace lies under `FOLDER/plugins/profile/TIME/`, where TensorBoard's profile
   plugin looks for it, with a `perfetto_trace.json.gz` for https://ui.perfetto.dev.
   """
 
-  def __init__(self, folder: str | os.PathLike, window: tuple[int, int] | None,
-               say: Callable[[str], None]):
-    """Prepares the trace; writes nothing yet.
-
-    Args:
-      folder: the folder of TensorBoard's files.
-      window: the first and the last step to trace, from 1; None traces nothing.
-      say: logs where the trace lies, or why there is none.
-    """
+  def __init__(self, folder: str | os.PathLike, window: tuple[int, int] | None):
+    """Takes the folder of TensorBoard's files, and the first and last step; None traces nothing."""
     self._folder = folder
     self._window = window
-    self._say = say
-    self._traced: tuple[int, int] | None = None  # The first and the last step in the trace.
-    self._open = False
+    self._traced: list[int] = []
 
   def run(self, number: int, step: Callable, *arguments):
-    """Calls `step(*arguments)`, which is step `number`, and traces it inside the window.
-
-    A trace that cannot be written is given up: training goes on.
-    """
+    """Calls `step(*arguments)`, which is step `number`, and traces it inside the window."""
     if self._window is None or not self._window[0] <= number <= self._window[1]:
       return step(*arguments)
-    if not self._open:
+    if not self._traced:
       jax.block_until_ready(arguments)  # Earlier work is not part of the trace.
       options = jax.profiler.ProfileOptions()
       options.python_tracer_level = 0  # Python's calls would crowd out the devices' work.
@@ -47,33 +36,31 @@ class Tracer:
       except (OSError, RuntimeError) as error:
         self._give_up(error)
         return step(*arguments)
-      self._open = True
-    self._traced = (self._traced[0] if self._traced else number, number)
+    self._traced.append(number)
     with jax.profiler.StepTraceAnnotation('train', step_num=number):
       results = step(*arguments)
     if number == self._window[1]:
       jax.block_until_ready(results)
-      self._stop()
+      self.close()
     return results
 
   def close(self):
-    """Writes the trace of a run that ended inside the window, or says that there is none."""
-    if self._open:
-      self._stop()
-    elif self._window is not None and self._traced is None:
-      self._say(f'nothing was traced: this process ran none of the steps '
-                f'{self._window[0]} to {self._window[1]}')
-
-  def _stop(self):
-    self._open = False
+    """Writes the trace, or says that there is none; the second call does nothing."""
+    if self._window is None:
+      return
+    if not self._traced:
+      say(f'nothing was traced: this process ran none of the steps {self._window[0]} to '
+          f'{self._window[1]}')
+      return
+    self._window = None
     try:
       jax.profiler.stop_trace()
     except (OSError, RuntimeError) as error:
       self._give_up(error)
       return
-    self._say(f'traced steps {self._traced[0]} to {self._traced[1]}; look at them with: '
-              f'tensorboard --logdir={self._folder}, or at https://ui.perfetto.dev')
+    say(f'traced steps {self._traced[0]} to {self._traced[-1]}; look at them with: '
+        f'tensorboard --logdir={self._folder}, or at https://ui.perfetto.dev')
 
   def _give_up(self, error: Exception):
     self._window = None
-    self._say(f'the trace cannot be written to {self._folder}: {message_in_one_line(error)[:200]}')
+    say(f'the trace cannot be written to {self._folder}: {message_in_one_line(error)[:200]}')

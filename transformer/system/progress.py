@@ -3,6 +3,7 @@
 import shutil
 import sys
 
+from absl import logging
 from tqdm import tqdm
 
 # Fits in 80 columns: the bar takes the space that the text leaves.
@@ -22,3 +23,15 @@ def progress_bar(total: int, initial: int = 0, description: str = '', stays: boo
   return tqdm(total=total, initial=initial, desc=description, disable=not sys.stderr.isatty(),
               leave=stays, bar_format=_BAR, file=sys.stderr, smoothing=0.05, ncols=columns,
               nrows=lines)
+
+
+def say(message: str):
+  """Logs a message, above the bar if there is one."""
+  with tqdm.external_write_mode(file=sys.stderr):
+    logging.info('%s', message)
+
+
+def warn(message: str):
+  """Logs a warning about a fault that the run survives, above the bar if there is one."""
+  with tqdm.external_write_mode(file=sys.stderr):
+    logging.warning('%s', message)

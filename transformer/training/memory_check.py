@@ -1,204 +1,167 @@
 """Finds before the first step whether a run fits into the devices' memory."""
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import jax
 from absl import logging
 
 from transformer.errors import UserError, is_out_of_memory
-from transformer.model.transformer import Transformer
 from transformer.system import processes
-from transformer.training import device_memory
-from transformer.training.compilation import Programs, Setup, compile_programs
-
-_TRIES = 10  # The most batch sizes that are compiled to find the largest that fits.
+from transformer.training.mesh import row_devices
+from transformer.training.update import Update
 
 
-class Need(NamedTuple):
-  """Bytes that a device needs while it runs a program.
-
-  Attributes:
-    name: the program, as log lines and errors name it.
-    arguments: the program's arguments.
-    outputs: its outputs, without those that take the memory of arguments.
-    temporaries: its intermediate results.
-    rest_of_state: the part of the training state that is not an argument.
-  """
-
-  name: str
-  arguments: float
-  outputs: float
-  temporaries: float
-  rest_of_state: float
-
-  @property
-  def total(self) -> float:
-    """The sum of all parts."""
-    return self.arguments + self.outputs + self.temporaries + self.rest_of_state
-
-
-def compile_within_memory(settings, model: Transformer, setup: Setup,
-                          shape: tuple[int, int, int],
-                          compile_search: Callable[[Any], tuple[str, Any]],
-                          begun: bool) -> tuple[Programs, int]:
-  """Compiles the programs of a run, and checks that the devices have memory for them.
+def compile_within_memory(update: Update, shape: tuple[int, int, int], search: tuple[str, Any],
+                          begun: bool) -> tuple[Update, int]:
+  """Compiles an update, and checks that the devices have memory for a run with it.
 
   Args:
-    settings: the groups of the config that training reads. If the batches do not fit,
-      `train.fit_memory` asks for smaller ones in place of an error.
-    model: the model to train.
-    setup: from `make_setup`.
+    update: from `make_update`. If its batches do not fit, `train.fit_memory` asks for smaller ones.
     shape: rows, source positions and target positions of a batch.
-    compile_search: a function (shapes of parameters) -> (name, program) that compiles the
-      search for the longest sentences of the validation split.
+    search: a name for people, and the compiled search of the longest validation sentences.
     begun: whether the run has begun, so that the size of its batches cannot change.
 
   Returns:
-    The programs, and the `train.tokens_per_batch` that they are compiled for.
+    The compiled update, and the `train.tokens_per_batch` that it is compiled for.
 
   Raises:
     UserError: a device has too little memory; the message says what would fit.
   """
-  rows, source_length, target_length = shape
-  # Mesh axes split the rows of each part of a batch.
-  unit = settings.optimizer.accumulate * setup.mesh.shape['data'] * setup.mesh.shape['fsdp']
-  state = setup.state
-  resident = state, setup.objective.arguments
-
-  def compile_rows(rows: int) -> tuple[Programs | None, list[Need] | None]:
-    """Returns the programs for batches of so many rows, and their needs; None if unknown."""
-    named = f'{rows} rows of {source_length} + {target_length} tokens'
-    try:
-      programs = compile_programs(settings, model, setup, (rows, source_length, target_length))
-    except jax.errors.JaxRuntimeError as error:
-      if not is_out_of_memory(error):
-        raise
-      # Some compilers refuse a program that does not fit.
-      return None, [Need(f'update, {named}', math.inf, 0, 0, 0)]
-    return programs, needs_of(resident, (f'update, {named}', programs.train_step, resident),
-                              (f'evaluation, {named}', programs.eval_step, state.best_params))
-
-  logging.info('compiling the update, the evaluation and the search; the next start finds most of '
-               'it in the cache')
-  capacity = processes.least(device_memory.capacity())
-  if capacity is not None:  # The needs below count the frozen arrays, which are there already.
-    capacity += sum(leaf.size * leaf.dtype.itemsize
-                    for leaf in jax.tree.leaves(setup.objective.frozen))
-  programs, needs = compile_rows(rows)
-  try:
-    search_needs = needs_of(resident, (*compile_search(state.best_params), state.best_params))
-  except jax.errors.JaxRuntimeError as error:
-    if not is_out_of_memory(error):
-      raise
-    raise UserError('the search of the longest validation sentences does not fit into the memory '
-                    'of a device, as its compiler says; lower decode.batch_size, or take a smaller '
-                    'model') from error
-  if programs is None and capacity is None:
-    raise UserError(f'an update with train.tokens_per_batch={rows * target_length} does not fit '
-                    f'into the memory of a device, as its compiler says; lower it, raise '
-                    f'optimizer.accumulate, or set --config.model.remat=True')
-  if capacity is None or needs is None or search_needs is None:
+  rows, source_length, length = shape
+  unit = update.config.optimizer.accumulate * row_devices(update.mesh)
+  logging.info('compiling the update and the evaluation; the next start finds most of it in the '
+               'cache')
+  capacity = processes.least(device_memory())
+  compiled, need = _compile(update, shape, capacity)
+  searching = _bytes_of(search[1])
+  if None in (capacity, need, searching):
     logging.info('the memory of a device, or the memory that the programs need, is not known '
                  'here, so it is not checked')
-    return programs, rows * target_length
-  if max(_largest(needs), _largest(search_needs)) <= capacity:
-    _log_line(capacity, [*needs, *search_needs])
-    return programs, rows * target_length
-  _log_table(capacity, [*needs, *search_needs])
+    return compiled, rows * length
+  searching += _bytes_beside_parameters(update)
+  logging.info('memory on a device, which has %s: update and evaluation, %d rows of %d + %d '
+               'tokens: %s; %s: %s', _size(capacity), rows, source_length, length, _size(need),
+               search[0], _size(searching))
   has = f'on a device that has {_size(capacity)} of memory'
-  if _largest(search_needs) > capacity:
-    raise UserError(f'the {search_needs[0].name}, needs {_size(_largest(search_needs))} {has}; '
-                    f'lower decode.batch_size, or take a smaller model')
-  asked = f'train.tokens_per_batch={rows * target_length} needs {_size(_largest(needs))} {has}'
+  if searching > capacity:
+    raise UserError(f'the {search[0]}, needs {_size(searching)} {has}; lower decode.batch_size, or '
+                    f'take a smaller model')
+  if need <= capacity:
+    return compiled, rows * length
+  wanted = f'train.tokens_per_batch={rows * length} needs {_size(need)} {has}'
   if begun:
-    raise UserError(f'{asked}, and the run was begun with it; continue on devices with more '
+    raise UserError(f'{wanted}, and the run was begun with it; continue on devices with more '
                     f'memory, or on more devices, or set --config.model.remat=True')
-  found, programs, needs = _largest_batch(compile_rows, unit, rows, _largest(needs), capacity)
-  if not found:
-    raise UserError(f'{asked}, and not even {unit * target_length} fits; raise '
-                    f'optimizer.accumulate, set --config.model.remat=True, or take a smaller model')
-  fits = f'train.tokens_per_batch={found * target_length}'
-  if not settings.train.fit_memory:
-    raise UserError(f'{asked}; the largest found to fit is {fits}: set that, or '
+  fits, too_many, compiled = 0, -(-rows // unit), None  # In units.
+  while too_many - fits > 1:
+    middle = (fits + too_many) // 2
+    smaller, need = _compile(update, (middle * unit, source_length, length), capacity)
+    if need <= capacity:
+      fits, compiled = middle, smaller
+    else:
+      too_many = middle
+  if compiled is None:
+    raise UserError(f'{wanted}, and not even {unit * length} fits; raise optimizer.accumulate, set '
+                    f'--config.model.remat=True, or take a smaller model')
+  largest = f'train.tokens_per_batch={fits * unit * length}'
+  if not update.config.train.fit_memory:
+    raise UserError(f'{wanted}; the largest found to fit is {largest}: set that, or '
                     f'--config.train.fit_memory=True, or raise optimizer.accumulate')
-  logging.info('%s; the run takes %s, and keeps it', asked, fits)
-  _log_line(capacity, needs)
-  return programs, found * target_length
+  logging.info('%s; the run takes %s, and keeps it', wanted, largest)
+  return compiled, fits * unit * length
 
 
-def needs_of(state, *programs: tuple[str, Any, Any]) -> list[Need] | None:
-  """Returns the bytes that a device needs to run compiled programs.
+def _compile(update: Update, shape: tuple[int, int, int], capacity: int | None
+             ) -> tuple[Update | None, float | None]:
+  """Returns an update for batches of a shape, and the bytes that a device needs for a run with it.
+
+  The update is None where its compiler refuses it, and the bytes where it does not tell them.
+  """
+  try:
+    compiled = update.compiled(shape)
+  except jax.errors.JaxRuntimeError as error:
+    if capacity is None or not is_out_of_memory(error):
+      raise
+    return None, math.inf
+  updating, evaluating = _bytes_of(compiled.train_step), _bytes_of(compiled.eval_step)
+  if None in (updating, evaluating):
+    return compiled, None
+  # The frozen arrays are on the device already, and so not in its free memory.
+  return compiled, max(updating - _bytes_on_device(update.objective.arguments),
+                       evaluating + _bytes_beside_parameters(update))
+
+
+def _bytes_beside_parameters(update: Update) -> int:
+  """Returns the bytes of the training state that are no arguments of an evaluation."""
+  return _bytes_on_device(update.state) - _bytes_on_device(update.state.best_params)
+
+
+def _bytes_of(program) -> int | None:
+  """Returns the bytes that a device needs to run a compiled program; None if it does not tell."""
+  memory = program.memory_analysis()
+  if memory is None:
+    return None
+  # Some outputs take the memory of arguments.
+  return (memory.argument_size_in_bytes + memory.output_size_in_bytes
+          - memory.alias_size_in_bytes + memory.temp_size_in_bytes)
+
+
+def device_memory(root: Path = Path('/')) -> int | None:
+  """Returns the bytes that a device has free for this process; None if it cannot be known.
+
+  For an accelerator, this is the share that JAX may use. For a CPU, it is the machine's memory or
+  the limit of this process or its control groups, divided among JAX's virtual devices. Memory that
+  this process already uses is subtracted. Memory of other processes is not, because it varies.
 
   Args:
-    state: the training state and the frozen arrays, as arrays or shapes with shardings.
-      They are in memory all the time.
-    *programs: (name, compiled program, its part of the state) for each program.
-
-  Returns:
-    A `Need` for each program; None if the compiler does not tell.
+    root: root of the file system with /proc and /sys.
   """
-  needs = []
-  for name, program, arguments in programs:
-    found = program.memory_analysis()
-    if found is None:
-      return None
-    needs.append(Need(
-        name, found.argument_size_in_bytes,
-        found.output_size_in_bytes - found.alias_size_in_bytes, found.temp_size_in_bytes,
-        _bytes_on_device(state) - _bytes_on_device(arguments)))
-  return needs
+  device = jax.local_devices()[0]
+  stats = device.memory_stats()
+  if stats and 'bytes_limit' in stats:
+    return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
+  if device.platform != 'cpu':
+    return None
+  status = root / 'proc/self/status'
+  used, mapped = (sum(_kilobytes(status, name)) for name in ('RssAnon:', 'VmSize:'))
+  free = [limit - used for limit in _host_limits(root)]
+  for line in _lines(root / 'proc/self/limits'):  # That of `ulimit -v`.
+    if line.startswith('Max address space') and (limit := line.split()[3]).isdecimal():
+      free.append(int(limit) - mapped)
+  return max(min(free), 0) // jax.local_device_count() if free else None
 
 
-def _largest_batch(compile_rows, unit: int, rows: int, need: float, capacity: int):
-  """Returns the largest multiple of `unit` below `rows` that fits, its programs and its needs.
-
-  Memory is almost linear in the rows. So every second try interpolates between a size that
-  fits and one that does not, and the others take the middle. The result is 0 if not even one
-  `unit` fits.
-  """
-  low, high = (0, 0.0), (-(-rows // unit), need)  # Numbers of units, and the bytes they need.
-  best = 0, None, None
-  for count in range(_TRIES):
-    if high[0] - low[0] <= 1:
-      break
-    if count == 0:
-      number = 1
-    elif count % 2 and math.isfinite(high[1]):
-      share = (capacity - low[1]) / (high[1] - low[1])
-      number = min(max(low[0] + int(share * (high[0] - low[0])), low[0] + 1), high[0] - 1)
+def _host_limits(root: Path) -> Iterator[int]:
+  """Yields the machine's memory and the limits of this process's control groups, in bytes."""
+  yield from _kilobytes(root / 'proc/meminfo', 'MemTotal:')
+  for line in _lines(root / 'proc/self/cgroup'):
+    _, controllers, group = line.split(':', 2)
+    # Version 2 has a single tree and names no controller. A container's root is its own group.
+    if not controllers:
+      top, name = root / 'sys/fs/cgroup', 'memory.max'
+    elif 'memory' in controllers.split(','):
+      top, name = root / 'sys/fs/cgroup/memory', 'memory.limit_in_bytes'
     else:
-      number = (low[0] + high[0]) // 2
-    programs, needs = compile_rows(number * unit)
-    if _largest(needs) <= capacity:
-      best = number * unit, programs, needs
-      low = number, _largest(needs)
-    elif count == 0:
-      break
-    else:
-      high = number, _largest(needs)
-  return best
+      continue
+    path = Path(group.strip().lstrip('/'))
+    for folder in (path, *path.parents):
+      yield from (int(text) for text in _lines(top / folder / name) if text.strip().isdecimal())
 
 
-def _log_line(capacity: int, needs: list[Need]):
-  """Logs the total of each program."""
-  logging.info('memory on a device, which has %s: %s', _size(capacity),
-               '; '.join(f'{need.name}: {_size(need.total)}' for need in needs))
+def _kilobytes(path: Path, name: str) -> Iterator[int]:
+  """Yields the bytes of each line such as `MemTotal: 12 kB`."""
+  yield from (1024 * int(line.split()[1]) for line in _lines(path) if line.startswith(name))
 
 
-def _log_table(capacity: int, needs: list[Need]):
-  """Logs a table with the parts of each program's total."""
-  title = f'memory on a device, which has {_size(capacity)}'
-  width = max(len(text) for text in (title, *(need.name for need in needs)))
-  heads = ('arguments', 'outputs', 'temporaries', 'rest of state', 'total')
-  for name, *cells in ((title, *heads), *(
-      (need.name, *map(_size, (*need[1:], need.total))) for need in needs)):
-    logging.info('%s', '  '.join([name.ljust(width), *(cell.rjust(13) for cell in cells)]))
-
-
-def _largest(needs: list[Need]) -> float:
-  return max(need.total for need in needs)
+def _lines(path: Path) -> list[str]:
+  """Returns the lines of a file; none if it cannot be read."""
+  try:
+    return path.read_text(encoding='utf-8').splitlines()
+  except OSError:
+    return []
 
 
 def _bytes_on_device(tree) -> int:

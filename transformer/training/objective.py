@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 
 from transformer import own_code
 from transformer.data.batch import BOS_ID, Batch
@@ -14,8 +13,6 @@ from transformer.errors import UserError, type_and_message
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.losses import smoothed_cross_entropy
-from transformer.system import processes
-from transformer.training.mesh import replicated
 
 
 class Objective(NamedTuple):
@@ -141,12 +138,3 @@ def shift_right(tokens_BT, positions_BT):
   """
   before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
   return jnp.where(positions_BT == 0, BOS_ID, before_BT)
-
-
-def place(objective: Objective, mesh: Mesh) -> Objective:
-  """Puts the frozen arrays on all devices of a mesh."""
-  if not objective.arguments:
-    return objective
-  where = replicated(mesh)
-  return objective._replace(
-      frozen=jax.device_put(processes.place(objective.frozen, where), where))

@@ -12,11 +12,11 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.losses import smoothed_cross_entropy
 from transformer.tools.distil.objective import taught_loss, teacher_term
-from transformer.training.compilation import first_state, lower_train_step, make_setup
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.objective import Objective, place, smoothed
+from transformer.training.objective import Objective, smoothed
 from transformer.training.step import init_params
+from transformer.training.update import make_update
 
 STUDENT = Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0,
                                   norm='pre'), VOCABULARY)
@@ -99,12 +99,9 @@ def update(state_params, objective, accumulate=1, mesh=None):
                                 accumulate=accumulate))
   mesh = make_mesh(mesh or MeshConfig(data=1), ROWS // accumulate,
                    None if mesh else jax.devices()[:1])
-  setup = make_setup(settings, STUDENT, mesh, place(objective, mesh))
-  step = lower_train_step(settings, STUDENT, setup,
-                          (ROWS, SOURCE_LENGTH, TARGET_LENGTH)).compile()
-  state = jax.jit(lambda: first_state(settings, setup.optimizer, state_params), out_shardings=(
-      jax.tree.map(lambda leaf: leaf.sharding, setup.state)))()
-  return step(state, make_batch(0), *setup.objective.arguments)
+  update = make_update(settings, STUDENT, mesh, objective)
+  step = update.lower((ROWS, SOURCE_LENGTH, TARGET_LENGTH)).compile()
+  return step(update.first_state(state_params), make_batch(0), *update.objective.arguments)
 
 
 def test_an_update_of_a_student_equal_to_its_teacher_changes_nothing(params):

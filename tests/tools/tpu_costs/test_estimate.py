@@ -1,6 +1,7 @@
 """The costs of an update, with this machine's own devices instead of TPUs."""
 
 import importlib.metadata
+import types
 
 import jax
 import pytest
@@ -53,7 +54,7 @@ def test_a_compiler_out_of_memory_gives_a_result_and_other_errors_are_raised(
   def fail(*_):
     raise jax.errors.JaxRuntimeError(message)
 
-  monkeypatch.setattr(estimate, 'lower_train_step', fail)
+  monkeypatch.setattr(estimate, 'make_update', lambda *_: types.SimpleNamespace(lower=fail))
   if fits is None:
     with pytest.raises(jax.errors.JaxRuntimeError, match='of no use'):
       estimate.update_cost(SETTINGS, jax.devices())

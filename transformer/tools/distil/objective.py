@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
-from transformer.experiment.origin import describe_origin, load_to_host
+from transformer.experiment.init_from import describe_origin, load_to_host
 from transformer.ops import linear
 from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
 from transformer.runs.loading import Run

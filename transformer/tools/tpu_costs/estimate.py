@@ -16,10 +16,9 @@ from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
 from transformer.runs.run_directory import commit
 from transformer.tools.tpu_costs import hlo
-from transformer.training.compilation import lower_train_step, make_setup
-from transformer.training.memory_check import needs_of
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
+from transformer.training.update import make_update
 
 # The slices that Google offers, smallest first, and their numbers of chips. A v5e slice is a plane
 # of at most 256 chips, a v5p slice a block.
@@ -99,7 +98,7 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
   mesh = make_mesh(settings.mesh, settings.rows_at_once, devices)
   model = Transformer(settings.model, data.vocabulary_size, data.source_vocabulary_size)
   objective = make_objective(settings)(None)
-  setup = make_setup(settings, model, mesh, objective)
+  update = make_update(settings, model, mesh, objective)
   result = {
       'chips': len(devices), 'device_kind': devices[0].device_kind, 'mesh': dict(mesh.shape),
       'rows': rows, 'max_length': data.max_length, 'tokens_per_batch': tokens,
@@ -107,21 +106,23 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
       'libtpu': importlib.metadata.version('libtpu')}
   start = time.monotonic()
   try:
-    compiled = lower_train_step(settings, model, setup,
-                                (rows, data.max_length, data.max_length)).compile()
+    compiled = update.lower((rows, data.max_length, data.max_length)).compile()
   except jax.errors.JaxRuntimeError as error:
     if 'RESOURCE_EXHAUSTED' not in str(error):
       raise
     return {**result, 'memory': None, 'compile_seconds': time.monotonic() - start}
   result['compile_seconds'] = time.monotonic() - start
   flops = sum(train_flops(settings.model, data.vocabulary_size, objective.passes))
-  return {**result, **_costs(compiled, setup.state, devices, flops * tokens / len(devices))}
+  return {**result, **_costs(compiled, devices, flops * tokens / len(devices))}
 
 
-def _costs(compiled, state, devices: Sequence[Any], flops: float) -> dict[str, Any]:
+def _costs(compiled, devices: Sequence[Any], flops: float) -> dict[str, Any]:
   """Returns the costs of a compiled update whose model takes `flops` on each chip."""
-  need, = needs_of(state, ('update', compiled, state))
-  code = compiled.memory_analysis().generated_code_size_in_bytes
+  memory = compiled.memory_analysis()
+  parts = {'arguments': memory.argument_size_in_bytes,
+           # Some outputs take the memory of arguments.
+           'outputs': memory.output_size_in_bytes - memory.alias_size_in_bytes,
+           'temporaries': memory.temp_size_in_bytes, 'code': memory.generated_code_size_in_bytes}
   found, cycles = hlo.read(compiled.as_text(), len(devices))
   chip, peak = CHIPS[devices[0].device_kind], peak_flops(devices[0].device_kind)
   collectives = {kind: {'count': 0, 'bytes': 0, 'sent': 0.0} for kind in hlo.KINDS}
@@ -133,8 +134,7 @@ def _costs(compiled, state, devices: Sequence[Any], flops: float) -> dict[str, A
   sent = sum(total['sent'] for total in collectives.values())
   seconds = {'arithmetic': cycles / chip.clock, 'wire': sent / chip.wire}
   return {
-      'memory': {'arguments': need.arguments, 'outputs': need.outputs,
-                 'temporaries': need.temporaries, 'code': code, 'total': need.total + code},
+      'memory': {**parts, 'total': sum(parts.values())},
       'collectives': collectives,
       'flops': {'model': flops, 'xla': compiled.cost_analysis()['flops']},
       'seconds': seconds, 'utilisation': flops / peak / sum(seconds.values())}

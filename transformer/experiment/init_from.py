@@ -9,7 +9,6 @@ import jax
 
 from transformer.data.vocabulary.making import spell
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
-from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.vocabulary_rows import spelt_params
@@ -27,11 +26,7 @@ def load_to_host(workdir: str | os.PathLike) -> Run:
 
 
 def check_same_model(origin: ModelConfig, model: ModelConfig):
-  """Refuses a model in which the parameters of `train.init_from` would mean something else.
-
-  Raises:
-    UserError: names the settings that differ.
-  """
+  """Refuses a model in which the parameters of `train.init_from` would mean something else."""
   def meaning(config: ModelConfig) -> dict[str, Any]:
     settings = dataclasses.asdict(config) | {
         'key_dim': config.head_key_dim, 'value_dim': config.head_value_dim,
@@ -52,13 +47,8 @@ def check_same_model(origin: ModelConfig, model: ModelConfig):
 def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
   """Returns what `run.json` says of the run that another starts from.
 
-  Args:
-    origin: that run.
-    vocabulary: the vocabulary of the run that starts.
-
-  Returns:
-    The steps and the digest that identify the parameters. If the vocabulary is another, also how
-    many pieces are kept, new and left out, by language.
+  These are the steps and the digest that identify the parameters. If `vocabulary`, that of the run
+  that starts, is another, also how many pieces are kept, new and left out, by language.
   """
   digest = hashlib.sha256()
   for leaf in jax.tree.leaves(jax.device_get(origin.params)):
@@ -66,14 +56,12 @@ def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
   about = {'steps': origin.steps, 'sha256': digest.hexdigest()}
   if fingerprints(origin.vocabulary) == fingerprints(vocabulary):
     return about
-  return about | {'pieces': {side: _compare(getattr(origin.vocabulary, side),
-                                            getattr(vocabulary, side))
-                             for side in ('source', 'target')}}
-
-
-def _compare(before: Vocabulary, after: Vocabulary) -> dict[str, int]:
-  old, new = ({each.piece(token) for token in range(each.size)} for each in (before, after))
-  return {'kept': len(old & new), 'new': len(new - old), 'left_out': len(old - new)}
+  pieces = {}
+  for side in ('source', 'target'):
+    old, new = ({part.piece(token) for token in range(part.size)}
+                for part in (getattr(origin.vocabulary, side), getattr(vocabulary, side)))
+    pieces[side] = {'kept': len(old & new), 'new': len(new - old), 'left_out': len(old - new)}
+  return about | {'pieces': pieces}
 
 
 def params_from(origin: Run, vocabulary: RunVocabulary) -> Any:

@@ -1,0 +1,299 @@
+"""A full disk ends no run, the device waits for no log, and terminals show what they should."""
+
+import contextlib
+import errno
+import io
+import json
+import os
+import pty
+import re
+import sys
+import termios
+import time
+import types
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.experiment.events import cells, kept, shown
+from tests.experiment.tiny_runs import final_state, rows_of, run
+from tests.tiny_training import evaluation_of
+from transformer.decoding.translator import Translation
+from transformer.experiment import report as report_file
+from transformer.experiment import tensorboard
+from transformer.experiment.report import Report
+from transformer.experiment.tensorboard import Events, Sample
+from transformer.experiment.validation import Evaluation, ValidationSet, evaluate
+from transformer.system.progress import say, warn
+from transformer.training.config import TrainConfig
+from transformer.training.step import Skips, TrainState, init_params
+
+PICTURE = np.arange(35, dtype=np.uint8).reshape(5, 7)
+HOSTILE = Sample('a | b \\ *c* `d` [e](f)', '<b>& # _g_ ~h~', '$x$ ![i](j) 1. - — ü')
+
+
+@contextlib.contextmanager
+def reporting_to(workdir, step=0, steps=99, schedule=lambda updates: 0.5, **settings):
+  """Yields a `Report` of a model without parameters."""
+  state = TrainState(jax.numpy.int32(0), {}, {})
+  update = types.SimpleNamespace(model=None, objective=None, schedule=schedule, state=state,
+                                 mesh=types.SimpleNamespace(size=1))
+  report = Report(workdir, TrainConfig(steps=steps, log_every=1, **settings), update, step,
+                  {'meter': {}}, (4, 5, 5))
+  try:
+    yield report
+  finally:
+    report.close()
+
+
+def metrics_of(loss=2.0, **more):
+  return {'loss': loss, 'nll': 1.0, 'weight': 1.0, 'gradient_norm': 1.0, 'source_tokens': 1.0,
+          **more}
+
+
+def add(report, step, loss=2.0):
+  report.add(step, None, metrics_of(loss))
+  report.settle()
+
+
+def evaluated(report, step, bleu, loss=3.0, samples=(), pictures=types.MappingProxyType({})):
+  values = {'valid/loss': loss, 'valid/bleu': bleu}
+  report.add_evaluation(TrainState(np.int32(step), {'a': np.ones(2)}, {}),
+                        Evaluation(values, {}, samples, pictures), [{'step': step, **values}])
+
+
+@pytest.fixture
+def said(caplog):
+  """Returns a function that returns the lines that were logged, without those at the start."""
+  caplog.set_level('INFO')
+  return lambda: [record.message for record in caplog.records
+                  if record.name == 'absl' and ' device(s)' not in record.message]
+
+
+def test_metrics_are_fetched_an_update_late_and_once(tmp_path, monkeypatch):
+  fetched = []
+
+  def device_get(metrics):
+    fetched.append(metrics['loss'])
+    return metrics
+
+  with reporting_to(tmp_path) as report:
+    monkeypatch.setattr(jax, 'device_get', device_get)
+    for step in (1, 2, 3):
+      report.add(step, None, metrics_of(float(step)))
+      assert fetched == list(range(1, step))
+    for _ in range(2):
+      report.settle()
+      assert fetched == [1, 2, 3]
+
+
+def test_a_line_has_the_rate_that_its_update_took_and_skipped_updates_take_none(
+    tmp_path, monkeypatch):
+  monkeypatch.setattr(report_file.DivergenceGuard, 'check_update',
+                      lambda _, step, *__: step not in (2, 3))
+  with reporting_to(tmp_path, schedule=float) as report:
+    for step, skipped in enumerate((0, 1, 2, 2, 2), 1):
+      report.add(step, None, metrics_of(skips=Skips(skipped, 0)))
+    report.settle()
+  # The rate is the number of the updates made before.
+  assert [row['train/learning_rate'] for row in rows_of(tmp_path)] == [0.0, 1.0, 1.0, 1.0, 2.0]
+
+
+def test_metrics_that_are_not_finite_stay_json(tmp_path):
+  def refuse(constant):
+    raise ValueError(constant)
+
+  with reporting_to(tmp_path) as report:
+    evaluated(report, 1, 7.0, loss=float('nan'))
+  line = json.loads((tmp_path / 'metrics.jsonl').read_text(), parse_constant=refuse)
+  assert line == {'step': 1, 'valid/loss': None, 'valid/bleu': 7.0}
+
+
+@pytest.mark.long
+def test_a_resumed_run_writes_the_lines_that_a_full_disk_refused(model, tmp_path, monkeypatch):
+  write = os.write
+
+  def full(file, data):
+    if data.startswith(b'{"step"'):
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return write(file, data)
+
+  run(model, tmp_path / 'whole')
+  with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+    patch.setattr(os, 'write', full)
+    run(model, tmp_path / 'parts', fatal=11)
+  assert rows_of(tmp_path / 'parts') == []
+  run(model, tmp_path / 'parts')
+  assert rows_of(tmp_path / 'parts') == rows_of(tmp_path / 'whole')
+  states = [final_state(tmp_path / name) for name in ('parts', 'whole')]
+  assert states[0]['history'] == states[1]['history']
+
+
+@pytest.mark.parametrize(('error', 'reason'), [
+    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 'No space left'),
+    (ValueError('an odd name'), 'ValueError: an odd name')])
+def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, said, error, reason):
+  with reporting_to(tmp_path) as report:
+    add(report, 1)
+
+    def fail(*_):
+      raise error
+
+    monkeypatch.setattr(tensorboard.RecordWriter, 'write', fail)
+    for step in range(2, 40):
+      add(report, step)
+  assert [row['step'] for row in rows_of(tmp_path)] == list(range(1, 40))
+  assert len([line for line in said() if f'tensorboard cannot be written: {reason}' in line]) == 1
+
+
+def test_without_a_terminal_a_run_logs_every_half_minute(tmp_path, monkeypatch, said):
+  now = 1000.0
+  monkeypatch.setattr(report_file.time, 'monotonic', lambda: now)
+  monkeypatch.setattr(time, 'perf_counter', lambda: 0.0)
+  with reporting_to(tmp_path, step=20) as report:
+    report._config = TrainConfig(steps=99, log_every=13)
+    for step in range(21, 33):
+      add(report, step, 4.321)
+      now += 8.0
+      if step == 26:
+        evaluated(report, step, 7.0)
+  assert said() == [
+      'step 21/99  loss 4.321', 'step 25/99  loss 4.321  09:52 left',
+      'step 26/99  loss 4.321  09:44 left',
+      'step 26/99  valid loss 3.000  valid BLEU 7.00  the best so far',
+      'step 30/99  loss 4.321  09:12 left']
+  assert [row['step'] for row in rows_of(tmp_path)] == [26, 26]  # They depend on no clock.
+
+
+@contextlib.contextmanager
+def terminal(monkeypatch, columns=80):
+  """Yields a function that reads a terminal, which standard error is, up to its end."""
+  main, end = pty.openpty()
+  termios.tcsetwinsize(end, (24, columns))
+  file = os.fdopen(end, 'w', encoding='utf-8')
+  monkeypatch.setattr(sys, 'stderr', file)
+
+  def read():
+    file.close()
+    parts = []
+    with contextlib.suppress(OSError):  # Linux ends the text of a terminal with EIO.
+      while part := os.read(main, 1 << 16):  # The kernel hands it over in parts.
+        parts.append(part)
+    return b''.join(parts).decode()
+
+  yield read, main
+  monkeypatch.undo()
+  with contextlib.suppress(OSError):
+    file.close()
+  with contextlib.suppress(OSError):
+    os.close(main)
+
+
+@pytest.mark.parametrize('columns', [80, 120])
+def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
+    tmp_path, monkeypatch, columns):
+  monkeypatch.delenv('COLUMNS', raising=False)
+  with terminal(monkeypatch, columns) as (read, _):
+    monkeypatch.setattr(report_file, 'say', lambda line: print(line, file=sys.stderr))
+    with reporting_to(tmp_path, 54_321, 100_000) as report:
+      report._bar.mininterval = 0
+      evaluated(report, 54_322, 41.04)
+      add(report, 54_400, 10.123)
+    text = read()
+  assert any('step 54322/100000  valid loss 3.000  valid BLEU 41.04' in line
+             for line in re.split(r'[\r\n]+', text))
+  bar = text.rstrip().rpartition('\r')[2]
+  assert columns - 2 <= len(bar) <= columns
+  assert re.fullmatch(r'54400/100000 54% \|.+\| [\d:?]+ left, BLEU 41\.04, loss 10\.123', bar), bar
+
+
+def test_a_terminal_shows_how_far_an_evaluation_is(tmp_path, monkeypatch):
+  def translate(_, sentences, progress):
+    for _ in sentences:
+      time.sleep(0.11)  # The bar moves at most ten times a second.
+      progress(1)
+    return [Translation(sentence, 0.0, False, ()) for sentence in sentences]
+
+  with terminal(monkeypatch) as (read, _):
+    with reporting_to(tmp_path) as report:
+      add(report, 1)
+      evaluate(None, 0, [ValidationSet('valid', [], [('a', 'a'), ('b', 'b'), ('c', 'c')])],
+               translate, tokenize='none')
+      print('the next line', file=sys.stderr)
+    before, after = read().split('the next line')
+  assert 'evaluating: 1/3 33% |' in before and 'evaluating: 2/3 67% |' in before
+  assert 'evaluating' not in after and '1/99' in after
+
+
+def test_a_run_outlives_its_terminal(tmp_path, monkeypatch):
+  with terminal(monkeypatch) as (_, main), reporting_to(tmp_path) as report:
+    os.close(main)
+    add(report, 1)
+    evaluated(report, 1, 7.0)
+    say('a line')
+    warn('a fault')
+    add(report, 2)
+  assert [row['step'] for row in rows_of(tmp_path)] == [1, 1, 2]
+
+
+def test_samples_are_shown_without_markup(tmp_path):
+  with reporting_to(tmp_path) as report:
+    evaluated(report, 3, 1.0, samples=[HOSTILE, Sample('', 'b', '')])
+  (step, markdown), = shown(tmp_path)
+  assert step == 3 and cells(markdown) == [HOSTILE, Sample('', 'b', '')]
+  assert markdown.startswith('| source | reference | translation |\n| --- | --- | --- |\n')
+  assert '<b>' not in markdown and not re.search(r'(?<!\\)[*`_\[$]', markdown)
+
+
+def test_points_are_shown_after_the_clock_was_set_back(tmp_path, monkeypatch):
+  # At last in the same second, and at another digit of the time.
+  for step, clock in ((0, 2_000_000_000), (2, 1_999_999_910), (4, 1_999_999_911), (4, 999_999_999),
+                      (6, 2_000_000_003), (8, 2_000_000_003)):
+    monkeypatch.setattr(tensorboard.time, 'time', lambda clock=clock: clock + 0.9)
+    file = Events(tmp_path / 'tensorboard', step + 1)
+    for number in (1, 2, 3):
+      file.write_numbers(step + number, {'a': step})
+    file.close()
+  assert [(step, value.simple_value) for step, value in kept(tmp_path, 'a')] == [
+      (1, 0), (2, 0), (3, 2), (4, 2), (5, 4), (6, 4), (7, 6), (8, 6), (9, 8), (10, 8), (11, 8)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('fatal', [7, 11])
+def test_an_evaluation_shows_its_samples_once_also_after_a_resume(model, tmp_path, fatal):
+  examples = evaluation_of(samples=[HOSTILE], pictures={'map': PICTURE})
+  run(model, tmp_path / 'whole', validate=examples)
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path / 'parts', fatal=fatal, checkpoint_every=4, validate=examples)
+  run(model, tmp_path / 'parts', checkpoint_every=4, validate=examples)
+  assert [step for step, _ in shown(tmp_path / 'whole')] == [5, 10, 12]
+  assert shown(tmp_path / 'parts') == shown(tmp_path / 'whole')
+  pictures = kept(tmp_path / 'parts', 'map')
+  assert [step for step, _ in pictures] == [5, 10, 12]
+  for _, value in pictures:
+    with Image.open(io.BytesIO(value.image.encoded_image_string)) as image:
+      np.testing.assert_array_equal(np.asarray(image.convert('L')), PICTURE)
+
+
+def test_the_gradient_norms_of_layers_are_shown_as_often_as_the_loss(model, tmp_path):
+  run(model, tmp_path)
+  layers = init_params(model, 0).keys()
+  histograms = kept(tmp_path, *(f'gradient_norm/{name}' for name in layers))
+  assert [step for step, _ in histograms] == [step for step in (4, 8, 12) for _ in layers]
+  for row in rows_of(tmp_path):
+    if 'train/gradient_norm' in row:
+      norms = [value.histo for step, value in histograms if step == row['step']]
+      assert {norm.num for norm in norms} == {4} and all(norm.min > 0 for norm in norms)
+      # The norm of all gradients lies between the largest norm of a layer and the sum of all.
+      assert max(norm.sum / 4 for norm in norms) <= row['train/gradient_norm']
+      assert row['train/gradient_norm'] <= sum(norm.sum for norm in norms) / 4
+
+
+def test_layers_without_finite_gradients_are_left_out(tmp_path):
+  file = Events(tmp_path / 'tensorboard', 1)
+  file.write_histograms(3, {'good': [1.0, 2.0], 'bad': [1.0, float('nan')]})
+  file.close()
+  (step, value), = kept(tmp_path, 'good', 'bad')
+  assert (step, value.tag, value.histo.num, value.histo.sum) == (3, 'good', 2, 3.0)

@@ -1,0 +1,307 @@
+"""Runs are resumed bit for bit, evaluated, saved, and ended by patience."""
+
+import dataclasses
+import errno
+import json
+import os
+import re
+import shutil
+import threading
+import time
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from tests.experiment.tiny_runs import ADAM, final_state, rows_of, run, size_of, steps_in
+from tests.tiny_training import NumberedBatches, Settings, evaluation_of, train_tiny
+from transformer.errors import UserError
+from transformer.runs import checkpoints as checkpoints_file
+from transformer.runs import sealing
+from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
+from transformer.runs.resuming import check_same_settings
+from transformer.training.config import OptimizerConfig
+from transformer.training.step import init_params
+
+
+@pytest.fixture(scope='module')
+def uninterrupted(model, tmp_path_factory):
+  """Returns the directory and the outcome of a run without interruption."""
+  workdir = tmp_path_factory.mktemp('uninterrupted')
+  return workdir, run(model, workdir)
+
+
+def assert_resumes(model, folder, fatal=7, **options):
+  """Checks that a killed run ends as an uninterrupted one; returns the latter's directory."""
+  whole, parts = folder / 'whole', folder / 'parts'
+  run(model, whole, **options)
+  with pytest.raises(InterruptedError):
+    run(model, parts, fatal=fatal, **options)
+  run(model, parts, **options)
+  chex.assert_trees_all_equal(final_state(parts), final_state(whole))
+  assert rows_of(parts) == rows_of(whole)
+  return whole
+
+
+@pytest.mark.long(but=('7',))
+@pytest.mark.parametrize('fatal', [3, 7, 11])
+def test_a_resumed_run_equals_the_uninterrupted_run_bit_for_bit(
+    model, uninterrupted, tmp_path, fatal):
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path, fatal=fatal)
+  with (tmp_path / 'metrics.jsonl').open('a') as lines:  # Torn and later lines are cut.
+    lines.write('{"step": 6, "train/loss": 1.0}\n{"step": 7, "tra')
+  outcome = run(model, tmp_path)
+  whole, whole_outcome = uninterrupted
+  chex.assert_trees_all_equal(final_state(tmp_path), final_state(whole))
+  assert rows_of(tmp_path) == rows_of(whole)
+  assert outcome == whole_outcome._replace(resumed_from={3: None, 7: 5, 11: 10}[fatal])
+
+
+def test_a_run_with_a_damaged_last_checkpoint_ends_the_same(model, uninterrupted, tmp_path):
+  whole, whole_outcome = uninterrupted
+  shutil.copytree(whole, tmp_path / 'run')
+  (tmp_path / 'run' / 'checkpoints' / '12' / 'rest' / 'manifest.ocdbt').unlink()
+  outcome = run(model, tmp_path / 'run')
+  chex.assert_trees_all_equal(final_state(tmp_path / 'run'), final_state(whole))
+  assert rows_of(tmp_path / 'run') == rows_of(whole)
+  assert outcome == whole_outcome._replace(resumed_from=10)
+
+
+@pytest.mark.parametrize('failure', [RuntimeError('out of memory'), None])
+def test_an_evaluation_that_fails_loses_no_update(model, uninterrupted, tmp_path, failure):
+  def train(working):
+    evaluate, made = evaluation_of(size_of), []
+
+    def validate(eval_step, params):
+      made.append(1)
+      evaluation = evaluate(eval_step, params)
+      if len(made) <= working:
+        evaluation.values['valid/f'] = 3.0
+      elif failure:
+        raise failure
+      return evaluation
+
+    return run(model, tmp_path, validate=validate, valid_metric='m:f',
+               best_by='' if failure else 'f')
+
+  for working in (1, 0):  # The second start fails at the same evaluation.
+    with pytest.raises(RuntimeError if failure else UserError) as raised:
+      train(working)
+    assert failure or all(part in str(raised.value) for part in (
+        "best_by must be one of loss, bleu; got 'f'", 'step 10 is saved', 'm:f'))
+  outcome = train(9)
+  assert outcome.resumed_from == 10 and outcome.step == 12
+  whole, state = final_state(uninterrupted[0]), final_state(tmp_path)
+  assert [evaluation['step'] for evaluation in state['history']['evaluations']] == [5, 10, 12]
+  for part in ('params', 'rest'):
+    chex.assert_trees_all_equal(state[part], whole[part])
+
+
+def test_translations_are_written_and_a_folder_in_the_way_ends_no_run(model, tmp_path, caplog):
+  (tmp_path / 'eval' / 'valid.5.txt').mkdir(parents=True)
+  run(model, tmp_path, validate=evaluation_of(size_of, translations={'valid': ['a', 'b']}))
+  assert (tmp_path / 'eval' / 'valid.12.txt').read_text() == 'a\nb\n'
+  assert 'no translations in eval' in caplog.text
+
+
+@pytest.mark.long
+def test_the_moving_average_is_resumed_and_evaluated(model, uninterrupted, tmp_path):
+  whole = assert_resumes(model, tmp_path, ema_decay=0.9)
+  state, plain = final_state(whole), final_state(uninterrupted[0])
+  assert 'average' not in plain
+  chex.assert_trees_all_equal(state['params'], plain['params'])
+  assert rows_of(whole)[-1]['valid/bleu'] == size_of(state['average'])
+  like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
+                      jax.eval_shape(lambda: init_params(model, 0)))
+  checkpoints = Checkpoints(whole / 'checkpoints', read_only=True)
+  for item in (PARAMS, AVERAGE):
+    chex.assert_trees_all_equal(checkpoints.average_params([12], like, item), state[item])
+  checkpoints.close()
+
+
+@pytest.mark.long
+def test_the_state_of_muon_is_resumed_bit_for_bit(model, uninterrupted, tmp_path):
+  whole = assert_resumes(model, tmp_path, optimizer=dataclasses.replace(
+      ADAM, algorithm='muon', weight_decay=0.1))
+  assert rows_of(whole) != rows_of(uninterrupted[0])
+
+
+# Of an update that is not computed.
+METRICS = dict.fromkeys(('loss', 'nll', 'weight', 'gradient_norm', 'source_tokens'), 1.0)
+
+
+def test_a_run_begins_from_its_seed_and_evaluates_the_moving_average(model, tmp_path):
+  def train_step(state, _):
+    average = jax.tree.map(lambda leaf: 2 * leaf, state.average)
+    return state._replace(step=state.step + 1, average=average), METRICS
+
+  def eval_step(params, _):
+    return {'nll': size_of(params), 'weight': 1.0}
+
+  settings = Settings(train=dataclasses.replace(Settings().train, steps=1, ema_decay=0.9))
+  train_tiny(settings, model, tmp_path, bleu=size_of, programs=(train_step, eval_step),
+             )
+  first = jax.jit(lambda: init_params(model, settings.seed))()
+  line, wanted = rows_of(tmp_path)[-1], pytest.approx(2 * size_of(first), rel=1e-6)
+  assert line['valid/loss'] == line['valid/bleu'] == wanted
+
+
+def test_the_speed_of_a_run_is_that_of_its_updates_alone(model, tmp_path, monkeypatch):
+  now = 0.0
+
+  def train_step(state, _):
+    nonlocal now
+    now += 2.0
+    return state._replace(step=state.step + 1), METRICS
+
+  def evaluate(_):
+    nonlocal now
+    now += 50.0
+    return 1.0
+
+  settings = Settings(train=dataclasses.replace(Settings().train, steps=3, log_every=3,
+                                                eval_every=1))
+  monkeypatch.setattr(time, 'perf_counter', lambda: now)
+  train_tiny(settings, model, tmp_path, bleu=evaluate, programs=(train_step, lambda *_: METRICS))
+  lines = map(json.loads, (tmp_path / 'metrics.jsonl').read_text('utf-8').splitlines())
+  assert [line['tokens_per_second'] for line in lines if 'train/loss' in line] == [0.5]
+
+
+def test_a_finished_run_is_left_alone(model, uninterrupted):
+  workdir, outcome = uninterrupted
+  before = rows_of(workdir), final_state(workdir)
+  assert outcome.worked
+  assert run(model, workdir, fatal=0) == outcome._replace(resumed_from=12, worked=False)
+  assert rows_of(workdir) == before[0]
+  chex.assert_trees_all_equal(final_state(workdir), before[1])
+
+
+def test_metrics_have_a_line_for_each_log_and_each_evaluation(uninterrupted):
+  rows = rows_of(uninterrupted[0])
+  assert [(row['step'], 'train/loss' in row, 'valid/bleu' in row) for row in rows] == [
+      (4, True, False), (5, False, True), (8, True, False), (10, False, True),
+      (12, True, False), (12, False, True)]
+  for row in rows:
+    if 'train/loss' in row:
+      assert row['train/fill'] == pytest.approx(8 / 11)
+      assert row['train/perplexity'] < np.exp(row['train/loss'] / 0.9)
+
+
+def test_patience_ends_a_run_for_good(model, tmp_path, caplog):
+  caplog.set_level('INFO')
+  options = {'steps': 12, 'eval_every': 2}
+  outcome = run(model, tmp_path, patience=2, scores=[5, 6, 3, 4, 9, 9], **options)
+  line, = (record.message for record in caplog.records if 'out of patience' in record.message)
+  assert line.startswith('out of patience at step 8: none of the last 2 evaluations')
+  assert 'that of step 4, with validation BLEU 6.00' in line
+  assert (outcome.step, outcome.best['step']) == (8, 4)
+  again = run(model, tmp_path, patience=2, fatal=0, **options)
+  assert (again.step, again.worked) == (8, False)
+  more = run(model, tmp_path, patience=3, scores=[7, 8], **options)
+  assert (more.step, more.best['step'], more.resumed_from) == (12, 12, 8)
+
+
+@pytest.mark.long
+def test_training_starts_from_the_initial_parameters(model, tmp_path):
+  other = init_params(model, 99)
+  seen = []
+  run(model, tmp_path, steps=1, params=other, validate=evaluation_of(
+      lambda params: seen.append(jax.device_get(params)) or 0.0))
+  # One step of Adam moves a parameter by no more than the learning rate.
+  change = jax.tree.map(lambda a, b: np.abs(a - b).max(), seen[0], jax.device_get(other))
+  assert max(jax.tree.leaves(change)) <= 0.0101
+
+
+@pytest.mark.long
+def test_a_loss_that_is_not_finite_stops_the_run_before_it_is_saved(model, tmp_path):
+  wild = OptimizerConfig(schedule='constant', peak_learning_rate=1e30, warmup_steps=1)
+  with pytest.raises(UserError, match='nothing of it was saved') as error:
+    run(model, tmp_path, optimizer=wild, checkpoint_every=1)
+  step = int(re.match(r'the loss of step (\d+) is (nan|inf)', str(error.value))[1])
+  assert steps_in(tmp_path / 'checkpoints')[-1] == step - 1
+  assert 'null' not in (tmp_path / 'metrics.jsonl').read_text()
+
+
+@pytest.mark.parametrize(('best_by', 'losses', 'scores', 'best'), [
+    ('', [5.0, 4.0, 4.5], [0, 0, 0], 2),  # Equal BLEU is decided by the lowest loss.
+    ('loss', [5.0, 4.0, 4.5], [9, 7, 8], 2)])
+def test_the_best_step_is_that_of_the_deciding_metric_everywhere(
+    model, tmp_path, best_by, losses, scores, best):
+  evaluations = iter(zip(losses, scores, strict=True))
+
+  def validate(eval_step, params):
+    evaluation = evaluation_of()(eval_step, params)
+    loss, bleu = next(evaluations)
+    return evaluation._replace(values={'valid/loss': loss, 'valid/bleu': bleu})
+
+  outcome = run(model, tmp_path, steps=3, eval_every=1, checkpoint_every=100, keep=1,
+                best_by=best_by, validate=validate)
+  assert outcome.best['step'] == best
+  checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
+  assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == best
+  checkpoints.close()
+
+
+@pytest.mark.long
+def test_latest_and_best_checkpoints_are_kept(model, tmp_path):
+  outcome = run(model, tmp_path, steps=10, eval_every=1, checkpoint_every=1, keep=2,
+                scores=[1, 2, 9, 3, 8.9, 4, 5, 6, 7, 8])
+  assert (outcome.best['step'], outcome.best['valid/bleu']) == (3, 9)
+  assert steps_in(tmp_path / 'checkpoints') == [3, 9, 10]
+  # A better evaluation is saved between regular checkpoints.
+  run(model, tmp_path / 'rare', steps=8, eval_every=2, checkpoint_every=100, keep=1,
+      scores=[1, 3, 2, 2])
+  assert steps_in(tmp_path / 'rare' / 'checkpoints') == [4, 8]
+
+
+@pytest.mark.long
+def test_old_checkpoints_are_moved_whole_and_deleted_also_after_a_kill(
+    model, tmp_path, monkeypatch):
+  regular = {'eval_every': 1, 'checkpoint_every': 1}
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints_file.shutil, 'rmtree', lambda *_, **__: None)
+    run(model, tmp_path, steps=6, keep=4, scores=[9, 5, 4, 3, 2, 1], **regular)
+  removed, = (tmp_path / 'checkpoints' / 'removed').iterdir()
+  assert removed.name == '2' and {path.name for path in removed.iterdir()} == {
+      path.name for path in (tmp_path / 'checkpoints' / '1').iterdir()}
+  run(model, tmp_path, steps=7, keep=2, scores=[1], **regular)
+  assert sorted(os.listdir(tmp_path / 'checkpoints')) == ['1', '6', '7']
+
+
+def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
+    model, tmp_path, monkeypatch):
+  failed, served = threading.Event(), []
+
+  def fail(*_):
+    failed.set()
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  class Waiting(NumberedBatches):
+    def iterate(self, start, stop):
+      for number, batch in enumerate(super().iterate(start, stop), start):
+        if number > 40:
+          assert failed.wait(60)
+          time.sleep(0.1)  # Orbax's thread is still to end.
+        served.append(number)
+        yield batch
+
+  monkeypatch.setattr(sealing, 'seal', fail)
+  with pytest.raises(UserError, match=r'checkpoint cannot be written to .*: No space left on'):
+    run(model, tmp_path, batches=Waiting(), steps=100, checkpoint_every=40, eval_every=100)
+  assert max(served) < 79  # The next checkpoint is due after this batch.
+
+
+def test_settings_that_decide_what_counts_may_not_change_on_resume():
+  may, counted = 'train.valid_metric', 'train.skip_nonfinite'
+  for best_by in ('', 'loss', 'talks/bleu'):
+    assert check_same_settings('run', {'train.best_by': best_by, may: 'm:f'},
+                               {'train.best_by': best_by, may: ''})
+  for before, after in ((0, 3), (3, 1)):
+    check_same_settings('run', {counted: before}, {counted: after})
+  with pytest.raises(UserError, match=r"train\.valid_metric was 'm:f', is ''"):
+    check_same_settings('run', {'train.best_by': 'talks/f', may: 'm:f'},
+                        {'train.best_by': 'talks/f', may: ''})
+  with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is 0'):
+    check_same_settings('run', {counted: 3}, {counted: 0})

@@ -1,0 +1,130 @@
+"""A run's directory while it trains: locked, with what was there before, and what it records."""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from transformer import files, own_code
+from transformer.config import Config
+from transformer.data.corpora import EncodedCorpora
+from transformer.data.vocabulary import vocabularies
+from transformer.errors import UserError
+from transformer.experiment.init_from import describe_origin
+from transformer.experiment.text import Text
+from transformer.model.flops import update_flops
+from transformer.runs import record, resuming, run_directory
+from transformer.runs.checkpoints import Checkpoints
+from transformer.runs.evaluations import is_out_of_patience
+from transformer.runs.lock import RunLock
+from transformer.system import processes
+from transformer.training.step import TrainState
+from transformer.training.update import Update
+
+
+class OpenRun(contextlib.ExitStack):
+  """A directory that this process alone trains in.
+
+  Attributes:
+    workdir: the directory.
+    begun: whether a run had begun there.
+    changes: its settings that have changed and may, by dotted name: `from` and `to`.
+    step: the step of the newest whole checkpoint; None if there is none.
+    history: that checkpoint's, or that of a new run.
+    unfinished: whether a signal stopped the run there, so that the step may lack its evaluation.
+    ended: whether there is nothing left to do.
+  """
+
+  def __init__(self, workdir: Path, config: Config):
+    """Locks the directory, and reads what is there.
+
+    Raises:
+      UserError: another process trains there, the settings would change the run's updates, or all
+        checkpoints are damaged.
+    """
+    super().__init__()
+    self.workdir, self._config = workdir, config
+    self.begun, self.changes, saved = processes.from_first(self._open)
+    self.step, self.history, self.unfinished = None, {'evaluations': [], 'meter': {}}, False
+    self._checkpoints = self._open_checkpoints() if saved else None
+    if saved and (step := self._checkpoints.fall_back()) is not None:
+      self.step, self.history = step, self._checkpoints.history(step)
+      self.unfinished = self._checkpoints.is_unfinished(step)
+    train = config.train
+    self.ended = self.step is not None and not self.unfinished and (
+        self.step >= train.steps
+        or is_out_of_patience(self.history['evaluations'], train.patience))
+
+  def _open(self) -> tuple[bool, Mapping[str, Any], bool]:
+    self.enter_context(RunLock(self.workdir))
+    resuming.adopt_interrupted(self.workdir)
+    # train.py has compared the settings, but another run may have begun before the lock was taken.
+    return ((self.workdir / run_directory.RUN).exists(),
+            resuming.changed_settings(self.workdir, self._config),
+            (self.workdir / run_directory.CHECKPOINTS).is_dir())
+
+  def _open_checkpoints(self) -> Checkpoints:
+    return self.enter_context(contextlib.closing(Checkpoints(
+        self.workdir / run_directory.CHECKPOINTS, keep=self._config.train.keep)))
+
+  def restore(self, update: Update, params: Any) -> TrainState:
+    """Returns the state of the newest checkpoint, or else the first one, with `params` if given."""
+    if self._checkpoints is None:  # A new run has it only after its settings.
+      self._checkpoints = self._open_checkpoints()
+    if self.step is None:
+      return update.first_state(params)
+    return self._checkpoints.restore(self.step, update.state)[0]
+
+  def save(self, state: TrainState, history: dict[str, Any], unfinished: bool = False):
+    """Saves a step; waits until it is written only if it is unfinished."""
+    if not (unfinished and self._checkpoints.is_unfinished(int(state.step))):
+      self._checkpoints.save(state, history, unfinished)
+    if unfinished:
+      self.wait()
+
+  def wait(self):
+    """Waits until everything is written."""
+    self._checkpoints.wait()
+
+  def check_writes(self):
+    """Ends the run if a checkpoint could not be written."""
+    try:
+      self._checkpoints.check()
+    except UserError as error:
+      if jax.process_count() == 1:
+        raise
+      processes.fail(error)
+
+
+def record_start(run: OpenRun, config: Config, text: Text, update: Update | None = None,
+                 encoded: EncodedCorpora | None = None):
+  """Writes the settings, the vocabulary and `run.json`; a run that has ended has no update.
+
+  Raises:
+    UserError: the run began with other data, other first parameters or other frozen arrays.
+  """
+  workdir, vocabulary, origin = run.workdir, text.vocabulary, text.origin
+  data = {**vocabularies.fingerprints(vocabulary), **text.corpora.fingerprints()}
+  own, reproducible = own_code.digests(config.own_code), config.train.reproducible
+  origin = origin and describe_origin(origin, vocabulary)
+  if run.begun:
+    resuming.check_same_data(workdir, data)
+    if origin:
+      resuming.check_same_origin(workdir, origin)
+    if update:
+      resuming.check_same_sources(workdir, update.objective.sources)
+    if run.changes or update:
+      # Before the config, so that no change of a setting goes unrecorded.
+      record.add_session(workdir, reproducible, run.changes, update is not None, own)
+  files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
+  vocabularies.save(vocabulary, workdir)
+  if not run.begun:
+    objective = update.objective
+    flops = update_flops(config.model, vocabulary.target.size, encoded.batches.shape,
+                         objective.passes, objective.forwards)
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
+    files.write_sealed(workdir / run_directory.RUN, record.describe(
+        data, encoded.counts, parameters, flops, reproducible, origin, objective.sources)
+        | {'own_code': own})

@@ -1,0 +1,68 @@
+"""The text and the vocabulary that a run trains with."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from transformer import files
+from transformer.config import Config
+from transformer.data.corpora import Corpora, open_corpora
+from transformer.data.vocabulary import making, vocabularies
+from transformer.data.vocabulary.vocabularies import RunVocabulary
+from transformer.experiment.init_from import check_same_model, load_to_host
+from transformer.runs import run_directory
+from transformer.runs.loading import Run
+from transformer.system import processes
+
+
+class Text(NamedTuple):
+  """What a run reads.
+
+  Attributes:
+    corpora: the text.
+    vocabulary: the vocabulary.
+    origin: the run of `train.init_from`; None if there is none, or if it is not needed any more.
+  """
+
+  corpora: Corpora
+  vocabulary: RunVocabulary
+  origin: Run | None
+
+
+def open_text(config: Config, workdir: Path, begun: bool, changed: set[str],
+              first: bool) -> Text:
+  """Opens the text of a run, and its own vocabulary or a new one.
+
+  Args:
+    config: the settings of the run.
+    workdir: its directory.
+    begun: whether it has begun.
+    changed: the settings that have changed since.
+    first: whether it still needs its first parameters.
+
+  Raises:
+    UserError: the text or a vocabulary cannot be used, or is not the same in all processes.
+  """
+  corpora = open_corpora(config.data)
+  processes.check_same(files.as_json(corpora.fingerprints()), 'text')
+  own = begun and processes.from_first(lambda: vocabularies.is_saved(workdir))
+  origin = None
+  if config.train.init_from and (first or not own or 'train.init_from' in changed):
+    origin = load_to_host(config.train.init_from)
+    check_same_model(origin.config.model, config.model)
+  if own:
+    vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
+    renamed = [key for key in config.data.sizes if f'data.{key}' in changed]
+    processes.from_first(lambda: making.check_same(vocabulary, config.data, renamed))
+    return Text(corpora, vocabulary, origin)
+
+  def make():
+    return making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)
+
+  if jax.process_count() == 1:
+    return Text(corpora, make(), origin)
+  models = processes.from_first(lambda: {
+      name: model.hex() for name, model in vocabularies.model_files(make()).items()})
+  return Text(corpora, vocabularies.from_model_files(
+      {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process'), origin)

@@ -1,0 +1,259 @@
+"""Training: from a config, or from where the run was, to the last checkpoint."""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import operator
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import logging
+
+from transformer.config import Config
+from transformer.data.batches.training_batches import BatchesByStep
+from transformer.data.corpora import encode_corpora
+from transformer.decoding.attention_maps import Attender
+from transformer.decoding.translator import Translator
+from transformer.errors import Preempted, UserError, optional
+from transformer.experiment.init_from import params_from
+from transformer.experiment.open_run import OpenRun, record_start
+from transformer.experiment.report import Report
+from transformer.experiment.tensorboard import TENSORBOARD
+from transformer.experiment.text import open_text
+from transformer.experiment.tracing import Tracer
+from transformer.experiment.validation import (
+  Evaluation,
+  ValidationSet,
+  check_metrics,
+  evaluate,
+  validation_metrics,
+)
+from transformer.model.transformer import Transformer
+from transformer.ops.attention import missing_for_fused_attention
+from transformer.runs.evaluations import (
+  BEST_BY,
+  best_evaluation,
+  deciding_metric,
+  is_out_of_patience,
+)
+from transformer.runs.record import record_cost
+from transformer.system import processes
+from transformer.system.installation import spell_commands
+from transformer.system.jax_backend import check_backend
+from transformer.system.machine import visible_gpus
+from transformer.system.signals import Signals
+from transformer.training.config import TrainConfig
+from transformer.training.freezing import describe_frozen
+from transformer.training.memory_check import compile_within_memory
+from transformer.training.mesh import check_shares, make_mesh, sentence_sharding
+from transformer.training.objective import make_objective
+from transformer.training.update import Update, make_update
+
+
+def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
+              signals: Signals | None = None):
+  """Trains a run from its config, or resumes it.
+
+  Args:
+    config: the run's settings.
+    workdir: the run's directory; empty, or holds this run.
+    profile: the first and the last step to trace, or None.
+    signals: the signals that stop the run; None ignores them.
+
+  Raises:
+    UserError: the config does not fit the devices, the text or the run in `workdir`;
+      another process trains there; or the installed JAX computes wrong numbers.
+    Preempted: a signal stopped the run.
+  """
+  check_backend()
+  processes.from_first(lambda: _check_devices(config))
+  metrics = validation_metrics(config)
+  with OpenRun(workdir, config) as run:
+    # A mistake in an objective or a metric ends a run before its text is read or encoded.
+    objective_of = None if run.ended else make_objective(config)
+    text = open_text(config, workdir, run.begun, set(run.changes), first=run.step is None)
+    if run.ended:
+      processes.from_first(lambda: record_start(run, config, text))
+      _report_end(run, config, run.step, run.history['evaluations'])
+      return
+    corpora, vocabulary, origin = text
+    check_metrics(metrics, config, next(iter(corpora.valid.values())), run.begun)
+    objective = objective_of(vocabulary)
+    encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
+                             config.seed)
+
+    model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
+    mesh = make_mesh(config.mesh, config.rows_at_once)
+    update = make_update(config, model, mesh, objective)
+    if config.train.freeze:
+      logging.info(describe_frozen(config.train.freeze, update.state.params))
+    # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
+    greedy = dataclasses.replace(config.decode, beam_size=1)
+    translate = Translator(model, vocabulary, greedy, config.data.max_length,
+                           devices=sentence_sharding(mesh, greedy.batch_size))
+    length, search = translate.compile_longest(
+        update.state.best_params,
+        [source for corpus in corpora.valid.values() for source, _ in corpus[:]])
+    update, tokens = compile_within_memory(
+        update, encoded.batches.shape,
+        (f'search, {greedy.batch_size} sentences of {length} tokens', search), run.begun)
+    if tokens != config.train.tokens_per_batch:
+      config = dataclasses.replace(config, train=dataclasses.replace(config.train,
+                                                                     tokens_per_batch=tokens))
+      encoded = encoded.resized(tokens)
+    processes.from_first(lambda: record_start(run, config, text, update, encoded))
+
+    sets = [ValidationSet(key, list(map(update.place, encoded.valid_batches[key])), corpus[:],
+                          corpus.gold) for key, corpus in corpora.valid.items()]
+    attend = Attender(model, vocabulary, config.data.max_length, config.data.max_length)
+    step, evaluations = train(
+        run, config, update, encoded.batches,
+        functools.partial(evaluate, sets=sets, translate=translate, metrics=metrics,
+                          tokenize=config.decode.bleu_tokenize,
+                          attend=attend if jax.process_count() == 1 else None),
+        origin and params_from(origin, vocabulary),
+        decode=(vocabulary.source.decode, vocabulary.target.decode), profile=profile,
+        signals=signals)
+    _report_end(run, config, step, evaluations)
+
+
+def train(run: OpenRun, config: Config, update: Update, batches: BatchesByStep,
+          validate: Callable[[Callable, Any], Evaluation], params: Any = None, *,
+          decode: tuple[Callable[[Sequence[int]], str], ...] | None = None,
+          profile: tuple[int, int] | None = None, signals: Signals | None = None
+          ) -> tuple[int, list[Mapping[str, Any]]]:
+  """Trains until `train.steps`, or until patience runs out, from the last checkpoint if any.
+
+  Args:
+    run: the run; it has not ended.
+    config: its settings.
+    update: the compiled update.
+    batches: the batch of each step.
+    validate: (`eval_step`, parameters) -> their evaluation.
+    params: the first parameters; None draws them from the seed.
+    decode: as for `Report`.
+    profile: the first and the last step to trace, or None.
+    signals: the signals that stop the run; None ignores them.
+
+  Returns:
+    The number of updates, and the evaluations.
+
+  Raises:
+    UserError: the loss is not finite for more updates in a row than may be skipped, or a
+      checkpoint cannot be written.
+    Preempted: a signal stopped the run; its last step is saved.
+  """
+  settings, signals, alone = config.train, signals or Signals(), jax.process_count() == 1
+  state, evaluations = run.restore(update, params), run.history['evaluations']
+  step = int(state.step)
+  done = step >= settings.steps or is_out_of_patience(evaluations, settings.patience)
+  agreement = processes.StopAgreement(update.mesh)
+  with contextlib.ExitStack() as stack:
+    trace = stack.enter_context(contextlib.closing(
+        Tracer(run.workdir / TENSORBOARD, profile if processes.is_first() else None)))
+    report = stack.enter_context(contextlib.closing(
+        Report(run.workdir, settings, update, step, run.history, batches.shape, decode)))
+
+    def save(unfinished: bool = False):
+      run.save(state, {'evaluations': evaluations, **report.history()}, unfinished)
+
+    signals.hold()
+    updates = () if done else report.meter.watch(batches.iterate(step, settings.steps))
+    # A signal may have stopped the run before the end of its last step.
+    for batch in itertools.chain([None] if run.unfinished else [], updates):
+      if batch is not None:
+        state, metrics = trace.run(step + 1, update, state, batch)
+        step += 1
+        report.add(step, batch, metrics)
+        done = step >= settings.steps
+      evaluating = (done or step % settings.eval_every == 0) and all(
+          evaluation['step'] != step for evaluation in evaluations)
+      saving = done or step % settings.checkpoint_every == 0
+      stopping = agreement.should_stop(bool(signals.requested))
+      run.check_writes()
+      if not (evaluating or saving or stopping):
+        continue
+      report.settle()
+      if evaluating:
+        try:
+          if stopping and not alone:  # Several processes cannot interrupt an evaluation.
+            raise Preempted
+          call = signals.interruptible if alone else operator.call
+          evaluation = call(validate, update.eval_step, state.best_params)
+          evaluations = [*evaluations, _judged(step, evaluation.values, settings)]
+        except Preempted as interruption:
+          save(unfinished=True)
+          raise _stopped(signals, step) from interruption
+        except Exception as error:
+          if alone or isinstance(error, UserError):  # Several processes can only save together.
+            save(unfinished=True)
+          raise
+        report.add_evaluation(state, evaluation, evaluations)
+        out_of_patience = is_out_of_patience(evaluations, settings.patience)
+        done = done or out_of_patience
+        saving = saving or done or best_evaluation(evaluations) is evaluations[-1]
+      if saving:
+        save()
+      if not done and (stopping or (alone and signals.requested)):
+        if saving:
+          run.wait()
+        else:
+          save(unfinished=True)
+        raise _stopped(signals, step)
+      if done:
+        break
+      report.meter.restart_clock()
+  return step, evaluations
+
+
+def _judged(step: int, values: Mapping[str, float], settings: TrainConfig) -> dict[str, Any]:
+  """Returns what the history of a run says of an evaluation.
+
+  Raises:
+    UserError: it lacks the metric of `train.best_by`; the next start evaluates the step again.
+  """
+  metric = settings.best_by
+  if metric and f'valid/{metric}' not in values:
+    known = ', '.join(name.removeprefix('valid/') for name in values)
+    raise UserError(f'train.best_by must be one of {known}; got {metric!r}; step {step} is saved: '
+                    f'once train.valid_metric={settings.valid_metric} gives it again, the same '
+                    f'command evaluates this step and goes on')
+  return {'step': step, **values, **({BEST_BY: metric} if metric else {})}
+
+
+def _stopped(signals: Signals, step: int) -> Preempted:
+  return Preempted(f'stopped by {signals.requested or "another process"} after step {step}, which '
+                   f'is saved; the same command goes on from there')
+
+
+def _check_devices(config: Config):
+  """Refuses a config that does not fit the devices here; warns of GPUs that JAX does not use."""
+  if jax.default_backend() == 'cpu' and (gpus := visible_gpus(os.environ)):
+    logging.warning('this machine has %d NVIDIA GPUs, and JAX runs on the CPU: install the JAX for '
+                    'them as the README says, or set JAX_PLATFORMS=cpu', len(gpus))
+  if config.model.attention == 'cudnn' and (
+      missing := missing_for_fused_attention(config.model.head_key_dim)):
+    raise UserError(f'model.attention=cudnn needs {missing}; where there is such a GPU, install '
+                    f'its JAX as the README says, elsewhere set --config.model.attention=reference')
+  check_shares(config.mesh, config.rows_at_once, config.decode.batch_size, jax.device_count(),
+               jax.process_count())
+
+
+def _report_end(run: OpenRun, config: Config, step: int, evaluations: Sequence[Mapping[str, Any]]):
+  """Logs the cost and the best step of a run that has ended, and the next command."""
+  if processes.is_first():
+    with optional('the cost of the run is not recorded', logging.warning):
+      record_cost(run.workdir, step)
+  if run.ended:
+    logging.info('the run is done: step %d of %d%s', step, config.train.steps,
+                 ', out of patience' if step < config.train.steps else '')
+  if best := best_evaluation(evaluations):
+    logging.info('the best step on the validation split is %d, with %s %.2f', best['step'],
+                 *deciding_metric(best))
+  logging.info(spell_commands('score it with: python eval.py --workdir=%s'),
+               shlex.quote(str(run.workdir)))
