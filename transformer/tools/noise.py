@@ -30,9 +30,6 @@ def source_noise(vocabulary: RunVocabulary, upper_case: float, title_case: float
     upper_case: the share of sentences in capitals.
     title_case: the share of sentences that `title_cased` changes.
     typing_errors: the share of sentences that `misspelt` changes.
-
-  Raises:
-    UserError: a share is negative, or all are more than 1 together.
   """
   shares = upper_case, title_case, typing_errors
   if min(shares) < 0 or sum(shares) > 1:

@@ -48,10 +48,6 @@ def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
   TFDS gives the folder its name at the end, so an interrupted preparation leaves no
   incomplete set.
 
-  Args:
-    name: TFDS name.
-    data_dir: the folder of prepared sets; empty means TFDS's default.
-
   Raises:
     UserError: there is no such translation set, or it cannot be downloaded or written.
   """

@@ -110,7 +110,7 @@ def test_text_comes_back_and_has_no_unknown_token(tmp_path, kind):
     ({'bad_words_ids': [[3, 4]]}, r'bad_words_ids=\[\[3, 4\]\]; .* single tokens alone'),
     ({'pad_token_id': None}, "should have an entry 'pad_token_id'"),
     ('source.spm', 'should hold source.spm'), ('vocab.json', 'should hold vocab.json'),
-    (WEIGHTS, 'should hold its weights as model.safetensors; .*pickles'),
+    (WEIGHTS, 'should hold its weights as model.safetensors, .*pickles'),
     (('target.spm', b'\x01'), 'target.spm should hold a SentencePiece model'),
     (('vocab.json', b'{'), 'vocab.json should hold a JSON object'),
     (('vocab.json', b'{"a": 0}'), "vocab.json should have an entry '</s>'")])

@@ -31,9 +31,6 @@ def audit(config: DataConfig, vocabulary: RunVocabulary | None = None, *, origin
   Returns:
     JSON data: `data`, the settings; `vocabulary`, the size and origin by side; `corpora`, by name
     the lines of the files, the two sides and the findings.
-
-  Raises:
-    UserError: a text cannot be read, or no vocabulary can be made of it.
   """
   splits = {**{f'train/{name}': name for name in config.train}, **config.valid_sets,
             **({'test': config.test} if config.test else {})}

@@ -15,10 +15,6 @@ def shifts(source: np.ndarray, target: np.ndarray) -> list[tuple[int, int, int]]
   Long sentences have long translations, so the lengths of the two sides correlate. If a line
   is missing on one side, they correlate with the lines before or after.
 
-  Args:
-    source: characters of each line, int [lines].
-    target: characters of each line, int [lines].
-
   Returns:
     The first line of each run, from 0, the line after its last, and the shift: how many lines
     the translation comes later.

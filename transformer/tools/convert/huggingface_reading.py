@@ -75,10 +75,8 @@ def read_model(folder: Path) -> Imported:
     about.setdefault(name, value)
   _check_settings(folder, about)
   if not (folder / WEIGHTS).exists():
-    raise UserError(f'{folder} should hold its weights as {WEIGHTS}; it holds '
-                    f'{", ".join(sorted(path.name for path in folder.iterdir()))}; save it again '
-                    f'with save_pretrained, which writes that file. Other files of weights are '
-                    f'pickles, which are not read, since they can run any code')
+    raise UserError(f'{folder} should hold its weights as {WEIGHTS}, which save_pretrained writes; '
+                    f'others are pickles, which are not read, since they can run any code')
   tokenizer = JsonFile(folder / 'tokenizer_config.json')
   vocabularies = marian_vocabulary.read(folder, about, bool(tokenizer.get('separate_vocabs')))
   stored = read_tensors(folder / WEIGHTS)[1]

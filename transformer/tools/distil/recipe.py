@@ -83,15 +83,7 @@ def _swapped(config: Config) -> Config:
 
 def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, workdir: Path,
          translating: Mapping[str, Any] = TRANSLATING) -> Recipe:
-  """Checks the flags and returns the recipe.
-
-  Args:
-    models: from `load_models`.
-    directions: some of `DIRECTIONS`.
-    count: the number of teachers of each direction.
-    workdir: the directory of all runs and texts.
-    translating: how teachers translate, see `TRANSLATING`.
-  """
+  """Checks the flags and returns the recipe."""
   if sorted(directions) not in (['back'], ['forward'], ['back', 'forward']):
     raise UserError(f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
                     f'{",".join(directions)!r}')
@@ -155,11 +147,7 @@ def without_corpora(config: Config, corpora: Collection[str]) -> Config:
 
 
 def begin(recipe: Recipe, workdir: Path):
-  """Writes the settings of all models, and a record of the recipe and its text.
-
-  Raises:
-    UserError: the directory has the record of another recipe or other text; names what differs.
-  """
+  """Writes the settings of all models, and a record of the recipe and its text."""
   models = {**recipe.teachers, 'student': recipe.student}
   data = next(iter(recipe.teachers.values())).data
   about = {'text': {corpus: open_corpus(data, corpus).fingerprint for corpus in recipe.names},

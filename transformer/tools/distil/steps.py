@@ -61,11 +61,6 @@ def translation_path(workdir: Path, translator: str, corpus: str) -> Path:
 def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], int]):
   """Does what is not done yet.
 
-  Args:
-    recipe: from `plan`, after `begin`.
-    workdir: the directory of all runs and texts.
-    start: runs a command to its end, and returns its status.
-
   Raises:
     UserError: a command failed.
     Preempted: a command was asked to stop.
@@ -87,8 +82,7 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
 def make_text(recipe: Recipe, workdir: Path) -> list[str]:
   """Makes the student's text: links to the files that there are, and the new pairs.
 
-  Returns:
-    The names of the new corpora that have no pair.
+  Returns the names of the new corpora that have no pair.
   """
   data, own = next(iter(recipe.teachers.values())).data, recipe.student.data
   for split in filter(None, (*recipe.names, *own.valid_sets.values(), own.test)):

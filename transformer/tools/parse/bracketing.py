@@ -51,10 +51,6 @@ def figures(counts: Sequence[Counts]) -> list[float]:
 def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, Any]:
   """Scores trees against references.
 
-  Args:
-    references: trees with tags.
-    answers: a tree of the same words for each, and how it was mended.
-
   Returns:
     JSON data, as docs/parsing.md lists it. `exact` is of the sentences that are not all
     punctuation.

@@ -32,11 +32,6 @@ def evaluate(text: Text, answers: Sequence[Translation], seconds: float
              ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
   """Scores all parses together, and each by itself.
 
-  Args:
-    text: the sentences, with one reference: the trees as `bracketed` writes them.
-    answers: what the run has written for each.
-    seconds: the time of parsing, with compilation.
-
   Yields:
     The result of the text, and an object for each sentence with its matched, wanted and found
     `brackets`: once, as evaluation reports scores.

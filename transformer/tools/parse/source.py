@@ -17,11 +17,7 @@ class Trees:
   with_words = False
 
   def __init__(self, data: DataConfig, split: str):
-    """Reads the trees.
-
-    Raises:
-      UserError: the file is missing, not UTF-8 or has no trees, or a line has a mistake.
-    """
+    """Reads the trees."""
     if not data.dir:
       raise UserError('data.dir must name the folder of the trees; set --config.data.dir')
     self.name = f'{Path(data.dir) / split}.mrg'

@@ -55,11 +55,7 @@ _NO_MACHINE = {'TPU_SKIP_MDS_QUERY': '1', 'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
 
 
 def devices_of(topology: str) -> list[Any]:
-  """Returns descriptions of a slice's chips for the compiler.
-
-  Raises:
-    UserError: there is no such slice, or the compiler is not installed.
-  """
+  """Returns descriptions of a slice's chips for the compiler."""
   if topology not in TOPOLOGIES:
     raise UserError(f'--topology must be one of {", ".join(TOPOLOGIES)}; got {topology!r}')
   if importlib.util.find_spec('libtpu') is None:
@@ -77,10 +73,6 @@ def devices_of(topology: str) -> list[Any]:
 def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
   """Compiles the update of a config for devices, and returns its costs.
 
-  Args:
-    settings: the config, its mesh included.
-    devices: from `devices_of`.
-
   Returns:
     Values for a JSON file, for one chip and one update:
       memory: bytes by use; None if the compiler says that memory does not suffice.
@@ -89,9 +81,6 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
       seconds: `arithmetic` and `wire`, both estimates.
       utilisation: the model's FLOPs in the sum of these seconds, as a share of the peak.
       chips, mesh, compile_seconds and others: what was compiled, and how long that took.
-
-  Raises:
-    UserError: the mesh does not fit the devices or the rows.
   """
   data, tokens = settings.data, settings.train.tokens_per_batch
   rows = tokens // data.max_length
