@@ -115,7 +115,7 @@ def _stack(place, x, side, name, *sublayers):
     middles.append((bottom + top) / 2)
     edge = x + side * (_WIDE / 2 + 8)
     _arrow(place, (x, top), (x, top + 12))
-    end = _box(place, x, top + 12, 'Add & Norm', 'ops/residual.py')
+    end = _box(place, x, top + 12, 'Add & Norm', 'model/layers.py')
     _arrow(place, (x, bottom - 16), (edge, bottom - 16), (edge, end - _HIGH / 2),
            (x + side * _WIDE / 2, end - _HIGH / 2))
   place.add_patch(FancyBboxPatch((x - 70, 116), 140, end + 10 - 116, facecolor='#f4f4f4',

@@ -187,53 +187,43 @@ every_attention = pytest.mark.parametrize(
 
 
 @every_attention
-@pytest.mark.parametrize('changed, facts', [
-    ({'q': (H, K)}, ['[..., length, heads, dim]', f'({H}, {K})']),
-    ({'q': (2, T, H, K)}, ['leading axes', f'(2, {T}, {H}, {K})', f'(3, {S}, {H}, {V})']),
-    ({'v': (S, H, V)}, ['leading axes', f'({S}, {H}, {V})']),
-    ({'k': (3, S, 1, K)}, ['number of heads', f'{H}, 1 and {H}']),
-    ({'k': (3, S, H, 1)}, ['same key dim', f'{K} and 1']),
-    ({'q': (3, T, H, 0), 'k': (3, S, H, 0)}, ['key dim of at least 1']),
-    ({'v': (3, 1, H, V)}, ['same length', f'{S} and 1']),
-    ({'mask': (3, S, T)}, ['[..., T, S]', f'(3, {T}, {S})', f'bool (3, {S}, {T})']),
-    ({'mask': (S,)}, ['[..., T, S]', f'bool ({S},)']),
-    ({'mask': (1, 3, T, S)}, ['[..., T, S]', f'bool (1, 3, {T}, {S})']),
-])
-def test_shapes_that_do_not_fit_are_refused(attend, changed, facts):
-  shapes = {'q': (3, T, H, K), 'k': (3, S, H, K), 'v': (3, S, H, V), 'mask': (3, T, S)} | changed
-  q, k, v = (jnp.zeros(shapes[name]) for name in 'qkv')
-  with pytest.raises(ValueError) as error:
-    attend(q, k, v, jnp.ones(shapes['mask'], bool))
-  assert all(fact in str(error.value) for fact in facts), str(error.value)
+@pytest.mark.parametrize('changed', [
+    {'q': (H, K)}, {'q': (2, T, H, K)}, {'v': (S, H, V)}, {'k': (3, S, 1, K)}, {'k': (3, S, H, 1)},
+    {'q': (3, T, H, 0), 'k': (3, S, H, 0)}, {'v': (3, 1, H, V)},
+    {'mask': (3, S, T)}, {'mask': (S,)}, {'mask': (1, 3, T, S)},
+    {'bias': (H, S, T)}, {'bias': (1, 3, H, T, S)}])
+def test_shapes_that_do_not_fit_are_refused(attend, changed):
+  shapes = {'q': (3, T, H, K), 'k': (3, S, H, K), 'v': (3, S, H, V), 'mask': (3, T, S),
+            'bias': (H, T, S)} | changed
+  q, k, v, bias = (jnp.zeros(shapes[name]) for name in ('q', 'k', 'v', 'bias'))
+  with pytest.raises(ValueError, match='got ') as error:
+    attend(q, k, v, jnp.ones(shapes['mask'], bool), bias)
+  for name, shape in changed.items():
+    told = name if name in ('mask', 'bias') else 'queries, keys and values'
+    assert told in str(error.value) and str(shape)[1:-1] in str(error.value)
 
 
 @every_attention
-def test_a_mask_of_numbers_is_refused(attend):
-  q, k, v, mask = arrays()
-  with pytest.raises(ValueError, match=r'must be boolean .* got float32'):
-    attend(q, k, v, jnp.where(mask, 0.0, -jnp.inf))
+@pytest.mark.parametrize(('place', 'name'), [
+    (0, 'queries'), (1, 'keys'), (2, 'values'), (3, 'mask'), (4, 'bias')])
+def test_integers_are_refused(attend, place, name):
+  given = [*arrays(), jnp.zeros((H, T, S))]
+  given[place] = given[place].astype(jnp.int32)
+  with pytest.raises(ValueError, match=f'{name}.*must be .*got .*int32'):
+    attend(*given)
 
 
 @pytest.mark.parametrize('call', [
     lambda mask: masked_softmax(jnp.zeros((T, S)), mask),
     lambda mask: combine_masks(jnp.ones((T, S), bool), mask)])
 def test_whatever_takes_a_mask_refuses_numbers(call):
-  with pytest.raises(ValueError, match='must be boolean; got float32'):
+  with pytest.raises(ValueError, match='must be boolean.*got float32'):
     call(jnp.full((T, S), -jnp.inf))
 
 
 def test_a_mask_that_would_make_the_scores_larger_is_refused():
-  with pytest.raises(ValueError, match=rf'broadcast to \({T}, {S}\); got \(3, {T}, {S}\)'):
+  with pytest.raises(ValueError, match=rf'broadcast to .* \({T}, {S}\); got bool \(3, {T}, {S}\)'):
     masked_softmax(jnp.zeros((T, S)), jnp.ones((3, T, S), bool))
-
-
-@every_attention
-@pytest.mark.parametrize('place, name', [(0, 'queries'), (1, 'keys'), (2, 'values')])
-def test_integers_are_refused(attend, place, name):
-  given = [*arrays()]
-  given[place] = given[place].astype(jnp.int32)
-  with pytest.raises(ValueError, match=f'the {name} must be floats; got int32'):
-    attend(*given)
 
 
 @pytest.mark.parametrize('attend', [dot_product_attention, from_cache])

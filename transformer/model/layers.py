@@ -13,7 +13,6 @@ from transformer.model.config import ModelConfig
 from transformer.ops.dropout import dropout
 from transformer.ops.linear import linear
 from transformer.ops.positions import sinusoidal_positions
-from transformer.ops.residual import residual
 
 _matrix_init = nn.initializers.xavier_uniform()
 # The exact GELU; Flax's default is an approximation.
@@ -71,7 +70,12 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-  """`ops.residual` with its own norm and dropout, called with x and a sublayer."""
+  """LayerNorm(x + Sublayer(x)), section 3.1, or with `norm=pre` x + Sublayer(LayerNorm(x)).
+
+  The second form is from Xiong et al., 2020, "On Layer Normalization in the Transformer
+  Architecture". It needs one more norm after the last layer of a stack. Dropout is on the output of
+  the sublayer (section 5.4).
+  """
 
   config: ModelConfig
 
@@ -80,8 +84,10 @@ class Residual(nn.Module):
     self.dropout = Dropout(self.config.dropout)
 
   def __call__(self, x_BTD, sublayer, *, deterministic):
-    return residual(x_BTD, sublayer, self.layer_norm, self.config.norm,
-                    functools.partial(self.dropout, deterministic=deterministic))
+    before = self.config.norm == 'pre'
+    y_BTD = sublayer(self.layer_norm(x_BTD) if before else x_BTD)
+    sum_BTD = x_BTD + self.dropout(y_BTD, deterministic=deterministic)
+    return sum_BTD if before else self.layer_norm(sum_BTD)
 
 
 class Embedding(nn.Module):

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 
 from transformer.ops.dropout import dropout as drop
-from transformer.ops.masks import check_boolean
 
 # Attention for whole sequences takes at most this many queries at a time.
 _QUERIES_AT_ONCE = 256
@@ -35,9 +34,7 @@ def masked_softmax(scores, mask=None):
     ValueError: the mask is not boolean, or does not broadcast.
   """
   if mask is not None:
-    check_boolean('the mask', mask)
-    if not _broadcasts(mask.shape, scores.shape):
-      raise ValueError(f'the mask must broadcast to {scores.shape}; got {mask.shape}')
+    _check('mask', mask, jnp.bool_, '[..., S]', scores.shape)
   scores = scores.astype(jnp.float32)
   if mask is None or not scores.shape[-1]:  # An empty row has no maximum.
     return jax.nn.softmax(scores, axis=-1)
@@ -69,9 +66,8 @@ def dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None,
       [..., T, S], so a mask of keys alone is `mask_BS[:, None, :]`. None lets every query
       attend to every key. A query that may attend to no key gets zeros and finite gradients.
     bias_BHTS: floats, added to the scores before the softmax; they broadcast against
-      [..., H, T, S]. −∞ hides a key as the mask does. None adds nothing.
+      [..., H, T, S]. −∞ hides a key as the mask does.
     scale: the number that multiplies the dot products; None is 1 / √d_k.
-    dropout: drops attention weights; None drops nothing.
 
   Returns:
     [..., T, H, V] in the values' type.
@@ -93,7 +89,7 @@ def attention_with_weights(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None
 
 def _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale):
   """Checks the arguments; returns the scaled queries, and the mask with all its axes."""
-  _check_arguments(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
+  check_arrays(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
   if scale is None:
     scale = q_BTHK.shape[-1] ** -0.5
   if mask_BTS is not None:
@@ -176,21 +172,10 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
 
 
 def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=None, *, scale=None):
-  """Equation 1 on cached keys and values, for decoding.
+  """Equation 1 on cached keys and values with S slots, which T hypotheses of one input share.
 
   The cache has the layout that the matrix products need. So it is not transposed at every step,
-  as `dot_product_attention` would do.
-
-  Args:
-    q_BTHK: queries, such as those of T hypotheses of one input, which share the cache.
-    keys_BHKS, values_BHSV: the cache, with S slots.
-    mask_BTS, bias_BHTS, scale: as in `dot_product_attention`.
-
-  Returns:
-    [..., T, H, V] in the values' type.
-
-  Raises:
-    ValueError: as `dot_product_attention`.
+  as `dot_product_attention` would do; all else is as there.
   """
   # Shapes alone, in the layout of the other functions.
   k_BSHK, v_BSHV = jax.eval_shape(lambda keys, values: (
@@ -206,14 +191,8 @@ def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=No
 
 
 def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
-  """Returns `dot_product_attention` by cuDNN's fused kernel, on an NVIDIA GPU.
-
-  It has the same arguments, without dropout. The floats must have 16 bits, and K = V.
-
-  Raises:
-    ValueError: as `dot_product_attention`, or K and V differ.
-  """
-  _check_arguments(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
+  """Returns `dot_product_attention` of 16-bit floats by cuDNN's kernel for NVIDIA GPUs; K = V."""
+  check_arrays(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
   leading, (queries, heads, key_dim) = q_BTHK.shape[:-3], q_BTHK.shape[-3:]
   keys, value_dim = v_BSHV.shape[-3], v_BSHV.shape[-1]
   if key_dim != value_dim:
@@ -262,53 +241,27 @@ def missing_for_fused_attention(key_dim: int) -> str:
   return ''
 
 
-def check_one_head(q_BTK, k_BSK, v_BSV, mask_BTS=None):
-  """Raises a ValueError for arguments of a single head that `dot_product_attention` refuses."""
-  heads = jax.eval_shape(lambda *x: [jnp.expand_dims(each, -2) for each in x], q_BTK, k_BSK, v_BSV)
-  _check_arguments(*heads, mask_BTS, None)
-
-
-def check_floats(name, x):
-  """Raises a ValueError for integers, since attention weights would be rounded to integers."""
-  if not jnp.issubdtype(x.dtype, jnp.floating):
-    raise ValueError(f'the {name} must be floats; got {x.dtype}')
-
-
-def _check_arguments(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS):
+def check_arrays(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None):
   """Raises a ValueError for wrong types and shapes, some of which would broadcast silently."""
-  q, k, v = q_BTHK.shape, k_BSHK.shape, v_BSHV.shape
-  if min(len(q), len(k), len(v)) < 3:
-    raise ValueError(f'queries, keys and values must be [..., length, heads, dim]; '
-                     f'got {q}, {k} and {v}')
-  for name, x in (('queries', q_BTHK), ('keys', k_BSHK), ('values', v_BSHV)):
-    check_floats(name, x)
-  if not q[:-3] == k[:-3] == v[:-3]:
-    raise ValueError(f'queries, keys and values must share their leading axes; '
-                     f'got {q}, {k} and {v}')
-  if not q[-2] == k[-2] == v[-2]:
-    raise ValueError(f'queries, keys and values must have the same number of heads; '
-                     f'got {q[-2]}, {k[-2]} and {v[-2]}')
-  if q[-1] != k[-1]:
-    raise ValueError(f'queries and keys must have the same key dim; got {q[-1]} and {k[-1]}')
-  if not q[-1]:
-    raise ValueError('queries and keys must have a key dim of at least 1; got 0')
-  if k[-3] != v[-3]:
-    raise ValueError(f'keys and values must have the same length; got {k[-3]} and {v[-3]}')
+  arrays = q_BTHK, k_BSHK, v_BSHV
+  q, k, v = (array.shape for array in arrays)
+  if not (min(len(q), len(k), len(v)) >= 3 and q[:-3] == k[:-3] == v[:-3] and k[-3] == v[-3]
+          and q[-2] == k[-2] == v[-2] and q[-1] == k[-1] > 0
+          and all(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays)):
+    raise ValueError(
+        'queries, keys and values must be floats [..., T, H, K], [..., S, H, K] and [..., S, H, V] '
+        'with the same leading axes, S, H and K; got '
+        + ', '.join(f'{array.dtype}{list(array.shape)}' for array in arrays))
   if mask_BTS is not None:
-    wanted = (*q[:-3], q[-3], k[-3])
-    fits = mask_BTS.ndim >= 2 and _broadcasts(mask_BTS.shape, wanted)
-    if mask_BTS.dtype != jnp.bool_ or not fits:
-      raise ValueError(f'the mask must be boolean and broadcast to [..., T, S] = {wanted}; '
-                       f'got {mask_BTS.dtype} {mask_BTS.shape}')
+    _check('mask', mask_BTS, jnp.bool_, '[..., T, S]', (*q[:-2], k[-3]), 2)
   if bias_BHTS is not None:
-    check_floats('bias', bias_BHTS)
-    wanted = (*q[:-3], q[-2], q[-3], k[-3])
-    if not _broadcasts(bias_BHTS.shape, wanted):
-      raise ValueError(f'the bias must broadcast to [..., H, T, S] = {wanted}; '
-                       f'got {bias_BHTS.shape}')
+    _check('bias', bias_BHTS, jnp.floating, '[..., H, T, S]', (*q[:-3], q[-2], q[-3], k[-3]))
 
 
-def _broadcasts(given, wanted):
-  """Returns whether a shape broadcasts to another without making it larger."""
-  return len(given) <= len(wanted) and all(
-      have in (1, want) for have, want in zip(given[::-1], wanted[::-1], strict=False))
+def _check(name, array, kind, axes, wanted, least_axes=0):
+  """Refuses an array of another kind, or one that would make the wanted shape larger."""
+  given = array.shape
+  if not (jnp.issubdtype(array.dtype, kind) and least_axes <= len(given) <= len(wanted) and all(
+      size in (1, want) for size, want in zip(given[::-1], wanted[::-1], strict=False))):
+    raise ValueError(f'the {name} must be {"boolean" if kind == jnp.bool_ else "floats"} and '
+                     f'broadcast to {axes} = {wanted}; got {array.dtype} {given}')

@@ -40,39 +40,11 @@ def random_bits(key, shape):
   Args:
     key: a JAX random key of the default generator, `threefry2x32`.
   """
-  # One iota for each axis, because a reshape would end the fusion.
-  indices = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(len(shape))]
-  return _threefry(key, *_element_numbers(indices, shape))
-
-
-def _element_numbers(indices, shape):
-  """Returns row-major element numbers, as a high and a low word, from indices for each axis."""
-  high = low = jnp.zeros(jnp.broadcast_shapes(*(index.shape for index in indices)), jnp.uint32)
-  for axis, index in enumerate(indices):
-    stride = math.prod(shape[axis + 1:])
-    part = index * jnp.uint32(stride % 2 ** 32)
-    low += part
-    if math.prod(shape) >= 2 ** 32:  # Otherwise the high word is 0.
-      carry = low < part
-      high += (_high_product(index, stride % 2 ** 32) + index * jnp.uint32(stride // 2 ** 32)
-               + carry.astype(jnp.uint32))
-  return high, low
-
-
-def _high_product(a, b: int):
-  """Returns the high word of a · b for a uint32 array and 0 ≤ b < 2³², from 16-bit halves."""
-  low, high = jnp.uint32(b % 2 ** 16), jnp.uint32(b // 2 ** 16)
-  half = jnp.uint32(2 ** 16 - 1)
-  first = (a >> 16) * low + ((a & half) * low >> 16)
-  second = (a & half) * high + (first & half)
-  return (a >> 16) * high + (first >> 16) + (second >> 16)
-
-
-def _threefry(key, high, low):
-  """Returns the bits of elements, from the high and low words of their numbers."""
+  if math.prod(shape) >= 2 ** 32:  # Their numbers do not fit into a word.
+    return jax.random.bits(key, shape)
   key_low, key_high = jax.random.key_data(key)
   keys = (key_low, key_high, key_low ^ key_high ^ jnp.uint32(_PARITY))
-  a, b = high + keys[0], low + keys[1]
+  a, b = jnp.broadcast_to(keys[0], shape), _element_numbers(shape) + keys[1]
   for group in range(5):
     for rotation in _ROTATIONS[group % 2]:
       a += b
@@ -81,3 +53,12 @@ def _threefry(key, high, low):
     a += keys[(group + 1) % 3]
     b += keys[(group + 2) % 3] + jnp.uint32(group + 1)
   return a ^ b
+
+
+def _element_numbers(shape):
+  """Returns the row-major number of each element."""
+  numbers = jnp.zeros(shape, jnp.uint32)
+  for axis in range(len(shape)):  # One iota for each axis: a reshape would end the fusion.
+    stride = jnp.uint32(math.prod(shape[axis + 1:]))
+    numbers += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * stride
+  return numbers

@@ -48,7 +48,36 @@ class Term(NamedTuple):
 class _Options(NamedTuple):
   smoothing: float
   text_share: float
+  devices: int
   functions: tuple[Callable, ...]
+
+
+class _Arrays(NamedTuple):
+  """The arguments of the loss, and of its terms."""
+
+  x_BTD: jax.Array
+  output_ND: jax.Array
+  targets_BT: jax.Array
+  weights_BT: jax.Array
+  by_position: Sequence[Sequence[jax.Array]]
+  whole: Sequence[Any]
+
+  def chunks(self, positions):
+    """Cuts the position axis of the others into chunks, which a new first axis numbers.
+
+    A chunk has positions of every row, because rows may be on different devices. Positions of
+    weight 0 fill the last chunk. Without rows or positions, there is one empty chunk.
+    """
+    rows, length = self.targets_BT.shape
+    count = max(-(-length // max(positions // max(rows, 1), 1)), 1)
+    size = -(-length // count)
+
+    def cut(array):
+      padding = [(0, 0), (0, count * size - length)] + [(0, 0)] * (array.ndim - 2)
+      padded = jnp.pad(array, padding)
+      return jnp.moveaxis(padded.reshape(rows, count, size, *array.shape[2:]), 1, 0)
+
+    return jax.tree.map(cut, (self.x_BTD, self.targets_BT, self.weights_BT, self.by_position))
 
 
 def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0, *,
@@ -62,12 +91,10 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0
   than computing it. Forward differentiation is as `transformer.ops` describes.
 
   Args:
-    x_BTD: the decoder's output.
-    output_ND: the output projection; logits are x · outputᵀ, float32.
+    x_BTD, output_ND: logits are x · outputᵀ, float32.
     targets_BT: integer token ids.
     weights_BT: numbers or booleans, the weight of each position; 0 for padding.
     smoothing: ε of label smoothing, at least 0 and below 1.
-    terms: other terms, which are added to the loss of each position.
     text_share: the factor of the cross entropy in the loss, at least 0 and at most 1.
     devices: number of devices that the rows are split over; it sets the chunk size.
 
@@ -79,71 +106,67 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0
     - `nll`: weighted sum of plain cross entropies without a gradient; perplexity is
       exp(nll / weight),
     - `weight`: sum of the weights.
-
-  Raises:
-    ValueError: the smoothing or the share is out of range.
   """
   if not 0.0 <= smoothing < 1.0:
     raise ValueError(f'label smoothing must be at least 0 and below 1; got {smoothing}')
   if not 0.0 <= text_share <= 1.0:
     raise ValueError(f'the share of the text must be at least 0 and at most 1; got {text_share}')
   weights_BT = weights_BT.astype(jnp.float32)
-  options = _Options(smoothing, text_share, tuple(term.function for term in terms))
-  loss, nll = _summed_losses(options, devices, x_BTD, output_ND, targets_BT, weights_BT,
-                             [tuple(term.by_position) for term in terms],
-                             [term.whole for term in terms])
+  loss, nll = _summed_losses(
+      _Options(smoothing, text_share, devices, tuple(term.function for term in terms)),
+      _Arrays(x_BTD, output_ND, targets_BT, weights_BT,
+              [tuple(term.by_position) for term in terms], [term.whole for term in terms]))
   return {'loss': loss, 'nll': nll, 'weight': jnp.sum(weights_BT)}
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _summed_losses(options, devices, *arrays):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _summed_losses(options, arrays):
   """Returns the weighted sums `loss` and `nll`."""
-  return _by_platform(functools.partial(_sums, options), devices, *arrays)
+  return _by_platform(_sums, options, arrays)
 
 
-def _summed_losses_forward(options, devices, *arrays):
+def _summed_losses_forward(options, arrays):
   """Returns the sums, and the gradients of `loss`, from the same logits."""
-  return _by_platform(functools.partial(_sums_and_gradients, options), devices, *arrays)
+  return _by_platform(_sums_and_gradients, options, arrays)
 
 
-def _summed_losses_backward(options, devices, gradients, cotangents):
-  del options, devices
-  gradient_BTD, gradient_ND = gradients
+def _summed_losses_backward(options, gradients, cotangents):
+  del options
   cotangent, _ = cotangents
-  return ((gradient_BTD * cotangent).astype(gradient_BTD.dtype),
-          (gradient_ND * cotangent).astype(gradient_ND.dtype), None, None, None, None)
+  gradient_BTD, gradient_ND = ((gradient * cotangent).astype(gradient.dtype)
+                               for gradient in gradients)
+  return _Arrays(gradient_BTD, gradient_ND, None, None, None, None),
 
 
 _summed_losses.defvjp(_summed_losses_forward, _summed_losses_backward)
 
 
-def _by_platform(function, devices, *arrays):
-  """Calls function(positions in a chunk, *arrays) with the chunk size for the platform."""
+def _by_platform(function, options, arrays):
+  """Calls function(options, positions in a chunk, arrays), with the platform's chunk size."""
   return jax.lax.platform_dependent(
-      *arrays, cpu=functools.partial(function, _CHUNK_POSITIONS * devices),
-      default=functools.partial(function, _ACCELERATOR_CHUNK_POSITIONS * devices))
+      arrays, cpu=functools.partial(function, options, _CHUNK_POSITIONS * options.devices),
+      default=functools.partial(function, options, _ACCELERATOR_CHUNK_POSITIONS * options.devices))
 
 
-def _sums(options, positions, x_BTD, output_ND, targets_BT, weights_BT, by_position, whole):
+def _sums(options, positions, arrays):
   """Returns the weighted sums `loss` and `nll` over all chunks."""
   def add_chunk(sums, chunk):
-    losses, *_ = _chunk_losses(options, output_ND, whole, *chunk)
+    losses, *_ = _chunk_losses(options, arrays, *chunk)
     return jax.tree.map(jnp.add, sums, losses), None
 
-  sums, _ = jax.lax.scan(add_chunk, (jnp.float32(0), jnp.float32(0)),
-                         _chunks(positions, (x_BTD, targets_BT, weights_BT, by_position)))
+  sums, _ = jax.lax.scan(add_chunk, (jnp.float32(0), jnp.float32(0)), arrays.chunks(positions))
   return sums
 
 
-def _sums_and_gradients(options, positions, x_BTD, output_ND, targets_BT, weights_BT, by_position,
-                        whole):
+def _sums_and_gradients(options, positions, arrays):
   """Returns the weighted sums, and the gradients of `loss`."""
-  smoothing, vocabulary = options.smoothing, output_ND.shape[0]
+  smoothing, output_ND = options.smoothing, arrays.output_ND
+  vocabulary = output_ND.shape[0]
 
   def add_chunk(carry, chunk):
     sums, gradient_DN = carry
     x, targets, weights, _ = chunk
-    losses, probabilities, gradients = _chunk_losses(options, output_ND, whole, *chunk)
+    losses, probabilities, gradients = _chunk_losses(options, arrays, *chunk)
     is_target = jax.nn.one_hot(targets, vocabulary, dtype=jnp.bool_)
     wanted = jnp.where(is_target, 1.0 - smoothing + smoothing / vocabulary,
                        smoothing / vocabulary)
@@ -159,18 +182,18 @@ def _sums_and_gradients(options, positions, x_BTD, output_ND, targets_BT, weight
     return (jax.tree.map(jnp.add, sums, losses), gradient_DN), gradient_x
 
   start = (jnp.float32(0), jnp.float32(0)), jnp.zeros(output_ND.shape[::-1], jnp.float32)
-  (sums, gradient_DN), gradient_x = jax.lax.scan(
-      add_chunk, start, _chunks(positions, (x_BTD, targets_BT, weights_BT, by_position)))
-  gradient_BTD = jax.lax.collapse(jnp.moveaxis(gradient_x, 0, 1), 1, 3)[:, :x_BTD.shape[1]]
+  (sums, gradient_DN), gradient_x = jax.lax.scan(add_chunk, start, arrays.chunks(positions))
+  length = arrays.x_BTD.shape[1]
+  gradient_BTD = jax.lax.collapse(jnp.moveaxis(gradient_x, 0, 1), 1, 3)[:, :length]
   # Without the barrier, XLA makes one 16-bit product of a single chunk and its transposition,
   # which a CPU cannot run.
   gradient_ND = jax.lax.optimization_barrier(gradient_DN).T
   return sums, (gradient_BTD, gradient_ND.astype(output_ND.dtype))
 
 
-def _chunk_losses(options, output_ND, whole, x, targets, weights, by_position):
+def _chunk_losses(options, arrays, x, targets, weights, by_position):
   """Returns (loss, nll) summed over a chunk, the softmax, and the gradients of the terms."""
-  logits = linear.logits(x, output_ND)
+  logits = linear.logits(x, arrays.output_ND)
   peak = jnp.max(logits, axis=-1, keepdims=True)
   exponentials = jnp.exp(logits - peak)
   total = jnp.sum(exponentials, axis=-1, keepdims=True)
@@ -183,26 +206,8 @@ def _chunk_losses(options, output_ND, whole, x, targets, weights, by_position):
   predictions, gradients = Predictions(logits, log_normaliser, exponentials / total), []
   if options.text_share != 1.0:
     loss = options.text_share * loss
-  for function, positions, arrays in zip(options.functions, by_position, whole, strict=True):
-    more, gradient = function(predictions, positions, arrays)
+  for function, parts, whole in zip(options.functions, by_position, arrays.whole, strict=True):
+    more, gradient = function(predictions, parts, whole)
     loss += more
     gradients.append(gradient)
   return (jnp.sum(loss * weights), jnp.sum(nll * weights)), predictions.probabilities, gradients
-
-
-def _chunks(positions, arrays):
-  """Cuts the position axis of a pytree of arrays into chunks, which a new first axis numbers.
-
-  A chunk has positions of every row, because rows may be on different devices. Positions of
-  weight 0 fill the last chunk. Without rows or positions, there is one empty chunk.
-  """
-  rows, length = arrays[0].shape[:2]
-  count = max(-(-length // max(positions // max(rows, 1), 1)), 1)
-  size = -(-length // count)
-
-  def cut(array):
-    padding = [(0, 0), (0, count * size - length)] + [(0, 0)] * (array.ndim - 2)
-    padded = jnp.pad(array, padding)
-    return jnp.moveaxis(padded.reshape(rows, count, size, *array.shape[2:]), 1, 0)
-
-  return jax.tree.map(cut, arrays)

@@ -46,24 +46,18 @@ def lineage_mask(lineage_BWT, index):
   return (own_BWTW & past_BWTW).reshape(*lineage_BWT.shape[:-1], length * beams)
 
 
-def check_boolean(name, mask):
-  """Raises a ValueError for a mask of numbers, such as one of 0 and −∞, which would be inverted."""
-  if mask.dtype != jnp.bool_:
-    raise ValueError(f'{name} must be boolean; got {mask.dtype}')
-
-
 def combine_masks(*masks):
   """Combines masks [..., T, S] by a logical and; leading axes broadcast.
 
   None is True everywhere, and the result where every mask is None.
 
   Raises:
-    ValueError: a mask is not boolean.
+    ValueError: a mask is of numbers, such as 0 and −∞, which would be inverted.
   """
   present = [mask for mask in masks if mask is not None]
   for mask in present:
-    check_boolean('the mask', mask)
-  if not present:
-    return None
+    if mask.dtype != jnp.bool_:
+      raise ValueError(f'the mask must be boolean; got {mask.dtype}')
   shape = jnp.broadcast_shapes(*(mask.shape for mask in present))
-  return functools.reduce(jnp.logical_and, (jnp.broadcast_to(mask, shape) for mask in present))
+  return functools.reduce(
+      jnp.logical_and, (jnp.broadcast_to(mask, shape) for mask in present)) if present else None

@@ -8,12 +8,9 @@ _BASE = 10_000.0
 
 
 def sinusoidal_positions(length, dim, first=0):
-  """Returns the paper's sinusoidal encodings of successive positions: section 3.5.
+  """Returns `sinusoidal_encoding` of successive positions, [T, D], a constant of the host.
 
   The paper does not say whether the first position is 0 or 1.
-
-  Returns:
-    [T, D] float32, computed in float64 on the host: a constant of the compiled program.
   """
   return sinusoidal_encoding(np.arange(first, first + length), dim)
 
@@ -50,10 +47,7 @@ def sinusoidal_shift(offset, dim):
 
   Returns:
     M, [D, D], with PE(p + k) = M · PE(p); float64 for a number of NumPy or Python, and float32
-    for one of JAX, traced or not.
-
-  Raises:
-    ValueError: D is odd, so that the last sine has no cosine.
+    for one of JAX, traced or not. D must be even.
   """
   if dim % 2:
     raise ValueError(f'dim must be even, so that each sine has its cosine; got a width of {dim}')
@@ -73,10 +67,8 @@ def rotate(x_BTHK, positions_BT):
   Dims 2i and 2i + 1 of a head are rotated by the angle p / 10000^(2i/K). The dot product of a
   query and a key then depends on the distance between them alone.
 
-  The arithmetic is float32. The positions may be any numbers that broadcast against [..., T].
-
-  Raises:
-    ValueError: K is odd.
+  K must be even. The arithmetic is float32. The positions may be any numbers that broadcast against
+  [..., T].
   """
   dim = x_BTHK.shape[-1]
   if dim % 2:
@@ -106,9 +98,6 @@ def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirection
 
   Returns:
     int32 in [0, num_buckets), the shape of `distances`.
-
-  Raises:
-    ValueError: there are too few buckets, or `max_distance` is too small.
   """
   least = 4 if bidirectional else 2
   exact = num_buckets // least

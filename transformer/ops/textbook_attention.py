@@ -1,32 +1,22 @@
 """Forms of self-attention, from one without parameters to the Transformer's multi-head attention.
 
 They are for teaching and comparison, and take plain arrays. The model's own layers, in
-`model/attention.py`, are `multi_head_attention` with biases and caches.
+`model/attention.py`, are `multi_head_attention` with biases and caches. With `return_weights`, each
+returns a pair: its result, and the float32 weights [..., H, T, S], where H is 1 without heads.
+Shapes that do not fit each other raise a ValueError.
 """
 
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from transformer.ops.attention import (
-  attention_with_weights,
-  check_floats,
-  check_one_head,
-  masked_softmax,
-)
+from transformer.ops.attention import attention_with_weights, check_arrays, masked_softmax
 
 
 def basic_self_attention(x_BTD, *, return_weights=False):
   """Returns softmax(X Xᵀ) X: averages of all vectors, weighted by similarity.
 
   Bloem, 2019, "Transformers from scratch", basic self-attention. It has no parameters.
-
-  Returns:
-    [..., T, D]. With `return_weights` a pair of it and the float32 weights of one head,
-    [..., 1, T, S], with S = T.
-
-  Raises:
-    ValueError: `x_BTD` has fewer than two axes or no columns, or is not of a float type.
   """
   return _weighted_averages(x_BTD, masked_softmax(_dot_products(x_BTD)), return_weights)
 
@@ -36,12 +26,6 @@ def self_attention_over_others(x_BTD, *, return_weights=False):
 
   Some lecture notes call this vanilla self-attention: o_i = Σ_{j≠i} w_ij v_j, where w_ij is
   proportional to exp(v_i · v_j / √D). A sequence of one vector gives zeros.
-
-  Returns:
-    As `basic_self_attention`; the diagonal of the weights is zero.
-
-  Raises:
-    ValueError: as `basic_self_attention`.
   """
   scores = _dot_products(x_BTD)
   length, dim = x_BTD.shape[-2:]
@@ -70,25 +54,23 @@ class HeadWeights(NamedTuple):
 
 def multi_head_attention(queries_BTQ, keys_BSC, values_BSE, weights: HeadWeights, mask_BTS=None, *,
                          scale=None, return_weights=False):
-  """MultiHead(Q, K, V) = Concat(head_1, …, head_h) Wᴼ: section 3.2.2.
+  """MultiHead(Q, K, V) = Concat(head_1, …, head_h) Wᴼ: section 3.2.2, [..., T, D].
 
   head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). One product projects all heads, which equals h
-  separate heads. The paper has narrow heads, K = V = D / h; any other widths are allowed.
-  Without the output projection the heads are concatenated, as in some lecture notes.
+  separate heads. The paper has narrow heads, K = V = D / h; any other widths are allowed. Wide
+  heads keep the full width, K = V = Q (Bloem, 2019, wide self-attention, whose output projection
+  alone has a bias). Without the output projection the heads are concatenated, as in some lecture
+  notes.
 
   Args:
-    queries_BTQ, keys_BSC, values_BSE: what is projected; B stands for any leading axes.
     mask_BTS, scale: as in `dot_product_attention`.
-
-  Returns:
-    [..., T, D], or [..., T, H · V] without an output projection. With `return_weights` a pair
-    of it and the float32 weights [..., H, T, S].
-
-  Raises:
-    ValueError: a matrix does not fit the others or its input, or the inputs do not fit each
-      other.
   """
-  _check_matrices(queries_BTQ.shape[-1], keys_BSC.shape[-1], values_BSE.shape[-1], weights)
+  _, heads, inner = weights.query.shape
+  value_inner = weights.value.shape[-1]
+  dim = heads * value_inner if weights.output is None else weights.output.shape[-1]
+  _check_matrices(weights, HeadWeights(
+      (queries_BTQ.shape[-1], heads, inner), (keys_BSC.shape[-1], heads, inner),
+      (values_BSE.shape[-1], heads, value_inner), (heads, value_inner, dim), (dim,)))
   out_BTHV, weights_BHTS = attention_with_weights(
       jnp.einsum('...TQ,QHK->...THK', queries_BTQ, weights.query),
       jnp.einsum('...SC,CHK->...SHK', keys_BSC, weights.key),
@@ -100,38 +82,6 @@ def multi_head_attention(queries_BTQ, keys_BSC, values_BSE, weights: HeadWeights
   if weights.output_bias is not None:
     out += jnp.broadcast_to(weights.output_bias, out.shape)
   return (out, weights_BHTS) if return_weights else out
-
-
-def wide_multi_head_attention(x_BTK, weights: HeadWeights, mask_BTS=None, *, scale=None,
-                              return_weights=False):
-  """Multi-head self-attention in which every head keeps the full width k.
-
-  Bloem, 2019, "Transformers from scratch", wide self-attention. The output projection alone has a
-  bias. Bloem divides queries and keys by k^¼ each, which equals dividing their product by √k.
-
-  Args:
-    weights: query, key and value [K, H, K], output [H, K, K], output_bias [K].
-    mask_BTS, scale: as in `dot_product_attention`, with S = T.
-
-  Returns:
-    [..., T, K]. With `return_weights` a pair of it and the float32 weights [..., H, T, S].
-
-  Raises:
-    ValueError: a head or the output has another width than the input, the output projection
-      or its bias is missing, or matrices do not fit each other.
-  """
-  width = x_BTK.shape[-1]
-  for name, matrix in zip(weights._fields[:3], weights, strict=False):
-    if matrix.shape[0] != width or matrix.shape[-1] != width:
-      raise ValueError(f'a wide head keeps the width {width} of its input; '
-                       f'{name} is {matrix.shape}')
-  if weights.output is None or weights.output_bias is None:
-    raise ValueError('wide heads need an output projection with a bias')
-  if weights.output.shape[-1] != width:
-    raise ValueError(f'wide heads are projected to the width {width} of the input; '
-                     f'output is {weights.output.shape}')
-  return multi_head_attention(x_BTK, x_BTK, x_BTK, weights, mask_BTS, scale=scale,
-                              return_weights=return_weights)
 
 
 class AdditiveWeights(NamedTuple):
@@ -152,31 +102,19 @@ def additive_attention(q_BTK, k_BSC, v_BSV, weights: AdditiveWeights, mask_BTS=N
                        return_weights=False):
   """Averages of the values, weighted by softmax(vᵀ tanh(W q + U k)): additive attention.
 
-  Bahdanau et al., 2015, appendix A.1.2. Section 3.2.1 compares it with the dot product: in theory
-  both cost as much, but the dot product is one product of matrices, and additive attention holds
-  a hidden layer for every pair of a query and a key, [..., T, S, A].
+  Bahdanau et al., 2015, appendix A.1.2, without biases. Section 3.2.1 compares it with the dot
+  product: in theory both cost as much, but the dot product is one product of matrices, and additive
+  attention holds a hidden layer for every pair of a query and a key, [..., T, S, A].
 
   Args:
-    q_BTK, k_BSC, v_BSV: B stands for any leading axes, the same in all arguments.
-    weights: W, U and v; the published ones have no biases.
     mask_BTS: as in `dot_product_attention`.
-
-  Returns:
-    [..., T, V]. With `return_weights` a pair of it and the float32 weights of one head,
-    [..., 1, T, S].
-
-  Raises:
-    ValueError: a matrix does not fit the others or its input; or as `dot_product_attention`.
   """
   hidden = weights.score.shape[-1]
-  for name, matrix, wanted in (('query', weights.query, (q_BTK.shape[-1], hidden)),
-                               ('key', weights.key, (k_BSC.shape[-1], hidden)),
-                               ('score', weights.score, (hidden,))):
-    if matrix.shape != wanted:
-      raise ValueError(f'{name} must be {wanted} to fit the others; got {matrix.shape}')
+  _check_matrices(weights, AdditiveWeights((q_BTK.shape[-1], hidden), (k_BSC.shape[-1], hidden),
+                                           (hidden,)))
   q_BTA = jnp.einsum('...TK,KA->...TA', q_BTK, weights.query)
   k_BSA = jnp.einsum('...SC,CA->...SA', k_BSC, weights.key)
-  check_one_head(q_BTA, k_BSA, v_BSV, mask_BTS)
+  check_arrays(*(jnp.expand_dims(array, -2) for array in (q_BTA, k_BSA, v_BSV)), mask_BTS)
   hidden_BTSA = jnp.tanh(q_BTA[..., :, None, :] + k_BSA[..., None, :, :])
   scores_BTS = jnp.einsum('...TSA,A->...TS', hidden_BTSA, weights.score,
                           preferred_element_type=jnp.float32)
@@ -185,27 +123,16 @@ def additive_attention(q_BTK, k_BSC, v_BSV, weights: AdditiveWeights, mask_BTS=N
   return _weighted_averages(v_BSV, masked_softmax(scores_BTS, mask_BTS), return_weights)
 
 
-def _check_matrices(query_dim, key_dim, value_dim, weights):
-  """Raises a ValueError for wrong shapes, some of which einsum would broadcast."""
-  for name in ('query', 'key', 'value', 'output'):
-    matrix = getattr(weights, name)
-    if matrix is not None and matrix.ndim != 3:
-      raise ValueError(f'{name} must have three axes; got {matrix.shape}')
-  (_, heads, inner), value_inner = weights.query.shape, weights.value.shape[-1]
-  dim = heads * value_inner if weights.output is None else weights.output.shape[-1]
-  for name, wanted in (('query', (query_dim, heads, inner)), ('key', (key_dim, heads, inner)),
-                       ('value', (value_dim, heads, value_inner)),
-                       ('output', (heads, value_inner, dim)), ('output_bias', (dim,))):
-    matrix = getattr(weights, name)
+def _check_matrices(weights, shapes):
+  """Raises a ValueError for matrices of other shapes, some of which einsum would broadcast."""
+  for name, matrix, wanted in zip(weights._fields, weights, shapes, strict=True):
     if matrix is not None and matrix.shape != wanted:
       raise ValueError(f'{name} must be {wanted} to fit the others; got {matrix.shape}')
 
 
 def _dot_products(x_BTD):
   """Returns the dot products of all pairs of vectors, float32 [..., T, S] with S = T."""
-  if x_BTD.ndim < 2 or not x_BTD.shape[-1]:
-    raise ValueError(f'vectors must be rows, [..., T, D] with D ≥ 1; got {x_BTD.shape}')
-  check_floats('vectors', x_BTD)
+  check_arrays(*[jnp.expand_dims(x_BTD, -2)] * 3)
   return jnp.einsum('...TD,...SD->...TS', x_BTD, x_BTD, preferred_element_type=jnp.float32)
 
 
