@@ -12,16 +12,15 @@ import pytest
 from tests.model.conftest import normal, randomised
 from tests.model.formulas import heads_of, join_heads, layer_norm
 from transformer.model.attention import (
-  WEIGHTS,
+  Cache,
   MultiHeadAttention,
   Placement,
   RelativeBias,
 )
-from transformer.model.cache import Cache, KeysValues
 from transformer.model.config import ModelConfig
 from transformer.ops.masks import causal_mask, lineage_mask
 from transformer.ops.positions import relative_buckets, rotate
-from transformer.ops.textbook_attention import HeadWeights, wide_multi_head_attention
+from transformer.ops.textbook_attention import HeadWeights, multi_head_attention
 
 B, H, W, K, V, D, S, T = 2, 3, 5, 7, 11, 13, 19, 23
 CONFIG = ModelConfig(num_layers=2, model_dim=D, num_heads=H, key_dim=K, value_dim=V,
@@ -41,9 +40,6 @@ class Attend(nn.Module):
 
   def extend(self, x_BWD, cache, mask_BWS, index):
     return self.attention.extend(x_BWD, cache, mask_BWS, index)
-
-  def attend_to_cache(self, x_BWD, y_BSD, mask_BWS):
-    return self.attention.attend(x_BWD, self.attention.cache(y_BSD), mask_BWS)
 
 
 @pytest.fixture(scope='module')
@@ -72,28 +68,6 @@ def test_multi_head_attention_is_its_formula(biases):
     wanted += weights / weights.sum(-1, keepdims=True) @ v @ p['output']['kernel'][h]
   chex.assert_trees_all_close(module.apply(variables, x, y, jnp.asarray(mask)),
                               wanted.astype(np.float32), rtol=1e-4, atol=1e-5)
-
-
-def test_eager_jit_vmap_and_pmap_agree_on_attention(attend):
-  module, variables = attend
-  x, y = normal(B, T, D), normal(B, S, D, seed=1)
-
-  def apply(x, y):
-    return module.apply(variables, x, y)
-
-  eager = apply(x, y)
-  for lifted in (jax.jit(apply), jax.vmap(apply), jax.pmap(apply)):
-    chex.assert_trees_all_close(lifted(x, y), eager, rtol=1e-5, atol=1e-5)
-  chex.assert_trees_all_close(apply(x[None], y[None]), eager[None], rtol=1e-5, atol=1e-5)
-
-
-def test_attention_to_a_cache_is_attention(attend):
-  module, variables = attend
-  x, y = normal(B, W, D), normal(B, S, D, seed=1)
-  mask = jnp.asarray(np.random.default_rng(2).random((B, W, S)) < 0.5).at[1, 3].set(False)
-  wanted = module.apply(variables, x, y, mask)
-  cached = jax.jit(lambda *given: module.apply(variables, *given, method='attend_to_cache'))
-  chex.assert_trees_all_close(cached(x, y, mask), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
@@ -195,18 +169,6 @@ def test_relative_bias_is_added_to_the_scores_of_each_head(bidirectional):
                               rtol=1e-3, atol=1e-4)
 
 
-def test_weights_are_stored_if_their_collection_is_mutable(attend):
-  module, variables = attend
-  x, y = normal(B, T, D), normal(B, S, D, seed=1)
-  mask = np.random.default_rng(2).random((B, T, S)) < 0.5
-  assert WEIGHTS not in module.init(jax.random.key(0), x, y)
-  out, kept = module.apply(variables, x, y, jnp.asarray(mask), mutable=[WEIGHTS])
-  (weights,) = kept[WEIGHTS]['attention']['weights']
-  chex.assert_shape(weights, (B, H, T, S))
-  assert not np.any(np.asarray(weights)[~np.broadcast_to(mask[:, None], weights.shape)])
-  chex.assert_trees_all_close(out, module.apply(variables, x, y, jnp.asarray(mask)), rtol=1e-6)
-
-
 def test_wide_heads_are_the_notes_module_exactly():
   """`key_dim = value_dim = model_dim` with the output's bias alone is wide self-attention."""
   module = Attend(dataclasses.replace(CONFIG, key_dim=D, value_dim=D, attention_bias='output'))
@@ -219,7 +181,7 @@ def test_wide_heads_are_the_notes_module_exactly():
   weights = HeadWeights(*(p[name]['kernel'] for name in ('query', 'key', 'value', 'output')),
                         p['output']['bias'])
   chex.assert_trees_all_close(module.apply(variables, x, x, mask),
-                              wide_multi_head_attention(x, weights, mask), rtol=1e-5, atol=1e-6)
+                              multi_head_attention(x, x, x, weights, mask), rtol=1e-5, atol=1e-6)
 
 
 def test_attention_dropout_is_of_the_weights_and_only_in_training():
@@ -231,7 +193,7 @@ def test_attention_dropout_is_of_the_weights_and_only_in_training():
                         deterministic=deterministic, rngs={'dropout': jax.random.key(key)})
 
   plain = MultiHeadAttention(CONFIG)
-  keys_values = KeysValues(normal(B, T, H, K), normal(B, T, H, V))
+  keys_values = normal(B, T, H, K), normal(B, T, H, V)
   variables = randomised(plain.init(jax.random.key(0), x, keys_values, method=lambda self, x, kv: (
       self.keys_values(x), self(x, kv))))
   wanted = plain.apply(variables, x, plain.apply(variables, x, method='keys_values'))

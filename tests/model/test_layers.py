@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.model.conftest import normal, randomised
-from tests.model.formulas import block, layer_norm
+from tests.model.formulas import block
 from transformer.model import layers
 from transformer.model.attention import Placement, RelativeBias
 from transformer.model.config import ModelConfig
@@ -71,20 +71,6 @@ def test_other_activations_are_their_formulas(activation):
   chex.assert_trees_all_close(found, np.float32(wanted), rtol=1e-4, atol=1e-5)
 
 
-def test_feed_forward_is_its_formula_at_every_position_alike():
-  module, x = FeedForward(CONFIG), normal(B, T, D)
-  variables = randomised(module.init(jax.random.key(0), x, deterministic=True))
-  p = variables['params']
-  chex.assert_shape(p['inner']['kernel'], (D, F))
-  inner = np.maximum(x @ p['inner']['kernel'] + p['inner']['bias'].reshape(1, 1, F), 0.0)
-  wanted = inner @ p['outer']['kernel'] + p['outer']['bias'].reshape(1, 1, D)
-  found = module.apply(variables, x, deterministic=True)
-  chex.assert_trees_all_close(found, wanted, rtol=1e-5, atol=1e-5)
-  order = np.random.default_rng(0).permutation(T)
-  found = module.apply(variables, x[:, order], deterministic=True)
-  chex.assert_trees_all_close(found, wanted[:, order], rtol=1e-5, atol=1e-5)
-
-
 class Join(nn.Module):
   """A residual connection around a sublayer that doubles its input."""
 
@@ -93,17 +79,6 @@ class Join(nn.Module):
   @nn.compact
   def __call__(self, x, factor=2.0):
     return Residual(self.config)(x, lambda h: factor * h, deterministic=True)
-
-
-@pytest.mark.parametrize('norm', ['post', 'pre'])
-def test_the_norm_is_after_the_sum_or_before_the_sublayer(norm):
-  module, x = Join(config(norm=norm)), normal(B, T, D)
-  variables = randomised(module.init(jax.random.key(0), x))
-  p = variables['params']['Residual_0']['layer_norm']
-  wanted = x + 2.0 * layer_norm(x, p) if norm == 'pre' else layer_norm(3.0 * x, p)
-  chex.assert_trees_all_close(module.apply(variables, x), np.float32(wanted), rtol=1e-4, atol=1e-5)
-  if norm == 'pre':
-    chex.assert_trees_all_equal(module.apply(variables, x, 0.0), x)
 
 
 def some_of(*shape):
@@ -179,21 +154,6 @@ def test_rms_norm_divides_by_the_root_mean_square_and_subtracts_nothing():
   chex.assert_trees_all_close(module.apply(variables, x), np.float32(wanted), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('norm', ['post', 'pre'])
-def test_only_a_post_norm_layer_has_a_normalised_output(norm):
-  module, x = EncoderLayer(config(norm=norm)), 3.0 + 5.0 * normal(B, S, D)
-  mask, placement = jnp.ones((S, S), bool), Placement(jnp.arange(S), None)
-  variables = jax.jit(module.init, static_argnames='deterministic')(
-      jax.random.key(0), x, mask, placement, deterministic=True)
-  out = module.apply(variables, x, mask, placement, deterministic=True)
-  mean, variance = jnp.mean(out, -1), jnp.var(out, -1)
-  if norm == 'post':
-    chex.assert_trees_all_close((mean, variance), (jnp.zeros((B, S)), jnp.ones((B, S))), atol=1e-4)
-  else:
-    assert np.all(variance > 2.0)
-    assert np.mean(mean) > 1.0
-
-
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
 def test_embeddings_are_scaled_by_the_root_of_the_width_before_positions_are_added(dtype):
   module = Embedding(config(dtype=dtype), N)
@@ -217,16 +177,6 @@ def test_dropout_is_on_the_sum_of_embeddings_and_positions(monkeypatch):
   assert not np.any(out)
 
 
-@pytest.mark.parametrize('kind', ['rotary', 'relative'])
-def test_rotary_and_relative_positions_are_not_added_to_embeddings(kind):
-  changed = config(positions=kind, key_dim=8)
-  assert Positions(changed).apply({}, jnp.arange(5), 5) is None
-  module, tokens = Embedding(changed, N), jnp.asarray([3, 5])
-  variables = module.init(jax.random.key(0), tokens, None, deterministic=True)
-  chex.assert_trees_all_close(module.apply(variables, tokens, None, deterministic=True),
-                              variables['params']['table'][tokens] * D ** 0.5, rtol=1e-6)
-
-
 @pytest.mark.parametrize('kind', ['sinusoidal', 'learned'])
 def test_positions_are_rows_of_their_table(kind):
   module = Positions(config(positions=kind))
@@ -245,22 +195,3 @@ def test_dropout_is_off_if_deterministic_and_else_the_op(monkeypatch):
   monkeypatch.setattr(layers, 'dropout', lambda key, x, rate: (x, rate))
   assert Dropout(0.3).apply({}, x, deterministic=False,
                             rngs={'dropout': jax.random.key(0)}) == (x, 0.3)
-
-
-@pytest.mark.parametrize('name', ['feed forward', 'embedding', 'encoder layer'])
-def test_eager_jit_vmap_and_pmap_agree_on_a_layer(name):
-  x, tokens = normal(B, T, D), jnp.arange(B * T).reshape(B, T) % N
-  module, given, more = {
-      'feed forward': (FeedForward(CONFIG), x, ()),
-      'embedding': (Embedding(CONFIG, N), tokens, (normal(T, D),)),
-      'encoder layer': (EncoderLayer(CONFIG), x, (None, Placement(jnp.arange(T), None)))}[name]
-  variables = randomised(module.init(jax.random.key(0), given[0], *more, deterministic=True))
-
-  def apply(each):
-    return module.apply(variables, each, *more, deterministic=True)
-
-  eager = jnp.stack([apply(each) for each in given])
-  chex.assert_shape(eager, (B, T, D))
-  chex.assert_trees_all_close(jax.jit(apply)(given[0]), eager[0], rtol=1e-4, atol=1e-5)
-  for lift in (jax.vmap, jax.pmap):
-    chex.assert_trees_all_close(lift(apply)(given), eager, rtol=1e-4, atol=1e-5)

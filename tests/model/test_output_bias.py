@@ -51,19 +51,6 @@ def test_the_loss_and_its_gradient_are_those_of_the_naive_formula(build, batch, 
   np.testing.assert_allclose(found[1]['output_bias'].sum(), 0, atol=1e-3)
 
 
-def test_a_bias_of_zero_changes_no_bit_of_the_logits(build, batch):
-  plain, biased = build(num_layers=1), build(num_layers=1, output_bias=True)
-  params = plain.params | {'output_bias': jnp.zeros(N)}
-  x_BTD, logits_BTN = plain.forward(plain.params, *batch)
-  y_BTD, found_BTN = biased.forward(params, *batch)
-  np.testing.assert_array_equal(y_BTD[..., :D], x_BTD)
-  np.testing.assert_allclose(found_BTN, logits_BTN, rtol=1e-6, atol=1e-6)
-  # As search computes them.
-  one, other = (each.model.apply({'params': own}, x_BTD, method='logits')
-                for each, own in ((plain, plain.params), (biased, params)))
-  np.testing.assert_array_equal(one, other)
-
-
 def test_the_loss_of_16_bits_has_the_bias_of_32():
   bias_N = jnp.array([10.03, -3.3, 0.1])
   x, output = linear.with_bias(jnp.zeros((2, D), jnp.bfloat16), jnp.ones((3, D)), bias_N)

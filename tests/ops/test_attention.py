@@ -40,14 +40,6 @@ def test_eager_jit_vmap_and_pmap_agree():
   chex.assert_trees_all_close(twice, attention_with_weights(*given), rtol=1e-5, atol=1e-6)
 
 
-def test_a_bias_of_another_shape_is_refused():
-  q, k, v, mask = arrays()
-  with pytest.raises(ValueError, match=rf'broadcast to \[\.\.\., H, T, S\] = \(3, {H}, {T}, {S}\)'):
-    dot_product_attention(q, k, v, mask, jnp.zeros((H, S, T)))
-  with pytest.raises(ValueError, match=r'the bias must be floats; got int32'):
-    dot_product_attention(q, k, v, mask, jnp.zeros((H, T, S), jnp.int32))
-
-
 def test_permuting_queries_permutes_the_rows():
   q, k, v, mask = arrays()
   order = np.array([3, 0, 4, 1, 2])
@@ -106,19 +98,6 @@ def test_masked_keys_have_no_influence_and_no_gradient():
   for gradient in gradients:
     assert not np.any(gradient[:, column])
     assert np.any(np.delete(gradient, column, axis=1))
-
-
-@pytest.mark.parametrize('leading', LEADING)
-def test_weights_sum_to_one_or_zero_and_times_the_values_are_the_output(leading):
-  q, k, v, mask = arrays(leading)
-  out, weights = jitted(q, k, v, mask)
-  chex.assert_shape(weights, (*leading, H, T, S))
-  chex.assert_shape(out, (*leading, T, H, V))
-  wanted = np.broadcast_to(np.arange(T) != EMPTY, (*leading, H, T)).astype(np.float32)
-  chex.assert_trees_all_close(weights.sum(-1), wanted, atol=1e-6)
-  assert not np.any(np.where(jnp.expand_dims(mask, -3), 0.0, weights))
-  product = np.einsum('...hts,...shv->...thv', weights, v)
-  chex.assert_trees_all_close(out, product, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize('shape', [(T, S), (1, S), (T, 1), (1, T, S), (3, 1, S), (2, 1, T, 1)])
@@ -191,7 +170,7 @@ every_attention = pytest.mark.parametrize(
     {'q': (H, K)}, {'q': (2, T, H, K)}, {'v': (S, H, V)}, {'k': (3, S, 1, K)}, {'k': (3, S, H, 1)},
     {'q': (3, T, H, 0), 'k': (3, S, H, 0)}, {'v': (3, 1, H, V)},
     {'mask': (3, S, T)}, {'mask': (S,)}, {'mask': (1, 3, T, S)},
-    {'bias': (H, S, T)}, {'bias': (1, 3, H, T, S)}])
+    {'bias': (H, S, T)}, {'bias': (1, 3, H, T, S)}], ids=str)
 def test_shapes_that_do_not_fit_are_refused(attend, changed):
   shapes = {'q': (3, T, H, K), 'k': (3, S, H, K), 'v': (3, S, H, V), 'mask': (3, T, S),
             'bias': (H, T, S)} | changed
@@ -200,7 +179,7 @@ def test_shapes_that_do_not_fit_are_refused(attend, changed):
     attend(q, k, v, jnp.ones(shapes['mask'], bool), bias)
   for name, shape in changed.items():
     told = name if name in ('mask', 'bias') else 'queries, keys and values'
-    assert told in str(error.value) and str(shape)[1:-1] in str(error.value)
+    assert told in str(error.value) and str(shape)[1:-1].strip(',') in str(error.value)
 
 
 @every_attention
@@ -217,7 +196,7 @@ def test_integers_are_refused(attend, place, name):
     lambda mask: masked_softmax(jnp.zeros((T, S)), mask),
     lambda mask: combine_masks(jnp.ones((T, S), bool), mask)])
 def test_whatever_takes_a_mask_refuses_numbers(call):
-  with pytest.raises(ValueError, match='must be boolean.*got float32'):
+  with pytest.raises(ValueError, match=r'must be boolean.*got float32'):
     call(jnp.full((T, S), -jnp.inf))
 
 

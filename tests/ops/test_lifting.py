@@ -13,7 +13,6 @@ from transformer.ops.linear import linear
 from transformer.ops.losses import smoothed_cross_entropy
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
 from transformer.ops.positions import relative_buckets
-from transformer.ops.residual import residual
 
 B, T, W, D = 3, 5, 2, 7
 
@@ -30,10 +29,6 @@ def hidden_by_causal_mask(scores_TS):
   return jnp.where(causal_mask(T), scores_TS, 0.0)
 
 
-def root_mean_square_norm(x_TD):
-  return x_TD / jnp.sqrt(jnp.mean(x_TD ** 2, -1, keepdims=True))
-
-
 # Functions of one example, and the examples in a batch.
 FUNCTIONS = {
     'causal_mask': (hidden_by_causal_mask, (normal(B, T, T),)),
@@ -43,10 +38,6 @@ FUNCTIONS = {
     'lineage_mask': (functools.partial(lineage_mask, index=2), (numbers(B, W, T, below=W),)),
     'relative_buckets': (functools.partial(relative_buckets, bidirectional=True),
                          (numbers(B, T, T, below=400) - 200,)),
-    'residual, post': (lambda x: residual(x, jnp.tanh, root_mean_square_norm, 'post'),
-                       (normal(B, T, D),)),
-    'residual, pre': (lambda x: residual(x, jnp.tanh, root_mean_square_norm, 'pre'),
-                      (normal(B, T, D),)),
 }
 
 

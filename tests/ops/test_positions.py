@@ -96,12 +96,6 @@ def test_every_position_has_the_same_length_and_no_two_are_equal():
   assert len(np.unique(table, axis=0)) == LENGTH
 
 
-@pytest.mark.parametrize('dim', [EVEN, ODD])
-def test_a_longer_table_begins_with_the_shorter_one(dim):
-  chex.assert_trees_all_equal(sinusoidal_positions(LENGTH, dim)[:13],
-                              sinusoidal_positions(13, dim))
-
-
 T, H, K = 7, 3, 10
 
 

@@ -9,7 +9,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer.model.cache import Cache, KeysValues
 from transformer.model.config import ModelConfig
 from transformer.ops.attention import (
   WeightDropout,
@@ -38,6 +37,20 @@ class Placement(NamedTuple):
   bias_HTS: jax.Array | None
 
 
+class Cache(NamedTuple):
+  """Keys [..., H, K, S] and values [..., H, S, V], laid out for the products of decoding."""
+
+  keys: jax.Array
+  values: jax.Array
+
+  def padded_to(self, slots) -> 'Cache':
+    """Returns the cache with S = `slots`; the new slots hold zeros."""
+    more = slots - self.keys.shape[-1]
+    before = [(0, 0)] * (self.keys.ndim - 2)
+    return Cache(jnp.pad(self.keys, (*before, (0, 0), (0, more))),
+                 jnp.pad(self.values, (*before, (0, more), (0, 0))))
+
+
 class MultiHeadAttention(nn.Module):
   """Multi-head attention with learned projections: section 3.2.2."""
 
@@ -60,28 +73,32 @@ class MultiHeadAttention(nn.Module):
       self.query_norm, self.key_norm = (nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
                                         for _ in range(2))
 
-  def keys_values(self, x_BSD, placement: Placement | None = None) -> KeysValues:
-    """Projects inputs [..., S, D] to keys and values."""
-    keys_BSHK = self._rotated(self._keys(x_BSD), placement)
-    return KeysValues(keys_BSHK, self.value(x_BSD))
+  def keys_values(self, x_BSD, placement: Placement | None = None) -> tuple[jax.Array, jax.Array]:
+    """Projects inputs [..., S, D] to keys [..., S, H, K] and values [..., S, H, V]."""
+    k_BSHK = self.key(x_BSD)
+    k_BSHK = self.key_norm(k_BSHK) if self.config.query_key_norm else k_BSHK
+    return self._rotated(k_BSHK, placement), self.value(x_BSD)
 
-  def __call__(self, x_BTD, keys_values: KeysValues, mask_BTS=None,
-               placement: Placement | None = None, *, deterministic=True):
+  def attend_to_itself(self, x_BTD, mask_BTS, placement: Placement, *, deterministic=True):
+    """Attends from each position of the input to all that the mask allows."""
+    return self(x_BTD, self.keys_values(x_BTD, placement), mask_BTS, placement,
+                deterministic=deterministic)
+
+  def __call__(self, x_BTD, keys_values, mask_BTS=None, placement: Placement | None = None, *,
+               deterministic=True):
     """Attends from T queries to S keys: maps [..., T, D] to [..., T, D].
 
     If the collection `attention` is mutable, it gets the weights [..., H, T, S]; no weights are
     dropped then, and the fused kernel is not used.
     """
     config = self.config
-    given = (self._rotated(self._queries(x_BTD), placement), *keys_values, mask_BTS,
+    given = (self._queries(x_BTD, placement), *keys_values, mask_BTS,
              placement and placement.bias_HTS)
     if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
       out, weights_BHTS = attention_with_weights(*given)
       self.sow(WEIGHTS, 'weights', weights_BHTS)
     elif config.attention == 'cudnn':
       out = fused_attention(*given)
-    elif config.attention != 'reference':
-      raise NotImplementedError(f'model.attention={config.attention} has no call here')
     else:
       drops = config.attention_dropout > 0.0 and not deterministic
       out = dot_product_attention(*given, dropout=WeightDropout(
@@ -95,8 +112,8 @@ class MultiHeadAttention(nn.Module):
 
   def attend(self, x_BWD, cache: Cache, mask_BWS, placement: Placement | None = None):
     """Attends from W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
-    return self.output(cached_attention(self._rotated(self._queries(x_BWD), placement), *cache,
-                                        mask_BWS, placement and placement.bias_HTS))
+    return self.output(cached_attention(self._queries(x_BWD, placement), *cache, mask_BWS,
+                                        placement and placement.bias_HTS))
 
   def extend(self, x_BWD, cache: Cache, mask_BWS, index, placement: Placement | None = None):
     """Adds the newest tokens of W hypotheses to the cache, and attends from them to it.
@@ -119,13 +136,10 @@ class MultiHeadAttention(nn.Module):
                                (cache.values, added.values, cache.values.ndim - 2))))
     return self.attend(x_BWD, cache, mask_BWS, placement), cache
 
-  def _queries(self, x_BTD):
+  def _queries(self, x_BTD, placement):
     q_BTHK = self.query(x_BTD)
-    return self.query_norm(q_BTHK) if self.config.query_key_norm else q_BTHK
-
-  def _keys(self, x_BSD):
-    k_BSHK = self.key(x_BSD)
-    return self.key_norm(k_BSHK) if self.config.query_key_norm else k_BSHK
+    q_BTHK = self.query_norm(q_BTHK) if self.config.query_key_norm else q_BTHK
+    return self._rotated(q_BTHK, placement)
 
   def _rotated(self, x_BTHK, placement):
     """Rotates queries or keys by their positions if the config asks for rotary positions."""

@@ -17,8 +17,6 @@ def train_flops(config: ModelConfig, vocabulary_size: int, passes: int = 1,
   lower bounds. Frozen parameters are counted as if they were trained.
 
   Args:
-    config: the model's shape.
-    vocabulary_size: number of tokens, N.
     passes: how often an update passes a batch through the model.
     forwards: the shapes of other models, which take a forward pass each.
 
@@ -49,11 +47,8 @@ def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, in
   softmax are left out, and so is what `remat` computes again.
 
   Args:
-    config: the model's shape.
-    vocabulary_size: number of tokens, N.
     shape: rows of a batch, and the source and target positions of a row.
-    passes: as for `train_flops`.
-    forwards: as for `train_flops`.
+    passes, forwards: as for `train_flops`.
   """
   rows, source_length, target_length = shape
   of_source, of_target = train_flops(config, vocabulary_size)

@@ -5,8 +5,7 @@ import functools
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer.model.attention import MultiHeadAttention, Placement, RelativeBias
-from transformer.model.cache import Cache, KeysValues
+from transformer.model.attention import Cache, MultiHeadAttention, Placement, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.layers import (
   Embedding,
@@ -33,10 +32,8 @@ class EncoderLayer(nn.Module):
 
   def __call__(self, x_BTD, mask_BTS, placement: Placement, *, deterministic):
     """Maps [..., T, D] to [..., T, D]; S = T in `mask_BTS`."""
-    def attend(h_BTD):
-      own = self.self_attention.keys_values(h_BTD, placement)
-      return self.self_attention(h_BTD, own, mask_BTS, placement, deterministic=deterministic)
-
+    attend = functools.partial(self.self_attention.attend_to_itself, mask_BTS=mask_BTS,
+                               placement=placement, deterministic=deterministic)
     feed_forward = functools.partial(self.feed_forward, deterministic=deterministic)
     x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
     return self.feed_forward_residual(x_BTD, feed_forward, deterministic=deterministic)
@@ -55,16 +52,17 @@ class DecoderLayer(nn.Module):
     self.feed_forward = FeedForward(self.config)
     self.feed_forward_residual = Residual(self.config)
 
-  def __call__(self, x_BTD, mask_BTS, placement: Placement, memory: KeysValues, memory_mask_BTS, *,
+  def __call__(self, x_BTD, mask_BTS, placement: Placement, memory, memory_mask_BTS, *,
                deterministic):
-    """Maps [..., T, D] to [..., T, D]; S = T in `mask_BTS`, and S is the source's elsewhere."""
-    def attend(h_BTD):
-      own = self.self_attention.keys_values(h_BTD, placement)
-      return self.self_attention(h_BTD, own, mask_BTS, placement, deterministic=deterministic)
+    """Maps [..., T, D] to [..., T, D].
 
-    def attend_to_source(h_BTD):
-      return self.cross_attention(h_BTD, memory, memory_mask_BTS, deterministic=deterministic)
-
+    S = T in `mask_BTS`, and S is the source's in `memory_mask_BTS` and in `memory`, its keys and
+    values.
+    """
+    attend = functools.partial(self.self_attention.attend_to_itself, mask_BTS=mask_BTS,
+                               placement=placement, deterministic=deterministic)
+    attend_to_source = functools.partial(self.cross_attention, keys_values=memory,
+                                         mask_BTS=memory_mask_BTS, deterministic=deterministic)
     return self._apply_sublayers(x_BTD, attend, attend_to_source, deterministic)
 
   @nn.jit
@@ -150,10 +148,6 @@ class Transformer(nn.Module):
       x_BSD = call(layer, x_BSD, mask_BTS, placement)
     return self.encoder_norm(x_BSD) if self.config.norm == 'pre' else x_BSD
 
-  def project_memory(self, memory_BSD) -> tuple[KeysValues, ...]:
-    """Projects the encoded source to keys and values for each decoder layer."""
-    return tuple(layer.cross_attention.keys_values(memory_BSD) for layer in self.decoder)
-
   def cache_memory(self, memory_BSD) -> tuple[Cache, ...]:
     """Projects the encoded source to a `Cache` for each decoder layer, for use by `step`."""
     return tuple(layer.cross_attention.cache(memory_BSD) for layer in self.decoder)
@@ -164,11 +158,8 @@ class Transformer(nn.Module):
 
     Args:
       inputs_BT: int32, each target shifted right, after the begin token.
-      segments_BT: int32, the number of the token's sentence pair, as in the source.
-      positions_BT: int32, the token's position in its sentence, from 0.
       memory_BSD: the encoded source.
-      source_segments_BS: the `segments_BS` of `encode`.
-      deterministic: False turns dropout on and needs a `dropout` random key.
+      source_segments_BS: the `segments_BS` of `encode`, as the other arguments are.
 
     Returns:
       [B, T, D], the input of `logits`.
@@ -180,7 +171,8 @@ class Transformer(nn.Module):
     memory_mask_BTS = segment_mask(segments_BT, source_segments_BS)
     placement = _placement(positions_BT, self.decoder_bias, jnp.arange(length))
     call = self._layer_call(deterministic)
-    for layer, memory in zip(self.decoder, self.project_memory(memory_BSD), strict=True):
+    memories = [layer.cross_attention.keys_values(memory_BSD) for layer in self.decoder]
+    for layer, memory in zip(self.decoder, memories, strict=True):
       x_BTD = call(layer, x_BTD, mask_BTS, placement, memory, memory_mask_BTS)
     return self.decoder_norm(x_BTD) if self.config.norm == 'pre' else x_BTD
 
@@ -222,14 +214,8 @@ class Transformer(nn.Module):
   def empty_cache(self, leading, beams, length) -> tuple[Cache, ...]:
     """Returns an empty self-attention cache for each decoder layer.
 
-    Args:
-      leading: the cache's leading axes, such as (B,).
-      beams: number of hypotheses of an input, W.
-      length: number of positions, T.
-
-    Returns:
-      A `Cache` of zeros for each layer, with a slot for each hypothesis at each position:
-      [*leading, H, K, T · W] and [*leading, H, T · W, V].
+    It has the leading axes, such as (B,), and a slot for each of W hypotheses at each of T
+    positions: [*leading, H, K, T · W] and [*leading, H, T · W, V].
     """
     config = self.config
     heads = (*leading, config.num_heads)

@@ -10,7 +10,7 @@ from transformer.data.batch import EOS_ID
 from transformer.decoding.ensemble import check_finite
 from transformer.decoding.forced_decoding import forced, pair_batches
 from transformer.errors import UserError
-from transformer.model.attention_weights import cross_attention_weights
+from transformer.model.attention_weights import attention_weights
 from transformer.model.transformer import Transformer
 from transformer.runs.loading import Run
 from transformer.tools.align.links import Link, piece_bytes, word_parts
@@ -85,7 +85,7 @@ def mean_attention(models: Sequence[Transformer], layer: int | None = None,
   def attention(params, source_BS, target_BT):
     means = []
     for model, own in zip(models, params, strict=True):
-      layers = cross_attention_weights(model, own, *forced(source_BS, target_BT))
+      layers = attention_weights(model, own, *forced(source_BS, target_BT)).cross
       chosen = layers if layer is None else [layers[layer - 1]]
       means.append(sum(jnp.mean(weights_BHTS, axis=-3) for weights_BHTS in chosen) / len(chosen))
     mean_BTS = sum(means) / len(means)
