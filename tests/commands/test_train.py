@@ -49,7 +49,7 @@ from transformer.runs.loading import load_run
      ['data.train_weights', 'a weight of 0.01 takes none of 6 rows (12 pairs)']),
     (['--config.data.vocabulary_size=30000'], ['vocabulary_size=30000', 'at most']),
     (['--config.data.source=tfds', '--config.data.name=wmt14_tranlate'],
-     ["'wmt14_tranlate'", 'wmt14_translate']),
+     ['wmt14_tranlate is not prepared in ', 'python -m transformer.tools.prepare']),
     (['--config.data.source=tfds', '--config.data.name=wmt14_translate/de-en'],
      ['not prepared', 'python -m transformer.tools.prepare']),
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),

@@ -12,5 +12,5 @@ def test_all_damage_to_a_run_is_detected(tmp_path):
   assert tally.unseen == []
   for what in ('checkpoint, flip: scored', 'checkpoint, rename: resumed from the one before',
                'config.json, cut: scored', 'run.json, delete: resumed',
-               'vocabulary.model, flip: resumed', 'encoded corpus, cut: trained on'):
+               'vocabulary.model, flip: resumed', 'encoded corpus, cut: made again'):
     assert tally.tried[what], tally.tried
