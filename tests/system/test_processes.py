@@ -15,40 +15,29 @@ from transformer.system import processes
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import batch_sharding, make_mesh
 
+LOCAL, TASKS, ON_NODE, VISIBLE = ('SLURM_LOCALID', 'SLURM_STEP_TASKS_PER_NODE',
+                                  'SLURM_GPUS_ON_NODE', 'CUDA_VISIBLE_DEVICES')
+
 
 @pytest.mark.parametrize(('variables', 'places'), [
-    ({}, None),
-    ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2(x3)'}, None),
-    ({'CUDA_VISIBLE_DEVICES': '0,1'}, None),
-    ({'SLURM_LOCALID': '0', 'SLURM_STEP_TASKS_PER_NODE': '1', 'CUDA_VISIBLE_DEVICES': '-1'}, None),
+    ({LOCAL: '1', TASKS: '2(x3)'}, None), ({VISIBLE: '0,1'}, None),
+    ({LOCAL: '0', TASKS: '1', VISIBLE: '-1'}, None),
     # All tasks see all GPUs of the node, and divide them.
-    ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2(x3)', 'SLURM_GPUS_ON_NODE': '4',
-      'CUDA_VISIBLE_DEVICES': '4,5,6,7'}, [2, 3]),
-    ({'SLURM_LOCALID': '0', 'SLURM_STEP_TASKS_PER_NODE': '1', 'SLURM_GPUS_ON_NODE': '3',
-      'CUDA_VISIBLE_DEVICES': '0,1,2'}, [0, 1, 2]),
-    ({'SLURM_LOCALID': '7', 'SLURM_STEP_TASKS_PER_NODE': '8', 'CUDA_VISIBLE_DEVICES':
-      '0,1,2,3,4,5,6,7'}, [7]),
-    # launch/local.py has divided the GPUs of a job.
-    ({'SLURM_LOCALID': '0', 'JAX_NUM_PROCESSES': '2', 'CUDA_VISIBLE_DEVICES': '2,3'}, [0, 1]),
-    # Slurm shows each task only its own GPUs.
-    ({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2', 'SLURM_GPUS_ON_NODE': '4',
-      'CUDA_VISIBLE_DEVICES': '0,1'}, [0, 1]),
-    ({'SLURM_LOCALID': '3', 'SLURM_STEP_TASKS_PER_NODE': '4', 'SLURM_GPUS_ON_NODE': '4',
-      'CUDA_VISIBLE_DEVICES': '0'}, [0])])
+    ({LOCAL: '1', TASKS: '2(x3)', ON_NODE: '4', VISIBLE: '4,5,6,7'}, [2, 3]),
+    ({LOCAL: '7', TASKS: '8', VISIBLE: '0,1,2,3,4,5,6,7'}, [7]),
+    # launch/local.py, or Slurm itself, has divided the GPUs of a job.
+    ({LOCAL: '0', 'JAX_NUM_PROCESSES': '2', VISIBLE: '2,3'}, [0, 1]),
+    ({LOCAL: '1', TASKS: '2', ON_NODE: '4', VISIBLE: '0,1'}, [0, 1])])
 def test_tasks_divide_the_gpus_of_a_node_unless_slurm_has_divided_them(variables, places):
   assert processes.slurm_gpus(variables) == places
 
 
-def test_gpus_that_cannot_be_divided_evenly_are_refused():
-  with pytest.raises(UserError, match='the 3 GPUs of a node must be divided evenly among 2 tasks'):
-    processes.slurm_gpus({'SLURM_LOCALID': '1', 'SLURM_STEP_TASKS_PER_NODE': '2',
-                          'SLURM_GPUS_ON_NODE': '3', 'CUDA_VISIBLE_DEVICES': '0,1,2'})
-
-
-def test_the_script_of_a_slurm_job_is_told_to_use_srun():
-  with pytest.raises(UserError, match='put srun before the command'):
-    processes.slurm_gpus({'SLURM_LOCALID': '0', 'SLURM_GPUS_ON_NODE': '2',
-                          'CUDA_VISIBLE_DEVICES': '0,1'})
+@pytest.mark.parametrize(('variables', 'fact'), [
+    ({TASKS: '2', ON_NODE: '3', VISIBLE: '0,1,2'}, 'the 3 GPUs of a node must be divided evenly'),
+    ({ON_NODE: '2', VISIBLE: '0,1'}, 'put srun before the command')])
+def test_tasks_that_cannot_divide_the_gpus_are_refused(variables, fact):
+  with pytest.raises(UserError, match=fact):
+    processes.slurm_gpus({LOCAL: '0', **variables})
 
 
 def test_one_process_is_the_first_and_agrees_with_itself():
