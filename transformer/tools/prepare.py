@@ -5,7 +5,6 @@
 
 import contextlib
 import difflib
-import importlib.util
 import logging
 import os
 import sys
@@ -84,14 +83,13 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
 
 
 def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
-  if importlib.util.find_spec('importlib_resources') is None:
-    raise UserError(f'preparing {name} needs the package importlib_resources, which is not '
-                    'installed; run: pip install importlib_resources')
+  downloader.MAX_RETRIES, extractor.tf = _RETRIES, _FILES
+  logging.getLogger('urllib3').setLevel(logging.ERROR)
   if not sys.stderr.isatty():
     tfds.disable_progress_bar()
   try:
     # TFDS prints its progress, and standard output may be for translations.
-    with contextlib.redirect_stdout(sys.stderr), _few_retries(), _unpacking_without_tensorflow():
+    with contextlib.redirect_stdout(sys.stderr):
       builder.download_and_prepare(
           file_format='array_record',
           download_config=tfds.download.DownloadConfig(try_download_gcs=False))
@@ -109,30 +107,6 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
     if open_set(name, data_dir) is None:
       raise UserError(f'{name} could not be prepared in {builder.data_dir_root}: '
                       f'{message_in_one_line(error)}') from error
-
-
-@contextlib.contextmanager
-def _few_retries():
-  """Limits TFDS's retries without a network to seconds, and silences their warnings."""
-  log = logging.getLogger('urllib3')
-  retries, level = downloader.MAX_RETRIES, log.level
-  downloader.MAX_RETRIES = _RETRIES
-  log.setLevel(logging.ERROR)
-  try:
-    yield
-  finally:
-    downloader.MAX_RETRIES = retries
-    log.setLevel(level)
-
-
-@contextlib.contextmanager
-def _unpacking_without_tensorflow():
-  """Lets TFDS unpack archives by Python's own files."""
-  module, extractor.tf = extractor.tf, _FILES
-  try:
-    yield
-  finally:
-    extractor.tf = module
 
 
 def start():

@@ -3,22 +3,15 @@
 import dataclasses
 from random import Random
 
-from transformer.tools.phrasebook.grammar import (
-  TENSES,
-  Nominal,
-  Phrase,
-  clause,
-  noun_phrase,
-  spell,
-)
+from transformer.tools.phrasebook import grammar
+from transformer.tools.phrasebook.grammar import TENSES, Nominal, Phrase, clause
 from transformer.tools.phrasebook.words import ADJECTIVES, GIVING, NOUNS, VERBS, Verb
 
 _DETERMINERS = ('the', 'the', 'the', 'a', 'a', 'this', 'my', 'your', 'his', 'her', 'our', 'their')
 _PRONOUNS = (Nominal('I', 'je', 0), Nominal('he', 'il'), Nominal('she', 'elle', gender='f'),
              Nominal('we', 'nous', 2), Nominal('you', 'vous', 3), Nominal('they', 'ils', 4))
-_NAMES = (Nominal('Paul', 'Paul'), Nominal('Antoine', 'Antoine'), Nominal('Louis', 'Louis'),
-          Nominal('Marie', 'Marie', gender='f'), Nominal('Alice', 'Alice', gender='f'),
-          Nominal('Sophie', 'Sophie', gender='f'))
+_NAMES = (*(Nominal(name, name) for name in ('Paul', 'Antoine', 'Louis')),
+          *(Nominal(name, name, gender='f') for name in ('Marie', 'Alice', 'Sophie')))
 # To whom: after an English verb, and before a French one.
 _DATIVES = (Phrase('me', 'me'), Phrase('us', 'nous'), Phrase('you', 'vous'), Phrase('him', 'lui'),
             Phrase('her', 'lui'), Phrase('them', 'leur'))
@@ -50,7 +43,7 @@ class Writer:
     """Returns an English sentence and its French translation."""
     self.pairs, self._nouns = set(), set()
     pattern = self._rng.choice(_PATTERNS)
-    return spell(pattern(self), '?' if pattern is Writer._question else '.')
+    return grammar.spell(pattern(self), '?' if pattern is Writer._question else '.')
 
   def _chance(self, probability: float) -> bool:
     return self._rng.random() < probability
@@ -76,7 +69,7 @@ class Writer:
         adjectives.append(self._rng.choice([other for other in suited if not other.before]))
     self._nouns.add(noun.en)
     self.pairs |= {(word.en, noun.en) for word in (*adjectives, *filter(None, [verb]))}
-    return noun_phrase(noun, determiner, adjectives, plural, negated)
+    return grammar.noun_phrase(noun, determiner, adjectives, plural, negated)
 
   def _subject(self, *, third: bool = False) -> Nominal:
     """Draws a pronoun, a name or people; `third` leaves out I, you and we."""
