@@ -16,13 +16,15 @@ from transformer.model import layers
 from transformer.model.attention import Placement, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.layers import (
+  DecoderLayer,
   Dropout,
   Embedding,
+  EncoderLayer,
   FeedForward,
   Positions,
   Residual,
 )
-from transformer.model.transformer import DecoderLayer, EncoderLayer, Transformer
+from transformer.model.transformer import Transformer
 from transformer.ops.positions import sinusoidal_positions
 from transformer.training.step import init_params
 

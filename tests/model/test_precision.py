@@ -7,8 +7,7 @@ import pytest
 
 from tests.model.test_transformer import B, T, W, all_variants, variants
 from transformer.model.attention import MultiHeadAttention
-from transformer.model.layers import Embedding, FeedForward
-from transformer.model.transformer import DecoderLayer, EncoderLayer
+from transformer.model.layers import DecoderLayer, Embedding, EncoderLayer, FeedForward
 
 
 @pytest.mark.long(but=('post',))

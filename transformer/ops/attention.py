@@ -1,7 +1,7 @@
 """Scaled dot-product attention: pure functions for whole sequences, caches and fused kernels.
 
-Names hold shapes: B batch (any number of leading axes), T query length,
-S key length, H heads, K key dim, V value dim.
+Names hold shapes: B batch (any number of leading axes), T query length, S key length, H heads,
+K key dim, V value dim. Shapes and types that do not fit each other raise a ValueError.
 """
 
 import math
@@ -23,15 +23,8 @@ def masked_softmax(scores, mask=None):
   allowed position gives zeros with zero gradients, where the plain softmax would give NaN.
 
   Args:
-    scores: [..., S], any float type; the arithmetic is float32.
-    mask: boolean, True where a position is allowed; it broadcasts to the shape of `scores`. None
-      allows all positions.
-
-  Returns:
-    [..., S] float32 weights; each row sums to one or to zero.
-
-  Raises:
-    ValueError: the mask is not boolean, or does not broadcast.
+    scores: [..., S], any float type; the arithmetic and the result are float32.
+    mask: boolean; it broadcasts to the shape of `scores`. None allows all positions.
   """
   if mask is not None:
     _check('mask', mask, jnp.bool_, '[..., S]', scores.shape)
@@ -71,9 +64,6 @@ def dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None,
 
   Returns:
     [..., T, H, V] in the values' type.
-
-  Raises:
-    ValueError: shapes do not fit each other, or a type is not a float type.
   """
   q_BTHK, mask_BTS = _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale)
   if q_BTHK.shape[-3] <= _QUERIES_AT_ONCE:
@@ -90,11 +80,9 @@ def attention_with_weights(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None
 def _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale):
   """Checks the arguments; returns the scaled queries, and the mask with all its axes."""
   check_arrays(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
-  if scale is None:
-    scale = q_BTHK.shape[-1] ** -0.5
+  scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
   if mask_BTS is not None:
-    mask_BTS = jnp.broadcast_to(
-        mask_BTS, (*q_BTHK.shape[:-3], q_BTHK.shape[-3], k_BSHK.shape[-3]))
+    mask_BTS = jnp.broadcast_to(mask_BTS, (*q_BTHK.shape[:-2], k_BSHK.shape[-3]))
   return q_BTHK * jnp.asarray(scale, q_BTHK.dtype), mask_BTS
 
 
@@ -141,11 +129,7 @@ def _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS):
 
 
 def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
-  """Returns equation 1 with scaled queries, computed for one part of the queries after another.
-
-  The backward pass computes each part again, so that memory grows with the number of queries and
-  not with its square.
-  """
+  """Returns equation 1 part by part, in the backward pass too, in memory linear in the queries."""
   length = q_BTHK.shape[-3]
   parts = -(-length // _QUERIES_AT_ONCE)
   size = -(-length // parts)
@@ -193,11 +177,10 @@ def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=No
 def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
   """Returns `dot_product_attention` of 16-bit floats by cuDNN's kernel for NVIDIA GPUs; K = V."""
   check_arrays(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
-  leading, (queries, heads, key_dim) = q_BTHK.shape[:-3], q_BTHK.shape[-3:]
-  keys, value_dim = v_BSHV.shape[-3], v_BSHV.shape[-1]
-  if key_dim != value_dim:
-    raise ValueError(f'the cudnn kernel needs the same key dim and value dim; '
-                     f'got {key_dim} and {value_dim}')
+  leading, queries, keys = q_BTHK.shape[:-3], q_BTHK.shape[-3], v_BSHV.shape[-3]
+  if q_BTHK.shape[-1] != v_BSHV.shape[-1]:
+    raise ValueError(f'the cudnn kernel needs the same key dim and value dim; got '
+                     f'{q_BTHK.shape[-1]} and {v_BSHV.shape[-1]}')
 
   def rows(x):
     """Joins the leading axes of a mask or bias, or gives it one; its H stays as it is."""
@@ -205,9 +188,7 @@ def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, sc
       return None
     if x.ndim < 3:
       x = jnp.broadcast_to(x, (1, *jnp.broadcast_shapes(x.shape, (queries, keys))))
-    own = x.shape[:-3]
-    if math.prod(own) > 1:
-      own = leading
+    own = leading if math.prod(x.shape[:-3]) > 1 else x.shape[:-3]
     return jnp.broadcast_to(x, (*own, x.shape[-3], queries, keys)).reshape(
         -1, x.shape[-3], queries, keys)
 
@@ -226,7 +207,7 @@ def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, sc
                                      implementation='cudnn')
   if mask is not None:
     out = jnp.where(jnp.swapaxes(has_keys_BHT1, -3, -2), out, jnp.zeros((), out.dtype))
-  return out.reshape(*leading, queries, heads, value_dim)
+  return out.reshape(q_BTHK.shape)
 
 
 def missing_for_fused_attention(key_dim: int) -> str:
