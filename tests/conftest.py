@@ -12,7 +12,7 @@ from transformer.system.jax_environment import knows_flag
 # Fixtures that several rooms share.
 pytest_plugins = ('tests.own_parts', 'tests.running_commands', 'tests.tiny_training')
 
-# The same examples at every start; tests/faults/fuzz.py looks for new ones.
+# The same examples at every start; tests/faults/test_fuzz.py looks for new ones.
 hypothesis.settings.register_profile('same', derandomize=True, deadline=None)
 hypothesis.settings.load_profile('same')
 jax.config.update('jax_num_cpu_devices', 4)

@@ -1,16 +1,11 @@
 """Kills a run at random moments, and compares its end with that of an uninterrupted run.
 
-  python -m tests.faults.kill                          # SIGKILL, 20 times
-  python -m tests.faults.kill --signals=TERM,INT,USR1  # signals on which a run saves and stops
-  python -m tests.faults.kill --kills=40 --seed=7 --folder=DIR
-
 The moments are random times in the parts of a run that a kill could damage (`MOMENTS`). The run has
 a moving average and runs out of patience. These must be the same, bit for bit: parameters,
 optimizer state, moving average, history, the kept checkpoints, the best one, and metrics.jsonl
 except for `WALL_CLOCK`.
 """
 
-import argparse
 import collections
 import contextlib
 import json
@@ -20,14 +15,12 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from absl import logging
 
 from tests.running_commands import CONFIG, ENGLISH, GERMAN
 from transformer.experiment.meter import WALL_CLOCK
@@ -41,29 +34,6 @@ EVERY = 5  # Updates between two lines of metrics, and between two evaluations.
 PER_KILL = 20  # Evaluations of the run for each kill, so that the run lasts for all kills.
 MOMENTS = ('start-up', 'checkpoint', 'evaluation', 'removal', 'save on a signal', 'any')
 _SECONDS = 300  # The longest that a process is waited for.
-
-
-def main():
-  """Parses the flags, compares the runs, and prints the result."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument('--kills', type=int, default=20)
-  parser.add_argument('--seed', type=int, default=0)
-  parser.add_argument('--signals', default='KILL', help='Such as TERM,INT,USR1.')
-  parser.add_argument('--folder', help='Keeps the runs in this folder.')
-  arguments = parser.parse_args()
-  logging.set_verbosity(logging.ERROR)  # Orbax warns about the number of devices.
-  with contextlib.ExitStack() as stack:
-    folder = arguments.folder or stack.enter_context(tempfile.TemporaryDirectory())
-    folder = Path(folder)
-    os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(folder / 'compiled'))
-    began = time.monotonic()
-    counts, differences = compare(folder, arguments.kills, arguments.seed,
-                                  [f'SIG{each}' for each in arguments.signals.split(',')])
-  for moment, count in sorted(counts.items()):
-    print(f'{count:4d}  {moment}')
-  print(f'{sum(counts.values())} times in {time.monotonic() - began:.0f} s, '
-        f'{len(differences)} differences')
-  sys.exit('\n'.join(differences) or 0)
 
 
 def compare(folder: Path, kills: int, seed: int, signals: list[str]):
@@ -261,7 +231,3 @@ def _metrics(workdir: Path):
   lines = (workdir / 'metrics.jsonl').read_text('utf-8').splitlines()
   return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
           for line in lines]
-
-
-if __name__ == '__main__':
-  main()

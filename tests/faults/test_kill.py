@@ -1,4 +1,9 @@
-"""The short form of `kill.py`, with two kills in place of twenty."""
+"""A run that is killed or stopped ends like an uninterrupted one.
+
+KILLS=20 SIGNALS=KILL pytest -s tests/faults/test_kill.py kills more often, and prints when.
+"""
+
+import os
 
 import pytest
 
@@ -8,6 +13,10 @@ pytestmark = pytest.mark.long
 
 
 def test_a_run_that_is_killed_and_stopped_ends_like_an_uninterrupted_one(tmp_path):
-  counts, differences = kill.compare(tmp_path, 2, 1, ['SIGKILL', 'SIGTERM'])
-  assert sum(counts.values()) == 2
+  kills, signals = int(os.environ.get('KILLS', '2')), os.environ.get('SIGNALS', 'KILL,TERM')
+  counts, differences = kill.compare(
+      tmp_path, kills, int(os.environ.get('SEED', '1')),
+      [f'SIG{name}' for name in signals.split(',')])
+  print(*sorted(counts.items()), sep='\n')
+  assert sum(counts.values()) == kills
   assert differences == []
