@@ -61,7 +61,7 @@ class OpenRun(contextlib.ExitStack):
     self.enter_context(RunLock(self.workdir))
     resuming.adopt_interrupted(self.workdir)
     # train.py has compared the settings, but another run may have begun before the lock was taken.
-    return ((self.workdir / run_directory.RUN).exists(),
+    return (run_directory.has_begun(self.workdir),
             resuming.changed_settings(self.workdir, self._config),
             (self.workdir / run_directory.CHECKPOINTS).is_dir())
 
