@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -95,6 +96,7 @@ class Command:
   def at_a_terminal(self, *arguments):
     """Runs the command with a terminal as standard error; returns the same."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
     try:
       status = self._run(arguments, os.ttyname(theirs), None)
       return status, self._out.read_text('utf-8'), os.read(ours, 100_000).decode()
