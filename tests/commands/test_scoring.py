@@ -111,24 +111,19 @@ def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_p
 
 
 @pytest.mark.long
-def test_scores_that_cannot_be_kept_are_printed_or_kept_in_a_folder_of_their_own(
+def test_scores_are_kept_in_a_folder_of_their_own(
     evaluate, folder, trained, tmp_path):
   for name in 'ab':
     shutil.copytree(trained, tmp_path / name)
   shutil.rmtree(tmp_path / 'a' / 'eval')
   (tmp_path / 'a' / 'eval').write_text('mine')  # Not even root can write into a file.
   flags = f'--workdir={tmp_path}/a', '--beam_size=1', '--batch_size=3'
-  status, out, err = evaluate(*flags)
-  assert status == 0 and '\n  BLEU ' in out and 'also in' not in out, err
-  warning, = (line for line in err.splitlines() if 'not kept' in line)
-  assert f'{tmp_path}/a/eval is a file; --results=FOLDER keeps them' in warning
-  assert (tmp_path / 'a' / 'eval').read_text() == 'mine'
+  assert '--results needs a directory; ' in evaluate.refuses(*flags)
 
   results = tmp_path / 'new' / 'results'
   status, again, err = evaluate(*flags, f'--results={results}')
   path = results / 'test.step2.beam1.alpha0.6.json'
-  assert status == 0 and f'also in {path}\n' in again and 'not kept' not in err, err
-  assert again.splitlines()[1:3] == out.splitlines()[1:3]  # BLEU and chrF2++, with intervals.
+  assert status == 0 and f'also in {path}\n' in again, err
   assert json.loads(path.read_text('utf-8'))['decode']['batch_size'] == 3
   sentences = path.with_name(f'{path.stem}.sentences.jsonl').read_text('utf-8').splitlines()
   assert [json.loads(line)['source'] for line in sentences] == (

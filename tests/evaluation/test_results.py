@@ -52,13 +52,13 @@ def test_ensembles_of_other_checkpoints_and_constraints_have_results_of_their_ow
     ('b', TEXT, 'the result of another run'),
     ('a', TEXT._replace(sources=['b']), 'the result of another text')])
 def test_a_result_that_came_meanwhile_is_not_replaced(tmp_path, run, text, problem):
-  first = result(tmp_path, ('a', 5))
+  first, second = result(tmp_path, ('a', 5)), result(tmp_path, (run, 5), text=text)
   first.write({'score': 1}, [{'score': 2}])
   before = {path: path.read_bytes() for path in first.path.parent.iterdir()}
   assert len(before) == 2
   for sentences in ([{'score': 3}], None):
     with pytest.raises(UserError, match=problem):
-      result(tmp_path, (run, 5), text=text).write({'score': 3}, sentences)
+      second.write({'score': 3}, sentences)
   assert {path: path.read_bytes() for path in before} == before
   first.write({'score': 4}, [{'score': 5}])
   assert all(path.read_bytes() != content for path, content in before.items())

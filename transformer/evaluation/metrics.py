@@ -43,9 +43,6 @@ def corpus_bleu(translations: Sequence[str], references: Sequence[Sequence[str]]
     references: one or more sequences, each as long as the translations.
     tokenize: sacreBLEU's tokenizer; `none` is for text that is tokenised already. With any
       other tokenizer, sacreBLEU warns if the text looks tokenised.
-
-  Raises:
-    UserError: a reference has another number of lines.
   """
   return _bleu(tokenize, translations, references, tokenize=tokenize, force=tokenize == 'none')
 
@@ -59,11 +56,8 @@ def score_text(name: str, translations: Sequence[str], references: Sequence[Sequ
                tokenize: str) -> Score:
   """Computes a metric of all sentences, its interval, and that of each sentence by itself.
 
-  BLEU of a sentence uses only the orders of n-grams for which it is long enough.
-
-  Args:
-    name: one of `NAMES`: BLEU, chrF2++ (Popović, 2017) or TER (Snover et al., 2006).
-    translations, references, tokenize: as in `corpus_bleu`.
+  BLEU of a sentence uses only the orders of n-grams for which it is long enough. The metrics are
+  BLEU, chrF2++ (Popović, 2017) and TER (Snover et al., 2006); other arguments as in `corpus_bleu`.
   """
   metric = metric_of(name, tokenize, force=tokenize == 'none')
   # sacreBLEU's own bootstrap would count again, and hold all samples: 100 kB a sentence.
@@ -87,12 +81,8 @@ def other_protocols(translations: Sequence[str], references: Sequence[Sequence[s
                     tokenize: str, target_language: str) -> list[Score]:
   """Computes BLEU by every usual protocol of publications but the one of `tokenize`.
 
-  The protocols differ by up to 1.8 BLEU on one text (Post, 2018), so only scores of the same
-  protocol can be compared.
-
-  Args:
-    translations, references, tokenize: as in `corpus_bleu`.
-    target_language: `de` adds the paper's BLEU, which splits compounds.
+  They differ by up to 1.8 BLEU on one text (Post, 2018), so only scores of the same protocol can
+  be compared. A `target_language` of `de` adds the paper's BLEU, which splits compounds.
   """
   # Only the headline lets sacreBLEU warn of tokenised text.
   scores = [_bleu(name, translations, references, force=True, **arguments)

@@ -29,9 +29,6 @@ class Request:
 
   Each field is the flag of that name in `commands.request_flags`, whose help explains it. None is a
   flag that was not given. A command with fewer flags leaves the others as they are.
-
-  Raises:
-    UserError: fields exclude or need each other, or a file may not be written.
   """
 
   workdir: str = ''
@@ -105,7 +102,7 @@ class Request:
                                     or self.unscored),
          '--checkpoint=all gives a table of scores; leave out --output, --score, --ensemble, '
          '--average, and --source without --reference'))
-    self.check_output()
+    check_output(self.output, self.workdir, [self.source, self.prefix, *self.reference])
 
   @property
   def unscored(self) -> bool:
@@ -128,21 +125,8 @@ class Request:
     """The stream that people read: standard output, unless the translations go there."""
     return sys.stderr if self.output == '-' else sys.stdout
 
-  def check_output(self, more_read: Iterable[str | None] = ()):
-    """Refuses an output that cannot be written, or that would replace what is read.
-
-    Args:
-      more_read: files that are read besides those of the request.
-    """
-    check_output(self.output, self.workdir,
-                 [self.source, self.prefix, *self.reference, *more_read])
-
   def decoding(self, config: Config) -> Decoding:
-    """Returns how to decode: as the request says, and else by the config of the run.
-
-    Raises:
-      UserError: the request and the config contradict each other.
-    """
+    """Returns how to decode: as the request says, and else by the config of the run."""
     changes = {name: value for name in (*_SEARCH, 'batch_size')
                if (value := getattr(self, name)) is not None}
     if self.sample:
@@ -161,11 +145,7 @@ class Request:
     return Decoding(decode, seed, {'bleu': decode.bleu_tokenize} if changed else {})
 
   def read_texts(self, data: DataConfig) -> list[texts.Text]:
-    """Reads the file, or the splits of the run's data, that the request names.
-
-    Raises:
-      UserError: one of them does not exist or cannot be read, or the output would replace it.
-    """
+    """Reads the file, or the splits of the run's data, that the request names."""
     if self.source:
       read = [texts.read_files(self.source, self.reference)]
     else:
@@ -193,11 +173,7 @@ def check_output(output: str | None, workdir: str, read: Iterable[str | None],
                  flag: str = 'output'):
   """Refuses an output that cannot be written, or that would replace a run's files or what is read.
 
-  Args:
-    output: the file; None and - are no file.
-    workdir: the directory of the run.
-    read: the files that are read; None is none.
-    flag: names the output.
+  None is no file, and - is no output file.
   """
   if output and output != '-':
     path = Path(output).expanduser()
@@ -208,8 +184,7 @@ def check_output(output: str | None, workdir: str, read: Iterable[str | None],
 def chosen_splits(data: DataConfig, names: Sequence[str], output: str | None) -> list[str]:
   """Returns the splits of a run's data by their own names, each once; without names its test split.
 
-  Raises:
-    UserError: the data has no test split, or the output would replace a file of a split.
+  The output must not be a file of theirs.
   """
   splits = dict.fromkeys(texts.split_name(data, name)
                          for name in [name for name in names if name] or ['test'])

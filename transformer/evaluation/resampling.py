@@ -35,13 +35,10 @@ class Score(NamedTuple):
 
 
 def resampled(counts: Sequence[Any]) -> np.ndarray:
-  """Returns the sums of each bootstrap sample (Koehn, 2004), [samples, …].
+  """Returns the sums of what is counted in each sentence over bootstrap samples (Koehn, 2004).
 
-  The samples are those of sacreBLEU, and the same for all counts of as many sentences. One sample
-  at a time is in memory.
-
-  Args:
-    counts: what is summed, of each sentence.
+  The samples are those of sacreBLEU, and the same for as many sentences. The sums are the first
+  axis. One sample at a time is in memory.
   """
   rng, counts = np.random.default_rng(SEED), np.asarray(counts)
   return np.stack([counts[rng.choice(len(counts), size=len(counts))].sum(axis=0)

@@ -14,14 +14,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from absl import logging
-
 from transformer import files
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
-from transformer.system import outputs
 
 _SAMPLING = ('temperature', 'top_k', 'top_p')
 
@@ -51,7 +48,7 @@ class Result(NamedTuple):
 
   Attributes:
     path: the JSON file; None if the result is not kept.
-    content: the JSON object. Before the scores are known, it has what `facts` returns.
+    content: the JSON object; without scores, what `facts` returns.
   """
 
   path: Path | None
@@ -90,8 +87,8 @@ class Result(NamedTuple):
     try:
       other = json.loads(self.path.read_bytes())
       run, digest = other['workdir'], other.get('text_sha256')
-    except (AttributeError, OSError, ValueError, KeyError, TypeError):
-      return  # No place, no file, or a damaged one, which may be written.
+    except (OSError, ValueError, KeyError, TypeError):
+      return  # No file, or a damaged one, which may be written.
     ours = self.content['workdir']
     if run != ours and not self.path.resolve().is_relative_to(ours):
       raise UserError(f'{self.path} is the result of another run, {run}; give each run a folder of '
@@ -101,15 +98,7 @@ class Result(NamedTuple):
                       f'--results=FOLDER, or remove the file')
 
   def write(self, scores: Mapping[str, Any], sentences: Sequence[Mapping[str, Any]] | None = None):
-    """Writes the sentences, then the result; so a result on disk always has its sentences.
-
-    Args:
-      scores: JSON data, beside the facts.
-      sentences: JSON data of each sentence; None writes no file of sentences.
-
-    Raises:
-      UserError: as `check_own`, or a file cannot be written.
-    """
+    """Writes sentences, if there are any, then the content with scores, both JSON data."""
     self.check_own()
     if sentences is not None:
       lines = (json.dumps(sentence, ensure_ascii=False) + '\n' for sentence in sentences)
@@ -117,11 +106,7 @@ class Result(NamedTuple):
     files.write_json(self.path, {**self.content, **scores})
 
   def read_sentences(self) -> list[dict[str, Any]]:
-    """Reads the sentences.
-
-    Raises:
-      UserError: the file cannot be read, or is not one that eval.py wrote.
-    """
+    """Reads the sentences; raises UserError if they are not as eval.py writes them."""
     with _understood(self.sentences_path):
       sentences = list(map(json.loads, self.sentences_path.read_bytes().splitlines()))
       for sentence in sentences:
@@ -131,7 +116,7 @@ class Result(NamedTuple):
 
 
 def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> dict[str, Any]:
-  """Returns what is known of a result before the scores are.
+  """Returns what is known of a result before its scores.
 
   Args:
     text: what is scored.
@@ -150,40 +135,23 @@ def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> di
 
 
 def place(folder: Path | None, content: Mapping[str, Any], kind: str = '') -> Result:
-  """Returns the result to write into a folder; `kind` stands in names after that of the text."""
-  result = Result(None, content)
-  name = '.'.join(filter(None, [content['text'], kind, result.name]))
-  return result._replace(path=folder and folder / f'{name}.json')
-
-
-def folder_for(workdir: str, given: str | None) -> Path | None:
-  """Returns the folder for results, once it is known to be writable.
+  """Returns the result to write into a folder; its place holds none of another run or text.
 
   Args:
-    workdir: the run's directory; its `eval/` is the default.
-    given: the folder of `--results`, which must be writable.
-
-  Returns:
-    The folder; None, with a warning, if the default cannot be written to.
+    folder: None keeps no result.
+    content: from `facts`.
+    kind: stands in the name after that of the text.
   """
-  if given:
-    outputs.check_folder('results', folder := Path(given).expanduser())
-    return folder
-  folder = Path(workdir).expanduser() / run_directory.EVALUATIONS
-  try:
-    outputs.check_folder('workdir', folder)
-  except UserError as error:
-    logging.warning('scores are printed and not kept: %s; --results=FOLDER keeps them', error)
-    return None
-  return folder
+  result = Result(None, content)
+  if folder:
+    name = '.'.join(filter(None, [content['text'], kind, result.name]))
+    result = result._replace(path=folder / f'{name}.json')
+    result.check_own()
+  return result
 
 
 def read(path: Path) -> Result:
-  """Reads a result.
-
-  Raises:
-    UserError: the file cannot be read, or is not one that eval.py wrote.
-  """
+  """Reads a result; raises UserError if it is not as eval.py writes it."""
   with _understood(path):
     content = json.loads(path.read_bytes())
     if missing := {'text', 'steps', 'ensemble', 'decode', 'seed', 'metrics'} - set(content):

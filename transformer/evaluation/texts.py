@@ -53,7 +53,7 @@ def read_files(source: str, references: Sequence[str]) -> Text:
 
   Args:
     source: a file, or `-` for standard input.
-    references: files of reference translations; may be empty.
+    references: files of reference translations, if any.
   """
   sources = read_lines(source)
   if references and not sources:
@@ -79,13 +79,7 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
 
 
 def read_split(data: DataConfig, split: str, dir_flag: str) -> Text:
-  """Reads a split of the data with its references.
-
-  Args:
-    data: where the corpora lie.
-    split: a split or prefix by its own name.
-    dir_flag: the flag that moves `data.dir`, for errors.
-  """
+  """Reads a split of the data, by its own name; `dir_flag` moves `data.dir`, for errors."""
   corpus = open_corpus(data, split, dir_flag=dir_flag)
   for note in corpus.notes:
     logging.warning('%s', note)

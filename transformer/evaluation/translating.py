@@ -15,6 +15,7 @@ from transformer.evaluation.request import Request
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
 from transformer.runs.loading import Run, load_run
+from transformer.system import outputs
 from transformer.system.progress import progress_bar
 
 
@@ -27,29 +28,24 @@ def load_members(request: Request, checkpoint: str) -> list[Run]:
 
 
 def place_of(request: Request, text: Text, members: Sequence[Run],
-             decoding: results.Decoding) -> results.Result:
-  """Returns the result to write; its place holds none of another run or text."""
-  folder = folder_of(request, text)
-  result = results.place(folder, results.facts(text, members, decoding))
-  result.check_own()
-  return result
-
-
-def folder_of(request: Request, text: Text) -> Path | None:
-  """Returns the folder for scores, as `folder_for` does; None if there are no references."""
-  return results.folder_for(request.workdir, request.results) if text.references else None
+             decoding: results.Decoding | None = None, kind: str = '', **more: str
+             ) -> results.Result:
+  """Returns the result to write, as `results.place` does; `more` tells it from others, by name."""
+  folder = None
+  if text.references:
+    folder = Path(request.results or Path(request.workdir, run_directory.EVALUATIONS)).expanduser()
+    outputs.check_folder('results', folder)
+  content = results.facts(text, members, decoding)
+  return results.place(folder, {**content, 'more': {**content['more'], **more}}, kind)
 
 
 def translate(members: Sequence[Run], translator: Translator, text: Text,
               constraint: Constraint = FREE, description: str = 'translating: '
               ) -> tuple[list[Translation], float]:
-  """Translates a text with a progress bar, and warns of sources that were cut.
+  """Translates a text, as `translate_with` does, with a progress bar.
 
   Returns:
     The translations, and the seconds that they took, with compilation.
-
-  Raises:
-    UserError: as `translate_with`.
   """
   started = time.perf_counter()
   with progress_bar(len(text.sources), description=description) as bar:
@@ -67,7 +63,7 @@ def write_and_score(request: Request, result: results.Result, run: Run, text: Te
 
   Args:
     request: says where translations go, and what is printed.
-    result: the result to write.
+    result: from `place_of`.
     run: the run that translated.
     text: the sentences and their references.
     translated: from `translate`.

@@ -37,7 +37,7 @@ def main(_):
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.ensemble import make_translator
   from transformer.decoding.lines import write_lines
-  from transformer.evaluation import report, results, translating
+  from transformer.evaluation import report, translating
   from transformer.tools.align.word_alignment import align, check_layer
   runs = translating.load_members(request, request.checkpoint)
   check_layer([run.model for run in runs], _LAYER.value)
@@ -45,10 +45,8 @@ def main(_):
   text, = request.read_texts(runs[0].config.data)
   if _GOLD.value:
     gold = read_gold(_GOLD.value, text.sources, text.references[0])
-    more = {flag.name: str(int(flag.value)) for flag in (_LAYER, _SHIFT) if flag.value}
-    result = results.place(translating.folder_of(request, text),
-                           results.facts(text, runs) | {'more': more}, 'alignment')
-    result.check_own()
+    result = translating.place_of(request, text, runs, kind='alignment', **{
+        flag.name: str(int(flag.value)) for flag in (_LAYER, _SHIFT) if flag.value})
   if text.references:
     targets = text.references[0]
   else:
@@ -84,7 +82,7 @@ def _request() -> Request:
        '--beam_size and --alpha are of a search, and --reference makes none'),
       (_OUTPUT.value and _OUTPUT.value == _TRANSLATIONS.value,
        f'--output and --translations must name two files; both name {_OUTPUT.value}'))
-  request.check_output([_GOLD.value])
+  check_output(request.output, request.workdir, [_GOLD.value])
   check_output(_TRANSLATIONS.value, request.workdir, [request.source], 'translations')
   return request
 

@@ -42,10 +42,6 @@ def read_gold(path: str | os.PathLike, sources: Sequence[str],
   """Reads the gold alignment of each pair of a source and its translation.
 
   A link is `I-J` if it is sure, and `I?J` or `IpJ` if it is possible; words are counted from 0.
-
-  Raises:
-    UserError: the file cannot be read or has another number of lines; a link is malformed, or
-      one of its words is not in its line.
   """
   lines = read_lines(path)
   if len(lines) != len(sources):

@@ -24,17 +24,8 @@ def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
   on other pairs. Sentences longer than the longest of a search are cut, and words beyond the cut
   get no links.
 
-  Args:
-    runs: the runs; the first one's config and vocabulary are used.
-    sources: lines of text.
-    targets: a translation of each line.
-    layer, shift: as in `mean_attention`.
-
-  Returns:
-    For each line pairs of a source word and a target word, both from 0.
-
-  Raises:
-    UserError: as `check_layer`, or the model has diverged.
+  The config and the vocabulary are those of the first run; `layer` and `shift` are as in
+  `mean_attention`.
   """
   models = [run.model for run in runs]
   check_layer(models, layer)
@@ -105,9 +96,6 @@ def link_words(weights_TS: np.ndarray, in_target_TJ: np.ndarray,
     weights_TS: floats, attention of the target's tokens to the source's, at least 0.
     in_target_TJ: boolean, whether target token t is a part of target word j.
     in_source_SI: boolean, whether source token s is a part of source word i.
-
-  Returns:
-    Pairs (i, j) in order. A target word has none if its tokens attend to no source word.
   """
   sums_JI = in_target_TJ.T.astype(float) @ weights_TS @ in_source_SI.astype(float)
   return sorted((int(np.argmax(sums_I)), j) for j, sums_I in enumerate(sums_JI) if sums_I.any())

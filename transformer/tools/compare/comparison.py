@@ -24,39 +24,26 @@ class ScoredRun(NamedTuple):
 
 
 def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, list[ScoredRun]]:
-  """Reads the result of each run for one text.
+  """Reads the result of each run of each system, for one text.
 
   Args:
     systems: each system as one or more runs, with commas between them; a run is its directory,
       or `RUN:SETTINGS` with settings of the result, as `result_choice.matching` takes them.
     text: the name of the text in its results.
     decoding: settings of the result, for runs without their own.
-
-  Returns:
-    For each system the results of its runs.
-
-  Raises:
-    UserError: a run has no such result, or several, a result cannot be read, or a result is
-      chosen twice.
   """
   if len(set(systems)) < len(systems):
     raise UserError('a system is named twice; name each once')
-  owners, runs, candidates = [], [], []
-  for system in systems:
-    for name in run_directory.split_runs(system):
-      run, of_run = _results_of(name, text, decoding)
-      owners.append(system)
-      runs.append(run)
-      candidates.append(of_run)
+  members = [(system, run) for system in systems for run in run_directory.split_runs(system)]
+  runs, candidates = zip(*(_results_of(run, text, decoding) for _, run in members), strict=True)
   users: dict[Path, str] = {}
   scored: dict[str, list[ScoredRun]] = {system: [] for system in systems}
-  for system, run, result in zip(owners, runs, result_choice.choose(runs, candidates), strict=True):
-    path = result.path.resolve()
-    if path in users:
+  for (system, name), run, result in zip(members, runs, result_choice.choose(runs, candidates),
+                                         strict=True):
+    if (other := users.setdefault(result.path.resolve(), name)) != name:
       raise UserError(f'systems, and the seeds of a system, must be different results; '
-                      f'{result.path} is that of {users[path]} and of {system}; choose another by '
+                      f'{result.path} is that of {other} and of {name}; choose another by '
                       f'RUN:SETTINGS')
-    users[path] = system
     scored[system].append(ScoredRun(run, result, result.read_sentences()))
   return scored
 
@@ -89,24 +76,19 @@ def _results_of(name: str, text: str, decoding: str) -> tuple[str, list[results.
 
 def compare(systems: dict[str, Sequence[ScoredRun]],
             allow_unequal_decoding: bool = False) -> dict[str, Any]:
-  """Compares each system with the first by all metrics.
+  """Compares each system with the first, the baseline, by all metrics.
 
-  Args:
-    systems: the results of each system, one for each seed; the first system is the baseline.
-    allow_unequal_decoding: whether systems may differ in their decoding.
+  Refuses systems that differ in the number of seeds, the text or BLEU's tokenizer, and those that
+  differ in their decoding unless that is allowed.
 
   Returns:
     JSON data with these keys:
       text, sentences: the name of the text and the number of its sentences.
-      signatures: the signature of each metric that all results have, sacreBLEU's for translations.
+      signatures: the signature of each metric that all results have.
       systems: for each system and metric the scores of its seeds, their mean and their
         standard deviation, all in percent.
       results: for each system and seed the run, the checkpoints and the decoding.
       differences: for each system but the first what `significance.differences` returns, by metric.
-
-  Raises:
-    UserError: systems differ in the number of seeds, the text, the tokenizer of BLEU or the
-      decoding.
   """
   baseline = next(iter(systems))
   first = systems[baseline][0]
@@ -130,11 +112,9 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
       'text': content['text'], 'sentences': len(first.sentences), 'signatures': signatures,
       'systems': {name: {metric: _statistics(metric, seeds) for metric in signatures}
                   for name, seeds in systems.items()},
-      'results': {name: [{'run': scored.run, 'name': scored.result.name,
-                          'steps': scored.result.content['steps'],
-                          'seed': scored.result.content['seed'],
-                          'decoding': scored.result.decoding}
-                         for scored in seeds] for name, seeds in systems.items()},
+      'results': {name: [{'run': run, 'name': result.name, 'steps': result.content['steps'],
+                          'seed': result.content['seed'], 'decoding': result.decoding}
+                         for run, result, _ in seeds] for name, seeds in systems.items()},
       'differences': _differences(systems, signatures)}
 
 
@@ -183,7 +163,9 @@ def as_table(compared: dict[str, Any]) -> list[str]:
 
   lines += ['', row('', list(signatures))]
   for name, scores in compared['systems'].items():
-    lines.append(row(name, list(map(_with_spread, scores.values()))))
+    lines.append(row(name, [
+        f'{score["mean"]:.2f}' + (f' ± {score["deviation"]:.2f}' if len(score['seeds']) > 1 else '')
+        for score in scores.values()]))
     taken = compared['results'][name]
     lines += [f'  {seed["name"]}' + (f'   [{seed["run"]}]' if len(taken) > 1 else '')
               for seed in taken]
@@ -193,11 +175,6 @@ def as_table(compared: dict[str, Any]) -> list[str]:
       lines.append(row(label, [f'{differences[metric][kind]:.4f}' if metric in differences else ''
                                for metric in signatures]))
   return lines
-
-
-def _with_spread(scores: dict[str, Any]) -> str:
-  spread = f' ± {scores["deviation"]:.2f}' if len(scores['seeds']) > 1 else ''
-  return f'{scores["mean"]:.2f}{spread}'
 
 
 def _computation(metric: dict[str, Any]) -> tuple[str, str]:
@@ -215,12 +192,10 @@ def _statistics(metric: str, seeds: Sequence[ScoredRun]) -> dict[str, Any]:
 
 def _check_same_text(first: ScoredRun, other: ScoredRun):
   """Refuses results of other sources, references or tokenizers of BLEU."""
-  texts = [[(sentence['source'], sentence['references']) for sentence in scored.sentences]
-           for scored in (first, other)]
-  if texts[0] != texts[1]:
-    raise UserError(f'systems must be scored on one text; {first.run} and {other.run} differ in '
-                    f'sources or references')
-  wanted, given = (scored.result.content['decode']['bleu_tokenize'] for scored in (first, other))
-  if wanted != given:
-    raise UserError(f'systems must be scored alike; {first.run} has bleu_tokenize={wanted}, '
-                    f'{other.run} has {given}')
+  for what, facts in {
+      'sources or references': lambda scored: [
+          (sentence['source'], sentence['references']) for sentence in scored.sentences],
+      'bleu_tokenize': lambda scored: scored.result.content['decode']['bleu_tokenize']}.items():
+    if facts(first) != facts(other):
+      raise UserError(f'systems must be scored alike on one text; {first.run} and {other.run} '
+                      f'differ in {what}')

@@ -14,15 +14,10 @@ _NUMBER = re.compile(r'(\d+(\.\d+)?(e-?\d+)?)?')
 
 
 def matching(results: Sequence[Result], wanted: str) -> list[Result]:
-  """Returns the results that have the wanted settings, and the fewest other ones.
+  """Returns the results of a run that have the wanted settings, and the fewest other ones.
 
-  Args:
-    results: the results of a run.
-    wanted: settings as in names of results, with dots between them. A setting without a value is
-      one that a result must have. `latest` is the latest step of a result. Empty wants nothing.
-
-  Raises:
-    UserError: there is no such setting.
+  Settings are as in names of results, with dots between them. A result must have one without a
+  value, too. `latest` is the latest step of a result. Empty wants nothing.
   """
   if not wanted:
     return list(results)
@@ -52,16 +47,9 @@ def _agrees(name: str, wanted: str, value: str) -> bool:
 
 
 def choose(runs: Sequence[str], results: Sequence[Sequence[Result]]) -> list[Result]:
-  """Chooses one result of each run.
+  """Chooses one of each run's results for one text, or refuses to if several are left.
 
   If all runs share exactly one decoding, only the results of that decoding count.
-
-  Args:
-    runs: the runs, as the user names them.
-    results: the results of each for one text, at least one each.
-
-  Raises:
-    UserError: several results of a run are left.
   """
   decodings = [[result.decoding for result in of_run] for of_run in results]
   common = [decoding for number, decoding in enumerate(decodings[0])

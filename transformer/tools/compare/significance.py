@@ -21,8 +21,7 @@ def differences(name: str, baseline: Sequence[Sequence[str]],
     baseline: the baseline's translations of the text, one sequence for each seed.
     systems: the translations of each system, for as many seeds. The tests compare the first seed
       of one with the first seed of the other, and so on, as if all were one long text.
-    references: of the text, as in `corpus_bleu`.
-    tokenize: BLEU's tokenizer, as in `corpus_bleu`.
+    references, tokenize: as in `corpus_bleu`.
 
   Returns:
     For each system the `metric`; the scores of `baseline` and of `system` over all their seeds, in

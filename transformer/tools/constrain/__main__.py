@@ -14,7 +14,7 @@ from transformer.commands import request_flags, shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
 from transformer.evaluation import texts
-from transformer.evaluation.request import Request
+from transformer.evaluation.request import Request, check_output
 from transformer.system import command_line
 
 _REQUIRE = flags.DEFINE_string('require', None, 'A file with a line for each of the source: words '
@@ -67,7 +67,7 @@ def _request() -> Request:
   if len(request.split) > 1:
     raise UserError(f'--require and --avoid are for one text; got --split='
                     f'{",".join(request.split)}; name one split')
-  request.check_output([_REQUIRE.value, _AVOID.value])
+  check_output(request.output, request.workdir, [_REQUIRE.value, _AVOID.value])
   return request
 
 
