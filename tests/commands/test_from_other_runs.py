@@ -136,7 +136,7 @@ def test_a_run_that_starts_from_another_may_add_pieces(train, evaluate, folder, 
   status, _, err = train(*config, f'--config.train.init_from={tmp_path}/moved')
   assert status == 0 and 'the run is done' in err, err
   message = train.refuses(*config, f'--config.train.init_from={tmp_path}/run')
-  assert 'or which is now another run' in message
+  assert 'began with other train.init_from' in message
 
 
 @pytest.mark.long

@@ -87,11 +87,7 @@ class EncodedCorpora(NamedTuple):
 
 
 def open_corpora(config: DataConfig) -> Corpora:
-  """Opens the corpora for training and validation, and logs what is odd about them.
-
-  Raises:
-    UserError: a corpus is missing or cannot be read.
-  """
+  """Opens the corpora for training and validation, and logs what is odd about them."""
   train = {name: open_corpus(config, name) for name in config.train}
   valid = {key: open_corpus(config, name) for key, name in config.valid_sets.items()}
   corpora = Corpora(train, valid)

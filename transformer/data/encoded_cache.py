@@ -67,11 +67,7 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary) -> Sequence[Senten
 
 
 def _identity(corpus: Corpus, vocabulary: RunVocabulary) -> dict[str, Any]:
-  """Returns what identifies an encoding.
-
-  The fingerprint of a TFDS set covers its metadata, split and order of languages but not
-  its text. A sample of the text is therefore a part of the identity.
-  """
+  """Returns what identifies an encoding; the text's sample is for TFDS sets of equal metadata."""
   sampled = np.linspace(0, len(corpus) - 1, min(len(corpus), _SAMPLED)).astype(int).tolist()
   sample = json.dumps([corpus[place:place + 1] for place in sampled])
   return {'format': _FORMAT, 'corpus': corpus.fingerprint,

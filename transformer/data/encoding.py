@@ -66,13 +66,9 @@ class Sentences:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedPairs:
-  """A corpus that is ready to be packed.
+  """A corpus that is ready to be packed: both sides of each pair, with `EOS_ID` at their ends.
 
-  Attributes:
-    source: the source sentence of each pair, with `EOS_ID` at its end.
-    target: the target sentence of each pair, with `EOS_ID` at its end.
-    counts: the number of pairs by what happened to them: `kept`, or the reason in words
-      why they were dropped or cut.
+  `counts` has the number of pairs that were `kept`, and of those dropped or cut, by the reason.
   """
 
   source: Sentences
@@ -115,8 +111,8 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int,
   """Drops the pairs that training cannot or should not use.
 
   Args:
-    source: the source sentence of each pair, with its end token.
-    target: the target sentence of each pair, with its end token.
+    source: the source sentence of each pair, with its end token; `target` likewise.
+    target: the target sentences.
     max_length: the most tokens that either side may have.
     max_length_ratio: the largest allowed ratio of the two lengths; 0 allows any.
 
@@ -150,10 +146,7 @@ def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.
 
 
 def encode_for_scoring(corpus, vocabulary, max_length: int) -> EncodedPairs:
-  """Encodes a corpus and keeps every pair.
-
-  Cuts sides with more than `max_length` tokens, end token included, and counts them.
-  """
+  """Encodes a corpus and keeps every pair; cuts and counts sides above `max_length` tokens."""
   sides, counts = [], {'kept': len(corpus)}
   for name, whole in zip(('source', 'target'), encode_in_memory(corpus, vocabulary), strict=True):
     counts[f'cut: {name} too long'] = int(np.count_nonzero(whole.lengths > max_length))

@@ -128,11 +128,9 @@ class Merges:
 
 
 def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.vocabulary'):
-  """Checks that a vocabulary cuts some lines as merges do; `key` names it in the error.
+  """Refuses a vocabulary that cuts some lines otherwise than merges do, or has other pieces.
 
-  Raises:
-    UserError: it cuts a line otherwise, as SentencePiece's `unigram` does, or has pieces that are
-      not merged, such as user-defined symbols.
+  SentencePiece's `unigram` is such, and user-defined symbols are. `key` names the vocabulary.
   """
   pieces = ModelProto.FromString(vocabulary.model_bytes).pieces[BYTE_IDS.stop:]
   by_merges = all(piece.type in (_Piece.NORMAL, _Piece.CONTROL) for piece in pieces)

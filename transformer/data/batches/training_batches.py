@@ -95,11 +95,10 @@ class TrainingBatches(BatchesByStep):
     return assemble(self.corpora, self.deal(step)[0], self.shape)
 
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
-    """Returns the packed rows of a step.
+    """Returns the packed rows of a step, with pairs numbered through `corpora`.
 
-    Returns:
-      The rows, with pairs numbered through `corpora`; and the round of each pair, int64
-      [pairs]. A round is a pass over the pair's corpus; the first has number 0.
+    Also returns the round of each pair, int64 [pairs]. A round is a pass over the pair's corpus;
+    the first has number 0.
     """
     epoch, index = divmod(step, self.batches_in_epoch)
     nothing = np.zeros(0, np.int64)

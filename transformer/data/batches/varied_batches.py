@@ -30,8 +30,8 @@ _SPARE = 0.01
 class VariedBatches(BatchesByStep):
   """The batches of a run by step, like `TrainingBatches`, of varied sentences.
 
-  An epoch of the plan uses every pair as often as the plan alone would. It takes more real batches,
-  because varied sentences have more pieces.
+  An epoch uses every pair as often as the plan. It takes more real batches, since varied sentences
+  have more pieces.
 
   Attributes:
     planned: planned batches in a window; an epoch of a small corpus is one window.

@@ -47,11 +47,7 @@ def check_several(lines: Sequence[str]):
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:
-  """Returns the lines of a UTF-8 file, or of standard input for `-`; nothing has no lines.
-
-  Raises:
-    UserError: the file is missing, unreadable or not UTF-8, or standard input is closed.
-  """
+  """Returns the lines of a UTF-8 file, or of standard input for `-`; nothing has no lines."""
   if path != STANDARD_INPUT:
     name = os.fspath(path)
     with _opened(path) as file:
@@ -67,11 +63,7 @@ def read_lines(path: str | os.PathLike) -> list[str]:
 
 
 def iterate_lines(file: BinaryIO, name: str) -> Iterator[str]:
-  """Yields the lines of a UTF-8 stream as they come; the first says whether all end in CRLF.
-
-  Raises:
-    UserError: a line is not UTF-8.
-  """
+  """Yields the lines of a UTF-8 stream as they come; the first says whether all end in CRLF."""
   crlf = False
   for number, data in enumerate(file, 1):
     if number == 1:

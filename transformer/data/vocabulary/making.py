@@ -38,10 +38,7 @@ def make_vocabulary(config: DataConfig, corpora,
                     earlier: RunVocabulary | None = None) -> RunVocabulary:
   """Loads the vocabularies that a config names, and makes the others for the training text.
 
-  Args:
-    config: says whether the languages share a vocabulary, its size and its files.
-    corpora: the training text, a `Corpora`.
-    earlier: the vocabulary of `train.init_from`, which is kept, and grows to the size.
+  The `earlier` vocabulary, that of `train.init_from`, is kept, and grows to the size.
 
   Raises:
     UserError: a file cannot be used or has another size than the config; the earlier

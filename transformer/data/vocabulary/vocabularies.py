@@ -45,12 +45,7 @@ def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
 
 
 def from_model_files(models: Mapping[str, bytes], place: str) -> RunVocabulary:
-  """Returns the vocabulary of such models: the reverse of `model_files`.
-
-  Raises:
-    UserError: the names are not those of a shared vocabulary or of two, or a model cannot be
-      used, see `Vocabulary.from_bytes`; it names the `place` of the models.
-  """
+  """Returns the vocabulary of such models, as of `model_files`; an error names their place."""
   for names in (SHARED_VOCABULARY, SEPARATE_VOCABULARIES):
     if models.keys() == set(names):
       return _joined(*(Vocabulary.from_bytes(models[name], f'{name} of {place}')
@@ -73,15 +68,9 @@ def is_saved(folder: str | os.PathLike) -> bool:
 
 
 def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> RunVocabulary:
-  """Reads the vocabulary of a run.
+  """Reads the vocabulary of a run's directory, whose models must have the `wanted` fingerprints.
 
-  Args:
-    folder: the run's directory.
-    wanted: SHA-256 of the models, as `fingerprints` names them; other entries do not count.
-      None reads what is there.
-
-  Raises:
-    UserError: a file is missing or damaged, or has another SHA-256.
+  They are named as `fingerprints` does; other entries do not count. None reads what is there.
   """
   first = SEPARATE_VOCABULARIES[0]
   separate = Path(folder, first).exists() if wanted is None else Path(first).stem in wanted

@@ -93,11 +93,9 @@ class Vocabulary:
 
   @classmethod
   def from_bytes(cls, model_bytes: bytes, name: str = 'the vocabulary') -> 'Vocabulary':
-    """Loads a vocabulary from its `model_bytes`; `name` is for error messages.
+    """Loads a vocabulary from its `model_bytes`; a damaged one is a `UserError` with its `name`.
 
-    Raises:
-      UserError: the model is damaged, has other ids for the control symbols and bytes, or
-        does not give text back as it was.
+    So is one that has other ids for the control symbols and bytes, or does not give text back.
     """
     processor = sentencepiece.SentencePieceProcessor()
     try:
@@ -116,12 +114,7 @@ class Vocabulary:
 
   @classmethod
   def load(cls, path: str | os.PathLike, fingerprint: str | None = None) -> 'Vocabulary':
-    """Reads a file that `save` wrote.
-
-    Raises:
-      UserError: the file is missing, has another fingerprint than the given one, or holds what
-        `from_bytes` refuses.
-    """
+    """Reads a file that `save` wrote; it must have the `fingerprint`, if one is given."""
     try:
       model_bytes = Path(path).read_bytes()
     except OSError as error:
