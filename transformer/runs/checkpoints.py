@@ -41,9 +41,6 @@ class Checkpoints:
       keep: how many of the latest checkpoints to keep, in addition to the best. A later
         checkpoint replaces an unfinished one, which does not count.
       read_only: create and delete nothing.
-
-    Raises:
-      UserError: as `check_path`.
     """
     check_path(directory)
     self._directory = Path(directory).absolute()
@@ -74,11 +71,7 @@ class Checkpoints:
     return step in self._unfinished
 
   def best_step(self) -> int | None:
-    """The step of the best evaluation, or None if no checkpoint was evaluated.
-
-    Raises:
-      UserError: the best checkpoint is missing, or the latest, which records it, is damaged.
-    """
+    """The step of the best evaluation, or None if no checkpoint was evaluated."""
     steps = self.steps()
     best = best_evaluation(self.history(steps[-1])['evaluations']) if steps else None
     if best and best['step'] not in steps:
@@ -96,33 +89,15 @@ class Checkpoints:
     Raises:
       UserError: there are checkpoints, and all of them are damaged.
     """
-    step = processes.from_first(self._move_damaged_aside)
+    step = processes.from_first(
+        lambda: sealing.move_damaged_aside(self._directory, self.steps()))
     if step is not None:
       self._verified.add(step)
     self._manager.reload()
     return step
 
-  def _move_damaged_aside(self) -> int | None:
-    damaged = {}
-    for step in reversed(self.steps()):
-      damage = sealing.find_damage(self._directory / str(step), step)
-      if damage is None:
-        for later, reason in damaged.items():
-          sealing.move_aside(self._directory / str(later), reason, step)
-        return step
-      damaged[step] = damage
-    if damaged:
-      raise UserError(f'no checkpoint in {self._directory} is whole: '
-                      f'{"; ".join(f"{step}: {damage}" for step, damage in damaged.items())}; '
-                      f'restore one from a copy, or train anew in another --workdir')
-    return None
-
   def resolve(self, which: str) -> int:
-    """Returns the step that `best`, `latest` or a number names.
-
-    Raises:
-      UserError: there is no such checkpoint, or it is damaged.
-    """
+    """Returns the step of an undamaged checkpoint that `best`, `latest` or a number names."""
     steps = self.steps()
     if not steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')

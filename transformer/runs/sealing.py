@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -73,13 +74,33 @@ def find_damage(folder: str | os.PathLike, step: int) -> str | None:
   return None
 
 
-def move_aside(folder: Path, damage: str, step: int):
-  """Renames a damaged folder, and warns that the run goes on from `step`."""
-  aside = files.unused_name(folder.with_name(f'{folder.name}.damaged'))
-  os.rename(folder, aside)
-  files.flush_folder(folder.parent)
-  logging.warning('%s is damaged: %s; it is moved to %s, which may be removed, and the run '
-                  'goes on from step %d', folder, damage, aside.name, step)
+def move_damaged_aside(directory: Path, steps: Sequence[int]) -> int | None:
+  """Returns the last undamaged step; renames later checkpoints, which are damaged, and warns.
+
+  Args:
+    directory: the parent of the folders `STEP/`.
+    steps: all steps, ascending.
+
+  Raises:
+    UserError: all checkpoints are damaged.
+  """
+  damaged = {}
+  for step in reversed(steps):
+    damage = find_damage(directory / str(step), step)
+    if damage is None:
+      for folder, reason in damaged.items():
+        aside = files.unused_name(folder.with_name(f'{folder.name}.damaged'))
+        os.rename(folder, aside)
+        files.flush_folder(directory)
+        logging.warning('%s is damaged: %s; it is moved to %s, which may be removed, and the run '
+                        'goes on from step %d', folder, reason, aside.name, step)
+      return step
+    damaged[directory / str(step)] = damage
+  if damaged:
+    reasons = '; '.join(f'{folder.name}: {damage}' for folder, damage in damaged.items())
+    raise UserError(f'no checkpoint in {directory} is whole: {reasons}; restore one from a copy, '
+                    f'or train anew in another --workdir')
+  return None
 
 
 def _describe(path: Path, flush: bool = False) -> dict[str, int | str]:
