@@ -1,6 +1,7 @@
 """The config sets the sizes of the model, and refuses what cannot be built in one line."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +69,7 @@ def parameters(config: ModelConfig, vocabulary):
   return jax.eval_shape(init, jax.random.key(0), *[jnp.zeros((1, 2), jnp.int32)] * 6)['params']
 
 
+@functools.cache
 def count(config: ModelConfig, vocabulary):
   return sum(leaf.size for leaf in jax.tree.leaves(parameters(config, vocabulary)))
 

@@ -141,7 +141,7 @@ def test_other_tables_start_as_wide_as_embeddings():
       'positions': Positions(learned).init(jax.random.key(0), positions, T)['params']['table'],
       'bias': RelativeBias(CONFIG, True).init(jax.random.key(0), positions, positions)['params'][
           'table'],
-      'output': jax.jit(lambda: init_params(model, 0))()['output']}
+      'output': jax.jit(lambda: init_params(model, 0)['output'])()}
   for name, table in tables.items():
     assert 0.7 < np.std(table) * D ** 0.5 < 1.3, name
 

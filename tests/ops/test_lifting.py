@@ -82,9 +82,16 @@ def test_forward_differentiation_works_as_the_package_says(name):
   function, plain = (lambda x, call=call: jnp.sum(call(x) ** 2) for call in DIFFERENTIATED[name])
   x, v = normal(T, D), normal(T, D, seed=1)
   near = {'rtol': 0.1, 'atol': 0.1} if '16' in name else {'rtol': 1e-4, 'atol': 1e-4}
-  _, wanted = jax.jvp(jax.grad(plain), (x,), (v,))
-  chex.assert_trees_all_close(jax.jvp(jax.grad(function), (x,), (v,))[1], wanted, **near)
-  chex.assert_trees_all_close(jax.linearize(jax.grad(function), x)[1](v), wanted, **near)
-  y, back = jax.vjp(function, x)
-  chex.assert_trees_all_close(jax.linear_transpose(back, y)((v,))[0],
-                              jax.jvp(plain, (x,), (v,))[1], **near)
+
+  @jax.jit
+  def products(x, v):
+    y, back = jax.vjp(function, x)
+    return (jax.jvp(jax.grad(function), (x,), (v,))[1], jax.linearize(jax.grad(function), x)[1](v),
+            jax.linear_transpose(back, y)((v,))[0])
+
+  @jax.jit
+  def wanted(x, v):
+    return jax.jvp(jax.grad(plain), (x,), (v,))[1], jax.jvp(plain, (x,), (v,))[1]
+
+  hessian, slope = wanted(x, v)
+  chex.assert_trees_all_close(products(x, v), (hessian, hessian, slope), **near)
