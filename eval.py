@@ -42,12 +42,12 @@ def main(_):
   """Does what the flags ask for."""
   request = request_flags.request(_FLAGS)
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding import stream
+  from transformer.decoding import text_lines
   from transformer.evaluation.own_metrics import load_metric
   own_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
-  if request.only_translates_standard_input and stream.arrives_live():
+  if request.only_translates_standard_input and text_lines.arrives_live():
     _translate_live(request, decoding)
     return
   texts = request.read_texts(config.data)
@@ -64,7 +64,7 @@ def main(_):
 
 def _translate_live(request: Request, decoding):
   """Translates the lines of a pipe or a terminal as they arrive."""
-  from transformer.decoding import prompt, stream
+  from transformer.decoding import prompt, text_lines
   from transformer.decoding.ensemble import make_translator
   from transformer.evaluation.translating import load_members
   members = load_members(request, request.checkpoint)
@@ -75,18 +75,18 @@ def _translate_live(request: Request, decoding):
     prompt.run_prompt(members, decoding.config, decoding.seed, request.nbest)
   else:
     translate = make_translator(members, decoding.config, decoding.seed, request.nbest)
-    stream.translate_pipe(members, translate, request.nbest, request.prefix_column,
+    text_lines.translate_pipe(members, translate, request.nbest, request.prefix_column,
                           decoding.config.sample)
 
 
 def _score(request: Request, text):
   """Writes the likelihood of each reference."""
   from transformer.decoding.ensemble import score_with
-  from transformer.decoding.lines import score_lines, token_lines, write_lines
+  from transformer.decoding.text_lines import likelihood_lines, write_lines
   from transformer.evaluation.translating import load_members
   likelihoods = score_with(load_members(request, request.checkpoint), text.sources,
                            text.references[0], request.tokens)
-  write_lines((token_lines if request.tokens else score_lines)(likelihoods), request.output or '-')
+  write_lines(likelihood_lines(likelihoods, request.tokens), request.output or '-')
 
 
 def _translate(request: Request, decoding, texts, own_metrics):

@@ -8,9 +8,10 @@ import numpy as np
 from work import Work
 
 from transformer.data.batch import Batch
-from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
+from transformer.decoding.model_search import ModelSearch
 from transformer.model.transformer import Transformer
+from transformer.ops.search import run_search
 from transformer.system import machine
 from transformer.system.jax_environment import set_reproducible_flags
 from transformer.training.config import OptimizerConfig, TrainConfig
@@ -84,8 +85,8 @@ def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
   machine.keep_freed_memory()
   model = Transformer(work.model, work.vocabulary_size)
   params = random_params(work)
-  search = jax.jit(BatchSearch(model, DecodeConfig(
-      beam_size=beam_size, alpha=0.6 if beam_size > 1 else 0.0, max_extra_length=1, dtype=dtype)))
+  search = whole_search(model, DecodeConfig(
+      beam_size=beam_size, alpha=0.6 if beam_size > 1 else 0.0, max_extra_length=1, dtype=dtype))
   source = work.sources()
   limits = np.full(work.rows, work.length, np.int32)
 
@@ -95,6 +96,13 @@ def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
             'words': best.tokens[:, 0, :work.length].tolist()}
 
   return run
+
+
+def whole_search(model: Transformer, config: DecodeConfig):
+  """Returns a search as one program: (params, source_BS, limits_B) -> `Hypotheses`."""
+  search = ModelSearch([model], config)
+  return jax.jit(lambda params, source_BS, limits_B: run_search(
+      search.plan([params], search.encode([params], source_BS), limits_B)))
 
 
 def random_params(work: Work):

@@ -5,9 +5,11 @@ import random
 import jax
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import SampleConfig
+from transformer.decoding.config import DecodeConfig, SampleConfig
+from transformer.decoding.model_search import ModelSearch
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.ops.search import run_search
 from transformer.training.step import init_params
 
 WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
@@ -34,3 +36,14 @@ def make_params(model: Transformer):
 def sentences(count: int, seed: int = 1) -> list[str]:
   rng = random.Random(seed)
   return [' '.join(rng.choices(WORDS, k=rng.randint(1, 24))) for _ in range(count)]
+
+
+def whole_search(model: Transformer, config: DecodeConfig, nbest: int = 1):
+  """Returns a search as one program: (params, source_BS, limits_B, keys_B) -> `Hypotheses`."""
+  search = ModelSearch([model], config, nbest)
+
+  def run(params, source_BS, limits_B, keys_B=None):
+    encoded = search.encode([params], source_BS)
+    return run_search(search.plan([params], encoded, limits_B, keys_B))
+
+  return jax.jit(run)

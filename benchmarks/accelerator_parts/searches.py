@@ -17,9 +17,8 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
   import jax
   import numpy as np
   from accelerator_parts.stand_in import use_stand_in_without_gpu
-  from this_project import random_params
+  from this_project import random_params, whole_search
 
-  from transformer.decoding.batch_search import BatchSearch
   from transformer.decoding.config import DecodeConfig
   from transformer.model.transformer import Transformer
   use_stand_in_without_gpu()
@@ -31,8 +30,8 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
 
   def prepare(beams, sentences):
     """Compiles a search; returns it with its arguments."""
-    search = jax.jit(BatchSearch(transformer, DecodeConfig(
-        beam_size=beams, alpha=0.6 if beams > 1 else 0.0, max_extra_length=1)))
+    search = whole_search(transformer, DecodeConfig(
+        beam_size=beams, alpha=0.6 if beams > 1 else 0.0, max_extra_length=1))
     given = jax.device_put((work._replace(rows=sentences).sources(),
                             np.full(sentences, length, np.int32)))
     return functools.partial(search.lower(params, *given).compile(), params, *given)

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 
 from tests.as_users_run import reference, tiny
+from tests.toy_translation import whole_search
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.ensemble import make_translator
-from transformer.decoding.given_translations import make_scorer
+from transformer.decoding.likelihoods import make_scorer
 from transformer.model.transformer import Transformer
 from transformer.runs.loading import load_run, save_run
 
@@ -98,7 +98,7 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
   for row, ids in zip(source, encoded, strict=True):
     row[:len(ids)] = ids
   limits = np.array([len(ids) + decode.max_extra_length for ids in encoded], np.int32)
-  found = jax.device_get(jax.jit(BatchSearch(run.model, decode))(run.params, source, limits, None))
+  found = jax.device_get(whole_search(run.model, decode)(run.params, source, limits))
   scorer = jax.jit(make_scorer([run.model]))
   scored = np.stack([scorer((run.params,), source, found.tokens[:, beam])
                      for beam in range(beams)], axis=1)

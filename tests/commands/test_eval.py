@@ -259,7 +259,7 @@ def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, 
   assert all(len(leaf.addressable_shards) == 4 and leaf.is_fully_replicated
              for leaf in jax.tree.leaves(run.params))
   rows = sentence_sharding(run.mesh, 4)
-  translate = Translator(run.model, run.vocabulary, run.config.decode, 64, devices=rows)
+  translate = Translator(run.model, run.vocabulary, run.config.decode, 64, rows=rows)
   sources = (folder / 'train.en').read_text('utf-8').splitlines()
   assert [each.text for each in translate(run.params, sources)] == alone.splitlines()
   assert len(set(alone.splitlines())) > 1

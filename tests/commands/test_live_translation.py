@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_commands import ENGLISH, GERMAN
-from transformer.decoding import stream
+from transformer.decoding import text_lines
 from transformer.decoding.config import SampleConfig
 from transformer.decoding.ensemble import make_translator
 from transformer.runs.loading import load_run
@@ -80,7 +80,7 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
   try:
     with open(tmp_path / 'in', 'rb') as file:
       os.dup2(file.fileno(), 0)
-    stream.translate_pipe([run], translate, 2, True)
+    text_lines.translate_pipe([run], translate, 2, True)
   finally:
     os.dup2(before, 0)
     os.close(before)

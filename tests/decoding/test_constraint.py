@@ -13,7 +13,7 @@ from transformer.decoding.constraint import Constraint, obeying
 from transformer.decoding.prefixes import Prefixes, begin
 from transformer.ops.beam_search import beam_search
 from transformer.ops.sampling import SamplingOptions, sample_search
-from transformer.ops.search import PAD, greedy_search
+from transformer.ops.search import PAD, greedy_search, run_search
 
 N, LENGTH, WIDTH, ALPHA = 5, 3, 83, 0.6  # The beam is wide enough for brute force.
 # The second input is free; the third's prefix is longer, and holds what is forbidden after it.
@@ -44,12 +44,12 @@ def searcher(width, grows=False, kind='beam', constraint=Once):
                                 (len(PREFIXES), width))
     options, limits_B = options._replace(grow=grow), jnp.full(len(PREFIXES), LENGTH)
     if kind == 'greedy':
-      return greedy_search(step, cache, limits_B, options)
+      return run_search(greedy_search(step, cache, limits_B, options))
     if kind == 'sample':
       keys_B = jax.random.split(jax.random.key(0), len(PREFIXES))
-      return sample_search(step, cache, limits_B, keys_B, options, samples=width,
-                           sampling=SamplingOptions())
-    return beam_search(step, cache, limits_B, options, beam_size=width, nbest=5)
+      return run_search(sample_search(step, cache, limits_B, keys_B, options, samples=width,
+                                      sampling=SamplingOptions()))
+    return run_search(beam_search(step, cache, limits_B, options, beam_size=width, nbest=5))
   return jax.jit(search)
 
 
@@ -95,8 +95,8 @@ def test_every_search_obeys(kind):
 def test_without_demands_nothing_changes():
   step, cache, options = toy(tables(), 3, 4, max_length=LENGTH, alpha=ALPHA)
   limits_B = jnp.full(3, LENGTH)
-  plain = jax.device_get(jax.jit(lambda: beam_search(step, cache, limits_B, options, beam_size=4,
-                                                     nbest=4))())
+  plain = jax.device_get(jax.jit(lambda: run_search(beam_search(
+      step, cache, limits_B, options, beam_size=4, nbest=4)))())
   found = find(tables(), width=4, prefixes=np.zeros((3, 2)), constraint=Prefixes)
   np.testing.assert_array_equal(found.tokens, plain.tokens)
   np.testing.assert_allclose(found.scores, plain.scores, rtol=1e-6)

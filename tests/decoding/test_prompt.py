@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from transformer.decoding import prompt, stream
+from transformer.decoding import prompt, text_lines
 from transformer.decoding.config import DecodeConfig
-from transformer.decoding.lines import as_lines
 from transformer.decoding.prefixes import split_prefixes
+from transformer.decoding.text_lines import as_lines
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 
@@ -24,7 +24,7 @@ class Streamed:
 
   def __init__(self, lines, most=4):
     self.together, self.written = [], []
-    stream.stream(lines, self._translate, self._write, most)
+    text_lines.stream(lines, self._translate, self._write, most)
 
   def _translate(self, lines, first):
     self.together.append(list(lines))
@@ -62,7 +62,7 @@ def test_a_stream_answers_a_line_before_the_next_one_comes():
     while (line := given.get()) is not None:
       yield line
 
-  thread = threading.Thread(target=stream.stream, args=(
+  thread = threading.Thread(target=text_lines.stream, args=(
       lines(), lambda lines, first: [answer(line) for line in lines],
       lambda first, answers: answered.put((first, [each.text for each in answers])), 4))
   thread.start()
@@ -82,7 +82,7 @@ def test_what_comes_before_a_fault_is_answered():
 
   written = []
   with pytest.raises(UserError, match='line 3 is no text'):
-    stream.stream(lines(), lambda lines, first: [answer(line) for line in lines],
+    text_lines.stream(lines(), lambda lines, first: [answer(line) for line in lines],
                   lambda first, answers: written.extend(each.text for each in answers), 9)
   assert written == ['ONE', 'TWO']
 
@@ -150,7 +150,7 @@ def test_lines_may_have_a_column_of_prefixes():
 @pytest.mark.parametrize(('typed', 'fact'), [
     (':what', 'there is no command :what; :help'), (':beam', ":beam needs a number; got ''"),
     (':beam x', "got 'x'"), (':beam 0', 'decode.beam_size must be at least 1; got 0'),
-    (':alpha nan', 'decode.alpha must be at least 0'), (':nbest 5', 'type :beam 5 before')])
+    (':alpha nan', 'decode.alpha must be at least 0'), (':nbest 5', '5 is more than 4')])
 def test_a_mistake_is_one_line_and_changes_nothing(typed, fact):
   said, asked = talk('a', typed, 'b')
   assert said[1].startswith('error: ') and fact in said[1] and '\n' not in said[1]

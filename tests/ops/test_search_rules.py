@@ -7,7 +7,7 @@ import pytest
 
 from tests.ops.toy_language import BEGIN, END, words
 from transformer.ops.beam_search import beam_search
-from transformer.ops.search import Cache, SearchOptions
+from transformer.ops.search import Cache, SearchOptions, run_search
 
 
 def scripted(probabilities, beam_size, limits, alpha):
@@ -15,9 +15,9 @@ def scripted(probabilities, beam_size, limits, alpha):
   def step(tokens_BW, cache):
     row = jnp.log(jnp.asarray(probabilities, jnp.float32))[cache.common]
     return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), Cache((), cache.common + 1)
-  return jax.device_get(beam_search(
+  return jax.device_get(run_search(beam_search(
       step, Cache((), jnp.int32(0)), jnp.asarray(limits, jnp.int32),
-      SearchOptions(len(probabilities), BEGIN, END, alpha), beam_size=beam_size))
+      SearchOptions(len(probabilities), BEGIN, END, alpha), beam_size=beam_size)))
 
 
 # Columns: pad, begin, end, and two words, 3 and 4.
@@ -73,8 +73,8 @@ def test_limits_beyond_the_longest_hypothesis_are_that_length():
   table = jax.nn.log_softmax(jnp.arange(25.0).reshape(5, 5) % 7)
 
   def search(limits):
-    return beam_search(lambda last_BW, cache: (table[last_BW], cache), Cache((), ()),
-                       jnp.int32(limits), SearchOptions(4, BEGIN, END), beam_size=3)
+    return run_search(beam_search(lambda last_BW, cache: (table[last_BW], cache), Cache((), ()),
+                                  jnp.int32(limits), SearchOptions(4, BEGIN, END), beam_size=3))
 
   for found, wanted in zip(search([80, 4]), search([4, 4]), strict=True):
     np.testing.assert_array_equal(found, wanted)

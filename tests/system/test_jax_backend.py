@@ -14,6 +14,7 @@ from transformer.decoding.prefixes import Prefixes
 from transformer.errors import UserError
 from transformer.experiment.training import train_run
 from transformer.ops.beam_search import beam_search
+from transformer.ops.search import run_search
 from transformer.runs import record, run_directory
 from transformer.runs.loading import load_run
 from transformer.system import jax_backend
@@ -87,9 +88,9 @@ def searches():
   step, cache, options = toy(jnp.asarray(tables()), B, 3)
   limits_B, begun_BP = jnp.asarray(LIMITS, jnp.int32), jnp.full((B, 2), 3, jnp.int32)
   begun, kept, _ = obeying(Prefixes, begun_BP, (), step, cache, None, (B, 3))
-  return (jax.device_get(jax.jit(lambda: beam_search(
-      step, cache, limits_B, options, beam_size=3))()),
-          jax.eval_shape(lambda: beam_search(begun, kept, limits_B, options, beam_size=3)))
+  return (jax.device_get(jax.jit(lambda: run_search(beam_search(
+      step, cache, limits_B, options, beam_size=3)))()), jax.eval_shape(lambda: run_search(
+          beam_search(begun, kept, limits_B, options, beam_size=3))))
 
 
 @pytest.mark.long

@@ -12,19 +12,19 @@ import tempfile
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tests.collectives import collectives_of
 from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batch, train_tiny
 from transformer.data.batch import PAD_ID
-from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
+from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.search_programs import SearchPrograms
 from transformer.experiment.meter import WALL_CLOCK
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.config import MeshConfig
-from transformer.training.mesh import make_mesh, sentence_sharding
+from transformer.training.mesh import gathering, make_mesh, sentence_sharding
 from transformer.training.step import init_params
 from transformer.training.update import make_update
 
@@ -60,9 +60,7 @@ def on_mesh(sizes) -> dict:
     update = update.compiled((ROWS, *LENGTHS))
     step, sums = update.train_step, update.eval_step(state.params, make_batch(100, ROWS))
     result['valid'] = float(sums['nll'] / sums['weight'])
-    result['translations'] = translations(
-        state.params, jax.tree.map(lambda leaf: leaf.sharding, state.params),
-        sentence_sharding(mesh, ROWS))
+    result['translations'] = translations(state.params, sentence_sharding(mesh, ROWS))
   else:
     step = update.lower((ROWS, *LENGTHS)).compile()
   result['arguments'] = step.memory_analysis().argument_size_in_bytes
@@ -79,14 +77,17 @@ def initial():
   return jax.device_get(jax.jit(lambda: init_params(MODEL, 3))())
 
 
-def translations(params, held, rows) -> list:
+def translations(params, rows) -> list:
   """Returns the translations of a sentence of each row."""
-  search = jax.jit(lambda params, *batch: BatchSearch(MODEL, DECODE)(
-      jax.tree.map(lambda leaf: 3 * leaf, params), *batch),  # Sharper distributions.
-      in_shardings=None if rows is None else (held, rows, rows))
+  sharper = jax.jit(functools.partial(jax.tree.map, lambda leaf: 3 * leaf))(params)
+  params = jax.device_put([sharper], gathering(rows.mesh, [sharper]))
+  programs = SearchPrograms(ModelSearch([MODEL], DECODE), LENGTHS[0], rows)
   batch = make_batch(7, ROWS)
   source = np.where(batch.source_segments == 1, batch.source_tokens, PAD_ID)
-  return search(params, source, jnp.full(ROWS, 9)).tokens.tolist()
+  state, t, done = programs.begin(params, (), source, (np.full(ROWS, 9), None, None)), 0, False
+  while not np.all(done):
+    state, t, done, found = programs.advance(params, (), state, t)
+  return found.tokens.tolist()
 
 
 def elastic(folder: Path) -> dict[str, list]:

@@ -1,14 +1,13 @@
 """Attention maps: the weights of every head for a sentence and its translation, and a picture."""
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from transformer.data.batch import EOS_ID, PAD_ID
-from transformer.decoding.forced_decoding import forced
+from transformer.decoding.likelihoods import forced
 from transformer.decoding.translator import padded_length
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.model.transformer import Transformer
@@ -49,9 +48,8 @@ class Attender:
       max_source: the most tokens of a source, end token included; longer sources are cut.
       max_target: the most tokens of a translation, likewise.
     """
-    self._vocabulary = vocabulary
-    self._most = max_source, max_target
-    self._weights: Callable[..., AttentionWeights] = jax.jit(
+    self._vocabulary, self._most = vocabulary, (max_source, max_target)
+    self._weights = jax.jit(
         lambda params, *sides: attention_weights(model, params, *forced(*sides)))
 
   def __call__(self, params, sources: Sequence[str],
@@ -66,16 +64,16 @@ class Attender:
         self._vocabulary.target.encode_batch(translations), strict=True)]
 
   def _attention_map(self, params, pair) -> AttentionMap:
-    source, target = ([*ids[:most - 1], EOS_ID]
-                      for ids, most in zip(pair, self._most, strict=True))
-    s, t = len(source), len(target)
-    weights = jax.device_get(self._weights(params, *(
-        _row(ids, padded_length(max(s, t), most))
-        for ids, most in zip((source, target), self._most, strict=True))))
-    weights = AttentionWeights(weights.encoder[:, 0, :, :s, :s], weights.decoder[:, 0, :, :t, :t],
-                               weights.cross[:, 0, :, :t, :s])
-    return AttentionMap(source, target, weights, tuple(
-        len(ids) >= most for ids, most in zip(pair, self._most, strict=True)))
+    cut = tuple(len(ids) >= most for ids, most in zip(pair, self._most, strict=True))
+    sides = [[*ids[:most - 1], EOS_ID] for ids, most in zip(pair, self._most, strict=True)]
+    rows = [np.full((1, padded_length(max(map(len, sides)), most)), PAD_ID, np.int32)
+            for most in self._most]
+    for row, ids in zip(rows, sides, strict=True):
+      row[0, :len(ids)] = ids
+    encoder, decoder, cross = jax.device_get(self._weights(params, *rows))
+    s, t = map(len, sides)
+    return AttentionMap(*sides, AttentionWeights(
+        encoder[:, 0, :, :s, :s], decoder[:, 0, :, :t, :t], cross[:, 0, :, :t, :s]), cut)
 
 
 def picture(weights: np.ndarray) -> np.ndarray:
@@ -88,19 +86,10 @@ def picture(weights: np.ndarray) -> np.ndarray:
     uint8 [height, width]: a square for each weight, white at 0 and black at 1; queries
     from top to bottom, keys from left to right.
   """
-  layers, heads, queries, keys = weights.shape
+  layers, _, queries, keys = weights.shape
   side = max(1, min(_SQUARE, _MAP // max(queries, keys)))
-  tall, wide = queries * side, keys * side
-  drawn = np.full((layers * (tall + _GAP) - _GAP, heads * (wide + _GAP) - _GAP), _GREY, np.uint8)
-  for layer, head in itertools.product(range(layers), range(heads)):
-    top, left = layer * (tall + _GAP), head * (wide + _GAP)
-    shade = np.round(255 * (1 - np.clip(weights[layer, head], 0, 1))).astype(np.uint8)
-    drawn[top:top + tall, left:left + wide] = shade.repeat(side, axis=0).repeat(side, axis=1)
-  return drawn
-
-
-def _row(ids, length) -> np.ndarray:
-  """Returns a sentence as a batch of one padded row, int32 [1, length]."""
-  row = np.full((1, length), PAD_ID, np.int32)
-  row[0, :len(ids)] = ids
-  return row
+  shades = np.round(255 * (1 - np.clip(weights, 0, 1))).astype(np.uint8)
+  maps = np.pad(shades.repeat(side, axis=2).repeat(side, axis=3),
+                ((0, 0), (0, 0), (0, _GAP), (0, _GAP)), constant_values=_GREY)
+  drawn = maps.transpose(0, 2, 1, 3).reshape(layers * maps.shape[2], -1)
+  return drawn[:-_GAP, :-_GAP]

@@ -81,9 +81,8 @@ def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, grow
   Args:
     constraint: the class of the constraint; the base class changes nothing.
     rows, tables: its arrays.
-    step: a step function, as `ops.search` describes it.
-    cache: its cache before the first token.
-    grow: as in `SearchOptions`.
+    step, cache, grow: a step function, its cache before the first token, and the growth, as
+      `ops.search` describes them.
     shape: the numbers of inputs and of hypotheses of each, B and W.
   """
   if constraint is Constraint:
@@ -100,6 +99,5 @@ def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, grow
     inner = grow(Cache(own, common), length)
     return Cache((inner.own, state), (inner.common, t))
 
-  state = constraint.start(rows, shape)
-  return (obeying_step, Cache((cache.own, state), (cache.common, jnp.int32(0))),
-          obeying_grow if grow else None)
+  cache = Cache((cache.own, constraint.start(rows, shape)), (cache.common, jnp.int32(0)))
+  return obeying_step, cache, obeying_grow if grow else None

@@ -11,7 +11,7 @@ import jax
 from transformer.data.vocabulary.vocabularies import model_files
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import FREE, Constraint
-from transformer.decoding.given_translations import Likelihood, score_pairs
+from transformer.decoding.likelihoods import Likelihood, score_pairs
 from transformer.decoding.translator import Translation, Translator
 from transformer.errors import UserError
 from transformer.runs.loading import Run, diverged, load_run
@@ -25,16 +25,12 @@ _MOST_BATCHES = 4
 
 def load_ensemble(run: Run, others: Sequence[str | os.PathLike], checkpoint: str = 'best',
                   average: int = 1) -> list[Run]:
-  """Loads other runs, which must have the vocabulary of the first.
+  """Loads other runs, and returns all, `run` first; its config says how text is translated.
 
   Args:
-    run: the first run; its config says how text is read and translated.
-    others: directories of the other runs.
-    checkpoint: as in `load_run`, for each of the others.
-    average: as in `load_run`, for each of the others.
-
-  Returns:
-    All runs, `run` first.
+    run: the first run.
+    others: directories of the other runs, which must have its vocabulary.
+    checkpoint, average: as in `load_run`, for each of the others.
 
   Raises:
     UserError: a directory holds no run, or one with another vocabulary or too few positions or
@@ -58,69 +54,56 @@ def load_ensemble(run: Run, others: Sequence[str | os.PathLike], checkpoint: str
 
 def make_translator(members: Sequence[Run], decode: DecodeConfig, seed: int,
                     nbest: int = 1) -> Translator:
-  """Builds the translator of a run, or of an ensemble, on the devices of the first run.
+  """Builds the translator of runs, with the vocabulary and on the devices of the first.
 
   On a CPU each core takes other batches; accelerators share each batch.
 
   Args:
-    members: the runs; the first one's config and vocabulary are used.
-    decode: how to search or sample.
-    seed: the root of the random keys for samples.
-    nbest: the number of translations for each sentence.
+    members: the runs.
+    decode, seed, nbest: as `Translator` takes them.
 
   Raises:
-    UserError: the beam size or `nbest` is out of range, see `Translator`.
+    UserError: the beam size or `nbest` is out of range.
   """
-  run, models = members[0], [member.model for member in members]
-  devices = min(usable_cores(), _MOST_BATCHES)
-  if jax.default_backend() != 'cpu':
-    devices = sentence_sharding(run.mesh, decode.batch_size)
-  return Translator(models if len(models) > 1 else run.model, run.vocabulary, decode,
-                    run.config.data.max_length, seed, devices, nbest)
+  run, is_cpu = members[0], jax.default_backend() == 'cpu'
+  return Translator([member.model for member in members], run.vocabulary, decode,
+                    run.config.data.max_length, seed, nbest=nbest,
+                    rows=None if is_cpu else sentence_sharding(run.mesh, decode.batch_size),
+                    threads=min(usable_cores(), _MOST_BATCHES))
 
 
 def translate_with(members: Sequence[Run], translate: Translator, lines: Sequence[str],
                    first: int = 0, constraint: Constraint = FREE,
                    progress: Callable[[int], Any] = lambda count: None) -> list[Translation]:
-  """Translates lines with a run, or an ensemble of several.
+  """Translates lines with runs.
 
   Args:
     members: the runs.
     translate: a translator; it may have been built for other runs with the same config.
-    lines: text.
-    first: the number of lines before these.
-    constraint: what the translations must obey.
-    progress: as in `Translator`.
+    lines, first, constraint, progress: as `Translator` takes them.
 
   Raises:
     UserError: a log-probability is not finite, or as `Translator` raises it.
   """
-  params = [member.params for member in members]
-  answers = translate(params if len(params) > 1 else params[0], lines, first, constraint,
-                      progress)
+  answers = translate([member.params for member in members], lines, first, constraint, progress)
   check_finite(members, (answer.score for answer in answers), itertools.count(first + 1))
   return answers
 
 
 def score_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
                by_token: bool = False) -> list[Likelihood]:
-  """Returns the likelihood of each target by a run, or by an ensemble of several.
-
-  Args:
-    members: the runs.
-    sources: lines of text.
-    targets: a translation of each line.
-    by_token: as in `score_pairs`.
+  """Returns the likelihood of each target by runs; `by_token` as in `score_pairs`.
 
   Raises:
     UserError: a log-probability is not finite.
   """
   run = members[0]
-  found = score_pairs([each.model for each in members], [each.params for each in members],
-                      run.vocabulary, sources, targets, _longest(run),
-                      run.config.decode.batch_size, by_token)
-  check_finite(members, (each.log_prob or 0.0 for each in found), itertools.count(1))
-  return found
+  likelihoods = score_pairs([member.model for member in members],
+                            [member.params for member in members], run.vocabulary,
+                            (sources, targets), _longest(run), run.config.decode.batch_size,
+                            by_token)
+  check_finite(members, (pair.log_prob or 0.0 for pair in likelihoods), itertools.count(1))
+  return likelihoods
 
 
 def _longest(run: Run) -> tuple[int, int]:
@@ -130,15 +113,10 @@ def _longest(run: Run) -> tuple[int, int]:
 
 
 def check_finite(runs: Sequence[Run], scores: Iterable[float], numbers: Iterable[int]):
-  """Refuses log-probabilities that are not finite: the model has diverged.
-
-  Args:
-    runs: the run, or the ensemble, that gave the scores.
-    scores: one for each line.
-    numbers: the number of each line, from 1.
+  """Refuses log-probabilities, one for each numbered line, that are not finite.
 
   Raises:
-    UserError: a score is not finite; names its line and the runs.
+    UserError: the model has diverged; names the line and the runs.
   """
   for number, score in zip(numbers, scores, strict=False):
     if not math.isfinite(score):

@@ -7,13 +7,13 @@ It could not translate a sentence that begins with "help" or "?".
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.ensemble import make_translator, translate_with
-from transformer.decoding.lines import distinct
 from transformer.decoding.prefixes import Prefixes
+from transformer.decoding.text_lines import distinct
 from transformer.decoding.translator import Translation, warn_of_cut
 from transformer.errors import UserError
 from transformer.runs.loading import Run
@@ -25,20 +25,13 @@ HELP = """A line is translated, unless it is a command:
   :prefix Da  begin each translation with these words; :prefix alone ends that
   :quit       end, as Ctrl-D does"""
 
-# Builds a translator from the settings of a search and the number of translations for each line.
-# The translator is a function (line, number of the line, prefix) -> translation.
+# Builds a function (line, number of the line, prefix) -> translation from the settings of a search
+# and the number of translations for each line.
 MakeTranslator = Callable[[DecodeConfig, int], Callable[[str, int, str], Translation]]
 
 
 def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int):
-  """Runs a prompt in this terminal.
-
-  Args:
-    members: the run, or the ensemble, that translates.
-    decode: how to search at first.
-    seed: the root of the random keys for samples.
-    nbest: the number of translations for each line at first.
-  """
+  """Runs a prompt in this terminal; the settings are those at first, as of `make_translator`."""
   import readline  # noqa: F401  Lines can then be edited, and recalled with the arrow keys.
   run = members[0]
 
@@ -69,38 +62,31 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
     decode: how to search at first; lines are translated one at a time, in batches of 1.
     nbest: the number of translations for each line at first.
   """
-  settings = dataclasses.replace(decode, batch_size=1), nbest
-  translate, number, prefix = make_translator(*settings), 0, ''
-  for line in _typed(read):
-    name, _, value = line.partition(' ')
-    if name == ':quit':
-      return
-    try:
-      if not line.startswith(':'):
-        answer = translate(line, number, prefix)
-        number += 1
-        say(answer.text if settings[1] == 1 else '\n'.join(
-            f'{score:9.4f}  {text}' for text, score in distinct(answer.nbest)))
-      elif name == ':help':
-        say(HELP)
-      elif name == ':prefix':
-        prefix = value.strip()
-      else:
-        changed = _changed(*settings, name, value)
-        translate, settings = make_translator(*changed), changed
-    except UserError as error:
-      say(f'error: {error}')
-
-
-def _typed(read: Callable[[], str]) -> Iterator[str]:
-  """Yields the typed lines that are not blank, until the end of the input."""
+  settings, number, prefix = (dataclasses.replace(decode, batch_size=1), nbest), 0, ''
+  translate = make_translator(*settings)
   while True:
     try:
       line = read().strip()
     except EOFError:
       return
-    if not is_blank(line):
-      yield line
+    name, _, value = line.partition(' ')
+    try:
+      if name == ':quit':
+        return
+      if name == ':help':
+        say(HELP)
+      elif name == ':prefix':
+        prefix = value.strip()
+      elif line.startswith(':'):
+        changed = _changed(*settings, name, value)
+        translate, settings = make_translator(*changed), changed
+      elif not is_blank(line):
+        answer = translate(line, number, prefix)
+        number += 1
+        say(answer.text if settings[1] == 1 else '\n'.join(
+            f'{score:9.4f}  {text}' for text, score in distinct(answer.nbest)))
+    except UserError as error:
+      say(f'error: {error}')
 
 
 def _changed(decode: DecodeConfig, nbest: int, name: str, value: str) -> tuple[DecodeConfig, int]:
@@ -109,16 +95,15 @@ def _changed(decode: DecodeConfig, nbest: int, name: str, value: str) -> tuple[D
   Raises:
     UserError: there is no such command, or its value is not allowed.
   """
-  kinds = {':beam': int, ':alpha': float, ':nbest': int}
-  if name not in kinds:
+  kind = {':beam': int, ':alpha': float, ':nbest': int}.get(name)
+  if kind is None:
     raise UserError(f'there is no command {name}; :help lists the commands')
   try:
-    number = kinds[name](value)
+    number = kind(value)
   except ValueError as error:
     raise UserError(f'{name} needs a number; got {value!r}') from error
   if name == ':nbest':
-    if number > decode.beam_size:
-      raise UserError(f'{number} translations need as many beams; type :beam {number} before')
     return decode, number
-  return dataclasses.replace(decode, **{{':beam': 'beam_size', ':alpha': 'alpha'}[name]: number}), (
-      min(nbest, number) if name == ':beam' else nbest)
+  if name == ':alpha':
+    return dataclasses.replace(decode, alpha=number), nbest
+  return dataclasses.replace(decode, beam_size=number), min(nbest, number)

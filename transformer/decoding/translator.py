@@ -1,24 +1,25 @@
 """The translator: sentences in, translations out, in the same order."""
 
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from absl import logging
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
-from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
+from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.text.text_files import is_blank
-from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import FREE, Constraint, stacked
-from transformer.decoding.pooled_search import Batch, Work, search_pooled
-from transformer.decoding.search_parts import SearchParts
+from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.pool import Kind, Part, search_parts
+from transformer.decoding.search_programs import SearchPrograms, State
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.ops.search import Hypotheses
-from transformer.training.mesh import gathered
+from transformer.training.mesh import gathering, replicated, sentence_mesh
 
 _SHORTEST_BUCKET = 16
 _MOST_EXTENSIONS = 2**31 - 1  # A search indexes beams × vocabulary by int32.
@@ -43,13 +44,9 @@ class Translation(NamedTuple):
 
 
 def padded_length(length: int, most: int) -> int:
-  """Returns the padded length: a power of two, or `most`.
+  """Returns the padded length for a number of tokens: a power of two, or `most`.
 
   With few padded lengths, few programs are compiled.
-
-  Args:
-    length: the number of tokens, the end token included.
-    most: the largest padded length; longer sequences are cut.
   """
   return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
 
@@ -62,29 +59,28 @@ def warn_of_cut(cut: Sequence[bool], max_length: int):
 
 
 class Translator:
-  """Translates text with a model and a search, compiled once for each padded length.
+  """Translates text with a model and a search, whose programs are compiled once for each shape.
 
-  Sources are padded to a power of two, and batches to `decode.batch_size` sentences.
-  So the shapes of a sentence's arrays depend only on the sentence, the config and the
-  number of devices that share a batch. A sample also depends on the sentence's number,
-  so that equal sentences get different samples.
+  Sources are padded to a power of two, and batches to `decode.batch_size` sentences. So the shapes
+  of a sentence's arrays depend only on the sentence, the config and the number of devices that
+  share a batch. A sample also depends on the sentence's number, so that equal sentences get
+  different samples.
   """
 
   def __init__(self, model: Transformer | Sequence[Transformer], vocabulary, config: DecodeConfig,
-               max_length: int, seed: int = 0,
-               devices: NamedSharding | int | None = None, nbest: int = 1):
-    """Builds the search; it is compiled when a length first occurs.
+               max_length: int, seed: int = 0, *, rows: NamedSharding | None = None,
+               threads: int = 1, nbest: int = 1):
+    """Plans the search.
 
     Args:
-      model: the Transformer, or several, as `BatchSearch` takes them.
+      model: the Transformer; or several, whose probabilities of the next token are averaged. Then
+        their parameters are a sequence, too.
       vocabulary: its `source` encodes text, and its `target` decodes it.
       config: how to search or sample.
-      max_length: the most tokens of a source, end token included; longer sources
-        are cut.
+      max_length: the most tokens of a source, end token included; longer sources are cut.
       seed: the root of the random keys for samples, at least 0 and below 2³².
-      devices: a sharding splits the sentences of each batch over several devices. A number is
-        how many batches one device computes side by side; then a `Pool` fills up the batches, and
-        `keep_traced` keeps the programs. None is one batch after the other.
+      rows: splits the sentences of each batch over devices. None is one device of this process.
+      threads: the number of batches that a CPU computes side by side.
       nbest: the number of translations for each sentence, at most `beam_size`.
 
     Raises:
@@ -98,15 +94,14 @@ class Translator:
     if not 1 <= nbest <= config.beam_size:
       raise UserError(f'an n-best list must have at least 1 and at most decode.beam_size='
                       f'{config.beam_size} translations; got {nbest}')
-    self._model = model
-    self._nbest = nbest
-    self._vocabulary = vocabulary
-    self._config = config
-    self._max_length = max_length
-    self._rows = devices if isinstance(devices, NamedSharding) else None
-    self._threads = devices if isinstance(devices, int) else 0
-    self._searches: dict[type[Constraint], Callable] = {}
-    self._compiled: dict[int, Callable] = {}
+    self._is_one = isinstance(model, Transformer)
+    self._search = ModelSearch([model] if self._is_one else [*model], config, nbest)
+    self._vocabulary, self._config, self._max_length = vocabulary, config, max_length
+    self._rows = rows or replicated(sentence_mesh(1))
+    # Elsewhere, moving sentences to another batch would take longer than to finish theirs.
+    mesh = self._rows.mesh
+    self._threads = threads if mesh.size == 1 and mesh.devices.item().platform == 'cpu' else 0
+    self._by_constraint: dict[type[Constraint], SearchPrograms] = {}
     self._root = jax.random.key(seed, impl='threefry2x32') if config.sample else None
 
   def __call__(self, params, sentences: Sequence[str], first: int = 0,
@@ -125,75 +120,64 @@ class Translator:
       UserError: no translation of a sentence can obey, or there is one string in place of several.
     """
     encoded = self._vocabulary.source.encode_batch(sentences)
-    limits = [min(len(ids) + 1, self._max_length) + self._config.max_extra_length
-              for ids in encoded]
-    rows = constraint.rows(self._vocabulary.target, limits,
-                           self._max_length + self._config.max_extra_length, first)
+    extra, size, mesh = self._config.max_extra_length, self._config.batch_size, self._rows.mesh
+    limits = [min(len(ids) + 1, self._max_length) + extra for ids in encoded]
+    rows = constraint.rows(self._vocabulary.target, limits, self._max_length + extra, first)
+    params = self._placed(params)
+    tables = jax.device_put(constraint.tables, replicated(mesh))
+    given = {self._programs(type(constraint)): (params, tables), self._programs(): (params, ())}
     answers = [Translation('', 0.0, False, (('', 0.0),))] * len(sentences)
-    asked = [i for i, sentence in enumerate(sentences) if not is_blank(sentence)]
-    batches = list(self._batches(asked, encoded, rows))
-    size = self._config.batch_size
-    progress(len(sentences) - len(asked))
 
-    def arrays_of(batch):
-      source_BS = np.full((size, batch.length), PAD_ID, np.int32)
-      limits_B = np.zeros(size, np.int32)
-      for row, index in enumerate(batch.chosen):
+    def begin(part: Part) -> State:
+      length = padded_length(len(encoded[part.chosen[0]]) + 1, self._max_length)
+      source_BS, limits_B = np.full((size, length), PAD_ID, np.int32), np.zeros(size, np.int32)
+      for row, index in enumerate(part.chosen):
         ids = [*encoded[index][:self._max_length - 1], EOS_ID]
         source_BS[row, :len(ids)], limits_B[row] = ids, limits[index]
-      return source_BS, (limits_B, self._keys(batch.chosen, first),
-                         stacked([rows[index] for index in batch.chosen], size))
+      keys = self._keys(np.add(part.chosen, first))
+      programs = part.kind.programs
+      return programs.begin(*given[programs], source_BS, (
+          limits_B, keys, stacked([rows[index] for index in part.chosen], size)))
 
-    def write(best, row, index):
-      nbest = self._nbest_of(best, row)
+    def write(best: Hypotheses, row: int, index: int):
+      nbest = tuple((self._vocabulary.target.decode(best.tokens[row, place]),
+                     float(best.scores[row, place]))
+                    for place in range(self._search.nbest) if best.lengths[row, place])
       # If the log-probabilities are NaN, there may be no best hypothesis.
       text, score = nbest[0] if nbest else ('', float(best.scores[row, 0]))
       answers[index] = Translation(text, score, len(encoded[index]) >= self._max_length, nbest)
       progress(1)
 
-    searches = self._search(Constraint), self._search(type(constraint))
-    if self._threads:
-      search_pooled(params, Work(batches, arrays_of, searches, constraint.tables, write), size,
-                    self._threads)
-      return answers
-    for batch in batches:
-      free = batch.form is None
-      search = (free and self._compiled.get(batch.length)) or searches[not free]
-      source_BS, given = arrays_of(batch)
-      best = jax.device_get(search(params, *self._placed((source_BS, *given)),
-                                   () if free else constraint.tables))
-      for row, index in enumerate(batch.chosen):
-        write(best, row, index)
+    chosen = [index for index, sentence in enumerate(sentences) if not is_blank(sentence)]
+    progress(len(sentences) - len(chosen))
+    search_parts(self._parts(chosen, encoded, rows, constraint), begin, given, write, size,
+                 self._threads)
     return answers
 
-  def _search(self, constraint: type[Constraint]) -> SearchParts | Callable[..., Hypotheses]:
-    """Returns the search for sentences with a constraint: in parts, or whole."""
-    if constraint not in self._searches:
-      search = BatchSearch(self._model, self._config, self._nbest, constraint)
-      if self._threads:
-        about = repr((self._model, self._config, self._nbest, PAD_ID, BOS_ID, EOS_ID))
-        self._searches[constraint] = SearchParts(search, about, self._max_length)
-      elif self._rows is None:
-        self._searches[constraint] = jax.jit(search)
-      else:
-        mesh, everywhere = self._rows.mesh, NamedSharding(self._rows.mesh, PartitionSpec())
-        # The parameters of a run in training may be split.
-        self._searches[constraint] = jax.jit(
-            lambda params, *given: search(gathered(mesh, params), *given),
-            in_shardings=(None, *[self._rows] * 4, everywhere), out_shardings=everywhere)
-    return self._searches[constraint]
+  def _parts(self, chosen, encoded, rows, constraint: Constraint) -> list[Part]:
+    """Returns batches of sentences of similar length, the shortest first.
 
-  def _nbest_of(self, best: Hypotheses, row: int) -> tuple[tuple[str, float], ...]:
-    """Returns the texts and the scores in a row of a search's result."""
-    decode = self._vocabulary.target.decode
-    return tuple((decode(best.tokens[row, place]), float(best.scores[row, place]))
-                 for place in range(self._nbest) if best.lengths[row, place])
+    A program for arrays of other shapes may round in another way. So only sentences with arrays
+    of the same shapes share a batch, and their translations do not depend on the others.
+    """
+    buckets: dict[tuple[int, Kind], list[int]] = {}
+    for index in sorted(chosen, key=lambda index: len(encoded[index])):
+      length = padded_length(len(encoded[index]) + 1, self._max_length)
+      programs, form = self._programs(), None
+      if rows[index] is not None:
+        leaves, tree = jax.tree.flatten(rows[index])
+        programs, form = self._programs(type(constraint)), (tree, *map(np.shape, leaves))
+      kind = Kind(programs, programs.decoded_length(length), form)
+      buckets.setdefault((length, kind), []).append(index)
+    size = self._config.batch_size
+    return [Part(kind, 0, members[start:start + size]) for (_, kind), members in buckets.items()
+            for start in range(0, len(members), size)]
 
-  def compile_longest(self, params, sentences: Sequence[str]):
-    """Compiles the search for the longest sentence ahead of time.
+  def compile_longest(self, params, sentences: Sequence[str]) -> tuple[int, Any]:
+    """Compiles what needs most memory for the longest of some sentences ahead of time.
 
     Args:
-      params: parameters, or their shapes and shardings; the program takes no others.
+      params: parameters, or their shapes and shardings.
       sentences: text.
 
     Returns:
@@ -201,40 +185,29 @@ class Translator:
     """
     longest = max(map(len, self._vocabulary.source.encode_batch(sentences)))
     length, size = padded_length(longest + 1, self._max_length), self._config.batch_size
-    arrays = np.full((size, length), PAD_ID, np.int32), np.zeros(size, np.int32), None, None
-    program = self._search(Constraint).lower(params, *self._placed(arrays), ()).compile()
-    self._compiled[length] = program
-    return length, program
+    params = [params] if self._is_one else [*params]
+    like = jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        params, gathering(self._rows.mesh, params))
+    given = np.zeros(size, np.int32), self._keys([]), None
+    return length, self._programs().compile_largest(like, length, given)
 
-  def _placed(self, arrays):
-    """Puts arrays onto the devices of the search; every process has the whole arrays."""
-    if self._rows is None or jax.process_count() == 1:
-      return arrays
-    return jax.tree.map(lambda array: jax.make_array_from_callback(
-        array.shape, self._rows, lambda index: array[index]), arrays)
+  def _placed(self, params) -> list:
+    """Returns the parameters of each model, on the devices of the search."""
+    params = [params] if self._is_one else [*params]
+    return jax.device_put(params, gathering(self._rows.mesh, params))
 
-  def _keys(self, chosen, first=0):
+  def _programs(self, constraint: type[Constraint] = Constraint) -> SearchPrograms:
+    if constraint not in self._by_constraint:
+      search = dataclasses.replace(self._search, constraint=constraint)
+      self._by_constraint[constraint] = SearchPrograms(search, self._max_length, self._rows)
+    return self._by_constraint[constraint]
+
+  def _keys(self, numbers: Sequence[int]):
     """Returns the data of a random key for each row of a batch, from the sentence's number."""
     if self._root is None:
       return None
-    numbers = np.zeros(self._config.batch_size, np.uint32)
-    numbers[:len(chosen)] = np.add(chosen, first)
-    keys_B = jax.vmap(jax.random.fold_in, (None, 0))(self._root, numbers)
-    return np.asarray(jax.random.key_data(keys_B))
-
-  def _batches(self, asked, encoded, rows) -> Iterator[Batch]:
-    """Yields batches of sentences of similar length, the shortest first.
-
-    A program for arrays of other shapes may round in another way. So only sentences with arrays
-    of the same shapes share a batch, and their translations do not depend on the others.
-    """
-    buckets: dict[tuple[int, Any], list[int]] = {}
-    for index in sorted(asked, key=lambda i: len(encoded[i])):
-      length = padded_length(len(encoded[index]) + 1, self._max_length)
-      leaves, tree = jax.tree.flatten(rows[index])
-      form = None if rows[index] is None else (tree, *map(np.shape, leaves))
-      buckets.setdefault((length, form), []).append(index)
-    size = self._config.batch_size
-    for (length, form), members in buckets.items():
-      for first in range(0, len(members), size):
-        yield Batch(length, form, members[first:first + size])
+    padded = np.zeros(self._config.batch_size, np.uint32)
+    padded[:len(numbers)] = numbers
+    return np.asarray(jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(self._root,
+                                                                                  padded)))

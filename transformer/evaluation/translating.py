@@ -7,7 +7,7 @@ from typing import Any
 
 from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.ensemble import load_ensemble, translate_with
-from transformer.decoding.lines import as_lines, write_lines
+from transformer.decoding.text_lines import as_lines, write_lines
 from transformer.decoding.translator import Translation, Translator, warn_of_cut
 from transformer.evaluation import report, results
 from transformer.evaluation.own_metrics import OwnMetric

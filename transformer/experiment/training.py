@@ -95,7 +95,7 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
     # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
     greedy = dataclasses.replace(config.decode, beam_size=1)
     translate = Translator(model, vocabulary, greedy, config.data.max_length,
-                           devices=sentence_sharding(mesh, greedy.batch_size))
+                           rows=sentence_sharding(mesh, greedy.batch_size))
     length, search = translate.compile_longest(
         update.state.best_params,
         [source for corpus in corpora.valid.values() for source, _ in corpus[:]])

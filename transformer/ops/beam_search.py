@@ -13,11 +13,11 @@ from transformer.ops.search import (
   PAD,
   Cache,
   Hypotheses,
+  Search,
   SearchOptions,
   best,
   length_penalty,
 )
-from transformer.ops.search_loop import Search, run_search
 from transformer.ops.selection import take, top_k, top_sums, where_rows
 
 
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
 
 
 class Policy(NamedTuple):
-  """The rule by which `plan_beams` chooses the beam.
+  """The rule by which a beam is chosen.
 
   Attributes:
     choose: a function (log_probs_BWN, live_log_probs_BW, state) -> `Choice`. The first argument
@@ -78,8 +78,8 @@ class _Beams(NamedTuple):
   done: jax.Array  # [B], whether the search for an input is over
 
 
-def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1
-                ) -> Hypotheses:
+def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1,
+                policy: Policy | None = None) -> Search:
   """Keeps the W likeliest hypotheses at every length (section 6.1; Wu et al., 2016, section 7).
 
   A hypothesis ends only when its end token is among the W best extensions of its step, so
@@ -92,52 +92,21 @@ def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbe
   After that, the input's hypotheses stay as they are while the search for other inputs goes on.
 
   Args:
-    step: a step function, as this module describes it, called with W = `beam_size`.
+    step: a step function, as `ops.search` describes it, called with W = `beam_size`.
     cache, limits_B, options: as in `greedy_search`.
     beam_size: W.
     nbest: number of best hypotheses, at most W, that must be final before the search may end
       early.
+    policy: the rule by which the beam is chosen at every step; None takes the likeliest.
 
   Returns:
-    `Hypotheses`, sorted by score.
-  """
-  return run_search(plan_beam_search(step, cache, limits_B, options, beam_size=beam_size,
-                                     nbest=nbest), options)
-
-
-def plan_beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1
-                     ) -> Search:
-  """Returns `beam_search` in parts; the same arguments."""
-  def choose(log_probs_BWN, live_log_probs_BW, state):
-    # Each hypothesis has one extension by the end token, so at least W of 2W candidates go on.
-    candidates = min(2 * beam_size, log_probs_BWN[0].size)
-    totals_BC, origin_BC, token_BC = top_sums(log_probs_BWN, live_log_probs_BW, candidates)
-    live_BW, chosen_BW = top_k(jnp.where(token_BC == options.end_id, -jnp.inf, totals_BC),
-                               beam_size)
-    return Choice(
-        Extensions(*(each[:, :beam_size] for each in (totals_BC, origin_BC, token_BC))),
-        Extensions(live_BW, take(origin_BC, chosen_BW), take(token_BC, chosen_BW)), state)
-
-  return plan_beams(Policy(choose), step, cache, limits_B, options, (beam_size, nbest))
-
-
-def plan_beams(policy: Policy, step, cache, limits_B, options: SearchOptions,
-               sizes: tuple[int, int]) -> Search:
-  """Plans a beam search whose beam a policy chooses; it ends as `beam_search` describes.
-
-  Args:
-    policy: the rule by which the beam is chosen at every step.
-    step, cache, limits_B, options: as in `beam_search`.
-    sizes: `beam_size` and `nbest`.
-
-  Returns:
-    The search in parts, whose `Hypotheses` are sorted by score.
+    The search, whose `Hypotheses` are sorted by score.
   """
   if not isinstance(cache, Cache):
     raise ValueError(f'the cache must be a Cache, Cache((), ()) if there is no state; got '
                      f'{type(cache).__name__}')
   limits_B = jnp.minimum(limits_B, options.max_length)
-  batch, (beam_size, nbest) = limits_B.shape[0], sizes
+  batch, policy = limits_B.shape[0], policy or _likeliest(beam_size, options.end_id)
 
   def advance(beams: _Beams) -> _Beams:
     t = beams.t
@@ -177,7 +146,20 @@ def plan_beams(policy: Policy, step, cache, limits_B, options: SearchOptions,
   beams = _Beams(
       jnp.int32(0), no_tokens, none.at[:, 0].set(0.0), policy.state, cache,
       Hypotheses(no_tokens, no_lengths, none, none), jnp.zeros(batch, jnp.int32), limits_B <= 0)
-  return Search(beams, advance, lambda beams: _result(beams, policy, limits_B, options))
+  return Search(beams, advance, lambda beams: _result(beams, policy, limits_B, options), options)
+
+
+def _likeliest(beam_size, end_id) -> Policy:
+  def choose(log_probs_BWN, live_log_probs_BW, state):
+    # Each hypothesis has one extension by the end token, so at least W of 2W candidates go on.
+    candidates = min(2 * beam_size, log_probs_BWN[0].size)
+    totals_BC, origin_BC, token_BC = top_sums(log_probs_BWN, live_log_probs_BW, candidates)
+    live_BW, chosen_BW = top_k(jnp.where(token_BC == end_id, -jnp.inf, totals_BC), beam_size)
+    return Choice(
+        Extensions(*(leaf[:, :beam_size] for leaf in (totals_BC, origin_BC, token_BC))),
+        Extensions(live_BW, take(origin_BC, chosen_BW), take(token_BC, chosen_BW)), state)
+
+  return Policy(choose)
 
 
 def _result(beams: _Beams, policy: Policy, limits_B, options: SearchOptions) -> Hypotheses:

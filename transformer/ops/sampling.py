@@ -4,14 +4,12 @@ Each draw has its own random key, from its input's key and its number. So neithe
 other inputs change it.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from transformer.ops.search import Hypotheses, SearchOptions, best, plan_roll_out
-from transformer.ops.search_loop import Search, run_search
+from transformer.ops.search import Search, SearchOptions, best, roll_out
 
 # float32 rounds smaller numbers to 0.
 _SMALLEST = float(jnp.finfo(jnp.float32).tiny)
@@ -23,8 +21,8 @@ class SamplingOptions(NamedTuple):
   """The distribution that tokens are drawn from.
 
   Attributes:
-    temperature: divides the log-probabilities. Below 1 it favours likely tokens, above 1
-      unlikely ones.
+    temperature: above 0 and finite; divides the log-probabilities. Below 1 it favours likely
+      tokens, above 1 unlikely ones.
     top_k: keeps the k likeliest tokens (Fan et al., 2018). Tokens as likely as the k-th are
       all kept. 0 keeps all.
     top_p: keeps the nucleus, the smallest set of likeliest tokens whose probabilities add up
@@ -37,35 +35,24 @@ class SamplingOptions(NamedTuple):
   top_p: float = 1.0
 
 
-def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samples,
-                  sampling: SamplingOptions) -> Hypotheses:
+def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samples: int,
+                  sampling: SamplingOptions) -> Search:
   """Draws W hypotheses of each input, token by token and independently of each other.
 
   Two hypotheses may be equal. Draw w of an input does not depend on the number of draws.
 
   Args:
     step: as `ops.search` describes, called with W = `samples`.
-    cache, limits_B: as in `greedy_search`.
+    cache, limits_B, options: as in `greedy_search`.
     keys_B: JAX random keys. With the default generator, `threefry2x32`, the draws do not
       depend on the sharding of the inputs.
-    options: as `SearchOptions` describes.
     samples: W.
     sampling: the distribution to draw from.
 
   Returns:
-    `Hypotheses`, sorted by score. Log-probabilities and scores are the step function's own,
-    before temperature and truncation.
-
-  Raises:
-    ValueError: a sampling option is out of range.
+    The search, whose `Hypotheses` are sorted by score. Log-probabilities and scores are the step
+    function's own, before temperature and truncation.
   """
-  return run_search(plan_samples(step, cache, limits_B, options, keys_B, samples, sampling),
-                    options)
-
-
-def plan_samples(step, cache, limits_B, options: SearchOptions, keys_B, samples: int,
-                 sampling: SamplingOptions) -> Search:
-  """Returns `sample_search` in parts; the same arguments."""
   numbers_W = jnp.arange(samples, dtype=jnp.uint32)
   fold_in = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
   keys_BW = fold_in(keys_B, numbers_W)
@@ -77,7 +64,7 @@ def plan_samples(step, cache, limits_B, options: SearchOptions, keys_B, samples:
     return jax.vmap(jax.vmap(draw, (None, 0, 0)), (None, 0, 0))(
         t, keys_BW, truncate(log_probs_BWN, sampling))
 
-  draws = plan_roll_out(choose, step, cache, limits_B, samples, options)
+  draws = roll_out(choose, step, cache, limits_B, samples, options)
   return draws._replace(finish=lambda state: best(draws.finish(state), samples))
 
 
@@ -91,17 +78,8 @@ def truncate(log_probs_BWN, options: SamplingOptions):
   Returns:
     float32 log-probabilities of the same shape, −inf for tokens that are not kept or were
     impossible before.
-
-  Raises:
-    ValueError: an option is out of range.
   """
   temperature, top_k, top_p = options
-  if not 0.0 < temperature < math.inf:
-    raise ValueError(f'the temperature must be above 0 and finite; got {temperature}')
-  if top_k < 0:
-    raise ValueError(f'top_k must be at least 0; got {top_k}')
-  if not 0.0 < top_p <= 1.0:
-    raise ValueError(f'top_p must be above 0 and at most 1; got {top_p}')
   relative_BWN = log_probs_BWN - jnp.max(log_probs_BWN, axis=-1, keepdims=True)
   kept_BWN = log_probs_BWN > -jnp.inf
   if top_k:

@@ -1,7 +1,8 @@
 """Greedy search over any step function, and what all searches share.
 
 A step function is `(tokens_BW, cache) -> (log_probs_BWN, cache)`. For each of B inputs it takes
-the last token of W hypotheses, and returns the log-probabilities of the next token.
+the last token of W hypotheses, and returns the log-probabilities of the next token. A `Search` adds
+token after token; between two of them, a caller may stop and keep its state.
 """
 
 from collections.abc import Callable
@@ -10,10 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer.ops.search_loop import Search, run_search
 from transformer.ops.selection import take, top_k
 
 PAD = 0
+# The length at first, in tokens, of a cache that grows.
+_FIRST_LENGTH = 16
 
 
 class Cache(NamedTuple):
@@ -58,9 +60,8 @@ class SearchOptions(NamedTuple):
     alpha: exponent of the length penalty in the scores, at least 0. With 0 a score is the
       log-probability.
     grow: a function (cache, length) -> cache that gives the cache room for `length` tokens
-      and keeps its content. The search starts with a short cache and doubles its length
-      when it is full, so that short hypotheses cost less. None is for a cache that has
-      room for `max_length` tokens.
+      and keeps its content. The first cache has room for none; its length doubles when it is full,
+      so that short hypotheses cost less. None is for a cache with room for `max_length` tokens.
   """
 
   max_length: int
@@ -70,12 +71,58 @@ class SearchOptions(NamedTuple):
   grow: Callable[[Cache, int], Cache] | None = None
 
 
+class Search(NamedTuple):
+  """A search in three parts.
+
+  Attributes:
+    start: the state before the first token, a named tuple. Its `t` is the number of tokens so
+      far, `done` [B, ...] says whether the search is over, and `cache` is that of the step
+      function. `t` and other scalars are the same for all inputs.
+    advance: a function state -> state that adds a token.
+    finish: a function state -> `Hypotheses`, which does not read the cache.
+    options: of the search.
+  """
+
+  start: Any
+  advance: Callable[[Any], Any]
+  finish: Callable[[Any], Hypotheses]
+  options: SearchOptions
+
+
+def run_search(search: Search) -> Hypotheses:
+  """Adds tokens until the search for every input is over, and finishes: the whole in one."""
+  state, longest = search.start, search.options.max_length
+  for length in cache_lengths(longest) if search.options.grow else [longest]:
+    state = advance_until(search, grown(search, state, length), length)
+  return search.finish(state)
+
+
+def advance_until(search: Search, state, t):
+  """Adds tokens until there are `t` of them, or the search for every input is over."""
+  return jax.lax.while_loop(lambda state: (state.t < t) & ~jnp.all(state.done), search.advance,
+                            state)
+
+
+def grown(search: Search, state, length):
+  """Returns the state with a cache of `length` tokens, if the cache grows at all."""
+  grow = search.options.grow
+  return state._replace(cache=grow(state.cache, length)) if grow else state
+
+
+def cache_lengths(max_length) -> list[int]:
+  """Returns the lengths that a cache grows to, each twice the one before; the last is the whole."""
+  lengths = [_FIRST_LENGTH]
+  while 2 * lengths[-1] <= max_length:
+    lengths.append(2 * lengths[-1])
+  return [*lengths[:-1], max_length]
+
+
 def length_penalty(length, alpha):
   """Returns ((5 + n) / 6)^α for n tokens: Wu et al., 2016, equation 14."""
   return ((5.0 + length) / 6.0) ** alpha
 
 
-def greedy_search(step, cache, limits_B, options: SearchOptions) -> Hypotheses:
+def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
   """Takes the likeliest token at every position, up to the end token or the limit.
 
   Args:
@@ -86,19 +133,14 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Hypotheses:
     options: as `SearchOptions` describes.
 
   Returns:
-    `Hypotheses` with W = 1.
+    The search, whose `Hypotheses` have W = 1.
   """
-  return run_search(plan_greedy_search(step, cache, limits_B, options), options)
-
-
-def plan_greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
-  """Returns `greedy_search` in parts; the same arguments."""
-  return plan_roll_out(lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1), step, cache,
-                       limits_B, 1, options)
+  return roll_out(lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1), step, cache,
+                  limits_B, 1, options)
 
 
 class _Draws(NamedTuple):
-  """The state of `plan_roll_out` after t tokens."""
+  """The state of `roll_out` after t tokens."""
 
   t: jax.Array
   last: jax.Array  # [B, W], the newest token
@@ -109,8 +151,8 @@ class _Draws(NamedTuple):
   done: jax.Array  # [B, W], whether the hypothesis has ended
 
 
-def plan_roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Search:
-  """Plans to extend W independent hypotheses of each input by one chosen token at every step.
+def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Search:
+  """Extends W independent hypotheses of each input by one chosen token at every step.
 
   Args:
     choose: a function (t, log_probs_BWN) -> tokens_BW that chooses the tokens at position t.
@@ -118,7 +160,7 @@ def plan_roll_out(choose, step, cache, limits_B, width, options: SearchOptions) 
     width: W.
 
   Returns:
-    The search in parts, whose `Hypotheses` are not sorted by score.
+    The search, whose `Hypotheses` are not sorted by score.
   """
   shape = limits_B.shape[0], width
 
@@ -142,7 +184,7 @@ def plan_roll_out(choose, step, cache, limits_B, width, options: SearchOptions) 
       jnp.int32(0), jnp.full(shape, options.begin_id, jnp.int32), cache,
       jnp.full((*shape, options.max_length), PAD, jnp.int32), jnp.zeros(shape, jnp.int32),
       jnp.zeros(shape, jnp.float32), jnp.broadcast_to((limits_B <= 0)[:, None], shape))
-  return Search(start, advance, finish)
+  return Search(start, advance, finish, options)
 
 
 def best(hypotheses: Hypotheses, count) -> Hypotheses:

@@ -30,28 +30,27 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
-                arguments: Sequence[Any], donated: Sequence[int] = ()) -> Callable[..., Any]:
-  """Compiles a function, which an earlier process may have traced.
+                arguments: Sequence[Any]) -> Callable[..., Any]:
+  """Traces a function, unless an earlier process has traced it.
 
-  Only programs for one CPU are kept; others are traced.
+  Only programs for one CPU are kept; another function is returned as it is.
 
   Args:
     function: a pure function on arrays, which returns tuples or dicts of arrays.
     about: text that names everything that is not an array and that the function depends on.
     rooms: the folders of this package with the code of the function.
     arguments: arrays, or their shapes, of the calls to come.
-    donated: the numbers of the arguments whose memory the results may use.
 
   Returns:
-    The function for arguments of these shapes, compiled for the device that they are on.
+    The function for arguments of these shapes, to be compiled by `jax.jit`.
   """
   folder = _folder()
   if folder is None or jax.default_backend() != 'cpu':
-    return jax.jit(function, donate_argnums=donated)
+    return function
   shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
   content = _kept(folder / f'traced-{_key(about, rooms, shapes)}', lambda: bytes(
       export.export(jax.jit(function))(*shapes).serialize()))
-  return jax.jit(export.deserialize(bytearray(content)).call, donate_argnums=donated)
+  return export.deserialize(bytearray(content)).call
 
 
 def keep_shapes(function: Callable[[], Any], about: str, rooms: Sequence[str]) -> Any:

@@ -101,10 +101,10 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec(('data', 'fsdp')))
 
 
-def sentence_sharding(mesh: Mesh, sentences: int) -> NamedSharding | None:
-  """Returns the sharding that splits a batch of sentences; None if it would not split evenly."""
+def sentence_sharding(mesh: Mesh, sentences: int) -> NamedSharding:
+  """Returns the sharding that splits a batch of sentences; copies it if it cannot split evenly."""
   ways = row_devices(mesh)
-  return batch_sharding(mesh) if mesh.size > 1 and sentences % ways == 0 else None
+  return replicated(mesh) if ways == 1 or sentences % ways else batch_sharding(mesh)
 
 
 def sentence_mesh(sentences: int) -> Mesh:
@@ -138,6 +138,11 @@ def state_shardings(mesh: Mesh, state, axes: tuple[str, ...] = ('fsdp', 'tensor'
   return jax.tree_util.tree_map_with_path(sharding, state)
 
 
+def gathering(mesh: Mesh, params):
+  """Returns the shardings of parameters that `fsdp` does not split."""
+  return state_shardings(mesh, params, ('tensor',))
+
+
 def gathered(mesh: Mesh | None, params):
   """Gathers parameters or gradients that `fsdp` splits.
 
@@ -146,4 +151,4 @@ def gathered(mesh: Mesh | None, params):
   """
   if mesh is None or mesh.shape['fsdp'] == 1:
     return params
-  return jax.lax.with_sharding_constraint(params, state_shardings(mesh, params, ('tensor',)))
+  return jax.lax.with_sharding_constraint(params, gathering(mesh, params))

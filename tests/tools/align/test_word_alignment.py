@@ -14,7 +14,7 @@ from transformer.config import Config
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.forced_decoding import forced, pair_batches
+from transformer.decoding.likelihoods import forced, pair_batches
 from transformer.errors import UserError
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig

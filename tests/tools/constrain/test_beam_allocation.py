@@ -25,9 +25,8 @@ from tests.ops.toy_language import (
   words,
 )
 from transformer.decoding.constraint import obeying
-from transformer.ops.beam_search import beam_search, plan_beams
-from transformer.ops.search import PAD, Cache, SearchOptions
-from transformer.ops.search_loop import run_search
+from transformer.ops.beam_search import beam_search
+from transformer.ops.search import PAD, Cache, SearchOptions, run_search
 from transformer.tools.constrain.beam_allocation import _share_beams, allocate_beams
 from transformer.tools.constrain.phrases import make_reader
 from transformer.tools.constrain.words import Words
@@ -61,9 +60,9 @@ def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, obeys=Fals
                                 (len(limits_B), width))
     options = options._replace(grow=grow)
     if not constrained:
-      return beam_search(step, cache, limits_B, options, beam_size=width, nbest=nbest)
-    return run_search(plan_beams(Words.policy(rows, tables, width), step, cache, limits_B, options,
-                                 (width, nbest)), options)
+      return run_search(beam_search(step, cache, limits_B, options, beam_size=width, nbest=nbest))
+    return run_search(beam_search(step, cache, limits_B, options, beam_size=width, nbest=nbest,
+                                  policy=Words.policy(rows, tables, width)))
 
   return jax.jit(search)
 
@@ -202,9 +201,9 @@ def scripted(probabilities, phrases, beam_size, continues=()):
   continues_N = np.isin(np.arange(len(probabilities[0])), continues)
   options = SearchOptions(length, BEGIN, END, 0.0)
   policy = allocate_beams(make_reader(tokens, continues_N), beam_size)
-  return words(jax.device_get(run_search(plan_beams(
-      policy, step, Cache((), jnp.int32(0)), jnp.asarray([length]), options, (beam_size, 1)),
-                                         options)), 0, 0)
+  return words(jax.device_get(run_search(beam_search(
+      step, Cache((), jnp.int32(0)), jnp.asarray([length]), options, beam_size=beam_size,
+      policy=policy))), 0, 0)
 
 
 # Columns: pad, begin, end, and words from 3 on.

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 from tests.toy_translation import (
@@ -33,9 +32,9 @@ def params(model):
   return make_params(model)
 
 
-@pytest.fixture(scope='module', params=[None, 2], ids=['whole', 'pooled'])
-def translator(request, model, vocabulary):
-  return Translator(model, vocabulary, DECODE, MAX_LENGTH, devices=request.param)
+@pytest.fixture(scope='module')
+def translator(model, vocabulary):
+  return Translator(model, vocabulary, DECODE, MAX_LENGTH, threads=2, nbest=3)
 
 
 def test_avoided_words_are_in_no_translation(translator, vocabulary, params):
@@ -44,17 +43,6 @@ def test_avoided_words_are_in_no_translation(translator, vocabulary, params):
   word = max(set(' '.join(answer.text for answer in free).split()), key=len)
   without = translator(params, lines, constraint=Words(vocabulary, avoided=[word]))
   assert not any(word in answer.text.split() for answer in without)
-
-
-@pytest.mark.long
-def test_a_pool_finds_what_whole_batches_find(model, vocabulary, params):
-  lines = sentences(28)
-  words = Words(vocabulary, [['tree'], []] * 14, ['cat'], ['a', '', ''] * 9 + ['the'])
-  whole, pooled = (Translator(model, vocabulary, DECODE, MAX_LENGTH, devices=threads, nbest=3)(
-      params, lines, constraint=words) for threads in (None, 2))
-  for one, other in zip(whole, pooled, strict=True):
-    assert [text for text, _ in one.nbest] == [text for text, _ in other.nbest]
-    np.testing.assert_allclose(one.score, other.score, rtol=1e-5)
 
 
 @pytest.mark.long
@@ -78,9 +66,8 @@ def test_phrases_are_in_the_translations_alone_and_in_company(translator, vocabu
   assert not lacks_phrase(steered[1].text, phrases[2])
 
 
-def test_lists_contain_the_phrases(model, vocabulary, params):
-  translate = Translator(model, vocabulary, DECODE, MAX_LENGTH, nbest=3)
-  found = translate(params, sentences(5), constraint=Words(vocabulary, [['tree']] * 5))
+def test_lists_contain_the_phrases(translator, vocabulary, params):
+  found = translator(params, sentences(5), constraint=Words(vocabulary, [['tree']] * 5))
   assert sum(len(answer.nbest) for answer in found) > 5
   for answer in found:
     scores = [score for _, score in answer.nbest]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.tools.convert.random_models import opinionated, padded
+from tests.toy_translation import whole_search
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
@@ -101,7 +101,7 @@ def agree(exported, beam_size, wanted):
   config = DecodeConfig(beam_size=beam_size, alpha=0.0, max_extra_length=EXTRA)
   given = sentences(40, SHORT, 3)
   source = padded([[*ids, EOS_ID] for ids in given], SHORT)[0]
-  best = jax.device_get(jax.jit(BatchSearch(model, config))(
+  best = jax.device_get(whole_search(model, config)(
       params, source, np.full(len(given), SHORT + EXTRA, np.int32)))
   ours = [pieces(tokens[:length]) for tokens, length in zip(
       best.tokens[:, 0], best.lengths[:, 0], strict=True)]

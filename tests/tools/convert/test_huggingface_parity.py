@@ -16,11 +16,11 @@ from tests.data.batches.test_bpe_dropout import ESCAPE, HOSTILE
 from tests.faults.hostile_text import SENTENCES
 from tests.sentences import english_and_french
 from tests.tools.convert.random_models import opinionated, padded
+from tests.toy_translation import whole_search
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.config import DataConfig
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
@@ -138,8 +138,8 @@ def test_translations_are_the_same(exported, lines, beam_size, wanted):
   _, model, params, peer, tokenizer = exported
   batch = tokenizer(lines, padding=True, return_tensors='pt')
   most = batch['input_ids'].shape[1] + EXTRA
-  best = jax.device_get(jax.jit(BatchSearch(model, DecodeConfig(
-      beam_size=beam_size, alpha=0.0, max_extra_length=EXTRA)))(
+  best = jax.device_get(whole_search(model, DecodeConfig(
+      beam_size=beam_size, alpha=0.0, max_extra_length=EXTRA))(
           params, batch['input_ids'].numpy().astype(np.int32), np.full(COUNT, most, np.int32)))
   ours = [cut(tokens[:length].tolist())
           for tokens, length in zip(best.tokens[:, 0], best.lengths[:, 0], strict=True)]

@@ -12,9 +12,9 @@ import pytest
 
 from tests.tools.convert.marian_folders import CODES, KINDS, known_text, write_folder
 from tests.tools.convert.random_models import padded
+from tests.toy_translation import whole_search
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.vocabulary.vocabulary import BYTE_IDS
-from transformer.decoding.batch_search import BatchSearch
 from transformer.decoding.config import DecodeConfig
 from transformer.model.transformer import Transformer
 from transformer.ops import linear
@@ -147,8 +147,8 @@ def test_translations_are_the_same(both, beam_size, share):
   vocabulary = both.vocabulary
   source_BS = padded([[*ids, EOS_ID] for ids in vocabulary.source.encode_batch(both.sources)],
                      batch['input_ids'].shape[1])[0]
-  best = jax.device_get(jax.jit(BatchSearch(both.model, DecodeConfig(
-      beam_size=beam_size, alpha=0.0, max_extra_length=EXTRA)))(
+  best = jax.device_get(whole_search(both.model, DecodeConfig(
+      beam_size=beam_size, alpha=0.0, max_extra_length=EXTRA))(
           both.params, source_BS, np.full(COUNT, most, np.int32)))
   ours = [[vocabulary.target.piece(token) for token in tokens[:length]]
           for tokens, length in zip(best.tokens[:, 0], best.lengths[:, 0], strict=True)]

@@ -36,7 +36,7 @@ def main(_):
   request = _request()
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.ensemble import make_translator
-  from transformer.decoding.lines import write_lines
+  from transformer.decoding.text_lines import write_lines
   from transformer.evaluation import report, translating
   from transformer.tools.align.word_alignment import align, check_layer
   runs = translating.load_members(request, request.checkpoint)

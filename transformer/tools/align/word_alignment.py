@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer.data.batch import EOS_ID
 from transformer.decoding.ensemble import check_finite
-from transformer.decoding.forced_decoding import forced, pair_batches
+from transformer.decoding.likelihoods import forced, pair_batches
 from transformer.errors import UserError
 from transformer.model.attention_weights import attention_weights
 from transformer.model.transformer import Transformer

@@ -71,7 +71,7 @@ def _request() -> Request:
 
 def _write(request, text, answers):
   """Writes the trees of a text, if they are asked for."""
-  from transformer.decoding.lines import as_lines, write_lines
+  from transformer.decoding.text_lines import as_lines, write_lines
   from transformer.tools.parse.scores import mended
 
   def tree(source, line):

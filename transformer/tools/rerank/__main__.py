@@ -49,7 +49,7 @@ def main(_):
     outputs.check_file('output', output := Path(_OUTPUT.value).expanduser())
     outputs.check_not_read('output', output, [path])
   # Imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding.lines import write_lines
+  from transformer.decoding.text_lines import write_lines
   from transformer.evaluation import metrics, results
   from transformer.evaluation.own_metrics import load_metric
   from transformer.tools.rerank.minimum_risk import choose, read_lists

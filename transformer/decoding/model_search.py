@@ -1,5 +1,6 @@
-"""The search for a batch of sources: the encoder, the decoder's steps and a search of `ops`."""
+"""The search for translations by models: the encoder, the decoder's steps and a search of `ops`."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -13,11 +14,10 @@ from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import Constraint, obeying
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
-from transformer.ops.beam_search import plan_beam_search, plan_beams
+from transformer.ops.beam_search import beam_search
 from transformer.ops.linear import log_softmax
-from transformer.ops.sampling import SamplingOptions, plan_samples
-from transformer.ops.search import Cache, Hypotheses, SearchOptions, plan_greedy_search
-from transformer.ops.search_loop import Search, run_search
+from transformer.ops.sampling import SamplingOptions, sample_search
+from transformer.ops.search import Cache, Search, SearchOptions, greedy_search
 
 
 class Encoded(NamedTuple):
@@ -39,47 +39,24 @@ class Encoded(NamedTuple):
                          for layers in self.memories))
 
 
-class BatchSearch:
-  """The search for a batch of sources, whole or in parts: pure functions on arrays.
+@dataclasses.dataclass(frozen=True)
+class ModelSearch:
+  """A search by models: pure functions on arrays. Each sentence is encoded once.
 
-  The encoder and the projections of its output for cross-attention are computed once for each
-  sentence.
+  Attributes:
+    models: the Transformers, whose probabilities of the next token are averaged.
+    config: how to search or sample.
+    nbest: the number of hypotheses that a beam search must find.
+    constraint: the class of what the hypotheses must obey.
   """
 
-  def __init__(self, model: Transformer | Sequence[Transformer], config: DecodeConfig,
-               nbest: int = 1, constraint: type[Constraint] = Constraint):
-    """Chooses the search.
+  models: Sequence[Transformer]
+  config: DecodeConfig
+  nbest: int = 1
+  constraint: type[Constraint] = Constraint
 
-    Args:
-      model: the Transformer; or several, whose probabilities of the next token are
-        averaged. Then `params` is a sequence too.
-      config: beam size, length penalty, limit of length and type; or how to sample.
-      nbest: the number of hypotheses that a beam search returns.
-      constraint: the class of what the hypotheses must obey.
-    """
-    self.config = config
-    models = [model] if isinstance(model, Transformer) else model
-    self._models = [_computing_in(config.dtype, each) for each in models]
-    self._is_one = isinstance(model, Transformer)
-    self._nbest = nbest
-    self.constraint = constraint
-
-  def __call__(self, params, source_BS, limits_B, keys_B=None, rows=None, tables=()) -> Hypotheses:
-    """Searches for translations.
-
-    Args:
-      params: the parameters of the model, or of each model.
-      source_BS: padded source ids with their end tokens.
-      limits_B: the largest number of tokens for each translation.
-      keys_B: the data of a `threefry2x32` key for each sentence; only sampling needs them.
-      rows: the constraint's arrays of the sentences.
-      tables: the constraint's other arrays.
-    """
-    encoded = self.encode(params, source_BS)
-    return run_search(*self.plan(params, encoded, limits_B, keys_B, rows, tables))
-
-  def encode(self, params, source_BS) -> Encoded:
-    """Encodes padded source ids, with their end tokens."""
+  def encode(self, params: Sequence, source_BS) -> Encoded:
+    """Encodes padded source ids, with their end tokens; `params` has those of each model."""
     real_BS = source_BS != PAD_ID
     positions_BS = jnp.broadcast_to(jnp.arange(source_BS.shape[1], dtype=jnp.int32),
                                     source_BS.shape)
@@ -89,28 +66,36 @@ class BatchSearch:
       memories.append(apply(memory_BSD, method='cache_memory'))
     return Encoded(real_BS, tuple(memories))
 
-  def plan(self, params, encoded: Encoded, limits_B, keys_B=None, rows=None, tables=()
-           ) -> tuple[Search, SearchOptions]:
-    """Returns a search of `ops` for encoded sources, and its options; otherwise as a call."""
+  def plan(self, params: Sequence, encoded: Encoded, limits_B, keys_B=None, rows=None, tables=()
+           ) -> Search:
+    """Returns the search of `ops` for encoded sources.
+
+    Args:
+      params: the parameters of each model.
+      encoded: the sources.
+      limits_B: the largest number of tokens for each translation.
+      keys_B: the data of a `threefry2x32` key for each sentence; only sampling needs them.
+      rows: the constraint's arrays of the sentences.
+      tables: the constraint's other arrays.
+    """
     config, beams = self.config, self.config.beam_size
     step, cache, grow = obeying(self.constraint, rows, tables, *self._steps(params, encoded),
                                 (len(encoded.real_BS), beams))
     options = SearchOptions(encoded.real_BS.shape[1] + config.max_extra_length, BOS_ID, EOS_ID,
                             config.alpha, grow)
-    given = step, cache, limits_B, options
     policy = self.constraint.policy(rows, tables, beams)
     if config.sample:
       if policy is not None:
         raise UserError('this constraint chooses among the beams of a search; leave out --sample, '
                         'or give --nosample')
-      keys_B = jax.random.wrap_key_data(keys_B, impl='threefry2x32')
-      return plan_samples(*given, keys_B, beams, SamplingOptions(
-          config.temperature, config.top_k, config.top_p)), options
-    if policy is not None:
-      return plan_beams(policy, *given, (beams, self._nbest)), options
-    if beams == 1:
-      return plan_greedy_search(*given), options
-    return plan_beam_search(*given, beam_size=beams, nbest=self._nbest), options
+      sampling = SamplingOptions(config.temperature, config.top_k, config.top_p)
+      return sample_search(step, cache, limits_B,
+                           jax.random.wrap_key_data(keys_B, impl='threefry2x32'), options,
+                           samples=beams, sampling=sampling)
+    if beams == 1 and policy is None:
+      return greedy_search(step, cache, limits_B, options)
+    return beam_search(step, cache, limits_B, options, beam_size=beams, nbest=self.nbest,
+                       policy=policy)
 
   def _steps(self, params, encoded: Encoded):
     """Returns the step function, its empty cache and the growth of the cache."""
@@ -139,16 +124,12 @@ class BatchSearch:
     return step, cache, grow
 
   def _applies(self, params):
-    """Returns the function `apply` of each model, with its parameters."""
-    return [functools.partial(model.apply, {'params': own}) for model, own in zip(
-        self._models, [params] if self._is_one else params, strict=True)]
-
-
-def _computing_in(dtype: str, model: Transformer) -> Transformer:
-  """Returns the model with another type of activations; `trained` leaves it as it is."""
-  if dtype == DecodeConfig.dtype:
-    return model
-  return model.clone(config=model.config.with_dtype(dtype))
+    """Returns the function `apply` of each model, with its parameters and the search's type."""
+    models = self.models
+    if self.config.dtype != DecodeConfig.dtype:
+      models = [model.clone(config=model.config.with_dtype(self.config.dtype)) for model in models]
+    return [functools.partial(model.apply, {'params': own})
+            for model, own in zip(models, params, strict=True)]
 
 
 def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:

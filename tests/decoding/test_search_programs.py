@@ -1,0 +1,119 @@
+"""A search in parts: sentences may change their places and their neighbours between the parts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.toy_translation import whole_search
+from transformer.data.batch import EOS_ID, PAD_ID
+from transformer.decoding import prefixes
+from transformer.decoding.config import DecodeConfig
+from transformer.decoding.constraint import Constraint
+from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.pool import Part
+from transformer.decoding.search_programs import SearchPrograms
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+from transformer.training.mesh import replicated, sentence_mesh
+from transformer.training.step import init_params
+
+B, S, N, LONGEST = 5, 11, 23, 29
+CONFIG = DecodeConfig(beam_size=3, max_extra_length=13, batch_size=B)
+MODEL = Transformer(ModelConfig(num_layers=1, model_dim=14, ff_dim=22, num_heads=2, norm='pre'), N)
+
+
+@pytest.fixture(name='params', scope='module')
+def fixture_params():
+  return jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(MODEL, 5))())
+
+
+@pytest.fixture(name='programs', scope='module')
+def fixture_programs():
+  return make_programs(Constraint)
+
+
+def make_programs(constraint):
+  return SearchPrograms(ModelSearch([MODEL], CONFIG, 3, constraint), LONGEST,
+                        replicated(sentence_mesh(1)))
+
+
+def sources(seed):
+  rng = np.random.default_rng(seed)
+  source_BS = rng.integers(EOS_ID + 1, N, (B, S)).astype(np.int32)
+  for row, length in enumerate(rng.integers(2, S, B)):
+    source_BS[row, length:] = EOS_ID, *[PAD_ID] * (S - length - 1)
+  return source_BS, np.arange(B, dtype=np.int32) + S + 8
+
+
+def begin(programs, params, seed):
+  source_BS, limits_B = sources(seed)
+  return Part('kind', 0, range(B), programs.begin([params], (), source_BS, (limits_B, None, None)))
+
+
+def finish(programs, params, part, stop=None):
+  """Returns the part after `stop` tokens, or the hypotheses at the end, and the stops before."""
+  t, state, stops = part.t, part.state, []
+  while t != stop:
+    state, t, done_B, found = programs.advance([params], (), state, t)
+    stops.append(t)
+    if np.all(done_B):
+      return jax.device_get(found), stops
+  return part._replace(t=t, state=state)
+
+
+def test_the_parts_find_what_the_whole_finds(programs, params):
+  found, stops = finish(programs, params, begin(programs, params, 0))
+  wanted = whole_search(MODEL, CONFIG, 3)(params, *sources(0))
+  for mine, whole in zip(found, wanted, strict=True):
+    places = slice(whole.shape[-1]) if whole.ndim == 3 else slice(None)
+    np.testing.assert_allclose(mine[..., places], whole, rtol=1e-5)
+  assert found.lengths.max() > 16
+  assert stops == [8, 12, 16, 20, 24, 28, 32, 36, 40, 42][:len(stops)]
+
+
+def test_the_largest_program_is_compiled_ahead_and_used(params):
+  programs = make_programs(Constraint)
+  largest = programs.compile_largest([params], LONGEST, (np.zeros(B, np.int32), None, None))
+  assert largest.memory_analysis().temp_size_in_bytes > 0
+  source_BS, _ = sources(0)
+  source_BS = np.pad(source_BS, ((0, 0), (0, LONGEST - S)))
+  limits_B = np.full(B, 42, np.int32)
+  state, t = programs.begin([params], (), source_BS, (limits_B, None, None)), 0
+  while t < 42:
+    state, t, *_ = programs.advance([params], (), state, t)
+  assert sum(program is largest for program in programs._programs.values()) == 1
+
+
+@pytest.mark.parametrize('stop', [8, 16])
+def test_a_sentence_may_change_its_place_and_its_neighbours(programs, params, stop):
+  one, other = (finish(programs, params, begin(programs, params, seed), stop) for seed in (0, 1))
+  alone, _ = finish(programs, params, one.with_rows(range(B), range(B)))
+  rows = [3, 1, 0]
+  mixed = [one.with_rows(rows, rows), other.with_rows([4, 2], [4, 2])]
+  joined = one._replace(state=jax.tree.map(
+      lambda *leaves: np.concatenate(leaves) if leaves[0].ndim else leaves[0],
+      *[part.state for part in mixed]))
+  found, _ = finish(programs, params, joined)
+  for mine, wanted in zip(found, alone, strict=True):
+    np.testing.assert_array_equal(mine[:3], wanted[rows])
+
+
+class Prefixed(Constraint):
+  """Some begin with a prefix; the tables have the tokens that never come."""
+
+  @staticmethod
+  def allow(rows, tables, t, last_BW, state, log_probs_BWN):
+    return prefixes.begin(rows, t, log_probs_BWN, jnp.where(tables[None, None], -jnp.inf,
+                                                      log_probs_BWN)), state
+
+
+def test_rows_and_tables_of_a_constraint_belong_to_its_sentences(params):
+  programs, (source_BS, limits_B) = make_programs(Prefixed), sources(2)
+  prefix_BP = np.full((B, 9), PAD_ID, np.int32)
+  prefix_BP[1, :3] = 9, 7, 8
+  forbidden_N = np.arange(N) == 11
+  state = programs.begin([params], forbidden_N, source_BS, (limits_B, None, prefix_BP))
+  _, _, _, found = programs.advance([params], forbidden_N, state, 0)
+  assert found.tokens[1, 0, :3].tolist() == [9, 7, 8] or found.lengths[1, 0] == 0
+  assert not np.any(found.tokens == 11)

@@ -1,0 +1,178 @@
+"""The programs of a search in parts, between which batches can be made up anew.
+
+What a program computes for a row of a batch depends neither on the place of the row nor on the
+other rows. So a sentence may change its neighbours in the middle of its search.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
+from transformer.decoding.model_search import ModelSearch
+from transformer.ops.search import Hypotheses, Search, advance_until, cache_lengths, grown
+from transformer.system import processes
+from transformer.system.traced_programs import keep_traced
+from transformer.training.mesh import replicated
+
+_ROOMS = ('ops', 'model', 'decoding')  # The code of the programs.
+# Encoded sources are padded to at least this many tokens, so that more of them share batches.
+_SHORTEST = 32
+# A search stops after so many tokens, since few translations are shorter; and then every so many.
+_FIRST_STOP, _STOPS = 8, 4
+
+# The sentences of a batch in the middle of their search: lists of arrays whose first axis is that
+# of the sentences, of what the search reads and of its state; scalars are the same for all.
+State = tuple[Any, list]
+
+
+class SearchPrograms:
+  """The programs of a search, each compiled once for each shape."""
+
+  def __init__(self, search: ModelSearch, longest: int, rows: NamedSharding):
+    """Plans the programs; each is compiled when it is first needed.
+
+    Args:
+      search: the search.
+      longest: the most tokens of a source.
+      rows: splits the sentences of a batch over devices.
+    """
+    self._search, self._longest, self._rows = search, longest, rows
+    self._everywhere = replicated(rows.mesh)
+    self._about = repr((search, PAD_ID, BOS_ID, EOS_ID))
+    package, *room = search.constraint.__module__.split('.')
+    # A constraint from elsewhere may change without a trace.
+    is_known = package == __package__.split('.')[0]
+    self._rooms = [*_ROOMS, '/'.join(room[:-1])] if is_known and rows.mesh.size == 1 else None
+    self._programs: dict[Any, Callable] = {}
+    self._lock = threading.Lock()
+
+  def decoded_length(self, length: int) -> int:
+    """Returns the length that encoded sources are padded to; `length` is that of the ids."""
+    return min(max(length, _SHORTEST), self._longest)
+
+  def begin(self, params, tables, source_BS, given) -> State:
+    """Encodes padded source ids with their end tokens, and returns the state before all tokens.
+
+    Args:
+      params: the parameters of each model.
+      tables: the arrays of the constraint that all sentences share.
+      source_BS: the ids.
+      given: the limits of length, the keys of samples and the constraint's arrays of the sentences,
+        as `ModelSearch.plan` takes them.
+    """
+    source_BS, given = processes.place((source_BS, given), self._rows)
+    (encoded, leaves), _ = self._run(*self._beginning(source_BS.shape[1]), params,
+                                     (source_BS, given), [], tables)
+    return (encoded, given), leaves
+
+  def advance(self, params, tables, state: State, t: int
+              ) -> tuple[State, int, jax.Array, Hypotheses]:
+    """Adds some tokens to t tokens, fewer if the search for every sentence is over.
+
+    Returns:
+      The state, which takes the memory of the one before; the number of tokens; whether the search
+      for each sentence is over; and the hypotheses, which are final where it is.
+    """
+    (fixed, leaves), lengths = state, self._lengths(state[0])
+    if t in lengths:
+      leaves, _ = self._run(*self._growth(lengths[lengths.index(t) + 1]), params, fixed, leaves,
+                            tables)
+    t = min(t + _STOPS if t else _FIRST_STOP, *(length for length in lengths if length > t))
+    leaves, (done_B, found) = self._run('advance', self._advance, params, fixed, leaves,
+                                        (tables, np.int32(t)), donated=(2,))
+    return (fixed, leaves), t, done_B, Hypotheses(*found)
+
+  def compile_largest(self, params, length: int, given) -> Any:
+    """Compiles ahead of time what needs most memory: the last tokens of the longest sources.
+
+    Args:
+      params: the parameters, or their shapes and shardings; the program takes no others.
+      length: the number of tokens of the sources.
+      given: as in `begin`, without a constraint.
+
+    Returns:
+      The compiled program. The state, whose memory it uses again, is one of its arguments.
+    """
+    sources = jax.ShapeDtypeStruct((len(given[0]), length), jnp.int32), given
+    (encoded, leaves), _ = jax.eval_shape(self._beginning(length)[1], params, sources, [], ())
+    fixed = encoded, given
+    for longer in self._lengths(fixed)[1:]:
+      leaves, _ = jax.eval_shape(self._growth(longer)[1], params, fixed, leaves, ())
+    arguments = params, fixed, leaves, ((), np.int32(0))
+    key, program = self._program('advance', self._advance, arguments, (2,))
+    self._programs[key] = program.lower(*arguments).compile()
+    return self._programs[key]
+
+  def _lengths(self, fixed) -> list[int]:
+    """Returns the lengths of the cache for sources."""
+    return cache_lengths(fixed[0][0].shape[1] + self._search.config.max_extra_length)
+
+  def _beginning(self, length: int):
+    length = self.decoded_length(length)
+
+    def begin(params, sources, leaves, tables):
+      return tuple(map(jax.tree.leaves, self._begun(length, params, sources, tables))), ()
+
+    return f'begin {length}', begin
+
+  def _begun(self, length, params, sources, tables):
+    source_BS, given = sources
+    encoded = self._search.encode(params, source_BS).padded_to(length)
+    search = self._search.plan(params, encoded, *given, tables)
+    return encoded, grown(search, search.start, cache_lengths(search.options.max_length)[0])
+
+  def _growth(self, longer: int):
+    def grow(params, fixed, leaves, tables):
+      return jax.tree.leaves(grown(*self._planned(params, fixed, leaves, tables), longer)), ()
+
+    return f'grow {longer}', grow
+
+  def _advance(self, params, fixed, leaves, common):
+    tables, until = common
+    search, state = self._planned(params, fixed, leaves, tables)
+    state = advance_until(search, state, until)
+    done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
+    return jax.tree.leaves(state), (done_B, tuple(search.finish(state)))
+
+  def _planned(self, params, fixed, leaves, tables) -> tuple[Search, Any]:
+    """Returns the search that lists of arrays belong to, and its state."""
+    encoded, given = fixed
+    ids_BS = jax.ShapeDtypeStruct(encoded[0].shape, jnp.int32)
+    trees = jax.eval_shape(functools.partial(self._begun, ids_BS.shape[1]), params,
+                           (ids_BS, given), tables)
+    encoded, state = (jax.tree.unflatten(jax.tree.structure(tree), leaves)
+                      for tree, leaves in zip(trees, (encoded, leaves), strict=True))
+    return self._search.plan(params, encoded, *given, tables), state
+
+  def _run(self, name, function, *arguments, donated=()):
+    return self._program(name, function, arguments, donated)[1](*arguments)
+
+  def _program(self, name, function, arguments, donated) -> tuple[Any, Callable]:
+    """Returns a program for arguments of these shapes, and its key.
+
+    A program is a function (params, by sentence, state by sentence, for all) -> (state by sentence,
+    for all). Every process holds the whole of what is for all.
+    """
+    key = (name, jax.tree.structure(arguments[1:]),
+           *((np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(arguments[1:])))
+    with self._lock:
+      if key not in self._programs:
+        if self._rooms:
+          function = keep_traced(function, f'{name}, {self._about}', self._rooms, arguments)
+        made = self._everywhere
+        if not self._rows.is_fully_replicated:
+          made = self._by_rows(jax.eval_shape(function, *arguments)[0])
+        self._programs[key] = jax.jit(
+            function, donate_argnums=donated, out_shardings=(made, self._everywhere),
+            in_shardings=(None, self._rows, self._by_rows(arguments[2]), self._everywhere))
+    return key, self._programs[key]
+
+  def _by_rows(self, leaves):
+    return jax.tree.map(lambda leaf: self._rows if np.ndim(leaf) else self._everywhere, leaves)

@@ -1,0 +1,159 @@
+"""Translations and scores as lines of text, and the lines of a pipe, translated as they arrive."""
+
+import json
+import os
+import queue
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from transformer.data.text.text_files import iterate_lines
+from transformer.decoding.constraint import FREE
+from transformer.decoding.ensemble import translate_with
+from transformer.decoding.likelihoods import Likelihood
+from transformer.decoding.prefixes import Prefixes, split_prefixes
+from transformer.decoding.translator import Translation, Translator, warn_of_cut
+from transformer.errors import UserError
+from transformer.runs.loading import Run
+from transformer.system import outputs
+
+# The most batches in one call of the translator, which sorts their lines by length.
+_BATCHES_TOGETHER = 16
+
+
+def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0,
+             drawn: bool = False) -> list[str]:
+  """Returns translations, or n-best lists, as lines.
+
+  Args:
+    answers: the translations.
+    nbest: the number of translations for each sentence; above 1, a line is
+      number ||| text ||| score, and no text occurs twice.
+    first: the number of the first sentence.
+    drawn: whether the lists are samples, which are all given, a text as often as it was drawn.
+  """
+  if nbest == 1:
+    return [answer.text for answer in answers]
+  return [f'{number} ||| {text} ||| {score:.6f}' for number, answer in enumerate(answers, first)
+          for text, score in (answer.nbest if drawn else distinct(answer.nbest))]
+
+
+def distinct(nbest: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+  """Returns the texts of a list, best first, without those that occurred before in other pieces."""
+  scores: dict[str, float] = {}
+  for text, score in nbest:
+    scores.setdefault(text, score)
+  return list(scores.items())
+
+
+def likelihood_lines(likelihoods: Sequence[Likelihood], by_token: bool) -> list[str]:
+  """Returns a line for each likelihood.
+
+  It has the log-probability, `nan` for a pair that is too long, a tab and the number of tokens;
+  or it is a JSON object, with the pieces and their log-probabilities.
+  """
+  if by_token:
+    return [json.dumps(pair._asdict(), ensure_ascii=False) for pair in likelihoods]
+  return [('nan' if log_prob is None else f'{log_prob:.6f}') + f'\t{tokens}'
+          for log_prob, tokens, _ in likelihoods]
+
+
+def write_lines(lines: Iterable[str], output: str):
+  """Writes lines of UTF-8 to a file, or to standard output, which is `-`."""
+  if output == '-':
+    sys.stdout.reconfigure(encoding='utf-8', newline='\n')
+    sys.stdout.writelines(line + '\n' for line in lines)
+    sys.stdout.flush()
+  else:
+    outputs.write(Path(output).expanduser(), ''.join(line + '\n' for line in lines).encode())
+
+
+def arrives_live() -> bool:
+  """Returns whether standard input is a pipe or a terminal, whose lines arrive one by one.
+
+  Raises:
+    UserError: standard input is closed.
+  """
+  try:
+    return not stat.S_ISREG(os.fstat(0).st_mode)
+  except OSError as error:
+    raise UserError('--source=- is standard input, which is closed; give it something, or name a '
+                    'file') from error
+
+
+def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
+                   prefixed: bool = False, drawn: bool = False):
+  """Translates standard input to standard output, each line as soon as it is read.
+
+  Args:
+    members: the run, or the ensemble.
+    translate: the translator of their models.
+    nbest, drawn: as in `as_lines`.
+    prefixed: whether a line has a second column, the beginning of its translation.
+
+  Raises:
+    UserError: a line is not text; the translations of the lines before it are written. Or a
+      prefix is too long, or the model has diverged; of the lines that were translated together
+      with that line, none is written.
+  """
+  cut = []
+
+  def answer(lines, first):
+    constraint = FREE
+    if prefixed:
+      lines, prefixes = split_prefixes(lines)
+      constraint = Prefixes(prefixes)
+    answers = translate_with(members, translate, lines, first, constraint)
+    cut.extend(translation.cut for translation in answers)
+    return answers
+
+  config = members[0].config
+  # The file stays open: a thread waits for the next line, and after Ctrl-C, closing the file would
+  # wait for this thread.
+  file = open(0, 'rb', closefd=False)  # noqa: SIM115
+  stream(iterate_lines(file, 'standard input'), answer,
+         lambda first, answers: write_lines(as_lines(answers, nbest, first, drawn), '-'),
+         config.decode.batch_size * _BATCHES_TOGETHER)
+  warn_of_cut(cut, config.data.max_length)
+
+
+def stream(lines: Iterable[str], translate: Callable[[Sequence[str], int], list[Translation]],
+           write: Callable[[int, list[Translation]], None], most: int):
+  """Translates lines as they arrive, and writes the translations in the order of the lines.
+
+  The lines that arrive during one call of `translate` are the input of the next call.
+
+  Args:
+    lines: the lines; the next one may take time to arrive.
+    translate: takes lines and the number of the first.
+    write: takes the number of the first line, and the translations.
+    most: the largest number of lines that are translated together.
+
+  Raises:
+    UserError: a line cannot be read; the translations of the lines before it are written.
+  """
+  waiting: queue.Queue = queue.Queue(most)
+
+  def fill():
+    try:
+      for line in lines:
+        waiting.put(line)
+    except Exception as error:  # Raised again in the thread that takes the lines.
+      waiting.put(error)
+    else:
+      waiting.put(None)
+
+  threading.Thread(target=fill, daemon=True).start()
+  number, last = 0, ''
+  while isinstance(last, str):
+    arrived = [waiting.get()]
+    while len(arrived) < most and isinstance(arrived[-1], str) and not waiting.empty():
+      arrived.append(waiting.get())
+    last = arrived[-1]
+    if texts := [line for line in arrived if isinstance(line, str)]:
+      write(number, translate(texts, number))
+      number += len(texts)
+  if last is not None:
+    raise last
