@@ -100,7 +100,8 @@ class SearchPrograms:
     Returns:
       The compiled program. The state, whose memory it uses again, is one of its arguments.
     """
-    sources = jax.ShapeDtypeStruct((len(given[0]), length), jnp.int32), given
+    given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
+    sources = jax.ShapeDtypeStruct((given[0].shape[0], length), jnp.int32), given
     (encoded, leaves), _ = jax.eval_shape(self._beginning(length)[1], params, sources, [], ())
     fixed = encoded, given
     for longer in self._lengths(fixed)[1:]:
