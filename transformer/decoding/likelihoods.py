@@ -35,15 +35,9 @@ class Likelihood(NamedTuple):
 
 
 class PairBatch(NamedTuple):
-  """Pairs that are computed together.
+  """Pairs that are computed together, as padded ids with their end tokens."""
 
-  Attributes:
-    chosen: the indices of the pairs, one for each row; rows beyond them are padding.
-    source_BS: padded ids with their end tokens.
-    target_BT: the same of the translations.
-  """
-
-  chosen: list[int]
+  chosen: list[int]  # the index of the pair in each row; rows beyond them are padding
   source_BS: np.ndarray
   target_BT: np.ndarray
 

@@ -17,17 +17,11 @@ _FULL = 0.75
 
 
 class Kind(NamedTuple):
-  """What sentences that share a batch have in common.
-
-  Attributes:
-    programs: of their search.
-    length: the length that the encoded sources are padded to.
-    form: of the arrays of their constraint; None without one.
-  """
+  """What sentences that share a batch have in common."""
 
   programs: SearchPrograms
-  length: int
-  form: Any
+  length: int  # of the padded encoded sources
+  form: Any  # of the arrays of their constraint; None without one
 
 
 class Part(NamedTuple):
@@ -91,15 +85,10 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], State],
 
 
 class Pool:
-  """Hands out batches, full ones first, and takes back what is left unfinished."""
+  """Hands out batches of `size` rows, full ones first, and takes back what is left unfinished."""
 
   def __init__(self, new: Sequence[Part], size: int):
-    """Plans the work.
-
-    Args:
-      new: batches that have not begun; the last one begins.
-      size: number of rows of a batch.
-    """
+    """Takes the batches that have not begun; the last one begins."""
     self._new, self._size = list(new), size
     self._waiting: dict[tuple[Any, int], list[Part]] = {}
     self._running: list[tuple[Any, int]] = []
@@ -109,13 +98,8 @@ class Pool:
   def run(self, compute: Callable[[Part], Part | None], threads: int):
     """Computes everything, in several threads; in this one if their number is 0.
 
-    Args:
-      compute: takes a batch, which has begun if it has `size` rows. It returns what is unfinished,
-        with a larger `t`; None if nothing is.
-      threads: their number.
-
-    Raises:
-      Exception: what `compute` has raised; batches that have not begun are left out.
+    After an error in `compute`, batches that have not begun are left out. It returns what is
+    unfinished of a batch, with a larger `t`; None if nothing is.
     """
     def work():
       while part := self._take():

@@ -36,11 +36,7 @@ def prefix_rows(lines: Sequence[str], vocabulary, limits: Sequence[int], room: i
 
 
 def check_room(what: str, counts: Sequence[int], limits: Sequence[int], first: int):
-  """Refuses more tokens than a translation has room for.
-
-  Raises:
-    UserError: names the first sentence, and `what` has too many tokens.
-  """
+  """Refuses more tokens than a translation has room for, by the number of its sentence."""
   for number, (count, limit) in enumerate(zip(counts, limits, strict=True), first + 1):
     if count >= limit:
       raise UserError(f'{what} translation {number} must have fewer tokens than its limit, '
@@ -53,8 +49,7 @@ def begin(prefix_BP, t, log_probs_BWN, after_BWN):
   Args:
     prefix_BP: the tokens of prefixes, `PAD_ID` after them.
     t: the number of tokens so far.
-    log_probs_BWN: the log-probabilities of the model.
-    after_BWN: those that hold after the prefix.
+    log_probs_BWN, after_BWN: the log-probabilities of the model, and those after the prefix.
   """
   length = prefix_BP.shape[1]
   wanted_B = jnp.where(t < length, prefix_BP[:, jnp.minimum(t, length - 1)], PAD_ID)
@@ -64,10 +59,6 @@ def begin(prefix_BP, t, log_probs_BWN, after_BWN):
 
 
 def split_prefixes(lines: Iterable[str]) -> tuple[list[str], list[str]]:
-  """Returns the sources and the prefixes in lines of source, tab, beginning of the translation.
-
-  Args:
-    lines: a line without a tab has the prefix ''.
-  """
+  """Returns the sources, and the prefixes after the tabs of lines; '' without a tab."""
   parts = [line.partition('\t') for line in lines]
   return [source for source, _, _ in parts], [prefix for _, _, prefix in parts]

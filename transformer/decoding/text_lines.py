@@ -88,8 +88,7 @@ def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
   """Translates standard input to standard output, each line as soon as it is read.
 
   Args:
-    members: the run, or the ensemble.
-    translate: the translator of their models.
+    members, translate: the runs, and the translator of their models.
     nbest, drawn: as in `as_lines`.
     prefixed: whether a line has a second column, the beginning of its translation.
 
@@ -125,14 +124,13 @@ def stream(lines: Iterable[str], translate: Callable[[Sequence[str], int], list[
 
   The lines that arrive during one call of `translate` are the input of the next call.
 
+  Before an error of `lines` is raised, the translations of those before it are written.
+
   Args:
     lines: the lines; the next one may take time to arrive.
     translate: takes lines and the number of the first.
     write: takes the number of the first line, and the translations.
     most: the largest number of lines that are translated together.
-
-  Raises:
-    UserError: a line cannot be read; the translations of the lines before it are written.
   """
   waiting: queue.Queue = queue.Queue(most)
 
