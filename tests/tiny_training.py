@@ -119,7 +119,7 @@ def train_tiny(settings, model, workdir, batches=None, *, validate=None, bleu=la
     train_step, eval_step = programs or compiled_once(update, batches.shape)
     update = dataclasses.replace(update, train_step=train_step, eval_step=eval_step)
     validate = validate or evaluation_of(bleu, batches.shape[0])
-    step, evaluations = train(run, settings, update, batches, validate, params, **options)
+    step, evaluations = train(run, update, batches, validate, params, **options)
     return Outcome(step, run.step, evaluations, True)
 
 

@@ -63,9 +63,8 @@ POISONOUS = Objective(poisonous)
 
 
 def run(model, workdir, bad=(), fatal=None, **changes):
-  return tiny_runs.run(
-      model, workdir, batches=SomePoisoned(bad, fatal), objective=POISONOUS,
-      decode=(lambda ids: ' '.join(map(str, np.asarray(ids).tolist())),) * 2, **changes)
+  return tiny_runs.run(model, workdir, batches=SomePoisoned(bad, fatal), objective=POISONOUS,
+                       **changes)
 
 
 @pytest.mark.long
@@ -106,16 +105,10 @@ def test_the_first_update_that_is_not_finite_stops_the_run_and_writes_its_batch(
   assert message.startswith(f'the loss of step {bad} is nan, and the norm of its gradient nan; ')
   assert '\n' not in message and 'nothing of it was saved' in message
   assert steps_in(tmp_path / 'checkpoints') == [5]
-  arrays, text = (tmp_path / 'bad_batches' / f'{bad}.{kind}' for kind in ('npz', 'json'))
-  assert f'its batch is in {arrays}, and its sentences in {text}; lower the' in message
-  wanted = poison(make_batch(bad - 1))
-  with np.load(arrays, allow_pickle=False) as found:
-    chex.assert_trees_all_equal(Batch(**found), wanted)
-  about = json.loads(text.read_text('utf-8'))
-  assert (about['step'], about['loss'], len(about['pairs'])) == (bad, 'nan', 8)
-  pair, = (each for each in about['pairs'] if (each['row'], each['segment']) == (2, 2))
-  assert pair['source'] == ' '.join(map(str, wanted.source_tokens[2, 5:12]))
-  assert pair['target'] == ' '.join(map(str, wanted.target_tokens[2, 3:8]))
+  path = tmp_path / 'bad_batches' / f'{bad}.npz'
+  assert f'its batch is in {path}; lower the' in message
+  with np.load(path, allow_pickle=False) as arrays:
+    chex.assert_trees_all_equal(Batch(**arrays), poison(make_batch(bad - 1)))
 
 
 @pytest.mark.long

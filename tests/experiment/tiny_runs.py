@@ -14,7 +14,7 @@ ADAM = Settings().optimizer
 
 
 def run(model, workdir, *, fatal=None, scores=None, optimizer=ADAM, batches=None, params=None,
-        validate=None, objective=None, signals=None, decode=None, profile=None, **changes):
+        validate=None, objective=None, signals=None, profile=None, **changes):
   """Trains; each evaluation takes its BLEU from `scores`, or else computes it from the parameters.
 
   Args:
@@ -23,15 +23,14 @@ def run(model, workdir, *, fatal=None, scores=None, optimizer=ADAM, batches=None
     fatal: the batch in place of which the run dies.
     scores: BLEU of each evaluation.
     optimizer: settings of the optimizer.
-    batches, params, validate, objective, signals, decode, profile: as for `train_tiny`.
+    batches, params, validate, objective, signals, profile: as for `train_tiny`.
     **changes: settings of `TrainConfig`.
   """
   settings = Settings(optimizer, dataclasses.replace(Settings().train, **changes))
   remaining = iter(scores or ())
   return train_tiny(settings, model, workdir, batches or NumberedBatches(fatal), validate=validate,
                     bleu=(lambda params: next(remaining)) if scores else size_of,
-                    objective=objective, params=params, signals=signals, decode=decode,
-                    profile=profile)
+                    objective=objective, params=params, signals=signals, profile=profile)
 
 
 def size_of(params) -> float:

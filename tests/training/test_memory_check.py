@@ -159,11 +159,7 @@ MACHINE = {'proc/meminfo': 'MemTotal:  900 kB\nMemFree:  7 kB\n',
     ({'proc/self/cgroup': '0::/a/b\n', 'sys/fs/cgroup/a/memory.max': f'{300 * 1024}\n',
       'sys/fs/cgroup/a/b/memory.max': 'max\n', 'sys/fs/cgroup/c/memory.max': '1\n'}, 200),
     ({'proc/self/cgroup': '0::/\n', 'sys/fs/cgroup/memory.max': f'{5000 * 1024}\n'}, 800),
-    ({'proc/self/cgroup': '4:cpu,memory:/job\n3:cpuset:/\n0::/\n',
-      'sys/fs/cgroup/memory/job/memory.limit_in_bytes': f'{700 * 1024}\n'}, 600),
     ({'proc/self/cgroup': '0::/\n', 'sys/fs/cgroup/memory.max': f'{50 * 1024}\n'}, 0),
-    ({'proc/self/limits': f'Max address space  {700 * 1024}  unlimited  bytes\n'}, 400),
-    ({'proc/self/limits': 'Max address space  unlimited  unlimited  bytes\n'}, 800),
 ])
 def test_a_cpu_has_the_least_of_all_limits(monkeypatch, tmp_path, files, kilobytes):
   fake_devices(monkeypatch, 'cpu', None)

@@ -1,9 +1,8 @@
 """Checks of updates and evaluations for numbers that are not finite, and for spikes."""
 
-import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +61,10 @@ class DivergenceGuard:
       it, so that a resumed run finds the same spikes.
   """
 
-  def __init__(self, window: dict[str, float], allowed: int, workdir: str | os.PathLike,
-               decode: tuple[Callable[[Sequence[int]], str], ...] | None = None):
-    """Starts from the window of an earlier process.
-
-    Args:
-      window: the window of an earlier `DivergenceGuard`, or empty.
-      allowed: how many updates in a row may be skipped.
-      workdir: the run's directory, where bad batches are written.
-      decode: two functions (token ids) -> text, of sources and of targets, to write with a bad
-        batch; None writes only ids.
-    """
+  def __init__(self, window: Mapping[str, float], allowed: int, workdir: str | os.PathLike):
+    """Goes on from a window, perhaps empty; so many updates in a row may be skipped."""
     self.window = {'updates': 0, 'mean': 0.0, 'variance': 0.0, 'spiking': False, **window}
-    self._allowed, self._folder, self._decode = allowed, Path(workdir) / BAD_BATCHES, decode
+    self._allowed, self._folder = allowed, Path(workdir) / BAD_BATCHES
 
   def check_update(self, step: int, batch: Batch, metrics: dict[str, Any]) -> bool:
     """Returns True if the update was made and False if it was skipped; writes a skipped batch.
@@ -89,13 +79,13 @@ class DivergenceGuard:
              f'{metrics["gradient_norm"]}')
     skips = metrics.get('skips')
     if skips is not None and skips.in_a_row <= self._allowed:
-      where = f'; {self._write(step, batch, metrics)}' if skips.total <= _WRITTEN else ''
+      where = f'; {self._write(step, batch)}' if skips.total <= _WRITTEN else ''
       say(f'{event}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}')
       return False
     many = ('' if skips is None else
             f'; {skips.in_a_row} in a row are more than train.skip_nonfinite={self._allowed}')
-    raise UserError(f'{event}{many}; nothing of it was saved; {self._write(step, batch, metrics)}; '
-                    f'lower the learning rate, lengthen the warm-up, or set optimizer.clip_norm')
+    raise UserError(f'{event}{many}; nothing of it was saved; {self._write(step, batch)}; lower '
+                    f'the learning rate, lengthen the warm-up, or set optimizer.clip_norm')
 
   def is_spike(self, step: int, metrics: dict[str, Any]) -> bool:
     """Returns whether the loss of an update is a spike; logs the first of several in a row.
@@ -119,29 +109,14 @@ class DivergenceGuard:
         'spiking': spike}
     return spike
 
-  def _write(self, step: int, batch: Batch, metrics: dict[str, Any]) -> str:
-    """Writes a batch as arrays and as text; returns a phrase that says where."""
+  def _write(self, step: int, batch: Batch) -> str:
+    """Writes a batch; returns a phrase that says where."""
     if not processes.is_first():
       return 'the first process has its batch'
-    arrays, text = self._folder / f'{step}.npz', self._folder / f'{step}.json'
+    path = self._folder / f'{step}.npz'
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
-      np.savez(arrays, **batch._asdict())
-      if self._decode is None:
-        return f'its batch is in {arrays}'
-      numbers = {name: str(metrics[name]) for name in ('loss', 'gradient_norm')}  # JSON has no NaN.
-      text.write_text(json.dumps({'step': step, **numbers, 'pairs': list(self._pairs(batch))},
-                                 indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
+      np.savez(path, **batch._asdict())
     except OSError as error:
       return f'its batch cannot be written to {self._folder}: {error.strerror}'
-    return f'its batch is in {arrays}, and its sentences in {text}'
-
-  def _pairs(self, batch: Batch):
-    """Yields the sentence pairs of a batch, by row and by segment."""
-    of_source, of_target = self._decode
-    for row, (source, target) in enumerate(zip(batch.source_segments, batch.target_segments,
-                                               strict=True)):
-      for segment in range(1, int(max(source.max(), target.max())) + 1):
-        yield {'row': row, 'segment': segment,
-               'source': of_source(batch.source_tokens[row][source == segment]),
-               'target': of_target(batch.target_tokens[row][target == segment])}
+    return f'its batch is in {path}'

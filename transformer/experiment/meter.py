@@ -28,10 +28,9 @@ class Meter:
 
   def __init__(self, sums: dict[str, float], positions: int,
                utilisation: Callable[[float, float], float] | None = None):
-    """Starts from saved sums.
+    """Starts from the sums of an earlier `Meter`, or from none.
 
     Args:
-      sums: from an earlier `Meter`, or empty.
       positions: target positions in a batch.
       utilisation: source and target tokens per second -> share of the devices' peak FLOPs;
         None if the peak is unknown.

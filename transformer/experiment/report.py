@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import EVALUATIONS, METRICS
 from transformer.system import processes
 from transformer.system.progress import progress_bar, say, warn
-from transformer.training.config import TrainConfig
 from transformer.training.step import TrainState, layers_of
 from transformer.training.update import Update
 
@@ -45,26 +44,22 @@ class Report:
     meter: sums the metrics.
   """
 
-  def __init__(self, workdir: Path, config: TrainConfig, update: Update, step: int,
-               history: Mapping[str, Any], shape: tuple[int, int, int],
-               decode: tuple[Callable[[Sequence[int]], str], ...] | None = None):
-    """Opens the files.
+  def __init__(self, workdir: Path, update: Update, step: int, history: Mapping[str, Any],
+               shape: tuple[int, int, int]):
+    """Opens the files in a run's directory.
 
     Args:
-      workdir: the run's directory.
-      config: how often there is a line of metrics, and others.
       update: what makes the updates.
       step: the number of updates so far.
       history: that of the checkpoint of this step.
       shape: rows of a batch, and the source and target positions of a row.
-      decode: two functions (token ids) -> text, of sources and of targets, for batches that are
-        written to disk; None writes only ids.
     """
+    config = update.config.train
     self._workdir, self._config, self._schedule = workdir, config, update.schedule
     self._layers, (rows, _, length) = layers_of(update.state.params), shape
     self.meter = Meter(history['meter'], rows * length,
                        utilisation(update.model, update.mesh.size, update.objective))
-    self._guard = DivergenceGuard(history.get('window', {}), config.skip_nonfinite, workdir, decode)
+    self._guard = DivergenceGuard(history.get('window', {}), config.skip_nonfinite, workdir)
     self._first = processes.is_first()
     if self._first:
       self._metrics = MetricsFile(workdir / METRICS, step, history.get('log', {}), warn)

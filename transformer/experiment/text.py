@@ -38,7 +38,7 @@ def open_text(config: Config, workdir: Path, begun: bool, changed: set[str],
     config: the settings of the run.
     workdir: its directory.
     begun: whether it has begun.
-    changed: the settings that have changed since.
+    changed: the settings that have changed since, by dotted name.
     first: whether it still needs its first parameters.
 
   Raises:

@@ -112,33 +112,27 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
                           corpus.gold) for key, corpus in corpora.valid.items()]
     attend = Attender(model, vocabulary, config.data.max_length, config.data.max_length)
     step, evaluations = train(
-        run, config, update, encoded.batches,
+        run, update, encoded.batches,
         functools.partial(evaluate, sets=sets, translate=translate, metrics=metrics,
                           tokenize=config.decode.bleu_tokenize,
                           attend=attend if jax.process_count() == 1 else None),
-        origin and params_from(origin, vocabulary),
-        decode=(vocabulary.source.decode, vocabulary.target.decode), profile=profile,
-        signals=signals)
+        origin and params_from(origin, vocabulary), profile=profile, signals=signals)
     _report_end(run, config, step, evaluations)
 
 
-def train(run: OpenRun, config: Config, update: Update, batches: BatchesByStep,
+def train(run: OpenRun, update: Update, batches: BatchesByStep,
           validate: Callable[[Callable, Any], Evaluation], params: Any = None, *,
-          decode: tuple[Callable[[Sequence[int]], str], ...] | None = None,
           profile: tuple[int, int] | None = None, signals: Signals | None = None
           ) -> tuple[int, list[Mapping[str, Any]]]:
   """Trains until `train.steps`, or until patience runs out, from the last checkpoint if any.
 
   Args:
     run: the run; it has not ended.
-    config: its settings.
     update: the compiled update.
     batches: the batch of each step.
     validate: (`eval_step`, parameters) -> their evaluation.
     params: the first parameters; None draws them from the seed.
-    decode: as for `Report`.
-    profile: the first and the last step to trace, or None.
-    signals: the signals that stop the run; None ignores them.
+    profile, signals: as for `train_run`.
 
   Returns:
     The number of updates, and the evaluations.
@@ -148,17 +142,13 @@ def train(run: OpenRun, config: Config, update: Update, batches: BatchesByStep,
       checkpoint cannot be written.
     Preempted: a signal stopped the run; its last step is saved.
   """
-  settings, signals, alone = config.train, signals or Signals(), jax.process_count() == 1
+  settings, signals, alone = update.config.train, signals or Signals(), jax.process_count() == 1
   state, evaluations = run.restore(update, params), run.history['evaluations']
-  step = int(state.step)
+  step, agreement = int(state.step), processes.StopAgreement(update.mesh)
   done = step >= settings.steps or is_out_of_patience(evaluations, settings.patience)
-  agreement = processes.StopAgreement(update.mesh)
-  with contextlib.ExitStack() as stack:
-    trace = stack.enter_context(contextlib.closing(
-        Tracer(run.workdir / TENSORBOARD, profile if processes.is_first() else None)))
-    report = stack.enter_context(contextlib.closing(
-        Report(run.workdir, settings, update, step, run.history, batches.shape, decode)))
-
+  tracer = Tracer(run.workdir / TENSORBOARD, profile if processes.is_first() else None)
+  report = Report(run.workdir, update, step, run.history, batches.shape)
+  with contextlib.closing(tracer), contextlib.closing(report):
     def save(unfinished: bool = False):
       run.save(state, {'evaluations': evaluations, **report.history()}, unfinished)
 
@@ -167,7 +157,7 @@ def train(run: OpenRun, config: Config, update: Update, batches: BatchesByStep,
     # A signal may have stopped the run before the end of its last step.
     for batch in itertools.chain([None] if run.unfinished else [], updates):
       if batch is not None:
-        state, metrics = trace.run(step + 1, update, state, batch)
+        state, metrics = tracer.run(step + 1, update, state, batch)
         step += 1
         report.add(step, batch, metrics)
         done = step >= settings.steps
@@ -183,8 +173,8 @@ def train(run: OpenRun, config: Config, update: Update, batches: BatchesByStep,
         try:
           if stopping and not alone:  # Several processes cannot interrupt an evaluation.
             raise Preempted
-          call = signals.interruptible if alone else operator.call
-          evaluation = call(validate, update.eval_step, state.best_params)
+          evaluation = (signals.interruptible if alone else operator.call)(
+              validate, update.eval_step, state.best_params)
           evaluations = [*evaluations, _judged(step, evaluation.values, settings)]
         except Preempted as interruption:
           save(unfinished=True)
@@ -194,16 +184,13 @@ def train(run: OpenRun, config: Config, update: Update, batches: BatchesByStep,
             save(unfinished=True)
           raise
         report.add_evaluation(state, evaluation, evaluations)
-        out_of_patience = is_out_of_patience(evaluations, settings.patience)
-        done = done or out_of_patience
+        done = done or is_out_of_patience(evaluations, settings.patience)
         saving = saving or done or best_evaluation(evaluations) is evaluations[-1]
-      if saving:
-        save()
-      if not done and (stopping or (alone and signals.requested)):
-        if saving:
-          run.wait()
-        else:
-          save(unfinished=True)
+      stopping = not done and (stopping or (alone and bool(signals.requested)))
+      if saving or stopping:
+        save(unfinished=not saving)
+      if stopping:
+        run.wait()
         raise _stopped(signals, step)
       if done:
         break

@@ -119,11 +119,8 @@ def validation_metrics(config: Config) -> list[OwnMetric]:
 def check_metrics(metrics: Sequence[OwnMetric], config: Config, corpus: Corpus, begun: bool):
   """Computes metrics once, so that a mistake in them ends a run before it trains.
 
-  Args:
-    metrics: from `validation_metrics`.
-    config: the settings of the run.
-    corpus: a validation set. Each source gets the target of the next for a translation.
-    begun: whether the run has begun before; then a metric that fails is only a warning.
+  Each source of a validation set gets the target of the next for a translation. In a run that has
+  begun before, a metric that fails is only a warning.
 
   Raises:
     UserError: a metric of a new run fails, or has a name that is taken; or nothing has the name

@@ -9,13 +9,7 @@ from transformer.errors import UserError
 
 
 def frozen_mask(pattern: str, params: Any):
-  """Returns, for each parameter, whether it is frozen.
-
-  Args:
-    pattern: a regular expression that is searched in the name of each parameter, such as
-      `encoder_0/self_attention/query/kernel`; '' freezes none.
-    params: the parameters, or their shapes.
-  """
+  """Returns, for each parameter, whether it is frozen; `pattern` is `TrainConfig.freeze`."""
   def matches(path, _):
     return bool(pattern) and re.search(pattern, _name(path)) is not None
   return jax.tree_util.tree_map_with_path(matches, params)

@@ -1,7 +1,6 @@
 """Finds before the first step whether a run fits into the devices' memory."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +112,8 @@ def device_memory(root: Path = Path('/')) -> int | None:
   """Returns the bytes that a device has free for this process; None if it cannot be known.
 
   For an accelerator, this is the share that JAX may use. For a CPU, it is the machine's memory or
-  the limit of this process or its control groups, divided among JAX's virtual devices. Memory that
-  this process already uses is subtracted. Memory of other processes is not, because it varies.
-
-  Args:
-    root: root of the file system with /proc and /sys.
+  the limit of this process's control groups, divided among JAX's virtual devices. Memory that this
+  process already uses is subtracted; that of others varies. `root` has /proc and /sys.
   """
   device = jax.local_devices()[0]
   stats = device.memory_stats()
@@ -125,35 +121,19 @@ def device_memory(root: Path = Path('/')) -> int | None:
     return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
   if device.platform != 'cpu':
     return None
-  status = root / 'proc/self/status'
-  used, mapped = (sum(_kilobytes(status, name)) for name in ('RssAnon:', 'VmSize:'))
-  free = [limit - used for limit in _host_limits(root)]
-  for line in _lines(root / 'proc/self/limits'):  # That of `ulimit -v`.
-    if line.startswith('Max address space') and (limit := line.split()[3]).isdecimal():
-      free.append(int(limit) - mapped)
-  return max(min(free), 0) // jax.local_device_count() if free else None
+  limits = _kilobytes(root / 'proc/meminfo', 'MemTotal:')
+  for line in _lines(root / 'proc/self/cgroup'):  # A container's root is its own group.
+    group = Path(line.split(':', 2)[2].strip().lstrip('/'))
+    for folder in (group, *group.parents):
+      limits += [int(text) for text in _lines(root / 'sys/fs/cgroup' / folder / 'memory.max')
+                 if text.isdecimal()]
+  used = sum(_kilobytes(root / 'proc/self/status', 'RssAnon:'))  # Without pages of files.
+  return max(min(limits) - used, 0) // jax.local_device_count() if limits else None
 
 
-def _host_limits(root: Path) -> Iterator[int]:
-  """Yields the machine's memory and the limits of this process's control groups, in bytes."""
-  yield from _kilobytes(root / 'proc/meminfo', 'MemTotal:')
-  for line in _lines(root / 'proc/self/cgroup'):
-    _, controllers, group = line.split(':', 2)
-    # Version 2 has a single tree and names no controller. A container's root is its own group.
-    if not controllers:
-      top, name = root / 'sys/fs/cgroup', 'memory.max'
-    elif 'memory' in controllers.split(','):
-      top, name = root / 'sys/fs/cgroup/memory', 'memory.limit_in_bytes'
-    else:
-      continue
-    path = Path(group.strip().lstrip('/'))
-    for folder in (path, *path.parents):
-      yield from (int(text) for text in _lines(top / folder / name) if text.strip().isdecimal())
-
-
-def _kilobytes(path: Path, name: str) -> Iterator[int]:
-  """Yields the bytes of each line such as `MemTotal: 12 kB`."""
-  yield from (1024 * int(line.split()[1]) for line in _lines(path) if line.startswith(name))
+def _kilobytes(path: Path, name: str) -> list[int]:
+  """Returns the bytes of each line such as `MemTotal: 12 kB`."""
+  return [1024 * int(line.split()[1]) for line in _lines(path) if line.startswith(name)]
 
 
 def _lines(path: Path) -> list[str]:

@@ -33,15 +33,7 @@ _SPLITS = {
 
 
 def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) -> Mesh:
-  """Arranges devices in a mesh.
-
-  Args:
-    rows: number of rows that go through the model at a time; `data` and `fsdp` split them.
-    devices: None is all devices of JAX.
-
-  Raises:
-    UserError: as `mesh_sizes`.
-  """
+  """Arranges devices, or all of JAX, in a mesh; `rows` and errors are those of `mesh_sizes`."""
   devices = jax.devices() if devices is None else devices
   # `jax.make_mesh` refuses a mesh whose sides differ from those of the TPU's network.
   arranged = create_device_mesh(mesh_sizes(config, rows, len(devices)), devices,
@@ -54,7 +46,7 @@ def mesh_sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, i
 
   Raises:
     UserError: the product of the sizes is not the number of devices, or data × fsdp does
-      not divide the rows.
+      not divide the rows that go through the model at a time.
   """
   sizes = [config.data, config.fsdp, config.tensor]
   named = f'data={config.data}, fsdp={config.fsdp}, tensor={config.tensor}'
@@ -68,32 +60,20 @@ def mesh_sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, i
   if rows % (sizes[0] * sizes[1]):
     raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
                     f'through the model at a time, train.tokens_per_batch / data.max_length / '
-                    f'optimizer.accumulate = {rows}; the nearest multiples are '
-                    f'{_multiples(rows, sizes[0] * sizes[1])} rows, which '
-                    f'train.tokens_per_batch sets')
+                    f'optimizer.accumulate = {rows}; set another train.tokens_per_batch')
   return tuple(sizes)
 
 
 def check_shares(config: MeshConfig, rows: int, sentences: int, devices: int, processes: int):
   """Refuses batches that devices cannot share.
 
-  Args:
-    sentences: the sentences that are translated together.
-    processes: the number of processes. A single one leaves out devices that cannot share sentences.
-
-  Raises:
-    UserError: as `mesh_sizes`; or data × fsdp does not divide the sentences.
+  Several processes must also share the sentences that are translated together. A single one leaves
+  out devices that cannot share them.
   """
   data, fsdp, _ = mesh_sizes(config, rows, devices)
   if processes > 1 and sentences % (data * fsdp):
     raise UserError(f'mesh.data × mesh.fsdp = {data * fsdp} must divide decode.batch_size, since '
                     f'several processes share the search; got {sentences}')
-
-
-def _multiples(rows: int, ways: int) -> str:
-  """Returns the multiples of `ways` around a number of rows, above 0."""
-  below = rows // ways * ways
-  return ' and '.join(str(number) for number in (below, below + ways) if number)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

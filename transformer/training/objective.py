@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from transformer import own_code
 from transformer.data.batch import BOS_ID, Batch
-from transformer.errors import UserError, type_and_message
+from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.losses import smoothed_cross_entropy
@@ -46,15 +46,8 @@ class Objective(NamedTuple):
 def make_objective(config) -> Callable[[Any], Objective]:
   """Imports and checks `train.objective`, before any data is read.
 
-  Args:
-    config: the settings of the run.
-
-  Returns:
-    A function that loads the frozen arrays and returns the objective. Its argument is the run's
-    vocabulary, which an objective without `train.objective_runs` ignores.
-
-  Raises:
-    UserError: the objective cannot be imported, or refuses its settings.
+  Returns a function that loads the frozen arrays and returns the objective. Its argument is the
+  run's vocabulary, which an objective without `train.objective_runs` ignores.
   """
   setting = config.train.objective
   if not setting:
@@ -74,10 +67,7 @@ def make_objective(config) -> Callable[[Any], Objective]:
 def _checked(spec: str, loss: Callable[..., dict[str, jax.Array]]):
   """Returns a loss whose mistakes are one line that names it."""
   def checked(*arguments, **more):
-    try:
-      sums = loss(*arguments, **more)
-    except (Exception, SystemExit) as error:
-      raise UserError(f'the objective {spec} failed: {type_and_message(error)}') from error
+    sums = own_code.guarded(loss, spec, 'objective')(*arguments, **more)
     if not isinstance(sums, dict) or not {'loss', 'nll', 'weight'} <= sums.keys():
       raise UserError(f'the objective {spec} must return a dict with loss, nll and weight; got '
                       f'{", ".join(sums) if isinstance(sums, dict) else type(sums).__name__}')
@@ -102,17 +92,10 @@ def smoothed(smoothing: float) -> Objective:
 
 
 def decode(model: Transformer, params, batch: Batch, dropout_key=None):
-  """Decodes a batch by teacher forcing.
+  """Decodes a batch by teacher forcing; without a random key there is no dropout.
 
-  Args:
-    model: the Transformer.
-    params: its parameters.
-    batch: packed rows.
-    dropout_key: the random key of dropout; None turns dropout off.
-
-  Returns:
-    The decoder's output [B, T, D] for each target token, and the output projection [N, D]: logits
-    are their product.
+  Returns the decoder's output [B, T, D] for each target token, and the output projection [N, D]:
+  logits are their product.
   """
   return model.apply(
       {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,
@@ -127,14 +110,9 @@ def token_weights(batch: Batch):
 
 
 def shift_right(tokens_BT, positions_BT):
-  """Returns the decoder's inputs: each target shifted right by one, after a begin token.
+  """Returns the decoder's inputs: each packed target shifted right by one, after a begin token.
 
-  Args:
-    tokens_BT: int32 packed targets.
-    positions_BT: int32, the token's position in its own target.
-
-  Returns:
-    int32 [B, T]: `BOS_ID` at position 0 of every target, elsewhere the token before.
+  Position 0 of each target gets `BOS_ID`, any other the token before.
   """
   before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
   return jnp.where(positions_BT == 0, BOS_ID, before_BT)

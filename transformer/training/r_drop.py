@@ -17,12 +17,7 @@ from transformer.training.objective import Objective, decode, token_weights
 
 
 def r_drop(config, alpha: float = 5.0) -> Objective:
-  """Cross entropy, and the distance between the predictions of two passes.
-
-  Args:
-    config: the settings of the run.
-    alpha: α of the paper, which uses 5 for translation.
-  """
+  """Cross entropy, and the distance between two passes, by the paper's α: 5 for translation."""
   check_alpha(config.model, alpha)
   smoothing = config.train.label_smoothing
 

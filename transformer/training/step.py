@@ -18,12 +18,7 @@ from transformer.training.objective import Objective, smoothed
 
 
 class Skips(NamedTuple):
-  """Numbers of updates that were skipped because their loss or gradient was not finite.
-
-  Attributes:
-    total: int32 scalar, skipped updates since the start of the run.
-    in_a_row: int32 scalar, skipped updates since the latest update that was not skipped.
-  """
+  """Numbers of updates whose loss or gradient was not finite: all, and the latest ones in a row."""
 
   total: jax.Array
   in_a_row: jax.Array
@@ -68,8 +63,6 @@ def init_state(params, optimizer: optax.GradientTransformation, averaged: bool =
   """Returns the state before the first update.
 
   Args:
-    params: the initial parameters.
-    optimizer: from `make_optimizer`.
     averaged: whether to keep a moving average of the parameters.
     skipping: whether to skip updates whose loss or gradient is not finite.
   """
@@ -85,12 +78,9 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
   """Builds the function that makes one update.
 
   Args:
-    model: the Transformer.
-    optimizer: from `make_optimizer`.
     config: only `freeze` and `ema_decay` are used. After n updates, the decay of the moving
       average is min(ema_decay, (1 + n) / (10 + n)), so that the average soon forgets the initial
       parameters.
-    objective: what the update minimises.
     seed: root of the dropout bits, which depend on the seed, the step and the part of the
       batch.
     accumulate: number of parts that a batch's rows are cut into. Each part takes a forward
@@ -172,16 +162,10 @@ def _parts(batch: Batch, number: int) -> Batch:
 
 
 def make_eval_step(model: Transformer, mesh: Mesh | None = None, accumulate: int = 1) -> Callable:
-  """Builds the function that evaluates a batch.
+  """Builds the function that evaluates a batch, on a mesh and in parts as an update.
 
-  Args:
-    model: the Transformer.
-    mesh: the devices that the evaluation is compiled for; None is one device.
-    accumulate: number of parts that a batch's rows are cut into, as in an update.
-
-  Returns:
-    A pure function (params, batch) -> dict of sums `loss`, `nll` and `weight`, without
-    smoothing or dropout, so that `loss` equals `nll`.
+  It is a pure function (params, batch) -> dict of sums `loss`, `nll` and `weight`, without
+  smoothing or dropout, so that `loss` equals `nll`.
   """
   plain = functools.partial(smoothed(0.0).loss, model, devices=row_devices(mesh))
 

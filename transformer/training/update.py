@@ -104,11 +104,7 @@ def make_update(config, model: Transformer, mesh: Mesh,
                 objective: Objective | None = None) -> Update:
   """Builds the parts of an update; allocates nothing but the objective's frozen arrays.
 
-  Args:
-    config: the settings of the run.
-    model: the model to train.
-    mesh: the devices.
-    objective: what the update minimises; None is the default.
+  An objective of None is the default.
   """
   schedule = make_schedule(config.optimizer, model.config.model_dim, config.train.steps)
   optimizer = make_optimizer(config.optimizer, schedule, config.train.freeze)
