@@ -111,6 +111,7 @@ def train_tiny(settings, model, workdir, batches=None, *, validate=None, bleu=la
 
   batches = batches or NumberedBatches()
   workdir.mkdir(parents=True, exist_ok=True)
+  (workdir / 'run.json').touch()  # A directory with checkpoints must have it.
   with OpenRun(workdir, settings) as run:
     if run.ended:
       return Outcome(run.step, run.step, run.history['evaluations'], False)
