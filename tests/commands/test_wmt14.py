@@ -36,7 +36,7 @@ def test_the_papers_config_trains_and_scores_its_data_set(
       '--config=configs/wmt14.py:base,en-de', f'--workdir={tmp_path}/run',
       *(f'--config.{name}={value}' for name, value in smaller.items()))
   assert status == 0, err
-  assert 'training a vocabulary of 300 pieces on 7 of 11 pairs' in err
+  assert 'training a vocabulary of 300 pieces on 11 of 11 pairs' in err
   settings = run_directory.read_config(tmp_path / 'run')
   kept = {name: value for name, value in flatten(settings).items() if name not in smaller}
   paper = {
@@ -53,7 +53,7 @@ def test_the_papers_config_trains_and_scores_its_data_set(
   assert about['data']['valid'] == open_corpus(data, 'validation').fingerprint
   assert about['counts']['train/train']['kept'] == 11
   assert about['data']['vocabulary'] == Vocabulary.train(
-      open_corpora(data).training_text(7), 300).fingerprint
+      open_corpora(data).training_text(11), 300).fingerprint
 
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=latest', '--average=5')
   assert status == 0, err
