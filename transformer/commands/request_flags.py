@@ -33,7 +33,7 @@ _FLAGS = {
     'nbest': (_INTEGER, 'Give this many of each sentence as lines of number ||| text ||| score.'),
     'metric': (_STRINGS, 'A metric of your own, as MODULE:FUNCTION; may be given repeatedly.'),
     'ter': (_BOOL, 'Whether to compute TER; default: if no line has more than 100 words.'),
-    'protocols': (_BOOL, 'Print BLEU by other protocols, and the cost of training, too.'),
+    'protocols': (_BOOL, 'Print BLEU by other protocols, too.'),
     'score': (_BOOL, 'Translate nothing: give log-probability and tokens of each reference line.'),
     'tokens': (_BOOL, 'With --score: a JSON object for each line, with its pieces.'),
     'prefix': (_STRING, 'A file with what each translation begins with; an empty line is free.'),
