@@ -8,8 +8,8 @@
 Settings change as for train.py, such as --config.data.dir=DIR. Runs are trained in the order in
 which they were packed. FOLDER gets their settings and their text, so the other machine needs no
 ml-collections. It also gets the pure-Python packages that training needs beyond those of
-accelerator.py, except sacrebleu and matplotlib. At most 60 MiB of weights come back, in files of
-15 MiB, rounded to bfloat16. eval.py scores the unpacked runs.
+accelerator.py, except sacrebleu. At most 60 MiB of weights come back, in files of 15 MiB, rounded
+to bfloat16. eval.py scores the unpacked runs.
 """
 
 import sys
