@@ -76,7 +76,7 @@ def _translate_live(request: Request, decoding):
   else:
     translate = make_translator(members, decoding.config, decoding.seed, request.nbest)
     text_lines.translate_pipe(members, translate, request.nbest, request.prefix_column,
-                          decoding.config.sample)
+                              decoding.config.sample)
 
 
 def _score(request: Request, text):
@@ -96,17 +96,17 @@ def _translate(request: Request, decoding, texts, own_metrics):
   from transformer.decoding.prefixes import Prefixes
   from transformer.evaluation import report, results, translating
   from transformer.runs.loading import checkpoints_of
-  failures: list[UserError] = []
+  failed: set[str] = set()
 
   @contextlib.contextmanager
-  def others_go_on():
+  def others_go_on(checkpoint: str):
     try:
       yield
     except UserError as error:
       if not request.every_checkpoint:
         raise
       logging.warning('%s', error)
-      failures.append(error)
+      failed.add(checkpoint)
 
   prefixes = texts[0].prefixes
   constraint = Prefixes(prefixes) if prefixes else FREE
@@ -114,12 +114,12 @@ def _translate(request: Request, decoding, texts, own_metrics):
   translator, tables = None, {text.name: [] for text in texts}
   for checkpoint in (checkpoints_of(request.workdir) if request.every_checkpoint
                      else [request.checkpoint]):
-    with others_go_on():
+    with others_go_on(checkpoint):
       members = translating.load_members(request, checkpoint)
       translator = translator or make_translator(members, decoding.config, decoding.seed,
                                                  request.nbest)
       for text in texts:
-        with others_go_on():
+        with others_go_on(checkpoint):
           result = translating.place_of(request, text, members, decoding)
           translated = translating.translate(members, translator, text, constraint)
           row = translating.write_and_score(request, result, members[0], text, translated,
@@ -130,8 +130,8 @@ def _translate(request: Request, decoding, texts, own_metrics):
       result, rows = scored[0][0], [row for _, row in scored]
       report.print_table(results.place(
           result.path and result.path.parent, {**result.content, 'steps': []}, 'all'), rows)
-  if failures:
-    raise UserError(f'{len(failures)} checkpoints could not be scored, as the warnings above say; '
+  if failed:
+    raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say; '
                     f'the tables have all other scores')
 
 
