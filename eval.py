@@ -108,6 +108,9 @@ def _translate(request: Request, decoding, texts, own_metrics):
       logging.warning('%s', error)
       failed.add(checkpoint)
 
+  def of_all(result):
+    return results.place(result.path and result.path.parent, {**result.content, 'steps': []}, 'all')
+
   prefixes = texts[0].prefixes
   constraint = Prefixes(prefixes) if prefixes else FREE
   decoding = decoding.constrained(prefix=prefixes)
@@ -121,15 +124,15 @@ def _translate(request: Request, decoding, texts, own_metrics):
       for text in texts:
         with others_go_on(checkpoint):
           result = translating.place_of(request, text, members, decoding)
+          # A table that cannot be written is refused before the work.
+          table = of_all(result) if request.every_checkpoint else None
           translated = translating.translate(members, translator, text, constraint)
           row = translating.write_and_score(request, result, members[0], text, translated,
                                             own_metrics)
-          tables[text.name].append((result, row))
+          tables[text.name].append((table, row))
   for scored in tables.values():
     if request.every_checkpoint and scored:
-      result, rows = scored[0][0], [row for _, row in scored]
-      report.print_table(results.place(
-          result.path and result.path.parent, {**result.content, 'steps': []}, 'all'), rows)
+      report.print_table(scored[0][0], [row for _, row in scored])
   if failed:
     raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say; '
                     f'the tables have all other scores')
