@@ -25,16 +25,18 @@ def report(result: Result, stages: Iterable[tuple[dict[str, Any], list[dict[str,
   """
   shown = 0
   for scores, sentences in stages:
-    if not shown:
-      seconds = f' in {scores["seconds"]:.1f} s' if 'seconds' in scores else ''
-      print(f'{result.content["text"]}: {len(sentences)} sentences{seconds}, '
-            + ', '.join(f'{key} {value}' for key, value in result.how.items()), file=people)
     metrics = scores['metrics']
-    for line in metric_lines(metrics[shown:]):
-      print(line, file=people, flush=True)
+    try:
+      if result.path:  # Before it is printed, since the reader of a pipe may have ended.
+        result.write(scores, sentences)
+    finally:  # Scores that do not fit onto a disk can still be read.
+      if not shown:
+        seconds = f' in {scores["seconds"]:.1f} s' if 'seconds' in scores else ''
+        print(f'{result.content["text"]}: {len(sentences)} sentences{seconds}, '
+              + ', '.join(f'{key} {value}' for key, value in result.how.items()), file=people)
+      for line in metric_lines(metrics[shown:]):
+        print(line, file=people, flush=True)
     shown = len(metrics)
-    if result.path:
-      result.write(scores, sentences)
   for line in more_lines(scores):
     print(line, file=people)
   if result.path:
