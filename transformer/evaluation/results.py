@@ -93,7 +93,7 @@ class Result(NamedTuple):
     if run != ours and not self.path.resolve().is_relative_to(ours):
       raise UserError(f'{self.path} is the result of another run, {run}; give each run a folder of '
                       f'its own by --results')
-    if digest not in (None, self.content['text_sha256']):  # Earlier versions recorded none.
+    if digest not in (None, self.content.get('text_sha256')):  # Earlier versions recorded none.
       raise UserError(f'{self.path} is the result of another text of that name; keep both by '
                       f'--results=FOLDER, or remove the file')
 
