@@ -51,25 +51,27 @@ def begin(programs, params, seed):
   return Part('kind', 0, range(B), programs.begin([params], (), source_BS, (limits_B, None, None)))
 
 
-def finish(programs, params, part, stop=None):
+def finish(programs, params, part, stop=None, pauses=True):
   """Returns the part after `stop` tokens, or the hypotheses at the end, and the stops before."""
   t, state, stops = part.t, part.state, []
   while t != stop:
-    state, t, done_B, found = programs.advance([params], (), state, t)
+    state, t, done_B, found = programs.advance([params], (), state, t, pauses)
     stops.append(t)
     if np.all(done_B):
       return jax.device_get(found), stops
   return part._replace(t=t, state=state)
 
 
-def test_the_parts_find_what_the_whole_finds(programs, params):
-  found, stops = finish(programs, params, begin(programs, params, 0))
+@pytest.mark.parametrize(('pauses', 'wanted_stops'), [
+    (True, [8, 12, 16, 20, 24, 28, 32, 36, 40, 42]), (False, [16, 42])])
+def test_the_parts_find_what_the_whole_finds(programs, params, pauses, wanted_stops):
+  found, stops = finish(programs, params, begin(programs, params, 0), pauses=pauses)
   wanted = whole_search(MODEL, CONFIG, 3)(params, *sources(0))
   for mine, whole in zip(found, wanted, strict=True):
     places = slice(whole.shape[-1]) if whole.ndim == 3 else slice(None)
     np.testing.assert_allclose(mine[..., places], whole, rtol=1e-5)
   assert found.lengths.max() > 16
-  assert stops == [8, 12, 16, 20, 24, 28, 32, 36, 40, 42][:len(stops)]
+  assert stops == wanted_stops[:len(stops)]
 
 
 def test_the_largest_program_is_compiled_ahead_and_used(params):
@@ -81,7 +83,7 @@ def test_the_largest_program_is_compiled_ahead_and_used(params):
   limits_B = np.full(B, 42, np.int32)
   state, t = programs.begin([params], (), source_BS, (limits_B, None, None)), 0
   while t < 42:
-    state, t, *_ = programs.advance([params], (), state, t)
+    state, t, *_ = programs.advance([params], (), state, t, False)
   assert sum(program is largest for program in programs._programs.values()) == 1
 
 
@@ -114,6 +116,6 @@ def test_rows_and_tables_of_a_constraint_belong_to_its_sentences(params):
   prefix_BP[1, :3] = 9, 7, 8
   forbidden_N = np.arange(N) == 11
   state = programs.begin([params], forbidden_N, source_BS, (limits_B, None, prefix_BP))
-  _, _, _, found = programs.advance([params], forbidden_N, state, 0)
+  _, _, _, found = programs.advance([params], forbidden_N, state, 0, True)
   assert found.tokens[1, 0, :3].tolist() == [9, 7, 8] or found.lengths[1, 0] == 0
   assert not np.any(found.tokens == 11)

@@ -69,7 +69,7 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], State],
     state = begin(part) if part.state is None else part.state
     while chosen and (t == part.t or not threads or len(chosen) >= _FULL * size
                       or pool.is_alone(part.kind)):
-      state, t, done_B, found = programs.advance(*given[programs], state, t)
+      state, t, done_B, found = programs.advance(*given[programs], state, t, bool(threads))
       # Reading an array whose computation lacked memory would end the process without a word.
       done_B = jax.device_get(jax.block_until_ready(done_B))
       if finished := [row for row in chosen if done_B[row]]:

@@ -72,9 +72,16 @@ class SearchPrograms:
                                      (source_BS, given), [], tables)
     return (encoded, given), leaves
 
-  def advance(self, params, tables, state: State, t: int
+  def advance(self, params, tables, state: State, t: int, pauses: bool
               ) -> tuple[State, int, jax.Array, Hypotheses]:
     """Adds some tokens to t tokens, fewer if the search for every sentence is over.
+
+    Args:
+      params, tables: as in `begin`.
+      state: the state after t tokens.
+      t: their number.
+      pauses: whether to stop where sentences are often finished, and not only where the cache is
+        full.
 
     Returns:
       The state, which takes the memory of the one before; the number of tokens; whether the search
@@ -84,7 +91,8 @@ class SearchPrograms:
     if t in lengths:
       leaves, _ = self._run(*self._growth(lengths[lengths.index(t) + 1]), params, fixed, leaves,
                             tables)
-    t = min(t + _STOPS if t else _FIRST_STOP, *(length for length in lengths if length > t))
+    full = next(length for length in lengths if length > t)
+    t = min(t + _STOPS if t else _FIRST_STOP, full) if pauses else full
     leaves, (done_B, found) = self._run('advance', self._advance, params, fixed, leaves,
                                         (tables, np.int32(t)), donated=(2,))
     return (fixed, leaves), t, done_B, Hypotheses(*found)
