@@ -178,6 +178,14 @@ def test_a_finished_run_is_left_alone(model, uninterrupted):
   chex.assert_trees_all_equal(final_state(workdir), before[1])
 
 
+def test_a_run_that_is_refused_leaves_no_lock(model, tmp_path):
+  (tmp_path / 'checkpoints' / '5').mkdir(parents=True)  # It has no digests.
+  for _ in range(2):
+    with pytest.raises(UserError, match=r'no checkpoint in .* is whole'):
+      run(model, tmp_path)
+    assert not (tmp_path / 'lock.json').exists()
+
+
 def test_metrics_have_a_line_for_each_log_and_each_evaluation(uninterrupted):
   rows = rows_of(uninterrupted[0])
   assert [(row['step'], 'train/loss' in row, 'valid/bleu' in row) for row in rows] == [

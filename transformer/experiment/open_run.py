@@ -46,13 +46,20 @@ class OpenRun(contextlib.ExitStack):
     """
     super().__init__()
     self.workdir, self._config = workdir, config
+    try:
+      self._read()
+    except BaseException:
+      self.close()  # No `with` statement does it, since it has not begun.
+      raise
+
+  def _read(self):
     self.begun, self.changes, saved = processes.from_first(self._open)
     self.step, self.history, self.unfinished = None, {'evaluations': [], 'meter': {}}, False
     self._checkpoints = self._open_checkpoints() if saved else None
     if saved and (step := self._checkpoints.fall_back()) is not None:
       self.step, self.history = step, self._checkpoints.history(step)
       self.unfinished = self._checkpoints.is_unfinished(step)
-    train = config.train
+    train = self._config.train
     self.ended = self.step is not None and not self.unfinished and (
         self.step >= train.steps
         or is_out_of_patience(self.history['evaluations'], train.patience))
