@@ -301,6 +301,23 @@ def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
   assert max(served) < 79  # The next checkpoint is due after this batch.
 
 
+def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(model, tmp_path, monkeypatch):
+  seal, close, there = sealing.seal, Checkpoints.close, []
+
+  def seal_slowly(*arguments):
+    time.sleep(0.5)
+    seal(*arguments)
+
+  def close_later(checkpoints):  # After `train`.
+    there.extend(os.listdir(tmp_path / 'checkpoints'))
+    close(checkpoints)
+
+  monkeypatch.setattr(sealing, 'seal', seal_slowly)
+  monkeypatch.setattr(Checkpoints, 'close', close_later)
+  run(model, tmp_path)
+  assert '12' in there
+
+
 def test_settings_that_decide_what_counts_may_not_change_on_resume():
   may, counted = 'train.valid_metric', 'train.skip_nonfinite'
   for best_by in ('', 'loss', 'talks/bleu'):

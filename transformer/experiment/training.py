@@ -195,6 +195,7 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
       if done:
         break
       report.meter.restart_clock()
+    run.wait()
   return step, evaluations
 
 
