@@ -11,6 +11,7 @@ import pytest
 from tests.tiny_training import ROWS, SOURCE_LENGTH, TARGET_LENGTH, Settings, compiled_once
 from transformer.errors import UserError
 from transformer.training import memory_check
+from transformer.training.config import MeshConfig
 from transformer.training.memory_check import compile_within_memory, device_memory
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, smoothed
@@ -53,8 +54,9 @@ class Fakes:
     return dataclasses.replace(update, train_step=program(need), eval_step=program(
         need and need // 3))
 
-  def run(self, model, rows, *, begun=False, accumulate=1, objective=None, **changes):
-    base = Settings()
+  def run(self, model, rows, *, begun=False, accumulate=1, objective=None, mesh=None,
+          **changes):
+    base = Settings(mesh=mesh or MeshConfig())
     settings = base._replace(train=dataclasses.replace(base.train, **changes),
                              optimizer=dataclasses.replace(base.optimizer, accumulate=accumulate))
     update = make_update(settings, model, make_mesh(settings.mesh, rows // accumulate), objective)
@@ -76,6 +78,17 @@ def test_a_batch_that_fits_is_compiled_once_and_logged(model, monkeypatch):
   assert (fakes.run(model, 40, fit_memory=True), fakes.compiled) == (40, [40])
   for part in ('which has 1.00 GB: ', '40 rows of 13 + 11 tokens: 40.0 MB; search: '):
     assert part in fakes.said[-1]
+
+
+@pytest.mark.parametrize('mesh', [MeshConfig(), MeshConfig(data=1, fsdp=4)])
+def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(
+    model, monkeypatch, mesh):
+  fakes = Fakes(monkeypatch, lambda rows: 1, has=10 ** 6)
+  fakes.run(model, 40, mesh=mesh)
+  state = make_update(Settings(), model, make_mesh(mesh, 40)).state
+  beside = memory_check._bytes_on_device(
+      state._replace(params=None) if mesh.fsdp == 1 else state)
+  assert fakes.said[-1].endswith(f'search: {memory_check._size(beside)}'), fakes.said
 
 
 @pytest.mark.parametrize(('need', 'accumulate', 'fits'), [

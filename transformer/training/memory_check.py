@@ -40,7 +40,9 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
     logging.info('the memory of a device, or the memory that the programs need, is not known '
                  'here, so it is not checked')
     return compiled, rows * length
-  searching += _bytes_beside_parameters(update)
+  # Where `fsdp` splits parameters, a search has its own copy of the whole, beside the state.
+  searching += (_bytes_on_device(update.state) if update.mesh.shape['fsdp'] > 1
+                else _bytes_beside_parameters(update))
   logging.info('memory on a device, which has %s: update and evaluation, %d rows of %d + %d '
                'tokens: %s; %s: %s', _size(capacity), rows, source_length, length, _size(need),
                search[0], _size(searching))
