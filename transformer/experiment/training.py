@@ -175,13 +175,17 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
             raise Preempted
           evaluation = (signals.interruptible if alone else operator.call)(
               validate, update.eval_step, state.best_params)
-          evaluations = [*evaluations, _judged(step, evaluation.values, settings)]
         except Preempted as interruption:
           save(unfinished=True)
           raise _stopped(signals, step) from interruption
-        except Exception as error:
-          if alone or isinstance(error, UserError):  # Several processes can only save together.
+        except Exception:
+          if alone:  # Several processes can only save together.
             save(unfinished=True)
+          raise
+        try:
+          evaluations = [*evaluations, _judged(step, evaluation.values, settings)]
+        except UserError:  # All processes have the same values, and so save together.
+          save(unfinished=True)
           raise
         report.add_evaluation(state, evaluation, evaluations)
         done = done or is_out_of_patience(evaluations, settings.patience)
