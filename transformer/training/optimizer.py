@@ -14,9 +14,9 @@ from transformer.errors import UserError
 from transformer.training.config import OptimizerConfig
 from transformer.training.freezing import frozen_mask
 
+_B1, _EPS = 0.9, 1e-9  # Section 5.3.
 # Momentum of Jordan et al., 2024. Root mean square of an update, as large as Adam's, of Liu et al.,
 # 2025.
-_B1, _EPS = 0.9, 1e-9  # Section 5.3.
 _MUON_MOMENTUM = 0.95
 _MUON_RMS = 0.2
 
