@@ -8,6 +8,8 @@ metrics.jsonl and the scores that `eval.py --checkpoint=all` wrote, so a run may
 It needs matplotlib: pip install -r transformer/tools/plot/requirements.txt
 """
 
+import shlex
+import sys
 from pathlib import Path
 
 from absl import flags
@@ -18,6 +20,7 @@ from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 from transformer.tools.plot.curves import FORMATS, draw
 
+_REQUIREMENTS = Path(__file__).absolute().parent / 'requirements.txt'
 _OUTPUT = flags.DEFINE_string('output', None, 'The file to write; its name ends in one of '
                               f'{", ".join(FORMATS)}; default: curves.svg in the run\'s directory.')
 
@@ -39,8 +42,8 @@ def main(argv):
   try:
     draw(workdirs, output)
   except ModuleNotFoundError as error:
-    raise UserError('there is no matplotlib here; install it with: python -m pip install -r '
-                    'transformer/tools/plot/requirements.txt') from error
+    install = shlex.join([sys.executable, '-m', 'pip', 'install', '-r', str(_REQUIREMENTS)])
+    raise UserError(f'there is no matplotlib here; install it with: {install}') from error
   print(f'{output} has the curves of {", ".join(map(str, workdirs))}')
 
 
