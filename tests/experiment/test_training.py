@@ -141,8 +141,7 @@ def test_a_run_begins_from_its_seed_and_evaluates_the_moving_average(model, tmp_
     return {'nll': size_of(params), 'weight': 1.0}
 
   settings = Settings(train=dataclasses.replace(Settings().train, steps=1, ema_decay=0.9))
-  train_tiny(settings, model, tmp_path, bleu=size_of, programs=(train_step, eval_step),
-             )
+  train_tiny(settings, model, tmp_path, bleu=size_of, programs=(train_step, eval_step))
   first = jax.jit(lambda: init_params(model, settings.seed))()
   line, wanted = rows_of(tmp_path)[-1], pytest.approx(2 * size_of(first), rel=1e-6)
   assert line['valid/loss'] == line['valid/bleu'] == wanted
