@@ -77,8 +77,9 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     except Exception as error:
       if is_out_of_memory(error):
         sys.exit(installation.spell_commands(
-            'error: there is too little memory; in training, lower train.tokens_per_batch or raise '
-            'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'))
+            'error: there is too little memory; in training, lower train.tokens_per_batch or '
+            'decode.batch_size, or raise optimizer.accumulate; in eval.py, lower --batch_size or '
+            '--beam_size'))
       if isinstance(error, OSError):
         sys.exit(f'error: {error.filename or "a file"} cannot be used: {error.strerror or error}')
       raise
