@@ -112,8 +112,9 @@ def test_help_and_a_mistake_do_not_wait_for_jax(name, flag):
     ("PermissionError(13, 'Permission denied', 'x.json')", 1,
      'error: x.json cannot be used: Permission denied'),
     ("ValueError('lost') from MemoryError()", 1,
-     'error: there is too little memory; in training, lower train.tokens_per_batch or raise '
-     'optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'),
+     'error: there is too little memory; in training, lower train.tokens_per_batch or '
+     'decode.batch_size, or raise optimizer.accumulate; in eval.py, lower --batch_size or '
+     '--beam_size'),
 ])
 def test_errors_that_are_not_bugs_end_without_a_traceback(raised, status, line):
   code = ('from transformer.system import command_line\nfrom transformer.errors import UserError\n'

@@ -143,7 +143,7 @@ class Checkpoints:
     self._saving = True
     with one_line_errors(self._directory):
       if not self._manager.save(step, args=ocp.args.Composite(**parts)):
-        raise FileExistsError(f'step {self._manager.latest_step()} is there, and {step} is no later')
+        raise FileExistsError(f'step {self._manager.latest_step()} is there; {step} is no later')
 
   def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
     """Returns the state and the history of a checkpoint, to go on with training.
