@@ -116,6 +116,8 @@ def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path, small)
   # That of earlier runs.
   assert fingerprint('eins\r\nzwei 😀\r\nüber'.encode(), b'\xef\xbb\xbfone\r\n\ntwo\r') == (
       'aa01fe3fa2c67e63d0ead91bc3dd011bf702341688e0cca53c1430ca2f298005')
+  assert fingerprint(b'eins\r\nzwei\r', b'one\ntwo\n') == (  # A last CR alone ends no line.
+      'b07b589b44e29521a066d26b195701780bc05419e0336a7da7aec2ab3aa3b744')
 
 
 @pytest.mark.parametrize('chunk', [1, 1_000])

@@ -132,11 +132,10 @@ class TextFile:
       starts.append(begin[-lines % _EVERY::_EVERY] + offset)
       lines, feeds, offset = lines + len(begin), feeds + len(ends), offset + len(chunk)
       crlf, carriages = crlf + chunk.count(b'\r\n'), carriages + chunk.count(b'\r')
-      if len(begin) > len(ends):  # The last line has no end.
-        chunk += b'\n'
-      as_it_is.update(chunk)
+      feed = b'\n' if len(begin) > len(ends) else b''  # The last line has no end.
+      as_it_is.update(chunk + feed)
       if feeds == crlf:
-        without_carriages.update(chunk.replace(b'\r\n', b'\n'))
+        without_carriages.update(chunk.replace(b'\r\n', b'\n') + feed)
     # A program that writes CRLF does so in all lines; otherwise a CR may be a part of the text.
     self._all_crlf = 0 < feeds == crlf
     self._lines, self._starts = lines, np.concatenate([*starts, [offset]])
