@@ -135,6 +135,12 @@ def test_text_that_is_not_utf8_is_located(tmp_path, monkeypatch, chunk, data, li
     next(lines)
 
 
+@pytest.mark.parametrize('encoding', ['utf-16-le', 'utf-16-be'])
+def test_utf16_without_a_mark_is_refused_though_it_is_valid_utf8(tmp_path, encoding):
+  with pytest.raises(UserError, match=r'train\.de must be UTF-8; it is full of zeros.* iconv'):
+    open_text(tmp_path, 'two men\nwalk\n'.encode(encoding))
+
+
 def test_a_missing_file_says_what_is_there(tmp_path):
   for name in ('train.de.gz', 'train.en', *'abcdef'):
     (tmp_path / name).write_bytes(b'x\n')

@@ -25,6 +25,7 @@ STANDARD_INPUT = '-'
 _CHUNK = 1 << 24  # bytes read together
 _EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
+_MOST_ZEROS = 0.4  # share of the bytes; ASCII in UTF-16 is valid UTF-8, and has a half
 _NAMES_SHOWN = 5
 # White space, control characters, and what Unicode calls ignorable by default, such as a zero-width
 # space or a mark of byte order.
@@ -126,6 +127,9 @@ class TextFile:
         chunk.decode('utf-8')
       except UnicodeDecodeError as error:
         raise _not_utf8(self.name, lines + chunk.count(b'\n', 0, error.start) + 1, error) from error
+      if chunk.count(0) > _MOST_ZEROS * len(chunk):
+        raise UserError(f'{self.name} must be UTF-8; it is full of zeros, as UTF-16 is; convert '
+                        f'it, such as with iconv -f UTF-16LE -t UTF-8')
       ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord('\n')) + 1
       begin = np.concatenate([[0], ends])
       begin = begin[begin < len(chunk)]
