@@ -144,6 +144,7 @@ def test_settings_of_earlier_versions_are_those_of_today():
        attention | {'model.num_layers': 12, 'model.decoder_layers': 4}),
       ({'model': {'encoder_layers': 12, 'decoder_layers': 1}},
        attention | {'model.num_layers': 12, 'model.decoder_layers': 1}),
+      ({'model': {'encoder_layers': 4, 'decoder_layers': 4}}, attention | {'model.num_layers': 4}),
       ({'data': {'upper_case': 0.0, 'title_case': 0.25, 'typing_errors': 0.0}},
        attention | {'data.variations': ((noise, 0.0, 0.25, 0.0),)}),
       ({'data': {'title_case': 0.0}}, attention),

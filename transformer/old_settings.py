@@ -64,8 +64,9 @@ def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
                         for group in ('data', 'train', 'model'))
   model.setdefault('attention_bias', 'all')
   if encoder_layers := model.pop('encoder_layers', None):
-    model.update(num_layers=encoder_layers,
-                 decoder_layers=model.get('decoder_layers') or model.get('num_layers', 6))
+    decoder_layers = model.get('decoder_layers') or model.get('num_layers', 6)
+    model['num_layers'] = encoder_layers
+    model['decoder_layers'] = None if decoder_layers == encoder_layers else decoder_layers
   shares = [data.pop(key, 0.0) for key in ('upper_case', 'title_case', 'typing_errors')]
   if any(shares):
     data['variations'] = [[_NOISE, *shares]]
