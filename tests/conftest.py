@@ -76,8 +76,8 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=long)
     items[:] = [item for item in items if not _is_long(item)]
   first = ('test_several_processes.py', 'test_resume.py', 'test_devices.py', 'test_mesh.py',
-           'test_kill.py', 'test_disk.py', 'test_documentation.py', 'test_attention_browser.py',
-           'test_fit_memory.py', 'test_long_run.py', 'test_eval.py', 'test_loop.py',
+           'test_kill.py', 'test_disk.py', 'test_documentation.py', 'test_browser.py',
+           'test_fit_memory.py', 'test_long_run.py', 'test_eval.py', 'test_training.py',
            'test_preemption.py', 'test_step.py', 'test_transformer.py',
            'test_ctranslate2_format.py', 'test_translator.py')
   items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first

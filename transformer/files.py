@@ -26,7 +26,7 @@ LONGEST_NAME = 255
 SEAL = 'sha256'
 _AFTER_DIGEST = b'"\n}\n'
 _DIGITS = 2 * hashlib.sha256().digest_size
-_LEFT_SECONDS = 86_400  # After this time, an unfinished file is taken for one that was left.
+_LEFT_SECONDS = 7 * 86_400  # After this time, an unfinished file is taken for one that was left.
 
 
 def check_local(name: str, path: str):

@@ -42,7 +42,7 @@ def test_parameters_that_are_not_finite_are_refused(change_params):
 
 def test_log_probabilities_that_are_not_finite_are_refused(diverged):
   run = load_run(diverged)
-  translate = Translator(run.model, run.vocabulary, run.config.decode, 64)
+  translate = Translator([run.model], run.vocabulary, run.config.decode, 64)
   with pytest.raises(UserError, match='step 7, has diverged: the log-probabilities for line 13'):
     translate_with([run], translate, ['', 'a dog'], 11)
 

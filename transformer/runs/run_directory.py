@@ -57,7 +57,12 @@ def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
   Raises:
     UserError: the file is missing or damaged.
   """
-  return read_record(workdir)['data']
+  fingerprints = read_record(workdir).get('data')
+  if not isinstance(fingerprints, dict) or not all(
+      isinstance(digest, str) for digest in fingerprints.values()):
+    raise UserError(f'{Path(workdir) / RUN} must hold the fingerprints of its data; got '
+                    f'{fingerprints!r:.100}; restore it from a copy')
+  return fingerprints
 
 
 def read_record(workdir: str | os.PathLike) -> dict[str, Any]:

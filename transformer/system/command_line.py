@@ -38,6 +38,9 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
       `main` that starts other commands, which inherit it, or that measures.
   """
   status = None
+  for name in ('stdout', 'stderr'):
+    if getattr(sys, name) is None:  # It was closed, as `>&-` does.
+      setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))  # noqa: SIM115
 
   def leave():
     """Ends the process at once; Python would spend half a second on cleaning up."""

@@ -159,6 +159,7 @@ class Vocabulary:
     """Returns a piece as the model stores it, such as `▁the` after a space, or `<0x0A>`."""
     return self._processor.id_to_piece(int(token))
 
+
 def _escape(sentence: str) -> str:
   return _RESERVED.sub(lambda match: ESCAPED[match[0]], sentence)
 
