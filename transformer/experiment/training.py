@@ -204,11 +204,7 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
 
 
 def _judged(step: int, values: Mapping[str, float], settings: TrainConfig) -> dict[str, Any]:
-  """Returns what the history of a run says of an evaluation.
-
-  Raises:
-    UserError: it lacks the metric of `train.best_by`; the next start evaluates the step again.
-  """
+  """Returns what the history says of an evaluation; raises `UserError` if it lacks `best_by`."""
   metric = settings.best_by
   if metric and f'valid/{metric}' not in values:
     known = ', '.join(name.removeprefix('valid/') for name in values)
