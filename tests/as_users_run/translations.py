@@ -71,10 +71,10 @@ def in_batches(run, lines, others) -> dict:
   """
   decode = run.config.decode
   translate = make_translator([run], decode, seed=0, nbest=decode.beam_size)
-  together = translate(run.params, lines)
-  otherwise = translate(run.params, [*others, *lines[::-1]])[len(others):][::-1]
+  together = translate([run.params], lines)
+  otherwise = translate([run.params], [*others, *lines[::-1]])[len(others):][::-1]
   return {'together': together, 'otherwise': otherwise,
-          'alone': {number: translate(run.params, lines[number:number + 1])[0]
+          'alone': {number: translate([run.params], lines[number:number + 1])[0]
                     for number in range(0, len(lines), 7)},
           'tokens': list(map(len, encode(run.vocabulary, lines)))}
 
