@@ -93,7 +93,8 @@ def test_an_impossible_model_is_refused(trained, copied, value):
     ({'data__dir': '~no-such-user/x'}, ['~no-such-user/x/test.en']),
     ({'data__dir': 'a\0b'}, [r"data.dir must be text on one line; got 'a\x00b'"]),
     ({'data__source': 'tfds', 'data__name': 'huggingface:a/b'}, ['a/b is not prepared in']),
-    ({'data__source': 'tfds', 'data__name': '__import__("os").mkdir("mark")'}, ['data.name']),
+    ({'data__source': 'tfds', 'data__name': '__import__("os").mkdir("mark")'},
+     ['a TFDS set must be named like']),
     ({'decode__bleu_tokenize': 'os.system'}, ['decode.bleu_tokenize must be one of']),
 ])
 def test_a_hostile_config_ends_in_one_line(evaluate, copied, change_settings, changes, facts):

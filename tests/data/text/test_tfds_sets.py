@@ -89,7 +89,7 @@ def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
     'set:1.0.0:2', 'x' * 10_000, '..', '.', 'wmt14_translate/../../de-en',
     'wmt14_translate/de-en:..', 'wmt14_translate/xx-en', f'{NAME}:9.9.9'])
 def test_a_name_of_no_prepared_set_is_one_line(prepared, name):
-  with pytest.raises(UserError, match=r'that of a TFDS set|is not prepared') as caught:
+  with pytest.raises(UserError, match=r'a TFDS set must be named like|is not prepared') as caught:
     open_corpus(config(prepared, name), 'train')
   assert '\n' not in str(caught.value)
 

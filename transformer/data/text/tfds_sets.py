@@ -95,8 +95,8 @@ def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   except UserError:
     raise
   except Exception as error:  # TFDS raises errors of many types.
-    raise UserError(f'data.name must be that of a TFDS set, such as set/config:version; '
-                    f'{name!r:.100} cannot be opened: {type_and_message(error):.300}') from error
+    raise UserError(f'a TFDS set must be named like set/config or set/config:version; {name!r:.100}'
+                    f' cannot be opened: {type_and_message(error):.300}') from error
 
 
 @contextlib.contextmanager
