@@ -86,7 +86,7 @@ def translations(params, rows) -> list:
   source = np.where(batch.source_segments == 1, batch.source_tokens, PAD_ID)
   state, t, done = programs.begin(params, (), source, (np.full(ROWS, 9), None, None)), 0, False
   while not np.all(done):
-    state, t, done, found = programs.advance(params, (), state, t)
+    state, t, done, found = programs.advance(params, (), state, t, False)
   return found.tokens.tolist()
 
 
