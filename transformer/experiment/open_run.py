@@ -34,7 +34,8 @@ class OpenRun(contextlib.ExitStack):
     step: the step of the newest whole checkpoint; None if there is none.
     history: that checkpoint's, or that of a new run.
     unfinished: whether a signal stopped the run there, so that the step may lack its evaluation.
-    ended: whether there is nothing left to do.
+    done: whether no update is left.
+    ended: whether nothing is left to do, an evaluation included.
   """
 
   def __init__(self, workdir: Path, config: Config):
@@ -60,9 +61,10 @@ class OpenRun(contextlib.ExitStack):
       self.step, self.history = step, self._checkpoints.history(step)
       self.unfinished = self._checkpoints.is_unfinished(step)
     train = self._config.train
-    self.ended = self.step is not None and not self.unfinished and (
+    self.done = self.step is not None and (
         self.step >= train.steps
         or is_out_of_patience(self.history['evaluations'], train.patience))
+    self.ended = self.done and not self.unfinished
 
   def _open(self) -> tuple[bool, Mapping[str, Any], bool]:
     self.enter_context(RunLock(self.workdir))

@@ -144,8 +144,7 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
   """
   settings, signals, alone = update.config.train, signals or Signals(), jax.process_count() == 1
   state, evaluations = run.restore(update, params), run.history['evaluations']
-  step, agreement = int(state.step), processes.StopAgreement(update.mesh)
-  done = step >= settings.steps or is_out_of_patience(evaluations, settings.patience)
+  step, done, agreement = int(state.step), run.done, processes.StopAgreement(update.mesh)
   tracer = Tracer(run.workdir / TENSORBOARD, profile if processes.is_first() else None)
   report = Report(run.workdir, update, step, run.history, batches.shape)
   with contextlib.closing(tracer), contextlib.closing(report):

@@ -53,34 +53,35 @@ def check_workdir(workdir: Path, config: Config) -> Config:
       checkpoints cannot be written under its path.
   """
   check_path(workdir)
-  old = read_config(workdir)
-  if old is None:
+  saved = read_config(workdir)
+  if saved is None:
     if workdir.exists() and not holds_nothing(workdir):
       raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
     return config
-  saved, old = old, Config.from_saved(old).train
+  old = Config.from_saved(saved)
   check_none_ended(workdir, saved)
-  asked, found = config.train.tokens_per_batch, old.tokens_per_batch
-  if old.fit_memory and config.train.fit_memory and asked != found:
+  asked, found = config.train.tokens_per_batch, old.train.tokens_per_batch
+  if old.train.fit_memory and config.train.fit_memory and asked != found:
     logging.info('the run keeps train.tokens_per_batch=%d, which it found to fit; asked for were '
                  '%d', found, asked)
     config = dataclasses.replace(
         config, train=dataclasses.replace(config.train, tokens_per_batch=found))
-  changed_settings(workdir, config)
+  _compare(workdir, old, config)
   if has_begun(workdir) and WEIGHTS_ALONE in read_record(workdir):
     raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
                     f'from them: --workdir=NEW --config.train.init_from={workdir}')
-  check_none_lost(workdir, old.checkpoint_every)
+  check_none_lost(workdir, old.train.checkpoint_every)
   return config
 
 
 def changed_settings(workdir: str | os.PathLike, config: Config) -> dict[str, dict[str, Any]]:
   """Returns what `check_same_settings` does for the run in a directory; empty if there is none."""
   old = read_config(workdir)
-  if old is None:
-    return {}
-  return check_same_settings(workdir, flatten(Config.from_saved(old).to_dict()),
-                             flatten(config.to_dict()))
+  return {} if old is None else _compare(workdir, Config.from_saved(old), config)
+
+
+def _compare(workdir: str | os.PathLike, old: Config, new: Config) -> dict[str, dict[str, Any]]:
+  return check_same_settings(workdir, flatten(old.to_dict()), flatten(new.to_dict()))
 
 
 def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
