@@ -8,16 +8,14 @@
   python -m transformer.tools.convert --weights=FILE --format=run --output=DIR
 
   --format=     output
-  ctranslate2   a folder for `ctranslate2.Translator`, with the SentencePiece model; its search
-                differs, see transformer/tools/convert/ctranslate2_format.py
+  ctranslate2   a folder for `ctranslate2.Translator`, with the SentencePiece model
   huggingface   a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer` of Hugging Face's
-                transformers, a MarianMT or a Pegasus; its search differs, see
-                transformer/tools/convert/huggingface_format.py
-  safetensors   one file with weights, config and vocabulary; its tensors are listed in
-                transformer/tools/convert/safetensors_format.py
+                transformers, a MarianMT or a Pegasus
+  safetensors   one file with weights, config and vocabulary
   run           a run's directory of such a file or of a folder for transformers, for eval.py and
                 --config.train.init_from
 
+docs/export.md says what differs in each format, such as the search.
 transformer/tools/convert/requirements.txt has the packages.
 """
 
@@ -53,15 +51,13 @@ _CHECKPOINT, _AVERAGE = shared_flags.define_checkpoint()
 def main(_):
   """Writes the format that the flags ask for."""
   output = _checked_output()
-  write = {'ctranslate2': _to_ctranslate2, 'huggingface': _to_huggingface,
-           'safetensors': _to_safetensors, 'run': _to_run}[_FORMAT.value]
   try:
     if _FORMAT.value == 'safetensors':
-      print(f'{output}: {write(output)}')
-      return
-    with files.new_folder(output) as folder:
-      what = write(folder)
-    print(f'{output}: {what}')
+      content = _write_file(output)
+    else:
+      write = {'ctranslate2': _to_ctranslate2, 'huggingface': _to_huggingface, 'run': _to_run}
+      with files.new_folder(output) as folder:
+        content = write[_FORMAT.value](folder)
   except ModuleNotFoundError as missing:
     package = missing.name.partition('.')[0]
     if package not in ('ctranslate2', 'safetensors'):
@@ -69,6 +65,7 @@ def main(_):
     install = shlex.join([sys.executable, '-m', 'pip', 'install', '-r', str(_REQUIREMENTS)])
     raise UserError(f'--format={_FORMAT.value} needs {package}, which is not installed; install it '
                     f'with: {install}') from missing
+  print(f'{output}: {content}')
 
 
 def _checked_output() -> Path:
@@ -104,14 +101,13 @@ def _load():
 def _to_ctranslate2(folder: Path) -> str:
   from transformer.tools.convert import ctranslate2_format
   run, quantization = _load(), _QUANTIZATION.value or 'float32'
-  model = run.config.model
-  ctranslate2_format.write_model(
-      folder, model, run.params, pieces_of(run.vocabulary),
-      run.config.data.max_length + run.config.decode.max_extra_length, quantization)
+  longest = run.config.data.max_length + run.config.decode.max_extra_length
+  ctranslate2_format.write_model(folder, run.config.model, run.params, pieces_of(run.vocabulary),
+                                 longest, quantization)
   vocabularies.save(run.vocabulary, folder)
-  if model.dtype != 'float32':
+  if run.config.model.dtype != 'float32':
     logging.info('activations were %s in training; CTranslate2 computes in the type of its '
-                 'compute_type', model.dtype)
+                 'compute_type', run.config.model.dtype)
   return f'a CTranslate2 model, {quantization}, {_origin(run.steps)}'
 
 
@@ -124,7 +120,7 @@ def _to_huggingface(folder: Path) -> str:
   return f'a {name} model for transformers, {_origin(run.steps)}'
 
 
-def _to_safetensors(output: Path) -> str:
+def _write_file(output: Path) -> str:
   from transformer.tools.convert import safetensors_format
   run = _load()
   safetensors_format.write(output, safetensors_format.Weights(
@@ -137,14 +133,13 @@ def _to_run(folder: Path) -> str:
   path = Path(_WEIGHTS.value).expanduser()
   if path.is_dir():
     from transformer.tools.convert.huggingface_reading import read_model
-    (config, vocabulary, params), steps = read_model(path), [0]
-    origin = 'of a folder for transformers'
+    config, vocabulary, params = read_model(path)
+    steps, origin = [0], 'of a folder for transformers'
   else:
     from transformer.tools.convert import safetensors_format
-    weights = safetensors_format.read(path)
-    config, params, steps = Config.from_saved(weights.config), weights.params, weights.steps
-    vocabulary = vocabularies.from_model_files(weights.vocabulary, str(path))
-    origin = _origin(steps)
+    settings, models, steps, params = safetensors_format.read(path)
+    config, origin = Config.from_saved(settings), _origin(steps)
+    vocabulary = vocabularies.from_model_files(models, str(path))
   save_run(folder, config, vocabulary, params, steps)
   return (f'a run of weights alone, {origin}; {spell_commands("python eval.py")} '
           f'--workdir={shlex.quote(_OUTPUT.value)}')

@@ -1,24 +1,10 @@
 """Writes a model in the format of CTranslate2; only this file imports that package.
 
-CTranslate2 takes and returns pieces of the run's vocabulary: SentencePiece models. It adds the
-end token of a source itself. Its probabilities equal this project's except for rounding. Both
-begin a translation with `<s>`. The searches differ; W is the beam size and n the length:
-
-                       CTranslate2                         this project
-  longest translation  max_decoding_length, 256 tokens     the source's tokens and
-                                                           decode.max_extra_length more
-  empty translation    only with min_decoding_length=0     allowed
-  length penalty       n^α, n without the end token        ((5 + n) / 6)^α, n with the end token
-  end of beam search   α = 0: the best hypothesis of a     W hypotheses have finished, or no
-                       step finishes; α > 0: W have        live one can overtake
-                       finished
-  at the length limit  live hypotheses compete with        only finished ones count if there
-                       finished ones                       are any
-  longest source       max_input_length, 1,024 tokens      data.max_length
-
-The unknown token never occurs, because the vocabulary spells unknown characters in bytes.
-transformer/data/vocabulary/vocabulary.py escapes the rare characters U+2581 and U+2585 before it
-encodes text. SentencePiece alone does not escape them.
+CTranslate2 takes and returns pieces of the run's vocabulary, and adds the end token of a source
+itself. Its probabilities equal this project's except for rounding, and docs/export.md says how its
+search differs. The unknown token never occurs, because the vocabulary spells unknown characters in
+bytes. SentencePiece alone does not escape the rare characters U+2581 and U+2585, as `Vocabulary`
+does.
 """
 
 import os
@@ -33,29 +19,32 @@ from transformer.config import flatten
 from transformer.data.batch import BOS_ID, EOS_ID, UNK_ID
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
-from transformer.tools.convert.refusals import refuse_parameters, refuse_settings
+from transformer.tools.convert.refusals import refuse, refuse_parameters
 
 _MAX_INPUT_LENGTH = 1024  # CTranslate2's default.
 _ACTIVATIONS = {'relu': Activation.RELU, 'gelu': Activation.GELU, 'silu': Activation.SWISH,
                 'swiglu': Activation.SWISH}
+_FEED_FORWARD = {'inner': 'linear_0', 'outer': 'linear_1', 'gate': 'linear_0_noact'}
+# The axis of a head's width. The biases of outputs have none.
+_AXES_OF_WIDTH = {**{f'{part}.{kind}': -1 for part in ('query', 'key', 'value')
+                     for kind in ('kernel', 'bias')}, 'output.kernel': 1}
 _MAX_DISTANCE = 128  # All larger distances share T5's last bucket; see `relative_buckets`.
 
 
 def check_model(config: ModelConfig):
   """Refuses a setting of a model that CTranslate2 cannot represent."""
   widths = config.head_key_dim, config.head_value_dim
-  refuse_settings('CTranslate2', (
-      (not config.query_key_norm or config.num_heads == 1, 'query_key_norm=True',
+  refuse('CTranslate2', (
+      (not config.query_key_norm or config.num_heads == 1, 'model.query_key_norm=True',
        'in attention to the source it normalises the queries of all heads as one vector'),
       (not config.query_key_norm or widths[0] >= widths[1],
-       f'query_key_norm=True with keys narrower than values, {widths[0]} and {widths[1]}',
+       f'model.query_key_norm=True with keys narrower than values, {widths[0]} and {widths[1]}',
        'it normalises the padding, too')))
 
 
 def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[str, Any],
-                pieces: tuple[Sequence[str], Sequence[str]], length: int = 0,
-                quantization: str = 'float32'):
-  """Writes a model that `ctranslate2.Translator` loads.
+                pieces: Sequence[Sequence[str]], length: int = 0, quantization: str = 'float32'):
+  """Writes a model that `ctranslate2.Translator` loads; refuses what CTranslate2 cannot represent.
 
   Args:
     folder: an existing folder.
@@ -64,17 +53,15 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
     pieces: the pieces of the source's and of the target's vocabulary, by id.
     length: the length of the longest source or target, in tokens, if it is above 1,024.
     quantization: the type of the stored matrices, such as int8.
-
-  Raises:
-    UserError: CTranslate2 cannot represent the model or a parameter.
   """
   check_model(config)
   # Copies, because CTranslate2 quantises in place. What is used is taken out.
   given = {path: np.array(leaf, np.float32) for path, leaf in flatten(params).items()}
   spec = _empty_spec(config)
   table = given.pop('target_embedding.table')
-  source = table.copy() if config.share_embeddings else given.pop('source_embedding.table')
-  spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, table
+  spec.decoder.embeddings.weight = table
+  spec.encoder.embeddings[0].weight = (table.copy() if config.share_embeddings
+                                       else given.pop('source_embedding.table'))
   for side, language, stack in (('encoder', 'source', spec.encoder),
                                 ('decoder', 'target', spec.decoder)):
     if config.positions == 'sinusoidal':
@@ -93,18 +80,21 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
         layer.self_attention.relative_attention_max_distance = np.int32(_MAX_DISTANCE)
       if side == 'decoder':
         _attention(layer.attention, given, f'{path}.cross_attention', config)
-      _feed_forward(layer.ffn, given, f'{path}.feed_forward')
+      _norm(layer.ffn.layer_norm, given, f'{path}.feed_forward_residual.layer_norm')
+      for part, name in _FEED_FORWARD.items():
+        if f'{path}.feed_forward.{part}.kernel' in given:
+          _linear(getattr(layer.ffn, name), given, f'{path}.feed_forward', [part])
   spec.decoder.projection.weight = table if config.tie_output else given.pop('output')
   if config.output_bias:
     spec.decoder.projection.bias = given.pop('output_bias')
   refuse_parameters('CTranslate2', given)
-  source, target = map(list, pieces)
-  spec.register_source_vocabulary(source)
-  spec.register_target_vocabulary(target)
+  for register, names in zip((spec.register_source_vocabulary, spec.register_target_vocabulary),
+                             pieces, strict=True):
+    register(list(names))
   # Both vocabularies spell these in the same way.
-  spec.config.unk_token, spec.config.bos_token = target[UNK_ID], target[BOS_ID]
-  spec.config.eos_token, spec.config.decoder_start_token = target[EOS_ID], target[BOS_ID]
-  spec.config.add_source_eos = True
+  unknown, begin, end = (pieces[1][token] for token in (UNK_ID, BOS_ID, EOS_ID))
+  spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = unknown, begin, end
+  spec.config.decoder_start_token, spec.config.add_source_eos = begin, True
   spec.config.layer_norm_epsilon = 1e-6
   spec.validate()
   spec.optimize(quantization)
@@ -131,19 +121,13 @@ def _norm(spec, given, path):
     spec.beta = given.pop(f'{path}.bias')
 
 
-def _linear(spec, kernels, biases):
-  """Joins matrices [inputs, outputs] into CTranslate2's single matrix [outputs, inputs]."""
-  spec.weight = np.concatenate([kernel.T for kernel in kernels])
+def _linear(spec, given, path, parts):
+  """Joins the matrices [inputs, outputs …] of parts into CTranslate2's [all outputs, inputs]."""
+  kernels = [given.pop(f'{path}.{part}.kernel') for part in parts]
+  biases = [given.pop(f'{path}.{part}.bias', None) for part in parts]
+  spec.weight = np.concatenate([kernel.reshape(len(kernel), -1).T for kernel in kernels])
   if biases[0] is not None:
-    spec.bias = np.concatenate(biases)
-
-
-def _feed_forward(spec, given, path):
-  _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
-  for part, name in (('inner', 'linear_0'), ('outer', 'linear_1'), ('gate', 'linear_0_noact')):
-    if f'{path}.{part}.kernel' in given:
-      _linear(getattr(spec, name), [given.pop(f'{path}.{part}.kernel')],
-              [given.pop(f'{path}.{part}.bias', None)])
+    spec.bias = np.concatenate([bias.reshape(-1) for bias in biases])
 
 
 def _attention(spec, given, path, config):
@@ -159,21 +143,14 @@ def _attention(spec, given, path, config):
   if config.query_key_norm:
     _norm(spec.q_norm, given, f'{path}.query_norm')
     _norm(spec.k_norm, given, f'{path}.key_norm')
-
-  def padded(name, axis, ends):
-    """Takes a parameter as a matrix or a bias, with zeros on the axis of a head's width."""
-    array = given.pop(f'{path}.{name}', None)
-    if array is None:
-      return None
-    missing = [(0, 0)] * array.ndim
-    missing[axis] = (0, width - array.shape[axis])
-    return np.pad(array, missing).reshape(ends)
-
-  dim = config.model_dim
-  joined = (('query', 'key', 'value'),) if path.endswith('self_attention') else (
-      ('query',), ('key', 'value'))
-  for linear, parts in zip(spec.linear, joined, strict=False):
-    _linear(linear, [padded(f'{part}.kernel', -1, (dim, -1)) for part in parts],
-            [padded(f'{part}.bias', -1, -1) for part in parts])
-  _linear(spec.linear[-1], [padded('output.kernel', 1, (-1, dim))],
-          [given.pop(f'{path}.output.bias', None)])
+  for name, axis in _AXES_OF_WIDTH.items():
+    if (array := given.get(f'{path}.{name}')) is not None:
+      padding = [(0, 0)] * array.ndim
+      padding[axis] = (0, width - array.shape[axis])
+      given[f'{path}.{name}'] = np.pad(array, padding)
+  output = f'{path}.output.kernel'
+  given[output] = given[output].reshape(-1, config.model_dim)
+  joined = [['query', 'key', 'value']] if path.endswith('self_attention') else [
+      ['query'], ['key', 'value']]
+  for linear, parts in zip(spec.linear, [*joined, ['output']], strict=True):
+    _linear(linear, given, path, parts)

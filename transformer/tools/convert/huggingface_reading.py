@@ -38,11 +38,11 @@ from transformer.tools.convert.huggingface_tensors import (
   sinusoids,
 )
 from transformer.tools.convert.marian_vocabulary import JsonFile, Vocabularies
-from transformer.tools.convert.safetensors_format import read_tensors
+from transformer.tools.convert.safetensors_format import nested, read_tensors
 from transformer.training.config import TrainConfig
 
 _NORMS = {kind: norm for norm, (kind, _) in MODELS.items()}
-_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {'swish': 'silu'}
+_ACTIVATIONS = {name: name for name in ACTIVATIONS} | {'swish': 'silu'}
 # Settings that older folders have, and those that they lack, with the library's defaults.
 _DEFAULTS = {'normalize_embedding': False, 'normalize_before': False, 'add_final_layer_norm': False,
              'static_position_embeddings': True, 'share_encoder_decoder_embeddings': True,
@@ -65,11 +65,7 @@ class Imported(NamedTuple):
 
 
 def read_model(folder: Path) -> Imported:
-  """Reads a folder.
-
-  Raises:
-    UserError: a file is missing or damaged, or this project has no such model.
-  """
+  """Reads a folder; refuses a damaged one, and a model that this project cannot hold."""
   about = JsonFile(folder / 'config.json')
   for name, value in _DEFAULTS.items():
     about.setdefault(name, value)
@@ -95,11 +91,11 @@ def read_model(folder: Path) -> Imported:
                for side, table_TD in zip(('source', 'target'), tables, strict=True)}
   data = _data_settings(vocabularies.vocabulary, tokenizer, model.get('max_positions'))
   length = DataConfig(**data).max_length
-  beams = generation.get('num_beams')
-  return Imported(Config.from_dict({
-      'data': data, 'model': model, 'decode': {'beam_size': beams or DecodeConfig.beam_size},
-      'train': {'tokens_per_batch': max(TrainConfig().tokens_per_batch // length, 1) * length}}),
-                  vocabularies.vocabulary, params)
+  config = Config.from_dict({
+      'data': data, 'model': model,
+      'decode': {'beam_size': generation.get('num_beams') or DecodeConfig.beam_size},
+      'train': {'tokens_per_batch': max(TrainConfig().tokens_per_batch // length, 1) * length}})
+  return Imported(config, vocabularies.vocabulary, params)
 
 
 def _check_settings(folder: Path, about: Mapping[str, Any]):
@@ -150,9 +146,8 @@ def _params(folder: Path, about: Mapping[str, Any], model: ModelConfig,
   if unknown := sorted(tensors.keys() - known):
     raise UserError(f'{folder}/{WEIGHTS} holds {", ".join(unknown)}, for which this project has no '
                     f'place in such a model; save the model without them')
-  params: dict[str, Any] = {}
+  arrays = {}
   for place in places:
-    *path, name = place.path.split('.')
     projection = re.search(r'attention\.(\w+)\.bias$', place.path)
     if projection and projection[1] not in _ATTENTION_BIASES[model.attention_bias]:
       continue
@@ -162,11 +157,8 @@ def _params(folder: Path, about: Mapping[str, Any], model: ModelConfig,
       raise UserError(f'{folder}/{WEIGHTS} should hold {place.name} with {np.prod(place.shape)} '
                       f'numbers, as config.json says; it holds '
                       f'{tensors[theirs].size if theirs else "none"}')
-    inner = params
-    for part in path:
-      inner = inner.setdefault(part, {})
-    inner[name] = place.ours(tensors[theirs])
-  return params
+    arrays[place.path] = place.ours(tensors[theirs])
+  return nested(arrays)
 
 
 def _bias(folder: Path, generation: Mapping[str, Any], row_N: np.ndarray,

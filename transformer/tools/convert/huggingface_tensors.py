@@ -23,9 +23,12 @@ from transformer.ops.positions import sinusoidal_positions
 WEIGHTS = 'model.safetensors'
 POSITIONS = tuple(f'model.{side}.embed_positions.weight' for side in ('encoder', 'decoder'))
 _GROWTH = (1e-5 / 1e-6) ** 0.5  # Of residual sums, for the other epsilon of the norms.
-_SUBLAYERS = {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn',
-              'feed_forward': 'final'}
-_PROJECTIONS = {'query': 'q_proj', 'key': 'k_proj', 'value': 'v_proj', 'output': 'out_proj'}
+# The library's names of the parts of a sublayer, by ours.
+_PARTS = {'feed_forward': {'inner': 'fc1', 'outer': 'fc2'}} | {
+    ours: {'query': f'{theirs}.q_proj', 'key': f'{theirs}.k_proj', 'value': f'{theirs}.v_proj',
+           'output': f'{theirs}.out_proj'}
+    for ours, theirs in (('self_attention', 'self_attn'), ('cross_attention', 'encoder_attn'))}
+_NORMS = {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn', 'feed_forward': 'final'}
 
 
 class Tensor(NamedTuple):
@@ -78,7 +81,7 @@ def sinusoids(length: int, dim: int) -> np.ndarray:
 
 
 def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]:
-  """Yields all tensors of a model, with that many source and target tokens, but its bias."""
+  """Yields all tensors of a model, with that many source and target tokens, but the last bias."""
   dim = config.model_dim
   source = 'target' if config.share_embeddings else 'source'
   tables = {'model.encoder.embed_tokens': f'{source}_embedding.table',
@@ -100,29 +103,20 @@ def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]
       before = 1.0 if (layer, sublayer) == (0, sublayers[0]) else growth
       after = 1.0 if (layer, sublayer) == (depth - 1, sublayers[-1]) else growth
       theirs, ours = f'model.{side}.layers.{layer}', f'{side}_{layer}.{sublayer}'
-      yield from _projections(config, theirs, ours, before)
-      yield from _norm(f'{theirs}.{_SUBLAYERS[sublayer]}_layer_norm',
+      inner = ((config.ff_dim,) if sublayer == 'feed_forward'
+               else (config.num_heads, dim // config.num_heads))
+      for part, name in _PARTS[sublayer].items():
+        name, path = f'{theirs}.{name}', f'{ours}.{part}'
+        if part in ('outer', 'output'):
+          yield Tensor(f'{name}.weight', f'{path}.kernel', (*inner, dim), -1, before)
+          yield Tensor(f'{name}.bias', f'{path}.bias', (dim,), -1, before)
+        else:
+          reads_source = sublayer == 'cross_attention' and part != 'query'  # Its factor is one.
+          yield Tensor(f'{name}.weight', f'{path}.kernel', (dim, *inner), 0,
+                       1.0 if reads_source else 1 / before)
+          yield Tensor(f'{name}.bias', f'{path}.bias', inner, None)
+      yield from _norm(f'{theirs}.{_NORMS[sublayer]}_layer_norm',
                        f'{ours}_residual.layer_norm', dim, after)
-
-
-def _projections(config: ModelConfig, layer: str, sublayer: str, growth: float) -> Iterator[Tensor]:
-  """Yields the matrices and biases of a sublayer whose residual sum has a factor."""
-  dim, kind = config.model_dim, sublayer.partition('.')[2]
-  if kind == 'feed_forward':
-    inner, names = (config.ff_dim,), {'inner': 'fc1', 'outer': 'fc2'}
-  else:
-    inner = config.num_heads, dim // config.num_heads
-    names = {part: f'{_SUBLAYERS[kind]}.{name}' for part, name in _PROJECTIONS.items()}
-  for part, name in names.items():
-    name, path = f'{layer}.{name}', f'{sublayer}.{part}'
-    if part in ('outer', 'output'):
-      yield Tensor(f'{name}.weight', f'{path}.kernel', (*inner, dim), -1, growth)
-      yield Tensor(f'{name}.bias', f'{path}.bias', (dim,), -1, growth)
-    else:
-      reads_source = kind == 'cross_attention' and part != 'query'  # It has a factor of one.
-      yield Tensor(f'{name}.weight', f'{path}.kernel', (dim, *inner), 0,
-                   1.0 if reads_source else 1 / growth)
-      yield Tensor(f'{name}.bias', f'{path}.bias', inner, None)
 
 
 def _norm(name: str, path: str, dim: int, factor: float = 1.0) -> Iterator[Tensor]:

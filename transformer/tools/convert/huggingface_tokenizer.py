@@ -11,17 +11,13 @@ from typing import Any
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, ESCAPED, SPACE, Vocabulary
+from transformer.tools.convert.vocabulary_pieces import pieces_of
 
 
 def write(folder: Path, vocabulary: Vocabulary, max_length: int):
-  """Writes `tokenizer.json` and `tokenizer_config.json`.
-
-  Args:
-    folder: an existing folder.
-    vocabulary: its pieces are merged from characters.
-    max_length: of a source, in tokens, with the end token.
+  """Writes the files of a vocabulary that has merges alone; sources have up to `max_length` tokens.
   """
-  pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
+  pieces = pieces_of(vocabulary)[0]
   files.write_json(folder / 'tokenizer.json', _tokenizer(pieces))
   files.write_json(folder / 'tokenizer_config.json', {
       'tokenizer_class': 'PreTrainedTokenizerFast',
@@ -34,7 +30,6 @@ def write(folder: Path, vocabulary: Vocabulary, max_length: int):
 
 
 def _tokenizer(pieces: list[str]) -> dict[str, Any]:
-  """Returns the content of `tokenizer.json`."""
   name = pieces[EOS_ID]
   first, second = ({'Sequence': {'id': side, 'type_id': 0}} for side in 'AB')
   end = {'SpecialToken': {'id': name, 'type_id': 0}}

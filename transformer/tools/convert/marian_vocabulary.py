@@ -7,7 +7,7 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from transformer.data.vocabulary.adoption import adopt
 from transformer.data.vocabulary.vocabularies import RunVocabulary, SeparateVocabularies, is_shared
 from transformer.data.vocabulary.vocabulary import SPACE, Vocabulary
 from transformer.errors import UserError
-from transformer.tools.convert.vocabulary_pieces import extend
+from transformer.tools.convert.vocabulary_pieces import extend, pieces_of
 
 _MODELS = ('source.spm', 'target.spm')
 _VOCABULARIES = ('vocab.json', 'target_vocab.json')
@@ -45,13 +45,10 @@ class JsonFile(dict):
 
 
 class Vocabularies(NamedTuple):
-  """The vocabularies of a folder, as this project holds them.
+  """The vocabularies of a folder, and the row of each piece in the folder's tables.
 
-  Attributes:
-    vocabulary: one that both languages share if `source.spm` is `target.spm`, else two.
-    source_N: the row of each piece of the source in the folder's table; that of `<unk>` for a
-      piece that the folder lacks.
-    target_N: the rows of the target's pieces.
+  There is one vocabulary if `source.spm` is `target.spm`, else two. A piece that the folder lacks
+  has the row of `<unk>`.
   """
 
   vocabulary: RunVocabulary
@@ -69,12 +66,7 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
 
   The target's vocabulary gets all pieces of the target's table, since a translation may have
   them, as in the library. A character that only the table has is a piece too. Codes of languages
-  such as `>>fra<<` are single pieces.
-
-  Args:
-    folder: the folder.
-    about: its config.json.
-    separate: whether each language has a table.
+  such as `>>fra<<` are single pieces. `about` is config.json; `separate` is a table each.
   """
   if is_own(folder):
     vocabulary = Vocabulary.load(folder / SHARED_VOCABULARY[0])
@@ -90,21 +82,16 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
                     f'{ids[-1]["</s>"]}; it has {about["eos_token_id"]}')
   paths = [folder / name for name in _MODELS]
   codes = [SPACE + piece for piece in ids[0] if _CODE.fullmatch(piece)]
+  # Those that text is not cut into, without control symbols.
+  others = [piece for piece in sorted(ids[-1], key=ids[-1].get) if piece not in _SPECIAL_PIECES]
   if paths[0].read_bytes() == paths[1].read_bytes():
-    source = target = extend(adopt(paths[0]), codes, _others(ids[-1], codes))
-    vocabulary = source
+    others = [piece for piece in others if SPACE + piece not in codes]
+    source = target = vocabulary = extend(adopt(paths[0]), codes, others)
   else:
-    source, target = (adopt(path) for path in paths)
-    source = extend(source, codes, [piece for piece in ids[0] if len(piece) == 1])
-    target = extend(target, (), _others(ids[-1], ()))
+    source = extend(adopt(paths[0]), codes, [piece for piece in ids[0] if len(piece) == 1])
+    target = extend(adopt(paths[1]), (), others)
     vocabulary = SeparateVocabularies(source, target)
   return Vocabularies(vocabulary, _rows(source, ids[0], about), _rows(target, ids[-1], about))
-
-
-def _others(ids: Mapping[str, int], codes: Collection[str]) -> list[str]:
-  """Returns the pieces of a table that text is not cut into, without control symbols."""
-  return [piece for piece in sorted(ids, key=ids.get)
-          if piece not in _SPECIAL_PIECES and SPACE + piece not in codes]
 
 
 def _rows(vocabulary: Vocabulary, ids: Mapping[str, int], about: Mapping[str, Any]) -> np.ndarray:
@@ -117,10 +104,8 @@ def _rows(vocabulary: Vocabulary, ids: Mapping[str, int], about: Mapping[str, An
 
 def _their_names(vocabulary: Vocabulary) -> list[str]:
   """Returns the pieces as the library names them: without a space before the code of a language."""
-  pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
-  bare = [piece.removeprefix(SPACE) for piece in pieces]
-  return [short if _CODE.fullmatch(short) else piece
-          for short, piece in zip(bare, pieces, strict=True)]
+  return [bare if _CODE.fullmatch(bare := piece.removeprefix(SPACE)) else piece
+          for piece in pieces_of(vocabulary)[0]]
 
 
 def write(folder: Path, vocabulary: RunVocabulary, data: DataConfig):

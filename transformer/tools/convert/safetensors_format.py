@@ -1,36 +1,7 @@
 """Writes and reads a model as one safetensors file.
 
-A tensor's name is its path among the parameters, joined by dots. All parameters are float32.
-Matrices are [inputs …, outputs …], with the letters of the README for their axes:
-
-  target_embedding.table             [N, D]; source_embedding likewise, unless share_embeddings
-  target_position.table              [positions, D], if learned; source_position likewise
-  encoder_0.self_attention
-    .query.kernel, .query.bias       [D, H, K], [H, K]; key likewise
-    .value.kernel, .value.bias       [D, H, V], [H, V]
-    .output.kernel, .output.bias     [H, V, D], [D]
-    .query_norm.scale                [K], if query_key_norm; key_norm likewise
-  encoder_0.feed_forward
-    .inner.kernel, .inner.bias       [D, F], [F]
-    .outer.kernel, .outer.bias       [F, D], [D]
-    .gate.kernel                     [D, F], if swiglu, where inner and outer have no bias
-  encoder_0.self_attention_residual and encoder_0.feed_forward_residual
-    .layer_norm.scale, ….bias        [D], [D]; without bias if rms_norm
-  decoder_0. …                       likewise, with cross_attention, cross_attention_residual
-  encoder_norm.scale, .bias          [D], [D], if norm is pre; decoder_norm likewise
-  encoder_bias.table                 [32, H], if positions are relative; decoder_bias likewise
-  output                             [N, D], unless tie_output
-  output_bias                        [N], if output_bias
-  vocabulary.model                   uint8, the bytes of the SentencePiece model; or
-                                     vocabulary.source.model and vocabulary.target.model
-
-The metadata has one entry, `FORMAT`, a JSON object:
-
-  version            1
-  config             the settings of the run
-  vocabulary_sha256  the digest of vocabulary.model, or of the two models, end to end
-  steps              the steps of the checkpoints that were averaged
-  sha256             the digest of everything else, or null; set it to null to change a tensor
+docs/export.md has the names and shapes of the tensors. The metadata has one entry, `FORMAT`, a JSON
+object with what makes a run of them.
 """
 
 import hashlib
@@ -53,14 +24,7 @@ _VERSION = 1
 
 
 class Weights(NamedTuple):
-  """The content of a file.
-
-  Attributes:
-    config: the settings of the run as nested dicts; `read` does not check them.
-    vocabulary: the bytes of the SentencePiece models, by the names of their files.
-    steps: the steps of the checkpoints that were averaged.
-    params: nested dicts of float32 arrays.
-  """
+  """The content of a file: the settings of a run, unchecked, and the models of its vocabulary."""
 
   config: dict[str, Any]
   vocabulary: Mapping[str, bytes]
@@ -80,11 +44,7 @@ def write(path: str | os.PathLike, weights: Weights):
 
 
 def read(path: str | os.PathLike) -> Weights:
-  """Reads a file of `write`.
-
-  Raises:
-    UserError: the file cannot be read, is damaged, or has another format.
-  """
+  """Reads a file of `write`; refuses a damaged one, and another format."""
   metadata, tensors = read_tensors(path)
   try:
     about = json.loads(metadata.get(FORMAT, '{}'))
@@ -99,14 +59,19 @@ def read(path: str | os.PathLike) -> Weights:
                     f'restore it from a copy, or set sha256 in its metadata to null')
   vocabulary = {name: tensors.pop(name).tobytes()
                 for name in (*SHARED_VOCABULARY, *SEPARATE_VOCABULARIES) if name in tensors}
+  return Weights(about['config'], vocabulary, about['steps'], nested(tensors))
+
+
+def nested(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+  """Returns parameters as nested dicts, of those by path."""
   params: dict[str, Any] = {}
-  for name, array in tensors.items():
-    *folders, last = name.split('.')
-    place = params
-    for folder in folders:
-      place = place.setdefault(folder, {})
-    place[last] = array
-  return Weights(about['config'], vocabulary, about['steps'], params)
+  for path, array in arrays.items():
+    *parents, name = path.split('.')
+    inner = params
+    for parent in parents:
+      inner = inner.setdefault(parent, {})
+    inner[name] = array
+  return params
 
 
 def write_tensors(path: str | os.PathLike, tensors: Mapping[str, np.ndarray],

@@ -21,14 +21,10 @@ def pieces_of(vocabulary: RunVocabulary) -> tuple[list[str], list[str]]:
 
 def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
            others: Iterable[str] = ()) -> Vocabulary:
-  """Returns a vocabulary with more pieces behind its own; pieces that it has are not added again.
+  """Returns a vocabulary with more pieces behind its own, without those that it has.
 
-  Text is cut as before, with two exceptions: the symbols, and characters that were spelt in bytes.
-
-  Args:
-    vocabulary: its pieces keep their ids.
-    symbols: pieces that stand for themselves wherever they occur, such as `▁>>fra<<`.
-    others: characters, and pieces that no text is cut into but that a translation may have.
+  Text is cut as before, but for characters that were spelt in bytes, and for `symbols`, which stand
+  for themselves wherever they occur, such as `▁>>fra<<`. No text is cut into longer `others`.
   """
   model = ModelProto.FromString(vocabulary.model_bytes)
   known = {piece.piece for piece in model.pieces}
@@ -46,10 +42,7 @@ def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
 
 
 def has_merges_alone(vocabulary: Vocabulary) -> bool:
-  """Returns whether a vocabulary merges its pieces from characters, all by the same rule.
-
-  A line also has to begin as if a space stood before it.
-  """
+  """Returns whether pieces are merged from characters alone, with a space before each line."""
   model = ModelProto.FromString(vocabulary.model_bytes)
   return (model.trainer_spec.model_type == TrainerSpec.BPE
           and model.normalizer_spec.add_dummy_prefix
