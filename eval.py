@@ -19,7 +19,6 @@ written to DIR/eval/ or to --results=FOLDER, those of each sentence too;
 python -m transformer.tools.compare holds them against those of other runs.
 """
 
-import contextlib
 import dataclasses
 import sys
 from pathlib import Path
@@ -42,17 +41,22 @@ def main(_):
   """Does what the flags ask for."""
   request = request_flags.request(_FLAGS)
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding import text_lines
-  from transformer.evaluation.own_metrics import load_metric
+  from transformer.decoding import ensemble, text_lines
+  from transformer.evaluation.scores import load_metric
+  from transformer.evaluation.translating import load_members
   own_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
-  if request.only_translates_standard_input and text_lines.arrives_live():
+  only_translates = request.unscored and not request.prefix and request.output in (None, '-')
+  if request.source == '-' and only_translates and text_lines.arrives_live():
     _translate_live(request, decoding)
     return
   texts = request.read_texts(config.data)
   if request.score:
-    _score(request, texts[0])
+    likelihoods = ensemble.score_with(load_members(request, request.checkpoint), texts[0].sources,
+                                      texts[0].references[0], request.tokens)
+    text_lines.write_lines(text_lines.likelihood_lines(likelihoods, request.tokens),
+                           request.output or '-')
     return
   if texts[0].references:
     from transformer.evaluation.metrics import check_tokenizer
@@ -79,63 +83,41 @@ def _translate_live(request: Request, decoding):
                               decoding.config.sample)
 
 
-def _score(request: Request, text):
-  """Writes the likelihood of each reference."""
-  from transformer.decoding.ensemble import score_with
-  from transformer.decoding.text_lines import likelihood_lines, write_lines
-  from transformer.evaluation.translating import load_members
-  likelihoods = score_with(load_members(request, request.checkpoint), text.sources,
-                           text.references[0], request.tokens)
-  write_lines(likelihood_lines(likelihoods, request.tokens), request.output or '-')
-
-
 def _translate(request: Request, decoding, texts, own_metrics):
   """Translates and scores texts at a checkpoint, or at all of them, with a table of each text."""
   from transformer.decoding.constraint import FREE
   from transformer.decoding.ensemble import make_translator
   from transformer.decoding.prefixes import Prefixes
-  from transformer.evaluation import report, results, translating
+  from transformer.evaluation import results, translating
   from transformer.runs.loading import checkpoints_of
-  failed: set[str] = set()
-
-  @contextlib.contextmanager
-  def others_go_on(checkpoint: str):
-    try:
-      yield
-    except UserError as error:
-      if not request.every_checkpoint:
-        raise
-      logging.warning('%s', error)
-      failed.add(checkpoint)
-
-  def of_all(result):
-    return results.place(result.path and result.path.parent, {**result.content, 'steps': []}, 'all')
-
+  every, failed, tables, translator = request.every_checkpoint, [], {}, None
   prefixes = texts[0].prefixes
   constraint = Prefixes(prefixes) if prefixes else FREE
   decoding = decoding.constrained(prefix=prefixes)
-  translator, tables = None, {text.name: [] for text in texts}
-  for checkpoint in (checkpoints_of(request.workdir) if request.every_checkpoint
-                     else [request.checkpoint]):
-    with others_go_on(checkpoint):
+  for checkpoint in checkpoints_of(request.workdir) if every else [request.checkpoint]:
+    try:
       members = translating.load_members(request, checkpoint)
       translator = translator or make_translator(members, decoding.config, decoding.seed,
                                                  request.nbest)
       for text in texts:
-        with others_go_on(checkpoint):
-          result = translating.place_of(request, text, members, decoding)
-          # A table that cannot be written is refused before the work.
-          table = of_all(result) if request.every_checkpoint else None
-          translated = translating.translate(members, translator, text, constraint)
-          row = translating.write_and_score(request, result, members[0], text, translated,
-                                            own_metrics)
-          tables[text.name].append((table, row))
-  for scored in tables.values():
-    if request.every_checkpoint and scored:
-      report.print_table(scored[0][0], [row for _, row in scored])
+        result = translating.place_of(request, text, members, decoding)
+        if every:  # A table that cannot be written is refused before the work.
+          table = results.place(result.path.parent, {**result.content, 'steps': []}, 'all')
+        translated = translating.translate(members, translator, text, constraint)
+        row = translating.write_and_score(request, result, members[0], text, translated,
+                                          own_metrics)
+        if every:
+          tables.setdefault(text.name, (table, []))[1].append(row)
+    except UserError as error:
+      if not every:
+        raise
+      logging.warning('%s', error)
+      failed.append(checkpoint)
+  for table, rows in tables.values():
+    from transformer.evaluation.report import print_table
+    print_table(table, rows)
   if failed:
-    raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say; '
-                    f'the tables have all other scores')
+    raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say')
 
 
 def start():

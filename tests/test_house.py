@@ -121,7 +121,7 @@ def test_of_the_road_only_data_touches_text_packages(package):
 
 @pytest.mark.parametrize(('package', 'file'), [
     ('sacrebleu', 'transformer.evaluation.metrics'),
-    ('sacremoses', 'transformer.evaluation.compounds'),
+    ('sacremoses', 'transformer.evaluation.metrics'),
     ('matplotlib', 'transformer.tools.plot.curves'),
     ('ctranslate2', 'transformer.tools.convert.ctranslate2_format'),
     ('safetensors', 'transformer.tools.convert.safetensors_format')])

@@ -24,9 +24,9 @@ FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference
     ('--workdir=', '--workdir=DIR is needed'), ('--workdir=/nowhere', '/nowhere holds no run'),
     ('--source=- --reference=-', 'must name a file; standard input is for --source'),
     ('--source=- --prefix=-', 'must name a file; standard input is for --source'),
-    ('--source=', '--source= names nothing'), ('--reference=x', '--reference needs --source'),
-    ('--split=test --source=x', 'leave out --split and --data_dir'),
-    (f'{FILE} --data_dir=x', 'leave out --split and --data_dir'),
+    ('--source=', '--source= names nothing'), ('--reference=x', 'need --source=FILE'),
+    ('--split=test --source=x', '--source excludes --split'),
+    (f'{FILE} --data_dir=x', '--source excludes --data_dir'),
     ('--split=test,valid --output=-', '--split=test,valid names several texts'),
     ('--split=test,nothing', 'nothing.en'), ('--source=/nowhere/x', 'there is no folder /nowhere'),
     ('--data_dir=/nowhere', 'if the data lies elsewhere, give --data_dir=DIR'),
@@ -35,15 +35,15 @@ FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference
     ('--nbest=0', '--nbest must be at least 1; got 0'),
     ('--nbest=2', '--nbest=2 gives lists of translations; add --output=FILE'),
     ('--tokens', 'add --score'), ('--score', '--score needs --source=FILE and one --reference'),
-    (f'{BOTH} --score --seed=3 --examples=3', 'leave out --examples and --seed'),
-    (f'{BOTH} --score --results=r --prefix=x', 'leave out --results and --prefix'),
-    ('--checkpoint=all --output=-', '--checkpoint=all gives a table of scores'),
+    (f'{BOTH} --score --seed=3 --examples=3', '--score excludes --examples and --seed'),
+    (f'{BOTH} --score --results=r --prefix=x', '--score excludes --results and --prefix'),
+    ('--checkpoint=all --output=-', '--checkpoint=all excludes --output'),
     ('--metric=nothing_here:f', 'the metric nothing_here:f cannot be imported'),
     (f'{FILE} --metric=math:fsum --examples=2', '--metric and --examples compares translations'),
     ('--source=- --results=r', '--results compares translations with references'),
     ('--bleu_tokenize=kanji', 'decode.bleu_tokenize must be one of 13a'),
     (f'{FILE} --prefix={{folder}}/test.de --output={{folder}}/test.de', 'would replace what is'),
-    ('--prefix_column', '--prefix_column needs --source, and excludes --prefix'),
+    ('--prefix_column', 'need --source=FILE'),
     ('--prefix={folder}/unequal.de', '--prefix must have a line for each sentence; there are 2'),
     (f'{FILE} --reference={{folder}}/unequal.de', 'unequal.de has 3 lines'),
     ('--ensemble=/nowhere', '/nowhere holds no run'), ('--average=0', 'at least 1; got 0'),
@@ -311,7 +311,7 @@ def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_score
   taken = tmp_path / 'run/eval/valid.step2.beam1.alpha0.6.json'
   taken.write_text(json.dumps({'workdir': str(tmp_path / 'run'), 'text_sha256': 'another'}))
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1',
-                              '--split=valid,test')
+                              '--split=test,valid')
   assert status == 1 and err.count(damage) == 1 and 'error: 2 checkpoints' in err, err
   assert err.count(f'{taken} is the result of another text') == 1
   table = json.loads((tmp_path / 'run/eval/test.all.beam1.alpha0.6.json').read_text('utf-8'))

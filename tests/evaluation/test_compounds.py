@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from transformer.evaluation.compounds import split_compounds, tokenize_german
+from transformer.evaluation.metrics import split_compounds, tokenize_german
 
 
 # The output of Moses' own tokenizer.perl in its version of 1 June 2017.

@@ -10,7 +10,7 @@ import pytest
 from transformer.decoding.config import SampleConfig
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
-from transformer.evaluation import report, results, scores
+from transformer.evaluation import report, results
 from transformer.evaluation.texts import Text
 
 TEXT = Text('test', ['a b c d'], [['w x y z']])
@@ -71,16 +71,16 @@ def test_scores_that_cannot_be_printed_are_kept(tmp_path):
         raise OSError(errno.ENOSPC, 'No space left')
 
   written = result(tmp_path, ('a', 5))
-  stages = scores.evaluate(TEXT, [Translation('w x y z', -1.0, False, ())], 1.0, '13a', 'de')
+  stages = report.evaluate(TEXT, [Translation('w x y z', -1.0, False, ())], 1.0, '13a', 'de')
   with pytest.raises(OSError, match='No space left'):
     report.report(written, stages, Unwritable())
   kept = json.loads(written.path.read_text('utf-8'))
-  assert [metric['name'] for metric in kept['metrics']] == ['BLEU', 'chrF2++']
+  assert [metric['name'] for metric in kept['metrics']] == ['BLEU', 'chrF2++', 'TER']
 
 
 def test_scores_that_cannot_be_kept_are_printed(tmp_path):
   (tmp_path / 'results').write_text('no folder', encoding='utf-8')
-  stages = scores.evaluate(TEXT, [Translation('w x y z', -1.0, False, ())], 1.0, '13a', 'de')
+  stages = report.evaluate(TEXT, [Translation('w x y z', -1.0, False, ())], 1.0, '13a', 'de')
   with pytest.raises(UserError):
     report.report(result(tmp_path, ('a', 5)), stages, people := io.StringIO())
   assert 'test: 1 sentences' in people.getvalue() and '  BLEU ' in people.getvalue()

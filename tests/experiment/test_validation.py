@@ -9,7 +9,7 @@ import sacrebleu
 from transformer.config import Config
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
-from transformer.evaluation.own_metrics import OwnMetric, own_scores
+from transformer.evaluation.scores import OwnMetric, own_scores
 from transformer.experiment.tensorboard import Sample
 from transformer.experiment.validation import (
   ValidationSet,

@@ -1,14 +1,14 @@
-"""BLEU, chrF2++ and TER by sacreBLEU, with its signatures and intervals."""
+"""BLEU, chrF2++ and TER by sacreBLEU, with its signatures, and the paper's BLEU for German."""
 
 import importlib.metadata
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import sacrebleu
 from sacrebleu.metrics.base import Metric
 
 from transformer.errors import UserError
-from transformer.evaluation.compounds import split_compounds, tokenize_german
-from transformer.evaluation.resampling import Score, interval_95, resampled
+from transformer.evaluation.scores import Score, interval_95, resampled
 
 NAMES = ('BLEU', 'chrF2++', 'TER')
 # sacreBLEU's TER takes a second for a line of 100 words, and five for one of 200.
@@ -23,6 +23,7 @@ _PROTOCOLS = {
 # Tokenizers for text without spaces between words, whose TER splits Asian characters.
 _WITHOUT_SPACES = ('zh', 'ja-mecab', 'ko-mecab', 'char')
 _COMPOUND_SPLIT = 'compound-split'
+_HYPHEN = re.compile(rb'(\S)-(\S)')  # Matches bytes, as the Perl script does.
 
 
 def check_tokenizer(tokenize: str):
@@ -42,26 +43,26 @@ def corpus_bleu(translations: Sequence[str], references: Sequence[Sequence[str]]
     translations: one sentence each, detokenised unless `tokenize` is `none`.
     references: one or more sequences, each as long as the translations.
     tokenize: sacreBLEU's tokenizer; `none` is for text that is tokenised already. With any
-      other tokenizer, sacreBLEU warns if the text looks tokenised.
+      other, sacreBLEU warns if the text looks tokenised.
   """
   return _bleu(tokenize, translations, references, tokenize=tokenize, force=tokenize == 'none')
 
 
 def corpus_chrf(translations: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-  """Computes chrF2++ (Popović, 2017) in percent; arguments as in `corpus_bleu`."""
-  return metric_of('chrF2++', '13a').corpus_score(*_parallel(translations, references)).score
+  """Computes chrF2++ (Popović, 2017) in percent."""
+  return metric_of('chrF2++', '13a').corpus_score(translations, references).score
 
 
 def score_text(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],
                tokenize: str) -> Score:
   """Computes a metric of all sentences, its interval, and that of each sentence by itself.
 
-  BLEU of a sentence uses only the orders of n-grams for which it is long enough. The metrics are
-  BLEU, chrF2++ (Popović, 2017) and TER (Snover et al., 2006); other arguments as in `corpus_bleu`.
+  The metrics are BLEU, chrF2++ and TER (Snover et al., 2006). BLEU of a sentence uses only the
+  orders of n-grams for which it is long enough.
   """
   metric = metric_of(name, tokenize, force=tokenize == 'none')
   # sacreBLEU's own bootstrap would count again, and hold all samples: 100 kB a sentence.
-  counts = metric._extract_corpus_statistics(*_parallel(translations, references))
+  counts = metric._extract_corpus_statistics(translations, references)
   whole = metric._aggregate_and_compute(counts)
   samples = [metric._compute_score_from_stats(sums).score for sums in resampled(counts)]
   alone = metric_of(name, tokenize, effective_order=True)
@@ -103,23 +104,24 @@ def metric_of(name: str, tokenize: str, force: bool = True,
   return sacrebleu.TER(normalized=asian, asian_support=asian)
 
 
-def _parallel(translations: Sequence[str], references: Sequence[Sequence[str]]
-              ) -> tuple[list[str], list[list[str]]]:
-  """Returns the texts as sacreBLEU takes them; refuses a reference of another length."""
-  for number, reference in enumerate(references, 1):
-    if len(reference) != len(translations):
-      raise UserError(f'a reference must have a line for every translation; reference {number} '
-                      f'has {len(reference)} lines, there are {len(translations)} translations')
-  return list(translations), list(map(list, references))
+def _bleu(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],
+          preprocessing: dict[str, str] | None = None, **arguments) -> Score:
+  """Computes BLEU by sacreBLEU's `arguments`; `preprocessing` has entries for the signature."""
+  metric = sacrebleu.BLEU(**arguments)
+  result = metric.corpus_score(translations, references)
+  signature = metric.get_signature()
+  for key, value in (preprocessing or {}).items():
+    signature.update(key, value)
+  return Score(name, result.score, str(signature), str(result))
 
 
 def _compound_split_bleu(translations: Sequence[str], references: Sequence[Sequence[str]],
                          tokenised: bool) -> Score:
   """Computes the paper's BLEU for German: Moses' tokens, split compounds, no smoothing.
 
-  Source: `tensor2tensor/utils/get_ende_bleu.sh`, which calls Moses' `multi-bleu.perl`. The
-  script tokenises translations, but not its references, which are tokenised already. Here
-  Moses tokenises both, or neither if they are tokenised already.
+  Source: `tensor2tensor/utils/get_ende_bleu.sh` of the paper's authors, which calls Moses'
+  `multi-bleu.perl`. The script tokenises translations, but not its references, which are tokenised
+  already. Here Moses tokenises both, or neither if they are tokenised already.
   """
   sides, preprocessing = [translations, *references], {'tok': _COMPOUND_SPLIT}
   if not tokenised:
@@ -131,12 +133,21 @@ def _compound_split_bleu(translations: Sequence[str], references: Sequence[Seque
                smooth_method='none', force=True)
 
 
-def _bleu(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],
-          preprocessing: dict[str, str] | None = None, **arguments) -> Score:
-  """Computes BLEU by sacreBLEU's `arguments`; `preprocessing` has entries for the signature."""
-  metric = sacrebleu.BLEU(**arguments)
-  result = metric.corpus_score(*_parallel(translations, references))
-  signature = metric.get_signature()
-  for key, value in (preprocessing or {}).items():
-    signature.update(key, value)
-  return Score(name, result.score, str(signature), str(result))
+def tokenize_german(lines: Iterable[str]) -> list[str]:
+  """Tokenises German as Moses' `tokenizer.perl -l de` does, and escapes special characters.
+
+  `sacremoses` is a port of it. An abbreviation keeps its dot at the end of a line; so it did in
+  Moses until November 2018.
+  """
+  import sacremoses  # Imported here because it takes half a second.
+  moses = sacremoses.MosesTokenizer(lang='de')
+  return [moses.tokenize(line, return_str=True) for line in lines]
+
+
+def split_compounds(line: str) -> str:
+  """Splits compounds of tokenised text at their hyphens: `rot-weiß` to `rot ##AT##-##AT## weiß`.
+
+  A hyphen stands between two bytes that are not spaces. Matches do not overlap: `a-b-c` becomes
+  `a ##AT##-##AT## b-c`, and `a-ö-c` is split twice, since `ö` is two bytes in UTF-8.
+  """
+  return _HYPHEN.sub(rb'\1 ##AT##-##AT## \2', line.encode()).decode()

@@ -1,48 +1,148 @@
-"""Reports of scores: what eval.py prints and writes for translations that have references."""
+"""Reports of scores: what eval.py computes, writes and prints for translations with references."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from transformer.evaluation.resampling import metric_lines
+from absl import logging
+
+from transformer.decoding.translator import Translation
+from transformer.errors import UserError, optional
+from transformer.evaluation import metrics
 from transformer.evaluation.results import Result
+from transformer.evaluation.scores import OwnMetric, Score, own_scores
 from transformer.evaluation.texts import Text
 
+# Names in the results: of metrics, of the fields of a sentence, and of the first column of a table.
+_TAKEN = {*metrics.NAMES, 'source', 'references', 'translation', 'model_score', 'step',
+          'BLEU_interval_95'}
+# JSON data for `Result.write`: the scores of a text, and an object for each sentence.
+Scores = tuple[dict[str, Any], list[dict[str, Any]]]
 
-def report(result: Result, stages: Iterable[tuple[dict[str, Any], list[dict[str, Any]]]],
-           people: TextIO, more_lines: Callable[[dict[str, Any]], list[str]] = lambda _: []
-           ) -> dict[str, Any]:
-  """Prints and writes scores as they come.
+
+def evaluate(text: Text, answers: Sequence[Translation], seconds: float, tokenize: str,
+             target_language: str, own_metrics: Sequence[OwnMetric] = (), ter: bool | None = None
+             ) -> Iterator[Scores]:
+  """Yields BLEU of all translations together, and of each by itself; then more scores each time.
+
+  A metric that fails is left out with a warning, which stands in `left_out` of the text, too.
 
   Args:
-    result: the result to write.
-    stages: JSON data for `Result.write`: the scores of the text, and an object for each sentence.
-      Each stage has the scores of the one before, and more. The first metric is the headline.
-    people: the stream that people read.
-    more_lines: returns lines for people from the last stage's scores.
+    text: what was translated, with references.
+    answers: the translations, which took `seconds`.
+    tokenize: BLEU's tokenizer.
+    target_language: `de` adds a protocol.
+    own_metrics: more metrics.
+    ter: whether TER is computed; None computes it unless a line is too long.
+  """
+  lines, count = [answer.text for answer in answers], len(text.sources)
+  both = lines, text.references
+  bleu = metrics.score_text('BLEU', *both, tokenize)
+  words = [sum(len(line.split()) for line in side) for side in (lines, text.references[0])]
+  result = {
+      'bleu': bleu.score, 'signature': bleu.signature, 'details': bleu.details, 'metrics': [],
+      'protocols': [_protocol(bleu._replace(name=tokenize))], 'left_out': [], 'sentences': count,
+      'cut_sources': sum(answer.cut for answer in answers),
+      'length_ratio': words[0] / max(1, words[1]), 'seconds': seconds,
+      'sentences_per_second': count / seconds}
+  sentences = [{'source': source, 'references': list(sides), 'translation': answer.text,
+                'model_score': answer.score}
+               for source, answer, *sides in zip(text.sources, answers, *text.references,
+                                                 strict=True)]
+
+  def add(*scores: Score):
+    for score in scores:
+      result['metrics'].append(score.to_json())
+      for sentence, value in zip(sentences, score.sentences, strict=False):
+        sentence[score.name] = value
+
+  def add_ter():
+    if not ter and (long := metrics.too_long_for_ter(*both, tokenize)):
+      raise UserError(f'{long} of {count} sentences have more than {metrics.MOST_TER_WORDS} words, '
+                      f'which takes long; --ter computes it')
+    add(metrics.score_text('TER', *both, tokenize))
+
+  def add_own(metric: OwnMetric):
+    gold = text.references if text.gold is None else [text.gold]
+    scores = own_scores(metric, text.sources, lines, gold)
+    taken = _TAKEN | {row['name'] for row in result['metrics']}
+    if names := [score.name for score in scores if score.name in taken]:
+      raise UserError(f'{metric.spec} gives {names[0]!r}, which names another score or a field of '
+                      f'the results; rename it')
+    add(*scores)
+
+  def leave_out(line: str):
+    result['left_out'].append(line)
+    logging.warning('%s', line)
+
+  add(bleu)
+  yield result, sentences
+  steps = {'chrF2++': lambda: add(metrics.score_text('chrF2++', *both, tokenize)),
+           'TER': add_ter,
+           'protocols': lambda: result['protocols'].extend(
+               map(_protocol, metrics.other_protocols(*both, tokenize, target_language))),
+           **{metric.spec: lambda metric=metric: add_own(metric) for metric in own_metrics}}
+  if ter is False:
+    del steps['TER']
+  for name, compute in steps.items():
+    with optional(f'{name} is left out', leave_out):
+      compute()
+    yield result, sentences
+
+
+def _protocol(score: Score) -> dict[str, Any]:
+  return {'name': score.name, 'bleu': score.score, 'signature': score.signature}
+
+
+def report(result: Result, stages: Iterable[Scores], people: TextIO,
+           more_lines: Callable[[dict[str, Any]], list[str]] = lambda _: []) -> dict[str, Any]:
+  """Writes and prints scores as they come, each stage more; the first metric is the headline.
+
+  On a full disk, or after the end of a pipe's reader, the scores are still computed, and written
+  or printed. Then the first error is raised. `more_lines` returns lines for people from the scores
+  of the last stage.
 
   Returns:
     The row for `print_table`: the step, and the score by each metric's name.
   """
-  shown = 0
-  for scores, sentences in stages:
-    metrics = scores['metrics']
+  errors, shown = [], 0
+
+  def attempt(function: Callable, *arguments, **more):
     try:
-      if result.path:  # Before it is printed, since the reader of a pipe may have ended.
-        result.write(scores, sentences)
-    finally:  # Scores that do not fit onto a disk can still be read.
-      if not shown:
-        seconds = f' in {scores["seconds"]:.1f} s' if 'seconds' in scores else ''
-        print(f'{result.content["text"]}: {len(sentences)} sentences{seconds}, '
-              + ', '.join(f'{key} {value}' for key, value in result.how.items()), file=people)
-      for line in metric_lines(metrics[shown:]):
-        print(line, file=people, flush=True)
-    shown = len(metrics)
+      function(*arguments, **more)
+    except (OSError, UserError) as error:
+      errors.append(error)
+
+  for scores, sentences in stages:
+    rows = scores['metrics']
+    attempt(result.write, scores, sentences)
+    lines = [_line(**row) for row in rows[shown:]]
+    if not shown:
+      seconds = f' in {scores["seconds"]:.1f} s' if 'seconds' in scores else ''
+      how = ', '.join(f'{key} {value}' for key, value in result.how.items())
+      lines.insert(0, f'{result.content["text"]}: {len(sentences)} sentences{seconds}, {how}')
+    for line in lines:
+      attempt(print, line, file=people, flush=True)
+    shown = len(rows)
   for line in more_lines(scores):
-    print(line, file=people)
-  if result.path:
-    print(f'also in {result.path}', file=people)
-  return {'step': result.content['steps'][-1], **{row['name']: row['score'] for row in metrics},
-          f'{metrics[0]["name"]}_interval_95': metrics[0]['interval_95']}
+    attempt(print, line, file=people)
+  if errors:
+    raise errors[0]
+  print(f'also in {result.path}', file=people)
+  return {'step': result.content['steps'][-1], **{row['name']: row['score'] for row in rows},
+          f'{rows[0]["name"]}_interval_95': rows[0]['interval_95']}
+
+
+def _line(name: str, score: float, signature: str, interval_95: Sequence[float] | None = None
+          ) -> str:
+  interval = '{:.2f} … {:.2f}'.format(*interval_95) if interval_95 else ''
+  return f'  {name:9}  {score:6.2f}  {interval:15}  {signature}'
+
+
+def protocol_lines(result: dict[str, Any]) -> list[str]:
+  """Returns lines for people: BLEU's parts, and BLEU by the other protocols."""
+  return [f'  {result["details"]}', *(
+      _line(protocol['name'], protocol['bleu'], protocol['signature'])
+      for protocol in result['protocols'][1:])]
 
 
 def show_examples(text: Text, answers: Sequence, count: int, people: TextIO):
@@ -54,24 +154,16 @@ def show_examples(text: Text, answers: Sequence, count: int, people: TextIO):
 
 
 def print_table(result: Result, rows: Sequence[dict[str, Any]]):
-  """Prints the scores of all checkpoints, marks the best, and writes them.
-
-  Args:
-    result: the result to write.
-    rows: the row that `report` returned for each checkpoint; without any, nothing is printed.
-  """
-  if not rows:
-    return
+  """Prints and writes the scores of all checkpoints, the rows of `report`; marks the best."""
   _, headline, *_ = rows[0]
   # A metric may have been left out for some of them.
-  metrics = dict.fromkeys(name for row in rows for name in row
-                          if name not in ('step', f'{headline}_interval_95'))
+  names = dict.fromkeys(name for row in rows for name in row
+                        if name not in ('step', f'{headline}_interval_95'))
   best = max(rows, key=lambda row: row[headline])
-  print(f'\n{"step":>9}' + ''.join(f'{metric:>11}' for metric in metrics))
+  print(f'\n{"step":>9}' + ''.join(f'{name:>11}' for name in names))
   for row in rows:
     line = f'{row["step"]:9}' + ''.join(
-        f'{row[metric]:11.2f}' if metric in row else f'{"":11}' for metric in metrics)
+        f'{row[name]:11.2f}' if name in row else f'{"":11}' for name in names)
     print(f'{line}  *' if row is best else line.rstrip())
-  if result.path:
-    result.write({'steps': [row['step'] for row in rows], 'checkpoints': rows})
-    print(f'also in {result.path}')
+  result.write({'steps': [row['step'] for row in rows], 'checkpoints': rows})
+  print(f'also in {result.path}')

@@ -21,6 +21,11 @@ _SEARCH = ('beam_size', 'alpha', 'dtype', 'sample', 'temperature', 'top_k', 'top
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
 # What needs references.
 _SCORES = ('metric', 'examples', 'ter', 'protocols', 'bleu_tokenize', 'results')
+# What a flag excludes.
+_EXCLUDED = {
+    'source': ('split', 'data_dir'), 'prefix_column': ('prefix',),
+    'score': dict.fromkeys((*_SCORES, *_SEARCH, 'seed', 'split', 'prefix', 'prefix_column')),
+    'checkpoint=all': ('output', 'score', 'ensemble', 'average')}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,46 +67,38 @@ class Request:
   data_dir: str | None = None
 
   def __post_init__(self):
-    if not self.workdir:
-      raise UserError('--workdir=DIR is needed, the directory of a run')
     for field in dataclasses.fields(self):
-      if getattr(self, field.name) in ('', []):
+      if getattr(self, field.name) in ('', []) and field.name != 'workdir':
         raise UserError(f'--{field.name}= names nothing; leave it out, or give it a value')
-    for name, least in (('average', 1), ('nbest', 1), ('examples', 0)):
-      if getattr(self, name) < least:
-        raise UserError(f'--{name} must be at least {least}; got {getattr(self, name)}')
-    for_scores = [name for name in _SCORES if getattr(self, name)]
-    searching = [name for name in (*_SEARCH, 'seed') if getattr(self, name) is not None]
-    not_with_score = [*for_scores, *searching, *(
-        name for name in ('split', 'prefix', 'prefix_column') if getattr(self, name))]
+    given = {field.name for field in dataclasses.fields(self)
+             if getattr(self, field.name) != field.default}
+    if self.every_checkpoint:
+      given.add('checkpoint=all')
+    scores = [name for name in (*_SCORES, 'checkpoint=all') if name in given]
     refuse(
-        (self.source and (self.split or self.data_dir),
-         '--source is a text of its own; leave out --split and --data_dir'),
+        (not self.workdir, '--workdir=DIR is needed, the directory of a run'),
+        *((getattr(self, name) < least,
+           f'--{name} must be at least {least}; got {getattr(self, name)}')
+          for name, least in (('average', 1), ('nbest', 1), ('examples', 0))),
+        *((name in given and given.intersection(excluded),
+           f'--{name} excludes --{" and --".join(other for other in excluded if other in given)}')
+          for name, excluded in _EXCLUDED.items()),
         (len(self.split) > 1 and (self.output or self.prefix),
          f'--split={",".join(self.split)} names several texts, and --output and --prefix are for '
          f'one; name one split'),
         (STANDARD_INPUT in (*self.reference, self.prefix),
          '--reference and --prefix must name a file; standard input is for --source'),
-        (self.reference and not self.source,
-         '--reference needs --source; a split brings its own'),
-        (self.prefix_column and (self.prefix or not self.source),
-         '--prefix_column needs --source, and excludes --prefix'),
-        (for_scores and self.unscored,
-         f'--{" and --".join(for_scores)} compares translations with references; give '
-         f'--reference=FILE'),
-        (self.score and not_with_score,
-         f'--score only gives log-probabilities; leave out --{" and --".join(not_with_score)}'),
+        (not self.source and (self.reference or self.prefix_column),
+         '--reference and --prefix_column need --source=FILE'),
+        (scores and self.unscored, f'--{" and --".join(scores)} compares translations with '
+                                   f'references; give --reference=FILE'),
         (self.score and len(self.reference) != 1,
          '--score needs --source=FILE and one --reference=FILE'),
         (self.tokens and not self.score,
          '--tokens gives the log-probabilities of given translations; add --score'),
         (self.nbest > 1 and (self.score or not (self.output or self.unscored)),
          f'--nbest={self.nbest} gives lists of translations; add --output=FILE or --output=-, and '
-         f'leave out --score'),
-        (self.every_checkpoint and (self.output or self.score or self.ensemble or self.average > 1
-                                    or self.unscored),
-         '--checkpoint=all gives a table of scores; leave out --output, --score, --ensemble, '
-         '--average, and --source without --reference'))
+         f'leave out --score'))
     check_output(self.output, self.workdir, [self.source, self.prefix, *self.reference])
 
   @property
@@ -113,12 +110,6 @@ class Request:
   def every_checkpoint(self) -> bool:
     """Whether all checkpoints are scored, one after the other."""
     return self.checkpoint == 'all'
-
-  @property
-  def only_translates_standard_input(self) -> bool:
-    """Whether standard input is translated to standard output, and not scored."""
-    return (self.source == STANDARD_INPUT and self.unscored and (self.output or '-') == '-'
-            and not self.prefix)
 
   @property
   def people(self) -> TextIO:
@@ -133,12 +124,13 @@ class Request:
       # The run's beam size is for its search; the best of several samples is not a plain sample.
       changes.setdefault('beam_size', 1)
     decode = SampleConfig(**dataclasses.asdict(config.decode) | changes)
-    if self.nbest > decode.beam_size:
-      raise UserError(f'--nbest={self.nbest} needs as many beams, and there are '
-                      f'{decode.beam_size}; give --beam_size={self.nbest}')
-    for name in _SAMPLING:
-      if getattr(self, name) is not None and not decode.sample:
-        raise UserError(f'--{name} needs --sample; without it nothing is drawn')
+    drawing = [name for name in _SAMPLING if getattr(self, name) is not None]
+    refuse(
+        (self.nbest > decode.beam_size,
+         f'--nbest={self.nbest} needs as many beams, and there are {decode.beam_size}; give '
+         f'--beam_size={self.nbest}'),
+        (drawing and not decode.sample,
+         f'--{" and --".join(drawing)} needs --sample; without it nothing is drawn'))
     seed = config.seed if self.seed is None else self.seed
     dataclasses.replace(config, seed=seed)  # The config checks it.
     changed = decode.bleu_tokenize != config.decode.bleu_tokenize
@@ -150,7 +142,7 @@ class Request:
       read = [texts.read_files(self.source, self.reference)]
     else:
       data = dataclasses.replace(data, dir=self.data_dir or data.dir)
-      read = [texts.read_split(data, split, '--data_dir')
+      read = [texts.read_split(data, split)
               for split in chosen_splits(data, self.split, self.output)]
     if self.prefix:
       return [text._replace(prefixes=texts.read_beside('prefix', self.prefix, text.sources))

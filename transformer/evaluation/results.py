@@ -3,13 +3,12 @@
 A result is found by the fields of its JSON. Its name is made of the same fields, for people.
 """
 
-import contextlib
 import dataclasses
 import glob
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -44,12 +43,7 @@ class Decoding(NamedTuple):
 
 
 class Result(NamedTuple):
-  """A result and its place.
-
-  Attributes:
-    path: the JSON file; None if the result is not kept.
-    content: the JSON object; without scores, what `facts` returns.
-  """
+  """A JSON object, without scores what `facts` returns, and its file; None if it is not kept."""
 
   path: Path | None
   content: Mapping[str, Any]
@@ -57,7 +51,24 @@ class Result(NamedTuple):
   @property
   def how(self) -> dict[str, str]:
     """The names and values that tell the results of one text apart."""
-    return _describe(self.content)
+    content, steps, others = self.content, self.content['steps'], self.content['ensemble']
+    how = {'step': str(steps[-1])} if steps else {}
+    if len(steps) > 1:
+      how['average'] = str(len(steps))
+    if others:  # A digest distinguishes ensembles of the same size.
+      # Results from before have no steps of the other runs.
+      of_others = content.get('ensemble_steps', [[]] * len(others))
+      digest = _digest([f'{run} {[*its]}' for run, its in zip(others, of_others, strict=True)])
+      how['ensemble'] = f'{1 + len(others)}.{digest}'
+    if decode := content.get('decode'):
+      sample = decode.get('sample')
+      how |= {'samples' if sample else 'beam': str(decode['beam_size']),
+              'alpha': f'{decode["alpha"]:g}'}
+      if sample:
+        how |= {name: f'{decode[name]:g}' for name in _SAMPLING} | {'seed': str(content['seed'])}
+      if (dtype := decode.get('dtype', DecodeConfig.dtype)) != DecodeConfig.dtype:
+        how['dtype'] = dtype
+    return how | content.get('more', {})
 
   @property
   def name(self) -> str:
@@ -106,13 +117,8 @@ class Result(NamedTuple):
     files.write_json(self.path, {**self.content, **scores})
 
   def read_sentences(self) -> list[dict[str, Any]]:
-    """Reads the sentences; raises UserError if they are not as eval.py writes them."""
-    with _understood(self.sentences_path):
-      sentences = list(map(json.loads, self.sentences_path.read_bytes().splitlines()))
-      for sentence in sentences:
-        if missing := {'source', 'translation', 'references'} - set(sentence):
-          raise KeyError(*missing)
-    return sentences
+    """Reads the sentences; refuses those that are not as eval.py writes them."""
+    return _read(self.sentences_path, ('source', 'translation', 'references'), bytes.splitlines)
 
 
 def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> dict[str, Any]:
@@ -134,28 +140,20 @@ def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> di
   return known
 
 
-def place(folder: Path | None, content: Mapping[str, Any], kind: str = '') -> Result:
+def place(folder: Path, content: Mapping[str, Any], kind: str = '') -> Result:
   """Returns the result to write into a folder; its place holds none of another run or text.
 
-  Args:
-    folder: None keeps no result.
-    content: from `facts`.
-    kind: stands in the name after that of the text.
+  `kind` stands in the name after that of the text.
   """
-  result = Result(None, content)
-  if folder:
-    name = '.'.join(filter(None, [content['text'], kind, result.name]))
-    result = result._replace(path=folder / f'{name}.json')
-    result.check_own()
+  name = '.'.join(filter(None, [content['text'], kind, Result(None, content).name]))
+  result = Result(folder / f'{name}.json', content)
+  result.check_own()
   return result
 
 
 def read(path: Path) -> Result:
-  """Reads a result; raises UserError if it is not as eval.py writes it."""
-  with _understood(path):
-    content = json.loads(path.read_bytes())
-    if missing := {'text', 'steps', 'ensemble', 'decode', 'seed', 'metrics'} - set(content):
-      raise KeyError(*missing)
+  """Reads a result; refuses one that is not as eval.py writes it."""
+  content, = _read(path, ('text', 'steps', 'ensemble', 'decode', 'seed', 'metrics'))
   return Result(path, content)
 
 
@@ -166,41 +164,22 @@ def read_all(folder: Path, text: str) -> list[Result]:
   return [result for result in map(read, paths) if result.content['text'] == text]
 
 
-def _describe(content: Mapping[str, Any]) -> dict[str, str]:
-  """Returns the names and values of a result's name, from its JSON object."""
-  how, steps, others = {}, content['steps'], content['ensemble']
-  if steps:
-    how['step'] = str(steps[-1])
-  if len(steps) > 1:
-    how['average'] = str(len(steps))
-  if others:  # A digest distinguishes ensembles of the same size.
-    # Results from before have no steps of the other runs.
-    of_others = content.get('ensemble_steps', [[]] * len(others))
-    digest = _digest([f'{run} {[*its]}' for run, its in zip(others, of_others, strict=True)])
-    how['ensemble'] = f'{1 + len(others)}.{digest}'
-  if decode := content.get('decode'):
-    sample = decode.get('sample')
-    how |= {'samples' if sample else 'beam': str(decode['beam_size']),
-            'alpha': f'{decode["alpha"]:g}'}
-    if sample:
-      how |= {name: f'{decode[name]:g}' for name in _SAMPLING} | {'seed': str(content['seed'])}
-    if (dtype := decode.get('dtype', DecodeConfig.dtype)) != DecodeConfig.dtype:
-      how['dtype'] = dtype
-  return how | content.get('more', {})
-
-
 def _digest(lines: Sequence[str]) -> str:
   return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[:8]
 
 
-@contextlib.contextmanager
-def _understood(path: Path) -> Iterator[None]:
-  """Turns what is wrong with a file of a result into one line."""
+def _read(path: Path, needed: Sequence[str],
+          split: Callable[[bytes], list[bytes]] = lambda data: [data]) -> list[dict[str, Any]]:
+  """Reads the JSON objects of a file; every one must have the keys that are needed."""
   try:
-    yield
+    objects = list(map(json.loads, split(path.read_bytes())))
+    for content in objects:
+      if missing := set(needed) - set(content):
+        raise KeyError(*missing)
   except OSError as error:
     raise UserError(f'{path} cannot be read: {error.strerror}; score the run again with '
                     f'eval.py') from error
   except (ValueError, KeyError, TypeError) as error:
     raise UserError(f'{path} should be as eval.py writes it; it cannot be understood ({error!r}); '
                     f'score the run again') from error
+  return objects

@@ -1,106 +1,106 @@
-"""All scores of one set of translations, as JSON data: BLEU first, then what takes longer."""
+"""Scores with 95 % intervals by bootstrap resampling, and metrics of one's own."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from absl import logging
+import numpy as np
 
-from transformer.decoding.translator import Translation
-from transformer.errors import UserError, optional
-from transformer.evaluation import metrics
-from transformer.evaluation.own_metrics import OwnMetric, own_scores
-from transformer.evaluation.resampling import Score, metric_lines
-from transformer.evaluation.texts import Text
+from transformer import own_code
+from transformer.errors import UserError
 
-# Names in the results: of metrics, of the fields of a sentence, and of the first column of a table.
-_TAKEN = {*metrics.NAMES, 'source', 'references', 'translation', 'model_score', 'step',
-          'BLEU_interval_95'}
+# As in sacreBLEU: bootstrap samples, trials of approximate randomisation, and the seed of both.
+RESAMPLES, TRIALS, SEED = 1000, 10_000, 12345
 
 
-def evaluate(text: Text, answers: Sequence[Translation], seconds: float, tokenize: str,
-             target_language: str, own_metrics: Sequence[OwnMetric] = (), ter: bool | None = None
-             ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-  """Scores all translations together, and each by itself.
+class Score(NamedTuple):
+  """The score of a text by a metric or a BLEU protocol; percent for sacreBLEU's metrics.
 
-  A metric that fails is left out with a warning, whatever the failure, which stands in `left_out`
-  of the text, too.
-
-  Args:
-    text: the sentences that were translated, and their references.
-    answers: the translations.
-    seconds: the time of translating, with compilation.
-    tokenize: BLEU's tokenizer.
-    target_language: the language of the translations; `de` adds a protocol.
-    own_metrics: more metrics.
-    ter: whether TER is computed; None computes it unless a line has more words than
-      `metrics.MOST_TER_WORDS`.
-
-  Yields:
-    JSON data for `Result.write`: the scores of the text, and an object for each sentence. They
-    have BLEU the first time, and more scores each time after.
+  Attributes:
+    signature: how it was computed.
+    details: sacreBLEU's line; for BLEU it has precisions, brevity penalty and lengths.
+    interval: both ends of the 95 % interval; None is not computed.
+    sentences: the score of each sentence, or none.
   """
-  lines, count = [answer.text for answer in answers], len(text.sources)
-  both = lines, text.references
-  bleu = metrics.score_text('BLEU', *both, tokenize)
-  words = [sum(len(line.split()) for line in side) for side in (lines, text.references[0])]
-  result = {
-      'bleu': bleu.score, 'signature': bleu.signature, 'details': bleu.details, 'metrics': [],
-      'protocols': [_protocol(bleu._replace(name=tokenize))], 'left_out': [], 'sentences': count,
-      'cut_sources': sum(answer.cut for answer in answers),
-      'length_ratio': words[0] / max(1, words[1]), 'seconds': seconds,
-      'sentences_per_second': count / seconds}
-  sentences = [{'source': source, 'references': list(sides), 'translation': answer.text,
-                'model_score': answer.score}
-               for source, answer, *sides in zip(text.sources, answers, *text.references,
-                                                 strict=True)]
 
-  def add(*scores: Score):
-    for score in scores:
-      result['metrics'].append(score.to_json())
-      for sentence, value in zip(sentences, score.sentences, strict=False):
-        sentence[score.name] = value
+  name: str
+  score: float
+  signature: str
+  details: str = ''
+  interval: tuple[float, float] | None = None
+  sentences: Sequence[float] = ()
 
-  def add_ter():
-    if not ter and (long := metrics.too_long_for_ter(*both, tokenize)):
-      raise UserError(f'{long} of {count} sentences have more than {metrics.MOST_TER_WORDS} words, '
-                      f'which takes long; --ter computes it')
-    add(metrics.score_text('TER', *both, tokenize))
-
-  def add_own(metric: OwnMetric):
-    gold = text.references if text.gold is None else [text.gold]
-    scores = own_scores(metric, text.sources, lines, gold)
-    taken = _TAKEN | {row['name'] for row in result['metrics']}
-    for score in scores:
-      if score.name in taken:
-        raise UserError(f'{metric.spec} gives {score.name!r}, which names another score or a field '
-                        f'of the results; rename it')
-      taken.add(score.name)
-    add(*scores)
-
-  def leave_out(line: str):
-    result['left_out'].append(line)
-    logging.warning('%s', line)
-
-  add(bleu)
-  yield result, sentences
-  steps = {'chrF2++': lambda: add(metrics.score_text('chrF2++', *both, tokenize))}
-  if ter is not False:
-    steps['TER'] = add_ter
-  steps['protocols'] = lambda: result['protocols'].extend(
-      map(_protocol, metrics.other_protocols(*both, tokenize, target_language)))
-  steps |= {metric.spec: lambda metric=metric: add_own(metric) for metric in own_metrics}
-  for name, compute in steps.items():
-    with optional(f'{name} is left out', leave_out):
-      compute()
-    yield result, sentences
+  def to_json(self) -> dict[str, Any]:
+    """Returns the row of the score in a result."""
+    return {'name': self.name, 'score': self.score,
+            'interval_95': self.interval and list(self.interval), 'signature': self.signature}
 
 
-def _protocol(score: Score) -> dict[str, Any]:
-  return {'name': score.name, 'bleu': score.score, 'signature': score.signature}
+def resampled(counts: Sequence[Any]) -> np.ndarray:
+  """Returns the sums of what is counted in each sentence over bootstrap samples (Koehn, 2004).
+
+  The samples are those of sacreBLEU, one at a time in memory. The sums are the first axis.
+  """
+  rng, counts = np.random.default_rng(SEED), np.asarray(counts)
+  return np.stack([counts[rng.choice(len(counts), size=len(counts))].sum(axis=0)
+                   for _ in range(RESAMPLES)])
 
 
-def protocol_lines(result: dict[str, Any]) -> list[str]:
-  """Returns lines for people: BLEU's parts, and BLEU by the other protocols."""
-  return [f'  {result["details"]}', *metric_lines(
-      [protocol | {'score': protocol['bleu'], 'interval_95': None}
-       for protocol in result['protocols'][1:]])]
+def interval_95(scores: Sequence[float] | np.ndarray) -> tuple[float, float]:
+  """Returns both ends of the 95 % interval of samples' scores: the scores of two of them."""
+  return tuple(np.percentile(scores, (2.5, 97.5), method='nearest').tolist())
+
+
+def scored(names: Sequence[str], signature: str, counts: Sequence[Sequence[int]],
+           figures: Callable[[np.ndarray], np.ndarray]) -> list[dict[str, Any]]:
+  """Returns the rows of metrics that are functions of the counts of each sentence.
+
+  `figures` computes M metrics [M, ...] from sums of C counts [C, ...].
+  """
+  scores, samples = figures(np.sum(counts, axis=0)).tolist(), figures(resampled(counts).T)
+  return [Score(name, score, signature, interval=interval_95(of_samples)).to_json()
+          for name, score, of_samples in zip(names, scores, samples, strict=True)]
+
+
+class OwnMetric(NamedTuple):
+  """A function that scores translations, and its place, MODULE:FUNCTION.
+
+  It is called with lists of sources and of translations, and a list of such lists of references.
+  It returns a number for the text, or a number for each translation, whose mean is the score; or
+  a dict of either by name.
+  """
+
+  spec: str
+  function: Callable[[list[str], list[str], list[list[str]]], Any]
+
+
+def load_metric(spec: str) -> OwnMetric:
+  """Imports the metric MODULE:FUNCTION, as `own_code.load` does."""
+  return OwnMetric(spec, own_code.load(spec, 'metric'))
+
+
+def own_scores(metric: OwnMetric, sources: Sequence[str], translations: Sequence[str],
+               references: Sequence[Sequence[str]]) -> list[Score]:
+  """Returns the scores of a metric; refuses one that fails, or returns no finite numbers."""
+  values = own_code.guarded(metric.function, metric.spec, 'metric')(
+      list(sources), list(translations), list(map(list, references)))
+  if not isinstance(values, Mapping):
+    values = {metric.spec.rpartition(':')[2]: values}
+  return [_own_score(metric, str(name), value, len(translations))
+          for name, value in values.items()]
+
+
+def _own_score(metric: OwnMetric, name: str, value: Any, count: int) -> Score:
+  of_text = isinstance(value, numbers.Real)
+  try:
+    scores = [float(value)] if of_text else list(map(float, value))
+  except (TypeError, ValueError):
+    scores = []
+  if len(scores) != (1 if of_text else count) or not all(map(math.isfinite, scores)):
+    raise UserError(f'the metric {metric.spec} must return a finite number, or one for each of the '
+                    f'{count} translations, or a dict of these; {name} is {str(value)[:100]!r}')
+  if of_text:
+    return Score(name, scores[0], metric.spec)
+  return Score(name, math.fsum(scores) / count, metric.spec,
+               interval=interval_95(resampled(scores) / count), sentences=scores)

@@ -49,12 +49,7 @@ def read_beside(flag: str, path: str, sources: Sequence[str]) -> list[str]:
 
 
 def read_files(source: str, references: Sequence[str]) -> Text:
-  """Reads a text from files; its name ends in a digest, which tells files of one name apart.
-
-  Args:
-    source: a file, or `-` for standard input.
-    references: files of reference translations, if any.
-  """
+  """Reads a text from files; its name ends in a digest, which tells files of one name apart."""
   sources = read_lines(source)
   if references and not sources:
     raise UserError(f'there is nothing to score; {source} is empty')
@@ -78,9 +73,9 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
           for language in (data.source_language, data.target_language)]
 
 
-def read_split(data: DataConfig, split: str, dir_flag: str) -> Text:
-  """Reads a split of the data, by its own name; `dir_flag` moves `data.dir`, for errors."""
-  corpus = open_corpus(data, split, dir_flag=dir_flag)
+def read_split(data: DataConfig, split: str) -> Text:
+  """Reads a split of the data, by its own name."""
+  corpus = open_corpus(data, split, dir_flag='--data_dir')
   for note in corpus.notes:
     logging.warning('%s', note)
   sources, references = (list(side) for side in zip(*corpus[:], strict=True))

@@ -9,9 +9,9 @@ from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.ensemble import load_ensemble, translate_with
 from transformer.decoding.text_lines import as_lines, write_lines
 from transformer.decoding.translator import Translation, Translator, warn_of_cut
-from transformer.evaluation import report, results
-from transformer.evaluation.own_metrics import OwnMetric
+from transformer.evaluation import results
 from transformer.evaluation.request import Request
+from transformer.evaluation.scores import OwnMetric
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
 from transformer.runs.loading import Run, load_run
@@ -31,22 +31,19 @@ def place_of(request: Request, text: Text, members: Sequence[Run],
              decoding: results.Decoding | None = None, kind: str = '', **more: str
              ) -> results.Result:
   """Returns the result to write, as `results.place` does; `more` tells it from others, by name."""
-  folder = None
-  if text.references:
-    folder = Path(request.results or Path(request.workdir, run_directory.EVALUATIONS)).expanduser()
-    outputs.check_folder('results', folder)
   content = results.facts(text, members, decoding)
-  return results.place(folder, {**content, 'more': {**content['more'], **more}}, kind)
+  content['more'] |= more
+  if not text.references:
+    return results.Result(None, content)
+  folder = Path(request.results or Path(request.workdir, run_directory.EVALUATIONS)).expanduser()
+  outputs.check_folder('results', folder)
+  return results.place(folder, content, kind)
 
 
 def translate(members: Sequence[Run], translator: Translator, text: Text,
               constraint: Constraint = FREE, description: str = 'translating: '
               ) -> tuple[list[Translation], float]:
-  """Translates a text, as `translate_with` does, with a progress bar.
-
-  Returns:
-    The translations, and the seconds that they took, with compilation.
-  """
+  """Translates a text with a progress bar; returns the seconds, with compilation, too."""
   started = time.perf_counter()
   with progress_bar(len(text.sources), description=description) as bar:
     answers = translate_with(members, translator, text.sources, constraint=constraint,
@@ -59,15 +56,9 @@ def translate(members: Sequence[Run], translator: Translator, text: Text,
 def write_and_score(request: Request, result: results.Result, run: Run, text: Text,
                     translated: tuple[Sequence[Translation], float],
                     own_metrics: Sequence[OwnMetric] = ()) -> dict[str, Any] | None:
-  """Writes translations, and reports their scores if there are references.
+  """Writes what `translate` returned, and reports its scores if there are references.
 
-  Args:
-    request: says where translations go, and what is printed.
-    result: from `place_of`.
-    run: the run that translated.
-    text: the sentences and their references.
-    translated: from `translate`.
-    own_metrics: metrics of one's own.
+  `result` is from `place_of`.
 
   Returns:
     The row of `report.report`; None without references.
@@ -79,10 +70,10 @@ def write_and_score(request: Request, result: results.Result, run: Run, text: Te
       write_lines(as_lines(answers, request.nbest, drawn=decode['sample']), output)
   finally:  # Translations that do not fit onto a disk can still be scored.
     if text.references:
-      from transformer.evaluation import scores  # Translating needs no sacreBLEU.
-      stages = scores.evaluate(text, answers, seconds, decode['bleu_tokenize'],
+      from transformer.evaluation import report  # Translating needs no sacreBLEU.
+      stages = report.evaluate(text, answers, seconds, decode['bleu_tokenize'],
                                run.config.data.target_language, own_metrics, request.ter)
       row = report.report(result, stages, request.people,
-                          scores.protocol_lines if request.protocols else lambda _: [])
+                          report.protocol_lines if request.protocols else lambda _: [])
       report.show_examples(text, answers, request.examples, request.people)
   return row

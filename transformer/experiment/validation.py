@@ -14,7 +14,7 @@ from transformer.decoding.attention_maps import Attender, picture
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
-from transformer.evaluation.own_metrics import OwnMetric, load_metric, own_scores
+from transformer.evaluation.scores import OwnMetric, load_metric, own_scores
 from transformer.experiment.meter import perplexity
 from transformer.experiment.tensorboard import Sample
 from transformer.system import processes

@@ -6,12 +6,12 @@ import types
 
 import pytest
 
-from tests.evaluation.test_scores import GOOD, REFERENCES, SOURCES
+from tests.evaluation.test_report import GOOD, REFERENCES, SOURCES
 from tests.runs import saved_checkpoints
 from transformer.decoding.config import SampleConfig
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
-from transformer.evaluation import results, scores
+from transformer.evaluation import report, results
 from transformer.evaluation.texts import Text
 from transformer.tools.compare import comparison, significance
 
@@ -25,7 +25,7 @@ def write(root, name, translations, references=REFERENCES, step=5, seed=0, avera
   run = types.SimpleNamespace(workdir=root / name, steps=[*range(step - average + 1, step + 1)])
   text = Text('test', SOURCES[:len(translations)], [references[:len(translations)]])
   decoding = results.Decoding(SampleConfig(**decode), seed)
-  *_, written = scores.evaluate(text, answers, 1.0, decoding.config.bleu_tokenize, 'en')
+  *_, written = report.evaluate(text, answers, 1.0, decoding.config.bleu_tokenize, 'en')
   (run.workdir / folder).mkdir(parents=True, exist_ok=True)
   results.place(run.workdir / folder, results.facts(text, [run], decoding)).write(*written)
   return str(run.workdir)

@@ -47,7 +47,7 @@ def test_required_words_appear_and_have_results_of_their_own(constrain, evaluate
      ['--output', 'test.de would replace what is read']),
     (['--require=x', '--output={folder}/test.de', '--data_dir={folder}'],
      ['--output', 'test.de would replace what is read']),
-    (['--require=x', '--prefix_column'], ['--prefix_column needs --source, and excludes --prefix']),
+    (['--require=x', '--prefix_column'], ['need --source=FILE']),
     (['--sample', '--require=x'], ['--require needs a search', 'leave out --sample']),
     (['--require='], ['--require= names nothing']),
     (['--require={folder}/unequal.de'], ['--require must have a line for each sentence; there are '

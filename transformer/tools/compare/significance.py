@@ -8,7 +8,7 @@ from typing import Any
 from sacrebleu.significance import PairedTest
 
 from transformer.evaluation.metrics import metric_of
-from transformer.evaluation.resampling import RESAMPLES, TRIALS
+from transformer.evaluation.scores import RESAMPLES, TRIALS
 
 
 def differences(name: str, baseline: Sequence[Sequence[str]],

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.evaluation.resampling import SEED, TRIALS, resampled, scored
+from transformer.evaluation.scores import SEED, TRIALS, resampled, scored
 from transformer.tools.parse.linearisation import Mended
 from transformer.tools.parse.treebank import Tree, plain_label
 

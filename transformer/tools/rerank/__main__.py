@@ -51,7 +51,7 @@ def main(_):
   # Imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.text_lines import write_lines
   from transformer.evaluation import metrics, results
-  from transformer.evaluation.own_metrics import load_metric
+  from transformer.evaluation.scores import load_metric
   from transformer.tools.rerank.minimum_risk import choose, read_lists
   lists = read_lists(path)
   tokenize, own_metrics = _BLEU_TOKENIZE.value or '13a', list(map(load_metric, _METRIC.value))
@@ -78,15 +78,15 @@ def main(_):
 def _score(result, sentences, chosen, seconds: float, utility: str, own_metrics):
   """Prints the scores of the choices, and writes them beside the result of the lists."""
   from transformer.decoding.translator import Translation
-  from transformer.evaluation import report, results, scores
+  from transformer.evaluation import report, results
   from transformer.evaluation.texts import Text
   content = result.content
   references = zip(*(sentence['references'] for sentence in sentences), strict=True)
   text = Text(content['text'], [sentence['source'] for sentence in sentences],
               list(map(list, references)))
   answers = [Translation(line, score, False, ((line, score),)) for line, score in chosen]
-  german = any(protocol['name'] == 'compound-split' for protocol in content['protocols'])
-  stages = scores.evaluate(text, answers, content['seconds'] + seconds,
+  german = any(protocol['name'] == 'compound-split' for protocol in content.get('protocols', ()))
+  stages = report.evaluate(text, answers, content['seconds'] + seconds,
                            content['decode']['bleu_tokenize'], 'de' if german else '', own_metrics)
   place = results.place(result.path.parent, {
       **content, 'command': sys.argv[1:], 'more': content['more'] | {'mbr': utility}})

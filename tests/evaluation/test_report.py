@@ -1,0 +1,105 @@
+"""BLEU comes first, and what fails or takes long is left out and costs nothing else."""
+
+import math
+
+import pytest
+
+from transformer.decoding.translator import Translation
+from transformer.evaluation import metrics, report
+from transformer.evaluation.scores import OwnMetric
+from transformer.evaluation.texts import Text
+
+SOURCES = ['Eine Katze.', 'Zwei Hunde laufen.', 'Drei Vögel singen heute.'] * 4
+REFERENCES = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing well today.'] * 4
+GOOD = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing today.'] * 4
+
+
+def evaluated(*own_metrics, translations=GOOD, references=REFERENCES, gold=None, **more):
+  """Returns all stages of an evaluation, each as the names of its metrics; and the last one."""
+  answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
+  stages, latest = [], None
+  text = Text('test', SOURCES[:len(answers)], [references], gold)
+  for latest in report.evaluate(text, answers, 1.0, '13a', 'de', own_metrics, **more):
+    stages.append([each['name'] for each in latest[0]['metrics']])
+  return stages, *latest
+
+
+def test_bleu_comes_first_and_alone():
+  stages, result, sentences = evaluated(OwnMetric('m:f', lambda *_: 7.0))
+  assert stages[0] == ['BLEU'] and stages[-1] == ['BLEU', 'chrF2++', 'TER', 'f']
+  assert result['left_out'] == [] and result['bleu'] == result['metrics'][0]['score']
+  assert result['protocols'][0]['signature'] == result['signature']
+  assert [each['translation'] for each in sentences] == GOOD
+
+
+def test_metrics_of_ones_own_get_the_gold_of_a_text_that_has_some():
+  seen = []
+
+  def note(sources, translations, references):
+    seen.append((sources, references))
+    return 1.0
+
+  gold = [f'({line})' for line in REFERENCES]
+  _, result, _ = evaluated(OwnMetric('m:note', note), gold=gold)
+  assert seen == [(SOURCES, [gold])]
+  _, plain, _ = evaluated(OwnMetric('m:note', note))
+  assert seen[1:] == [(SOURCES, [REFERENCES])] and result == plain
+
+
+def leave(*_):
+  raise SystemExit(3)
+
+
+@pytest.mark.parametrize(('function', 'fact'), [
+    (lambda *_: 1 / 0, 'ZeroDivisionError'), (leave, 'SystemExit: 3'),
+    (lambda *_: math.nan, 'finite number'), (lambda *_: [1.0], 'finite number'),
+    (lambda *_: {'fine': 1.0, 'BLEU': 2.0}, "gives 'BLEU', which names"),
+    (lambda *_: {'source': 1.0}, "gives 'source'"), (lambda *_: {'step': 1.0}, "gives 'step'"),
+    (lambda *_: {'good': 1.0}, "gives 'good'")])
+def test_a_metric_that_fails_costs_nothing_but_itself(function, fact, caplog):
+  good = OwnMetric('m:good', lambda _, lines, __: [float(len(line)) for line in lines])
+  wrong = OwnMetric('m:wrong', function)
+  last = OwnMetric('m:last', lambda *_: 3.0)
+  stages, result, sentences = evaluated(good, wrong, last)
+  assert stages[-1] == ['BLEU', 'chrF2++', 'TER', 'good', 'last']
+  assert result['left_out'] == caplog.messages
+  warning, = caplog.messages
+  assert warning.startswith('m:wrong is left out') and fact in warning
+  assert sentences[0]['good'] == len(GOOD[0]) and 'fine' not in sentences[0]
+
+
+def test_a_standard_metric_or_a_table_that_fails_costs_nothing_but_itself(monkeypatch):
+  def fail(name, *_):
+    raise ImportError(f'no package for {name}')
+
+  score_text = metrics.score_text
+  monkeypatch.setattr(metrics, 'score_text', lambda name, *text: (
+      fail if name == 'chrF2++' else score_text)(name, *text))
+  monkeypatch.setattr(metrics, '_compound_split_bleu', fail)
+  stages, result, _ = evaluated()
+  assert stages[-1] == ['BLEU', 'TER']
+  assert [line.split()[0] for line in result['left_out']] == ['chrF2++', 'protocols']
+  assert [each['name'] for each in result['protocols']] == ['13a']
+
+
+def test_ter_is_computed_once_and_never_of_long_lines_unless_asked_for(monkeypatch):
+  counted = []
+  count = metrics.sacrebleu.TER._compute_segment_statistics
+  monkeypatch.setattr(metrics.sacrebleu.TER, '_compute_segment_statistics',
+                      lambda *text: counted.append(0) or count(*text))
+  _, result, sentences = evaluated()
+  assert len(counted) == len(GOOD) and all('TER' in each for each in sentences)
+  # A line of 100 words is still short enough, on both sides.
+  words = ['a'] * metrics.MOST_TER_WORDS
+  for translation, reference, most in ((words, words, 1), ([*words, 'b'], ['a'], 0),
+                                       (['a'], [*words, 'b'], 0)):
+    counted.clear()
+    stages, result, _ = evaluated(translations=[' '.join(translation)],
+                                  references=[' '.join(reference)])
+    assert len(counted) == most == ('TER' in stages[-1]) == 1 - len(result['left_out'])
+  line, = result['left_out']
+  assert '1 of 1 sentences' in line and '--ter' in line
+  stages, result, _ = evaluated(translations=['a'], references=[' '.join([*words, 'b'])], ter=True)
+  assert 'TER' in stages[-1] and result['left_out'] == []
+  stages, result, _ = evaluated(ter=False)
+  assert 'TER' not in stages[-1] and result['left_out'] == []
