@@ -48,14 +48,6 @@ def test_an_unknown_name_names_the_nearest_or_what_became_of_it(name, nearest):
   refuse(nest(name, {}), f'there is no key config.{name}; ', nearest)
 
 
-@pytest.mark.parametrize('name', ['model.num_head', 'modle.num_heads', 'xyzzy', 'seed.x',
-                                  'data.train[0]', 'data.train.x', '', 'model.', '.model'])
-def test_a_name_can_be_checked_by_itself(name):
-  with pytest.raises(UserError, match='there is no key config') as raised:
-    check_name(name)
-  assert name.split('.')[0] in str(raised.value)
-
-
 @pytest.mark.parametrize(('name', 'value', 'wanted'), [
     *(('model.num_heads', value, 'of type int') for value in ('8', True, 8.0, None, [3])),
     *(('model.key_dim', value, 'of type int') for value in ('8', False, 8.0)),
@@ -71,15 +63,19 @@ def test_a_value_of_another_type_is_refused(name, value, wanted):
     check_value(name, value)
 
 
-def test_a_value_can_be_checked_by_itself_and_without_the_others():
+def test_a_name_and_a_value_can_be_checked_without_the_others():
   for name, value in flatten(Config().to_dict()).items():
-    check_name(name)
     check_value(name, value)
   check_value('train.tokens_per_batch', 1)  # Only `data.max_length` forbids it.
   for valid in ('a', ['a'], ('a', 'b')):
     check_value('data.valid', valid)
   with pytest.raises(UserError, match=r'config.model is a group of keys, .*; got 3'):
     check_value('model', 3)
+  for name in ('model.num_head', 'modle.num_heads', 'seed.x', 'data.train[0]', 'data.train.x', '',
+               'model.', '.model'):
+    with pytest.raises(UserError, match='there is no key config') as raised:
+      check_name(name)
+    assert name.split('.')[0] in str(raised.value)
 
 
 @pytest.mark.parametrize(('tree', 'message'), [
@@ -97,12 +93,6 @@ def test_a_value_can_be_checked_by_itself_and_without_the_others():
     ({'data': {'train_weights': ('1',)}}, 'an item of config.data.train_weights must be of type')])
 def test_values_of_no_use_are_refused_in_one_line(tree, message):
   refuse(tree, message)
-
-
-def test_a_value_too_long_to_read_is_cut():
-  with pytest.raises(UserError) as raised:
-    Config.from_dict({'seed': 'x' * 100_000})
-  assert len(str(raised.value)) < 200
 
 
 def test_only_lossless_conversions_are_made():
@@ -148,6 +138,7 @@ def test_settings_of_earlier_versions_are_those_of_today():
       ({'data': {'upper_case': 0.0, 'title_case': 0.25, 'typing_errors': 0.0}},
        attention | {'data.variations': ((noise, 0.0, 0.25, 0.0),)}),
       ({'data': {'title_case': 0.0}}, attention),
+      ({'optimizer': {'clip_norm': INF}}, attention | {'optimizer.clip_norm': 1e38}),
       ({'train': {'r_drop': 0.0, 'teachers': []}}, attention),
       ({'train': {'r_drop': 3.0, **taught}}, attention | {'train.objective': (r_drop, 3.0)}),
       ({'train': {'r_drop': 3.0, 'teachers': ['a'], **taught}},
@@ -267,25 +258,18 @@ def test_every_number_has_bounds():
     ({}, ()),
     ({'train': {'steps': 4000}}, ('optimizer.warmup_steps=4000, train.steps=4000',)),
     ({'optimizer': {'peak_learning_rate': 1e-3}},
-     ('peak_learning_rate=0.001 does nothing with optimizer.schedule=paper',)),
+     ('peak_learning_rate does nothing with optimizer.schedule=paper',)),
     ({'optimizer': {'scale': 2.0, 'schedule': 'cosine'}},
-     ('scale=2 does nothing with optimizer.schedule=cosine',)),
+     ('scale does nothing with optimizer.schedule=cosine',)),
     ({'optimizer': {'scale': 2.0}}, ()),
     *(({'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},
         'train': {'steps': steps}}, facts) for steps, facts in (
-            (5000, ('begins after 5000 updates is never reached',)), (5001, ()))),
+            (5000, ('never reached, those that begin after [5000.0]',)), (5001, ()))),
     *(({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize} (',))
       for language, tokenize in (('zh-CN', 'zh'), ('zho_Hans', 'zh'), ('yue', 'zh'),
                                  ('JP', 'ja-mecab'), ('tha_Thai', 'char'))),
     *(({'data': {'target_language': language}}, ()) for language in ('ko', 'ms-MY', 'japanisch')),
-    ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ()),
-    *(({'data': {'max_length': 99, 'train': ('a', 'b'), **settings},
-        'train': {'tokens_per_batch': tokens}}, facts)
-      for settings, tokens, facts in (
-          ({}, 99, ()), ({'train_weights': (2, 1)}, 99, ()), ({'variations': ('m:f',)}, 198, ()),
-          ({'variations': ('m:f',)}, 99, ('train.tokens_per_batch to at least 198',)),
-          ({'train_weights': (2, 0.5)}, 99, ('a batch has a single row',)),
-          ({'train_stages': ((0, 1, 0), (9, 1, 1.5))}, 99, ('a batch has a single row',))))])
+    ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ())])
 def test_settings_that_are_probably_not_meant_are_said(changes, facts):
   doubts = Config.from_dict(changes).doubts()
   assert len(doubts) == len(facts) and all(map(str.__contains__, doubts, facts)), doubts
@@ -299,7 +283,7 @@ def test_fused_attention_becomes_the_reference_in_float32():
 
 
 HOSTILE = [10**9 + 1, -10**9 - 1, 10**400, INF, -INF, NAN, 'a\0b', 'a\nerror: b', '\x1b[2J',
-           '\u2028', '\ud800', '../' * 99, 'x' * 10**6, [], [[[]]], {}, {'a': {'b': []}}, None,
+           '\u2028', '\ud800', '../' * 99, 'x' * 10**4, [], [[[]]], {}, {'a': {'b': []}}, None,
            True, '', ['a\0'], [10**400]]
 
 

@@ -18,21 +18,36 @@ def test_the_digest_is_of_a_module_or_of_all_of_a_package_and_imports_neither(he
   (here / 'own_package').mkdir()
   for name in ('__init__', 'inner'):
     (here / f'own_package/{name}.py').write_text('')
-  first = own_code.digests({'own_module:f': 'metric', 'own_package:f': 'source'})
-  assert list(first) == ['own_module:f', 'own_package:f']
-  assert [len(digest) for digest in first.values()] == [64, 64]
+  kinds = {'own_module:f': 'metric', 'own_package:f': 'source'}
+  first = own_code.digests(kinds)
+  assert list(first) == list(kinds) and {len(digest) for digest in first.values()} == {64}
   (here / 'own_package/inner.py').write_text('x = 1')
-  again = own_code.digests({'own_module:f': 'metric', 'own_package:f': 'source'})
-  assert again['own_module:f'] == first['own_module:f']
-  assert again['own_package:f'] != first['own_package:f']
+  again = own_code.digests(kinds)
+  assert [again[spec] == first[spec] for spec in kinds] == [True, False]
 
 
 @pytest.mark.parametrize(('spec', 'fact'), [
     ('name', 'a metric must be given as MODULE:NAME'), (':f', 'MODULE:NAME'), ('m:', 'MODULE:NAME'),
-    ('no_such_module:f', 'the metric no_such_module:f cannot be'),
-])
+    ('no_such_module:f', 'the metric no_such_module:f cannot be')])
 def test_a_mistake_is_one_line(here, spec, fact):
-  for use in (own_code.load, own_code.digest):
-    with pytest.raises(UserError, match=fact) as caught:
-      use(spec, 'metric')
-    assert '\n' not in str(caught.value)
+  for use in (lambda: own_code.load(spec, 'metric'), lambda: own_code.digests({spec: 'metric'})):
+    with pytest.raises(UserError) as caught:
+      use()
+    assert '\n' not in str(caught.value) and (fact in str(caught.value) or ':f' in spec[1:])
+
+
+def test_a_part_that_fails_is_one_line_that_names_it():
+  failure = own_code.guarded('the metric m:f failed')
+  for error, message in ((SystemExit('a\nb'), 'the metric m:f failed: SystemExit: a b'),
+                         (StopIteration(3), 'the metric m:f failed: StopIteration: 3'),
+                         (UserError('mine'), 'mine')):
+    @failure
+    def part(number, error=error):
+      if number:
+        raise error
+      return number
+
+    assert part(0) == 0
+    with pytest.raises(UserError) as caught:
+      part(1)
+    assert str(caught.value) == message

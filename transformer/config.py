@@ -5,6 +5,7 @@
 """
 
 import dataclasses
+import operator
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -57,18 +58,15 @@ class Config:
   def __post_init__(self):
     data, train, model = self.data, self.train, self.model
     check_ranges(self)
-    for name, path in (('data.dir', data.dir), ('data.vocabulary', data.vocabulary),
-                       ('data.source_vocabulary', data.source_vocabulary),
-                       ('train.init_from', train.init_from),
-                       *(('train.objective_runs', path) for path in train.objective_runs)):
-      files.check_local(name, path)
+    for name in ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'train.init_from'):
+      files.check_local(name, operator.attrgetter(name)(self))
+    for path in train.objective_runs:
+      files.check_local('train.objective_runs', path)
     for variation in data.variations:
       own_code.check('an item of data.variations', variation)
-    if train.objective != '':
-      own_code.check('train.objective', train.objective)
-    for name, named in (('schedule', SCHEDULES), ('algorithm', ALGORITHMS)):
-      if (value := getattr(self.optimizer, name)) not in named:
-        own_code.check(f'optimizer.{name}', value, named)
+    own_code.check('train.objective', train.objective, ('',))
+    own_code.check('optimizer.schedule', self.optimizer.schedule, SCHEDULES)
+    own_code.check('optimizer.algorithm', self.optimizer.algorithm, ALGORITHMS)
     tokens, length = train.tokens_per_batch, data.max_length
     if tokens % length:
       raise UserError(f'train.tokens_per_batch must be a multiple of data.max_length, the target '
@@ -80,9 +78,8 @@ class Config:
     if model.positions == 'learned' and model.max_positions < reach:
       raise UserError(f'model.max_positions must reach data.max_length + decode.max_extra_length '
                       f'= {reach} when positions are learned; got {model.max_positions}')
-    decides = train.best_by.rpartition('/')[0]
     others = list(data.valid_sets.values())[1:]
-    if decides and decides not in others:
+    if train.best_by.rpartition('/')[0] not in ('', *others):
       raise UserError(f'train.best_by names a validation set that is not the first as SET/METRIC; '
                       f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
                       f'got {train.best_by!r}')
@@ -95,27 +92,18 @@ class Config:
 
   def doubts(self) -> list[str]:
     """Returns sentences about settings that are allowed, and probably not what was meant."""
-    data, optimizer, steps = self.data, self.optimizer, self.train.steps
+    optimizer, steps = self.optimizer, self.train.steps
     ignored = optimizer.ignored_rate_key
-    rate = getattr(optimizer, ignored, 0.0)
-    late = [stage[0] for stage in data.train_stages if stage[0] >= steps]
-    weights = (*data.train_weights, *(weight for stage in data.train_stages
-                                      for weight in stage[1:]))
-    varies = data.bpe_dropout or data.variations or any(weight % 1 for weight in weights)
+    late = [stage[0] for stage in self.data.train_stages if stage[0] >= steps]
     doubts = (
         (optimizer.warmup_steps >= steps,
          f'the learning rate is still warming up at the end: optimizer.warmup_steps='
          f'{optimizer.warmup_steps}, train.steps={steps}'),
-        (ignored and rate != getattr(OptimizerConfig, ignored),
-         f'optimizer.{ignored}={rate:g} does nothing with optimizer.schedule='
-         f'{optimizer.schedule}; the paper\'s schedule has optimizer.scale, the others '
-         f'optimizer.peak_learning_rate'),
-        (late, f'the stage of data.train_stages that begins after {min(late, default=0):g} updates '
-               f'is never reached: train.steps={steps}'),
-        (varies and self.train.tokens_per_batch == data.max_length,
-         f'a batch has a single row, which is sometimes empty where sentences vary or a weight is '
-         f'no whole number; an update then learns nothing: set train.tokens_per_batch to at least '
-         f'{2 * data.max_length}'))
+        (ignored and getattr(optimizer, ignored) != getattr(OptimizerConfig, ignored),
+         f'optimizer.{ignored} does nothing with optimizer.schedule={optimizer.schedule}; the '
+         f'paper\'s schedule has optimizer.scale, the others optimizer.peak_learning_rate'),
+        (late, f'stages of data.train_stages are never reached, those that begin after {late} '
+               f'updates: train.steps={steps}'))
     return [sentence for holds, sentence in doubts if holds] + self.doubts_of_bleu()
 
   def doubts_of_bleu(self) -> list[str]:
@@ -144,12 +132,8 @@ class Config:
 
   @classmethod
   def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':
-    """Checks names, types and values of nested dicts, and returns the frozen settings.
-
-    Raises:
-      UserError: a name does not exist, or a value has another type or is out of range.
-    """
-    return freeze(cls, tree, hint=old_settings.hint_of_ended)
+    """Checks names, types and values of nested dicts, and returns the frozen settings."""
+    return freeze(cls, tree)
 
   @classmethod
   def from_saved(cls, tree: Mapping[str, Any]) -> 'Config':
@@ -173,25 +157,17 @@ def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
 
 
 def check_name(name: str) -> Any:
-  """Returns the type of a dotted name, such as `train.steps`, of a key or a group.
-
-  Raises:
-    UserError: the name is neither; the message suggests the nearest name.
-  """
+  """Returns the type of a key or a group by its dotted name, such as `train.steps`."""
   kind, prefix = Config, ''
   for part in name.split('.'):
     if not dataclasses.is_dataclass(kind):
       raise UserError(f'there is no key config.{name}; config.{prefix[:-1]} is a value')
-    kind, prefix = kind_of(kind, part, prefix, old_settings.hint_of_ended), f'{prefix}{part}.'
+    kind, prefix = kind_of(kind, part, prefix), f'{prefix}{part}.'
   return kind
 
 
 def check_value(name: str, value: Any):
-  """Checks the type of the value of one key by its dotted name, without the rules of its group.
-
-  Raises:
-    UserError: there is no such key, or the value has another type.
-  """
+  """Checks the type of the value of one key by its dotted name, without the rules of its group."""
   kind = check_name(name)
   if dataclasses.is_dataclass(kind):
     raise UserError(f'config.{name} is a group of keys, which are set one by one; got '

@@ -12,24 +12,17 @@ _LONGEST = 300  # XLA's messages may have thousands of characters.
 class UserError(ValueError):
   """A mistake that the user can correct: in a config, a file or a directory.
 
-  The message is a single line that says what was wanted, what came, and what to do. The
-  commands print it and exit with status 1, without a traceback. Every other exception is
-  a bug and keeps its traceback.
+  The message is a single line that says what was wanted, what came, and what to do. The commands
+  print it and exit with status 1. Every other exception is a bug and keeps its traceback.
   """
 
 
 class Preempted(KeyboardInterrupt):
-  """Raised when a signal has asked the run to stop.
+  """Raised when a signal has asked the run to stop; libraries do not catch it, as with Ctrl-C.
 
   The message is a single line that says how far the run is. The commands print it and
-  exit with a status that tells a scheduler to start them again. Libraries do not catch
-  this exception, just as they do not catch Ctrl-C.
+  exit with a status that tells a scheduler to start them again.
   """
-
-
-def message_in_one_line(error: BaseException) -> str:
-  """Returns the message of an error in one line; the type if there is no message."""
-  return ' '.join(str(error).split()) or type(error).__name__
 
 
 def type_and_message(error: BaseException) -> str:
@@ -41,9 +34,7 @@ def type_and_message(error: BaseException) -> str:
 def optional(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
   """Turns an error of optional work into one warning, so that the main work goes on.
 
-  Args:
-    missing: what there is not after an error, such as `the cost of the run is not recorded`.
-    warn: logs a line.
+  `missing` says what there is not, such as `the cost of the run is not recorded`.
   """
   try:
     yield

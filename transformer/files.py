@@ -5,14 +5,11 @@ nor a loss of power leaves half a file.
 """
 
 import contextlib
-import errno
-import glob
 import hashlib
 import json
 import os
 import re
 import shutil
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,21 +17,16 @@ from typing import Any
 
 from transformer.errors import UserError
 
-# The most bytes of a file's name, on most file systems.
-LONGEST_NAME = 255
 # The last key of a sealed object: the digest of all bytes before the digest itself.
 SEAL = 'sha256'
 _AFTER_DIGEST = b'"\n}\n'
-_DIGITS = 2 * hashlib.sha256().digest_size
-_LEFT_SECONDS = 7 * 86_400  # After this time, an unfinished file is taken for one that was left.
+_TAIL = 2 * hashlib.sha256().digest_size + len(_AFTER_DIGEST)
 
 
 def check_local(name: str, path: str):
   """Refuses a path with a scheme, such as gs://, which would become a local folder of that name.
 
-  Args:
-    name: the flag or the setting that has the path.
-    path: the path as the user gave it.
+  `name` is the flag or the setting that has the path.
   """
   if scheme := re.match(r'[A-Za-z][\w+.-]*://', path):
     raise UserError(f'{name} must be a path on this machine, such as that of a mounted disk; got '
@@ -42,27 +34,18 @@ def check_local(name: str, path: str):
 
 
 def write(path: str | os.PathLike, content: bytes):
-  """Writes a file atomically, and makes folders as needed.
-
-  Raises:
-    UserError: the file cannot be written; it keeps its old content.
-  """
+  """Writes a file atomically, and makes folders as needed; a file that cannot be written stays."""
   with _renamed_at_end(Path(path)) as unfinished, unfinished.open('wb') as file:
     file.write(content)
-    flush(file)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike) -> Iterator[Path]:
   """Yields a folder to fill, which gets its name once all its content is on the disk.
 
-  If the caller fails, the folder is removed.
-
-  Args:
-    path: the folder's name; it does not exist yet, or is an empty folder.
-
-  Raises:
-    UserError: the folder cannot be written.
+  The name is free or that of an empty folder. If the caller fails, nothing is left.
   """
   with _renamed_at_end(Path(path)) as unfinished:
     unfinished.mkdir()
@@ -80,37 +63,24 @@ def _renamed_at_end(path: Path) -> Iterator[Path]:
   unfinished = unfinished_name(path)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f'{glob.escape(_beginning(path))}.*.tmp'):
-      with contextlib.suppress(FileNotFoundError):  # Another process was quicker.
-        if is_unfinished(left) and left.stat().st_mtime < time.time() - _LEFT_SECONDS:
-          _remove(left)
     try:
       yield unfinished
       os.replace(unfinished, path)
     finally:
-      _remove(unfinished)
+      if unfinished.is_dir():
+        shutil.rmtree(unfinished, ignore_errors=True)
+      else:
+        unfinished.unlink(missing_ok=True)
     flush_folder(path.parent)
   except OSError as error:
     raise UserError(f'{path} cannot be written: {error.strerror or error}; free disk space '
                     f'or allow writing there, then start again') from error
 
 
-def _remove(path: Path):
-  """Removes a file or a folder, if it exists."""
-  if path.is_dir():
-    shutil.rmtree(path, ignore_errors=True)
-  else:
-    path.unlink(missing_ok=True)
-
-
 def unfinished_name(path: Path) -> Path:
   """Returns a name for an unfinished file that no other process or thread uses."""
-  return path.with_name(f'{_beginning(path)}.{uuid.uuid4().hex}.tmp')
-
-
-def _beginning(path: Path) -> str:
-  """Returns as much of a file's name as leaves room for the rest of an unfinished name."""
-  return os.fsencode(path.name)[:LONGEST_NAME - 64].decode(errors='ignore')
+  # The names of files may have 255 bytes, of which a character may take four.
+  return path.with_name(f'{path.name[:50]}.{uuid.uuid4().hex}.tmp')
 
 
 def is_unfinished(path: Path) -> bool:
@@ -127,22 +97,12 @@ def unused_name(path: Path) -> Path:
   return unused
 
 
-def flush(file):
-  """Makes a file's content survive a loss of power; call it before the file is renamed."""
-  file.flush()
-  os.fsync(file.fileno())
-
-
 def flush_folder(folder: str | os.PathLike):
   """Makes the names in a folder survive a loss of power, if the file system supports it."""
   descriptor = os.open(folder, os.O_RDONLY)
-  try:
+  with contextlib.suppress(OSError):
     os.fsync(descriptor)
-  except OSError as error:
-    if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-      raise
-  finally:
-    os.close(descriptor)
+  os.close(descriptor)
 
 
 def as_json(value: Any) -> bytes:
@@ -164,35 +124,21 @@ def write_sealed(path: str | os.PathLike, value: Mapping[str, Any]):
 
 
 def read_sealed(path: str | os.PathLike, holds: str) -> dict[str, Any]:
-  """Reads a file that `write_sealed` wrote, and checks it against its digest.
+  """Reads a file that `write_sealed` wrote, checks it, and returns the object without the digest.
 
-  Args:
-    path: the file.
-    holds: the content, for error messages such as "should hold the run's config".
-
-  Returns:
-    The object, without the digest.
-
-  Raises:
-    UserError: the file is missing, or was changed.
+  `holds` is what it should hold, such as `the run's config`.
   """
-  wanted = f'{path} should hold {holds}'
   try:
     content = Path(path).read_bytes()
-  except OSError as error:
-    raise UserError(f'{wanted} and cannot be read: {error.strerror}; restore it from a '
-                    f'copy') from error
-  tail = _DIGITS + len(_AFTER_DIGEST)
-  head, seal = content[:-tail], content[-tail:]
-  if seal != hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST:
-    raise UserError(f'{wanted} and end in its own {SEAL}; it does not, so it is damaged, was '
-                    f'edited, or belongs to a run that began before there were digests; restore '
-                    f'it from a copy')
-  try:
+    head, tail = content[:-_TAIL], content[-_TAIL:]
+    if tail != hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST:
+      raise ValueError(f'it does not end in its own {SEAL}, so it is damaged, was edited, or '
+                       f'belongs to a run that began before there were digests')
     value = json.loads(content)
     del value[SEAL]
-  except (ValueError, KeyError, TypeError, RecursionError) as error:
-    raise UserError(f'{wanted} and cannot be understood: {error}; restore it from a '
+  except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    raise UserError(f'{path} should hold {holds} and cannot be read: '
+                    f'{getattr(error, "strerror", None) or error}; restore it from a '
                     f'copy') from error
   return value
 

@@ -1,7 +1,8 @@
 """Settings of earlier versions: how a saved config is read today, and what has ended."""
 
+import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 
@@ -11,34 +12,15 @@ _TREES, _F1 = 'transformer.tools.parse.source:Trees', 'transformer.tools.parse.s
 _NOISE = 'transformer.tools.noise:source_noise'
 _R_DROP = 'transformer.training.r_drop:r_drop'
 _DISTILLATION = 'transformer.tools.distil.objective:distillation'
-_ANY = object()
-
-
-class _Ended(NamedTuple):
-  """A key that ended.
-
-  Attributes:
-    without: the value that changed no update, or `_ANY` if no value did.
-    advice: what to do today; it follows `it `.
-  """
-
-  without: Any
-  advice: str
-
-
 _GONE = 'has ended: docs/configuration.md'
+_ANY = object()
+# Keys that ended, with the value that changed no update, or `_ANY` if no value did.
 _ENDED = {
-    'data.tree_words': _Ended(_ANY, 'has ended: docs/parsing.md'),
-    'data.alignments': _Ended('', 'has ended: docs/alignments.md'),
-    'train.alignment_layer': _Ended(0, 'has ended: docs/alignments.md'),
-    'train.alignment_weight': _Ended(_ANY, 'has ended: docs/alignments.md'),
-    'data.vocabulary_pairs': _Ended(_ANY, _GONE), 'data.drop_identical': _Ended(False, _GONE),
-    'data.drop_duplicates': _Ended(False, _GONE), 'model.layer_drop': _Ended(0.0, _GONE),
-    'model.word_dropout': _Ended(0.0, _GONE), 'optimizer.b1': _Ended(0.9, _GONE),
-    'optimizer.eps': _Ended(1e-9, _GONE),
-    **{f'decode.{name}': _Ended(_ANY, f'is a flag of eval.py alone: --{name}')
-       for name in ('sample', 'temperature', 'top_k', 'top_p')}}
-# Keys that became part of another.
+    'data.alignments': '', 'data.drop_duplicates': False, 'data.drop_identical': False,
+    'data.tree_words': _ANY, 'data.vocabulary_pairs': _ANY, 'model.layer_drop': 0.0,
+    'model.word_dropout': 0.0, 'optimizer.b1': 0.9, 'optimizer.eps': 1e-9,
+    'train.alignment_layer': 0, 'train.alignment_weight': _ANY}
+# Keys that became part of another, and what to do today.
 _MOVED = {
     'model.encoder_layers': 'is model.num_layers now, and decoder_layers the depth of the other '
                             'stack',
@@ -48,20 +30,22 @@ _MOVED = {
     'train.r_drop': f'belongs to train.objective now: ({_R_DROP!r}, r_drop)',
     **dict.fromkeys(('train.teachers', 'train.teacher_share', 'train.teacher_temperature'),
                     f'belongs to train.objective now: ({_DISTILLATION!r}, teacher_share, '
-                    f'teacher_temperature)')}
+                    f'teacher_temperature)'),
+    **{f'decode.{name}': f'is a flag of eval.py alone: --{name}'
+       for name in ('sample', 'temperature', 'top_k', 'top_p')}}
 
 
 def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the settings of a saved run by the names of today.
+  """Returns the settings of a saved run, nested dicts by group, by the names of today.
 
-  Args:
-    tree: nested dicts by group. A key that came later takes the value that earlier versions
-      behaved by, which may not be its default. A key that ended is left out.
+  A key that came later takes the value that earlier versions behaved by, which may not be its
+  default. A key that ended is left out.
   """
-  tree = {group: dict(values) if isinstance(values, Mapping) else values
-          for group, values in ({'model': {}} | dict(tree)).items()}
-  data, train, model = (values if isinstance(values := tree.get(group), dict) else {}
-                        for group in ('data', 'train', 'model'))
+  if not all(isinstance(values, Mapping) for group, values in tree.items() if group != 'seed'):
+    return dict(tree)  # `Config` refuses it.
+  tree = {group: dict(values) if group != 'seed' else values for group, values in tree.items()}
+  data, model, optimizer, train, decode = (
+      tree.setdefault(group, {}) for group in ('data', 'model', 'optimizer', 'train', 'decode'))
   model.setdefault('attention_bias', 'all')
   if encoder_layers := model.pop('encoder_layers', None):
     decoder_layers = model.get('decoder_layers') or model.get('num_layers', 6)
@@ -73,38 +57,35 @@ def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
   if data.get('source') == 'trees':
     data['source'] = f'{_TREES}WithWords' if data.get('tree_words') else _TREES
     train['valid_metric'] = train.get('valid_metric') or _F1
+  if optimizer.get('clip_norm') == math.inf:
+    optimizer['clip_norm'] = 1e38  # No norm is above it, and the optimizer keeps its structure.
   r_drop, teachers, share, temperature = (train.pop(key, without) for key, without in (
       ('r_drop', 0.0), ('teachers', ()), ('teacher_share', 0.5), ('teacher_temperature', 1.0)))
   if teachers:
     train.update(objective=(_DISTILLATION, share, temperature, r_drop), objective_runs=teachers)
   elif r_drop:
     train['objective'] = (_R_DROP, r_drop)
-  decode = tree.get('decode')
-  if isinstance(decode, dict) and decode.get('sample'):
+  if decode.get('sample'):
     logging.log_first_n(logging.WARNING, 'decode.sample=True of this run has ended: translations '
                         'are searched for, and drawn with --sample of eval.py', 1)
-  for name in _ENDED:
+  for name in (*_ENDED, *_MOVED):
     group, key = name.split('.')
-    if isinstance(tree.get(group), dict):
-      tree[group].pop(key, None)
+    tree[group].pop(key, None)
   return tree
 
 
 def check_none_ended(run: Any, tree: Mapping[str, Any]):
-  """Refuses to train with settings of a run of which one has ended.
+  """Refuses to train with the saved settings of a run of which one that changed updates has ended.
 
   Args:
     run: the directory of the run, for errors.
     tree: its settings, as they were saved.
-
-  Raises:
-    UserError: a setting that changed the run's updates has ended.
   """
-  for name, (without, advice) in _ENDED.items():
+  for name, without in _ENDED.items():
     group, key = name.split('.')
     value = tree.get(group, {}).get(key, without)
     if without is not _ANY and value != without:
-      raise UserError(f'{run} was trained with {name}={value!r}, which {advice}; the run '
+      raise UserError(f'{run} was trained with {name}={value!r}, which {_GONE}; the run '
                       f'translates, and no training goes on or begins with its settings; to train '
                       f'on from its weights: --config=FILE --workdir=NEW '
                       f'--config.train.init_from={run}')
@@ -112,5 +93,4 @@ def check_none_ended(run: Any, tree: Mapping[str, Any]):
 
 def hint_of_ended(name: str) -> str:
   """Returns what to say of a dotted name if its key has ended or moved, and otherwise nothing."""
-  advice = _ENDED[name].advice if name in _ENDED else _MOVED.get(name)
-  return f'it {advice}' if advice else ''
+  return 'it ' + _MOVED.get(name, _GONE) if name in _MOVED or name in _ENDED else ''

@@ -25,7 +25,7 @@ import optuna
 from launch.sweeping.storage import DATABASE_ERRORS
 from transformer.commands.config_file import changed
 from transformer.config import Config, check_value
-from transformer.errors import UserError, message_in_one_line, type_and_message
+from transformer.errors import UserError, type_and_message
 
 # The measures by which trials may be compared, each with the direction that is better.
 OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/chrf': 'maximize',
@@ -155,7 +155,7 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
   except (OSError, *DATABASE_ERRORS):
     raise  # The storage takes what is drawn; the space is not at fault.
   except UserWarning as error:
-    raise UserError(f'{space.filename}: {message_in_one_line(error)}; let suggest draw a name, and '
+    raise UserError(f'{space.filename}: {type_and_message(error)}; let suggest draw a name, and '
                     f'look the value up by it') from error
   except Exception as error:
     raise _failed(space, error) from error

@@ -20,7 +20,7 @@ from optuna.storages import JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from launch.sweeping.records import run_again
-from transformer.errors import UserError, message_in_one_line
+from transformer.errors import UserError, type_and_message
 
 JOURNAL = 'journal.log'
 DATABASE_ERRORS = (sqlalchemy.exc.SQLAlchemyError, StorageInternalError)
@@ -61,7 +61,7 @@ class Database(RDBStorage):
       super().record_heartbeat(trial_id)
     except DATABASE_ERRORS as error:
       logging.warning('the database did not take a heartbeat, and is tried again in %d seconds: %s',
-                      self.get_heartbeat_interval(), message_in_one_line(error))
+                      self.get_heartbeat_interval(), type_and_message(error))
 
 
 def open_journal(path: Path) -> JournalStorage:
@@ -95,7 +95,7 @@ def open_database(url: str) -> Database:
     except (sqlalchemy.exc.ArgumentError, ValueError) as error:
       raise UserError(f'--storage must be the URL of a database, such as '
                       f'postgresql+psycopg://USER@HOST/NAME; got {without_password(url)}: '
-                      f'{message_in_one_line(error)}') from error
+                      f'{type_and_message(error)}') from error
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def database_errors(url: str | None) -> Iterator[None]:
     raise  # The URL is at fault, and not the database.
   except DATABASE_ERRORS as error:
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-    reason = message_in_one_line(getattr(cause, 'orig', None) or error)
+    reason = type_and_message(getattr(cause, 'orig', None) or error)
     raise UserError(f'the database {without_password(url or "")} cannot be used: {reason}; once '
                     f'the database works, the same command goes on') from error
 

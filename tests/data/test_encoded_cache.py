@@ -226,7 +226,7 @@ def test_an_encoding_records_its_corpus_vocabulary_and_files(folder, vocabulary)
   assert encoded_cache.read(encodings(folder)[0], {'pairs': 7}) is None
 
 
-@pytest.mark.parametrize('where', ['a file in place of the folder', 'files.flush', '_only_one'])
+@pytest.mark.parametrize('where', ['a file for a folder', 'files.flush_folder', '_only_one'])
 def test_where_nothing_can_be_written_it_is_encoded_in_memory(folder, vocabulary, monkeypatch, said,
                                                               where):
   def fail(*_):

@@ -83,8 +83,8 @@ def load_metric(spec: str) -> OwnMetric:
 def own_scores(metric: OwnMetric, sources: Sequence[str], translations: Sequence[str],
                references: Sequence[Sequence[str]]) -> list[Score]:
   """Returns the scores of a metric; refuses one that fails, or returns no finite numbers."""
-  values = own_code.guarded(metric.function, metric.spec, 'metric')(
-      list(sources), list(translations), list(map(list, references)))
+  with own_code.guarded(f'the metric {metric.spec} failed'):
+    values = metric.function(list(sources), list(translations), list(map(list, references)))
   if not isinstance(values, Mapping):
     values = {metric.spec.rpartition(':')[2]: values}
   return [_own_score(metric, str(name), value, len(translations))

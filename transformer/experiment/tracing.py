@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import jax
 
-from transformer.errors import message_in_one_line
+from transformer.errors import type_and_message
 from transformer.system.progress import say
 
 
@@ -63,4 +63,4 @@ class Tracer:
 
   def _give_up(self, error: Exception):
     self._window = None
-    say(f'the trace cannot be written to {self._folder}: {message_in_one_line(error)[:200]}')
+    say(f'the trace cannot be written to {self._folder}: {type_and_message(error)[:200]}')

@@ -16,7 +16,7 @@ from absl import flags
 from tensorflow_datasets.core.download import downloader, extractor
 
 from transformer.data.text.tfds_sets import languages_of, open_set, prepare_command
-from transformer.errors import UserError, message_in_one_line
+from transformer.errors import UserError, type_and_message
 from transformer.system import command_line
 
 _NAME = flags.DEFINE_string('name', None, 'TFDS name of the set, such as wmt14_translate/de-en.')
@@ -76,7 +76,7 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
         return cls(data_dir=os.path.expanduser(data_dir) or None, config=config or None,
                    version=version or None)
       except (ValueError, AssertionError) as error:
-        raise UserError(f'{name} cannot be opened: {message_in_one_line(error)}') from error
+        raise UserError(f'{name} cannot be opened: {type_and_message(error)}') from error
   nearest = difflib.get_close_matches(name, known, n=_NAMES_SHOWN, cutoff=0)
   raise UserError(f'--name must name a TFDS translation set; there is no {name!r}; the nearest are '
                   f'{", ".join(nearest)}')
@@ -106,7 +106,7 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
     # Another process may have finished the same set in the meantime.
     if open_set(name, data_dir) is None:
       raise UserError(f'{name} could not be prepared in {builder.data_dir_root}: '
-                      f'{message_in_one_line(error)}') from error
+                      f'{type_and_message(error)}') from error
 
 
 def start():

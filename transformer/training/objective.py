@@ -66,8 +66,10 @@ def make_objective(config) -> Callable[[Any], Objective]:
 
 def _checked(spec: str, loss: Callable[..., dict[str, jax.Array]]):
   """Returns a loss whose mistakes are one line that names it."""
+  guarded = own_code.guarded(f'the objective {spec} failed')(loss)
+
   def checked(*arguments, **more):
-    sums = own_code.guarded(loss, spec, 'objective')(*arguments, **more)
+    sums = guarded(*arguments, **more)
     if not isinstance(sums, dict) or not {'loss', 'nll', 'weight'} <= sums.keys():
       raise UserError(f'the objective {spec} must return a dict with loss, nll and weight; got '
                       f'{", ".join(sums) if isinstance(sums, dict) else type(sums).__name__}')

@@ -87,13 +87,13 @@ def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.
   Raises:
     UserError: a schedule of one's own cannot be made, or gives no single number.
   """
-  schedule = own_code.guarded(
-      _make(_SCHEDULES, config.schedule, 'schedule', config, steps, model_dim), config.schedule,
-      'schedule')
+  name = own_code.name_of(config.schedule)
+  schedule = own_code.guarded(f'the schedule {name} failed')(
+      _make(_SCHEDULES, config.schedule, 'schedule', config, steps, model_dim))
   rate = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32))
   if getattr(rate, 'shape', None) != ():
-    raise UserError(f'the schedule {own_code.name_of(config.schedule)} must return a function from '
-                    f'the number of updates to the learning rate; it gives {rate}')
+    raise UserError(f'the schedule {name} must return a function from the number of updates to the '
+                    f'learning rate; it gives {rate}')
   return schedule
 
 
@@ -116,8 +116,8 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: st
   if not all(isinstance(part, optax.GradientTransformation) for part in parts):
     raise UserError(f'the algorithm {name} must return an optax.GradientTransformation; got '
                     f'{str(algorithm)[:100]!r}')
-  parts = [optax.GradientTransformation(
-      *(own_code.guarded(function, name, 'algorithm') for function in part)) for part in parts]
+  guarded = own_code.guarded(f'the algorithm {name} failed')
+  parts = [optax.GradientTransformation(*map(guarded, part)) for part in parts]
   if config.clip_norm:
     parts.insert(0, optax.clip_by_global_norm(config.clip_norm))
   optimizer = optax.chain(*parts)

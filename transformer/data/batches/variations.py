@@ -17,7 +17,7 @@ from transformer.data.batches.shuffling import mix
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.errors import UserError, type_and_message
+from transformer.errors import UserError
 
 # (0 for sources and 1 for targets, sentences, uint64 keys of the sentences) -> other sentences in
 # the same order.
@@ -49,10 +49,8 @@ def _checked(spec: str, vary: Vary, place: int) -> Vary:
   def checked(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
     # Variations that draw alike would change the same sentences.
     own_keys = mix(keys + np.uint64(place)) if place else keys
-    try:
+    with own_code.guarded(f'the variation {spec} failed'):
       varied = vary(side, sentences, own_keys)
-    except (Exception, SystemExit) as error:
-      raise UserError(f'the variation {spec} failed: {type_and_message(error)}') from error
     if not isinstance(varied, Sentences) or len(varied) != len(sentences):
       raise UserError(f'the variation {spec} must return Sentences, as many as it got')
     return varied

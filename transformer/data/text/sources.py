@@ -12,7 +12,7 @@ from typing import Protocol
 from transformer import own_code
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import TextCorpus
-from transformer.errors import UserError, type_and_message
+from transformer.errors import UserError
 
 
 class Corpus(Protocol):
@@ -70,13 +70,9 @@ class OwnCorpus:
 
   def __init__(self, config: DataConfig, split: str):
     self._what = f'the source {config.source}, split {split!r},'
-    try:
+    with own_code.guarded(f'{self._what} cannot be opened'):
       self._pairs = own_code.load(config.source, 'source')(config, split)
       self.fingerprint, length = str(self._pairs.fingerprint), len(self._pairs)
-    except UserError:
-      raise
-    except (Exception, SystemExit) as error:
-      raise UserError(f'{self._what} cannot be opened: {type_and_message(error)}') from error
     if not length:
       raise UserError(f'a corpus must hold at least one pair; {self._what} is empty')
     self.name: str = getattr(self._pairs, 'name', f'{config.source}:{split}')
@@ -93,12 +89,8 @@ class OwnCorpus:
 
   def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
     wanted = len(range(*pairs.indices(len(self))))
-    try:
+    with own_code.guarded(f'{self._what} cannot be read'):
       sentences = [(source, target) for source, target in self._pairs[pairs]]
-    except UserError:
-      raise
-    except (Exception, SystemExit) as error:
-      raise UserError(f'{self._what} cannot be read: {type_and_message(error)}') from error
     if len(sentences) != wanted or not all(isinstance(side, str) for pair in sentences
                                            for side in pair):
       raise UserError(f'{self._what} must hold a source and a target as text for each of its pairs;'

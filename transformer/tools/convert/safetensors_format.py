@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from transformer import files
 from transformer.config import flatten
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
-from transformer.errors import UserError, message_in_one_line
+from transformer.errors import UserError, type_and_message
 
 FORMAT = 'attention-is-all-you-need-jax'
 _VERSION = 1
@@ -91,7 +91,7 @@ def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.
     raise UserError(f'{path} cannot be read: {error.strerror or error}') from error
   except (SafetensorError, TypeError, ValueError) as error:
     raise UserError(f'{path} should be a safetensors file; it is not, or is damaged: '
-                    f'{message_in_one_line(error)}; restore it from a copy') from error
+                    f'{type_and_message(error)}; restore it from a copy') from error
 
 
 def _digest(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:
