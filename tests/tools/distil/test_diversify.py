@@ -67,12 +67,6 @@ def texts(workdir):
           if path.is_file()}
 
 
-def test_new_pairs_are_unique_ordered_and_not_blank():
-  known = [('a', 'b'), ('c', 'd')]
-  made = [('c', 'x'), ('a', 'b'), ('c', 'x'), ('', 'y'), ('z', ' '), ('a', 'd'), ('b', 'a')]
-  assert list(steps.new_pairs(known, made)) == [('c', 'x'), ('a', 'd'), ('b', 'a')]
-
-
 def test_teachers_have_seeds_and_languages_of_their_own_and_the_student_all_text(recipe, tmp_path):
   assert {name: (config.seed, config.data.source_language, config.data.train)
           for name, config in recipe.teachers.items()} == {
@@ -274,7 +268,7 @@ def test_the_way_back_has_each_languages_own_vocabulary(folder):
   settings.update_from_flattened_dict({
       'data.shared_vocabulary': False, 'model.share_embeddings': False, 'data.vocabulary': 'to',
       'data.source_vocabulary': 'from', 'data.source_vocabulary_size': 400})
-  models = recipes.load_models(str(folder / 'tiny.py'), {}, settings)
+  models = recipes.load_models(str(folder / 'tiny.py'), {}, settings, recipes.DIRECTIONS)
   for name, wanted in ('forward', ('from', 'to', 400, 300)), ('back', ('to', 'from', 300, 400)):
     data = models[name].data
     assert (data.source_vocabulary, data.vocabulary, data.source_vocabulary_size,

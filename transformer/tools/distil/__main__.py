@@ -59,7 +59,7 @@ def main(_):
   outputs.check_folder('workdir', Path(_WORKDIR.value).expanduser())
   check_holds_configs(workdir)
   models = load_models(config_flags.get_config_filename(flags.FLAGS['config']),
-                       given_settings(_CONFIG), _CONFIG.value)
+                       given_settings(_CONFIG), _CONFIG.value, _DIRECTIONS.value)
   recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir, {
       'ensemble': _ENSEMBLE.value, 'checkpoint': _CHECKPOINT.value, 'average': _AVERAGE.value})
   if _DRY_RUN.value:

@@ -14,7 +14,6 @@ from transformer.errors import UserError
 from transformer.experiment.init_from import describe_origin, load_to_host
 from transformer.ops import linear
 from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
-from transformer.runs.loading import Run
 from transformer.runs.run_directory import read_settings
 from transformer.training.objective import Objective, decode, token_weights
 from transformer.training.r_drop import check_alpha, twice, twin_term, twins
@@ -24,8 +23,7 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: f
   """Checks the settings and the teachers; returns a function that loads them.
 
   Args:
-    config: the settings of the run; its `train.objective_runs` are the teachers, of any shape, with
-      the vocabulary of the run.
+    config: its `train.objective_runs` are the teachers, of any shape, with the run's vocabulary.
     share: λ, the share of the loss that compares the model with its teachers. The rest is the
       cross entropy against the text.
     temperature: τ (Hinton et al., 2015, section 2). It divides the logits of the teachers and of
@@ -42,12 +40,20 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: f
   if r_drop:
     check_alpha(config.model, r_drop)
   for workdir in config.train.objective_runs:
-    _check_positions(workdir, config.data.max_length)
+    model, length = read_settings(workdir).model, config.data.max_length
+    if model.positions == 'learned' and model.max_positions < length:
+      raise UserError(f'{workdir} of train.objective_runs must have positions for data.max_length='
+                      f'{length} tokens; it has model.max_positions={model.max_positions}; lower '
+                      f'data.max_length, or leave it out')
 
   def load(vocabulary: RunVocabulary) -> Objective:
     runs = list(map(load_to_host, config.train.objective_runs))
     for run in runs:
-      _check_vocabulary(run, vocabulary)
+      if fingerprints(run.vocabulary) != fingerprints(vocabulary):
+        raise UserError(
+            f'{run.workdir} of train.objective_runs must have the vocabulary of this run; it has '
+            f'another; set --config.data.vocabulary={run.workdir}/vocabulary.model, or train on '
+            f'the same text with the same config.data')
     models = [run.model for run in runs]
     return Objective(
         taught_loss(models, config.train.label_smoothing, share, temperature, r_drop),
@@ -92,20 +98,3 @@ def teacher_term(lessons, share: float, temperature: float) -> Term:
     return share * distance, share * (temperature * (jnp.exp(log_probs) - wanted))
 
   return Term(function, [x_BTD for x_BTD, _ in lessons], [output_ND for _, output_ND in lessons])
-
-
-def _check_positions(workdir: str, max_length: int):
-  """Refuses a teacher with learned positions for shorter sentences."""
-  model = read_settings(workdir).model
-  if model.positions == 'learned' and model.max_positions < max_length:
-    raise UserError(f'{workdir} of train.objective_runs must have positions for data.max_length='
-                    f'{max_length} tokens; it has model.max_positions={model.max_positions}; lower '
-                    f'data.max_length, or leave it out')
-
-
-def _check_vocabulary(run: Run, vocabulary: RunVocabulary):
-  """Refuses a teacher with another vocabulary, whose distributions are over other tokens."""
-  if fingerprints(run.vocabulary) != fingerprints(vocabulary):
-    raise UserError(f'{run.workdir} of train.objective_runs must have the vocabulary of this run; '
-                    f'it has another; set --config.data.vocabulary={run.workdir}/vocabulary.model, '
-                    f'or train on the same text with the same config.data')

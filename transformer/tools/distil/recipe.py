@@ -22,7 +22,7 @@ _RECORD = 'diversify.json'
 
 
 class Recipe(NamedTuple):
-  """The models to train.
+  """The models to train, by their settings.
 
   Attributes:
     names: the training corpora that there are.
@@ -45,16 +45,20 @@ class Recipe(NamedTuple):
             if (members := [name for name in self.teachers if name.startswith(direction)])}
 
 
-def load_models(filename: str, overrides: Mapping[str, Any],
-                student: ConfigDict) -> dict[str, Config]:
-  """Returns the settings of `student`, and of `forward` and `back`.
+def load_models(filename: str, overrides: Mapping[str, Any], student: ConfigDict,
+                directions: Sequence[str]) -> dict[str, Config]:
+  """Returns the settings of `student`, and of the teachers of each direction.
 
   Args:
     filename: a config file, perhaps with a colon and an argument. If its `get_config` takes
       `model`, it has settings for each of them.
     overrides: the settings of the command line, by dotted name.
     student: the settings of the file with those of the command line.
+    directions: one or both of `DIRECTIONS`.
   """
+  if sorted(directions) not in (['back'], ['forward'], ['back', 'forward']):
+    raise UserError(f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
+                    f'{",".join(directions)!r}')
   filename, _, argument = filename.partition(':')
   get_config = runpy.run_path(filename)['get_config']
   if 'model' not in inspect.signature(get_config).parameters:
@@ -62,7 +66,7 @@ def load_models(filename: str, overrides: Mapping[str, Any],
     return {'student': same, 'forward': same, 'back': _swapped(same)}
   if argument:
     raise UserError(f'all models of {filename} are trained; leave out :{argument}')
-  models = {model: get_config(model) for model in ('student', *DIRECTIONS)}
+  models = {model: get_config(model) for model in ('student', *directions)}
   for settings in models.values():
     settings.update_from_flattened_dict(overrides)
   return {model: Config.from_dict(settings.to_dict()) for model, settings in models.items()}
@@ -70,32 +74,28 @@ def load_models(filename: str, overrides: Mapping[str, Any],
 
 def _swapped(config: Config) -> Config:
   """Returns the settings of the other direction: the languages, and their own vocabularies."""
-  data = config.data
-  changes = {'source_language': data.target_language, 'target_language': data.source_language}
+  data, pairs = config.data, [('source_language', 'target_language')]
   if not data.shared_vocabulary:
-    if data.vocabulary or data.source_vocabulary:
-      changes |= {'vocabulary': data.source_vocabulary, 'source_vocabulary': data.vocabulary}
+    pairs.append(('vocabulary', 'source_vocabulary'))
     if data.source_vocabulary_size is not None:
-      changes |= {'vocabulary_size': data.source_vocabulary_size,
-                  'source_vocabulary_size': data.vocabulary_size}
-  return changed(config, {f'data.{name}': value for name, value in changes.items()})
+      pairs.append(('vocabulary_size', 'source_vocabulary_size'))
+  both = pairs + [pair[::-1] for pair in pairs]
+  return changed(config, {f'data.{name}': getattr(data, other) for name, other in both})
 
 
 def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, workdir: Path,
          translating: Mapping[str, Any] = TRANSLATING) -> Recipe:
-  """Checks the flags and returns the recipe."""
-  if sorted(directions) not in (['back'], ['forward'], ['back', 'forward']):
-    raise UserError(f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
-                    f'{",".join(directions)!r}')
-  student, back = models['student'].data, models['back'].data
-  names, average = models[directions[0]].data.train, translating['average']
-  keep = min(models[direction].train.keep for direction in directions)
+  """Returns the recipe of `count` teachers of each direction; refuses what cannot be carried out.
+  """
+  student, names = models['student'].data, models[directions[0]].data.train
+  average, keep = translating['average'], min(models[name].train.keep for name in directions)
+  swapped = student.target_language, student.source_language
+  languages = {name: (models[name].data.source_language, models[name].data.target_language)
+               for name in directions}
   for wrong, mistake in (
-      ('back' in directions and (back.source_language, back.target_language) != (
-          student.target_language, student.source_language),
-       f'the settings of back must translate from data.source_language={student.target_language} '
-       f'to data.target_language={student.source_language}; got {back.source_language} and '
-       f'{back.target_language}'),
+      (languages.get('back', swapped) != swapped,
+       f'the settings of back must translate from data.source_language={swapped[0]} to '
+       f'data.target_language={swapped[1]}; got {" and ".join(languages.get("back", ()))}'),
       (student.source != 'text',
        f'teachers translate text files, so data.source must be text; got {student.source}'),
       (translating['ensemble'] and count < 2, '--ensemble needs --teachers=2 or more; got 1'),
@@ -138,11 +138,10 @@ def without_corpora(config: Config, corpora: Collection[str]) -> Config:
   kept = [number for number, name in enumerate(data.train) if name not in corpora]
 
   def pick(values):
-    return tuple(values[number] for number in kept)
+    return tuple(values[number] for number in kept) if values else ()
 
   return changed(config, {
-      'data.train': pick(data.train),
-      'data.train_weights': pick(data.train_weights) if data.train_weights else (),
+      'data.train': pick(data.train), 'data.train_weights': pick(data.train_weights),
       'data.train_stages': tuple((stage[0], *pick(stage[1:])) for stage in data.train_stages)})
 
 

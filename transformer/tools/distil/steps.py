@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,12 +59,7 @@ def translation_path(workdir: Path, translator: str, corpus: str) -> Path:
 
 
 def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], int]):
-  """Does what is not done yet.
-
-  Raises:
-    UserError: a command failed.
-    Preempted: a command was asked to stop.
-  """
+  """Does what is not done yet; `start` runs a command and returns its status."""
   for name, command, results in steps(recipe, workdir):
     if results and all(path.exists() for path in results):
       continue
@@ -80,10 +75,7 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
 
 
 def make_text(recipe: Recipe, workdir: Path) -> list[str]:
-  """Makes the student's text: links to the files that there are, and the new pairs.
-
-  Returns the names of the new corpora that have no pair.
-  """
+  """Links the files that there are, writes the new pairs, and returns the corpora without any."""
   data, own = next(iter(recipe.teachers.values())).data, recipe.student.data
   for split in filter(None, (*recipe.names, *own.valid_sets.values(), own.test)):
     for path, link in zip(sorted(split_files(data, split)), sorted(split_files(own, split)),
@@ -99,7 +91,8 @@ def make_text(recipe: Recipe, workdir: Path) -> list[str]:
     for corpus in recipe.names if translators else ():
       made = [pair for name in translators for pair in _with_translations(
           originals[corpus], direction, translation_path(workdir, name, corpus))]
-      new = list(new_pairs(known, made))
+      new = [pair for pair in dict.fromkeys(made)
+             if pair not in known and all(side.strip() for side in pair)]
       known.update(new)
       logging.info('%s_%s: %s of %s pairs are new', corpus, direction, f'{len(new):,}',
                    f'{len(made):,}')
@@ -120,13 +113,3 @@ def _with_translations(pairs: Sequence[tuple[str, str]], direction: str,
                     f'{len(lines)}; remove it, and start this again')
   return [(source, line) if direction == 'forward' else (line, target)
           for (source, target), line in zip(pairs, lines, strict=True)]
-
-
-def new_pairs(known: Iterable[tuple[str, str]],
-              made: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-  """Yields the pairs that are neither known nor a repetition, in order, if no side is blank."""
-  seen = set(known)
-  for pair in made:
-    if pair not in seen and all(side.strip() for side in pair):
-      seen.add(pair)
-      yield pair
