@@ -45,7 +45,7 @@ from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences, encode_in_memory, keep_for_training
 from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.tools.phrasebook.corpus import pairs_of
+from transformer.tools.phrasebook import pairs_of
 
 _PAIRS = flags.DEFINE_integer('pairs', 200_000, 'Pairs to pack.')
 _ENCODE_PAIRS = flags.DEFINE_integer('encode_pairs', 100_000, 'Pairs to encode; 0 skips encoding.')

@@ -19,7 +19,7 @@ from transformer.data.vocabulary.making import VOCABULARY_PAIRS
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.experiment.meter import Meter, utilisation
 from transformer.model.transformer import Transformer
-from transformer.tools.phrasebook.corpus import pairs_of
+from transformer.tools.phrasebook import pairs_of
 from transformer.training.objective import smoothed
 
 _LENGTH = 256  # the most target positions in a row

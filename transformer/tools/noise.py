@@ -23,14 +23,7 @@ _OTHER = np.uint64(0x9E3779B97F4A7C15)  # Makes draws that BPE-dropout does not 
 
 def source_noise(vocabulary: RunVocabulary, upper_case: float, title_case: float = 0.0,
                  typing_errors: float = 0.0) -> Vary:
-  """Returns the variation of a run's sources; targets stay as they are.
-
-  Args:
-    vocabulary: the run's vocabulary.
-    upper_case: the share of sentences in capitals.
-    title_case: the share of sentences that `title_cased` changes.
-    typing_errors: the share of sentences that `misspelt` changes.
-  """
+  """Returns the variation of a run's sources, of which it changes a share in each way."""
   shares = upper_case, title_case, typing_errors
   if min(shares) < 0 or sum(shares) > 1:
     raise UserError('the shares of upper case, title case and typing errors must be at least 0, '
@@ -61,12 +54,8 @@ def misspelt(text: str, key: int) -> str:
 
   An error exchanges two neighbouring letters of a word, leaves out a letter, doubles it, or
   replaces it by another letter of the text, so that it stays in the text's script. Combining marks
-  stay with their letter. Errors are only made where two letters stand side by side. By chance an
-  error changes nothing, such as the exchange of two equal letters.
-
-  Args:
-    text: the text.
-    key: below 2⁶⁴; decides the words and their errors.
+  stay with their letter. Errors are only made where two letters stand side by side, and may change
+  nothing. The key, below 2⁶⁴, decides the words and their errors.
   """
   letters = _letters(text)
   alphabetic = [letter[0].isalpha() for letter in letters]

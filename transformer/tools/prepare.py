@@ -44,11 +44,7 @@ def main(_):
 def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
   """Downloads a set and writes it for random access, unless it is prepared already.
 
-  TFDS gives the folder its name at the end, so an interrupted preparation leaves no
-  incomplete set.
-
-  Raises:
-    UserError: there is no such translation set, or it cannot be downloaded or written.
+  TFDS gives the folder its name at the end, so an interruption leaves no incomplete set.
   """
   prepared = open_set(name, data_dir)
   if prepared is None:

@@ -10,7 +10,7 @@ import pytest
 from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
-from transformer.tools.phrasebook.corpus import SIZES, held_out, pairs_of
+from transformer.tools.phrasebook import SIZES, held_out, pairs_of
 from transformer.tools.phrasebook.grammar import Nominal, Phrase, clause, noun_phrase, spell
 from transformer.tools.phrasebook.sentences import Writer
 from transformer.tools.phrasebook.words import ADJECTIVES, NOUNS, VERBS

@@ -46,7 +46,8 @@ def main(_):
                     f'it has data.source={run.config.data.source}')
   decoding = request.decoding(run.config)
   translator = make_translator(members, decoding.config, decoding.seed, request.nbest)
-  for text in list(_read_texts(request, run.config.data)):
+  for text in ([_read_file(request.source, *request.reference)] if request.source
+               else list(_read_splits(request, run.config.data))):
     result = translating.place_of(request, text, members, decoding)
     answers, seconds = translating.translate(members, translator, text, description='parsing: ')
     try:
@@ -97,11 +98,8 @@ def _score(request, result, text, answers, seconds):
           f'parse\n{draw(parse.tree)}\n', file=request.people)
 
 
-def _read_texts(request, data) -> Iterator[Text]:
-  """Yields the sentences of the splits, or of a file, with their trees as references."""
-  if request.source:
-    yield _read_file(request.source, *request.reference)
-    return
+def _read_splits(request, data) -> Iterator[Text]:
+  """Yields the sentences of the splits with their trees as references."""
   data = dataclasses.replace(data, dir=request.data_dir or data.dir)
   for split in chosen_splits(data, request.split, request.output):
     corpus = open_corpus(data, split, dir_flag='--data_dir')

@@ -26,11 +26,9 @@ class Counts(NamedTuple):
 
 
 def count(reference: Tree, found: Tree) -> Counts:
-  """Counts the brackets of one sentence, as EVALB does; docs/parsing.md has its rules.
+  """Counts the brackets of two trees of the same words, as EVALB does by docs/parsing.md.
 
-  Args:
-    reference: the tree with tags.
-    found: a tree of the same words; its tags do not count.
+  The tags are those of the reference.
   """
   if reference.words != found.words:
     raise ValueError(f'trees must have the same words; got {reference.words}, {found.words}')
@@ -49,11 +47,9 @@ def figures(counts: Sequence[Counts]) -> list[float]:
 
 
 def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, Any]:
-  """Scores trees against references.
+  """Scores trees against references; returns JSON data, as docs/parsing.md lists it.
 
-  Returns:
-    JSON data, as docs/parsing.md lists it. `exact` is of the sentences that are not all
-    punctuation.
+  `exact` is of the sentences that are not all punctuation.
   """
   counts = [count(reference, answer.tree)
             for reference, answer in zip(references, answers, strict=True)]
@@ -74,15 +70,14 @@ def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, An
 def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[dict[str, Any]]:
   """Tests whether two systems differ on the same sentences, with sacreBLEU's two paired tests.
 
-  Returns:
-    For F1, precision and recall: `metric`; the scores of `baseline` and of `system`, in percent;
-    p of paired `bootstrap` resampling (Koehn, 2004) and of approximate `randomisation` (Riezler
-    and Maxwell, 2005).
+  Returns for F1, precision and recall: `metric`; the scores of `baseline` and of `system`, in
+  percent; p of paired `bootstrap` resampling (Koehn, 2004) and of approximate `randomisation`
+  (Riezler and Maxwell, 2005).
   """
-  sides = [np.array(each, np.int64) for each in (baseline, system)]
-  totals = [each.sum(axis=0) for each in sides]
-  scores = [_figures(each) for each in totals]
-  one, two = (_figures(resampled(each).T) for each in sides)
+  sides = [np.array(counts, np.int64) for counts in (baseline, system)]
+  totals = [side.sum(axis=0) for side in sides]
+  scores = [_figures(total) for total in totals]
+  one, two = (_figures(resampled(side).T) for side in sides)
   shifted = (two - one) - (two - one).mean(axis=1, keepdims=True)
   rng = np.random.default_rng(SEED)
   # In each trial, each sentence changes sides or not.
@@ -90,11 +85,11 @@ def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[di
                     for _ in range(TRIALS)])
   swapped = _figures((totals[1] - moved).T) - _figures((totals[0] + moved).T)
   gap = np.abs(scores[1] - scores[0])[:, None] - 1e-9  # Equal but for rounding is as large.
-  tests = [(1 + np.sum(np.abs(found) >= gap, axis=1)) / (1 + found.shape[1])
-           for found in (shifted, swapped)]
+  tests = [(1 + np.sum(np.abs(gaps) >= gap, axis=1)) / (1 + gaps.shape[1])
+           for gaps in (shifted, swapped)]
   return [{'metric': name, 'baseline': ours, 'system': theirs, 'bootstrap': p, 'randomisation': q}
           for name, ours, theirs, p, q in zip(
-              NAMES, *(each.tolist() for each in (*scores, *tests)), strict=True)]
+              NAMES, *(values.tolist() for values in (*scores, *tests)), strict=True)]
 
 
 def _figures(sums: np.ndarray) -> np.ndarray:

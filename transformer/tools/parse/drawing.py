@@ -6,8 +6,7 @@ from transformer.tools.parse.treebank import Tree, walk
 def draw(tree: Tree) -> str:
   """Draws a tree with one constituent on each line; its parts are below it, and indented.
 
-  Words that follow each other share a line. A constituent that holds one other constituent and
-  nothing else shares its line too.
+  Words that follow each other share a line, and so does a constituent with the only one it holds.
   """
   parts, lines = _parts(tree), []
   # Each entry: its indent, the indent of its parts, and the index of a constituent or words.

@@ -12,13 +12,7 @@ _STEP = re.compile(r'([()])([^()]+)')
 
 
 class Mended(NamedTuple):
-  """The tree that a sequence gives after its mistakes are mended.
-
-  Attributes:
-    tree: the tree; it has the words of the source.
-    mends: number of mistakes by kind, of which docs/parsing.md has a table; empty if the sequence
-      was a tree.
-  """
+  """The tree of a sequence, with the words of the source, and its mistakes by docs/parsing.md."""
 
   tree: Tree
   mends: Mapping[str, int]

@@ -11,12 +11,9 @@ from transformer.tools.parse.treebank import bracketed, parse_tree, split_words
 
 
 def f1(sources: Sequence[str], parses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-  """Returns the labelled F1 of all sentences together, in percent: a metric for the road's seam.
+  """Returns the labelled F1 of linearised trees, in percent: a metric for the road's seam.
 
-  Args:
-    sources: the sentences.
-    parses: a linearised tree for each; other lines are mended first.
-    references: a sequence of trees with tags, as `bracketed` writes them.
+  The one sequence of references has trees with tags, as `bracketed` writes them.
   """
   return bracketing.figures([
       bracketing.count(parse_tree(reference), mended(source, parse).tree)
@@ -30,12 +27,7 @@ def mended(source: str, line: str) -> Mended:
 
 def evaluate(text: Text, answers: Sequence[Translation], seconds: float
              ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-  """Scores all parses together, and each by itself.
-
-  Yields:
-    The result of the text, and an object for each sentence with its matched, wanted and found
-    `brackets`: once, as evaluation reports scores.
-  """
+  """Yields the result of a text and an object for each sentence, once, for evaluation's report."""
   trees = list(map(parse_tree, text.references[0]))
   parses = [mended(source, answer.text)
             for source, answer in zip(text.sources, answers, strict=True)]

@@ -28,13 +28,10 @@ class Bracket(NamedTuple):
 
 
 class Tree(NamedTuple):
-  """A sentence with its constituents.
+  """A sentence with the part-of-speech tags of its words, and its constituents.
 
-  Attributes:
-    words: the words of the sentence.
-    tags: the part-of-speech tag of each word.
-    brackets: the constituents, none of them empty. Each stands before those inside it and
-      before those to its right. The first holds all words.
+  No constituent is empty. It stands before those inside it and before those to its right. The first
+  holds all words.
   """
 
   words: tuple[str, ...]
@@ -50,10 +47,7 @@ def plain_label(label: str) -> str:
 class Builder:
   """Collects words and constituents of a tree from left to right; labels become plain ones.
 
-  Attributes:
-    words: the words so far; `tags` has their tags.
-    brackets: the constituents so far.
-    open: the places of open constituents in `brackets`, outermost first.
+  `open` has the places of open constituents in `brackets`, outermost first.
   """
 
   def __init__(self):
@@ -102,24 +96,14 @@ def read_trees(path: str | os.PathLike) -> list[Tree]:
 
 
 def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
-  """Yields trees in Penn Treebank brackets, without traces and function labels.
+  """Yields trees in Penn Treebank brackets, without what docs/parsing.md says is left out.
 
-  docs/parsing.md says what is left out. A tree that holds only traces becomes one without words.
-
-  Args:
-    lines: the text, such as an open file; the ends of lines may stay.
-    name: the name of the text in errors.
-
-  Raises:
-    UserError: names the line where something cannot stand.
+  A tree that holds only traces becomes one without words. An error names the text and the line.
   """
   builder, began, number = Builder(), 0, 0
+  wanted = f'{name} must hold trees in Penn Treebank brackets'
   # Of each open bracket: its label, its word, and whether it holds brackets, so is a constituent.
   inside: list[list] = []
-
-  def error(fact: str) -> UserError:
-    return UserError(f'{name} must hold trees in Penn Treebank brackets; {fact}')
-
   for number, line in enumerate(lines, 1):
     for token in _TOKEN.findall(line):
       label, word, holds = inside[-1] if inside else ('', None, True)
@@ -130,7 +114,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
                                  not holds and word is None)
       if not fits:
         tree = f', in the tree that begins in line {began},' if inside and began != number else ''
-        raise error(f'line {number}{tree} has {token!r} where it cannot stand')
+        raise UserError(f'{wanted}; line {number}{tree} has {token!r} where it cannot stand')
       if token == '(':
         if not inside:
           began = number
@@ -150,7 +134,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
       else:
         inside[-1][0 if label is None else 1] = token
   if inside:
-    raise error(f'line {began} begins a tree whose brackets are not all closed')
+    raise UserError(f'{wanted}; line {began} begins a tree whose brackets are not all closed')
 
 
 def parse_tree(line: str) -> Tree:

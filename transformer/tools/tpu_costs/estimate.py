@@ -30,17 +30,11 @@ TOPOLOGIES = {
 
 
 class Chip(NamedTuple):
-  """The properties of a chip, besides its peak FLOPs.
+  """The properties of a chip, besides its peak FLOPs."""
 
-  Attributes:
-    memory: its size in bytes.
-    clock: the clock in Hz at which its multipliers reach the peak.
-    wire: the bytes a second that all its links can send.
-  """
-
-  memory: float
-  clock: float
-  wire: float
+  memory: float  # Bytes.
+  clock: float  # In Hz, at which its multipliers reach the peak.
+  wire: float  # Bytes a second that all its links can send.
 
 
 # By JAX's `device_kind`. Memory and links are those of https://cloud.google.com/tpu/docs/v5e
@@ -112,10 +106,10 @@ def _costs(compiled, devices: Sequence[Any], flops: float) -> dict[str, Any]:
            # Some outputs take the memory of arguments.
            'outputs': memory.output_size_in_bytes - memory.alias_size_in_bytes,
            'temporaries': memory.temp_size_in_bytes, 'code': memory.generated_code_size_in_bytes}
-  found, cycles = hlo.read(compiled.as_text(), len(devices))
+  communications, cycles = hlo.read(compiled.as_text(), len(devices))
   chip, peak = CHIPS[devices[0].device_kind], peak_flops(devices[0].device_kind)
   collectives = {kind: {'count': 0, 'bytes': 0, 'sent': 0.0} for kind in hlo.KINDS}
-  for collective in found:
+  for collective in communications:
     total = collectives[collective.kind]
     total['count'] += collective.count
     total['bytes'] += collective.count * collective.size

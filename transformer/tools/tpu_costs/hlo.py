@@ -25,18 +25,14 @@ _LIMIT = re.compile(r's32\[\]\S* constant\((\d+)\)')
 class Collective(NamedTuple):
   """A communication among devices.
 
-  Attributes:
-    kind: one of `KINDS`.
-    count: the number of times that a run of the program executes it.
-    size: the bytes of the whole array on a device each time: the input of a reduce-scatter, and
-      the result of every other kind.
-    group: the number of devices that communicate with each other.
+  The size is that of the whole array on a device: the input of a reduce-scatter, and the result of
+  every other kind.
   """
 
-  kind: str
-  count: int
-  size: int
-  group: int
+  kind: str  # One of `KINDS`.
+  count: int  # The times that a run of the program executes it.
+  size: int  # Bytes each time.
+  group: int  # The devices that communicate with each other.
 
   @property
   def sent(self) -> float:
@@ -46,12 +42,10 @@ class Collective(NamedTuple):
 
 
 def read(text: str, devices: int) -> tuple[list[Collective], int]:
-  """Reads the text of a compiled program that runs on some devices.
+  """Returns a program's collectives in the text's order, and a device's cycles without them.
 
-  Returns:
-    The collectives in the text's order, and the compiler's estimate of the cycles of a device
-    without collectives; 0 if the text has none. Loops whose turns the text does not give count
-    once.
+  The cycles are the compiler's estimate, 0 if the text has none. Loops whose turns the text does
+  not give count once.
   """
   computations, entry = _computations(text)
   collectives, chains, cycles = [], set(), 0
@@ -74,24 +68,22 @@ def read(text: str, devices: int) -> tuple[list[Collective], int]:
 
 
 def _computations(text: str):
-  """Returns the instructions of each computation by its name, and the name of the entry.
-
-  An instruction is its shape, its operation and the rest of its line.
+  """Returns each computation's instructions (shape, operation, rest of the line), and the entry.
   """
   computations, entry, name = {}, None, None
   for line in text.splitlines():
     if line and not line[0].isspace():
-      if found := _COMPUTATION.match(line):
-        name = found[2]
+      if head := _COMPUTATION.match(line):
+        name = head[2]
         computations[name] = []
-        entry = name if found[1] else entry
-    elif found := _INSTRUCTION.match(line):
-      computations[name].append(found.groups())
+        entry = name if head[1] else entry
+    elif instruction := _INSTRUCTION.match(line):
+      computations[name].append(instruction.groups())
   return computations, entry
 
 
 def _visits(name: str, computations, times: int = 1) -> Iterator[tuple[str, int]]:
-  """Yields a computation and all that it calls, each with the number of times that it runs."""
+  """Yields a computation and all that it calls, with the number of times that they run."""
   yield name, times
   for _, operation, rest in computations[name]:
     turns = _trips(rest, computations) if operation == 'while' else 1
