@@ -106,13 +106,13 @@ def train_tiny(settings, model, workdir, batches=None, *, validate=None, bleu=la
     programs: an update and an evaluation; None compiles them, once for all tests.
     **options: as for `train`.
   """
-  from transformer.experiment.open_run import OpenRun  # Slow imports.
+  from transformer.experiment.open_run import open_run  # Slow imports.
   from transformer.experiment.training import train
 
   batches = batches or NumberedBatches()
   workdir.mkdir(parents=True, exist_ok=True)
   (workdir / 'run.json').touch()  # A directory with checkpoints must have it.
-  with OpenRun(workdir, settings) as run:
+  with open_run(workdir, settings) as run:
     if run.ended:
       return Outcome(run.step, run.step, run.history['evaluations'], False)
     mesh = mesh or make_mesh(settings.mesh, batches.shape[0] // settings.optimizer.accumulate)

@@ -14,17 +14,11 @@ from tests.experiment.tiny_runs import final_state, rows_of, steps_in
 from tests.tiny_training import NumberedBatches, Settings, make_batch
 from transformer.data.batch import UNK_ID, Batch
 from transformer.errors import UserError
-from transformer.experiment.divergence import DivergenceGuard, divergence
+from transformer.experiment.divergence import DivergenceGuard
 from transformer.training.config import TrainConfig
 from transformer.training.objective import Objective, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.step import (
-  Skips,
-  TrainState,
-  init_params,
-  init_state,
-  make_train_step,
-)
+from transformer.training.step import Skips, init_params, init_state, make_train_step
 
 # The row with the unknown token decides what is not finite: the loss, its gradient, or both.
 LOSS, BOTH, GRADIENT = range(3)
@@ -95,20 +89,17 @@ def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
   chex.assert_trees_all_equal(after, again._replace(skips=after.skips))
 
 
-@pytest.mark.long(but=('10',))
-@pytest.mark.parametrize('bad', [7, 10])
-def test_the_first_update_that_is_not_finite_stops_the_run_and_writes_its_batch(
-    model, tmp_path, bad):
+def test_the_first_update_that_is_not_finite_stops_the_run_and_writes_its_batch(model, tmp_path):
   with pytest.raises(UserError) as raised:
-    run(model, tmp_path, bad={bad})
+    run(model, tmp_path, bad={10})
   message = str(raised.value)
-  assert message.startswith(f'the loss of step {bad} is nan, and the norm of its gradient nan; ')
+  assert message.startswith('the loss of step 10 is nan, and the norm of its gradient nan; ')
   assert '\n' not in message and 'nothing of it was saved' in message
   assert steps_in(tmp_path / 'checkpoints') == [5]
-  path = tmp_path / 'bad_batches' / f'{bad}.npz'
+  path = tmp_path / 'bad_batches' / '10.npz'
   assert f'its batch is in {path}; lower the' in message
   with np.load(path, allow_pickle=False) as arrays:
-    chex.assert_trees_all_equal(Batch(**arrays), poison(make_batch(bad - 1)))
+    chex.assert_trees_all_equal(Batch(**arrays), poison(make_batch(9)))
 
 
 @pytest.mark.long
@@ -135,14 +126,10 @@ def test_a_killed_run_with_skips_equals_the_uninterrupted_one(model, tmp_path):
 
 @pytest.mark.long
 def test_one_too_many_in_a_row_stops_the_run(model, tmp_path):
-  with pytest.raises(UserError) as raised:
-    run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=2)
-  message = str(raised.value)
-  assert message.startswith('the loss of step 9 is nan')
-  assert '3 in a row are more than train.skip_nonfinite=2; nothing of it was saved' in message
-  assert steps_in(tmp_path / 'checkpoints') == [5]
-  with pytest.raises(UserError, match=r'the loss of step 9 is nan.* 3 in a row'):
-    run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=2)  # The checkpoint has the count.
+  for _ in range(2):  # The checkpoint has the count of those that were skipped before.
+    with pytest.raises(UserError, match=r'step 9 is nan.* than train.skip_nonfinite=2 skips'):
+      run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=2)
+    assert steps_in(tmp_path / 'checkpoints') == [5]
   assert int(final_state(tmp_path)['skips']['total']) == 1
 
 
@@ -232,25 +219,3 @@ def test_spikes_are_the_same_after_a_resume(said):
     rest, end = spikes(losses[cut:], middle)
     assert (first + [cut + index for index in rest], end) == (whole, window)
     assert len(said()) == 2 * number
-
-
-@pytest.mark.long
-def test_a_run_that_ends_with_skipped_updates_says_so_at_its_end(model, tmp_path, caplog):
-  run(model, tmp_path, {3, 11, 12}, skip_nonfinite=4)
-  said = [each.message for each in caplog.records if 'diverged' in each.message]
-  assert len(said) == 1  # Steps 5 and 10 were not skipped.
-  assert said[0].startswith('step 12: the run seems to have diverged: the last 2 updates were '
-                            'skipped, 3 of 12 in all; ')
-  assert 'lower learning rate' in said[0] and '\n' not in said[0]
-
-
-@pytest.mark.long(but=('nan',))
-@pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
-def test_a_parameter_or_validation_loss_that_is_not_finite_shows_divergence(bad):
-  good = {'a': np.ones((2, 3), np.float32), 'b': {'c': np.zeros(5, np.float32)}}
-  state = TrainState(jnp.int32(7), good, {}, skips=Skips(jnp.int32(3), jnp.int32(0)))
-  assert divergence(state, {'valid/loss': 80.0}) is None
-  assert divergence(state._replace(skips=None), {'valid/loss': 80.0}) is None
-  assert f'the validation loss is {bad};' in divergence(state, {'valid/loss': bad})
-  good['b']['c'][4] = bad
-  assert 'parameters that are NaN or infinite;' in divergence(state, {'valid/loss': 80.0})

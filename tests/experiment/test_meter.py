@@ -13,6 +13,8 @@ from transformer.model.flops import train_flops
 from transformer.model.transformer import Transformer
 from transformer.training.objective import Objective
 
+SUMS = dict.fromkeys(('loss', 'nll', 'gradient_norm', 'weight', 'source_tokens'), 1.0)
+
 
 def test_meter_divides_sums_once():
   meter = Meter({}, positions=20)
@@ -27,25 +29,9 @@ def test_meter_divides_sums_once():
   assert meter.sums == {}
 
 
-def test_meter_times_all_updates_but_the_first_and_those_before_a_pause(monkeypatch):
-  clock = iter([1.0, 3.0, 7.0, 100.0, 102.0])
-  monkeypatch.setattr(time, 'perf_counter', lambda: next(clock))
-  meter = Meter({}, positions=20, utilisation=lambda source, target: source / 100 + target)
-  sums = {'loss': 1.0, 'nll': 1.0, 'gradient_norm': 1.0}
-  meter.add({**sums, 'weight': 1000.0, 'source_tokens': 1000.0})
-  meter.add({**sums, 'weight': 5.0, 'source_tokens': 9.0})
-  meter.add({**sums, 'weight': 7.0, 'source_tokens': 3.0})
-  meter.restart_clock()
-  meter.add({**sums, 'weight': 4.0, 'source_tokens': 6.0})
-  values = meter.take(0.5)
-  assert values['tokens_per_second'] == pytest.approx((5 + 7 + 4) / (2 + 4 + 2))
-  assert values['flops_utilisation'] == pytest.approx((9 + 3 + 6) / 8 / 100 + 2.0)
-
-
-def test_meter_measures_the_share_of_time_spent_waiting_for_batches(monkeypatch):
+def test_times_are_of_updates_alone_without_the_first_and_include_the_wait_for_batches(monkeypatch):
   now = 0.0
   monkeypatch.setattr(time, 'perf_counter', lambda: now)
-  sums = {'loss': 1.0, 'nll': 1.0, 'gradient_norm': 1.0, 'weight': 1.0, 'source_tokens': 1.0}
 
   def slow(waits):
     nonlocal now
@@ -53,18 +39,21 @@ def test_meter_measures_the_share_of_time_spent_waiting_for_batches(monkeypatch)
       now += wait
       yield wait
 
-  meter = Meter({}, positions=20)
+  meter = Meter({}, positions=20, utilisation=lambda source, target: source / 100 + target)
   # The first step compiles, so it is not timed, and neither is the wait before it.
   for wait in meter.watch(slow([100.0, 3.0, 0.0, 1.0])):
     now += 2.0
-    meter.add(sums)
+    meter.add({**SUMS, 'weight': 5.0 + wait, 'source_tokens': 10 * wait})
     if wait == 3.0:
-      now += 50.0
+      now += 50.0  # An evaluation.
       meter.restart_clock()
-  assert meter.take(0.5)['train/data_wait'] == pytest.approx((3 + 0 + 1) / (5 + 2 + 3))
+  values, seconds, source, target = meter.take(0.5), 5 + 2 + 3, 30 + 0 + 10, 8 + 5 + 6
+  assert values['train/data_wait'] == pytest.approx((3 + 0 + 1) / seconds)
+  assert values['tokens_per_second'] == pytest.approx(target / seconds)
+  assert values['flops_utilisation'] == pytest.approx(source / seconds / 100 + target / seconds)
   for _ in meter.watch(slow([0.0, 0.0])):
     now += 2.0
-    meter.add(sums)
+    meter.add(SUMS)
   assert meter.take(0.5)['train/data_wait'] == 0.0
 
 
@@ -76,22 +65,17 @@ def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks
   assert meter_file.utilisation(model, 4, objective) is None
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: 1e6)
   of_source, of_target = train_flops(model.config, 11, 2, [other])
-  found = meter_file.utilisation(model, 4, objective)(30.0, 70.0)
-  assert found == pytest.approx((30 * of_source + 70 * of_target) / 4e6)
+  assert meter_file.utilisation(model, 4, objective)(30.0, 70.0) == pytest.approx(
+      (30 * of_source + 70 * of_target) / 4e6)
 
 
 def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
-  sums = {'loss': 1.0, 'nll': 1.0, 'gradient_norm': 1.0, 'weight': 1.0, 'source_tokens': 1.0}
   meter = Meter({}, positions=20, utilisation=lambda source, target: source + target)
-  meter.add(sums)  # The first step of a process.
-  assert meter.tokens_per_second is None
+  meter.add(SUMS)  # The first step of a process.
   first = meter.take(0.5)
-  assert not first.keys() & set(WALL_CLOCK)
-  meter.add(sums)
-  speed = meter.tokens_per_second
+  meter.add(SUMS)
   second = meter.take(0.5)
-  assert second.keys() - first.keys() == set(WALL_CLOCK)
-  assert second['tokens_per_second'] == speed > 0
+  assert not first.keys() & set(WALL_CLOCK) and second.keys() - first.keys() == set(WALL_CLOCK)
 
 
 def test_meter_counts_spikes_and_only_the_time_of_skipped_updates():

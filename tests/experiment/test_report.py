@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import io
 import json
 import os
 import pty
@@ -13,9 +12,7 @@ import time
 import types
 
 import jax
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.experiment.events import cells, kept, shown
 from tests.experiment.tiny_runs import final_state, rows_of, run
@@ -30,7 +27,6 @@ from transformer.system.progress import say, warn
 from transformer.training.config import TrainConfig
 from transformer.training.step import Skips, TrainState, init_params
 
-PICTURE = np.arange(35, dtype=np.uint8).reshape(5, 7)
 HOSTILE = Sample('a | b \\ *c* `d` [e](f)', '<b>& # _g_ ~h~', '$x$ ![i](j) 1. - — ü')
 
 
@@ -59,10 +55,9 @@ def add(report, step, loss=2.0):
   report.settle()
 
 
-def evaluated(report, step, bleu, loss=3.0, samples=(), pictures=types.MappingProxyType({})):
+def evaluated(report, step, bleu, loss=3.0, samples=()):
   values = {'valid/loss': loss, 'valid/bleu': bleu}
-  report.add_evaluation(TrainState(np.int32(step), {'a': np.ones(2)}, {}),
-                        Evaluation(values, {}, samples, pictures), [{'step': step, **values}])
+  report.add_evaluation(step, Evaluation(values, {}, samples), [{'step': step, **values}])
 
 
 @pytest.fixture
@@ -132,10 +127,8 @@ def test_a_resumed_run_writes_the_lines_that_a_full_disk_refused(model, tmp_path
   assert states[0]['history'] == states[1]['history']
 
 
-@pytest.mark.parametrize(('error', 'reason'), [
-    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 'No space left'),
-    (ValueError('an odd name'), 'ValueError: an odd name')])
-def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, said, error, reason):
+@pytest.mark.parametrize('error', [OSError(errno.ENOSPC, 'No space left'), ValueError('odd')])
+def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, said, error):
   with reporting_to(tmp_path) as report:
     add(report, 1)
 
@@ -146,25 +139,22 @@ def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, sa
     for step in range(2, 40):
       add(report, step)
   assert [row['step'] for row in rows_of(tmp_path)] == list(range(1, 40))
-  assert len([line for line in said() if f'tensorboard cannot be written: {reason}' in line]) == 1
+  assert len([line for line in said() if 'tensorboard gets nothing more' in line
+              and line.endswith(str(error))]) == 1
 
 
-def test_without_a_terminal_a_run_logs_every_half_minute(tmp_path, monkeypatch, said):
+def test_without_a_terminal_a_run_logs_each_line_of_metrics(tmp_path, monkeypatch, said):
   now = 1000.0
   monkeypatch.setattr(report_file.time, 'monotonic', lambda: now)
   monkeypatch.setattr(time, 'perf_counter', lambda: 0.0)
-  with reporting_to(tmp_path, step=20, log_every=13) as report:
-    for step in range(21, 33):
+  with reporting_to(tmp_path, step=20, log_every=3) as report:
+    for step in range(21, 28):
       add(report, step, 4.321)
       now += 8.0
-      if step == 26:
-        evaluated(report, step, 7.0)
-  assert said() == [
-      'step 21/99  loss 4.321', 'step 25/99  loss 4.321  09:52 left',
-      'step 26/99  loss 4.321  09:44 left',
-      'step 26/99  valid loss 3.000  valid BLEU 7.00  the best so far',
-      'step 30/99  loss 4.321  09:12 left']
-  assert [row['step'] for row in rows_of(tmp_path)] == [26, 26]  # They depend on no clock.
+    evaluated(report, 27, 7.0)
+  assert said() == ['step 21/99  loss 4.321', 'step 24/99  loss 4.321  10:00 left',
+                    'step 27/99  loss 4.321  09:36 left',
+                    'step 27/99  valid loss 3.000  valid BLEU 7.00  the best so far']
 
 
 @contextlib.contextmanager
@@ -246,34 +236,16 @@ def test_samples_are_shown_without_markup(tmp_path):
   assert '<b>' not in markdown and not re.search(r'(?<!\\)[*`_\[$]', markdown)
 
 
-def test_points_are_shown_after_the_clock_was_set_back(tmp_path, monkeypatch):
-  # At last in the same second, and at another digit of the time.
-  for step, clock in ((0, 2_000_000_000), (2, 1_999_999_910), (4, 1_999_999_911), (4, 999_999_999),
-                      (6, 2_000_000_003), (8, 2_000_000_003)):
-    monkeypatch.setattr(tensorboard.time, 'time', lambda clock=clock: clock + 0.9)
-    file = Events(tmp_path / 'tensorboard', step + 1)
-    for number in (1, 2, 3):
-      file.write_numbers(step + number, {'a': step})
-    file.close()
-  assert [(step, value.simple_value) for step, value in kept(tmp_path, 'a')] == [
-      (1, 0), (2, 0), (3, 2), (4, 2), (5, 4), (6, 4), (7, 6), (8, 6), (9, 8), (10, 8), (11, 8)]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize('fatal', [7, 11])
 def test_an_evaluation_shows_its_samples_once_also_after_a_resume(model, tmp_path, fatal):
-  examples = evaluation_of(samples=[HOSTILE], pictures={'map': PICTURE})
+  examples = evaluation_of(samples=[HOSTILE])
   run(model, tmp_path / 'whole', validate=examples)
   with pytest.raises(InterruptedError):
     run(model, tmp_path / 'parts', fatal=fatal, checkpoint_every=4, validate=examples)
   run(model, tmp_path / 'parts', checkpoint_every=4, validate=examples)
   assert [step for step, _ in shown(tmp_path / 'whole')] == [5, 10, 12]
   assert shown(tmp_path / 'parts') == shown(tmp_path / 'whole')
-  pictures = kept(tmp_path / 'parts', 'map')
-  assert [step for step, _ in pictures] == [5, 10, 12]
-  for _, value in pictures:
-    with Image.open(io.BytesIO(value.image.encoded_image_string)) as image:
-      np.testing.assert_array_equal(np.asarray(image.convert('L')), PICTURE)
 
 
 def test_the_gradient_norms_of_layers_are_shown_as_often_as_the_loss(model, tmp_path):

@@ -202,7 +202,7 @@ def test_patience_ends_a_run_for_good(model, tmp_path, caplog):
   outcome = run(model, tmp_path, patience=2, scores=[5, 6, 3, 4, 9, 9], **options)
   line, = (record.message for record in caplog.records if 'out of patience' in record.message)
   assert line.startswith('out of patience at step 8: none of the last 2 evaluations')
-  assert 'that of step 4, with validation BLEU 6.00' in line
+  assert line.endswith('that of step 4')
   assert (outcome.step, outcome.best['step']) == (8, 4)
   again = run(model, tmp_path, patience=2, fatal=0, **options)
   assert (again.step, again.worked) == (8, False)

@@ -1,4 +1,4 @@
-"""Attention maps: the weights of every head for a sentence and its translation, and a picture."""
+"""Attention maps: the weights of every head for a sentence and its translation."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,11 +11,6 @@ from transformer.decoding.likelihoods import forced
 from transformer.decoding.translator import padded_length
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.model.transformer import Transformer
-
-# A picture's measures in pixels: the largest side of a weight's square, the largest side of a map,
-# and the gap between maps.
-_SQUARE, _MAP, _GAP = 8, 256, 4
-_GREY = 160  # The shade of the gap.
 
 
 class AttentionMap(NamedTuple):
@@ -74,22 +69,3 @@ class Attender:
     s, t = map(len, sides)
     return AttentionMap(*sides, AttentionWeights(
         encoder[:, 0, :, :s, :s], decoder[:, 0, :, :t, :t], cross[:, 0, :, :t, :s]), cut)
-
-
-def picture(weights: np.ndarray) -> np.ndarray:
-  """Draws the maps of all heads side by side, a row for each layer.
-
-  Args:
-    weights: float32 [L, H, T, S].
-
-  Returns:
-    uint8 [height, width]: a square for each weight, white at 0 and black at 1; queries
-    from top to bottom, keys from left to right.
-  """
-  layers, _, queries, keys = weights.shape
-  side = max(1, min(_SQUARE, _MAP // max(queries, keys)))
-  shades = np.round(255 * (1 - np.clip(weights, 0, 1))).astype(np.uint8)
-  maps = np.pad(shades.repeat(side, axis=2).repeat(side, axis=3),
-                ((0, 0), (0, 0), (0, _GAP), (0, _GAP)), constant_values=_GREY)
-  drawn = maps.transpose(0, 2, 1, 3).reshape(layers * maps.shape[2], -1)
-  return drawn[:-_GAP, :-_GAP]

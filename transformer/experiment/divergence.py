@@ -1,4 +1,4 @@
-"""Checks of updates and evaluations for numbers that are not finite, and for spikes."""
+"""Checks of updates for numbers that are not finite, and for spikes of the loss."""
 
 import math
 import os
@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import Batch
 from transformer.errors import UserError
 from transformer.system import processes
 from transformer.system.progress import say
-from transformer.training.step import TrainState
 
 BAD_BATCHES = 'bad_batches'
 _WRITTEN = 10  # No more skipped batches are written, so that the disk does not fill up.
@@ -23,34 +20,6 @@ _WRITTEN = 10  # No more skipped batches are written, so that the disk does not 
 _DEVIATIONS, _SHARE = 6.0, 0.05
 _UPDATES = 50  # The approximate number of the latest losses.
 _FIRST = 100  # The updates at the start of a run, where the loss falls fast, are no spikes.
-
-
-def divergence(state: TrainState, evaluation: Mapping[str, float]) -> str | None:
-  """Returns a line on the signs of divergence and what to do, or None if there are none.
-
-  The signs are a skipped latest update, and a parameter or the `valid/loss` of the state's
-  evaluation that is not finite.
-  """
-  signs, skips = [], jax.device_get(state.skips)
-  if skips is not None and skips.in_a_row:
-    signs.append(f'the last {skips.in_a_row} updates were skipped, {skips.total} of '
-                 f'{int(state.step)} in all')
-  if not math.isfinite(evaluation['valid/loss']):
-    signs.append(f'the validation loss is {evaluation["valid/loss"]}')
-  if not _are_finite(state.params):
-    signs.append('there are parameters that are NaN or infinite')
-  if not signs:
-    return None
-  return (f'the run seems to have diverged: {", and ".join(signs)}; its translations will be of no '
-          f'use; train anew in another --workdir with a lower learning rate, a longer warm-up or '
-          f'optimizer.clip_norm')
-
-
-@jax.jit
-def _are_finite(params):
-  """Returns whether all parameters are finite."""
-  return jax.tree.reduce(jnp.logical_and, jax.tree.map(lambda leaf: jnp.isfinite(leaf).all(),
-                                                       params))
 
 
 class DivergenceGuard:
@@ -70,8 +39,7 @@ class DivergenceGuard:
     """Returns True if the update was made and False if it was skipped; writes a skipped batch.
 
     Raises:
-      UserError: the loss or gradient is not finite, and the step skips no updates, or has
-        skipped too many in a row.
+      UserError: the loss or gradient is not finite, and no more updates in a row may be skipped.
     """
     if math.isfinite(metrics['loss']) and math.isfinite(metrics['gradient_norm']):
       return True
@@ -82,10 +50,9 @@ class DivergenceGuard:
       where = f'; {self._write(step, batch)}' if skips.total <= _WRITTEN else ''
       say(f'{event}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}')
       return False
-    many = ('' if skips is None else
-            f'; {skips.in_a_row} in a row are more than train.skip_nonfinite={self._allowed}')
-    raise UserError(f'{event}{many}; nothing of it was saved; {self._write(step, batch)}; lower '
-                    f'the learning rate, lengthen the warm-up, or set optimizer.clip_norm')
+    raise UserError(f'{event}; that is one more in a row than train.skip_nonfinite={self._allowed} '
+                    f'skips; nothing of it was saved; {self._write(step, batch)}; lower the '
+                    f'learning rate, lengthen the warm-up, or set optimizer.clip_norm')
 
   def is_spike(self, step: int, metrics: dict[str, Any]) -> bool:
     """Returns whether the loss of an update is a spike; logs the first of several in a row.
@@ -110,13 +77,12 @@ class DivergenceGuard:
     return spike
 
   def _write(self, step: int, batch: Batch) -> str:
-    """Writes a batch; returns a phrase that says where."""
-    if not processes.is_first():
-      return 'the first process has its batch'
+    """Writes a batch in the first process; returns a phrase that says where."""
     path = self._folder / f'{step}.npz'
     try:
-      self._folder.mkdir(parents=True, exist_ok=True)
-      np.savez(path, **batch._asdict())
+      if processes.is_first():
+        self._folder.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **batch._asdict())
     except OSError as error:
       return f'its batch cannot be written to {self._folder}: {error.strerror}'
     return f'its batch is in {path}'

@@ -47,21 +47,21 @@ def check_same_model(origin: ModelConfig, model: ModelConfig):
 def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
   """Returns what `run.json` says of the run that another starts from.
 
-  These are the steps and the digest that identify the parameters. If `vocabulary`, that of the run
-  that starts, is another, also how many pieces are kept, new and left out, by language.
+  These are the steps and the digest of the parameters. If `vocabulary`, that of the run that
+  starts, is another, also how many pieces are kept, new and left out, by language.
   """
   digest = hashlib.sha256()
   for leaf in jax.tree.leaves(jax.device_get(origin.params)):
     digest.update(leaf.tobytes())
   about = {'steps': origin.steps, 'sha256': digest.hexdigest()}
-  if fingerprints(origin.vocabulary) == fingerprints(vocabulary):
-    return about
-  pieces = {}
-  for side in ('source', 'target'):
-    old, new = ({part.piece(token) for token in range(part.size)}
-                for part in (getattr(origin.vocabulary, side), getattr(vocabulary, side)))
-    pieces[side] = {'kept': len(old & new), 'new': len(new - old), 'left_out': len(old - new)}
-  return about | {'pieces': pieces}
+  if fingerprints(origin.vocabulary) != fingerprints(vocabulary):
+    about['pieces'] = {}
+    for side in ('source', 'target'):
+      old, new = ({part.piece(token) for token in range(part.size)}
+                  for part in (getattr(origin.vocabulary, side), getattr(vocabulary, side)))
+      about['pieces'][side] = {'kept': len(old & new), 'new': len(new - old),
+                               'left_out': len(old - new)}
+  return about
 
 
 def params_from(origin: Run, vocabulary: RunVocabulary) -> Any:

@@ -32,8 +32,7 @@ class Meter:
 
     Args:
       positions: target positions in a batch.
-      utilisation: source and target tokens per second -> share of the devices' peak FLOPs;
-        None if the peak is unknown.
+      utilisation: as the function of that name returns it.
     """
     self._positions, self._utilisation = positions, utilisation
     self._clock: float | None = None
@@ -54,10 +53,9 @@ class Meter:
     if self._clock is not None:
       self._seconds += now - self._clock
       self._waited += self._waiting
-      self._timed_source += float(metrics['source_tokens'])
-      self._timed_target += float(metrics['weight'])
-    self._clock = now
-    self._waiting = 0.0
+      self._source_tokens += float(metrics['source_tokens'])
+      self._target_tokens += float(metrics['weight'])
+    self._clock, self._waiting = now, 0.0
     if skipped:
       return
     for name, value in {**metrics, 'steps': 1}.items():
@@ -69,11 +67,6 @@ class Meter:
   def restart_clock(self):
     """Excludes the time since the last step, which was spent on something else."""
     self._clock = time.perf_counter()
-
-  @property
-  def tokens_per_second(self) -> float | None:
-    """Target tokens per second since the last line of metrics; None if no step was timed."""
-    return self._timed_target / self._seconds if self._seconds else None
 
   def take(self, learning_rate: float) -> dict[str, float]:
     """Returns the metrics of the steps since the last call, and starts anew.
@@ -92,18 +85,18 @@ class Meter:
         'train/spikes': sums['spikes'],
         'train/fill': sums['weight'] / (steps * self._positions),
     }
-    if self._seconds:
-      values |= {'train/data_wait': self._waited / self._seconds,
-                 'tokens_per_second': self.tokens_per_second}
+    if seconds := self._seconds:
+      values |= {'train/data_wait': self._waited / seconds,
+                 'tokens_per_second': self._target_tokens / seconds}
       if self._utilisation is not None:
-        values['flops_utilisation'] = self._utilisation(self._timed_source / self._seconds,
-                                                        self.tokens_per_second)
+        values['flops_utilisation'] = self._utilisation(self._source_tokens / seconds,
+                                                        self._target_tokens / seconds)
     self._restart({})
     return values
 
   def _restart(self, sums: dict[str, float]):
     self.sums, self.layers = sums, []
-    self._seconds = self._waited = self._timed_source = self._timed_target = 0.0
+    self._seconds = self._waited = self._source_tokens = self._target_tokens = 0.0
 
 
 def perplexity(loss: float) -> float:

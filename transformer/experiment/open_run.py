@@ -1,7 +1,7 @@
 """A run's directory while it trains: locked, with what was there before, and what it records."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,19 @@ from transformer.training.step import TrainState
 from transformer.training.update import Update
 
 
-class OpenRun(contextlib.ExitStack):
+@contextlib.contextmanager
+def open_run(workdir: Path, config: Config) -> Iterator['OpenRun']:
+  """Locks a directory, and reads what is there.
+
+  Raises:
+    UserError: another process trains there, the settings would change the run's updates, or all
+      checkpoints are damaged.
+  """
+  with contextlib.ExitStack() as stack:
+    yield OpenRun(workdir, config, stack)
+
+
+class OpenRun:
   """A directory that this process alone trains in.
 
   Attributes:
@@ -38,45 +50,32 @@ class OpenRun(contextlib.ExitStack):
     ended: whether nothing is left to do, an evaluation included.
   """
 
-  def __init__(self, workdir: Path, config: Config):
-    """Locks the directory, and reads what is there.
-
-    Raises:
-      UserError: another process trains there, the settings would change the run's updates, or all
-        checkpoints are damaged.
-    """
-    super().__init__()
-    self.workdir, self._config = workdir, config
-    try:
-      self._read()
-    except BaseException:
-      self.close()  # No `with` statement does it, since it has not begun.
-      raise
-
-  def _read(self):
-    self.begun, self.changes, saved = processes.from_first(self._open)
+  def __init__(self, workdir: Path, config: Config, stack: contextlib.ExitStack):
+    """Reads the directory; the stack releases it."""
+    self.workdir, self._stack, train = workdir, stack, config.train
+    self._keep = train.keep
     self.step, self.history, self.unfinished = None, {'evaluations': [], 'meter': {}}, False
+    self.begun, self.changes, saved = processes.from_first(lambda: self._lock(config))
     self._checkpoints = self._open_checkpoints() if saved else None
     if saved and (step := self._checkpoints.fall_back()) is not None:
       self.step, self.history = step, self._checkpoints.history(step)
       self.unfinished = self._checkpoints.is_unfinished(step)
-    train = self._config.train
     self.done = self.step is not None and (
         self.step >= train.steps
         or is_out_of_patience(self.history['evaluations'], train.patience))
     self.ended = self.done and not self.unfinished
+    self._newest = self.step
 
-  def _open(self) -> tuple[bool, Mapping[str, Any], bool]:
-    self.enter_context(RunLock(self.workdir))
+  def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:
+    self._stack.enter_context(RunLock(self.workdir))
     resuming.adopt_interrupted(self.workdir)
     # train.py has compared the settings, but another run may have begun before the lock was taken.
-    return (run_directory.has_begun(self.workdir),
-            resuming.changed_settings(self.workdir, self._config),
+    return (run_directory.has_begun(self.workdir), resuming.changed_settings(self.workdir, config),
             (self.workdir / run_directory.CHECKPOINTS).is_dir())
 
   def _open_checkpoints(self) -> Checkpoints:
-    return self.enter_context(contextlib.closing(Checkpoints(
-        self.workdir / run_directory.CHECKPOINTS, keep=self._config.train.keep)))
+    return self._stack.enter_context(contextlib.closing(Checkpoints(
+        self.workdir / run_directory.CHECKPOINTS, keep=self._keep)))
 
   def restore(self, update: Update, params: Any) -> TrainState:
     """Returns the state of the newest checkpoint, or else the first one, with `params` if given."""
@@ -87,9 +86,11 @@ class OpenRun(contextlib.ExitStack):
     return self._checkpoints.restore(self.step, update.state)[0]
 
   def save(self, state: TrainState, history: dict[str, Any], unfinished: bool = False):
-    """Saves a step; waits until it is written only if it is unfinished."""
-    if not (unfinished and self._checkpoints.is_unfinished(int(state.step))):
+    """Saves a step; if it is unfinished, only if it is not saved, and waits until it is written."""
+    step = int(state.step)
+    if not unfinished or step != self._newest:
       self._checkpoints.save(state, history, unfinished)
+      self._newest = step
     if unfinished:
       self.wait()
 
@@ -114,23 +115,22 @@ def record_start(run: OpenRun, config: Config, text: Text, update: Update | None
   Raises:
     UserError: the run began with other data, other first parameters or other frozen arrays.
   """
-  workdir, vocabulary, origin = run.workdir, text.vocabulary, text.origin
+  workdir, vocabulary, objective = run.workdir, text.vocabulary, update and update.objective
   data = {**vocabularies.fingerprints(vocabulary), **text.corpora.fingerprints()}
   own, reproducible = own_code.digests(config.own_code), config.train.reproducible
-  origin = origin and describe_origin(origin, vocabulary)
+  origin = text.origin and describe_origin(text.origin, vocabulary)
   if run.begun:
     resuming.check_same_data(workdir, data)
     if origin:
       resuming.check_same_origin(workdir, origin)
-    if update:
-      resuming.check_same_sources(workdir, update.objective.sources)
+    if objective:
+      resuming.check_same_sources(workdir, objective.sources)
     if run.changes or update:
       # Before the config, so that no change of a setting goes unrecorded.
       record.add_session(workdir, reproducible, run.changes, update is not None, own)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(vocabulary, workdir)
   if not run.begun:
-    objective = update.objective
     flops = update_flops(config.model, vocabulary.target.size, encoded.batches.shape,
                          objective.passes, objective.forwards)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from transformer.data.batch import Batch
 from transformer.errors import optional
-from transformer.experiment.divergence import DivergenceGuard, divergence
+from transformer.experiment.divergence import DivergenceGuard
 from transformer.experiment.meter import Meter, utilisation
 from transformer.experiment.tensorboard import TENSORBOARD, Events
 from transformer.experiment.validation import Evaluation
@@ -27,10 +27,7 @@ from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import EVALUATIONS, METRICS
 from transformer.system import processes
 from transformer.system.progress import progress_bar, say, warn
-from transformer.training.step import TrainState, layers_of
 from transformer.training.update import Update
-
-_QUIET_SECONDS = 30.0  # Time between two log lines without a terminal.
 
 
 class Report:
@@ -56,7 +53,7 @@ class Report:
     """
     config = update.config.train
     self._workdir, self._config, self._schedule = workdir, config, update.schedule
-    self._layers, (rows, _, length) = layers_of(update.state.params), shape
+    self._layers, (rows, _, length) = sorted(update.state.params), shape
     self.meter = Meter(history['meter'], rows * length,
                        utilisation(update.model, update.mesh.size, update.objective))
     self._guard = DivergenceGuard(history.get('window', {}), config.skip_nonfinite, workdir)
@@ -67,7 +64,6 @@ class Report:
       self._bar = progress_bar(config.steps, step, stays=True)
     self._shown: dict[str, str] = {}
     self._began: tuple[int, float] | None = None  # The first step of this process and its time.
-    self._logged = -math.inf  # The time of the latest log line.
     self._pending: tuple[int, Batch, Any] | None = None
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     say(f'step {step} of {config.steps}: {update.mesh.size} {jax.devices()[0].device_kind} '
@@ -92,53 +88,52 @@ class Report:
     skips = metrics.pop('skips', None)
     spikes = made and self._guard.is_spike(step, metrics)
     self.meter.add({**metrics, 'spikes': spikes}, skipped=not made)
+    self._began = self._began or (step, time.monotonic())
+    if self._first:
+      self._bar.update(step - self._bar.n)
     if step % self._config.log_every == 0 or step >= self._config.steps:
       # The schedule does not count skipped updates.
       self._write_updates(step, skips, step - made - (int(skips.total) if skips else 0))
-    if self._first:
-      self._bar.update(step - self._bar.n)
-      now = time.monotonic()
-      self._began = self._began or (step, now)
-      if self._bar.disable and now - self._logged >= _QUIET_SECONDS:
-        self._log(step, _shown(metrics['loss'] / max(metrics['weight'], 1.0), self.meter))
 
   def _write_updates(self, step: int, skips: Any, updates_before: int):
     """Writes the line of metrics that ends with a step, and the layers' histograms."""
-    by_layer = dict(zip(self._layers, zip(*self.meter.layers, strict=True), strict=False))
-    shown = _shown(0.0, self.meter)
+    by_layer = zip(self._layers, zip(*self.meter.layers, strict=True), strict=False)
     values = self.meter.take(float(self._schedule(updates_before)))
     if skips:
       values |= {'train/skipped': int(skips.total), 'train/skipped_in_a_row': int(skips.in_a_row)}
-    shown |= {'loss': f'{values["train/loss"]:.3f}'}
-    if self._first:
-      self._write(step, values, shown)
-      self._tensorboard.write_histograms(step, {
-          f'gradient_norm/{layer}': norms for layer, norms in by_layer.items()})
-      if self._bar.disable:
-        self._log(step, shown)
+    if not self._first:
+      return
+    shown = {'loss': f'{values["train/loss"]:.3f}'}
+    if 'tokens_per_second' in values:
+      shown['tokens/s'] = f'{values["tokens_per_second"]:,.0f}'
+    self._write(step, values, shown)
+    self._tensorboard.write_histograms(
+        step, {f'gradient_norm/{layer}': norms for layer, norms in by_layer})
+    if self._bar.disable:
+      parts = [f'{name} {text}' for name, text in shown.items()]
+      (first, since), now = self._began, time.monotonic()
+      if first < step < self._config.steps:
+        left = (now - since) / (step - first) * (self._config.steps - step)
+        parts.append(f'{tqdm.format_interval(left)} left')
+      logging.info('step %d/%d  %s', step, self._config.steps, '  '.join(parts))
 
-  def add_evaluation(self, state: TrainState, evaluation: Evaluation,
+  def add_evaluation(self, step: int, evaluation: Evaluation,
                      evaluations: Sequence[Mapping[str, Any]]):
-    """Reports an evaluation of a state, which is the last of all evaluations."""
-    step, values, doubt = int(state.step), evaluation.values, divergence(state, evaluation.values)
+    """Reports the evaluation of a step, which is the last of all evaluations."""
     if not self._first:
       return
     for key, texts in evaluation.translations.items():
       with optional(f'step {step}, {key}: no translations in {EVALUATIONS}/', warn):
         write_translations(self._workdir, key, step, texts, self._config.keep)
     name, score = deciding_metric(evaluations[-1])
-    self._write(step, values, {name: f'{score:.2f}'})
-    self._tensorboard.write_examples(step, evaluation.samples, evaluation.pictures)
+    self._write(step, evaluation.values, {name: f'{score:.2f}'})
+    self._tensorboard.write_samples(step, evaluation.samples)
     best = best_evaluation(evaluations)
-    say(f'step {step}/{self._config.steps}  valid loss {values["valid/loss"]:.3f}  valid {name} '
-        f'{score:.2f}{"  the best so far" if best is evaluations[-1] else ""}')
-    if doubt:
-      warn(f'step {step}: {doubt}')
+    say(f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f}  '
+        f'valid {name} {score:.2f}{"  the best so far" if best is evaluations[-1] else ""}')
     if is_out_of_patience(evaluations, self._config.patience):
-      name, score = deciding_metric(best)
       say(f'out of patience at step {step}: none of the last {self._config.patience} evaluations '
-          f'(train.patience) was better than that of step {best["step"]}, with validation {name} '
-          f'{score:.2f} and loss {best["valid/loss"]:.3f}')
+          f'(train.patience) was better than that of step {best["step"]}')
 
   def _write(self, step: int, values: Mapping[str, float], shown: Mapping[str, str]):
     """Writes numbers to both files, and some as text to the bar."""
@@ -148,16 +143,6 @@ class Report:
     self._tensorboard.write_numbers(step, values)
     self._shown |= shown
     self._bar.set_postfix_str(', '.join(f'{name} {text}' for name, text in self._shown.items()))
-
-  def _log(self, step: int, shown: Mapping[str, str]):
-    """Logs the step, and the time left at the speed of this process."""
-    parts = [f'{name} {value}' for name, value in shown.items()]
-    now = self._logged = time.monotonic()
-    first, since = self._began or (step, now)
-    if first < step < self._config.steps:
-      left = (now - since) / (step - first) * (self._config.steps - step)
-      parts.append(f'{tqdm.format_interval(left)} left')
-    logging.info('step %d/%d  %s', step, self._config.steps, '  '.join(parts))
 
   def history(self) -> dict[str, Any]:
     """Returns what a checkpoint keeps of the report, as JSON data."""
@@ -170,9 +155,3 @@ class Report:
       self._bar.close()
       self._metrics.close()
       self._tensorboard.close()
-
-
-def _shown(loss: float, meter: Meter) -> dict[str, str]:
-  """Returns the figures for people, as text by name."""
-  speed = meter.tokens_per_second
-  return {'loss': f'{loss:.3f}'} | ({} if speed is None else {'tokens/s': f'{speed:,.0f}'})

@@ -1,27 +1,25 @@
-"""What a run writes for TensorBoard: numbers, histograms, translations and pictures."""
+"""What a run writes for TensorBoard: numbers, histograms and translations."""
 
 import contextlib
 import html
-import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from tensorboardX import summary
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import RecordWriter
 
-from transformer.errors import type_and_message
+from transformer.errors import optional
 from transformer.runs.run_directory import METRICS
 from transformer.system.progress import warn
 
 TENSORBOARD = 'tensorboard'
 _BINS = 30
-_EVENTS = re.compile(r'events\.out\.tfevents\.(\d+)\.')
 _MARKDOWN = re.compile(r'([\\`*_{}\[\]()#+.!|~$:-])')
 
 
@@ -43,59 +41,47 @@ class Events:
   def __init__(self, folder: Path, step: int):
     """Opens a new file in a folder; TensorBoard hides older events of `step` and later."""
     self._folder, self._writer = folder, None
-    with self._surviving():
+    with optional(f'{folder} gets no events', warn):
       folder.mkdir(exist_ok=True)
-      self._writer = RecordWriter(str(_next_file(folder)))
-      self._add(0, file_version='brain.Event:2')
-      self._add(step, session_log=SessionLog(status=SessionLog.START))
-      self._writer.flush()
+      # TensorBoard reads the files of a folder in the order of their names.
+      name = f'events.out.tfevents.{time.time_ns()}.{socket.gethostname()}'
+      self._writer = RecordWriter(str(folder / name))
+    self._write(0, [{'file_version': 'brain.Event:2'}])
+    self._write(step, [{'session_log': SessionLog(status=SessionLog.START)}])
 
   def write_numbers(self, step: int, values: Mapping[str, float]):
     """Writes numbers by name."""
-    self._show(step, (summary.scalar(name, value) for name, value in values.items()))
+    self._write(step, ({'summary': summary.scalar(*item)} for item in values.items()))
 
   def write_histograms(self, step: int, histograms: Mapping[str, Sequence[float]]):
     """Writes histograms by name, of numbers that are all finite."""
-    self._show(step, (summary.histogram(name, np.asarray(values), bins=_BINS)
-                      for name, values in histograms.items() if np.all(np.isfinite(values))))
+    self._write(step, ({'summary': summary.histogram(name, np.asarray(values), bins=_BINS)}
+                       for name, values in histograms.items() if np.all(np.isfinite(values))))
 
-  def write_examples(self, step: int, samples: Sequence[Sample],
-                     pictures: Mapping[str, np.ndarray]):
-    """Writes translations, and pictures by name, uint8 [height, width]."""
-    text = [summary.text('valid/samples', _as_markdown(samples))] if samples else []
-    self._show(step, [*text, *(summary.image(name, picture, dataformats='HW')
-                               for name, picture in pictures.items())])
+  def write_samples(self, step: int, samples: Sequence[Sample]):
+    """Writes translations."""
+    self._write(step, [{'summary': summary.text('valid/samples', _as_markdown(samples))}])
 
   def close(self):
     """Closes the file."""
     if self._writer:
-      with self._surviving():
+      with contextlib.suppress(Exception):
         self._writer.close()
 
-  def _show(self, step: int, summaries: Iterable):
+  def _write(self, step: int, contents: Iterable[Mapping[str, Any]]):
+    """Writes events; a failure closes the file."""
     if self._writer:
-      with self._surviving():
-        for content in summaries:
-          self._add(step, summary=content)
+      whole = False
+      with optional(f'{self._folder} gets nothing more until the next start; {METRICS} has '
+                    f'everything', warn):
+        for content in contents:
+          event = Event(wall_time=time.time(), step=step, **content)
+          self._writer.write(event.SerializeToString())
         self._writer.flush()
-
-  def _add(self, step: int, **content):
-    event = Event(wall_time=time.time(), step=step, **content)
-    self._writer.write(event.SerializeToString())
-
-  @contextlib.contextmanager
-  def _surviving(self) -> Iterator[None]:
-    """Warns and stops writing after an error."""
-    try:
-      yield
-    except Exception as error:  # tensorboardX raises many types.
-      writer, self._writer = self._writer, None
-      with contextlib.suppress(Exception):
-        if writer:
-          writer.close()
-      reason = error.strerror if isinstance(error, OSError) else type_and_message(error)
-      warn(f'{self._folder} cannot be written: {reason}; TensorBoard gets no more until the next '
-           f'start, but {METRICS} has everything')
+        whole = True
+      if not whole:
+        self.close()
+        self._writer = None
 
 
 def _as_markdown(samples: Sequence[Sample]) -> str:
@@ -104,14 +90,3 @@ def _as_markdown(samples: Sequence[Sample]) -> str:
           for sample in samples]
   return ''.join(f'| {" | ".join(row)} |\n'
                  for row in (Sample._fields, ('---',) * len(Sample._fields), *rows))
-
-
-def _next_file(folder: Path) -> Path:
-  """Returns the path of an event file whose name sorts after those in the folder.
-
-  TensorBoard reads the files by name, and no file before one that it has read. A name holds the
-  time, and the clock may have been set back.
-  """
-  times = [int(parts[1]) for name in os.listdir(folder) if (parts := _EVENTS.match(name))]
-  return folder / (f'events.out.tfevents.{max([int(time.time()) - 1, *times]) + 1:010d}.'
-                   f'{socket.gethostname()}.{os.getpid()}')

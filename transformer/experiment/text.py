@@ -17,13 +17,7 @@ from transformer.system import processes
 
 
 class Text(NamedTuple):
-  """What a run reads.
-
-  Attributes:
-    corpora: the text.
-    vocabulary: the vocabulary.
-    origin: the run of `train.init_from`; None if there is none, or if it is not needed any more.
-  """
+  """What a run reads; `origin` is the run of `train.init_from`, or None if it is not needed."""
 
   corpora: Corpora
   vocabulary: RunVocabulary
@@ -35,9 +29,7 @@ def open_text(config: Config, workdir: Path, begun: bool, changed: set[str],
   """Opens the text of a run, and its own vocabulary or a new one.
 
   Args:
-    config: the settings of the run.
-    workdir: its directory.
-    begun: whether it has begun.
+    begun: whether the run has begun.
     changed: the settings that have changed since, by dotted name.
     first: whether it still needs its first parameters.
 
@@ -51,18 +43,19 @@ def open_text(config: Config, workdir: Path, begun: bool, changed: set[str],
   if config.train.init_from and (first or not own or 'train.init_from' in changed):
     origin = load_to_host(config.train.init_from)
     check_same_model(origin.config.model, config.model)
-  if own:
-    vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
-    renamed = [key for key in config.data.sizes if f'data.{key}' in changed]
-    processes.from_first(lambda: making.check_same(vocabulary, config.data, renamed))
-    return Text(corpora, vocabulary, origin)
 
   def make():
     return making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)
 
-  if jax.process_count() == 1:
-    return Text(corpora, make(), origin)
-  models = processes.from_first(lambda: {
-      name: model.hex() for name, model in vocabularies.model_files(make()).items()})
-  return Text(corpora, vocabularies.from_model_files(
-      {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process'), origin)
+  if own:
+    vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
+    renamed = [key for key in config.data.sizes if f'data.{key}' in changed]
+    processes.from_first(lambda: making.check_same(vocabulary, config.data, renamed))
+  elif jax.process_count() == 1:
+    vocabulary = make()
+  else:
+    models = processes.from_first(lambda: {
+        name: model.hex() for name, model in vocabularies.model_files(make()).items()})
+    vocabulary = vocabularies.from_model_files(
+        {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process')
+  return Text(corpora, vocabulary, origin)

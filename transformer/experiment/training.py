@@ -17,11 +17,10 @@ from absl import logging
 from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
 from transformer.data.corpora import encode_corpora
-from transformer.decoding.attention_maps import Attender
 from transformer.decoding.translator import Translator
 from transformer.errors import Preempted, UserError, optional
 from transformer.experiment.init_from import params_from
-from transformer.experiment.open_run import OpenRun, record_start
+from transformer.experiment.open_run import OpenRun, open_run, record_start
 from transformer.experiment.report import Report
 from transformer.experiment.tensorboard import TENSORBOARD
 from transformer.experiment.text import open_text
@@ -60,20 +59,14 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
   """Trains a run from its config, or resumes it.
 
   Args:
-    config: the run's settings.
     workdir: the run's directory; empty, or holds this run.
     profile: the first and the last step to trace, or None.
-    signals: the signals that stop the run; None ignores them.
-
-  Raises:
-    UserError: the config does not fit the devices, the text or the run in `workdir`;
-      another process trains there; or the installed JAX computes wrong numbers.
-    Preempted: a signal stopped the run.
+    signals: the signals that stop the run, by `Preempted`; None ignores them.
   """
   check_backend()
   processes.from_first(lambda: _check_devices(config))
   metrics = validation_metrics(config)
-  with OpenRun(workdir, config) as run:
+  with open_run(workdir, config) as run:
     # A mistake in an objective or a metric ends a run before its text is read or encoded.
     objective_of = None if run.ended else make_objective(config)
     text = open_text(config, workdir, run.begun, set(run.changes), first=run.step is None)
@@ -110,12 +103,10 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
 
     sets = [ValidationSet(key, list(map(update.place, encoded.valid_batches[key])), corpus[:],
                           corpus.gold) for key, corpus in corpora.valid.items()]
-    attend = Attender(model, vocabulary, config.data.max_length, config.data.max_length)
     step, evaluations = train(
         run, update, encoded.batches,
         functools.partial(evaluate, sets=sets, translate=translate, metrics=metrics,
-                          tokenize=config.decode.bleu_tokenize,
-                          attend=attend if jax.process_count() == 1 else None),
+                          tokenize=config.decode.bleu_tokenize),
         origin and params_from(origin, vocabulary), profile=profile, signals=signals)
     _report_end(run, config, step, evaluations)
 
@@ -124,23 +115,16 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
           validate: Callable[[Callable, Any], Evaluation], params: Any = None, *,
           profile: tuple[int, int] | None = None, signals: Signals | None = None
           ) -> tuple[int, list[Mapping[str, Any]]]:
-  """Trains until `train.steps`, or until patience runs out, from the last checkpoint if any.
+  """Trains a run that has not ended until `train.steps`, or until patience runs out.
 
   Args:
-    run: the run; it has not ended.
     update: the compiled update.
-    batches: the batch of each step.
     validate: (`eval_step`, parameters) -> their evaluation.
     params: the first parameters; None draws them from the seed.
     profile, signals: as for `train_run`.
 
   Returns:
     The number of updates, and the evaluations.
-
-  Raises:
-    UserError: the loss is not finite for more updates in a row than may be skipped, or a
-      checkpoint cannot be written.
-    Preempted: a signal stopped the run; its last step is saved.
   """
   settings, signals, alone = update.config.train, signals or Signals(), jax.process_count() == 1
   state, evaluations = run.restore(update, params), run.history['evaluations']
@@ -148,74 +132,68 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
   tracer = Tracer(run.workdir / TENSORBOARD, profile if processes.is_first() else None)
   report = Report(run.workdir, update, step, run.history, batches.shape)
   with contextlib.closing(tracer), contextlib.closing(report):
-    def save(unfinished: bool = False):
+    def save(unfinished: bool = True):
       run.save(state, {'evaluations': evaluations, **report.history()}, unfinished)
 
     signals.hold()
     updates = () if done else report.meter.watch(batches.iterate(step, settings.steps))
-    # A signal may have stopped the run before the end of its last step.
-    for batch in itertools.chain([None] if run.unfinished else [], updates):
-      if batch is not None:
-        state, metrics = tracer.run(step + 1, update, state, batch)
-        step += 1
-        report.add(step, batch, metrics)
-        done = step >= settings.steps
-      evaluating = (done or step % settings.eval_every == 0) and all(
-          evaluation['step'] != step for evaluation in evaluations)
-      saving = done or step % settings.checkpoint_every == 0
-      stopping = agreement.should_stop(bool(signals.requested))
-      run.check_writes()
-      if not (evaluating or saving or stopping):
-        continue
-      report.settle()
-      if evaluating:
-        try:
+    try:
+      # A signal may have stopped the run before the end of its last step.
+      for batch in itertools.chain([None] if run.unfinished else [], updates):
+        if batch is not None:
+          state, metrics = tracer.run(step + 1, update, state, batch)
+          step += 1
+          report.add(step, batch, metrics)
+          done = step >= settings.steps
+        evaluating = (done or step % settings.eval_every == 0) and all(
+            evaluation['step'] != step for evaluation in evaluations)
+        saving = done or step % settings.checkpoint_every == 0
+        stopping = agreement.should_stop(bool(signals.requested))
+        run.check_writes()
+        if not (evaluating or saving or stopping):
+          continue
+        report.settle()
+        if evaluating:
           if stopping and not alone:  # Several processes cannot interrupt an evaluation.
             raise Preempted
-          evaluation = (signals.interruptible if alone else operator.call)(
-              validate, update.eval_step, state.best_params)
-        except Preempted as interruption:
-          save(unfinished=True)
-          raise _stopped(signals, step) from interruption
-        except Exception:
-          if alone:  # Several processes can only save together.
-            save(unfinished=True)
-          raise
-        try:
-          evaluations = [*evaluations, _judged(step, evaluation.values, settings)]
-        except UserError:  # All processes have the same values, and so save together.
-          save(unfinished=True)
-          raise
-        report.add_evaluation(state, evaluation, evaluations)
-        done = done or is_out_of_patience(evaluations, settings.patience)
-        saving = saving or done or best_evaluation(evaluations) is evaluations[-1]
-      stopping = not done and (stopping or (alone and bool(signals.requested)))
-      if saving or stopping:
-        save(unfinished=not saving)
-      if stopping:
-        run.wait()
-        raise _stopped(signals, step)
-      if done:
-        break
-      report.meter.restart_clock()
+          try:
+            evaluation = (signals.interruptible if alone else operator.call)(
+                validate, update.eval_step, state.best_params)
+          except Exception:
+            if alone:  # Several processes can only save together.
+              save()
+            raise
+          evaluations = [*evaluations, _judged(step, evaluation.values, settings, save)]
+          report.add_evaluation(step, evaluation, evaluations)
+          done = done or is_out_of_patience(evaluations, settings.patience)
+          saving = saving or done or best_evaluation(evaluations) is evaluations[-1]
+        if saving:
+          save(unfinished=False)
+        if done:
+          break
+        if stopping:
+          raise Preempted
+        report.meter.restart_clock()
+    except Preempted as interruption:
+      save()
+      raise Preempted(
+          f'stopped by {signals.requested or "another process"} after step {step}, which is saved; '
+          f'the same command goes on from there') from interruption
     run.wait()
   return step, evaluations
 
 
-def _judged(step: int, values: Mapping[str, float], settings: TrainConfig) -> dict[str, Any]:
-  """Returns what the history says of an evaluation; raises `UserError` if it lacks `best_by`."""
+def _judged(step: int, values: Mapping[str, float], settings: TrainConfig,
+            save: Callable[[], None]) -> dict[str, Any]:
+  """Returns what the history says of an evaluation; if that lacks `best_by`, ends the run."""
   metric = settings.best_by
   if metric and f'valid/{metric}' not in values:
+    save()  # All processes have the same values, and so save together.
     known = ', '.join(name.removeprefix('valid/') for name in values)
     raise UserError(f'train.best_by must be one of {known}; got {metric!r}; step {step} is saved: '
                     f'once train.valid_metric={settings.valid_metric} gives it again, the same '
                     f'command evaluates this step and goes on')
   return {'step': step, **values, **({BEST_BY: metric} if metric else {})}
-
-
-def _stopped(signals: Signals, step: int) -> Preempted:
-  return Preempted(f'stopped by {signals.requested or "another process"} after step {step}, which '
-                   f'is saved; the same command goes on from there')
 
 
 def _check_devices(config: Config):

@@ -1,16 +1,15 @@
 """Evaluation of a run's parameters on its validation sets: loss, BLEU and samples."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.data.text.sources import Corpus
-from transformer.decoding.attention_maps import Attender, picture
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
@@ -23,8 +22,8 @@ from transformer.training.config import STANDARD_METRICS
 
 _SHOWN = 5  # TensorBoard shows this many sentences, evenly spread over the split.
 _TRIED = 5  # Metrics are tried on this many pairs.
-# sacreBLEU's, which is computed if `train.best_by` names it.
-_CHRF = OwnMetric('sacrebleu:chrf', lambda _, *texts: corpus_chrf(*texts))
+# (sources, translations, references, gold) -> scores by name.
+Metric = Callable[..., dict[str, float]]
 
 
 class Evaluation(NamedTuple):
@@ -34,14 +33,12 @@ class Evaluation(NamedTuple):
     values: loss in nats per token without smoothing, its perplexity, BLEU and other metrics of each
       set, by their names in `metrics.jsonl`.
     translations: all of each set, by its key.
-    samples: a few sentences of the first set for TensorBoard.
-    pictures: uint8 [height, width] by name, for TensorBoard.
+    samples: a few sentences of the first set.
   """
 
   values: dict[str, float]
   translations: dict[str, list[str]]
   samples: Sequence[Sample] = ()
-  pictures: Mapping[str, np.ndarray] = {}
 
 
 class ValidationSet(NamedTuple):
@@ -61,18 +58,14 @@ class ValidationSet(NamedTuple):
 
 
 def evaluate(eval_step: Callable, params: Any, sets: Sequence[ValidationSet],
-             translate: Translator, metrics: Sequence[OwnMetric] = (), tokenize: str = '13a',
-             attend: Attender | None = None) -> Evaluation:
-  """Evaluates parameters on the validation sets.
+             translate: Translator, metrics: Sequence[Metric] = (), tokenize: str = '13a'
+             ) -> Evaluation:
+  """Evaluates parameters on the validation sets; a metric that fails is left out.
 
   Args:
     eval_step: (params, batch) -> sums.
-    params: the parameters.
-    sets: at least one.
-    translate: translates sentences with given parameters.
-    metrics: other metrics than BLEU. One that fails is left out.
+    metrics: other metrics than BLEU.
     tokenize: sacreBLEU's tokenizer.
-    attend: computes the attention of the first pair for a picture; None draws nothing.
   """
   values, translations = {}, {}
   for key, batches, pairs, gold in sets:
@@ -87,36 +80,34 @@ def evaluate(eval_step: Callable, params: Any, sets: Sequence[ValidationSet],
       scores['bleu'] = corpus_bleu(texts, [references], tokenize).score
       for metric in metrics:
         with optional(f'{key}: a metric is left out', warn):
-          scores |= _scores(metric, sources, texts, references, gold)
+          scores |= metric(sources, texts, references, gold)
     values |= {f'{key}/{name}': value for name, value in scores.items()}
     translations[key] = texts
   # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
   values = processes.from_first(lambda: values)
-  first, pictures = sets[0], {}
-  if attend is not None:
-    with optional('the attention was not drawn', warn):
-      seen, = attend(params, *([text] for text in first.pairs[0]))  # The same at every evaluation.
-      pictures = {f'valid/attention_{kind}': picture(weights)
-                  for kind, weights in seen.weights._asdict().items()}
-  shown = range(0, len(first.pairs), -(-len(first.pairs) // _SHOWN))
-  samples = [Sample(*first.pairs[number], translations[first.key][number]) for number in shown]
-  return Evaluation(values, translations, samples, pictures)
+  pairs, texts = sets[0].pairs, translations[sets[0].key]
+  samples = [Sample(*pairs[number], texts[number])
+             for number in range(0, len(pairs), -(-len(pairs) // _SHOWN))]
+  return Evaluation(values, translations, samples)
 
 
-def validation_metrics(config: Config) -> list[OwnMetric]:
+def validation_metrics(config: Config) -> list[Metric]:
   """Returns the metrics that a config asks for in addition to the loss and BLEU.
 
   Raises:
     UserError: one's own metric cannot be imported, or BLEU's tokenizer lacks packages.
   """
   check_tokenizer(config.decode.bleu_tokenize)
-  metrics = [load_metric(config.train.valid_metric)] if config.train.valid_metric else []
+  metrics = []
+  if spec := config.train.valid_metric:
+    metrics.append(functools.partial(_scores, load_metric(spec)))
   if config.train.best_by.rpartition('/')[2] == 'chrf':
-    metrics.append(_CHRF)
+    metrics.append(lambda _, translations, references, gold: {
+        'chrf': corpus_chrf(translations, [references])})
   return metrics
 
 
-def check_metrics(metrics: Sequence[OwnMetric], config: Config, corpus: Corpus, begun: bool):
+def check_metrics(metrics: Sequence[Metric], config: Config, corpus: Corpus, begun: bool):
   """Computes metrics once, so that a mistake in them ends a run before it trains.
 
   Each source of a validation set gets the target of the next for a translation. In a run that has
@@ -131,20 +122,17 @@ def check_metrics(metrics: Sequence[OwnMetric], config: Config, corpus: Corpus, 
   names = {'loss', 'perplexity', 'bleu'}
   for metric in metrics:
     with optional('evaluations may lack a metric', warn) if begun else contextlib.nullcontext():
-      names |= _scores(metric, sources, [*references[1:], references[0]], references, gold).keys()
+      names |= metric(sources, [*references[1:], references[0]], references, gold).keys()
   if (name := config.train.best_by.rpartition('/')[2]) and name not in names:
     raise UserError(f'train.best_by must name one of {", ".join(sorted(names))}; got {name!r}')
 
 
 def _scores(metric: OwnMetric, sources: list[str], translations: list[str],
             references: list[str], gold: Sequence[str] | None) -> dict[str, float]:
-  """Returns the scores of a metric by name; refuses a name that is taken."""
-  if gold is not None and metric is not _CHRF:
-    references = gold
-  scores = {}
-  for score in own_scores(metric, sources, translations, [references]):
-    if score.name in scores or (score.name in STANDARD_METRICS and metric is not _CHRF):
+  """Returns the scores of one's own metric by name; refuses a name that is taken."""
+  scores = own_scores(metric, sources, translations, [references if gold is None else gold])
+  for score in scores:
+    if score.name in STANDARD_METRICS:
       raise UserError(f'the metric {metric.spec} gives {score.name!r}, which is the name of '
                       f'another measure of the validation text; give it another name')
-    scores[score.name] = score.score
-  return scores
+  return {score.name: score.score for score in scores}
