@@ -9,8 +9,7 @@
   python eval.py --workdir=DIR --source=- --nbest=4  < in.txt    # number ||| text ||| score
   python eval.py --workdir=DIR --metric=my_metrics:comet         # a metric of your own, too
   python eval.py --workdir=DIR --source=FILE --prefix=FILE2      # each begins with a line of FILE2
-  python eval.py --workdir=DIR --source=FILE --reference=FILE --score   # how likely is each line
-  python eval.py --workdir=DIR --source=FILE --reference=FILE --score --tokens   # and each piece
+  python eval.py --workdir=DIR --source=FILE --reference=FILE --score [--tokens]  # likelihoods
   python eval.py --workdir=DIR --checkpoint=all                  # every checkpoint that is kept
   python eval.py --workdir=DIR --ensemble=DIR2,DIR3              # their mean probabilities
 
@@ -21,6 +20,7 @@ python -m transformer.tools.compare holds them against those of other runs.
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import logging
@@ -31,6 +31,9 @@ if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside
 from transformer.commands import request_flags
 from transformer.errors import UserError
 from transformer.evaluation.request import Request
+from transformer.evaluation.results import Decoding
+from transformer.evaluation.scores import OwnMetric, load_metric
+from transformer.evaluation.texts import Text
 from transformer.runs.run_directory import read_settings
 from transformer.system import command_line
 
@@ -41,15 +44,20 @@ def main(_):
   """Does what the flags ask for."""
   request = request_flags.request(_FLAGS)
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding import ensemble, text_lines
-  from transformer.evaluation.scores import load_metric
+  from transformer.decoding import ensemble, prompt, text_lines
+  from transformer.evaluation.metrics import check_tokenizer
   from transformer.evaluation.translating import load_members
   own_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
   only_translates = request.unscored and not request.prefix and request.output in (None, '-')
   if request.source == '-' and only_translates and text_lines.arrives_live():
-    _translate_live(request, decoding)
+    members, more = load_members(request, request.checkpoint), (decoding.seed, request.nbest)
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+      prompt.run_prompt(members, decoding.config, *more)
+    else:
+      translator = ensemble.make_translator(members, decoding.config, *more)
+      text_lines.translate_pipe(members, translator, request.nbest, decoding.config.sample)
     return
   texts = request.read_texts(config.data)
   if request.score:
@@ -59,41 +67,23 @@ def main(_):
                            request.output or '-')
     return
   if texts[0].references:
-    from transformer.evaluation.metrics import check_tokenizer
     check_tokenizer(decoding.config.bleu_tokenize)
     for doubt in dataclasses.replace(config, decode=decoding.config).doubts_of_bleu():
       logging.warning('%s', doubt)
   _translate(request, decoding, texts, own_metrics)
 
 
-def _translate_live(request: Request, decoding):
-  """Translates the lines of a pipe or a terminal as they arrive."""
-  from transformer.decoding import prompt, text_lines
-  from transformer.decoding.ensemble import make_translator
-  from transformer.evaluation.translating import load_members
-  members = load_members(request, request.checkpoint)
-  if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
-    if request.prefix_column:
-      raise UserError('--prefix_column is for files and pipes; at this prompt, :prefix WORDS says '
-                      'what translations begin with')
-    prompt.run_prompt(members, decoding.config, decoding.seed, request.nbest)
-  else:
-    translate = make_translator(members, decoding.config, decoding.seed, request.nbest)
-    text_lines.translate_pipe(members, translate, request.nbest, request.prefix_column,
-                              decoding.config.sample)
-
-
-def _translate(request: Request, decoding, texts, own_metrics):
+def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
+               own_metrics: Sequence[OwnMetric]):
   """Translates and scores texts at a checkpoint, or at all of them, with a table of each text."""
   from transformer.decoding.constraint import FREE
   from transformer.decoding.ensemble import make_translator
   from transformer.decoding.prefixes import Prefixes
-  from transformer.evaluation import results, translating
+  from transformer.evaluation import report, results, translating
   from transformer.runs.loading import checkpoints_of
   every, failed, tables, translator = request.every_checkpoint, [], {}, None
-  prefixes = texts[0].prefixes
-  constraint = Prefixes(prefixes) if prefixes else FREE
-  decoding = decoding.constrained(prefix=prefixes)
+  constraint = Prefixes(texts[0].prefixes) if texts[0].prefixes else FREE
+  decoding = decoding.constrained(prefix=texts[0].prefixes)
   for checkpoint in checkpoints_of(request.workdir) if every else [request.checkpoint]:
     try:
       members = translating.load_members(request, checkpoint)
@@ -114,8 +104,7 @@ def _translate(request: Request, decoding, texts, own_metrics):
       logging.warning('%s', error)
       failed.append(checkpoint)
   for table, rows in tables.values():
-    from transformer.evaluation.report import print_table
-    print_table(table, rows)
+    report.print_table(table, rows)
   if failed:
     raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say')
 

@@ -39,8 +39,8 @@ from transformer.commands import shared_flags
 from transformer.commands.config_file import given_settings
 from transformer.config import flatten
 from transformer.errors import UserError
+from transformer.evaluation.request import chosen_splits
 from transformer.evaluation.results import Result, read_all
-from transformer.evaluation.texts import split_name
 from transformer.runs import run_directory
 from transformer.system import child_process, command_line, outputs
 
@@ -156,7 +156,8 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
   last = [values for values in map(json.loads, lines) if 'valid/perplexity' in values][-1]
   data = row.settings.data
-  results = read_all(run / run_directory.EVALUATIONS, split_name(data, 'valid').replace('/', '_'))
+  split, = chosen_splits(data, ['valid'], None)
+  results = read_all(run / run_directory.EVALUATIONS, split.replace('/', '_'))
   wanted = Result(None, {'steps': [last['step']], 'ensemble': [],
                          'decode': dataclasses.asdict(row.settings.decode)})
   score = next(result.content for result in results

@@ -7,7 +7,6 @@ import pytest
 
 from transformer.decoding import prompt, text_lines
 from transformer.decoding.config import DecodeConfig
-from transformer.decoding.prefixes import split_prefixes
 from transformer.decoding.text_lines import as_lines
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
@@ -142,9 +141,6 @@ def test_a_prefix_that_is_too_long_is_one_line():
   prompt.converse(lambda: next(typed), said.append, lambda *_: refuse, DecodeConfig(), 1)
   assert said == ['A', 'error: too long', 'B']
 
-
-def test_lines_may_have_a_column_of_prefixes():
-  assert split_prefixes(['a\tb c', 'd', '', 'e\t']) == (['a', 'd', '', 'e'], ['b c', '', '', ''])
 
 
 @pytest.mark.parametrize(('typed', 'fact'), [

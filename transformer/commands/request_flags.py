@@ -37,7 +37,6 @@ _FLAGS = {
     'score': (_BOOL, 'Translate nothing: give log-probability and tokens of each reference line.'),
     'tokens': (_BOOL, 'With --score: a JSON object for each line, with its pieces.'),
     'prefix': (_STRING, 'A file with what each translation begins with; an empty line is free.'),
-    'prefix_column': (_BOOL, 'Each line of --source has, after a tab, a prefix.'),
     'ensemble': (_LIST, 'Runs whose probabilities are averaged with those of --workdir; a step in '
                  '--checkpoint is of --workdir alone.'),
     'data_dir': (_STRING, 'Where the data lies now, if it has moved.'),

@@ -1,6 +1,6 @@
 """Prefixes: what the translation of each sentence begins with."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -56,9 +56,3 @@ def begin(prefix_BP, t, log_probs_BWN, after_BWN):
   is_wanted_BN = jnp.arange(log_probs_BWN.shape[-1])[None] == wanted_B[:, None]
   begun_BWN = jnp.where(is_wanted_BN[:, None], log_probs_BWN, -jnp.inf)
   return jnp.where((wanted_B == PAD_ID)[:, None, None], after_BWN, begun_BWN)
-
-
-def split_prefixes(lines: Iterable[str]) -> tuple[list[str], list[str]]:
-  """Returns the sources, and the prefixes after the tabs of lines; '' without a tab."""
-  parts = [line.partition('\t') for line in lines]
-  return [source for source, _, _ in parts], [prefix for _, _, prefix in parts]

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from transformer.data.text.text_files import iterate_lines
-from transformer.decoding.constraint import FREE
 from transformer.decoding.ensemble import translate_with
 from transformer.decoding.likelihoods import Likelihood
-from transformer.decoding.prefixes import Prefixes, split_prefixes
 from transformer.decoding.translator import Translation, Translator, warn_of_cut
 from transformer.errors import UserError
 from transformer.runs.loading import Run
@@ -84,27 +82,22 @@ def arrives_live() -> bool:
 
 
 def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
-                   prefixed: bool = False, drawn: bool = False):
+                   drawn: bool = False):
   """Translates standard input to standard output, each line as soon as it is read.
 
   Args:
     members, translate: the runs, and the translator of their models.
     nbest, drawn: as in `as_lines`.
-    prefixed: whether a line has a second column, the beginning of its translation.
 
   Raises:
-    UserError: a line is not text; the translations of the lines before it are written. Or a
-      prefix is too long, or the model has diverged; of the lines that were translated together
-      with that line, none is written.
+    UserError: a line is not text; the translations of the lines before it are written. Or the
+      model has diverged; of the lines that were translated together with that line, none is
+      written.
   """
   cut = []
 
   def answer(lines, first):
-    constraint = FREE
-    if prefixed:
-      lines, prefixes = split_prefixes(lines)
-      constraint = Prefixes(prefixes)
-    answers = translate_with(members, translate, lines, first, constraint)
+    answers = translate_with(members, translate, lines, first)
     cut.extend(translation.cut for translation in answers)
     return answers
 

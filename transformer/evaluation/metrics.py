@@ -39,11 +39,7 @@ def corpus_bleu(translations: Sequence[str], references: Sequence[Sequence[str]]
                 tokenize: str = '13a') -> Score:
   """Computes cased BLEU with one or more references (Papineni et al., 2002; Post, 2018).
 
-  Args:
-    translations: one sentence each, detokenised unless `tokenize` is `none`.
-    references: one or more sequences, each as long as the translations.
-    tokenize: sacreBLEU's tokenizer; `none` is for text that is tokenised already. With any
-      other, sacreBLEU warns if the text looks tokenised.
+  `tokenize` is `none` for text that is tokenised already. Else sacreBLEU warns of such text.
   """
   return _bleu(tokenize, translations, references, tokenize=tokenize, force=tokenize == 'none')
 
@@ -134,11 +130,7 @@ def _compound_split_bleu(translations: Sequence[str], references: Sequence[Seque
 
 
 def tokenize_german(lines: Iterable[str]) -> list[str]:
-  """Tokenises German as Moses' `tokenizer.perl -l de` does, and escapes special characters.
-
-  `sacremoses` is a port of it. An abbreviation keeps its dot at the end of a line; so it did in
-  Moses until November 2018.
-  """
+  """Tokenises German as Moses' `tokenizer.perl -l de` did until November 2018, escapes included."""
   import sacremoses  # Imported here because it takes half a second.
   moses = sacremoses.MosesTokenizer(lang='de')
   return [moses.tokenize(line, return_str=True) for line in lines]
@@ -147,7 +139,6 @@ def tokenize_german(lines: Iterable[str]) -> list[str]:
 def split_compounds(line: str) -> str:
   """Splits compounds of tokenised text at their hyphens: `rot-weiß` to `rot ##AT##-##AT## weiß`.
 
-  A hyphen stands between two bytes that are not spaces. Matches do not overlap: `a-b-c` becomes
-  `a ##AT##-##AT## b-c`, and `a-ö-c` is split twice, since `ö` is two bytes in UTF-8.
+  Matches of bytes do not overlap: of `a-b-c` only `a-b` is split, and `a-ö-c` is split twice.
   """
   return _HYPHEN.sub(rb'\1 ##AT##-##AT## \2', line.encode()).decode()

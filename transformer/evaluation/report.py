@@ -15,24 +15,17 @@ from transformer.evaluation.texts import Text
 # Names in the results: of metrics, of the fields of a sentence, and of the first column of a table.
 _TAKEN = {*metrics.NAMES, 'source', 'references', 'translation', 'model_score', 'step',
           'BLEU_interval_95'}
-# JSON data for `Result.write`: the scores of a text, and an object for each sentence.
+# The scores of a text, and an object for each sentence; the first metric is the headline.
 Scores = tuple[dict[str, Any], list[dict[str, Any]]]
 
 
 def evaluate(text: Text, answers: Sequence[Translation], seconds: float, tokenize: str,
              target_language: str, own_metrics: Sequence[OwnMetric] = (), ter: bool | None = None
              ) -> Iterator[Scores]:
-  """Yields BLEU of all translations together, and of each by itself; then more scores each time.
+  """Yields BLEU of translations that took `seconds`, then more scores of all and each, each time.
 
-  A metric that fails is left out with a warning, which stands in `left_out` of the text, too.
-
-  Args:
-    text: what was translated, with references.
-    answers: the translations, which took `seconds`.
-    tokenize: BLEU's tokenizer.
-    target_language: `de` adds a protocol.
-    own_metrics: more metrics.
-    ter: whether TER is computed; None computes it unless a line is too long.
+  A metric that fails is left out with a warning, which stands in `left_out` of the text, too. So is
+  TER of lines that are too long, if `ter` is None. A `target_language` of `de` adds a protocol.
   """
   lines, count = [answer.text for answer in answers], len(text.sources)
   both = lines, text.references
@@ -95,14 +88,10 @@ def _protocol(score: Score) -> dict[str, Any]:
 
 def report(result: Result, stages: Iterable[Scores], people: TextIO,
            more_lines: Callable[[dict[str, Any]], list[str]] = lambda _: []) -> dict[str, Any]:
-  """Writes and prints scores as they come, each stage more; the first metric is the headline.
+  """Writes and prints scores as they come, each stage more; returns the row for `print_table`.
 
   On a full disk, or after the end of a pipe's reader, the scores are still computed, and written
-  or printed. Then the first error is raised. `more_lines` returns lines for people from the scores
-  of the last stage.
-
-  Returns:
-    The row for `print_table`: the step, and the score by each metric's name.
+  or printed. Then the first error is raised. `more_lines` has lines for people from all scores.
   """
   errors, shown = [], 0
 

@@ -23,8 +23,8 @@ _SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
 _SCORES = ('metric', 'examples', 'ter', 'protocols', 'bleu_tokenize', 'results')
 # What a flag excludes.
 _EXCLUDED = {
-    'source': ('split', 'data_dir'), 'prefix_column': ('prefix',),
-    'score': dict.fromkeys((*_SCORES, *_SEARCH, 'seed', 'split', 'prefix', 'prefix_column')),
+    'source': ('split', 'data_dir'),
+    'score': dict.fromkeys((*_SCORES, *_SEARCH, 'seed', 'split', 'prefix')),
     'checkpoint=all': ('output', 'score', 'ensemble', 'average')}
 
 
@@ -62,7 +62,6 @@ class Request:
   score: bool = False
   tokens: bool = False
   prefix: str | None = None
-  prefix_column: bool = False
   ensemble: Sequence[str] = ()
   data_dir: str | None = None
 
@@ -88,8 +87,8 @@ class Request:
          f'one; name one split'),
         (STANDARD_INPUT in (*self.reference, self.prefix),
          '--reference and --prefix must name a file; standard input is for --source'),
-        (not self.source and (self.reference or self.prefix_column),
-         '--reference and --prefix_column need --source=FILE'),
+        (self.reference and not self.source,
+         '--reference needs --source=FILE; a split brings its own'),
         (scores and self.unscored, f'--{" and --".join(scores)} compares translations with '
                                    f'references; give --reference=FILE'),
         (self.score and len(self.reference) != 1,
@@ -147,10 +146,6 @@ class Request:
     if self.prefix:
       return [text._replace(prefixes=texts.read_beside('prefix', self.prefix, text.sources))
               for text in read]
-    if self.prefix_column:
-      from transformer.decoding.prefixes import split_prefixes  # It imports JAX.
-      sources, prefixes = split_prefixes(read[0].sources)
-      return [read[0]._replace(sources=sources, prefixes=prefixes)]
     return read
 
 
@@ -163,10 +158,7 @@ def refuse(*mistakes: tuple[object, str]):
 
 def check_output(output: str | None, workdir: str, read: Iterable[str | None],
                  flag: str = 'output'):
-  """Refuses an output that cannot be written, or that would replace a run's files or what is read.
-
-  None is no file, and - is no output file.
-  """
+  """Refuses an output that cannot be written, or would replace a run's files or what is read."""
   if output and output != '-':
     path = Path(output).expanduser()
     outputs.check_file(flag, path)
@@ -174,12 +166,12 @@ def check_output(output: str | None, workdir: str, read: Iterable[str | None],
 
 
 def chosen_splits(data: DataConfig, names: Sequence[str], output: str | None) -> list[str]:
-  """Returns the splits of a run's data by their own names, each once; without names its test split.
+  """Returns the splits of data by their own names; the output must not be a file of theirs.
 
-  The output must not be a file of theirs.
+  `test`, the default, `valid` and `train` stand for the names that the data has for them.
   """
-  splits = dict.fromkeys(texts.split_name(data, name)
-                         for name in [name for name in names if name] or ['test'])
+  known = {'test': data.test, **data.valid_sets, 'train': data.train[0]}
+  splits = dict.fromkeys(known.get(name, name) for name in list(filter(None, names)) or ['test'])
   if not all(splits):
     raise UserError('the config of this run names no data.test; give --split=NAME, or '
                     '--source=FILE with --reference=FILE')

@@ -23,13 +23,9 @@ _SAMPLING = ('temperature', 'top_k', 'top_p')
 
 
 class Decoding(NamedTuple):
-  """How a text is translated.
+  """How a text is translated: a search or draws, their seed, and what else there is by name.
 
-  Attributes:
-    config: the search.
-    seed: the seed of sampling.
-    more: what there is beyond the search, by name: BLEU's tokenizer, if it is not the one of the
-      run's config, and digests of constraints.
+  That is BLEU's tokenizer, if it is not the one of the run's config, and digests of constraints.
   """
 
   config: DecodeConfig
@@ -91,16 +87,13 @@ class Result(NamedTuple):
     return self.path.with_name(f'{self.path.stem}.sentences.jsonl')
 
   def check_own(self):
-    """Refuses a place that holds the result of another run or text.
-
-    Results inside the directory of a run belong to that run, even if it has moved.
-    """
+    """Refuses a place that holds the result of another run or text."""
     try:
       other = json.loads(self.path.read_bytes())
       run, digest = other['workdir'], other.get('text_sha256')
     except (OSError, ValueError, KeyError, TypeError):
       return  # No file, or a damaged one, which may be written.
-    ours = self.content['workdir']
+    ours = self.content['workdir']  # Results inside belong to the run, even if it has moved.
     if run != ours and not self.path.resolve().is_relative_to(ours):
       raise UserError(f'{self.path} is the result of another run, {run}; give each run a folder of '
                       f'its own by --results')
@@ -122,13 +115,7 @@ class Result(NamedTuple):
 
 
 def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> dict[str, Any]:
-  """Returns what is known of a result before its scores.
-
-  Args:
-    text: what is scored.
-    members: the `Run`, or those of an ensemble.
-    decoding: how they translate; None translates nothing.
-  """
+  """Returns what is known of a result of runs before its scores; `decoding` None is none."""
   run, *others = members
   known = {'text': text.name, 'text_sha256': text.digest, 'workdir': str(run.workdir.resolve()),
            'steps': run.steps, 'ensemble': [str(other.workdir.resolve()) for other in others],
@@ -141,10 +128,7 @@ def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> di
 
 
 def place(folder: Path, content: Mapping[str, Any], kind: str = '') -> Result:
-  """Returns the result to write into a folder; its place holds none of another run or text.
-
-  `kind` stands in the name after that of the text.
-  """
+  """Returns the result to write into a folder; `kind` stands in its name after that of the text."""
   name = '.'.join(filter(None, [content['text'], kind, Result(None, content).name]))
   result = Result(folder / f'{name}.json', content)
   result.check_own()

@@ -15,21 +15,14 @@ RESAMPLES, TRIALS, SEED = 1000, 10_000, 12345
 
 
 class Score(NamedTuple):
-  """The score of a text by a metric or a BLEU protocol; percent for sacreBLEU's metrics.
-
-  Attributes:
-    signature: how it was computed.
-    details: sacreBLEU's line; for BLEU it has precisions, brevity penalty and lengths.
-    interval: both ends of the 95 % interval; None is not computed.
-    sentences: the score of each sentence, or none.
-  """
+  """The score of a text by a metric or a BLEU protocol; percent for sacreBLEU's metrics."""
 
   name: str
   score: float
-  signature: str
-  details: str = ''
-  interval: tuple[float, float] | None = None
-  sentences: Sequence[float] = ()
+  signature: str  # how it was computed
+  details: str = ''  # sacreBLEU's line; of BLEU: precisions, brevity penalty and lengths
+  interval: tuple[float, float] | None = None  # both ends of the 95 % interval
+  sentences: Sequence[float] = ()  # the score of each sentence
 
   def to_json(self) -> dict[str, Any]:
     """Returns the row of the score in a result."""
@@ -54,10 +47,7 @@ def interval_95(scores: Sequence[float] | np.ndarray) -> tuple[float, float]:
 
 def scored(names: Sequence[str], signature: str, counts: Sequence[Sequence[int]],
            figures: Callable[[np.ndarray], np.ndarray]) -> list[dict[str, Any]]:
-  """Returns the rows of metrics that are functions of the counts of each sentence.
-
-  `figures` computes M metrics [M, ...] from sums of C counts [C, ...].
-  """
+  """Returns the rows of metrics; `figures` computes them [M, ...] from sums of counts [C, ...]."""
   scores, samples = figures(np.sum(counts, axis=0)).tolist(), figures(resampled(counts).T)
   return [Score(name, score, signature, interval=interval_95(of_samples)).to_json()
           for name, score, of_samples in zip(names, scores, samples, strict=True)]

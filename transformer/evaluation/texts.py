@@ -16,25 +16,17 @@ from transformer.errors import UserError
 
 
 class Text(NamedTuple):
-  """Sentences and their references.
+  """Sentences with their references; a text that is only translated has none."""
 
-  Attributes:
-    name: the text's name in results.
-    sources: the sentences.
-    references: one sequence for each reference translation; none if the text is only translated.
-    gold: what metrics of one's own get in place of the references; None if there is no such thing.
-    prefixes: what the translation of each sentence begins with, or none.
-  """
-
-  name: str
+  name: str  # in results
   sources: list[str]
   references: list[list[str]]
-  gold: Sequence[str] | None = None
-  prefixes: Sequence[str] = ()
+  gold: Sequence[str] | None = None  # what metrics of one's own get in place of the references
+  prefixes: Sequence[str] = ()  # what translations begin with
 
   @property
   def digest(self) -> str:
-    """The SHA-256 of the sentences and their references, as hexadecimal digits."""
+    """The SHA-256 of the sentences and their references."""
     lines = itertools.chain(self.sources, *self.references)
     return hashlib.sha256('\n'.join(lines).encode()).hexdigest()
 
@@ -56,11 +48,6 @@ def read_files(source: str, references: Sequence[str]) -> Text:
   text = Text('stdin' if source == STANDARD_INPUT else Path(source).name, sources,
               [read_beside('reference', path, sources) for path in references])
   return text._replace(name=f'{text.name}.{text.digest[:8]}')
-
-
-def split_name(data: DataConfig, name: str) -> str:
-  """Returns the name that the data has for `test`, `valid` or `train`; other names stay."""
-  return {'test': data.test, **data.valid_sets, 'train': data.train[0]}.get(name, name)
 
 
 def split_files(data: DataConfig, split: str) -> list[Path]:

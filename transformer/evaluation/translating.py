@@ -9,7 +9,7 @@ from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.ensemble import load_ensemble, translate_with
 from transformer.decoding.text_lines import as_lines, write_lines
 from transformer.decoding.translator import Translation, Translator, warn_of_cut
-from transformer.evaluation import results
+from transformer.evaluation import report, results
 from transformer.evaluation.request import Request
 from transformer.evaluation.scores import OwnMetric
 from transformer.evaluation.texts import Text
@@ -56,12 +56,9 @@ def translate(members: Sequence[Run], translator: Translator, text: Text,
 def write_and_score(request: Request, result: results.Result, run: Run, text: Text,
                     translated: tuple[Sequence[Translation], float],
                     own_metrics: Sequence[OwnMetric] = ()) -> dict[str, Any] | None:
-  """Writes what `translate` returned, and reports its scores if there are references.
+  """Writes what `translate` returned; if there are references, reports scores and returns the row.
 
   `result` is from `place_of`.
-
-  Returns:
-    The row of `report.report`; None without references.
   """
   answers, seconds = translated
   decode, row = result.content['decode'], None
@@ -70,7 +67,6 @@ def write_and_score(request: Request, result: results.Result, run: Run, text: Te
       write_lines(as_lines(answers, request.nbest, drawn=decode['sample']), output)
   finally:  # Translations that do not fit onto a disk can still be scored.
     if text.references:
-      from transformer.evaluation import report  # Translating needs no sacreBLEU.
       stages = report.evaluate(text, answers, seconds, decode['bleu_tokenize'],
                                run.config.data.target_language, own_metrics, request.ter)
       row = report.report(result, stages, request.people,

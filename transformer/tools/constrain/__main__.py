@@ -24,7 +24,7 @@ _AVOID = flags.DEFINE_string('avoid', None, 'A file of words and phrases, one a 
                              'not appear in translations.')
 _FLAGS = request_flags.define(
     'workdir', 'split', 'data_dir', 'source', 'reference', 'output', 'results', 'ensemble',
-    'batch_size', 'nbest', 'sample', 'seed', 'prefix', 'prefix_column')
+    'batch_size', 'nbest', 'sample', 'seed', 'prefix')
 
 
 def main(_):
