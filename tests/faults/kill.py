@@ -120,8 +120,8 @@ class Killable:
       self.started = self.wait_for(self.has_started)
     for _ in range(occurrences):
       if moment == 'checkpoint':
-        self.wait_for(lambda: not list(checkpoints.glob('*.unsealed*')))
-        self.wait_for(lambda: list(checkpoints.glob('*.unsealed*')))
+        self.wait_for(lambda: not list(checkpoints.glob('*.*')))
+        self.wait_for(lambda: list(checkpoints.glob('*.*')))
       elif moment == 'removal':
         self.wait_for(lambda: not (checkpoints / 'removed').exists())
         self.wait_for(lambda: (checkpoints / 'removed').exists())
@@ -130,7 +130,7 @@ class Killable:
         self.wait_for(self._evaluating)
       elif moment == 'save on a signal':
         self._process.send_signal(signal.SIGTERM)
-        self.wait_for(lambda: list(checkpoints.glob('*.unsealed*')))
+        self.wait_for(lambda: list(checkpoints.glob('*.*')))
         break
     if moment != 'start-up':
       self.wait_for(lambda: False, moments.uniform(0.0, 1.0 if moment == 'any' else 0.02))
@@ -174,7 +174,7 @@ class Killable:
     checkpoints = self.workdir / CHECKPOINTS
     if not self.has_started():
       return 'start-up'
-    doing = {'writing a checkpoint': list(checkpoints.glob('*.unsealed*')),
+    doing = {'writing a checkpoint': list(checkpoints.glob('*.*')),
              'evaluating': self._evaluating(),
              'about to delete a checkpoint': (checkpoints / 'removed').exists()}
     return ', '.join(what for what, done in doing.items() if done) or 'only steps'

@@ -56,7 +56,7 @@ def test_parameters_are_read_alone_and_averaged(directory):
 
 
 def test_a_reader_deletes_nothing(directory):
-  for name in ('removed/7', '4.unsealed', '2.replaced'):
+  for name in ('removed/7', '4.unsealed'):
     (directory / name).mkdir(parents=True)
   before = names_in(directory)
   assert looked_at(directory, lambda each: each.steps()) == [1, 2, 3]
@@ -79,7 +79,7 @@ def test_the_best_of_the_oldest_kept_checkpoint_is_kept_for_a_fall_back(tmp_path
   save(tmp_path, range(1, 8), bleu=(1, 2, 9, 3, 4, 5, 10), keep=2)
   # 6 and 7 are the latest, 7 is the best, and 3 was the best when 6 was the latest.
   assert looked_at(tmp_path, Checkpoints.steps) == [3, 6, 7]
-  assert looked_at(tmp_path, Checkpoints.best_step) == 7
+  assert looked_at(tmp_path, lambda each: each.resolve('best')) == 7
   (tmp_path / '7' / 'history' / 'metadata').unlink()
   _, history = resumed(tmp_path)
   assert history == history_of((1, 2, 9, 3, 4, 5))
@@ -109,15 +109,11 @@ def test_an_unfinished_checkpoint_does_not_count_and_is_replaced(tmp_path):
   save(tmp_path, (5,), keep=2)
   assert names_in(tmp_path) == {'3', '5'}
   assert not looked_at(tmp_path, lambda each: each.is_unfinished(5))
-  # As a kill leaves the folder before the finished checkpoint has its name.
-  (tmp_path / '5').rename(tmp_path / '5.replaced')
-  chex.assert_trees_all_equal(resumed(tmp_path)[0], state_of(5))
 
 
 def test_a_missing_best_checkpoint_is_not_replaced_by_the_second_best(directory):
   shutil.rmtree(directory / '2')
-  with pytest.raises(UserError, match=r'best checkpoint of .*, of step 2, is not there; choose '
-                                      r'another: latest, or one of the steps 1, 3'):
+  with pytest.raises(UserError, match=r"one of the steps 1, 3; got .*step 2 is not there"):
     looked_at(directory, lambda each: each.resolve('best'))
   assert looked_at(directory, lambda each: each.resolve('latest')) == 3
 

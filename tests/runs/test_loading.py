@@ -84,6 +84,6 @@ def test_a_run_records_the_packages_that_are_installed(monkeypatch):
     return '1.0'
 
   monkeypatch.setattr(importlib.metadata, 'version', version)
-  packages = record.describe_weights('', 1, False, [3])['packages']
+  packages = record.describe(False)['packages']
   assert packages['jax'] == packages['sentencepiece'] == '1.0'
   assert 'tensorflow-datasets' not in packages

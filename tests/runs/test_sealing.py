@@ -52,7 +52,7 @@ def test_a_renamed_checkpoint_or_one_without_a_file_or_digests_is_damaged(direct
   path.mkdir()
   assert 'params/_METADATA cannot be read' in sealing.find_damage(directory / '3', 3)
   (directory / '3' / DIGESTS).unlink()
-  with pytest.raises(UserError, match=f'{directory}/3 is damaged: {DIGESTS} is missing'):
+  with pytest.raises(UserError, match=f'{directory}/3 is damaged: .*{DIGESTS} .*No such file'):
     looked_at(directory, lambda each: each.average_params([3], LIKE.params))
 
 

@@ -135,5 +135,5 @@ def record_start(run: OpenRun, config: Config, text: Text, update: Update | None
                          objective.passes, objective.forwards)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     files.write_sealed(workdir / run_directory.RUN, record.describe(
-        data, encoded.counts, parameters, flops, reproducible, origin, objective.sources)
-        | {'own_code': own})
+        reproducible, parameters=parameters, flops_per_update=flops, data=data,
+        counts=encoded.counts, origin=origin, frozen=list(objective.sources), own_code=own))

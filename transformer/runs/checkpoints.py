@@ -21,8 +21,6 @@ from transformer.training.step import TrainState
 
 # The parts of a checkpoint. `rest` is the number of updates and the optimizer's state.
 PARAMS, AVERAGE, SKIPS, _REST, _HISTORY = 'params', 'average', 'skips', 'rest', 'history'
-# The end of the name of an unfinished checkpoint while the finished step is written.
-_REPLACED = '.replaced'
 
 
 class Checkpoints:
@@ -30,17 +28,14 @@ class Checkpoints:
 
   A checkpoint holds the training state, the history of evaluations, and a digest of each of its
   files. Every byte is compared with its digest before anything is used. A thread writes a
-  checkpoint while training goes on. Its folder gets its name at last, so no half of it is seen.
+  checkpoint while training goes on. Its folder gets its name last, so no half of it is seen.
   """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 1, read_only: bool = False):
-    """Opens the directory.
+    """Opens a directory, or creates it unless `read_only`, with which nothing is deleted either.
 
-    Args:
-      directory: the parent of the folders `STEP/`; created unless `read_only`.
-      keep: how many of the latest checkpoints to keep, in addition to the best. A later
-        checkpoint replaces an unfinished one, which does not count.
-      read_only: create and delete nothing.
+    The best checkpoint stays in addition to the latest `keep`. A later checkpoint replaces an
+    unfinished one, which does not count.
     """
     check_path(directory)
     self._directory = Path(directory).absolute()
@@ -49,18 +44,18 @@ class Checkpoints:
     self._evaluations: Sequence[dict[str, Any]] = ()
     self._saving = False
     if not read_only:
-      processes.from_first(self._recover)
-    self._manager = open_manager(self._directory, read_only, self._kept)
-    self._unfinished = {step for step in self.steps()
-                        if (self._directory / str(step) / UNFINISHED).is_dir()}
+      processes.from_first(self._remove_unsealed)
+    self._manager = open_manager(self._directory, read_only, self)
+    # On a network file system, several processes may see different folders for a while.
+    self._unfinished = set(self._marked() if read_only else processes.from_first(self._marked))
 
-  def _recover(self):
-    """Removes what a killed process left, and restores a checkpoint that it was replacing."""
+  def _remove_unsealed(self):
+    """Removes what a killed process left."""
     for left in self._directory.glob(f'*{UNSEALED}*'):
       shutil.rmtree(left)
-    for before in self._directory.glob(f'*{_REPLACED}'):
-      if not before.with_suffix('').exists():
-        before.rename(before.with_suffix(''))
+
+  def _marked(self) -> list[int]:
+    return [step for step in self.steps() if (self._directory / str(step) / UNFINISHED).is_dir()]
 
   def steps(self) -> list[int]:
     """The steps that have a checkpoint, ascending."""
@@ -70,29 +65,14 @@ class Checkpoints:
     """Whether training saved the step for a signal, so that its evaluation may be missing."""
     return step in self._unfinished
 
-  def best_step(self) -> int | None:
-    """The step of the best evaluation, or None if no checkpoint was evaluated."""
-    steps = self.steps()
-    best = best_evaluation(self.history(steps[-1])['evaluations']) if steps else None
-    if best and best['step'] not in steps:
-      raise UserError(f'the best checkpoint of {self._directory}, of step {best["step"]}, is not '
-                      f'there; choose another: latest, or one of the steps '
-                      f'{", ".join(map(str, steps))}')
-    return best['step'] if best else None
-
   def fall_back(self) -> int | None:
     """Returns the step of the latest undamaged checkpoint, or None if there are no checkpoints.
 
-    Moves later checkpoints, which are damaged, aside, so that their steps can be saved again.
-    They are not deleted: a person may repair them, and a faulty disk may recover.
-
-    Raises:
-      UserError: there are checkpoints, and all of them are damaged.
+    Moves later checkpoints, which are damaged, aside, so that their steps can be saved again; a
+    person may repair them. Raises `UserError` if all checkpoints are damaged.
     """
-    step = processes.from_first(
-        lambda: sealing.move_damaged_aside(self._directory, self.steps()))
-    if step is not None:
-      self._verified.add(step)
+    step = processes.from_first(lambda: sealing.move_damaged_aside(self._directory, self.steps()))
+    self._verified |= {step} - {None}
     self._manager.reload()
     return step
 
@@ -101,26 +81,24 @@ class Checkpoints:
     steps = self.steps()
     if not steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
-    step = steps[-1]
-    if which == 'best':
+    step = which
+    if which in ('best', 'latest'):
       # A run that was stopped before its first evaluation has only a latest.
-      best = self.best_step()
-      step = step if best is None else best
-    elif which != 'latest':
-      if not which.isdecimal() or int(which) not in steps:
-        raise UserError(f'checkpoint must be best, latest or one of the steps '
-                        f'{", ".join(map(str, steps))}; got {which!r}')
-      step = int(which)
-    self._verify(step)
-    return step
+      best = which == 'best' and best_evaluation(self.history(steps[-1])['evaluations'])
+      step = str(best['step'] if best else steps[-1])
+    if not step.isdecimal() or int(step) not in steps:
+      gone = '' if step == which else f', whose step {step} is not there'
+      raise UserError(f'checkpoint must be best, latest or one of the steps '
+                      f'{", ".join(map(str, steps))}; got {which!r}{gone}')
+    self._verify(int(step))
+    return int(step)
 
   def save(self, state: TrainState, history: dict[str, Any], unfinished: bool = False):
     """Starts to write a checkpoint; returns once the state may be changed again.
 
     Args:
-      state: what to save, at its own step. An unfinished checkpoint of that step is replaced.
-      history: JSON data to save with the state. Its `evaluations`, each with `step`,
-        `valid/bleu` and `valid/loss`, decide which checkpoint is kept as the best.
+      state: what to save, at its own step. An unfinished checkpoint of that step is deleted first.
+      history: JSON data. Its `evaluations` decide which checkpoint is kept as the best.
       unfinished: whether the step may lack its evaluation.
 
     Raises:
@@ -132,9 +110,7 @@ class Checkpoints:
     # Orbax reads the history later, in a thread, while the caller's may grow.
     parts[_HISTORY] = ocp.args.JsonSave(copy.deepcopy(history))
     if step in self._unfinished:
-      folder = self._directory / str(step)
-      processes.from_first(lambda: os.rename(folder, f'{folder}{_REPLACED}'))
-      self._manager.reload()
+      self._manager.delete(step)
       self._unfinished.remove(step)
     if unfinished:
       parts[UNFINISHED] = ocp.args.JsonSave({})
@@ -148,10 +124,8 @@ class Checkpoints:
   def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
     """Returns the state and the history of a checkpoint, to go on with training.
 
-    Deletes the checkpoints that a killed process was about to delete.
-
-    Args:
-      like: a state of `jax.ShapeDtypeStruct` with the shardings to restore to.
+    `like` has the shapes, types and shardings to restore to. Deletes the checkpoints that a killed
+    process was about to delete.
     """
     wanted = _parts(like)
     # A run that was resumed with train.skip_nonfinite has older checkpoints without counters.
@@ -166,7 +140,7 @@ class Checkpoints:
       self._evaluations = parts[_HISTORY]['evaluations']
       for other in set(self.steps()) - self._kept(self.steps()):
         self._manager.delete(other)
-      self._remove_replaced()
+      self._empty_removed()
     return TrainState(parts[_REST]['step'], parts[PARAMS], parts[_REST]['optimizer'],
                       parts.get(AVERAGE), skips), parts[_HISTORY]
 
@@ -208,6 +182,12 @@ class Checkpoints:
                        f'checkpoints; start again, or choose another checkpoint')
     return UserError(f'{folder} {problem}; restore it from a copy, or choose another checkpoint')
 
+  def should_preserve(self, checkpoints, *, context) -> list[bool]:
+    """Tells Orbax which checkpoints stay."""
+    del context
+    kept = self._kept([checkpoint.step for checkpoint in checkpoints])
+    return [checkpoint.step in kept for checkpoint in checkpoints]
+
   def _kept(self, steps: Sequence[int]) -> set[int]:
     """Returns those of the steps, ascending, whose checkpoints stay."""
     finished = [step for step in steps if step not in self._unfinished]
@@ -219,7 +199,7 @@ class Checkpoints:
     with one_line_errors(self._directory):
       self._manager.wait_until_finished()
     self._saving = False
-    self._remove_replaced()
+    self._empty_removed()
 
   def check(self):
     """Raises `UserError` if a write has failed; does not wait for one that goes on."""
@@ -235,13 +215,9 @@ class Checkpoints:
       with one_line_errors(self._directory):  # Orbax may raise an error again.
         self._manager.close()
 
-  def _remove_replaced(self):
-    """Deletes the files of checkpoints that others have replaced, unless this is a reader."""
+  def _empty_removed(self):
     if processes.is_first() and not self._read_only:
       shutil.rmtree(self._directory / REMOVED, ignore_errors=True)
-      for before in self._directory.glob(f'*{_REPLACED}'):
-        if before.with_suffix('').exists():  # Else the write has failed.
-          shutil.rmtree(before, ignore_errors=True)
 
 
 def _parts(state: TrainState) -> dict[str, Any]:

@@ -18,13 +18,9 @@ _LOWER_IS_BETTER = ('loss', 'perplexity')
 
 
 def deciding_metric(evaluation: Mapping[str, Any]) -> tuple[str, float]:
-  """Returns the name and the value of the metric that chooses checkpoints.
-
-  The metric is that of the evaluation's `best_by`, or else F1 if there is one, or else BLEU.
-  """
+  """Returns the name and the value of the metric that chooses checkpoints."""
   name, metric = _metric(evaluation)
-  shown = ' '.join(filter(None, (name, _NAMES.get(metric, metric))))
-  return shown, evaluation[_key(name, metric)]
+  return f'{name} {_NAMES.get(metric, metric)}'.lstrip(), evaluation[_key(name, metric)]
 
 
 def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -45,13 +41,8 @@ def best_steps(evaluations: Sequence[Mapping[str, Any]], saved: Sequence[int],
                keep: int) -> set[int]:
   """Returns the steps of the best evaluation now and when the oldest kept checkpoint was saved.
 
-  A run that falls back to one of the latest checkpoints needs the best of that time. The
-  two steps differ only if the best is itself one of the latest checkpoints.
-
-  Args:
-    evaluations: as for `best_evaluation`, each with its `step`.
-    saved: the steps that have a checkpoint, ascending.
-    keep: how many of the latest checkpoints are kept.
+  A run that falls back to one of the latest `keep` checkpoints needs the best of that time. `saved`
+  are the steps that have a checkpoint, ascending.
   """
   oldest = saved[-keep:][0] if saved else 0
   before = [evaluation for evaluation in evaluations if evaluation['step'] <= oldest]
@@ -67,13 +58,16 @@ def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) 
 
 
 def _metric(evaluation: Mapping[str, Any]) -> tuple[str, str]:
-  """Returns the deciding validation set, empty for the first, and the deciding metric."""
+  """Returns the deciding validation set, empty for the first, and the deciding metric.
+
+  The metric is that of `best_by`, or else F1 if there is one, or else BLEU.
+  """
   named, _, metric = evaluation.get(BEST_BY, '').rpartition('/')
   return named, metric or ('f1' if 'valid/f1' in evaluation else 'bleu')
 
 
 def _key(name: str, metric: str) -> str:
-  return '/'.join(filter(None, ('valid', name, metric)))
+  return f'valid/{name}/{metric}' if name else f'valid/{metric}'
 
 
 def _rank(evaluation: Mapping[str, Any]) -> tuple[float, float]:
@@ -88,16 +82,10 @@ def _rank(evaluation: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str], keep: int):
-  """Writes `eval/valid.STEP.txt`, or `valid.NAME.STEP.txt`, and deletes those of other steps.
+  """Writes `eval/valid.STEP.txt`, or `valid.NAME.STEP.txt`, and keeps the latest `keep` of them.
 
-  Args:
-    key: the validation set, a key of `DataConfig.valid_sets`.
-    step: the step of the evaluation. Files of later steps are deleted: they are from before the
-      run was resumed.
-    keep: how many of the latest files stay.
-
-  Raises:
-    UserError: the file cannot be written.
+  Files of later steps are deleted: they are from before the run was resumed. `key` is one of
+  `DataConfig.valid_sets`.
   """
   folder, name = workdir / EVALUATIONS, key.replace('/', '.')
   files.write(folder / f'{name}.{step}.txt', ''.join(f'{line}\n' for line in lines).encode())

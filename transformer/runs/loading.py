@@ -31,13 +31,9 @@ class Run(NamedTuple):
   """A trained model, with its config and vocabulary.
 
   Attributes:
-    workdir: its directory.
-    config: the settings that it was trained with.
     vocabulary: its vocabulary, or one for each language.
-    model: the Flax module.
     params: its parameters, or their moving average if the run keeps one.
-    steps: the checkpoints that the parameters come from, ascending; several if the
-      parameters are the mean of several checkpoints.
+    steps: the checkpoints whose mean the parameters are, ascending.
     mesh: the devices; each holds all parameters.
   """
 
@@ -58,10 +54,6 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     checkpoint: `best`, for the best evaluation; `latest`; or a step.
     average: number of checkpoints to average: the chosen one and the latest before it.
     batch_size: sentences to translate together, instead of `decode.batch_size`.
-
-  Raises:
-    UserError: the directory holds no run or lacks the checkpoints, their parameters are
-      not finite, or the installed JAX computes wrong numbers.
   """
   check_backend()
   workdir = Path(workdir).expanduser()
@@ -90,15 +82,19 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
         _shapes_of_params(model))
     params = checkpoints.average_params(steps, like, AVERAGE if config.train.ema_decay else PARAMS)
   run = Run(workdir, config, vocabulary, model, params, steps, mesh)
-  for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+  for name, leaf in _by_name(params).items():
     if not np.isfinite(leaf).all():
-      name = jax.tree_util.keystr(path, simple=True, separator='.')
       raise diverged([run], f'the parameter {name} is not finite')
   return run
 
 
 def _shapes_of_params(model: Transformer):
   return keep_shapes(lambda: init_params(model, 0), repr(model), ('ops', 'model', 'training'))
+
+
+def _by_name(params) -> dict[str, Any]:
+  return {jax.tree_util.keystr(path, simple=True, separator='.'): leaf
+          for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
 
 
 def diverged(runs: Sequence[Run], fact: str) -> UserError:
@@ -115,20 +111,15 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
   Args:
     workdir: an empty directory.
     steps: the checkpoints that the weights come from; the new checkpoint gets the last step.
-
-  Raises:
-    UserError: the parameters do not fit the config, or the run cannot be written.
   """
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
-  wanted, given = ({jax.tree_util.keystr(path, simple=True, separator='.'): (leaf.shape, leaf.dtype)
-                    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+  wanted, given = ({name: f'{list(leaf.shape)} of {leaf.dtype}'
+                    for name, leaf in _by_name(tree).items()}
                    for tree in (_shapes_of_params(model), params))
   for name in sorted(wanted.keys() | given.keys()):
     if wanted.get(name) != given.get(name):
-      shapes = [f'{list(about[0])} of {about[1]}' if about else 'none'
-                for about in (wanted.get(name), given.get(name))]
-      raise UserError(f'the parameter {name} should be {shapes[0]}, as the config says; it is '
-                      f'{shapes[1]}')
+      raise UserError(f'the parameter {name} should be {wanted.get(name)}, as the config says; it '
+                      f'is {given.get(name)}')
   workdir = Path(workdir)
   params = jax.tree.map(jnp.asarray, params)
   state = TrainState(jnp.int32(steps[-1]), params, optimizer={},
@@ -137,28 +128,21 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
     checkpoints.save(state, {'evaluations': []})
   vocabularies.save(vocabulary, workdir)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
-  files.write_sealed(workdir / run_directory.RUN, record.describe_weights(
-      vocabularies.fingerprints(vocabulary), sum(leaf.size for leaf in jax.tree.leaves(params)),
-      config.train.reproducible, steps))
+  files.write_sealed(workdir / run_directory.RUN, record.describe(
+      config.train.reproducible, data=vocabularies.fingerprints(vocabulary),
+      parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
+      **{run_directory.WEIGHTS_ALONE: steps}))
 
 
 def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
-  """Returns the steps of a run's checkpoints, ascending, as text for `load_run`.
-
-  Raises:
-    UserError: there are no checkpoints, or the latest is damaged.
-  """
+  """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
   with _open_checkpoints(Path(workdir).expanduser()) as checkpoints:
     checkpoints.resolve('latest')
     return [str(step) for step in checkpoints.steps()]
 
 
 def step_of(workdir: str | os.PathLike, checkpoint: str) -> int:
-  """Returns the step that `best`, `latest` or a number names.
-
-  Raises:
-    UserError: there is no such checkpoint, or it is damaged.
-  """
+  """Returns the step that `best`, `latest` or a number names."""
   with _open_checkpoints(Path(workdir).expanduser()) as checkpoints:
     return checkpoints.resolve(checkpoint)
 

@@ -28,14 +28,13 @@ _EXPIRES_SECONDS = 120.0  # A holder on another machine without a heartbeat for 
 
 
 class RunLock:
-  """A context manager that holds the right to write to a run's directory.
+  """A context manager that holds the right to write to a run's directory, and creates it.
 
   The kernel locks a file, and unlocks it when the process ends. Other machines may not see that.
   So the file also names its holder, and its modification time is the holder's heartbeat.
   """
 
   def __init__(self, workdir: str | os.PathLike):
-    """Prepares the lock; the directory is created when the context is entered."""
     self._workdir = Path(workdir).absolute()
     self._path, self._stop = self._workdir / LOCK, threading.Event()
     # The id distinguishes this lock from an earlier lock of the same process.
@@ -43,11 +42,7 @@ class RunLock:
                                 'machine': files.machine_id(), 'id': uuid.uuid4().hex}).encode()
 
   def __enter__(self) -> 'RunLock':
-    """Takes the lock, also from a dead holder.
-
-    Raises:
-      UserError: another run holds it; names that run's host and process.
-    """
+    """Takes the lock, also from a dead holder; raises `UserError` if another run holds it."""
     self._made = [folder for folder in (self._workdir, *self._workdir.parents)
                   if not folder.exists()]
     self._workdir.mkdir(parents=True, exist_ok=True)
@@ -66,7 +61,7 @@ class RunLock:
         raise UserError(f'{self._path} cannot be written: {error.strerror}; make room, then start '
                         f'again') from error
       self._opened = opened.pop_all()
-    self._thread = threading.Thread(target=self._beat, name='lock', daemon=True)
+    self._thread = threading.Thread(target=self._beat, daemon=True)
     self._thread.start()
     return self
 
@@ -100,15 +95,14 @@ class RunLock:
     age = probe.stat().st_mtime - seen.st_mtime
     probe.unlink()
     # A clock that was set back puts the heartbeat into the future: then wait the whole time.
-    deadline = time.monotonic() + _EXPIRES_SECONDS - max(0.0, age)
-    if time.monotonic() < deadline:
-      logging.info('%s names %s; waiting up to %.0f seconds for its heartbeat', self._path,
-                   _name(holder), deadline - time.monotonic())
+    left = _EXPIRES_SECONDS - max(0.0, age)
+    deadline = time.monotonic() + left
+    logging.info('%s names %s; waiting up to %.0f seconds for its heartbeat', self._path,
+                 _name(holder), max(0.0, left))
     while time.monotonic() < deadline:
       time.sleep(min(1.0, _BEAT_SECONDS / 2))
       if self._path.stat().st_mtime_ns != seen.st_mtime_ns:
         raise self._in_use()
-    logging.info('taking over the run from %s, which is gone', _name(holder))
 
   def _beat(self):
     """Sets the file's time at each heartbeat; ends the process if the lock is another run's."""
@@ -122,7 +116,7 @@ class RunLock:
         os.utime(self._path)
 
   def _holder(self) -> dict[str, Any]:
-    """Returns what the lock file says; empty if its holder has not written it yet."""
+    """Returns what the lock file says; nothing if its holder has not written it yet."""
     try:
       return json.loads(self._path.read_bytes())
     except (OSError, ValueError):

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,12 +26,12 @@ class MetricsFile:
     """
     self._path, self._warn, self._warned = path, warn, False
     self._pending = [line.encode() for line in written.get('unwritten', ())]
-    self._file = self._open()
-    self._size, self._digest = written.get('bytes', 0), hashlib.sha256()
-    with path.open('rb') as file:
-      self._digest.update(file.read(self._size))
-    if self._size and self._digest.hexdigest() != written['sha256']:
-      self._mend(step)
+    content = path.read_bytes() if path.exists() else b''
+    kept = content[:written.get('bytes', 0)]
+    if written and hashlib.sha256(kept).hexdigest() != written['sha256']:
+      kept = self._mend(content, step)
+    self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    self._size, self._digest = len(kept), hashlib.sha256(kept)
     os.ftruncate(self._file, self._size)
     self._append()
 
@@ -53,24 +52,19 @@ class MetricsFile:
     self._append()
     os.close(self._file)
 
-  def _open(self) -> int:
-    return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-
-  def _mend(self, step: int):
-    """Copies the damaged file aside, and keeps its readable lines up to `step`."""
-    content = self._path.read_bytes()
+  def _mend(self, content: bytes, step: int) -> bytes:
+    """Copies the damaged file aside, and keeps and returns its readable lines up to `step`."""
     aside = files.unused_name(self._path.with_name(f'{self._path.name}.damaged'))
     files.write(aside, content)
-    lines = [line for line in content.splitlines(keepends=True) if _step(line) <= step]
+    lines = [line for line in content.splitlines(keepends=True)
+             if (row := _parsed(line)) and row['step'] <= step]
     files.write(self._path, b''.join(lines))
-    os.close(self._file)
-    self._file = self._open()
-    self._size, self._digest = sum(map(len, lines)), hashlib.sha256(b''.join(lines))
     # A line that could not be written at the checkpoint may have been written after it.
     self._pending = [line for line in self._pending if line not in lines]
     self._warn(f'{self._path} is not as it was written up to step {step}: lines are missing, or '
                f'were changed; the readable lines are kept, and {aside.name} is a copy of the '
                f'damaged file; restore {self._path.name} from a copy if its figures matter')
+    return b''.join(lines)
 
   def _append(self):
     """Writes the queued lines; if a line does not fit, no part of it stays in the file."""
@@ -92,15 +86,16 @@ class MetricsFile:
       self._warned = True
 
 
-def last_step(path: Path) -> int:
-  """Returns the largest step in a file of metrics; 0 if there is none."""
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+  """Returns the readable lines of a file of metrics, each with its `step`."""
   lines = path.read_bytes().splitlines(keepends=True) if path.exists() else ()
-  return int(max((step for step in map(_step, lines) if math.isfinite(step)), default=0))
+  return [row for line in lines if (row := _parsed(line))]
 
 
-def _step(line: bytes) -> float:
-  """Returns the step of a line of metrics; infinity if the line cannot be read."""
-  try:
-    return float(json.loads(line)['step']) if line.endswith(b'\n') else math.inf
-  except (ValueError, KeyError, TypeError):
-    return math.inf
+def _parsed(line: bytes) -> dict[str, Any] | None:
+  """Returns a line of metrics; None if it is incomplete or damaged."""
+  with contextlib.suppress(ValueError):
+    row = json.loads(line)
+    if line.endswith(b'\n') and isinstance(row, dict) and isinstance(row.get('step'), int):
+      return row
+  return None

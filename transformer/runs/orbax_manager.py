@@ -1,4 +1,4 @@
-"""Orbax's manager of checkpoints, with digests, one-line errors and the choice of what stays."""
+"""Orbax's manager of checkpoints, with digests and one-line errors."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -27,21 +27,14 @@ _REASONS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, 
             errno.EIO)
 
 
-def open_manager(directory: Path, read_only: bool,
-                 kept: Callable[[Sequence[int]], set[int]]) -> ocp.CheckpointManager:
-  """Returns a manager of the checkpoints in a directory.
-
-  Args:
-    directory: an absolute path; created unless `read_only`.
-    read_only: create and delete nothing.
-    kept: the steps, ascending -> those whose checkpoints stay.
-  """
+def open_manager(directory: Path, read_only: bool, policy) -> ocp.CheckpointManager:
+  """Returns a manager of an absolute directory; `policy.should_preserve` tells what stays."""
   return ocp.CheckpointManager(epath.Path(directory), options=ocp.CheckpointManagerOptions(
       create=not read_only, cleanup_tmp_directories=not read_only,
       temporary_path_class=_SealedPath, todelete_subdir=REMOVED,
       async_options=ocp.AsyncOptions(barrier_sync_fn=_wait_for_all),
       lightweight_initialize=True,  # Else Orbax reads every checkpoint before it is verified.
-      preservation_policy=_Policy(kept)))
+      preservation_policy=policy))
 
 
 @contextlib.contextmanager
@@ -64,8 +57,8 @@ def _write_error(error: BaseException, where: str = '') -> UserError:
 def _wait_for_all(*, key: str, timeout_ms: int):
   """Waits at one of Orbax's barriers for all processes.
 
-  After a failed write, Orbax's thread handles the error, and reaches another barrier than
-  the other processes: all would wait for ever. So this process ends, and the others notice.
+  After a failed write, Orbax's thread reaches another barrier than the other processes: all would
+  wait for ever. So this process ends, and the others notice.
   """
   error = sys.exc_info()[1]
   if (error and jax.process_count() > 1
@@ -80,44 +73,24 @@ def _wait_for_all(*, key: str, timeout_ms: int):
         f'goes on from the checkpoint before'))
 
 
-class _Policy:
-  """Tells Orbax which checkpoints to keep."""
-
-  def __init__(self, kept: Callable[[Sequence[int]], set[int]]):
-    self._kept = kept
-
-  def should_preserve(self, checkpoints, *, context):
-    del context
-    steps = [checkpoint.step for checkpoint in checkpoints]
-    kept = self._kept(steps)
-    return [step in kept for step in steps]
-
-
 class _SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
-  """Orbax's renaming of a complete checkpoint, with digests added first.
+  """Orbax's renaming of a complete checkpoint, with digests added first, all in Orbax's thread.
 
-  Orbax renames its temporary folder to `STEP.unsealed`, which no reader takes for a
-  checkpoint. There the list of its arrays is read back, and the folder gets its digests, and then
-  its final name. Only then does Orbax delete older checkpoints. All this happens in Orbax's thread.
-
-  Orbax calls `temporary_path_class` deprecated. Its successor `atomicity_options` chooses among
-  Orbax's own classes, and takes no other. Digests that are added after the renaming, by Orbax's
-  callback, would leave a checkpoint without them where a process is killed in between.
+  Orbax calls `temporary_path_class` deprecated. Its successor `atomicity_options` takes only
+  Orbax's own classes. Digests that Orbax's callback adds after the renaming would leave a
+  checkpoint without them where a process is killed in between.
   """
 
-  @classmethod
-  def from_final(cls, final_path, **options):
-    # Orbax also renames each part of a checkpoint so; a part's name is no number.
-    unsealed = UNSEALED if final_path.name.isdecimal() else ''
-    return super().from_final(final_path.with_name(final_path.name + unsealed), **options)
-
-  def get_final(self):
-    return self._final_path.with_name(self._final_path.name.removesuffix(UNSEALED))
-
   async def finalize(self):
+    """Renames to `STEP.unsealed`, which no reader takes for a checkpoint; seals; renames."""
+    final = self._final_path
+    if not final.name.isdecimal():  # It is a part of a checkpoint.
+      await super().finalize()
+      return
+    self._final_path = final.with_name(final.name + UNSEALED)
     await super().finalize()
-    if self._final_path != self.get_final():
-      await asyncio.to_thread(_finish, self._final_path, self.get_final())
+    await asyncio.to_thread(_finish, self._final_path, final)
+    self._final_path = final
 
 
 def _finish(folder: epath.Path, final: epath.Path):

@@ -15,7 +15,7 @@ from absl import logging
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.old_settings import check_none_ended
-from transformer.runs.metrics_file import last_step
+from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import (
   CHECKPOINTS,
   METRICS,
@@ -46,11 +46,6 @@ def check_workdir(workdir: Path, config: Config) -> Config:
   Returns:
     The config. If `train.fit_memory` made the run's batches smaller, their size replaces
     `train.tokens_per_batch`.
-
-  Raises:
-    UserError: the run has other settings, or one that ended, or weights alone, or checkpoints
-      without a `run.json`, or has lost checkpoints; or the directory holds other files; or
-      checkpoints cannot be written under its path.
   """
   check_path(workdir)
   saved = read_config(workdir)
@@ -60,13 +55,13 @@ def check_workdir(workdir: Path, config: Config) -> Config:
     return config
   old = Config.from_saved(saved)
   check_none_ended(workdir, saved)
-  asked, found = config.train.tokens_per_batch, old.train.tokens_per_batch
-  if old.train.fit_memory and config.train.fit_memory and asked != found:
+  given, fitting = config.train.tokens_per_batch, old.train.tokens_per_batch
+  if old.train.fit_memory and config.train.fit_memory and given != fitting:
     logging.info('the run keeps train.tokens_per_batch=%d, which it found to fit; asked for were '
-                 '%d', found, asked)
+                 '%d', fitting, given)
     config = dataclasses.replace(
-        config, train=dataclasses.replace(config.train, tokens_per_batch=found))
-  _compare(workdir, old, config)
+        config, train=dataclasses.replace(config.train, tokens_per_batch=fitting))
+  changed_settings(workdir, config)
   if has_begun(workdir) and WEIGHTS_ALONE in read_record(workdir):
     raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
                     f'from them: --workdir=NEW --config.train.init_from={workdir}')
@@ -76,26 +71,16 @@ def check_workdir(workdir: Path, config: Config) -> Config:
 
 def changed_settings(workdir: str | os.PathLike, config: Config) -> dict[str, dict[str, Any]]:
   """Returns what `check_same_settings` does for the run in a directory; empty if there is none."""
-  old = read_config(workdir)
-  return {} if old is None else _compare(workdir, Config.from_saved(old), config)
-
-
-def _compare(workdir: str | os.PathLike, old: Config, new: Config) -> dict[str, dict[str, Any]]:
-  return check_same_settings(workdir, flatten(old.to_dict()), flatten(new.to_dict()))
+  saved = read_config(workdir)
+  return {} if saved is None else check_same_settings(
+      workdir, flatten(Config.from_saved(saved).to_dict()), flatten(config.to_dict()))
 
 
 def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
                         new: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
   """Refuses to resume a run with settings that would change its updates.
 
-  Args:
-    old, new: the settings that the run began with, and those to resume with, by dotted name.
-
-  Returns:
-    The settings that differ and may: by dotted name, `from` and `to`.
-
-  Raises:
-    UserError: names every setting that differs but may not.
+  Settings are by dotted name. Returns `from` and `to` of those that differ and may.
   """
   may_differ = set(_MAY_DIFFER)
   if SCHEDULES.get(new.get('optimizer.schedule'), True):
@@ -124,9 +109,10 @@ def check_none_lost(workdir: Path, every: int):
   A second save waits until the first is complete. Damaged checkpoints count as there.
   """
   folder = workdir / CHECKPOINTS
-  steps = [int(number) for path in folder.glob('*') if (number := path.name.partition('.')[0]
-                                                        ).isdecimal()]
-  newest, reached = max(steps, default=0), last_step(workdir / METRICS)
+  names = (path.name.partition('.')[0] for path in folder.glob('*'))
+  steps = [int(name) for name in names if name.isdecimal()]
+  newest = max(steps, default=0)
+  reached = max((row['step'] for row in read_metrics(workdir / METRICS)), default=0)
   if reached > newest + 2 * every:
     raise UserError(f'{workdir} has metrics up to step {reached}, and its newest checkpoint is '
                     f'{f"that of step {newest}" if steps else "gone"}; restore {folder} or mount '
@@ -158,21 +144,20 @@ def check_same_data(workdir: str | os.PathLike, fingerprints: Mapping[str, str])
 def check_same_origin(workdir: str | os.PathLike, origin: Mapping[str, Any]):
   """Refuses to start a run again from parameters other than those that it began from."""
   began = read_record(workdir).get('origin')
-  if began != origin:
-    raise _other_weights(workdir, 'train.init_from', [began] if began else [], [origin])
+  _check_same_weights(workdir, 'train.init_from', [began] if began else [], [origin])
 
 
 def check_same_sources(workdir: str | os.PathLike, sources: Sequence[Mapping[str, Any]]):
   """Refuses to go on with other frozen arrays of the objective than the run began with."""
   about = read_record(workdir)
   began = about.get('frozen', about.get('teachers', []))  # Their name in earlier versions.
-  if began != list(sources):
-    raise _other_weights(workdir, 'train.objective_runs', began, sources)
+  _check_same_weights(workdir, 'train.objective_runs', began, list(sources))
 
 
-def _other_weights(workdir, setting: str, began, now) -> UserError:
-  began, now = (', '.join(f'step {source["steps"][-1]} with digest {source["sha256"][:8]}'
-                          for source in sources) or 'none' for sources in (began, now))
-  return UserError(f'{workdir} began with other {setting}, or their best steps have '
-                   f'changed: they were {began}, and are {now}; choose another --workdir to use '
-                   f'the present ones')
+def _check_same_weights(workdir, setting: str, began, now):
+  if began != now:
+    began, now = (', '.join(f'step {source["steps"][-1]} with digest {source["sha256"][:8]}'
+                            for source in sources) or 'none' for sources in (began, now))
+    raise UserError(f'{workdir} began with other {setting}, or their best steps have changed: '
+                    f'they were {began}, and are {now}; choose another --workdir to use the '
+                    f'present ones')

@@ -23,21 +23,13 @@ WEIGHTS_ALONE = 'weights_of_steps'
 
 
 def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
-  """Reads a run's `config.json` as nested dicts; returns None if the directory holds no run.
-
-  Raises:
-    UserError: the file is damaged, or was edited.
-  """
+  """Reads a run's `config.json` as nested dicts; returns None if the directory holds no run."""
   path = Path(workdir) / CONFIG
   return files.read_sealed(path, 'the run\'s config') if path.exists() else None
 
 
 def read_settings(workdir: str | os.PathLike) -> Config:
-  """Returns the settings of a run.
-
-  Raises:
-    UserError: the directory holds no run, or its `config.json` is damaged.
-  """
+  """Returns the settings of a run."""
   workdir = Path(workdir).expanduser()
   settings = read_config(workdir)
   if settings is None:
@@ -52,34 +44,17 @@ def record_files(workdir: str | os.PathLike) -> list[Path]:
 
 
 def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
-  """Reads the SHA-256 of each vocabulary and of every corpus, by name, from `run.json`.
-
-  Raises:
-    UserError: the file is missing or damaged.
-  """
-  fingerprints = read_record(workdir).get('data')
-  if not isinstance(fingerprints, dict) or not all(
-      isinstance(digest, str) for digest in fingerprints.values()):
-    raise UserError(f'{Path(workdir) / RUN} must hold the fingerprints of its data; got '
-                    f'{fingerprints!r:.100}; restore it from a copy')
-  return fingerprints
+  """Reads the SHA-256 of each vocabulary and of every corpus, by name, from `run.json`."""
+  return read_record(workdir)['data']
 
 
 def read_record(workdir: str | os.PathLike) -> dict[str, Any]:
-  """Reads `run.json`.
-
-  Raises:
-    UserError: the file is missing or damaged.
-  """
+  """Reads `run.json`."""
   return files.read_sealed(Path(workdir) / RUN, 'the record of the run')
 
 
 def has_begun(workdir: str | os.PathLike) -> bool:
-  """Returns whether a run has begun in the directory; its `run.json` is written last.
-
-  Raises:
-    UserError: `run.json` is missing, though there are checkpoints.
-  """
+  """Returns whether a run has begun in the directory; its `run.json` is written last."""
   workdir = Path(workdir)
   begun = (workdir / RUN).exists()
   if not begun and (workdir / CHECKPOINTS).exists():
@@ -105,11 +80,7 @@ def split_runs(text: str) -> list[str]:
 
 
 def check_path(directory: str | os.PathLike):
-  """Refuses a directory whose full path Orbax or TensorStore, which write checkpoints, misread.
-
-  Raises:
-    UserError: the path is not Unicode, or has a character of patterns, or looks like a bucket.
-  """
+  """Refuses a directory whose full path Orbax or TensorStore, which write checkpoints, misread."""
   path = f'{os.path.abspath(directory)}/'
   try:
     path.encode()

@@ -20,24 +20,21 @@ _NO_DAMAGE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOME
 def seal(folder: str | os.PathLike, step: int):
   """Flushes a complete checkpoint to the disk, and records the size and digest of every file.
 
-  Args:
-    folder: the checkpoint's; nothing in it may change afterwards.
-    step: the checkpoint's step, which is recorded too, so that a renamed folder is noticed.
+  The step is recorded too, so that a renamed folder is noticed.
   """
   folder = Path(folder)
-  folders, paths = [folder], []
-  for path in sorted(folder.rglob('*')):
-    (folders if path.is_dir() else paths).append(path)
+  inside = sorted(folder.rglob('*'))
+  paths = [path for path in inside if not path.is_dir()]
   with ThreadPoolExecutor() as pool:
     about = list(pool.map(lambda path: _describe(path, flush=True), paths))
-  for inner in reversed(folders):
+  for inner in (*(path for path in reversed(inside) if path.is_dir()), folder):
     files.flush_folder(inner)
   names = [path.relative_to(folder).as_posix() for path in paths]
   files.write_sealed(folder / DIGESTS,
                      {'step': step, 'files': dict(zip(names, about, strict=True))})
 
 
-def find_damage(folder: str | os.PathLike, step: int) -> str | None:
+def find_damage(folder: Path, step: int) -> str | None:
   """Compares every byte of the files that a checkpoint was written with; ignores other files.
 
   Returns:
@@ -46,7 +43,6 @@ def find_damage(folder: str | os.PathLike, step: int) -> str | None:
   Raises:
     OSError: a file cannot be read for a reason other than damage, such as missing permission.
   """
-  folder = Path(folder)
   try:
     about = files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
     if about['step'] != step:
@@ -58,16 +54,12 @@ def find_damage(folder: str | os.PathLike, step: int) -> str | None:
       for (name, written), content in zip(wanted.items(), contents, strict=True):
         if content != written:
           return f'{name} should have {written}; it has {content}'
-  except UserError as error:
-    if isinstance(error.__cause__, FileNotFoundError):
-      return (f'{DIGESTS} is missing, so nothing shows whether the checkpoint is whole (resume a '
-              f'run from before there were digests with the commit that it began with)')
-    if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_DAMAGE:
-      raise error.__cause__ from None
-    return str(error)
-  except OSError as error:
-    if error.errno in _NO_DAMAGE:
-      raise
+  except (OSError, UserError) as error:
+    reason = error.__cause__ if isinstance(error, UserError) else error
+    if isinstance(reason, OSError) and reason.errno in _NO_DAMAGE:
+      raise reason from None
+    if isinstance(error, UserError):
+      return str(error)
     name = os.path.relpath(error.filename, folder)
     missing = isinstance(error, FileNotFoundError)
     return f'{name} is missing' if missing else f'{name} cannot be read ({error.strerror})'
@@ -78,8 +70,7 @@ def move_damaged_aside(directory: Path, steps: Sequence[int]) -> int | None:
   """Returns the last undamaged step; renames later checkpoints, which are damaged, and warns.
 
   Args:
-    directory: the parent of the folders `STEP/`.
-    steps: all steps, ascending.
+    steps: all folders `STEP/` of the directory, ascending.
 
   Raises:
     UserError: all checkpoints are damaged.
