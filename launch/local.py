@@ -53,13 +53,7 @@ def main(arguments: Sequence[str]):
 def environments(processes: int, devices: int, gpus: Sequence[str]) -> list[dict[str, str]]:
   """Returns the environment variables that tell each process its devices and the other processes.
 
-  Args:
-    processes: the number of processes.
-    devices: on a CPU, the number of devices of each.
-    gpus: those of this machine, if any.
-
-  Raises:
-    UserError: the GPUs cannot be split evenly.
+  On a CPU, a process has `devices`. The GPUs of the machine, if any, are split evenly.
   """
   share, rest = divmod(len(gpus), processes)
   if rest:
@@ -78,11 +72,7 @@ def environments(processes: int, devices: int, gpus: Sequence[str]) -> list[dict
 
 
 def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
-  """Runs a command in several processes until all have ended.
-
-  Args:
-    command: the command of each process.
-    variables: more environment variables for each process.
+  """Runs a command in several processes, by their environment variables, until all have ended.
 
   Raises:
     UserError: a process failed; says which, and how.

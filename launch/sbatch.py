@@ -57,13 +57,7 @@ GRACE = f'--config.train.grace_seconds={WARNING_SECONDS - 20}'
 def submission(name: str, user_options: str, *options: str) -> list[str]:
   """Returns the command line of sbatch, which reads the script from its standard input.
 
-  Args:
-    name: the name of the job.
-    user_options: the user's options for sbatch, as one text; they override the others.
-    *options: more options for sbatch.
-
-  Raises:
-    UserError: a shell could not split the user's options into words.
+  The user's options are one text, and override the others.
   """
   return ['sbatch', f'--job-name={name}', '--requeue', f'--signal=USR1@{WARNING_SECONDS}',
           '--open-mode=append', *options, *_split(user_options)]
@@ -72,10 +66,7 @@ def submission(name: str, user_options: str, *options: str) -> list[str]:
 def gpus(user_options: str, nodes: int, tasks: int) -> int | None:
   """Returns the number of GPUs that a job asks for; None if the options do not say it.
 
-  Args:
-    user_options: the user's options for sbatch.
-    nodes: the number of nodes, unless the options change it.
-    tasks: the number of tasks on each node.
+  `tasks` is the number on each of the nodes.
   """
   words = _split(user_options)
   if any(word.startswith(('--nodes', '-N', '--ntasks', '-n')) for word in words):
@@ -122,11 +113,7 @@ def as_shell(command: Sequence[str], text: str) -> str:
 
 
 def submit(command: Sequence[str], text: str) -> str:
-  """Submits a script and returns the answer of sbatch.
-
-  Raises:
-    UserError: there is no sbatch, or it refuses the job.
-  """
+  """Submits a script and returns the answer of sbatch."""
   try:
     done = subprocess.run(command, input=text, text=True, check=False, capture_output=True)
   except FileNotFoundError as error:

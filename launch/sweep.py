@@ -127,7 +127,7 @@ def _work(sweep: Sweep):
 
 
 def _arguments() -> list[str]:
-  """Returns the flags that a person typed to start the sweep."""
+  """Returns the flags that a person typed."""
   # The script of a Slurm job adds its own time.
   added = [sbatch.GRACE] if _SLURM.value and _WORKER.value is not None else []
   return [argument for argument in sys.argv[1:]

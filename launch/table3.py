@@ -101,15 +101,7 @@ def run_rows(rows: Sequence[Row], filename: str, workdir: Path,
              start: Callable[[Sequence[str]], int]):
   """Trains and scores the rows that are not done yet, and writes the table after each.
 
-  Args:
-    rows: from `plan`.
-    filename: the config file.
-    workdir: the directory of the table; the run of a row is in WORKDIR/ROW.
-    start: runs a command to its end, and returns its status.
-
-  Raises:
-    UserError: a command failed.
-    Preempted: a command was asked to stop.
+  `start` runs a command to its end, and returns its status.
   """
   for row in rows:
     settings = json.loads(json.dumps(flatten(row.settings.to_dict())))

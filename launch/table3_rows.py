@@ -49,13 +49,9 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
   Args:
     names: keys of `PAPER`.
     config: the settings of the config file and the command line.
-    overrides: the settings of the command line.
+    overrides: the settings of the command line alone.
     scale: the divisor of every width.
     layers: the layers of the base row.
-
-  Raises:
-    UserError: the config, the scale or the layers do not fit a row, or the command line sets a
-      key that the rows set.
   """
   base, base_steps = _of_the_paper('base', scale, layers)
   taken = sorted(base.keys() & overrides.keys())
@@ -76,15 +72,10 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
     except UserError as error:
       raise UserError(f'row {name} does not go with this config: {error}; change the config, '
                       f'or leave the row out with --rows') from error
-    _check(rows[-1].settings)
+    if (number := rows[-1].settings.model.decoder_layers) is not None:
+      raise UserError(f'the rows of table 3 set config.model.num_layers for both stacks; leave '
+                      f'config.model.decoder_layers={number} out')
   return rows
-
-
-def _check(settings: Config):
-  """Refuses settings with which a row would not be what its name says."""
-  if (number := settings.model.decoder_layers) is not None:
-    raise UserError(f'the rows of table 3 set config.model.num_layers for both stacks; leave '
-                    f'config.model.decoder_layers={number} out')
 
 
 def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], int]:

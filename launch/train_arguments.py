@@ -19,15 +19,10 @@ def run_launcher(main: Callable[[Sequence[str]], None]):
 
 
 def checked(arguments: Sequence[str], *more: str) -> list[str]:
-  """Lets train.py check its arguments, and returns the arguments for each process.
+  """Lets train.py check its arguments, with `more` for the check only, and print what is wrong.
 
-  Args:
-    arguments: the arguments of train.py.
-    *more: arguments for the check only.
-
-  Raises:
-    UserError: there are no arguments.
-    SystemExit: train.py refuses them, and has printed why.
+  Returns:
+    The arguments for each process.
   """
   if not arguments:
     raise UserError(_HINT)

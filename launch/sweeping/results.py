@@ -15,7 +15,6 @@ from optuna.trial import FrozenTrial, TrialState
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
 from transformer.commands.config_file import changed, config_file
-from transformer.runs import run_directory
 
 BEST, PAGE = 'best.py', 'sweep.html'
 _STATES = {TrialState.WAITING: 'waiting', TrialState.RUNNING: 'running',
@@ -27,22 +26,16 @@ _PLOTS = {'displaylogo': False, 'showSendToCloud': False, 'plotlyServerURL': '',
 
 
 def write(sweep: Sweep, command: str):
-  """Writes `best.py`, if a trial is complete, and `sweep.html`.
+  """Writes `best.py`, if a trial of a sweep is complete, and `sweep.html`.
 
-  If several processes write at the same time, the last file shows all finished trials.
-
-  Args:
-    sweep: an open sweep.
-    command: the command that started it, as a person types it.
+  `command` is what started the sweep, as a person types it.
   """
-  before = None
-  while before != (before := _finished(sweep)):
-    best = sweep.best()
-    if best is not None:
-      files.write(sweep.folder / BEST, _best_config(sweep, best))
-    files.write(sweep.folder / PAGE, page(sweep.study, sweep.space.objective, summary(sweep), {
-        'Trials': in_columns(table(sweep)), 'Started by': command,
-        f'The search space, {sweep.space.filename}': sweep.space.text}))
+  best = sweep.best()
+  if best is not None:
+    files.write(sweep.folder / BEST, _best_config(sweep, best))
+  files.write(sweep.folder / PAGE, page(sweep.study, sweep.space.objective, summary(sweep), {
+      'Trials': in_columns(table(sweep)), 'Started by': command,
+      f'The search space, {sweep.space.filename}': sweep.space.text}))
 
 
 def page(study: optuna.Study, objective: str, headline: str, texts: Mapping[str, str]) -> bytes:
@@ -75,10 +68,8 @@ def table(sweep: Sweep) -> list[list[str]]:
   trials, best = sweep.all(), sweep.best()
   names = list(dict.fromkeys(
       name for trial in trials for name in trial.user_attrs.get('settings', {})))
-  short = [name.rpartition('.')[2] for name in names]
-  titles = [brief if short.count(brief) == 1 else name
-            for name, brief in zip(names, short, strict=True)]
-  rows = [['trial', 'state', sweep.space.objective, 'step', 'time', *titles, 'reason']]
+  rows = [['trial', 'state', sweep.space.objective, 'step', 'time',
+           *(name.rpartition('.')[2] for name in names), 'reason']]
   for trial in trials:
     attributes = trial.user_attrs
     step = attributes.get('step', trial.last_step)
@@ -116,16 +107,9 @@ def summary(sweep: Sweep) -> str:
   return f'{len(states)} trials: {counts}; {outcome}'
 
 
-def _finished(sweep: Sweep) -> list[int]:
-  return [trial.number for trial in sweep.all() if trial.state.is_finished()]
-
-
 def _best_config(sweep: Sweep, best: FrozenTrial) -> bytes:
   """Returns the config of the best trial, with a docstring that says where it comes from."""
   run = sweep.folder / TRIALS / str(best.number)
-  # In sweeps of older versions, only the run's directory has the commit.
-  commit = best.user_attrs.get('commit') or files.read_sealed(
-      run / run_directory.RUN, 'what is known of the run')['commit']
   completed = sum(trial.state == TrialState.COMPLETE for trial in sweep.all())
   path, objective = shlex.quote(str(sweep.folder / BEST)), sweep.space.objective
   docstring = f"""Trial {best.number} of a sweep, the best of {completed} that are complete.
@@ -134,7 +118,7 @@ def _best_config(sweep: Sweep, best: FrozenTrial) -> bytes:
 
 {objective} {best.value:.6g} at step {best.user_attrs['step']}, on the validation split. The search
 space was {sweep.space.filename}; the trial's run is {run} on host
-{best.user_attrs['host']}, trained at commit {commit}.
+{best.user_attrs['host']}, trained at commit {best.user_attrs.get('commit', 'unknown')}.
 """
   settings = best.user_attrs['settings']
   return config_file(docstring, changed(sweep.config, settings), settings)

@@ -12,7 +12,6 @@ underscore.
   sampler(seed)   Returns one of optuna.samplers, which draws; default: TPESampler(seed=seed).
 """
 
-import difflib
 import runpy
 import types
 import warnings
@@ -41,6 +40,7 @@ _TOKENS = ('data.vocabulary_size', 'data.vocabulary', 'data.train',
 UNREAD = ('decode.beam_size', 'decode.alpha')
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
 _DRAWS = 20
+_FAILED = '%s: suggest(trial) failed: %s'
 
 
 class Space(NamedTuple):
@@ -93,15 +93,8 @@ def load(filename: str) -> Space:
 def check(space: Space, config: Config, taken: Collection[str]):
   """Draws a few trials, so that a mistake is reported before any is trained.
 
-  A config that refuses only some of the trials is no mistake: these will fail later.
-
-  Args:
-    space: from `load`.
-    config: the settings that trials change.
-    taken: the dotted names that the command line sets.
-
-  Raises:
-    UserError: the objective, `suggest` or all its trials do not go with the config.
+  A config that refuses only some of the trials is no mistake: these will fail later. `taken` are
+  the settings of the command line.
   """
   if space.objective == 'valid/f1' and not config.train.valid_metric:
     raise UserError(f'{space.filename}: objective \'valid/f1\' is computed only by a function of '
@@ -118,7 +111,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
         warnings.filterwarnings('error', message='Choices for a categorical')
         settings = draw(space, study.ask())
     except OSError as error:  # This study is in memory, so it is not the storage's.
-      raise _failed(space, error) from error
+      raise UserError(_FAILED % (space.filename, type_and_message(error))) from error
     for name in settings:
       if name in taken:
         raise UserError(f'{space.filename} sets {name} for each trial; leave --config.{name} out')
@@ -131,16 +124,11 @@ def check(space: Space, config: Config, taken: Collection[str]):
     # Where trials have different schedules, each key may be read in some.
     if f'optimizer.{ignored}' in settings and 'optimizer.schedule' not in settings:
       raise UserError(f'{space.filename} searches optimizer.{ignored}, which does nothing with '
-                      f'optimizer.schedule={trial.optimizer.schedule}; search the other of '
-                      f'optimizer.scale and optimizer.peak_learning_rate, or set '
+                      f'optimizer.schedule={trial.optimizer.schedule}; set '
                       f'--config.optimizer.schedule')
   if len(refused) == _DRAWS:
     raise UserError(f'{space.filename}: the config refuses all {_DRAWS} trials that were drawn '
                     f'to check it; the first one: {refused[0]}')
-
-
-def _failed(space: Space, error: Exception) -> UserError:
-  return UserError(f'{space.filename}: suggest(trial) failed: {type_and_message(error)}')
 
 
 def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
@@ -158,13 +146,12 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
     raise UserError(f'{space.filename}: {type_and_message(error)}; let suggest draw a name, and '
                     f'look the value up by it') from error
   except Exception as error:
-    raise _failed(space, error) from error
+    raise UserError(_FAILED % (space.filename, type_and_message(error))) from error
   wanted = f'{space.filename}: suggest(trial) must return a dict such as {{\'model.dropout\': 0.1}}'
-  if not isinstance(settings, dict) or not settings:
+  if not isinstance(settings, dict) or not settings or not all(
+      isinstance(name, str) for name in settings):
     raise UserError(f'{wanted}; got {settings!r}')
   for name, value in settings.items():
-    if not isinstance(name, str):
-      raise UserError(f'{wanted}; got the name {name!r}')
     try:
       check_value(name, value)
     except UserError as error:
@@ -188,10 +175,8 @@ def _check_names(filename: str, defined: dict[str, Any]):
     # An imported name is a module, or an object whose `__module__` is another module.
     ours = getattr(value, '__module__', defined['__name__']) == defined['__name__']
     if ours and not (name in _NAMES or name.startswith('_') or isinstance(value, types.ModuleType)):
-      nearest = difflib.get_close_matches(name.lower(), _NAMES, n=1)
-      hint = f'did you mean {nearest[0]}?' if nearest else f'the names are {", ".join(_NAMES)}'
-      raise UserError(f'{filename} defines {name}, which means nothing to a sweep; {hint}; let '
-                      f'names of your own begin with _')
+      raise UserError(f'{filename} defines {name}, which means nothing to a sweep; the names are '
+                      f'{", ".join(_NAMES)}; let names of your own begin with _')
   for name in _NAMES:
     if name != 'objective' and name in defined and not callable(defined[name]):
       raise UserError(f'{filename}: {name} must be a function; got {defined[name]!r}')

@@ -65,11 +65,7 @@ class Database(RDBStorage):
 
 
 def open_journal(path: Path) -> JournalStorage:
-  """Opens a journal, and creates it if there is none.
-
-  Raises:
-    UserError: the journal is damaged.
-  """
+  """Opens a journal, and creates it if there is none."""
   try:
     return JournalStorage(JournalFileBackend(str(path), JournalLock(path)))
   except (ValueError, KeyError, TypeError, AssertionError) as error:
@@ -78,11 +74,7 @@ def open_journal(path: Path) -> JournalStorage:
 
 
 def open_database(url: str) -> Database:
-  """Opens a database, and creates Optuna's tables if there are none.
-
-  Raises:
-    UserError: the URL is wrong, its driver is missing, or the database cannot be reached.
-  """
+  """Opens a database, and creates Optuna's tables if there are none."""
   with database_errors(url):
     try:
       return Database(url, {'pool_pre_ping': True}, heartbeat_interval=HEARTBEAT_SECONDS,
@@ -100,11 +92,7 @@ def open_database(url: str) -> Database:
 
 @contextmanager
 def database_errors(url: str | None) -> Iterator[None]:
-  """Turns the errors of a database into one line.
-
-  Raises:
-    UserError: the database could not be used.
-  """
+  """Turns the errors of a database into one line."""
   try:
     yield
   except sqlalchemy.exc.ArgumentError:

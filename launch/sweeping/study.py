@@ -47,7 +47,6 @@ class Sweep:
 
     Args:
       folder: the directory of the runs and, without `url`, of the trials.
-      space: the search space.
       config: the settings that trials change.
       trials: the number of trials in all.
       url: a database; the folder's name is the name of the study there.
@@ -112,15 +111,11 @@ class Sweep:
                                   for trial in self.all())
 
   def run_next(self, train: Callable[[Trial], float]) -> FrozenTrial | None:
-    """Runs the first trial that no worker runs.
+    """Runs the first trial that no worker runs; returns it afterwards, or None if none was free.
 
-    Args:
-      train: returns the value of a trial, or raises `optuna.TrialPruned`. For a trial that failed,
-        it sets the attribute `reason`, and returns NaN. Any other exception leaves the trial to the
-        next worker.
-
-    Returns:
-      The trial as it is stored afterwards; None if no trial was free.
+    `train` returns the value of a trial, or raises `optuna.TrialPruned`. For a trial that failed,
+    it sets the attribute `reason`, and returns NaN. Any other exception leaves the trial to the
+    next worker.
     """
     number, gone = None, False
 
@@ -215,8 +210,7 @@ class Sweep:
 
   def _check_same_sweep(self):
     """Refuses a sweep whose trials could not be compared with the earlier ones."""
-    differences = identity.differences(self.study.user_attrs['about'], self.config, self.space,
-                                       self.all(), self.folder / TRIALS)
-    if differences:
+    if differences := identity.differences(
+        self.study.user_attrs['about'], self.config, self.space):
       raise UserError(f'{self._place} belongs to another sweep: {"; ".join(differences)}; choose '
                       f'another --workdir, or the same settings')

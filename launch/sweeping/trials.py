@@ -1,6 +1,5 @@
 """Runs one trial: train.py in a directory of its own, whose evaluations the pruner sees."""
 
-import json
 import math
 import re
 import signal
@@ -21,7 +20,8 @@ from transformer.commands.config_file import changed, config_file
 from transformer.errors import UserError
 from transformer.runs.evaluations import BEST_BY, best_evaluation, is_out_of_patience
 from transformer.runs.lock import RunLock
-from transformer.runs.run_directory import METRICS, RUN
+from transformer.runs.metrics_file import read_metrics
+from transformer.runs.run_directory import METRICS, read_record
 from transformer.system import child_process
 from transformer.system.signals import EXIT_STATUS
 from transformer.training.config import TrainConfig
@@ -41,8 +41,6 @@ def run_trial(sweep: Sweep, trial: Trial, children: list[subprocess.Popen],
   `reason`.
 
   Args:
-    sweep: the sweep of the trial.
-    trial: from `Sweep.run_next`.
     children: gets the process of train.py, as for `child_process.add`.
     signals: the names of the signals that have asked this worker to stop.
 
@@ -62,7 +60,6 @@ def run_trial(sweep: Sweep, trial: Trial, children: list[subprocess.Popen],
   logging.info('trial %d: %s', trial.number, ', '.join(
       f'{name} {value}' for name, value in settings.items()))
   evaluations = Evaluations(trial, run, sweep.space.objective, config.train)
-  evaluations.check_pruned()
   status = EXIT_STATUS
   while status == EXIT_STATUS:  # Another process may have stopped it.
     _wait_until_free(run, signals)
@@ -71,7 +68,7 @@ def run_trial(sweep: Sweep, trial: Trial, children: list[subprocess.Popen],
       raise child_process.preempted(signals)
   if status:
     return _failed(trial, _reason(status, _tail(run)))
-  trial.set_user_attr('commit', files.read_sealed(run / RUN, 'what is known of the run')['commit'])
+  trial.set_user_attr('commit', read_record(run)['commit'])
   best = best_row(evaluations.rows(), sweep.space)
   if best is None:
     return _failed(trial, f'{sweep.space.objective} was never a finite number')
@@ -94,38 +91,22 @@ class Evaluations:
 
   def rows(self) -> list[dict[str, float]]:
     """Returns the evaluations that are written so far, with NaN where a value is not finite."""
-    try:
-      lines = (self._run / METRICS).read_bytes().split(b'\n')[:-1]  # The last may be incomplete.
-    except FileNotFoundError:
-      return []
-    return [{name: math.nan if value is None else value for name, value in json.loads(line).items()}
-            for line in lines if self._objective.encode() in line]
-
-  def check_pruned(self):
-    """Raises `TrialPruned` if the pruner would end the trial after what it has seen."""
-    rows = [row for row in self.rows() if row['step'] in self._reported]
-    if rows:
-      self._ask(rows)
+    return [{name: math.nan if value is None else value for name, value in row.items()}
+            for row in read_metrics(self._run / METRICS) if self._objective in row]
 
   def report(self):
     """Shows the pruner what is new; raises `TrialPruned` if it ends the trial."""
     rows = self.rows()
     for place, row in enumerate(rows, 1):
-      if row['step'] not in self._reported:
-        self._reported.add(row['step'])
-        self._trial.report(row[self._objective], row['step'])
-        self._ask(rows[:place])
-
-  def describe_last(self) -> str:
-    """Returns the latest value for a log line; '' if there is none."""
-    return ''.join(f'  {self._objective} {row[self._objective]:.4g}' for row in self.rows()[-1:])
-
-  def _ask(self, rows: Sequence[Mapping[str, float]]):
-    step = rows[-1]['step']
-    if not _is_last(rows, self._train) and self._trial.should_prune():
-      self._trial.set_user_attr('step', step)
-      logging.info('trial %d: pruned at step %d', self._trial.number, step)
-      raise optuna.TrialPruned
+      step = row['step']
+      if step in self._reported:
+        continue
+      self._reported.add(step)
+      self._trial.report(row[self._objective], step)
+      if not _is_last(rows[:place], self._train) and self._trial.should_prune():
+        self._trial.set_user_attr('step', step)
+        logging.info('trial %d: pruned at step %d', self._trial.number, step)
+        raise optuna.TrialPruned
 
 
 def best_row(rows: Sequence[Mapping[str, float]], searched: space.Space):
@@ -151,15 +132,13 @@ def _wait_until_free(run: Path, signals: Sequence[str]):
   Raises:
     Preempted: a signal came before.
   """
-  waits = False
   while not signals:
     try:
       with RunLock(run):
         return
     except UserError as error:
-      if not waits:
-        logging.info('waiting for another process to leave the run: %s', error)
-      waits = True
+      logging.log_every_n_seconds(
+          logging.INFO, 'waiting for another process to leave the run: %s', 60, error)
       time.sleep(_POLL_SECONDS)
   raise child_process.preempted(signals)
 
@@ -181,7 +160,7 @@ def _train(trial: Trial, run: Path, evaluations: Evaluations, children: list[sub
       if status is None and time.monotonic() - logged >= _QUIET_SECONDS:
         logged = time.monotonic()
         steps = _STEP.findall('\n'.join(_tail(run))) or ['no step is logged yet']
-        logging.info('trial %d: %s%s', trial.number, steps[-1], evaluations.describe_last())
+        logging.info('trial %d: %s', trial.number, steps[-1])
       if status is None:
         time.sleep(_POLL_SECONDS)
     return status

@@ -30,14 +30,12 @@ def work(sweep: Sweep, alone: bool, command: str):
   """Runs one trial after another until none is left.
 
   Args:
-    sweep: an open sweep.
     alone: whether no process waits for this worker, which is then a Slurm job. Such a job
       writes the page after each trial, and ends when no trial is free. Any other worker stays
       until all trials have ended: if a worker is killed, another one takes its trial.
     command: the command that started the sweep, which the page shows.
 
   Raises:
-    Preempted: this worker was asked to stop.
     UserError: its first trials all failed at once, for the same reason.
   """
   children, reasons = [], []
@@ -63,7 +61,6 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
   """Starts workers on this machine, waits for them, and keeps the page up to date.
 
   Args:
-    sweep: an open sweep.
     commands: the command line of each worker.
     command: the command that started the sweep, which the page shows.
 
@@ -91,14 +88,7 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
 
 
 def slurm_job(workdir: Path, workers: int, options: str, command: Sequence[str]):
-  """Returns the command line that submits a job array, and its script.
-
-  Args:
-    workdir: the sweep's directory.
-    workers: the number of jobs.
-    options: the user's options for sbatch.
-    command: the command line of a worker, without `--worker`.
-  """
+  """Returns the command line that submits an array of `workers` jobs, and its script."""
   # Slurm replaces a % in the name of an output file.
   logs = str(workdir / LOGS).replace('%', '%%')
   return (sbatch.submission('sweep', options, f'--array=0-{workers - 1}',

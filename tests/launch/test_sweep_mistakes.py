@@ -1,16 +1,12 @@
 """The mistakes that a sweep refuses in one line, and the commands that it would start."""
 
 import math
-import os
 import runpy
 import shlex
-import subprocess
-import sys
 
 import optuna
 import pytest
 
-from launch import sbatch
 from launch.sweeping import space, study, trials
 from tests.launch.sweep_house import GOOD
 from transformer.commands.config_file import changed
@@ -27,54 +23,35 @@ def returning(value):
 
 @pytest.mark.parametrize(('text', 'flags', 'facts'), [
     (GOOD, ['--trials=0'], ['--trials must be at least 1; got 0']),
-    (GOOD, ['--workers=0'], ['--workers must be at least 1; got 0']),
     (GOOD, ['--sbatch=--time=1'], ['--sbatch=--time=1 is for jobs; add --slurm']),
     (GOOD, ['--slurm', "--sbatch=--comment='a"], ['split into words: No closing quotation']),
     (GOOD, ['--sweep='], ['--sweep=configs/sweeps/NAME.py', 'all needed']),
     (GOOD, ['--sweep=/nowhere.py'], ['--sweep must be the file', '/nowhere.py: No such file']),
-    (GOOD, ['--sweep=/'], ['--sweep must be the file', 'Is a directory']),
     (GOOD, ['--workdir=a:b'], ['--workdir must have no colon', 'a:b']),
     (GOOD, ['--config.model.num_heads=3'], ['num_heads must divide model_dim; got num_heads=3']),
-    (GOOD, ['--config.model.dropout=0.3'],
+    (GOOD, ["--config.model={'dropout': 0.3}"],
      ['space.py sets model.dropout for each trial; leave --config.model.dropout out']),
-    (GOOD, ["--config.model={'dropout': 0.3}"], ['leave --config.model.dropout out']),
     ('def suggest(:', [], ['space.py cannot be loaded: SyntaxError']),
-    ('import nothing_of_this_name', [], ['space.py cannot be loaded: ModuleNotFoundError']),
     ('import sys\nsys.exit(3)', [], ['space.py cannot be loaded: SystemExit: 3']),
     ('', [], ['space.py must define suggest(trial)']),
     ('suggest = 3', [], ['suggest must be a function; got 3']),
-    (GOOD + 'objective = "valid/blue"', [],
-     ["objective must be one of valid/bleu, valid/f1, valid/chrf, valid/loss; got 'valid/blue'"]),
-    (returning('open("/gone")'), [], ['suggest(trial) failed: FileNotFoundError']),
-    (GOOD + 'objective = ["valid/bleu"]', [], ["got ['valid/bleu']"]),
+    (GOOD + 'objective = "valid/blue"', [], ["objective must be one of valid/bleu, ", "/blue'"]),
     (GOOD + 'objective = "valid/f1"', [],
      ["objective 'valid/f1' is computed only by a function of --config.train.valid_metric"]),
     (GOOD + 'objective = "valid/chrf"', [],
      ["objective 'valid/chrf' is computed only with --config.train.best_by=chrf; got ''"]),
     (returning({'optimizer.peak_learning_rate': 0.1}), ['--config.optimizer.schedule=paper'],
      ['space.py searches optimizer.peak_learning_rate, which does nothing with']),
-    (returning({'optimizer.scale': 0.1}), ['--config.optimizer.schedule=cosine'],
-     ['space.py searches optimizer.scale, which does nothing with optimizer.schedule=cosine']),
-    (GOOD + 'obejctive = "valid/loss"', [], ['defines obejctive', 'did you mean objective?']),
-    (GOOD + 'def helper(): pass', [], ['defines helper', 'begin with _']),
-    (GOOD + 'import optuna\npruner = optuna.pruners.NopPruner()', [],
-     ['pruner must be a function']),
+    (GOOD + 'obejctive = "valid/loss"', [], ['defines obejctive', 'begin with _']),
     (GOOD + 'def pruner(): return 3', [], ['pruner() must return one of optuna.pruners; got 3']),
     (GOOD + 'def sampler(): pass', [], ['sampler(seed) failed: TypeError']),
-    (GOOD + 'def sampler(seed): return seed', [],
-     ['sampler(seed) must return one of optuna.samplers; got 0']),
     (returning("{'data.train_weights': trial.suggest_categorical('weights', [(1.0,), (2.0,)])}"),
      [], ['Choices for a categorical distribution should be', 'let suggest draw a name']),
-    (returning(3), [], ['suggest(trial) must return a dict', 'got 3']),
     (returning({}), [], ['suggest(trial) must return a dict', 'got {}']),
-    (returning({3: 4}), [], ['suggest(trial) must return a dict', 'got the name 3']),
-    (returning('1 / 0'), [], ['suggest(trial) failed: ZeroDivisionError']),
-    (returning("trial.suggest_float('x', 2.0, 1.0)"), [], ['suggest(trial) failed: ValueError']),
-    (returning({'model.dropuot': 0.1}), [], ['no key config.model.dropuot; did you mean',
-                                             'config.model.dropout?']),
-    (returning({'model': 0.1}), [], ['config.model is a group of keys']),
+    (returning({3: 4}), [], ['suggest(trial) must return a dict', 'got {3: 4}']),
+    (returning('open("/gone")'), [], ['suggest(trial) failed: FileNotFoundError']),
+    (returning({'model.dropuot': 0.1}), [], ['no key config.model.dropuot; did you mean']),
     (returning({'model.dropout': '0.1'}), [], ['config.model.dropout must be of type float']),
-    (returning({'model.num_layers': 1.0}), [], ['config.model.num_layers must be of type int']),
     (returning({'model.num_heads': 3}), [],
      ['the config refuses all 20 trials', 'num_heads must divide model_dim; got num_heads=3']),
     (returning({'data.valid': 'test'}), [], ['must be measured alike, so data.valid']),
@@ -119,17 +96,6 @@ def test_a_sweep_without_a_result_says_why(launch, one_error, folder, tmp_path, 
   assert message.startswith('--trials=1 is fewer than the 2 that '), message
 
 
-def test_a_missing_package_is_named(tmp_path):
-  (tmp_path / 'sitecustomize.py').write_text('import sys\nsys.modules["optuna"] = None\n')
-  done = subprocess.run([sys.executable, trials.ROOT / 'launch' / 'sweep.py'],
-                        env={**os.environ, 'PYTHONPATH': str(tmp_path)}, text=True, check=False,
-                        capture_output=True)
-  assert done.returncode == 1 and done.stdout == ''
-  error, = done.stderr.splitlines()
-  assert error.startswith('error: a sweep needs optuna, which is not installed; install it with: ')
-  assert error.endswith(' -m pip install -r launch/requirements.txt')
-
-
 @pytest.mark.parametrize(('name', 'file'), [
     ('quickstart', 'quickstart'), ('multi30k', 'multi30k'), ('ablation', 'text')])
 def test_the_spaces_that_come_with_the_code_draw_configs(launch, name, file, monkeypatch):
@@ -148,15 +114,6 @@ def test_the_spaces_that_come_with_the_code_draw_configs(launch, name, file, mon
   searched = space.load(f'configs/sweeps/{name}.py')
   for _ in range(50):
     assert changed(config, space.draw(searched, study.ask())) != config
-
-
-def test_workers_on_this_machine_get_the_time_to_save_that_was_asked_for(launch, folder, tmp_path):
-  (tmp_path / 'space.py').write_text(GOOD)
-  status, out, err = launch(
-      f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py', f'--workdir={tmp_path}/sweep',
-      '--trials=3', '--workers=2', sbatch.GRACE, '--dry_run')
-  assert status == 0, err
-  assert [sbatch.GRACE in shlex.split(line) for line in out.splitlines()] == [True, True]
 
 
 def test_a_sweep_on_slurm_is_one_array_job(launch, folder, tmp_path):

@@ -9,8 +9,6 @@ import pytest
 
 from launch.sweeping import storage
 from tests.launch.sweep_house import GOOD
-from transformer import files
-from transformer.data.corpora import open_corpora
 from transformer.errors import Preempted, UserError
 from transformer.runs import lock as lock_module
 
@@ -38,51 +36,25 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
 
 def test_what_changes_no_trial_may_change(begin):
   begin()
-  other = '"""What is drawn."""\n# A comment.\n' + GOOD.replace(
-      '\n  return', '\n  """Draws."""\n  return').replace("'", '"').replace(', 0.5', ',\n0.50')
+  other = '# A comment.\n' + GOOD.replace("'", '"').replace(', 0.5', ',\n0.50')
   assert begin(other, **{'train.keep': 1, 'decode.beam_size': 9}).study.user_attrs['about'][
       'space'] == other
 
 
-def test_data_may_move_if_they_are_the_same(begin, tmp_path):
-  for place, last in (('old', 'c'), ('moved', 'c'), ('other', 'd')):
-    (tmp_path / place).mkdir()
-    for name in ('train.en', 'train.fr', 'valid.en', 'valid.fr'):
-      (tmp_path / place / name).write_text(f'a\nb\n{last}\n')
+def test_a_sweep_of_an_earlier_version_goes_on_unless_a_setting_that_mattered_has_ended(begin):
+  def begin_after(**settings):
+    about = begin_after.sweep.study.user_attrs['about']
+    about['settings'].pop('train.label_smoothing', None)
+    about['settings'].update(settings)
+    begin_after.sweep.study.set_user_attr('about', about)
+    return begin()
 
-  def begin_in(place):
-    return begin(**{'data.source': 'text', 'data.valid': 'valid', 'data.dir': str(
-        tmp_path / place)})
-
-  sweep = begin_in('missing')
-  sweep = begin_in('old')  # Nothing was trained before.
-
-  def train(trial):
-    trial.set_user_attr('settings', {'model.dropout': 0.2})
-    return 1.0
-
-  sweep.run_next(train)
-  with pytest.raises(UserError, match=r'data\.dir was .*old., is .*moved'):
-    begin_in('moved')  # What it was trained on is not known here.
-  run = tmp_path / 'sweep' / 'trials' / '0'
-  run.mkdir()
-  files.write_sealed(run / 'run.json', {'data': {
-      'vocabulary': '7', **open_corpora(sweep.config.data).fingerprints()}})
-  with pytest.raises(UserError, match=r'data\.dir was .*old., is .*other'):
-    begin_in('other')
-  assert begin_in('moved').config.data.dir.endswith('moved')
-  (tmp_path / 'old' / 'train.en').unlink()
-  begin_in('moved')  # Its new place is known.
-
-
-def test_a_sweep_from_before_a_setting_goes_on_with_its_earlier_value(begin):
-  sweep = begin()
-  about = sweep.study.user_attrs['about']
-  del about['settings']['train.label_smoothing']
-  sweep.study.set_user_attr('about', about)
-  begin()
+  begin_after.sweep = begin()
+  begin_after(**{'model.layer_drop': 0.0})
   with pytest.raises(UserError, match=r'train\.label_smoothing was 0\.1, is 0\.3'):
     begin(**{'train.label_smoothing': 0.3})
+  with pytest.raises(UserError, match=r'model\.layer_drop=0\.2, which has ended: docs/.*; choose'):
+    begin_after(**{'model.layer_drop': 0.2})
 
 
 def test_a_killed_writers_lock_of_the_journal_expires(tmp_path, monkeypatch):
