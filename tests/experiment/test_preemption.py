@@ -128,7 +128,7 @@ def test_a_later_checkpoint_replaces_that_of_a_signal(model, tmp_path):
 
 
 @pytest.mark.long
-def test_a_kill_while_the_finished_step_is_written_loses_no_checkpoint_of_a_signal(
+def test_after_a_kill_while_the_finished_step_is_written_the_run_goes_on_from_before_the_signal(
     model, whole, tmp_path, monkeypatch):
   with pytest.raises(Preempted):
     run(model, tmp_path, at_score=2)
@@ -141,7 +141,7 @@ def test_a_kill_while_the_finished_step_is_written_loses_no_checkpoint_of_a_sign
     with pytest.raises(UserError, match='killed'):
       run(model, tmp_path)
   assert steps_in(tmp_path / 'checkpoints') == [5]  # Nothing that a reader would open.
-  assert run(model, tmp_path) == whole[1]._replace(resumed_from=10)
+  assert run(model, tmp_path) == whole[1]._replace(resumed_from=5)
   assert_same(tmp_path, whole[0])
 
 
