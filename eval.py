@@ -76,9 +76,8 @@ def main(_):
 def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
                own_metrics: Sequence[OwnMetric]):
   """Translates and scores texts at a checkpoint, or at all of them, with a table of each text."""
-  from transformer.decoding.constraint import FREE
+  from transformer.decoding.constraint import FREE, Prefixes
   from transformer.decoding.ensemble import make_translator
-  from transformer.decoding.prefixes import Prefixes
   from transformer.evaluation import report, results, translating
   from transformer.runs.loading import checkpoints_of
   every, failed, tables, translator = request.every_checkpoint, [], {}, None

@@ -15,7 +15,6 @@ from tests.running_commands import GERMAN
 from transformer.decoding.translator import Translator
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.runs.loading import load_run
-from transformer.training.mesh import sentence_sharding
 
 FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference={folder}/test.de'
 
@@ -48,11 +47,11 @@ FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference
     ('--ensemble=/nowhere', '/nowhere holds no run'), ('--average=0', 'at least 1; got 0'),
     ('--average=5', 'has 2 of its checkpoints up to step 2, fewer than the 5'),
     ('--checkpoint=bset', "best, latest or one of the steps 1, 2; got 'bset'"),
-    ('--beam_size=0', 'decode.beam_size must be at least 1; got 0'), ('--beam_size=1.5', 'int'),
+    ('--beam_size=0', '--beam_size must be at least 1; got 0'), ('--beam_size=1.5', 'int'),
     ('--dtype=half', "decode.dtype must be one of trained, float32, bfloat16; got 'half'"),
     ('--batch_size=0', 'decode.batch_size must be at least 1; got 0'),
     ('--top_p=0.5', '--top_p needs --sample'), ('--seed=0 --nosample', '--seed needs --sample'),
-    ('--sample --top_p=1.5', 'decode.top_p must be above 0 and at most 1; got 1.5'),
+    ('--sample --top_p=1.5', '--top_p must be above 0 and at most 1; got 1.5'),
     ('--sample --seed=-1', 'seed must be at least 0 and below 4294967296; got -1'),
     ('--source={folder}/latin.de', 'latin.de must be UTF-8; line 2 is not'),
     ('--source={folder}/empty --reference={folder}/empty', 'nothing to score'),
@@ -257,8 +256,7 @@ def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, 
   assert run.mesh.size == 4 == run.config.decode.batch_size
   assert all(len(leaf.addressable_shards) == 4 and leaf.is_fully_replicated
              for leaf in jax.tree.leaves(run.params))
-  rows = sentence_sharding(run.mesh, 4)
-  translate = Translator(run.model, run.vocabulary, run.config.decode, 64, rows=rows)
+  translate = Translator(run.model, run.vocabulary, run.config.decode, 64, mesh=run.mesh)
   sources = (folder / 'train.en').read_text('utf-8').splitlines()
   assert [each.text for each in translate(run.params, sources)] == alone.splitlines()
   assert len(set(alone.splitlines())) > 1

@@ -60,7 +60,7 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
   os.close(ours)
   said = said.decode()
   assert all(each in said for each in whole.split('\n')) and 'translate it, or :help' in said
-  assert 'error: decode.beam_size must be at least 1; got 0' in said
+  assert 'error: --beam_size must be at least 1; got 0' in said
   assert '  der' in said.rpartition(':prefix der')[2]
 
 

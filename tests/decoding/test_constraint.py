@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.ops.toy_language import END, forced, tables, toy, words
-from transformer.decoding.constraint import Constraint, obeying
-from transformer.decoding.prefixes import Prefixes, begin
+from transformer.decoding.constraint import Constraint, Prefixes, begin, obeying
 from transformer.ops.beam_search import beam_search
 from transformer.ops.sampling import SamplingOptions, sample_search
 from transformer.ops.search import PAD, greedy_search, run_search
@@ -82,14 +81,14 @@ def test_a_wide_beam_is_brute_force_over_what_is_allowed(grows):
 @pytest.mark.parametrize('kind', ['greedy', 'sample'])
 def test_every_search_obeys(kind):
   seen = set()
-  for seed in range(5):
+  for seed in range(3):
     found = find(tables(seed), width=1 if kind == 'greedy' else 7, kind=kind)
     for b, w in itertools.product(range(len(PREFIXES)), range(found.lengths.shape[1])):
       tokens = words(found, b, w)
       assert allowed(tokens, PREFIXES[b]), tokens
       assert found.log_probs[b, w] == pytest.approx(forced(tables(seed)[b], tokens), rel=1e-5)
       seen.add(tokens)
-  assert len(seen) > 8
+  assert len(seen) > 6
 
 
 def test_without_demands_nothing_changes():

@@ -7,11 +7,10 @@ import pytest
 
 from tests.toy_translation import whole_search
 from transformer.data.batch import EOS_ID, PAD_ID
-from transformer.decoding import prefixes
+from transformer.decoding import constraint as constraints
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import Constraint
 from transformer.decoding.model_search import ModelSearch
-from transformer.decoding.pool import Part
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
@@ -23,13 +22,13 @@ CONFIG = DecodeConfig(beam_size=3, max_extra_length=13, batch_size=B)
 MODEL = Transformer(ModelConfig(num_layers=1, model_dim=14, ff_dim=22, num_heads=2, norm='pre'), N)
 
 
-@pytest.fixture(name='params', scope='module')
-def fixture_params():
+@pytest.fixture(scope='module')
+def params():
   return jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(MODEL, 5))())
 
 
-@pytest.fixture(name='programs', scope='module')
-def fixture_programs():
+@pytest.fixture(scope='module')
+def programs():
   return make_programs(Constraint)
 
 
@@ -48,18 +47,18 @@ def sources(seed):
 
 def begin(programs, params, seed):
   source_BS, limits_B = sources(seed)
-  return Part('kind', 0, range(B), programs.begin([params], (), source_BS, (limits_B, None, None)))
+  return 0, programs.begin([params], (), source_BS, (limits_B, None, None))
 
 
-def finish(programs, params, part, stop=None, pauses=True):
-  """Returns the part after `stop` tokens, or the hypotheses at the end, and the stops before."""
-  t, state, stops = part.t, part.state, []
+def finish(programs, params, begun, stop=None, pauses=True):
+  """Returns t and the state after `stop` tokens, or the hypotheses and all stops at the end."""
+  (t, state), stops = begun, []
   while t != stop:
     state, t, done_B, found = programs.advance([params], (), state, t, pauses)
     stops.append(t)
     if np.all(done_B):
       return jax.device_get(found), stops
-  return part._replace(t=t, state=state)
+  return t, jax.device_get(state)
 
 
 @pytest.mark.parametrize(('pauses', 'wanted_stops'), [
@@ -89,14 +88,13 @@ def test_the_largest_program_is_compiled_ahead_and_used(params):
 
 @pytest.mark.parametrize('stop', [8, 16])
 def test_a_sentence_may_change_its_place_and_its_neighbours(programs, params, stop):
-  one, other = (finish(programs, params, begin(programs, params, seed), stop) for seed in (0, 1))
-  alone, _ = finish(programs, params, one.with_rows(range(B), range(B)))
+  (_, one), (_, other) = (finish(programs, params, begin(programs, params, seed), stop)
+                          for seed in (0, 1))
+  alone, _ = finish(programs, params, (stop, one))
   rows = [3, 1, 0]
-  mixed = [one.with_rows(rows, rows), other.with_rows([4, 2], [4, 2])]
-  joined = one._replace(state=jax.tree.map(
-      lambda *leaves: np.concatenate(leaves) if leaves[0].ndim else leaves[0],
-      *[part.state for part in mixed]))
-  found, _ = finish(programs, params, joined)
+  found, _ = finish(programs, params, (stop, jax.tree.map(
+      lambda mine, others: np.concatenate([mine[rows], others[[4, 2]]]) if mine.ndim else mine,
+      one, other)))
   for mine, wanted in zip(found, alone, strict=True):
     np.testing.assert_array_equal(mine[:3], wanted[rows])
 
@@ -106,7 +104,7 @@ class Prefixed(Constraint):
 
   @staticmethod
   def allow(rows, tables, t, last_BW, state, log_probs_BWN):
-    return prefixes.begin(rows, t, log_probs_BWN, jnp.where(tables[None, None], -jnp.inf,
+    return constraints.begin(rows, t, log_probs_BWN, jnp.where(tables[None, None], -jnp.inf,
                                                       log_probs_BWN)), state
 
 

@@ -9,7 +9,6 @@ from transformer.ops import losses
 
 # B and T divide into devices and chunks, so they are not primes; all sizes differ.
 B, T, N, D = 4, 6, 11, 5
-CHUNKS = [1, 2, 3, 6]  # Positions of a row in a chunk.
 
 
 def arrays(dtype=jnp.float32):

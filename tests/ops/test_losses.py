@@ -16,8 +16,6 @@ from transformer.ops import losses
 from transformer.ops.losses import Term
 from transformer.ops.losses import smoothed_cross_entropy as cross_entropy
 
-CHUNKS = [1, 2, 3, 6]  # Positions of a row in a chunk.
-
 
 def gradients(loss, smoothing, scale=1.0):
   return jax.jit(jax.value_and_grad(
@@ -36,42 +34,31 @@ def squares(predictions, by_position, whole):
           2.0 * factors * predictions.logits)
 
 
-def test_without_smoothing_it_is_optax_cross_entropy():
+def test_it_is_optax_cross_entropy_with_and_without_smoothed_labels():
   x, output, targets, weights = arrays()
-  sums = cross_entropy(x, output, targets, weights)
-  each = optax.softmax_cross_entropy_with_integer_labels(x @ output.T, targets)
-  chex.assert_trees_all_close(sums['loss'], jnp.sum(each * weights), rtol=1e-6)
-  chex.assert_trees_all_equal(sums['nll'], sums['loss'])
-  chex.assert_trees_all_close(sums['weight'], jnp.sum(weights), rtol=1e-6)
+  plain = cross_entropy(x, output, targets, weights)
+  losses_BT = optax.softmax_cross_entropy_with_integer_labels(x @ output.T, targets)
+  chex.assert_trees_all_close(plain['loss'], jnp.sum(losses_BT * weights), rtol=1e-6)
+  chex.assert_trees_all_equal(plain['nll'], plain['loss'])
+  chex.assert_trees_all_close(plain['weight'], jnp.sum(weights), rtol=1e-6)
+  for smoothing in (0.1, 0.5):
+    sums = cross_entropy(x, output, targets, weights, smoothing)
+    chex.assert_trees_all_close(
+        sums['loss'], naive_loss(x, output, targets, weights, smoothing), rtol=1e-6)
+    chex.assert_trees_all_close(sums['nll'], plain['nll'], rtol=1e-6)
 
 
-@pytest.mark.parametrize('smoothing', [0.1, 0.5])
-def test_smoothed_it_is_optax_cross_entropy_against_smoothed_labels(smoothing):
-  given = arrays()
-  sums = cross_entropy(*given, smoothing)
-  chex.assert_trees_all_close(sums['loss'], naive_loss(*given, smoothing), rtol=1e-6)
-  chex.assert_trees_all_close(sums['nll'], cross_entropy(*given)['nll'], rtol=1e-6)
-
-
-@pytest.mark.parametrize('count', CHUNKS)
-@pytest.mark.parametrize('smoothing', [0.0, 0.1])
-def test_gradients_are_those_of_the_unchunked_loss(monkeypatch, count, smoothing):
-  positions_at_once(monkeypatch, count)
-  given = arrays()
-  chex.assert_trees_all_close(gradients(chunked_loss, smoothing)(*given),
-                              gradients(naive_loss, smoothing)(*given), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize('positions', [1, 2 * B, 3 * B, 4 * B, 2 ** 30])
-def test_a_chunk_size_that_does_not_divide_the_length_changes_nothing(monkeypatch, positions):
+@pytest.mark.parametrize(('first', 'positions', 'smoothing'), [
+    (0, B, 0.0), (0, 2 * B, 0.1), (0, 6 * B, 0.1),
+    # Five positions, which the size of a chunk does not divide.
+    (1, 1, 0.1), (1, 2 * B, 0.0), (1, 4 * B, 0.1), (1, 2 ** 30, 0.1)])
+def test_values_and_gradients_are_those_of_the_unchunked_loss(monkeypatch, first, positions,
+                                                              smoothing):
   monkeypatch.setattr(losses, '_CHUNK_POSITIONS', positions)
   x, output, targets, weights = arrays()
-  given = x[:, 1:], output, targets[:, 1:], weights[:, 1:]  # Five positions.
-  assert given[0].shape[1] == 5
-  chex.assert_trees_all_close(cross_entropy(*given, 0.1)['loss'],
-                              naive_loss(*given, 0.1), rtol=1e-6)
-  chex.assert_trees_all_close(gradients(chunked_loss, 0.1)(*given),
-                              gradients(naive_loss, 0.1)(*given), rtol=1e-5, atol=1e-6)
+  given = x[:, first:], output, targets[:, first:], weights[:, first:]
+  chex.assert_trees_all_close(gradients(chunked_loss, smoothing)(*given),
+                              gradients(naive_loss, smoothing)(*given), rtol=1e-5, atol=1e-6)
 
 
 def test_all_logits_never_exist_at_once(monkeypatch):
@@ -128,13 +115,13 @@ def test_gradients_of_rows_are_rows_of_the_gradient_under_vmap_and_pmap():
                                 atol=1e-6)
 
 
-@pytest.mark.parametrize('scale', [1e4, 1e15])
-def test_huge_logits_stay_finite(scale):
+def test_huge_logits_stay_finite():
   x, output, targets, weights = arrays()
-  given = x * scale, output, targets, weights
-  result = gradients(chunked_loss, 0.1)(*given)
-  chex.assert_tree_all_finite(result)
-  chex.assert_trees_all_close(result, gradients(naive_loss, 0.1)(*given), rtol=1e-4)
+  for scale in (1e4, 1e15):
+    given = x * scale, output, targets, weights
+    result = gradients(chunked_loss, 0.1)(*given)
+    chex.assert_tree_all_finite(result)
+    chex.assert_trees_all_close(result, gradients(naive_loss, 0.1)(*given), rtol=1e-4)
 
 
 @pytest.mark.parametrize('output_dtype', ['float32', 'bfloat16'])
@@ -210,20 +197,17 @@ def test_terms_are_added_with_their_gradients_to_a_share_of_the_text(monkeypatch
                                 for loss in (chunked, naive)), rtol=1e-5, atol=1e-5)
 
 
-def test_arrays_of_a_term_get_no_gradient():
-  def loss(factors):
+def test_the_nll_the_weight_and_the_arrays_of_a_term_have_no_gradient():
+  def with_term(factors):
     return cross_entropy(*arrays(), terms=[Term(squares, [factors[0]], factors[1])])['loss']
 
   factors = jnp.ones((B, T)), jnp.ones(N)
-  chex.assert_trees_all_equal(jax.grad(loss)(factors), jax.tree.map(jnp.zeros_like, factors))
-
-
-def test_the_nll_and_the_weight_have_no_gradient_and_shares_lie_between_0_and_1():
+  chex.assert_trees_all_equal(jax.grad(with_term)(factors), jax.tree.map(jnp.zeros_like, factors))
   x, output, targets, weights = arrays()
   for name in ('nll', 'weight'):
     gradient = jax.grad(lambda *given, name=name: cross_entropy(*given)[name], (0, 1))(
         x, output, targets, weights)
     chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, (x, output)))
-  for share in ({'smoothing': -0.1}, {'smoothing': 1.0}, {'text_share': 1.5}):
+  for smoothing in (-0.1, 1.0):
     with pytest.raises(ValueError, match='1; got'):
-      cross_entropy(*arrays(), **share)
+      cross_entropy(*arrays(), smoothing)

@@ -63,9 +63,6 @@ def test_combined_masks_are_true_where_each_mask_is():
   chex.assert_shape(combined, (B, T, S))
   for b, t, s in np.ndindex(B, T, S):
     assert combined[b, t, s] == (full[b, t, s] and shared[t, s] and row[b, 0, s])
-
-
-def test_masks_of_none_are_left_out():
   assert combine_masks() is None
   assert combine_masks(None, None) is None
   chex.assert_trees_all_equal(combine_masks(None, causal_mask(T)), causal_mask(T))

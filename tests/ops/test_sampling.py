@@ -14,7 +14,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.ops.toy_language import (
   BEGIN,
   END,
-  GROWN,
   LIMITS,
   MAX_LENGTH,
   B,
@@ -32,14 +31,14 @@ NARROWER = {'temperature': 1.3, 'top_k': 4, 'top_p': 0.9}
 
 
 @functools.cache
-def searcher(samples, alpha=0.6, grows=False, **options):
+def searcher(samples, **options):
   """Returns a compiled (tables, limits, keys) -> `Hypotheses`; greedy search for 0 samples."""
   def search(table_BXN, limits_B, keys_B):
-    step, cache, same = toy(table_BXN, limits_B.shape[0], samples or 1, alpha=alpha, grows=grows)
+    step, cache, same = toy(table_BXN, limits_B.shape[0], samples or 1)
     if not samples:
       return run_search(greedy_search(step, cache, limits_B, same))
     return run_search(sample_search(step, cache, limits_B, keys_B, same, samples=samples,
-                         sampling=SamplingOptions(**options)))
+                                    sampling=SamplingOptions(**options)))
 
   return jax.jit(search)
 
@@ -82,29 +81,23 @@ def test_truncation_equals_sorting(temperature, top_k, top_p):
                                rtol=1e-4, atol=1e-5)
 
 
-def kept(probs, **options):
-  found = np.exp(truncate(jnp.log(jnp.asarray(probs, jnp.float32)), SamplingOptions(**options)))
-  assert found.sum() == pytest.approx(1.0, rel=1e-5)
-  return np.flatnonzero(found).tolist()
-
-
-def test_top_k_keeps_all_ties_and_top_p_only_those_that_it_needs():
-  assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_k=2) == [0, 1, 2, 4]
-  assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_k=1) == [1]
-  assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_p=0.7) == [0, 1, 2]
-  assert kept([0.2, 0.3, 0.2, 0.1, 0.2], top_p=0.71) == [0, 1, 2, 4]
-  for count in (1, 9, 49, 93):  # A float cannot hold 0.01 exactly.
-    assert kept([0.01] * 100, top_p=count / 100) == list(range(count))
-
-
-def test_a_nucleus_reaches_p_and_is_no_larger():
-  probs = [0.2, 0.5, 0.3]
-  for top_p, wanted in ((1e-50, [1]), (1e-9, [1]), (0.5, [1]), (0.501, [1, 2]), (0.8, [1, 2]),
-                        (0.801, [0, 1, 2]), (1.0, [0, 1, 2])):
-    assert kept(probs, top_p=top_p) == wanted
-  # After top_k, the likeliest token has the probability 0.5 / 0.8.
-  assert kept(probs, top_k=2, top_p=0.62) == [1]
-  assert kept(probs, top_k=2, top_p=0.63) == [1, 2]
+@pytest.mark.parametrize(('probs', 'options', 'wanted'), [
+    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_k': 2}, [0, 1, 2, 4]),  # All ties.
+    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_k': 1}, [1]),
+    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.7}, [0, 1, 2]),  # Only those that it needs.
+    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.71}, [0, 1, 2, 4]),
+    # A float cannot hold 0.01 exactly.
+    *[([0.01] * 100, {'top_p': count / 100}, list(range(count))) for count in (1, 9, 49, 93)],
+    *[([0.2, 0.5, 0.3], {'top_p': top_p}, tokens) for top_p, tokens in (
+        (1e-50, [1]), (1e-9, [1]), (0.5, [1]), (0.501, [1, 2]), (0.8, [1, 2]), (0.801, [0, 1, 2]),
+        (1.0, [0, 1, 2]))],
+    # After top_k, the likeliest token has the probability 0.5 / 0.8.
+    ([0.2, 0.5, 0.3], {'top_k': 2, 'top_p': 0.62}, [1]),
+    ([0.2, 0.5, 0.3], {'top_k': 2, 'top_p': 0.63}, [1, 2])])
+def test_what_top_k_and_top_p_keep(probs, options, wanted):
+  left = np.exp(truncate(jnp.log(jnp.asarray(probs, jnp.float32)), SamplingOptions(**options)))
+  assert left.sum() == pytest.approx(1.0, rel=1e-5)
+  assert np.flatnonzero(left).tolist() == wanted
 
 
 @pytest.mark.parametrize('options', [
@@ -173,18 +166,11 @@ def test_the_same_keys_give_the_same_draws_and_other_keys_give_others():
 
 
 @pytest.mark.parametrize('options', [{}, NARROWER], ids=['whole', 'narrower'])
-def test_a_draw_does_not_depend_on_the_number_of_draws(options):
-  many = find(W, tables(), **options)
-  few = find(2, tables(), **options)
-  for b in range(B):
-    assert drawn(few, b) <= drawn(many, b)
-
-
-@pytest.mark.parametrize('options', [{}, NARROWER], ids=['whole', 'narrower'])
-def test_an_input_does_not_depend_on_its_neighbours_or_its_row(options):
+def test_a_draw_does_not_depend_on_other_draws_its_neighbours_or_its_row(options):
   table = tables(1)
-  together = find(W, table, **options)
+  together, few = find(W, table, **options), find(2, table, **options)
   for b in range(B):
+    assert drawn(few, b) <= drawn(together, b)
     alone = find(W, table, np.where(np.arange(B) == b, LIMITS, 0), **options)
     chex.assert_trees_all_equal(jax.tree.map(lambda x, b=b: x[b], alone),
                                 jax.tree.map(lambda x, b=b: x[b], together))
@@ -193,36 +179,20 @@ def test_an_input_does_not_depend_on_its_neighbours_or_its_row(options):
   chex.assert_trees_all_equal(permuted, jax.tree.map(lambda x: x[order], together))
 
 
-def test_log_probabilities_are_those_of_the_step_function():
-  for options in ({}, NARROWER):
-    found = find(W, tables(), **options)
-    for b, w in np.ndindex(B, W):
-      length = found.lengths[b, w]
-      log_prob = forced(tables()[b], found.tokens[b, w, :length].tolist())
-      assert found.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
-      assert found.scores[b, w] == pytest.approx(log_prob / ((5 + length) / 6) ** 0.6, rel=1e-5)
-
-
-def test_samples_are_sorted_within_the_limit_and_padded_after_their_end():
+def test_samples_are_sorted_padded_and_have_the_log_probabilities_of_the_step_function():
   limits = (7, 0, 5)
-  for seed in range(3):
-    found = find(W, tables(seed), limits)
+  for seed, options in ((0, {}), (1, NARROWER)):
+    found = find(W, tables(seed), limits, **options)
     chex.assert_shape(found.tokens, (B, W, MAX_LENGTH))
     assert np.all(found.scores[:, :-1] >= found.scores[:, 1:])
     for b, w in np.ndindex(B, W):
-      tokens, length = found.tokens[b, w], found.lengths[b, w]
+      tokens, length = found.tokens[b, w].tolist(), found.lengths[b, w]
       assert length <= limits[b] and (length > 0) == (limits[b] > 0)
-      assert np.all(tokens[length:] == PAD) and END not in tokens[:max(length - 1, 0)]
+      assert set(tokens[length:]) <= {PAD} and END not in tokens[:max(length - 1, 0)]
       assert length in (0, limits[b]) or tokens[length - 1] == END
-    assert np.all(np.isneginf(found.scores[1])) and np.all(np.isneginf(found.log_probs[1]))
-
-
-def test_a_cache_that_grows_changes_nothing(monkeypatch):
-  monkeypatch.setattr('transformer.ops.search._FIRST_LENGTH', 2)
-  GROWN.clear()
-  for seed in range(3):
-    chex.assert_trees_all_equal(find(W, tables(seed), grows=True), find(W, tables(seed)))
-  assert GROWN == [2, 7]
+      log_prob = forced(tables(seed)[b], tokens[:length]) if length else -np.inf
+      assert found.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
+      assert found.scores[b, w] == pytest.approx(log_prob / ((5 + length) / 6) ** 0.6, rel=1e-5)
 
 
 @pytest.mark.long

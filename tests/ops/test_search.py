@@ -166,33 +166,19 @@ def test_all_hypotheses_of_a_beam_are_those_of_python_lists():
   assert ending_together > 5
 
 
-@pytest.mark.parametrize('alpha', ALPHAS)
-@pytest.mark.parametrize('width', [0, 1, 3])
-def test_reported_scores_are_those_of_the_reported_tokens(alpha, width):
-  for seed in range(3):
-    found = find(width, alpha, tables(seed))
-    for b, w in np.ndindex(*found.lengths.shape):
-      tokens = words(found, b, w)
-      if tokens:
-        log_prob = forced(tables(seed)[b], tokens)
-        assert found.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
-        assert found.scores[b, w] == pytest.approx(
-            penalised(log_prob, len(tokens), alpha), rel=1e-5)
-      else:
-        assert found.scores[b, w] == found.log_probs[b, w] == -np.inf
-
-
 @pytest.mark.parametrize('width', [0, 2, 3])
-def test_hypotheses_are_sorted_distinct_within_the_limit_and_padded_after_their_end(width):
-  for seed in range(3):
-    found = find(width, 0.6, tables(seed))
+def test_hypotheses_are_sorted_distinct_padded_and_have_the_scores_of_their_tokens(width):
+  for seed, alpha in enumerate(ALPHAS):
+    found = find(width, alpha, tables(seed))
     chex.assert_shape(found.tokens, (B, width or 1, MAX_LENGTH))
     assert np.all(found.scores[:, :-1] >= found.scores[:, 1:])
     assert np.all(found.lengths <= np.array(LIMITS)[:, None])
     for b, w in np.ndindex(*found.lengths.shape):
-      length = found.lengths[b, w]
-      assert np.all(found.tokens[b, w, length:] == PAD)
-      assert END not in found.tokens[b, w, :max(length - 1, 0)]
+      tokens, length = words(found, b, w), found.lengths[b, w]
+      assert np.all(found.tokens[b, w, length:] == PAD) and END not in tokens[:-1]
+      log_prob = forced(tables(seed)[b], tokens) if tokens else -np.inf
+      assert found.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
+      assert found.scores[b, w] == pytest.approx(penalised(log_prob, length, alpha), rel=1e-5)
     for b in range(B):
       present = [words(found, b, w) for w in range(width or 1) if found.lengths[b, w]]
       assert len(set(present)) == len(present) > 0

@@ -9,8 +9,7 @@ import pytest
 from tests.ops.toy_language import LIMITS, B, tables, toy
 from tests.tiny_training import Settings
 from transformer import files
-from transformer.decoding.constraint import obeying
-from transformer.decoding.prefixes import Prefixes
+from transformer.decoding.constraint import Prefixes, obeying
 from transformer.errors import UserError
 from transformer.experiment.training import train_run
 from transformer.ops.beam_search import beam_search

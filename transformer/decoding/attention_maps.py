@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
-import numpy as np
 
-from transformer.data.batch import EOS_ID, PAD_ID
-from transformer.decoding.likelihoods import forced
-from transformer.decoding.translator import padded_length
+from transformer.data.batch import EOS_ID
+from transformer.decoding.likelihoods import forced, pair_batches
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.model.transformer import Transformer
 
@@ -35,13 +33,9 @@ class Attender:
   """Computes attention maps with a model, compiled once for each padded length."""
 
   def __init__(self, model: Transformer, vocabulary, max_source: int, max_target: int):
-    """Builds the function that computes the weights.
+    """Takes the most tokens of a source, and of a translation, which may not be fewer.
 
-    Args:
-      model: the Transformer.
-      vocabulary: splits text into pieces, by its `source` and its `target`.
-      max_source: the most tokens of a source, end token included; longer sources are cut.
-      max_target: the most tokens of a translation, likewise.
+    Longer ones are cut. The end token counts.
     """
     self._vocabulary, self._most = vocabulary, (max_source, max_target)
     self._weights = jax.jit(
@@ -51,8 +45,7 @@ class Attender:
                translations: Sequence[str]) -> list[AttentionMap]:
     """Returns the attention map of each source and its translation, by teacher forcing.
 
-    The vocabulary splits a translation into pieces anew; a search may have written the same
-    text with other pieces.
+    A search may have written the same text with other pieces than the vocabulary splits it into.
     """
     return [self._attention_map(params, pair) for pair in zip(
         self._vocabulary.source.encode_batch(sources),
@@ -60,12 +53,10 @@ class Attender:
 
   def _attention_map(self, params, pair) -> AttentionMap:
     cut = tuple(len(ids) >= most for ids, most in zip(pair, self._most, strict=True))
-    sides = [[*ids[:most - 1], EOS_ID] for ids, most in zip(pair, self._most, strict=True)]
-    rows = [np.full((1, padded_length(max(map(len, sides)), most)), PAD_ID, np.int32)
-            for most in self._most]
-    for row, ids in zip(rows, sides, strict=True):
-      row[0, :len(ids)] = ids
-    encoder, decoder, cross = jax.device_get(self._weights(params, *rows))
-    s, t = map(len, sides)
-    return AttentionMap(*sides, AttentionWeights(
+    source, target = ([*ids[:most - 1], EOS_ID]
+                      for ids, most in zip(pair, self._most, strict=True))
+    (_, *sides), = pair_batches([source], [target], [0], self._most, 1)
+    encoder, decoder, cross = jax.device_get(self._weights(params, *sides))
+    s, t = len(source), len(target)
+    return AttentionMap(source, target, AttentionWeights(
         encoder[:, 0, :, :s, :s], decoder[:, 0, :, :t, :t], cross[:, 0, :, :t, :s]), cut)

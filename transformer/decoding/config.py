@@ -19,8 +19,8 @@ class DecodeConfig:
       this many (section 6.1).
     batch_size: sentences translated together.
     dtype: type of activations and of the factors of matrix products: `trained` is the run's
-      `model.dtype`. `bfloat16` is faster on processors that multiply it, with slightly other
-      scores. Parameters, softmax and norms stay float32.
+      `model.dtype`; `bfloat16` is faster on processors that multiply it, with slightly other
+      scores.
     bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenised text, `none` for tokenised
       text, `zh` for Chinese, `ja-mecab` for Japanese, `ko-mecab` for Korean, and `char` for
       other text without spaces. The two of MeCab need more packages.
@@ -35,9 +35,12 @@ class DecodeConfig:
 
   # A run searches; a `SampleConfig` may draw.
   sample = False
+  # What errors put before a name: a run's settings come from its config, those of one command from
+  # its flags.
+  prefix = 'decode.'
 
   def __post_init__(self):
-    check_ranges(self, 'decode.')
+    check_ranges(self, self.prefix)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,3 +60,5 @@ class SampleConfig(DecodeConfig):
   temperature: float = setting(1.0, above=0, below=inf)
   top_k: int = setting(0, least=0)
   top_p: float = setting(1.0, above=0, most=1)
+
+  prefix = '--'

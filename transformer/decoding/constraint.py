@@ -1,4 +1,4 @@
-"""Constraints: what translations must obey, whatever the model and the search."""
+"""Constraints: what translations must obey, whatever the model and the search; and prefixes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from transformer.data.batch import PAD_ID
+from transformer.data.text.text_files import check_several
+from transformer.errors import UserError
 from transformer.ops.beam_search import Policy
 from transformer.ops.search import Cache
 
@@ -14,9 +17,8 @@ from transformer.ops.search import Cache
 class Constraint:
   """Leaves translations free; the base class of constraints.
 
-  The static methods are parts of compiled programs, pure functions on arrays. A sentence with
-  arrays shares a batch with others whose arrays have the same shapes. Rows of a batch without a
-  sentence have zeros.
+  The static methods are parts of compiled programs, pure functions on arrays. Sentences share a
+  batch if their arrays have the same shapes. Rows of a batch without a sentence have zeros.
 
   Attributes:
     tables: arrays that all sentences share, in nested tuples.
@@ -47,12 +49,8 @@ class Constraint:
   def allow(rows, tables, t, last_BW, state, log_probs_BWN) -> tuple[jax.Array, Any]:
     """Returns the log-probabilities, with −inf for tokens that must not follow, and the new state.
 
-    Args:
-      rows, tables: the arrays of the batch.
-      t: the number of tokens so far.
-      last_BW: the last of them, which `state` does not know yet; the begin token if t is 0.
-      state: as `start` returns it.
-      log_probs_BWN: the log-probabilities of the next token.
+    There are `t` tokens so far. `state` does not know the last of them yet, `last_BW`, which is the
+    begin token if t is 0.
     """
     return log_probs_BWN, state
 
@@ -73,17 +71,10 @@ def stacked(rows: Sequence[Any], size: int) -> Any:
 
 def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, grow,
             shape: tuple[int, int]):
-  """Returns a step function, its cache and its growth that obey a constraint.
+  """Returns a step function, its cache and its growth, as in `ops.search`, that obey a constraint.
 
   Tokens that are allowed keep the log-probabilities of the model. So scores stay comparable with
-  those of a free search.
-
-  Args:
-    constraint: the class of the constraint; the base class changes nothing.
-    rows, tables: its arrays.
-    step, cache, grow: a step function, its cache before the first token, and the growth, as
-      `ops.search` describes them.
-    shape: the numbers of inputs and of hypotheses of each, B and W.
+  those of a free search. `shape` is the numbers of inputs and of hypotheses of each, B and W.
   """
   if constraint is Constraint:
     return step, cache, grow
@@ -101,3 +92,47 @@ def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, grow
 
   cache = Cache((cache.own, constraint.start(rows, shape)), (cache.common, jnp.int32(0)))
   return obeying_step, cache, obeying_grow if grow else None
+
+
+class Prefixes(Constraint):
+  """Lets each translation begin with a text; a blank one leaves it free."""
+
+  def __init__(self, lines: Sequence[str]):
+    check_several(lines)
+    self._lines = lines
+
+  def rows(self, vocabulary, limits, room, first):
+    return [tokens_P if tokens_P.any() else None
+            for tokens_P in prefix_rows(self._lines, vocabulary, limits, room, first)]
+
+  @staticmethod
+  def allow(rows, tables, t, last_BW, state, log_probs_BWN):
+    return begin(rows, t, log_probs_BWN, log_probs_BWN), state
+
+
+def prefix_rows(lines: Sequence[str], vocabulary, limits: Sequence[int], room: int,
+                first: int) -> list[np.ndarray]:
+  """Returns the tokens of each prefix, `PAD_ID` after them; as `Constraint.rows`."""
+  prefixes = vocabulary.encode_batch([line.strip() for line in lines])
+  check_room('the beginning of', [len(prefix) for prefix in prefixes], limits, first)
+  return [np.array(prefix + [PAD_ID] * (room - len(prefix)), np.int32) for prefix in prefixes]
+
+
+def check_room(what: str, counts: Sequence[int], limits: Sequence[int], first: int):
+  """Refuses more tokens than a translation has room for, by the number of its sentence."""
+  for number, (count, limit) in enumerate(zip(counts, limits, strict=True), first + 1):
+    if count >= limit:
+      raise UserError(f'{what} translation {number} must have fewer tokens than its limit, '
+                      f'{limit}; got {count}; shorten it, or raise decode.max_extra_length')
+
+
+def begin(prefix_BP, t, log_probs_BWN, after_BWN):
+  """Returns log-probabilities that allow token t of a prefix alone, and those after its end.
+
+  `prefix_BP` has `PAD_ID` after the tokens of each prefix.
+  """
+  length = prefix_BP.shape[1]
+  wanted_B = jnp.where(t < length, prefix_BP[:, jnp.minimum(t, length - 1)], PAD_ID)
+  is_wanted_BN = jnp.arange(log_probs_BWN.shape[-1])[None] == wanted_B[:, None]
+  begun_BWN = jnp.where(is_wanted_BN[:, None], log_probs_BWN, -jnp.inf)
+  return jnp.where((wanted_B == PAD_ID)[:, None, None], after_BWN, begun_BWN)

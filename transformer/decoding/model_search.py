@@ -21,18 +21,12 @@ from transformer.ops.search import Cache, Search, SearchOptions, greedy_search
 
 
 class Encoded(NamedTuple):
-  """Encoded sources: all that the decoder reads of them.
+  """What the decoder reads of the sources."""
 
-  Attributes:
-    real_BS: boolean, True at tokens that are not padding.
-    memories: for each model, the keys and values of each decoder layer's cross-attention.
-  """
-
-  real_BS: jax.Array
-  memories: Any
+  real_BS: jax.Array  # boolean, True at tokens that are not padding
+  memories: Any  # for each model, the keys and values of each layer's cross-attention
 
   def padded_to(self, length) -> 'Encoded':
-    """Returns the sources with S = `length`."""
     more = length - self.real_BS.shape[-1]
     return Encoded(jnp.pad(self.real_BS, ((0, 0), (0, more))),
                    tuple(tuple(layer.padded_to(length) for layer in layers)
@@ -41,19 +35,12 @@ class Encoded(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ModelSearch:
-  """A search by models: pure functions on arrays. Each sentence is encoded once.
-
-  Attributes:
-    models: the Transformers, whose probabilities of the next token are averaged.
-    config: how to search or sample.
-    nbest: the number of hypotheses that a beam search must find.
-    constraint: the class of what the hypotheses must obey.
-  """
+  """A search by models, whose probabilities are averaged: pure functions on arrays."""
 
   models: Sequence[Transformer]
   config: DecodeConfig
-  nbest: int = 1
-  constraint: type[Constraint] = Constraint
+  nbest: int = 1  # the number of hypotheses that a beam search must find
+  constraint: type[Constraint] = Constraint  # what they must obey
 
   def encode(self, params: Sequence, source_BS) -> Encoded:
     """Encodes padded source ids, with their end tokens; `params` has those of each model."""
@@ -70,13 +57,8 @@ class ModelSearch:
            ) -> Search:
     """Returns the search of `ops` for encoded sources.
 
-    Args:
-      params: the parameters of each model.
-      encoded: the sources.
-      limits_B: the largest number of tokens for each translation.
-      keys_B: the data of a `threefry2x32` key for each sentence; only sampling needs them.
-      rows: the constraint's arrays of the sentences.
-      tables: the constraint's other arrays.
+    `limits_B` are the largest numbers of tokens, `keys_B` the data of `threefry2x32` keys, which
+    only sampling needs. The constraint's arrays are `rows`, of each sentence, and `tables`.
     """
     config, beams = self.config, self.config.beam_size
     step, cache, grow = obeying(self.constraint, rows, tables, *self._steps(params, encoded),
@@ -124,7 +106,7 @@ class ModelSearch:
     return step, cache, grow
 
   def _applies(self, params):
-    """Returns the function `apply` of each model, with its parameters and the search's type."""
+    """Returns the `apply` of each model, with its parameters and the search's type."""
     models = self.models
     if self.config.dtype != DecodeConfig.dtype:
       models = [model.clone(config=model.config.with_dtype(self.config.dtype)) for model in models]
@@ -133,7 +115,7 @@ class ModelSearch:
 
 
 def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:
-  """Returns the logarithm of the mean of several distributions, given as log-probabilities."""
+  """Returns the logarithm of the mean of distributions, given as log-probabilities."""
   if len(log_probs) == 1:
     return log_probs[0]
   return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - math.log(len(log_probs))

@@ -1,14 +1,12 @@
 """The engine of searches: batches in parts, and a pool where what is left of several is joined."""
 
-import threading
+import concurrent.futures
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from transformer.decoding.search_programs import SearchPrograms, State
 from transformer.ops.search import Hypotheses
 
 # A batch goes on as it is while at least this share of its rows is unfinished, since copies of them
@@ -16,167 +14,123 @@ from transformer.ops.search import Hypotheses
 _FULL = 0.75
 
 
-class Kind(NamedTuple):
-  """What sentences that share a batch have in common."""
-
-  programs: SearchPrograms
-  length: int  # of the padded encoded sources
-  form: Any  # of the arrays of their constraint; None without one
-
-
 class Part(NamedTuple):
-  """Sentences at the same place of their searches.
+  """A batch of sentences at the same place of their searches.
 
   Attributes:
-    kind: only sentences of one kind share a batch.
+    kind: what sentences that share a batch have in common.
     t: the number of tokens of each hypothesis.
-    chosen: the indices of the sentences, the first rows of the arrays. Other rows are unused.
+    rows: the index of the sentence in each row of the arrays; other rows are unused.
     state: of their searches, a pytree whose arrays have the sentences for their first axis; scalars
       are the same for all sentences. None where they have not begun.
   """
 
   kind: Any
   t: int
-  chosen: Sequence[int]
+  rows: Mapping[int, int]
   state: Any = None
 
-  def with_rows(self, rows: Sequence[int], chosen: Sequence[int]) -> 'Part':
-    """Returns a copy of some rows, which hold the sentences `chosen`."""
-    def chosen_rows(leaf):
-      leaf = np.asarray(leaf)
-      return leaf[np.asarray(rows)] if leaf.ndim else leaf
 
-    return self._replace(chosen=chosen, state=jax.tree.map(chosen_rows, self.state))
-
-
-def search_parts(parts: Sequence[Part], begin: Callable[[Part], State],
-                 given: Mapping[SearchPrograms, tuple[Any, Any]],
+def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: Callable[..., Any],
                  write: Callable[[Hypotheses, int, int], None], size: int, threads: int):
   """Searches for the translations of batches, part by part.
 
   Args:
     parts: the batches, which have not begun; the last ones begin first.
     begin: gives the state of a batch before the first token.
-    given: the parameters, and the tables of the constraint, for the programs of a search.
+    advance: (kind, state, t, pauses) -> what `SearchPrograms.advance` returns.
     write: takes hypotheses, a row and the index of the sentence whose result is there.
-    size: number of rows of a batch.
+    size: number of rows.
     threads: number of batches that are computed side by side. Between the parts, the unfinished
       sentences of several batches join. 0 is one batch after the other, each to its end, so that
       several processes run the same programs in the same order.
   """
-  def compute(part: Part) -> Part | None:
-    t, chosen, programs = part.t, dict(enumerate(part.chosen)), part.kind.programs
+  def compute(part: Part) -> Part:
+    """Returns the batch at its next stop, without the sentences whose search is over."""
     state = begin(part) if part.state is None else part.state
-    while chosen and (t == part.t or not threads or len(chosen) >= _FULL * size
-                      or pool.is_alone(part.kind)):
-      state, t, done_B, found = programs.advance(*given[programs], state, t, bool(threads))
-      # Reading an array whose computation lacked memory would end the process without a word.
-      done_B = jax.device_get(jax.block_until_ready(done_B))
-      if finished := [row for row in chosen if done_B[row]]:
-        found = jax.device_get(found)
-        for row in finished:
-          write(found, row, chosen.pop(row))
-    if not chosen:
-      return None
-    return Part(part.kind, t, [], state).with_rows(list(chosen), list(chosen.values()))
+    state, t, done_B, hypotheses = advance(part.kind, state, part.t, bool(threads))
+    # Reading an array whose computation lacked memory would end the process without a word.
+    done_B = jax.device_get(jax.block_until_ready(done_B))
+    if any(done_B[row] for row in part.rows):
+      hypotheses = jax.device_get(hypotheses)
+    for row, index in part.rows.items():
+      if done_B[row]:
+        write(hypotheses, row, index)
+    return Part(part.kind, t, {row: index for row, index in part.rows.items() if not done_B[row]},
+                state)
 
-  pool = Pool(parts, size)
-  pool.run(compute, threads)
+  if threads:
+    _refill(parts, compute, size, threads)
+    return
+  for part in reversed(parts):
+    while part.rows:
+      part = compute(part)
 
 
-class Pool:
-  """Hands out batches of `size` rows, full ones first, and takes back what is left unfinished."""
+def _refill(new: Sequence[Part], compute: Callable[[Part], Part], size: int, threads: int):
+  """Computes batches side by side, and fills those that run with what is left of others.
 
-  def __init__(self, new: Sequence[Part], size: int):
-    """Takes the batches that have not begun; the last one begins."""
-    self._new, self._size = list(new), size
-    self._waiting: dict[tuple[Any, int], list[Part]] = {}
-    self._running: list[tuple[Any, int]] = []
-    self._changed = threading.Condition()
-    self._failed = False
+  After an error, or Ctrl-C, no other part begins.
+  """
+  new, waiting, running = list(new), {}, {}
 
-  def run(self, compute: Callable[[Part], Part | None], threads: int):
-    """Computes everything, in several threads; in this one if their number is 0.
+  def is_alone(kind) -> bool:
+    """Returns whether no other batch has, or will have, sentences of a kind."""
+    return not new and all(kind != other for other, _ in [*waiting, *running.values()])
 
-    After an error in `compute`, batches that have not begun are left out. It returns what is
-    unfinished of a batch, with a larger `t`; None if nothing is.
-    """
-    def work():
-      while part := self._take():
-        left = None
-        try:
-          left = compute(part)
-        except BaseException:
-          self._failed = True
-          raise
-        finally:
-          self._give_back(part, left)
-
-    if not threads:
-      work()
-      return
-    with ThreadPoolExecutor(threads) as executor:
-      try:
-        for future in [executor.submit(work) for _ in range(threads)]:
-          future.result()
-      except BaseException:  # Ctrl-C reaches only this thread.
-        self._failed = True
-        raise
-
-  def is_alone(self, kind) -> bool:
-    """Returns whether only one batch is left that has or will have sentences of a kind."""
-    with self._changed:
-      places = [*self._waiting, *self._running]
-      return not self._new and sum(kind == other for other, _ in places) <= 1
-
-  def _take(self) -> Part | None:
-    """Returns the next batch; None at the end."""
-    with self._changed:
-      while not self._failed:
-        full = [place for place, parts in self._waiting.items()
-                if sum(len(part.chosen) for part in parts) >= self._size]
-        if full:
-          part = self._joined(max(full, key=lambda place: place[1]))
-        elif self._new:
-          part = self._new.pop()
-        elif place := self._complete():
-          part = self._joined(place)
-        elif self._running:
-          self._changed.wait()
-          continue
-        else:
-          break
-        self._running.append((part.kind, part.t))
-        return part
+  def take() -> Part | None:
+    full = [place for place, parts in waiting.items()
+            if sum(len(part.rows) for part in parts) >= size]
+    if full:
+      return _joined(waiting, max(full, key=lambda place: place[1]), size)
+    if new:
+      return new.pop()
+    places = [*waiting, *running.values()]
+    for kind, t in waiting:  # Nothing can be added to one that no earlier one comes to.
+      if not any(kind == other and earlier < t for other, earlier in places):
+        return _joined(waiting, (kind, t), size)
     return None
 
-  def _complete(self) -> tuple[Any, int] | None:
-    """Returns a place of the pool that nothing can be added to any more."""
-    places = [*self._waiting, *self._running]
-    return next(((kind, t) for kind, t in self._waiting
-                 if not any(kind == other and earlier < t for other, earlier in places)), None)
+  with concurrent.futures.ThreadPoolExecutor(threads) as executor:
+    def start(part: Part):
+      running[executor.submit(compute, part)] = part.kind, part.t
 
-  def _give_back(self, part: Part, left: Part | None):
-    with self._changed:
-      self._running.remove((part.kind, part.t))
-      if left:
-        self._waiting.setdefault((left.kind, left.t), []).append(left)
-      self._changed.notify_all()
+    while new or waiting or running:
+      while len(running) < threads and (part := take()):
+        start(part)
+      finished, _ = concurrent.futures.wait(running, return_when='FIRST_COMPLETED')
+      for future in finished:
+        del running[future]
+        part = future.result()
+        if len(part.rows) >= _FULL * size or (part.rows and is_alone(part.kind)):
+          start(part)
+        elif part.rows:
+          waiting.setdefault((part.kind, part.t), []).append(_with_rows(part, list(part.rows)))
 
-  def _joined(self, place) -> Part:
-    """Takes as many sentences from a place as a batch has rows, or all."""
-    waiting, taken, free = self._waiting.pop(place), [], self._size
-    while waiting and free:
-      part = waiting.pop()
-      if (count := len(part.chosen)) > free:
-        waiting.append(part.with_rows(range(free, count), part.chosen[free:]))
-        part = part.with_rows(range(free), part.chosen[:free])
-      taken.append(part)
-      free -= len(part.chosen)
-    if waiting:
-      self._waiting[place] = waiting
-    if free:  # Copies of a sentence take no longer than the sentence.
-      taken.append(taken[0].with_rows([0] * free, []))
-    return Part(*place, [index for part in taken for index in part.chosen], jax.tree.map(
-        lambda *leaves: np.concatenate(leaves) if leaves[0].ndim else leaves[0],
-        *[part.state for part in taken]))
+
+def _joined(waiting: dict[tuple[Any, int], list[Part]], place: tuple[Any, int], size: int) -> Part:
+  """Takes as many sentences from a place, a kind and a number of tokens, as a batch has rows."""
+  parts, taken, free = waiting.pop(place), [], size
+  while parts and free:
+    part = parts.pop()
+    if len(part.rows) > free:
+      parts.append(_with_rows(part, range(free, len(part.rows))))
+      part = _with_rows(part, range(free))
+    taken.append(part)
+    free -= len(part.rows)
+  if parts:
+    waiting[place] = parts
+  indices = [index for part in taken for index in part.rows.values()]
+  if free:  # Copies of a sentence take no longer than the sentence.
+    taken.append(_with_rows(taken[0], [0] * free))
+  return Part(*place, dict(enumerate(indices)), jax.tree.map(
+      lambda *leaves: np.concatenate(leaves) if leaves[0].ndim else leaves[0],
+      *[part.state for part in taken]))
+
+
+def _with_rows(part: Part, rows: Sequence[int]) -> Part:
+  """Returns a copy of some rows of a batch, which become its first."""
+  return part._replace(
+      rows=dict(enumerate(part.rows[row] for row in rows)),
+      state=jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(rows)] if np.ndim(leaf)
+                         else np.asarray(leaf), part.state))

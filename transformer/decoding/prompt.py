@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import DecodeConfig
+from transformer.decoding.constraint import Prefixes
 from transformer.decoding.ensemble import make_translator, translate_with
-from transformer.decoding.prefixes import Prefixes
 from transformer.decoding.text_lines import distinct
 from transformer.decoding.translator import Translation, warn_of_cut
 from transformer.errors import UserError
@@ -25,10 +25,6 @@ HELP = """A line is translated, unless it is a command:
   :prefix Da  begin each translation with these words; :prefix alone ends that
   :quit       end, as Ctrl-D does"""
 
-# Builds a function (line, number of the line, prefix) -> translation from the settings of a search
-# and the number of translations for each line.
-MakeTranslator = Callable[[DecodeConfig, int], Callable[[str, int, str], Translation]]
-
 
 def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int):
   """Runs a prompt in this terminal; the settings are those at first, as of `make_translator`."""
@@ -39,9 +35,9 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
     translate = make_translator(members, decode, seed, nbest)
 
     def answer(line, number, prefix):
-      answers = translate_with(members, translate, [line], number, Prefixes([prefix]))
-      warn_of_cut([answers[0].cut], run.config.data.max_length)
-      return answers[0]
+      translation, = translate_with(members, translate, [line], number, Prefixes([prefix]))
+      warn_of_cut([translation.cut], run.config.data.max_length)
+      return translation
 
     return answer
 
@@ -51,16 +47,13 @@ def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: i
   converse(functools.partial(input, '> '), print, translator, decode, nbest)
 
 
-def converse(read: Callable[[], str], say: Callable[[str], None], make_translator: MakeTranslator,
+def converse(read: Callable[[], str], say: Callable[[str], None],
+             make_translator: Callable[[DecodeConfig, int], Callable[[str, int, str], Translation]],
              decode: DecodeConfig, nbest: int):
-  """Translates typed lines and obeys commands, until the end of the input.
+  """Translates what `read` returns and obeys commands, until it raises EOFError.
 
-  Args:
-    read: returns a line; raises EOFError at the end.
-    say: prints text.
-    make_translator: builds a translator; raises `UserError` if the settings do not fit.
-    decode: how to search at first; lines are translated one at a time, in batches of 1.
-    nbest: the number of translations for each line at first.
+  Settings of a search and a number of translations make a translator, a function (line, its number,
+  prefix) -> translation. A mistake is said in one line, and changes nothing.
   """
   settings, number, prefix = (dataclasses.replace(decode, batch_size=1), nbest), 0, ''
   translate = make_translator(*settings)
@@ -90,11 +83,7 @@ def converse(read: Callable[[], str], say: Callable[[str], None], make_translato
 
 
 def _changed(decode: DecodeConfig, nbest: int, name: str, value: str) -> tuple[DecodeConfig, int]:
-  """Returns the settings after a command.
-
-  Raises:
-    UserError: there is no such command, or its value is not allowed.
-  """
+  """Returns the settings after a command."""
   kind = {':beam': int, ':alpha': float, ':nbest': int}.get(name)
   if kind is None:
     raise UserError(f'there is no command {name}; :help lists the commands')

@@ -33,16 +33,14 @@ State = tuple[Any, list]
 
 
 class SearchPrograms:
-  """The programs of a search, each compiled once for each shape."""
+  """The programs of a search, each compiled for each shape when it is first needed.
+
+  All take the parameters of each model and the constraint's `tables`. `given` has what
+  `ModelSearch.plan` takes for each sentence: limits, keys and the constraint's rows.
+  """
 
   def __init__(self, search: ModelSearch, longest: int, rows: NamedSharding):
-    """Plans the programs; each is compiled when it is first needed.
-
-    Args:
-      search: the search.
-      longest: the most tokens of a source.
-      rows: splits the sentences of a batch over devices.
-    """
+    """Plans the programs for sources of at most `longest` tokens; `rows` splits a batch."""
     self._search, self._longest, self._rows = search, longest, rows
     self._everywhere = replicated(rows.mesh)
     self._about = repr((search, PAD_ID, BOS_ID, EOS_ID))
@@ -54,19 +52,11 @@ class SearchPrograms:
     self._lock = threading.Lock()
 
   def decoded_length(self, length: int) -> int:
-    """Returns the length that encoded sources are padded to; `length` is that of the ids."""
+    """Returns the length that sources of padded ids are padded to once they are encoded."""
     return min(max(length, _SHORTEST), self._longest)
 
   def begin(self, params, tables, source_BS, given) -> State:
-    """Encodes padded source ids with their end tokens, and returns the state before all tokens.
-
-    Args:
-      params: the parameters of each model.
-      tables: the arrays of the constraint that all sentences share.
-      source_BS: the ids.
-      given: the limits of length, the keys of samples and the constraint's arrays of the sentences,
-        as `ModelSearch.plan` takes them.
-    """
+    """Encodes padded source ids with their end tokens; returns the state before all tokens."""
     source_BS, given = processes.place((source_BS, given), self._rows)
     (encoded, leaves), _ = self._run(*self._beginning(source_BS.shape[1]), params,
                                      (source_BS, given), [], tables)
@@ -74,14 +64,9 @@ class SearchPrograms:
 
   def advance(self, params, tables, state: State, t: int, pauses: bool
               ) -> tuple[State, int, jax.Array, Hypotheses]:
-    """Adds some tokens to t tokens, fewer if the search for every sentence is over.
+    """Adds some tokens to `t` tokens, fewer if the search for every sentence is over.
 
-    Args:
-      params, tables: as in `begin`.
-      state: the state after t tokens.
-      t: their number.
-      pauses: whether to stop where sentences are often finished, and not only where the cache is
-        full.
+    It stops where the cache is full; and with `pauses` where sentences are often finished, too.
 
     Returns:
       The state, which takes the memory of the one before; the number of tokens; whether the search
@@ -93,25 +78,19 @@ class SearchPrograms:
                             tables)
     full = next(length for length in lengths if length > t)
     t = min(t + _STOPS if t else _FIRST_STOP, full) if pauses else full
-    leaves, (done_B, found) = self._run('advance', self._advance, params, fixed, leaves,
-                                        (tables, np.int32(t)), donated=(2,))
-    return (fixed, leaves), t, done_B, Hypotheses(*found)
+    leaves, (done_B, best) = self._run('advance', self._advance, params, fixed, leaves,
+                                       (tables, np.int32(t)), donated=(2,))
+    return (fixed, leaves), t, done_B, Hypotheses(*best)
 
   def compile_largest(self, params, length: int, given) -> Any:
-    """Compiles ahead of time what needs most memory: the last tokens of the longest sources.
+    """Compiles ahead of time what needs most memory: the last tokens of sources of some length.
 
-    Args:
-      params: the parameters, or their shapes and shardings; the program takes no others.
-      length: the number of tokens of the sources.
-      given: as in `begin`, without a constraint.
-
-    Returns:
-      The compiled program. The state, whose memory it uses again, is one of its arguments.
+    The parameters, or their shapes and shardings, are those of all calls; `given` has no
+    constraint. The program takes the state, whose memory it uses again, as an argument.
     """
-    given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
-    sources = jax.ShapeDtypeStruct((given[0].shape[0], length), jnp.int32), given
+    sources = jax.ShapeDtypeStruct((len(given[0]), length), jnp.int32), given
     (encoded, leaves), _ = jax.eval_shape(self._beginning(length)[1], params, sources, [], ())
-    fixed = encoded, given
+    fixed = encoded, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
     for longer in self._lengths(fixed)[1:]:
       leaves, _ = jax.eval_shape(self._growth(longer)[1], params, fixed, leaves, ())
     arguments = params, fixed, leaves, ((), np.int32(0))
@@ -120,7 +99,6 @@ class SearchPrograms:
     return self._programs[key]
 
   def _lengths(self, fixed) -> list[int]:
-    """Returns the lengths of the cache for sources."""
     return cache_lengths(fixed[0][0].shape[1] + self._search.config.max_extra_length)
 
   def _beginning(self, length: int):
@@ -151,7 +129,7 @@ class SearchPrograms:
     return jax.tree.leaves(state), (done_B, tuple(search.finish(state)))
 
   def _planned(self, params, fixed, leaves, tables) -> tuple[Search, Any]:
-    """Returns the search that lists of arrays belong to, and its state."""
+    """Returns the search that lists of arrays belong to, and its state as a pytree."""
     encoded, given = fixed
     ids_BS = jax.ShapeDtypeStruct(encoded[0].shape, jnp.int32)
     trees = jax.eval_shape(functools.partial(self._begun, ids_BS.shape[1]), params,

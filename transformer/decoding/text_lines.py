@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from transformer.data.text.text_files import iterate_lines
-from transformer.decoding.ensemble import translate_with
-from transformer.decoding.likelihoods import Likelihood
+from transformer.decoding.ensemble import Likelihood, translate_with
 from transformer.decoding.translator import Translation, Translator, warn_of_cut
-from transformer.errors import UserError
 from transformer.runs.loading import Run
 from transformer.system import outputs
 
@@ -23,14 +21,10 @@ _BATCHES_TOGETHER = 16
 
 def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0,
              drawn: bool = False) -> list[str]:
-  """Returns translations, or n-best lists, as lines.
+  """Returns translations, or lists of up to `nbest` of them, as lines.
 
-  Args:
-    answers: the translations.
-    nbest: the number of translations for each sentence; above 1, a line is
-      number ||| text ||| score, and no text occurs twice.
-    first: the number of the first sentence.
-    drawn: whether the lists are samples, which are all given, a text as often as it was drawn.
+  A line of a list is number ||| text ||| score; the first sentence has the number `first`. No text
+  occurs twice in a list, unless it was drawn: samples are all given, as often as they were drawn.
   """
   if nbest == 1:
     return [answer.text for answer in answers]
@@ -69,61 +63,40 @@ def write_lines(lines: Iterable[str], output: str):
 
 
 def arrives_live() -> bool:
-  """Returns whether standard input is a pipe or a terminal, whose lines arrive one by one.
-
-  Raises:
-    UserError: standard input is closed.
-  """
-  try:
-    return not stat.S_ISREG(os.fstat(0).st_mode)
-  except OSError as error:
-    raise UserError('--source=- is standard input, which is closed; give it something, or name a '
-                    'file') from error
+  """Returns whether standard input is a pipe or a terminal, whose lines arrive one by one."""
+  return not stat.S_ISREG(os.fstat(0).st_mode)
 
 
 def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
                    drawn: bool = False):
   """Translates standard input to standard output, each line as soon as it is read.
 
-  Args:
-    members, translate: the runs, and the translator of their models.
-    nbest, drawn: as in `as_lines`.
+  The arguments are those of `translate_with` and `as_lines`.
 
   Raises:
     UserError: a line is not text; the translations of the lines before it are written. Or the
-      model has diverged; of the lines that were translated together with that line, none is
-      written.
+      model has diverged; of the lines that were translated together, none is written.
   """
-  cut = []
+  cut, config = [], members[0].config
 
   def answer(lines, first):
     answers = translate_with(members, translate, lines, first)
     cut.extend(translation.cut for translation in answers)
-    return answers
+    write_lines(as_lines(answers, nbest, first, drawn), '-')
 
-  config = members[0].config
   # The file stays open: a thread waits for the next line, and after Ctrl-C, closing the file would
   # wait for this thread.
   file = open(0, 'rb', closefd=False)  # noqa: SIM115
   stream(iterate_lines(file, 'standard input'), answer,
-         lambda first, answers: write_lines(as_lines(answers, nbest, first, drawn), '-'),
          config.decode.batch_size * _BATCHES_TOGETHER)
   warn_of_cut(cut, config.data.max_length)
 
 
-def stream(lines: Iterable[str], translate: Callable[[Sequence[str], int], list[Translation]],
-           write: Callable[[int, list[Translation]], None], most: int):
-  """Translates lines as they arrive, and writes the translations in the order of the lines.
+def stream(lines: Iterable[str], answer: Callable[[Sequence[str], int], None], most: int):
+  """Answers lines as they arrive, at most `most` together, in their order.
 
-  The lines that arrive during one call of `translate` are the input of the next call.
-
-  Before an error of `lines` is raised, the translations of those before it are written.
-
-  Args:
-    lines: the lines; the next one may take time to arrive.
-    translate: takes lines and the number of the first.
-    write: takes the number of the first line, and the translations.
-    most: the largest number of lines that are translated together.
+  `answer` takes lines and the number of the first. The lines that arrive during one call are the
+  input of the next. Before an error of `lines` is raised, those before it are answered.
   """
   waiting: queue.Queue = queue.Queue(most)
 
@@ -144,7 +117,7 @@ def stream(lines: Iterable[str], translate: Callable[[Sequence[str], int], list[
       arrived.append(waiting.get())
     last = arrived[-1]
     if texts := [line for line in arrived if isinstance(line, str)]:
-      write(number, translate(texts, number))
+      answer(texts, number)
       number += len(texts)
   if last is not None:
     raise last

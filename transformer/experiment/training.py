@@ -49,7 +49,7 @@ from transformer.system.signals import Signals
 from transformer.training.config import TrainConfig
 from transformer.training.freezing import describe_frozen
 from transformer.training.memory_check import compile_within_memory
-from transformer.training.mesh import check_shares, make_mesh, sentence_sharding
+from transformer.training.mesh import check_shares, make_mesh
 from transformer.training.objective import make_objective
 from transformer.training.update import Update, make_update
 
@@ -88,7 +88,7 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
     # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
     greedy = dataclasses.replace(config.decode, beam_size=1)
     translate = Translator(model, vocabulary, greedy, config.data.max_length,
-                           rows=sentence_sharding(mesh, greedy.batch_size))
+                           mesh=mesh)
     length, search = translate.compile_longest(
         update.state.best_params,
         [source for corpus in corpora.valid.values() for source, _ in corpus[:]])

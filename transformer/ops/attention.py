@@ -20,11 +20,8 @@ def masked_softmax(scores, mask=None):
   """Softmax over the positions of the last axis where `mask` is True: section 3.2.3.
 
   It equals the paper's softmax of scores that are −∞ where `mask` is False. A row without an
-  allowed position gives zeros with zero gradients, where the plain softmax would give NaN.
-
-  Args:
-    scores: [..., S], any float type; the arithmetic and the result are float32.
-    mask: boolean; it broadcasts to the shape of `scores`. None allows all positions.
+  allowed position gives zeros with zero gradients, where the plain softmax would give NaN. The
+  arithmetic and the result are float32. The mask broadcasts to the scores' shape, [..., S].
   """
   if mask is not None:
     _check('mask', mask, jnp.bool_, '[..., S]', scores.shape)
@@ -78,7 +75,7 @@ def attention_with_weights(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None
 
 
 def _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale):
-  """Checks the arguments; returns the scaled queries, and the mask with all its axes."""
+  """Checks the arrays; returns the scaled queries, and the mask with all its axes."""
   check_arrays(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
   scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
   if mask_BTS is not None:
@@ -97,13 +94,12 @@ def _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
 
 
 def _scores(q_BTHK, k_BSHK):
-  """Returns Q Kᵀ, float32 [..., H, T, S]."""
   return jnp.einsum('...THK,...SHK->...HTS', q_BTHK, k_BSHK, preferred_element_type=jnp.float32)
 
 
 @jax.custom_vjp
 def _scores_in_16_bits(q_BTHK, k_BSHK):
-  """Returns `_scores`; the products of the gradient have factors of 16 bits, too."""
+  """Returns `_scores`; the products of its gradient have factors of 16 bits, too."""
   return _scores(q_BTHK, k_BSHK)
 
 
@@ -137,7 +133,9 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
   def cut(x, axis):
     """Pads axis `axis` < 0 and cuts it into equal parts, which a new first axis numbers."""
     axis += x.ndim
-    x = jnp.pad(x, [(0, parts * size - length if each == axis else 0) for each in range(x.ndim)])
+    padding = [(0, 0)] * x.ndim
+    padding[axis] = 0, parts * size - length
+    x = jnp.pad(x, padding)
     return jnp.moveaxis(x.reshape(*x.shape[:axis], parts, size, *x.shape[axis + 1:]), axis, 0)
 
   @jax.checkpoint
@@ -149,8 +147,8 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
   if bias_BHTS is not None:  # Every part needs its own queries' rows.
     bias_BHTS = jnp.broadcast_to(
         bias_BHTS, jnp.broadcast_shapes(bias_BHTS.shape, (length, k_BSHK.shape[-3])))
-  out = jax.lax.map(attend, (jnp.arange(parts), cut(q_BTHK, -3), *(
-      None if each is None else cut(each, -2) for each in (mask_BTS, bias_BHTS))))
+  mask, bias = (None if x is None else cut(x, -2) for x in (mask_BTS, bias_BHTS))
+  out = jax.lax.map(attend, (jnp.arange(parts), cut(q_BTHK, -3), mask, bias))
   out = jnp.moveaxis(out, 0, -4)
   return out.reshape(*out.shape[:-4], parts * size, *out.shape[-2:])[..., :length, :, :]
 

@@ -22,39 +22,27 @@ from transformer.ops.selection import take, top_k, top_sums, where_rows
 
 
 class Extensions(NamedTuple):
-  """W hypotheses of each input, each extended by a token.
+  """W hypotheses of each input, each extended by a token."""
 
-  Attributes:
-    log_probs: float32 [B, W], with the new token; −inf where there is no hypothesis.
-    origin: int32 [B, W], the index of the hypothesis that was extended.
-    token: int32 [B, W], the new token.
-  """
-
-  log_probs: jax.Array
-  origin: jax.Array
-  token: jax.Array
+  log_probs: jax.Array  # [B, W], with the new token; −inf where there is no hypothesis
+  origin: jax.Array  # int32 [B, W], the index of the hypothesis that was extended
+  token: jax.Array  # int32 [B, W], the new token
 
 
 class Choice(NamedTuple):
-  """The choice of a beam at one step.
+  """The choice of a beam at one step."""
 
-  Attributes:
-    best: the W best extensions; those with the end token end.
-    live: the W best extensions without the end token, which go on.
-    state: the state of the `live` extensions.
-  """
-
-  best: Extensions
-  live: Extensions
-  state: Any
+  best: Extensions  # the W best; those with the end token end
+  live: Extensions  # the W best without the end token, which go on
+  state: Any  # of the `live` extensions
 
 
 class Policy(NamedTuple):
   """The rule by which a beam is chosen.
 
   Attributes:
-    choose: a function (log_probs_BWN, live_log_probs_BW, state) -> `Choice`. The first argument
-      has the next token's log-probabilities, and the second those of the hypotheses so far.
+    choose: a function (log_probs_BWN of the next token, live_log_probs_BW so far, state) ->
+      `Choice`.
     state: a pytree with the state of the hypotheses before the first token, leaves [B, W, ...].
     preference: a function state -> int32 [B, W], at least 0. Where no hypothesis has ended, the
       live ones of the largest preference are the result. None takes all, which must be sorted.
@@ -168,11 +156,10 @@ def _result(beams: _Beams, policy: Policy, limits_B, options: SearchOptions) -> 
   if policy.preference:
     preference_BW = jnp.where(exists_BW, policy.preference(beams.state), -1)
     exists_BW &= preference_BW == jnp.max(preference_BW, axis=1, keepdims=True)
-  lengths_BW = jnp.where(exists_BW, limits_B[:, None], 0)
-  live_scores_BW = beams.live_log_probs / length_penalty(lengths_BW, options.alpha)
-  live = Hypotheses(
-      jnp.where(exists_BW[:, :, None], beams.live_tokens, PAD), lengths_BW, beams.live_log_probs,
-      jnp.where(exists_BW, live_scores_BW, -jnp.inf))
+  lengths_BW = jnp.broadcast_to(limits_B[:, None], exists_BW.shape)
+  scores_BW = beams.live_log_probs / length_penalty(lengths_BW, options.alpha)
+  live = Hypotheses(beams.live_tokens, lengths_BW, beams.live_log_probs,
+                    jnp.where(exists_BW, scores_BW, -jnp.inf))
   if policy.preference:
     live = best(live, live.scores.shape[1])
   result = where_rows(beams.ended_count > 0, beams.ended, live)

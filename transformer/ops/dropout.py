@@ -15,9 +15,6 @@ def dropout(key, x, rate):
   Args:
     key: a JAX random key of the default generator, `threefry2x32`.
     rate: 0 ≤ rate < 1, a Python number.
-
-  Raises:
-    ValueError: the rate is out of range.
   """
   if not 0.0 <= rate < 1.0:
     raise ValueError(f'the dropout rate must be at least 0 and below 1; got {rate}')
@@ -36,9 +33,6 @@ def random_bits(key, shape):
   row-major order. They depend on the key and this number alone, and not on the sharding. On a
   CPU, JAX compiles its own version to a loop over whole arrays, and dropout then costs more
   than the model. Here each element is computed where it is used, and nothing is stored.
-
-  Args:
-    key: a JAX random key of the default generator, `threefry2x32`.
   """
   if math.prod(shape) >= 2 ** 32:  # Their numbers do not fit into a word.
     return jax.random.bits(key, shape)
@@ -56,7 +50,6 @@ def random_bits(key, shape):
 
 
 def _element_numbers(shape):
-  """Returns the row-major number of each element."""
   numbers = jnp.zeros(shape, jnp.uint32)
   for axis in range(len(shape)):  # One iota for each axis: a reshape would end the fusion.
     stride = jnp.uint32(math.prod(shape[axis + 1:]))

@@ -38,7 +38,6 @@ def _backward(saved, gradient):
 
 
 def _product_on_cpu(x_PI, gradient_PO):
-  """Returns [I, O], a sum over all P positions, with the smaller factor transposed."""
   # The barriers keep XLA from folding the transpositions into the product.
   if x_PI.shape[1] <= gradient_PO.shape[1]:
     return jax.lax.optimization_barrier(x_PI.T) @ gradient_PO
@@ -81,10 +80,8 @@ def with_bias(x_BTD, output_ND, bias_N):
 
   The bias is one more column of the output projection, and x has ones there. So the loss, which
   computes the product in chunks, needs no argument for it. If x has 16 bits, the product rounds the
-  projection to them, so a second column has what the rounding of the bias leaves over.
-
-  Args:
-    bias_N: None returns the other arrays as they are.
+  projection to them, so a second column has what the rounding of the bias leaves over. Without a
+  bias, the other arrays are returned as they are.
   """
   if bias_N is None:
     return x_BTD, output_ND

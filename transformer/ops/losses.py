@@ -17,17 +17,11 @@ _ACCELERATOR_CHUNK_POSITIONS = 4096
 
 
 class Predictions(NamedTuple):
-  """What the model predicts at the positions of a chunk.
+  """What the model predicts at the positions of a chunk."""
 
-  Attributes:
-    logits: float32 [..., N].
-    log_normaliser: [...]; logits − log_normaliser are log-probabilities.
-    probabilities: [..., N].
-  """
-
-  logits: jax.Array
-  log_normaliser: jax.Array
-  probabilities: jax.Array
+  logits: jax.Array  # float32 [..., N]
+  log_normaliser: jax.Array  # [...]; logits − log_normaliser are log-probabilities
+  probabilities: jax.Array  # [..., N]
 
 
 class Term(NamedTuple):
@@ -73,8 +67,7 @@ class _Arrays(NamedTuple):
     size = -(-length // count)
 
     def cut(array):
-      padding = [(0, 0), (0, count * size - length)] + [(0, 0)] * (array.ndim - 2)
-      padded = jnp.pad(array, padding)
+      padded = jnp.pad(array, [(0, 0), (0, count * size - length)] + [(0, 0)] * (array.ndim - 2))
       return jnp.moveaxis(padded.reshape(rows, count, size, *array.shape[2:]), 1, 0)
 
     return jax.tree.map(cut, (self.x_BTD, self.targets_BT, self.weights_BT, self.by_position))
@@ -95,22 +88,17 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0
     targets_BT: integer token ids.
     weights_BT: numbers or booleans, the weight of each position; 0 for padding.
     smoothing: ε of label smoothing, at least 0 and below 1.
-    text_share: the factor of the cross entropy in the loss, at least 0 and at most 1.
+    terms: other terms of the loss.
+    text_share: the factor of the cross entropy in the loss.
     devices: number of devices that the rows are split over; it sets the chunk size.
 
   Returns:
-    A dict of float32 scalars:
-
-    - `loss`: weighted sum of all terms of the loss in nats, differentiable in `x_BTD` and
-      `output_ND`,
-    - `nll`: weighted sum of plain cross entropies without a gradient; perplexity is
-      exp(nll / weight),
-    - `weight`: sum of the weights.
+    A dict of float32 scalars: `loss`, the weighted sum of all terms in nats, differentiable in
+    `x_BTD` and `output_ND`; `nll`, that of plain cross entropies without a gradient, so that
+    perplexity is exp(nll / weight); and `weight`, the sum of the weights.
   """
   if not 0.0 <= smoothing < 1.0:
     raise ValueError(f'label smoothing must be at least 0 and below 1; got {smoothing}')
-  if not 0.0 <= text_share <= 1.0:
-    raise ValueError(f'the share of the text must be at least 0 and at most 1; got {text_share}')
   weights_BT = weights_BT.astype(jnp.float32)
   loss, nll = _summed_losses(
       _Options(smoothing, text_share, devices, tuple(term.function for term in terms)),
@@ -130,8 +118,7 @@ def _summed_losses_forward(options, arrays):
   return _by_platform(_sums_and_gradients, options, arrays)
 
 
-def _summed_losses_backward(options, gradients, cotangents):
-  del options
+def _summed_losses_backward(_, gradients, cotangents):
   cotangent, _ = cotangents
   gradient_BTD, gradient_ND = ((gradient * cotangent).astype(gradient.dtype)
                                for gradient in gradients)
@@ -149,7 +136,6 @@ def _by_platform(function, options, arrays):
 
 
 def _sums(options, positions, arrays):
-  """Returns the weighted sums `loss` and `nll` over all chunks."""
   def add_chunk(sums, chunk):
     losses, *_ = _chunk_losses(options, arrays, *chunk)
     return jax.tree.map(jnp.add, sums, losses), None
@@ -159,7 +145,6 @@ def _sums(options, positions, arrays):
 
 
 def _sums_and_gradients(options, positions, arrays):
-  """Returns the weighted sums, and the gradients of `loss`."""
   smoothing, output_ND = options.smoothing, arrays.output_ND
   vocabulary = output_ND.shape[0]
 

@@ -7,10 +7,7 @@ import jax.numpy as jnp
 
 
 def causal_mask(length):
-  """Returns the mask that hides future positions, [T, S] with T = S, True where s ≤ t.
-
-  Section 3.2.3 has it, to "prevent leftward information flow".
-  """
+  """Returns the mask that hides future positions, [T, S] with T = S: section 3.2.3."""
   t = jnp.arange(length)
   return t[:, None] >= t[None, :]
 
@@ -49,15 +46,11 @@ def lineage_mask(lineage_BWT, index):
 def combine_masks(*masks):
   """Combines masks [..., T, S] by a logical and; leading axes broadcast.
 
-  None is True everywhere, and the result where every mask is None.
-
-  Raises:
-    ValueError: a mask is of numbers, such as 0 and −∞, which would be inverted.
+  None is True everywhere, and the result where every mask is None. Masks of numbers, such as 0 and
+  −∞, are refused, since they would be inverted.
   """
   present = [mask for mask in masks if mask is not None]
   for mask in present:
     if mask.dtype != jnp.bool_:
       raise ValueError(f'the mask must be boolean; got {mask.dtype}')
-  shape = jnp.broadcast_shapes(*(mask.shape for mask in present))
-  return functools.reduce(
-      jnp.logical_and, (jnp.broadcast_to(mask, shape) for mask in present)) if present else None
+  return functools.reduce(jnp.logical_and, jnp.broadcast_arrays(*present)) if present else None

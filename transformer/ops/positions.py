@@ -8,10 +8,7 @@ _BASE = 10_000.0
 
 
 def sinusoidal_positions(length, dim, first=0):
-  """Returns `sinusoidal_encoding` of successive positions, [T, D], a constant of the host.
-
-  The paper does not say whether the first position is 0 or 1.
-  """
+  """Returns `sinusoidal_encoding` of successive positions, [T, D], a constant of the host."""
   return sinusoidal_encoding(np.arange(first, first + length), dim)
 
 
@@ -65,10 +62,8 @@ def rotate(x_BTHK, positions_BT):
   """Rotates queries or keys by their positions: Su et al., 2021, "RoFormer", equations 14, 15, 34.
 
   Dims 2i and 2i + 1 of a head are rotated by the angle p / 10000^(2i/K). The dot product of a
-  query and a key then depends on the distance between them alone.
-
-  K must be even. The arithmetic is float32. The positions may be any numbers that broadcast against
-  [..., T].
+  query and a key then depends on the distance between them alone. K must be even. The positions may
+  be any numbers that broadcast against [..., T].
   """
   dim = x_BTHK.shape[-1]
   if dim % 2:

@@ -21,8 +21,7 @@ class SamplingOptions(NamedTuple):
   """The distribution that tokens are drawn from.
 
   Attributes:
-    temperature: above 0 and finite; divides the log-probabilities. Below 1 it favours likely
-      tokens, above 1 unlikely ones.
+    temperature: divides the log-probabilities; below 1 it favours likely tokens.
     top_k: keeps the k likeliest tokens (Fan et al., 2018). Tokens as likely as the k-th are
       all kept. 0 keeps all.
     top_p: keeps the nucleus, the smallest set of likeliest tokens whose probabilities add up
@@ -42,8 +41,7 @@ def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samp
   Two hypotheses may be equal. Draw w of an input does not depend on the number of draws.
 
   Args:
-    step: as `ops.search` describes, called with W = `samples`.
-    cache, limits_B, options: as in `greedy_search`.
+    step, cache, limits_B, options: as in `greedy_search`, with W = `samples`.
     keys_B: JAX random keys. With the default generator, `threefry2x32`, the draws do not
       depend on the sharding of the inputs.
     samples: W.
@@ -69,15 +67,9 @@ def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samp
 
 
 def truncate(log_probs_BWN, options: SamplingOptions):
-  """Applies temperature, top-k and top-p to a distribution, and normalises it again.
+  """Applies temperature, top-k and top-p to log-probabilities, and normalises them again.
 
-  Args:
-    log_probs_BWN: float32 log-probabilities, any leading axes.
-    options: as `SamplingOptions` describes.
-
-  Returns:
-    float32 log-probabilities of the same shape, −inf for tokens that are not kept or were
-    impossible before.
+  Any leading axes are allowed. Tokens that are not kept, or were impossible before, get −inf.
   """
   temperature, top_k, top_p = options
   relative_BWN = log_probs_BWN - jnp.max(log_probs_BWN, axis=-1, keepdims=True)
@@ -94,15 +86,11 @@ def truncate(log_probs_BWN, options: SamplingOptions):
   last_BW1 = _rank_at_sum(rank_BWN, probs_BWN, target)
   # Of the tokens that share the last rank, the first ones fill the nucleus up to the target.
   before_BWN, equal_BWN = rank_BWN < last_BW1, rank_BWN == last_BW1
-  missing_BW1 = target - _sum(probs_BWN, before_BWN)
+  missing_BW1 = target - jnp.sum(probs_BWN, axis=-1, keepdims=True, where=before_BWN)
   needed_BW1 = jnp.ceil(missing_BW1 / jnp.max(probs_BWN, axis=-1, keepdims=True, initial=0.0,
                                               where=equal_BWN))
   nucleus_BWN = before_BWN | (equal_BWN & (jnp.cumsum(equal_BWN, axis=-1) <= needed_BW1))
   return jax.nn.log_softmax(scaled_BWN, where=kept_BWN & nucleus_BWN)
-
-
-def _sum(x_BWN, where_BWN):
-  return jnp.sum(x_BWN, axis=-1, keepdims=True, where=where_BWN)
 
 
 def _ranks(log_probs_BWN):
@@ -113,14 +101,13 @@ def _ranks(log_probs_BWN):
 def _rank_at_sum(rank_BWN, weights_BWN, target):
   """Returns the lowest rank where the sum of the weights of all ranks up to it reaches `target`.
 
-  If the sum of all weights is smaller, the result is the largest int32. A binary search over the
-  31 bits needs a sum over the vocabulary for each. On a CPU, sorting takes seven to ten times as
-  long.
+  If the sum of all weights is smaller, it is the largest int32. A binary search over the 31 bits
+  needs a sum over the vocabulary for each. On a CPU, sorting takes seven to ten times as long.
   """
   def add_bit(number, rank_BW1):
     higher_BW1 = rank_BW1 | (jnp.int32(1) << (30 - number))
-    too_low_BW1 = _sum(weights_BWN, rank_BWN < higher_BW1) < target
-    return jnp.where(too_low_BW1, higher_BW1, rank_BW1)
+    sum_BW1 = jnp.sum(weights_BWN, axis=-1, keepdims=True, where=rank_BWN < higher_BW1)
+    return jnp.where(sum_BW1 < target, higher_BW1, rank_BW1)
 
   zeros_BW1 = jnp.zeros((*rank_BWN.shape[:-1], 1), jnp.int32)
   return jax.lax.fori_loop(0, 31, add_bit, zeros_BW1)

@@ -19,16 +19,10 @@ _FIRST_LENGTH = 16
 
 
 class Cache(NamedTuple):
-  """The state that a step function keeps from one token to the next, as two pytrees.
+  """The state that a step function keeps from one token to the next, as two pytrees."""
 
-  Attributes:
-    own: state of each hypothesis, leaves [B, W, ...]. The search reorders it with the
-      hypotheses.
-    common: all other state, which the search never reorders.
-  """
-
-  own: Any
-  common: Any
+  own: Any  # of each hypothesis, leaves [B, W, ...]; the search reorders it with the hypotheses
+  common: Any  # all other state, which the search never reorders
 
 
 class Hypotheses(NamedTuple):
@@ -36,18 +30,12 @@ class Hypotheses(NamedTuple):
 
   If an input has fewer than W hypotheses, the last ones have length 0, log-probability −inf and
   score −inf.
-
-  Attributes:
-    tokens: int32 [B, W, T], the end token included, `PAD` after it.
-    lengths: int32 [B, W], number of tokens before the padding.
-    log_probs: float32 [B, W], natural logarithms, summed over tokens.
-    scores: float32 [B, W], log-probability divided by the length penalty.
   """
 
-  tokens: jax.Array
-  lengths: jax.Array
-  log_probs: jax.Array
-  scores: jax.Array
+  tokens: jax.Array  # int32 [B, W, T], the end token included, `PAD` after it
+  lengths: jax.Array  # int32 [B, W], number of tokens before the padding
+  log_probs: jax.Array  # float32 [B, W], natural logarithms, summed over tokens
+  scores: jax.Array  # float32 [B, W], log-probability divided by the length penalty
 
 
 class SearchOptions(NamedTuple):
@@ -57,11 +45,10 @@ class SearchOptions(NamedTuple):
     max_length: T, the length of the returned token arrays; no input's limit is larger.
     begin_id: the token before the first one of every hypothesis.
     end_id: the token that ends a hypothesis.
-    alpha: exponent of the length penalty in the scores, at least 0. With 0 a score is the
-      log-probability.
-    grow: a function (cache, length) -> cache that gives the cache room for `length` tokens
-      and keeps its content. The first cache has room for none; its length doubles when it is full,
-      so that short hypotheses cost less. None is for a cache with room for `max_length` tokens.
+    alpha: exponent of the length penalty in the scores; with 0 a score is the log-probability.
+    grow: a function (cache, length) -> cache that gives it room for `length` tokens and keeps its
+      content. The first cache has room for none; its length doubles when it is full, so that short
+      hypotheses cost less. None is for a cache with room for `max_length` tokens.
   """
 
   max_length: int
@@ -90,7 +77,7 @@ class Search(NamedTuple):
 
 
 def run_search(search: Search) -> Hypotheses:
-  """Adds tokens until the search for every input is over, and finishes: the whole in one."""
+  """Adds tokens until the search for every input is over, and returns what it finds."""
   state, longest = search.start, search.options.max_length
   for length in cache_lengths(longest) if search.options.grow else [longest]:
     state = advance_until(search, grown(search, state, length), length)
@@ -130,7 +117,6 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
     cache: the step function's `Cache` before the first token.
     limits_B: int32, the largest number of tokens in each input's hypotheses, the end token
       included. An input with limit 0 gets no hypothesis and costs nothing.
-    options: as `SearchOptions` describes.
 
   Returns:
     The search, whose `Hypotheses` have W = 1.
@@ -140,27 +126,22 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
 
 
 class _Draws(NamedTuple):
-  """The state of `roll_out` after t tokens."""
+  """The state of `roll_out` after t tokens; the arrays of `Hypotheses` have their shapes."""
 
   t: jax.Array
   last: jax.Array  # [B, W], the newest token
   cache: Cache
-  tokens: jax.Array  # [B, W, T]
-  lengths: jax.Array  # [B, W]
-  log_probs: jax.Array  # [B, W]
+  tokens: jax.Array
+  lengths: jax.Array
+  log_probs: jax.Array
   done: jax.Array  # [B, W], whether the hypothesis has ended
 
 
 def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Search:
   """Extends W independent hypotheses of each input by one chosen token at every step.
 
-  Args:
-    choose: a function (t, log_probs_BWN) -> tokens_BW that chooses the tokens at position t.
-    step, cache, limits_B, options: as in `greedy_search`, with W = `width`.
-    width: W.
-
-  Returns:
-    The search, whose `Hypotheses` are not sorted by score.
+  `choose` is a function (t, log_probs_BWN) -> tokens_BW for position t, and `width` is W. All else
+  is as in `greedy_search`; the `Hypotheses` are not sorted by score.
   """
   shape = limits_B.shape[0], width
 

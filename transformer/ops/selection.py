@@ -10,10 +10,7 @@ import jax.numpy as jnp
 
 
 def top_k(x_BX, count):
-  """Returns the `count` largest numbers of each row, descending, and their indices.
-
-  Equal numbers keep their order. Long rows are cut into blocks, as in `top_sums`.
-  """
+  """Returns the `count` largest numbers of each row, descending, and their indices: `top_sums`."""
   values_BC, _, where_BC = top_sums(x_BX[:, None], jnp.zeros_like(x_BX[:, :1]), count)
   return values_BC, where_BC
 
@@ -21,7 +18,7 @@ def top_k(x_BX, count):
 def top_sums(x_BWX, y_BW, count):
   """Returns the largest sums x[b, w, i] + y[b, w] of each b, and their places.
 
-  Equal sums keep the order of w, then that of i. Long rows are cut into blocks. The largest sums
+  Equal sums keep the order of w, then that of i. Long rows are cut into blocks: the largest sums
   are all in the `count` blocks with the largest maxima. The maxima of x are found first and need
   no copy of it. Rounding keeps the order of numbers, so y may be added to the maxima.
 

@@ -94,8 +94,8 @@ def learnt(task, model, vocabulary, steps=400):
   state = optimizer.init(params)
   rng = random.Random(4)
   for _ in range(steps):
-    batch = rng.choice(batches)
-    params, state = update(params, state, batch.source_BS, batch.target_BT)
+    _, *sides = rng.choice(batches)
+    params, state = update(params, state, *sides)
   return params
 
 

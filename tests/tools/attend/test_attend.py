@@ -33,8 +33,7 @@ def test_a_sentence_and_the_translation_that_eval_finds(attend, evaluate, traine
   status, out, err = attend(f'--workdir={trained}', f'--sentence={sentence}', '--beam_size=2',
                             f'--output={tmp_path}/new/page.html')
   assert status == 0, err
-  assert re.fullmatch(rf'1 sentence, 1 layer of 2 heads: open {tmp_path}/new/page.html in a '
-                      r'browser, \d+ kB\n', out)
+  assert re.fullmatch(rf'open {tmp_path}/new/page.html in a browser, \d+ kB\n', out)
   data = sentences_of((tmp_path / 'new' / 'page.html').read_text('utf-8'))
   assert (data['layers'], data['heads'], data['about']) == (1, 2, 'run, step 2')
   found, = data['sentences']
@@ -89,14 +88,12 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
     (['--source=-'], ['nothing to look at', '- is blank']),
     (['--source=/nowhere/x'], ['/nowhere/x', 'there is no folder /nowhere']),
     (['--source={folder}/latin.de'], ['latin.de must be UTF-8; line 2 is not']),
-    (['--sentence=\udcff'], ['--sentence must be UTF-8', r"b'\xff'"]),
-    (['--sentence=a', '--translation=\udcff'], ['--translation must be UTF-8']),
     (['--sentence=a', '--translation=b', '--alpha=1'], ['--beam_size and --alpha are of a search']),
     (['--source={folder}/test.en', '--translation={folder}/unequal.de'],
      ['--translation must have a line for each', 'unequal.de has 3']),
     (['--source={folder}/test.en', '--translation=-'], ['--translation must name a file']),
     (['--sentence=a', '--average=0'], ['--average must be at least 1; got 0']),
-    (['--sentence=a', '--beam_size=0'], ['decode.beam_size must be at least 1; got 0']),
+    (['--sentence=a', '--beam_size=0'], ['--beam_size must be at least 1; got 0']),
     (['--sentence=a', '--checkpoint=9'], ['best, latest or one of the steps 1, 2']),
     (['--sentence=a', '--output={folder}'], ['--output must name a file', 'is a directory']),
     (['--sentence=a', '--output={folder}/empty/x'], ['--output needs a directory', 'is a file']),

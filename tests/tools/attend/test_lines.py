@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.tools.attend import browser
-from tests.tools.attend.conftest import H
+from tests.tools.attend.conftest import H, made_up, page_of, texts_of
 from transformer.model.attention_weights import AttentionWeights
-from transformer.tools.attend.page import attention_page, thousandths
+from transformer.tools.attend.page import thousandths
 
 pytestmark = [
     pytest.mark.long,
@@ -57,7 +57,7 @@ def without_place(lines):
     ('cross', 1, 'heads=1&token=3', [1], [3]), ('cross', 0, 'heads=', [], [])])
 def test_lines_are_the_weights_of_the_heads_and_the_token_that_the_address_names(
     small, tmp_path, kind, layer, fragment, heads, queries):
-  seen = browser.look(attention_page([small], ''), tmp_path,
+  seen = browser.look(page_of(small), tmp_path,
                       f'kind={kind}&layer={layer}&{fragment}', probe=LINES + 'return lines();')
   weights = getattr(small.weights, kind)[layer]
   assert without_place(seen.probed) == lines_of(weights, heads, queries)
@@ -68,7 +68,7 @@ def test_lines_are_the_weights_of_the_heads_and_the_token_that_the_address_names
     row = thousandths(weights)[heads[0], queries[0]]
     key = int(np.argmax(row))
     assert seen.document.by_id('lines-readout').text == (
-        f'{small.target[3]} → head 1: {small.source[key]} {browser.percents(row)[key]}')
+        f'{small.target[3]} → head 1: {texts_of(small.source)[key]} {browser.percents(row)[key]}')
 
 
 USE_LINES = LINES + """
@@ -94,7 +94,7 @@ USE_LINES = LINES + """
 
 
 def test_mouse_and_keyboard_choose_the_heads_and_the_token_of_lines(small, tmp_path):
-  steps = browser.look(attention_page([small], ''), tmp_path, 'layer=1&kind=cross',
+  steps = browser.look(page_of(small), tmp_path, 'layer=1&kind=cross',
                        probe=USE_LINES).probed
   everything = range(7)
   wanted = [  # Heads, tokens, and both in the address.
@@ -115,7 +115,7 @@ def test_mouse_and_keyboard_choose_the_heads_and_the_token_of_lines(small, tmp_p
 def test_more_heads_than_colours_repeat_them_dashed(small, tmp_path, dark):
   many = small._replace(weights=AttentionWeights(
       *(np.concatenate([each] * 5, axis=1) for each in small.weights)))
-  seen = browser.look(attention_page([many], ''), tmp_path, 'token=0', dark=dark, probe=LINES + """
+  seen = browser.look(page_of(many), tmp_path, 'token=0', dark=dark, probe=LINES + """
     return [...document.querySelectorAll('#heads line, #lines g:first-child line')].map((each) => {
       const {stroke, strokeDasharray} = getComputedStyle(each);
       return [each.closest('label')?.textContent ?? '', stroke, strokeDasharray];
@@ -129,9 +129,10 @@ def test_more_heads_than_colours_repeat_them_dashed(small, tmp_path, dark):
 
 
 @pytest.mark.parametrize(('width', 'height', 'dark'), [(1280, 2900, False), (500, 5000, True)])
-def test_lines_of_a_long_sentence_are_within_the_window(long, tmp_path, width, height, dark):
+def test_lines_of_a_long_sentence_are_within_the_window(tmp_path, width, height, dark):
+  long = made_up([f'▁source{i}' for i in range(59)], [f'▁übersetzt{i}' for i in range(60)], seed=1)
   seen = browser.look(
-      attention_page([long], ''), tmp_path, 'kind=encoder&layer=1&heads=0+2&token=7', width=width,
+      page_of(long), tmp_path, 'kind=encoder&layer=1&heads=0+2&token=7', width=width,
       height=height, dark=dark, probe=LINES + """
     const tokens = [...document.querySelectorAll('#figure .chips > *')];
     return [lines(), document.documentElement.scrollWidth,

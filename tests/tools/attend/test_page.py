@@ -20,7 +20,6 @@ from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.tools.attend.page import attention_page, thousandths, visible
-from transformer.tools.attend.sentences import Word, sentences_of
 from transformer.training.step import init_params
 
 L, H, MAX_SOURCE, MAX_TARGET = 2, 3, 29, 37
@@ -78,15 +77,18 @@ def params(model):
 
 
 @pytest.fixture(scope='module')
-def attend(model, vocabulary, params):
-  attender = Attender(model, vocabulary, MAX_SOURCE, MAX_TARGET)
-  return lambda *pairs: sentences_of(attender(params, *zip(*pairs, strict=True)), vocabulary)
+def page_of(model, vocabulary, params):
+  """Returns the page of pairs of a source and its translation."""
+  attend = Attender(model, vocabulary, MAX_SOURCE, MAX_TARGET)
+  return lambda *pairs, about='about': attention_page(
+      attend(params, *zip(*pairs, strict=True)), vocabulary, about)
 
 
 @pytest.mark.long
-def test_the_page_has_the_models_weights_in_rows_that_sum_to_one(attend, vocabulary, model, params):
+def test_the_page_has_the_models_weights_in_rows_that_sum_to_one(page_of, vocabulary, model,
+                                                                 params):
   pairs = [('the small cat sees', 'dog eats under the green'), ('cat', 'the ' * 20)]
-  sentences = data_of(attention_page(attend(*pairs), 'about'))['sentences']
+  sentences = data_of(page_of(*pairs))['sentences']
   for (source, target), sentence in zip(pairs, sentences, strict=True):
     source, target = ([*vocabulary.encode(text), EOS_ID] for text in (source, target))
     batch = []
@@ -117,36 +119,32 @@ def test_rounding_keeps_sums_and_zeros_and_moves_no_weight_by_a_thousandth():
   assert thousandths(np.array([0.0009, 0.4997, 0.4994])).tolist() == [1, 500, 499]
 
 
-def test_words_are_the_pieces_between_spaces(attend, vocabulary):
-  found, = attend(('the zebra  sees', 'd"\'größe x>]"'))
-  assert len(found.source) > len(found.source_words)
-  assert [word.text for word in found.source_words] == ['the', 'zebra', '', 'sees', '</s>']
-  assert [word.text for word in found.target_words] == ['d"\'größe', 'x>', ']', '"', '</s>']
-  for words, pieces in ((found.source_words, found.source), (found.target_words, found.target)):
-    assert [place for word in words for place in range(word.start, word.stop)] == list(
-        range(len(pieces)))
-  assert found.source_words[-1] == Word('</s>', len(found.source) - 1, len(found.source))
-  shown = data_of(attention_page([found], ''))['sentences'][0]['sourceWords']
-  assert [text for text, *_ in shown] == ['the', 'zebra', '␣', 'sees', '</s>']
+def test_words_are_the_pieces_between_spaces(page_of):
+  data, = data_of(page_of(('the zebra  sees', 'd"\'größe x>]"')))['sentences']
+  assert [word for word, *_ in data['sourceWords']] == ['the', 'zebra', '␣', 'sees', '</s>']
+  assert [word for word, *_ in data['targetWords']] == ['d"\'größe', 'x>', ']', '"', '</s>']
+  assert len(data['source']) > len(data['sourceWords'])
+  for side in ('source', 'target'):
+    words = data[f'{side}Words']
+    assert [place for _, start, stop in words for place in range(start, stop)] == list(
+        range(len(data[side])))
+    assert words[-1] == ['</s>', len(data[side]) - 1, len(data[side])]
 
 
-def test_what_is_too_long_is_cut_on_either_side_and_told(attend):
+def test_what_is_too_long_is_cut_on_either_side_and_told(page_of):
   long = ' '.join(WORDS * 9)
-  source, target, fits = attend((long, 'cat'), ('cat', long), ('cat', 'cat'))
-  assert (len(source.source), len(target.target)) == (MAX_SOURCE, MAX_TARGET)
-  assert source.source[-1] == target.target[-1] == '</s>'
-  found = [(each.source_cut, each.target_cut) for each in (source, target, fits)]
-  assert found == [(True, False), (False, True), (False, False)]
-  shown = data_of(attention_page([source, target, fits], ''))['sentences']
-  assert [tuple(each['cut']) for each in shown] == found
+  source, target, fits = data_of(page_of((long, 'cat'), ('cat', long), ('cat', 'cat')))['sentences']
+  assert (len(source['source']), len(target['target'])) == (MAX_SOURCE, MAX_TARGET)
+  assert source['source'][-1] == target['target'][-1] == '</s>'
+  assert [data['cut'] for data in (source, target, fits)] == [
+      [True, False], [False, True], [False, False]]
 
 
-def test_hostile_text_is_in_the_page_as_text_and_as_nothing_else(attend):
-  harmless = Tags(attention_page(attend(('cat', 'dog')), 'about'))
+def test_hostile_text_is_in_the_page_as_text_and_as_nothing_else(page_of):
+  harmless = Tags(page_of(('cat', 'dog')))
   pairs = [(text, text) for text in HOSTILE] + [(' '.join(HOSTILE[:3]), 'cat')]
   about = ' '.join(HOSTILE)
-  page = attention_page(attend(*pairs), about)
-  tags = Tags(page)
+  tags = Tags(page_of(*pairs, about=about))
   assert tags.tags == harmless.tags
   assert [each for i, each in enumerate(tags.inside) if i != 1] == [
       each for i, each in enumerate(harmless.inside) if i != 1]
@@ -157,8 +155,8 @@ def test_hostile_text_is_in_the_page_as_text_and_as_nothing_else(attend):
     assert ''.join(words) == visible(text).replace(' ', '')
 
 
-def test_only_the_pages_own_script_may_run_and_nothing_is_fetched(attend):
-  tags = Tags(attention_page(attend(('cat', 'dog')), 'about'))
+def test_only_the_pages_own_script_may_run_and_nothing_is_fetched(page_of):
+  tags = Tags(page_of(('cat', 'dog')))
   policy, = (dict(attributes)['content'] for tag, attributes in tags.tags
              if dict(attributes).get('http-equiv') == 'Content-Security-Policy')
   style, _, script = tags.inside

@@ -68,7 +68,6 @@ def test_what_is_allowed_never_holds_a_phrase(vocabulary, automaton):
 @pytest.mark.parametrize('text', ['the cats', 'concat', 'a the house', 'the  dog', 'çé', 'Cat',
                                   'is don'])
 def test_other_words_are_allowed(vocabulary, automaton, text):
-  assert not any(holds(text, phrase) for phrase in PHRASES)
   assert first_forbidden(automaton, [*vocabulary.encode(text), EOS_ID]) is None
 
 
@@ -77,7 +76,6 @@ def test_other_words_are_allowed(vocabulary, automaton, text):
 def test_phrases_are_forbidden_with_their_last_piece(vocabulary, automaton, text):
   ids = vocabulary.encode(text)
   place = first_forbidden(automaton, ids)
-  assert place is not None and not holds(vocabulary.decode(ids[:place]), text)
   assert any(holds(vocabulary.decode(ids[:place + 1]), phrase) for phrase in PHRASES)
 
 
@@ -88,10 +86,18 @@ def test_a_vowel_sign_is_a_part_of_its_word():
     assert (first_forbidden(automaton, vocabulary.encode(text)) is not None) is forbidden, text
 
 
-def test_a_line_feed_counts_as_the_space_that_is_written_for_it(vocabulary, automaton):
-  ids = [*vocabulary.encode('the'), *(BYTE_IDS[each] for each in b'\ndog')]
-  assert vocabulary.decode(ids) == 'the dog'
-  assert first_forbidden(automaton, ids) == len(ids) - 1
+# Pieces, and then bytes; how many of them are allowed, -1 for all but the last.
+@pytest.mark.parametrize(('pieces', 'spelt', 'allowed'), [
+    ('the', '\ndog', -1),  # A line feed is written as a space.
+    ('a', ' cat', -1), ('a', 'cat', None),  # Letters in bytes are letters.
+    ('', 'é', -1), ('', 'the é', -1), ('', 'ßé', 1), ('', '„é', -1),
+    ('„cat', '', -1), ('—cat', '', -1), ('a „cat', '', -1)])  # The mark is spelt in bytes.
+def test_bytes_are_read_as_the_text_that_they_spell(vocabulary, automaton, pieces, spelt, allowed):
+  ids = vocabulary.encode(pieces) if pieces else []
+  ids += [BYTE_IDS[byte] for byte in spelt.encode()]
+  assert any(token in BYTE_IDS for token in ids)
+  wanted = len(ids) - 1 if allowed == -1 else allowed
+  assert first_forbidden(automaton, ids) == wanted
 
 
 def test_the_tables_stay_small(vocabulary, automaton, monkeypatch):
@@ -102,26 +108,3 @@ def test_the_tables_stay_small(vocabulary, automaton, monkeypatch):
   monkeypatch.setattr(avoidance, '_MOST_CELLS', 2 * vocabulary.size)
   with pytest.raises(UserError, match='at most about 2 bytes of UTF-8 in all; there are'):
     avoid(PHRASES, vocabulary)
-
-
-@pytest.mark.parametrize('before', ['„', '—', 'a „'])
-def test_a_phrase_after_a_mark_that_is_spelt_in_bytes_is_forbidden(vocabulary, automaton, before):
-  ids = vocabulary.encode(f'{before}cat')
-  assert any(token in BYTE_IDS for token in ids)
-  assert first_forbidden(automaton, ids) == len(ids) - 1
-
-
-@pytest.mark.parametrize('before', ['', 'the ', 'ß', '„'])
-def test_letters_that_have_a_piece_are_found_in_bytes_too(vocabulary, automaton, before):
-  assert 'é' in ''.join(map(vocabulary.piece, range(vocabulary.size)))
-  ids = [BYTE_IDS[each] for each in f'{before}é'.encode()]
-  assert vocabulary.decode(ids) == f'{before}é'
-  assert first_forbidden(automaton, ids) == (1 if before == 'ß' else len(ids) - 1)
-
-
-def test_letters_that_are_spelt_in_bytes_are_letters(vocabulary, automaton):
-  ids = [vocabulary.encode('a')[0], *(BYTE_IDS[each] for each in b' cat')]
-  assert vocabulary.decode(ids) == 'a cat'
-  assert first_forbidden(automaton, ids) == len(ids) - 1
-  concat = [vocabulary.encode('a')[0], *(BYTE_IDS[each] for each in b'cat')]
-  assert first_forbidden(automaton, concat) is None

@@ -2,7 +2,6 @@
 
 import itertools
 
-import chex
 import jax
 import numpy as np
 import pytest
@@ -77,17 +76,6 @@ def test_tokens_that_are_wanted_complete_the_phrases_and_the_bank_is_full_only_t
 def test_a_word_that_has_ended_counts_for_good(readings):
   met, read = readings[1][-1]
   assert np.all(met[:-1] <= met[1:]) and not np.any(met & (read > 0))
-
-
-def test_inputs_and_hypotheses_are_read_alone(readings):
-  reader = make_reader(padded(PHRASES), CONTINUES)
-  tokens, found = readings
-  reading = reader.start(1)
-  for t in range(3):
-    token_BC = np.full((len(PHRASES), 1), tokens[5][t], np.int32)
-    reading = reader.after(reading, token_BC)
-    chex.assert_trees_all_equal(jax.device_get(reading), jax.tree.map(
-        lambda leaf, t=t: leaf[t, :, 5:6], found[-1]))
 
 
 def test_only_a_token_that_continues_the_word_takes_a_phrase_back():

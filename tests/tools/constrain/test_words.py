@@ -1,13 +1,21 @@
 """Phrases are found as whole words, and each sentence's arrays depend on its phrases alone."""
 
+import io
 import random
 
-import numpy as np
 import pytest
+import sentencepiece
 
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.tools.constrain.words import Words, lacks_phrase, warn_of_lacking
+from transformer.tools.constrain.words import (
+  Words,
+  continue_words,
+  encode_phrase,
+  lacks_phrase,
+  warn_of_lacking,
+)
 
 WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'cats', 'is']
 
@@ -31,12 +39,13 @@ def test_a_phrase_is_whole_words_as_often_as_it_is_asked_for(text, phrases, lack
 
 def test_arrays_have_the_shape_of_the_demands_of_a_sentence(vocabulary):
   phrases = [[], ['cat'], ['cat', 'ß', ' the dog\u00a0!'], ['', ' ']]
-  words = Words(vocabulary, phrases, prefixes=['', '', 'the', ''])
+  words = Words(vocabulary, phrases, prefixes=['', '', ' the ', '  '])
   free, one, several, blank = words.rows(vocabulary, [30] * 4, 31, 0)
   assert free is blank is None
   assert one[0] is None and one[1].shape == (1, 1)
   prefix_P, tokens_JL = several
   assert prefix_P.shape == (31,) and tokens_JL.shape == (4, 8)
+  assert vocabulary.decode(prefix_P) == 'the'
   assert [vocabulary.decode(tokens) for tokens in tokens_JL] == ['cat', 'ß', 'the dog\u00a0!', '']
   automaton, continues_N = words.tables
   assert automaton is None and continues_N.shape == (vocabulary.size,)
@@ -55,13 +64,6 @@ def test_a_warning_counts_the_sentences_that_lack_a_phrase(caplog):
       'other flags forbid the words, or the line is blank']
 
 
-def test_space_around_a_prefix_is_no_part_of_it(vocabulary):
-  first, second, blank = Words(vocabulary, prefixes=['the cat', ' the cat ', '  ']).rows(
-      vocabulary, [30] * 3, 30, 0)
-  np.testing.assert_array_equal(first[0], second[0])
-  assert blank is None
-
-
 def test_one_string_is_not_a_list_of_its_letters(vocabulary):
   for wrong in ({'required': ['cat']}, {'required': 'cat'}, {'avoided': 'cat'},
                 {'prefixes': 'cat'}):
@@ -74,3 +76,26 @@ def test_phrases_that_cannot_be_met_are_refused(vocabulary):
   with pytest.raises(UserError, match=r'must appear in translation 12 must have fewer tokens than '
                                       r'its limit, 30; got 1\d\d; shorten'):
     words.rows(vocabulary, [30] * 2, 40, 10)
+
+
+def test_a_phrase_begins_a_word(vocabulary):
+  assert encode_phrase(vocabulary, 'the dog') == vocabulary.encode('the dog')
+  # A vocabulary that puts no space before a line: the phrase has one, wherever it stands.
+  bare = io.BytesIO()
+  sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(['the dog is a cat'] * 9), model_writer=bare, model_type='bpe',
+      vocab_size=285, byte_fallback=True, normalization_rule_name='identity',
+      remove_extra_whitespaces=False, add_dummy_prefix=False, pad_id=PAD_ID, bos_id=BOS_ID,
+      eos_id=EOS_ID, unk_id=UNK_ID, minloglevel=2, hard_vocab_limit=False)
+  bare = Vocabulary.from_bytes(bare.getvalue())
+  assert bare.decode(bare.encode('the dog')) == 'the dog'
+  assert bare.decode(encode_phrase(bare, 'the dog')) == ' the dog'
+
+
+def test_pieces_that_continue_a_word_begin_with_a_part_of_one():
+  trained = Vocabulary.train(['e\u0301 ' * 9 + '٣ 5 a . ba'] * 3, 264 + 9)
+  continues = {trained.piece(token): flag for token, flag in enumerate(continue_words(trained))}
+  for piece in ('\u0301', '٣', '5', 'a', '<pad>', '<s>', '<0x41>', '<0xC3>'):
+    assert continues[piece], piece
+  for piece in ('▁', '.', '</s>', '<unk>'):
+    assert not continues[piece], piece

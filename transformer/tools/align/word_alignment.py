@@ -37,10 +37,10 @@ def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
              for language, side, limit in zip(languages, (sources, targets), most, strict=True)]
   params = jax.device_put(tuple(run.params for run in runs), jax.local_devices()[0])
   links: list[list[Link]] = [[] for _ in sources]
-  for batch in pair_batches(*encoded, range(len(links)), most, config.decode.batch_size):
-    weights_BTS = jax.device_get(attention(params, batch.source_BS, batch.target_BT))
-    check_finite(runs, weights_BTS.sum((1, 2)), (index + 1 for index in batch.chosen))
-    for weights_TS, index in zip(weights_BTS, batch.chosen, strict=False):
+  for indices, *sides in pair_batches(*encoded, range(len(links)), most, config.decode.batch_size):
+    weights_BTS = jax.device_get(attention(params, *sides))
+    check_finite(runs, weights_BTS.sum((1, 2)), (index + 1 for index in indices))
+    for weights_TS, index in zip(weights_BTS, indices, strict=False):
       in_source_SI, in_target_TJ = (
           word_parts([piece_bytes(language, token) for token in side[index]])
           for language, side in zip(languages, encoded, strict=True))

@@ -10,7 +10,6 @@ which the model reads the sentence and writes the translation.
 """
 
 import dataclasses
-import os
 import sys
 from pathlib import Path
 
@@ -18,9 +17,10 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
+from transformer.decoding.config import SampleConfig
 from transformer.errors import UserError
+from transformer.evaluation.request import check_output
 from transformer.evaluation.texts import read_beside
-from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
@@ -48,84 +48,52 @@ def main(_):
   if _TRANSLATION.value and (_BEAM_SIZE.value is not None or _ALPHA.value is not None):
     raise UserError('--beam_size and --alpha are of a search, and --translation makes none')
   shared_flags.check_at_least(1, _AVERAGE)
-  output = _OUTPUT.value or str(Path(_WORKDIR.value).expanduser() / 'eval' / 'attention.html')
-  if output != '-':
-    path = Path(output).expanduser()
-    if path.is_dir():
-      raise UserError(f'--output must name a file; {output} is a directory')
-    # With --sentence the translation is no file.
-    inputs = [] if _SOURCE.value is None else [_SOURCE.value, _TRANSLATION.value or _SOURCE.value]
-    outputs.check_not_read('output', path, inputs + run_directory.record_files(_WORKDIR.value))
+  # With --sentence the translation is no file.
+  check_output(_OUTPUT.value, _WORKDIR.value,
+               [_SOURCE.value, _TRANSLATION.value] if _SOURCE.value else [])
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.ensemble import make_translator, translate_with
   from transformer.runs.loading import load_run
   from transformer.tools.attend.page import page_of_run
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
-  if output != '-':
-    outputs.check_file('output', path)
-  decode = dataclasses.replace(run.config.decode, **shared_flags.given(_BEAM_SIZE, _ALPHA))
-  numbers, sources, translations = _read()
+  decode = SampleConfig(**dataclasses.asdict(run.config.decode)
+                        | shared_flags.given(_BEAM_SIZE, _ALPHA))
+  sources, translations = _read()
+  shown = [place for place, line in enumerate(sources) if not is_blank(line)]
+  if not shown:
+    raise UserError(f'there is nothing to look at: {_SOURCE.value or "--sentence"} is blank')
   _check_size(run, sources)
   if translations is None:
     translate = make_translator([run], decode, run.config.seed)
-    # With the blank lines between them, the sentences have the numbers that eval.py gives them.
-    lines = [''] * numbers[-1]
-    for number, source in zip(numbers, sources, strict=True):
-      lines[number - 1] = source
-    answers = translate_with([run], translate, lines)
-    translations = [answers[number - 1].text for number in numbers]
-  page, shown = page_of_run(run, sources, translations, numbers)
-  if output == '-':
+    translations = [answer.text for answer in translate_with([run], translate, sources)]
+  page = page_of_run(run, [sources[place] for place in shown],
+                     [translations[place] for place in shown], [place + 1 for place in shown])
+  if _OUTPUT.value == '-':
     sys.stdout.buffer.write(page)
     return
+  path = Path(_OUTPUT.value or Path(_WORKDIR.value, 'eval', 'attention.html')).expanduser()
   outputs.write(path, page)
-  layers, heads = shown[0].weights.cross.shape[:2]
-  print(f'{_count(len(shown), "sentence")}, {_count(layers, "layer")} of {_count(heads, "head")}: '
-        f'open {output} in a browser, {len(page) / 1000:,.0f} kB')
+  print(f'open {path} in a browser, {len(page) / 1000:,.0f} kB')
 
 
-def _count(number: int, thing: str) -> str:
-  return f'{number:,} {thing}{"s" * (number != 1)}'
-
-
-def _read() -> tuple[list[int], list[str], list[str] | None]:
-  """Returns the numbers of the lines that are not blank, the lines, and given translations."""
+def _read() -> tuple[list[str], list[str] | None]:
+  """Returns the sentences, and given translations."""
   if _SENTENCE.value is not None:
-    sources = [_SENTENCE.value]
-    translations = None if _TRANSLATION.value is None else [_TRANSLATION.value]
-    for flag in (_SENTENCE, _TRANSLATION):
-      if flag.value and not _is_text(flag.value):
-        raise UserError(f'--{flag.name} must be UTF-8; got {os.fsencode(flag.value)!r}')
-  else:
-    if _TRANSLATION.value == STANDARD_INPUT:
-      raise UserError('--translation must name a file; standard input is for --source')
-    sources = read_lines(_SOURCE.value)
-    translations = (read_beside('translation', _TRANSLATION.value, sources) if _TRANSLATION.value
-                    else None)
-  chosen = [place for place, line in enumerate(sources) if not is_blank(line)]
-  if not chosen:
-    raise UserError('there is nothing to look at: '
-                    f'{"--sentence" if _SOURCE.value is None else _SOURCE.value} is blank')
-  numbers, sources = [place + 1 for place in chosen], [sources[place] for place in chosen]
-  if translations is None:
-    return numbers, sources, None
-  return numbers, sources, [translations[place] for place in chosen]
-
-
-def _is_text(argument: str) -> bool:
-  """Returns whether an argument was valid UTF-8; Python turns other bytes into surrogates."""
-  return not any('\ud800' <= each <= '\udfff' for each in argument)
+    return [_SENTENCE.value], None if _TRANSLATION.value is None else [_TRANSLATION.value]
+  if _TRANSLATION.value == STANDARD_INPUT:
+    raise UserError('--translation must name a file; standard input is for --source')
+  sources = read_lines(_SOURCE.value)
+  return sources, (read_beside('translation', _TRANSLATION.value, sources) if _TRANSLATION.value
+                   else None)
 
 
 def _check_size(run, sources):
   """Refuses a page that no browser would open, before the work."""
-  shape, data = run.config.model, run.config.data
-  weights = 0
-  for ids in run.vocabulary.source.encode_batch(sources):
-    # A translation is about as long as its source.
-    length = min(len(ids) + 1, data.max_length)
-    weights += shape.num_heads * (shape.num_layers + 2 * shape.decoder_depth) * length**2
-  if weights > _MOST_WEIGHTS:
+  shape, most = run.config.model, run.config.data.max_length
+  # A translation is about as long as its source.
+  lengths = [min(len(ids) + 1, most) for ids in run.vocabulary.source.encode_batch(sources)]
+  maps = shape.num_heads * (shape.num_layers + 2 * shape.decoder_depth)
+  if (weights := maps * sum(length**2 for length in lengths)) > _MOST_WEIGHTS:
     raise UserError(f'a page holds about {_MOST_WEIGHTS:,} weights at most; these {len(sources):,} '
                     f'sentences have about {weights:,}; give fewer or shorter ones')
 

@@ -5,6 +5,7 @@ The page's markup, style and scripts are in the files beside this one.
 
 import base64
 import hashlib
+import itertools
 import json
 import re
 import unicodedata
@@ -15,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from transformer.decoding.attention_maps import Attender
+from transformer.data.batch import EOS_ID
+from transformer.decoding.attention_maps import Attender, AttentionMap
 from transformer.decoding.ensemble import check_finite
 from transformer.runs.loading import Run
-from transformer.tools.attend.sentences import Sentence, Word, sentences_of
 
 # The page holds weights in whole thousandths; those of a row sum to 1000.
 PRECISION = 1000
@@ -31,57 +32,45 @@ _INVISIBLE = ('Cc', 'Cf', 'Cs', 'Co', 'Cn', 'Zl', 'Zp')
 
 
 def page_of_run(run: Run, sources: Sequence[str], translations: Sequence[str],
-                numbers: Sequence[int]) -> tuple[bytes, list[Sentence]]:
+                numbers: Sequence[int]) -> bytes:
   """Builds the page for sentences and their translations by a run; warns where they are cut.
 
-  Args:
-    run: the run whose attention is shown.
-    sources: sentences, one at least.
-    translations: one for each sentence.
-    numbers: the number of each sentence on the page, such as its line.
-
-  Returns:
-    The page, UTF-8, and the sentences on it.
+  The numbers are those of the sentences on the page, such as their lines.
 
   Raises:
     UserError: the weights are not finite: the model has diverged.
   """
-  config = run.config
-  longest = config.data.max_length
-  attend = Attender(run.model, run.vocabulary, longest, longest + config.decode.max_extra_length)
-  sentences = sentences_of(attend(run.params, sources, translations), run.vocabulary)
-  check_finite([run], (float(shown.weights.cross.sum()) for shown in sentences), numbers)
-  for kind, name, most in (('sources', 'source_cut', 'data.max_length'),
-                           ('translations', 'target_cut',
-                            'data.max_length + decode.max_extra_length')):
-    if cut := sum(getattr(shown, name) for shown in sentences):
-      logging.warning('%d of %d %s were longer than %s and were cut', cut, len(sentences), kind,
-                      most)
-  steps = ', '.join(map(str, run.steps))
-  about = f'{run.workdir.resolve().name}, step {steps}'
-  return attention_page(sentences, about, numbers), sentences
+  longest = run.config.data.max_length
+  attend = Attender(run.model, run.vocabulary, longest,
+                    longest + run.config.decode.max_extra_length)
+  maps = attend(run.params, sources, translations)
+  check_finite([run], (float(shown.weights.cross.sum()) for shown in maps), numbers)
+  for side, kind, most in ((0, 'sources', 'data.max_length'),
+                           (1, 'translations', 'data.max_length + decode.max_extra_length')):
+    if cut := sum(shown.cut[side] for shown in maps):
+      logging.warning('%d of %d %s were longer than %s and were cut', cut, len(maps), kind, most)
+  about = f'{run.workdir.resolve().name}, step {", ".join(map(str, run.steps))}'
+  return attention_page(maps, run.vocabulary, about, numbers)
 
 
-def attention_page(sentences: Sequence[Sentence], about: str,
+def attention_page(maps: Sequence[AttentionMap], vocabulary, about: str,
                    numbers: Sequence[int] | None = None) -> bytes:
-  """Builds the page.
+  """Builds the page, in UTF-8.
 
   No text of a sentence becomes markup: the page holds it as JSON, which the page's script
   shows as text. No other script is allowed to run.
 
   Args:
-    sentences: at least one, all by one model.
+    maps: at least one, all by one model.
+    vocabulary: has the pieces of its `source` and its `target`.
     about: the line under the title.
     numbers: the number of each sentence, such as its line; default: 1, 2, …
-
-  Returns:
-    The page, UTF-8.
   """
-  layers, heads = sentences[0].weights.cross.shape[:2]
+  layers, heads = maps[0].weights.cross.shape[:2]
   data = {'about': visible(about), 'layers': layers, 'heads': heads,
-          'encoderLayers': len(sentences[0].weights.encoder), 'precision': PRECISION,
-          'sentences': [_sentence(shown, number) for shown, number in zip(
-              sentences, numbers or range(1, len(sentences) + 1), strict=True)]}
+          'encoderLayers': len(maps[0].weights.encoder), 'precision': PRECISION,
+          'sentences': [_sentence(shown, vocabulary, number) for shown, number in zip(
+              maps, numbers or range(1, len(maps) + 1), strict=True)]}
   style = (_FOLDER / 'page.css').read_text(encoding='utf-8')
   script = ''.join((_FOLDER / name).read_text(encoding='utf-8') for name in _SCRIPTS)
   policy = (f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
@@ -94,16 +83,10 @@ def attention_page(sentences: Sequence[Sentence], about: str,
 
 
 def thousandths(weights: np.ndarray) -> np.ndarray:
-  """Rounds rows of weights so that each still sums to one.
+  """Rounds rows of weights to thousandths, uint16, so that each still sums to one.
 
   All weights are rounded down; then those that lost most are rounded up, until the
-  sum is right (the largest remainder method).
-
-  Args:
-    weights: [..., K]; no row is all zeros.
-
-  Returns:
-    uint16 of the same shape; each row sums to 1000, and no weight moves by 1 or more.
+  sum is right (the largest remainder method). No row of the weights, [..., K], is all zeros.
   """
   exact = weights.astype(np.float64)
   exact *= PRECISION / exact.sum(-1, keepdims=True)
@@ -115,27 +98,48 @@ def thousandths(weights: np.ndarray) -> np.ndarray:
 
 def visible(text: str) -> str:
   """Writes out characters that cannot be seen or that move other text, such as U+200B."""
-  return ''.join(f'⟨U+{ord(each):04X}⟩' if unicodedata.category(each) in _INVISIBLE
-                 else '␣' if unicodedata.category(each) == 'Zs' and each != ' ' else each
-                 for each in text)
+  def shown(character: str) -> str:
+    category = unicodedata.category(character)
+    if category in _INVISIBLE:
+      return f'⟨U+{ord(character):04X}⟩'
+    return '␣' if category == 'Zs' and character != ' ' else character
+
+  return ''.join(map(shown, text))
 
 
 def _token(piece: str) -> str:
   return visible(piece.replace(' ', '␣'))
 
 
-def _words(words: Sequence[Word]) -> list[list]:
-  return [[_token(word.text) or '␣', word.start, word.stop] for word in words]
-
-
-def _sentence(each: Sentence, number: int) -> dict:
+def _sentence(shown: AttentionMap, vocabulary, number: int) -> dict:
   """Returns a sentence's data; weights are little-endian uint16, deflated and in base64."""
-  weights = b''.join(thousandths(kind).astype('<u2').tobytes() for kind in each.weights)
-  return {'number': number, 'cut': [each.source_cut, each.target_cut],
-          'source': [_token(piece) for piece in each.source],
-          'target': [_token(piece) for piece in each.target],
-          'sourceWords': _words(each.source_words), 'targetWords': _words(each.target_words),
+  weights = b''.join(thousandths(kind).astype('<u2').tobytes() for kind in shown.weights)
+  data = {'number': number, 'cut': shown.cut,
           'weights': base64.b64encode(zlib.compress(weights, 9)).decode('ascii')}
+  for side in ('source', 'target'):
+    language, ids = getattr(vocabulary, side), getattr(shown, side)
+    data[side] = [_token(language.piece(token)) for token in ids]
+    data[f'{side}Words'] = _words(language, ids)
+  return data
+
+
+def _words(vocabulary, ids: Sequence[int]) -> list[tuple[str, int, int]]:
+  """Returns each word with its first piece and the piece after it.
+
+  Words are joined at spaces. Punctuation at the end of a word, and the end token, are words too.
+  """
+  pieces = [vocabulary.piece(token) for token in ids]
+  starts = [len(ids)]
+  for place in reversed(range(len(ids))):
+    ends_clause = starts[-1] == place + 1 and all(
+        unicodedata.category(character).startswith('P') for character in pieces[place])
+    if not place or ids[place] == EOS_ID or pieces[place].startswith('▁') or ends_clause:
+      starts.append(place)
+  words = []
+  for start, stop in itertools.pairwise(reversed(starts)):
+    text = pieces[start] if ids[start] == EOS_ID else vocabulary.decode(ids[start:stop])
+    words.append((_token(text) or '␣', start, stop))
+  return words
 
 
 def _digest(content: str) -> str:

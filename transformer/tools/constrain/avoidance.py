@@ -1,16 +1,15 @@
 """Words that must not appear in translations, as an automaton over the pieces of a vocabulary."""
 
 import collections
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
-from transformer.data.text.text_files import check_several
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
-from transformer.tools.constrain.word_pieces import is_in_word
 
 # The tables take five bytes for each state and piece.
 _MOST_CELLS = 2**27
@@ -21,16 +20,13 @@ _State = frozenset[tuple[int, int]]
 class _Byte(NamedTuple):
   """A byte of text in UTF-8.
 
-  Attributes:
-    value: the byte.
-    in_word: whether it belongs to a letter, a digit or a combining mark. A byte that is a piece of
-      its own may be a part of any character, such as a quotation mark, and counts as none of them.
-    ends_character: whether another character may follow.
+  A byte that is a piece of its own may be a part of any character, such as a quotation mark, and
+  counts as no part of a word.
   """
 
   value: int
-  in_word: bool
-  ends_character: bool
+  in_word: bool  # whether it belongs to a letter, a digit or a combining mark
+  ends_character: bool  # whether another character may follow
 
 
 def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
@@ -42,19 +38,13 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> tuple[np.ndarray, n
   case only. A longer word that begins with the phrase is allowed if one piece goes beyond the end
   of the phrase. Otherwise a search would begin the forbidden word and could not end it.
 
-  Args:
-    phrases: words, or sequences of words as they stand in text; none is blank.
-    vocabulary: gives the pieces.
-
   Returns:
     next_ZN, int32, the state after each of Z states and each token; the first state is 0. And
     forbidden_ZN, boolean, the tokens that must not follow in each state.
 
   Raises:
-    UserError: the tables for so many phrases would be too large, or there is one string in place
-      of several phrases.
+    UserError: the tables for so many phrases would be too large.
   """
-  check_several(phrases)
   texts = [_text_of_token(vocabulary, token) for token in range(vocabulary.size)]
   wanted = [phrase.strip().encode() for phrase in phrases]
   tokens_by_first = collections.defaultdict(list)
@@ -113,6 +103,11 @@ def _spelt(text: str) -> list[_Byte]:
     spelt += [_Byte(value, is_in_word(character), False) for value in first]
     spelt.append(_Byte(last, is_in_word(character), True))
   return spelt
+
+
+def is_in_word(character: str) -> bool:
+  """Returns whether a character is a letter, a digit or a combining mark, such as a vowel sign."""
+  return character.isalnum() or unicodedata.category(character).startswith('M')
 
 
 def _has_ended(state: _State, wanted: Sequence[bytes]) -> bool:

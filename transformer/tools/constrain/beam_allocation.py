@@ -68,9 +68,8 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
 def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
   """Returns the candidates of each hypothesis, which need not be among the likeliest of all.
 
-  Returns:
-    int32 [B, C], indices into the extensions of all hypotheses. Those of one hypothesis are its
-    likeliest extension that keeps what it has met, and one for each phrase; some may be equal.
+  They are int32 [B, C], indices into the extensions of all hypotheses: of each hypothesis its
+  likeliest one that keeps what it has met, and one for each phrase; some may be equal.
   """
   batch, beams, vocabulary = log_probs_BWN.shape
   loses_BWN = (reader.is_pending(reading)[:, :, None]

@@ -18,32 +18,21 @@ from transformer.ops.selection import take
 class Reading(NamedTuple):
   """How far hypotheses have read phrases.
 
-  Attributes:
-    met_BCJ: boolean, the phrases that a hypothesis contains for good.
-    read_BCJ: int32, the number of first tokens of each other phrase that it ends with. A phrase
-      with all its tokens counts for now, and for good once the word does not go on.
+  A phrase with all its tokens read counts for now, and for good once the word does not go on.
   """
 
-  met_BCJ: jax.Array
-  read_BCJ: jax.Array
+  met_BCJ: jax.Array  # boolean, the phrases that a hypothesis contains for good
+  read_BCJ: jax.Array  # int32, the number of first tokens of each other phrase that it ends with
 
 
 class Reader(NamedTuple):
-  """The automata of phrases.
-
-  Attributes:
-    tokens_BJL, continues_N: as `make_reader` takes them.
-    lengths_BJ: int32, their numbers of tokens.
-    borders_BJKL: boolean [B, J, L + 1, L], whether the first l tokens of a phrase are the last of
-      its first k.
-    earlier_BJJ: boolean, whether the second phrase is equal to the first and stands before it.
-  """
+  """The automata of phrases, from `make_reader`."""
 
   tokens_BJL: jax.Array
   continues_N: jax.Array
-  lengths_BJ: jax.Array
-  borders_BJKL: jax.Array
-  earlier_BJJ: jax.Array
+  lengths_BJ: jax.Array  # int32, the numbers of tokens
+  borders_BJKL: jax.Array  # [B, J, L + 1, L]: the first l tokens are the last of the first k
+  earlier_BJJ: jax.Array  # whether the second phrase is equal to the first and stands before it
 
   def start(self, beams) -> Reading:
     """Returns the state of `beams` hypotheses of each input before their first token."""

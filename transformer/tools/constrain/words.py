@@ -7,15 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from transformer.data.batch import PAD_ID
+from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.text.text_files import check_several
-from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.constraint import Constraint
-from transformer.decoding.prefixes import begin, check_room, prefix_rows
-from transformer.tools.constrain.avoidance import avoid
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
+from transformer.decoding.constraint import Constraint, begin, check_room, prefix_rows
+from transformer.tools.constrain.avoidance import avoid, is_in_word
 from transformer.tools.constrain.beam_allocation import allocate_beams
 from transformer.tools.constrain.phrases import make_reader
-from transformer.tools.constrain.word_pieces import continue_words, encode_phrase, is_in_word
 
 
 class Words(Constraint):
@@ -27,19 +25,11 @@ class Words(Constraint):
 
   def __init__(self, vocabulary: Vocabulary, required: Sequence[Sequence[str]] = (),
                avoided: Sequence[str] = (), prefixes: Sequence[str] = ()):
-    """Encodes the words.
+    """Encodes what each sentence's translation contains and begins with, and what none may hold.
 
-    Args:
-      vocabulary: the vocabulary of the target language.
-      required: the words and phrases of each sentence; empty if there are none. A phrase that is
-        given twice must appear twice.
-      avoided: words and phrases that no translation may hold after its prefix.
-      prefixes: the beginning of each sentence's translation; empty if all are free.
-
-    Raises:
-      UserError: there is one string in place of several, or too much is to be avoided.
+    A phrase that is required twice must appear twice. Prefixes may hold what is to be avoided.
     """
-    for lines in (prefixes, required, *required):
+    for lines in (prefixes, avoided, required, *required):
       check_several(lines)
     self._prefixes = prefixes
     self._phrases = [[encode_phrase(vocabulary, phrase.strip()) for phrase in phrases
@@ -84,6 +74,24 @@ class Words(Constraint):
     return allocate_beams(make_reader(tokens_BJL, continues_N), beams)
 
 
+def encode_phrase(vocabulary: Vocabulary, phrase: str) -> list[int]:
+  """Returns the ids of words as they stand after a space, at the beginning of a line too."""
+  ids = vocabulary.encode(phrase)
+  # Some vocabularies put no space of their own before a line.
+  return ids if vocabulary.piece(ids[0]).startswith(SPACE) else vocabulary.encode(f' {phrase}')
+
+
+def continue_words(vocabulary: Vocabulary) -> list[bool]:
+  """Returns for each piece whether it may continue the word before it.
+
+  It begins with a letter, a digit or a combining mark; or it is a byte, which may be part of one.
+  Padding and the begin token write nothing, so that another piece may continue the word.
+  """
+  firsts = [vocabulary.piece(token)[:1] for token in range(vocabulary.size)]
+  return [token in (PAD_ID, BOS_ID) or token in BYTE_IDS or
+          (token > UNK_ID and is_in_word(first)) for token, first in enumerate(firsts)]
+
+
 def _padded(phrases: Sequence[Sequence[int]]) -> np.ndarray:
   """Returns the tokens of a sentence's phrases; their shape is that of powers of two."""
   shape = [1 << (size - 1).bit_length() for size in (len(phrases), max(map(len, phrases)))]
@@ -111,12 +119,7 @@ def _count(text: str, phrase: str) -> int:
 
 
 def warn_of_lacking(translations: Sequence[Sequence[str]], required: Sequence[Sequence[str]]):
-  """Warns how many sentences have a translation that lacks a phrase, if any.
-
-  Args:
-    translations: the translations of each sentence.
-    required: what each of them must contain; or nothing.
-  """
+  """Warns how many sentences have a translation that lacks a phrase, if any are required."""
   count = sum(any(lacks_phrase(text, phrases) for text in texts)
               for texts, phrases in zip(translations, required, strict=True)) if required else 0
   if count:
