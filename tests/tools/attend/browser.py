@@ -69,18 +69,10 @@ class Seen(NamedTuple):
 
 def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, width=1280, height=1600,
          dark=False) -> Seen:
-  """Opens a page.
+  """Opens a page in a window of some pixels; `folder` is an empty one, for the browser's files.
 
-  Args:
-    page: HTML.
-    folder: an empty one, for the browser's files.
-    fragment: what follows # in the address.
-    probe: the body of an async function, which runs in the page once it is drawn; what
-      it returns is in `Seen.probed`. The page's policy, which would not let it run, is
-      taken out.
-    width: the window's, in pixels.
-    height: the same.
-    dark: whether the person likes dark pages.
+  A probe is the body of an async function, which runs in the page once it is drawn; what it returns
+  is in `Seen.probed`. The page's policy, which would not let it run, is taken out.
   """
   if probe is not None:
     head, _, tail = page.partition(b'<meta http-equiv="Content-Security-Policy"')

@@ -7,17 +7,15 @@ import pytest
 
 from tests.tools.attend import browser
 from tests.tools.attend.conftest import H, made_up, page_of, texts_of
-from transformer.model.attention_weights import AttentionWeights
 from transformer.tools.attend.page import thousandths
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium')]
 
-# The colours of Okabe and Ito; a page whose paper is dark has yellow in the place of black.
+# The colours of Okabe and Ito.
 COLOURS = [f'rgb({each})' for each in (
     '0, 114, 178', '230, 159, 0', '0, 158, 115', '213, 94, 0', '204, 121, 167', '86, 180, 233')]
-BLACK, YELLOW = 'rgb(0, 0, 0)', 'rgb(240, 228, 66)'
 # The lines that can be seen: between which tokens, in which colour, dashes and opacity.
 LINES = """
   const by = (id) => document.getElementById(id);
@@ -111,34 +109,16 @@ def test_mouse_and_keyboard_choose_the_heads_and_the_token_of_lines(small, tmp_p
   assert [steps[place][2] for place in (2, 3)] == ['▁hier', '▁</b>']
 
 
-@pytest.mark.parametrize('dark', [False, True])
-def test_more_heads_than_colours_repeat_them_dashed(small, tmp_path, dark):
-  many = small._replace(weights=AttentionWeights(
-      *(np.concatenate([each] * 5, axis=1) for each in small.weights)))
-  seen = browser.look(page_of(many), tmp_path, 'token=0', dark=dark, probe=LINES + """
-    return [...document.querySelectorAll('#heads line, #lines g:first-child line')].map((each) => {
-      const {stroke, strokeDasharray} = getComputedStyle(each);
-      return [each.closest('label')?.textContent ?? '', stroke, strokeDasharray];
-    });""")
-  samples = [each[1:] for each in seen.probed if each[0]]
-  colours = [*COLOURS, YELLOW if dark else BLACK]
-  assert [colour for colour, _ in samples] == [*colours, *colours, colours[0]]
-  assert [dash == 'none' for _, dash in samples] == [True] * 7 + [False] * 8
-  assert len({tuple(each) for each in samples}) == 15  # No two heads are alike.
-  assert {tuple(each[1:]) for each in seen.probed if not each[0]} == {*map(tuple, samples)}
-
-
-@pytest.mark.parametrize(('width', 'height', 'dark'), [(1280, 2900, False), (500, 5000, True)])
-def test_lines_of_a_long_sentence_are_within_the_window(tmp_path, width, height, dark):
+def test_lines_of_a_long_sentence_are_within_a_narrow_dark_window(tmp_path):
   long = made_up([f'▁source{i}' for i in range(59)], [f'▁übersetzt{i}' for i in range(60)], seed=1)
   seen = browser.look(
-      page_of(long), tmp_path, 'kind=encoder&layer=1&heads=0+2&token=7', width=width,
-      height=height, dark=dark, probe=LINES + """
+      page_of(long), tmp_path, 'kind=encoder&layer=1&heads=0+2&token=7', width=500, height=5000,
+      dark=True, probe=LINES + """
     const tokens = [...document.querySelectorAll('#figure .chips > *')];
     return [lines(), document.documentElement.scrollWidth,
       tokens.map((each) => each.getBoundingClientRect().height)];""")
   lines, wide, heights = seen.probed
-  assert wide <= width and len(heights) == 120 and set(heights) == {12}
+  assert wide <= 500 and len(heights) == 120 and set(heights) == {12}
   assert without_place(lines) == lines_of(long.weights.encoder[1], [0, 2], [7])
   paper = seen.pixels[-1, 0].astype(float)
   for colour in (COLOURS[0], COLOURS[2]):

@@ -120,7 +120,6 @@ def test_any_beam_finds_the_phrases_within_the_limit(seed, width):
                         for _ in range(2)) for _ in range(B))
   table = tables(seed)
   found = find(width, table, phrases, (7, 7, 7))
-  assert np.all(found.scores[:, :-1] >= found.scores[:, 1:])
   for b, w in np.ndindex(*found.lengths.shape):
     tokens = words(found, b, w)
     if tokens and (w == 0 or tokens[-1] == END):
