@@ -28,7 +28,7 @@ from absl import logging
 if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside the script.
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from transformer.commands import request_flags
+from transformer.commands import shared_flags
 from transformer.errors import UserError
 from transformer.evaluation.request import Request
 from transformer.evaluation.results import Decoding
@@ -37,12 +37,12 @@ from transformer.evaluation.texts import Text
 from transformer.runs.run_directory import read_settings
 from transformer.system import command_line
 
-_FLAGS = request_flags.define_all()
+_FLAGS = shared_flags.define_request()
 
 
 def main(_):
   """Does what the flags ask for."""
-  request = request_flags.request(_FLAGS)
+  request = shared_flags.request(_FLAGS)
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding import ensemble, prompt, text_lines
   from transformer.evaluation.metrics import check_tokenizer

@@ -147,8 +147,7 @@ def train(learner: Learner, seconds: float):
   for kept in folder.parent.glob(f'{folder.name}-*.txt'):
     kept.unlink()  # Translations by checkpoints that are gone.
   with open(beside(folder, '.log'), 'wb') as log:
-    process = child_process.start(child_process.leashed(learner.train), cwd=_ROOT, stdout=log,
-                                  stderr=log)
+    process = child_process.start(learner.train, cwd=_ROOT, stdout=log, stderr=log)
     try:
       status = process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -86,8 +86,8 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
     try:
       for own, file in zip(variables, errors, strict=True):
         # Standard output is dropped: train.py prints nothing there, but Gloo prints a greeting.
-        child_process.add(children, signals, child_process.leashed(command),
-                          stdout=subprocess.DEVNULL, stderr=file, env={**os.environ, **own})
+        child_process.add(children, signals, command, stdout=subprocess.DEVNULL, stderr=file,
+                          env={**os.environ, **own})
       first = _first_to_fail(children)
       _end_all(children)
     finally:

@@ -69,7 +69,6 @@ def main(_):
     raise UserError('--config=configs/NAME.py, --sweep=configs/sweeps/NAME.py, --workdir=DIR and '
                     '--trials=N are all needed')
   shared_flags.check_at_least(1, _TRIALS, _WORKERS)
-  shared_flags.check_named(_STORAGE)
   if _SBATCH.value and not _SLURM.value:
     raise UserError(f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or leave it out')
   # The sweep itself says which trial failed, and why. Heartbeats count as experimental.

@@ -85,8 +85,7 @@ def main(_):
       for command in commands(row, filename, workdir):
         print(shlex.join(command))
     return
-  run_rows(rows, filename, workdir,
-           lambda command: child_process.run(child_process.leashed(command)))
+  run_rows(rows, filename, workdir, child_process.run)
 
 
 def commands(row: Row, filename: str, workdir: Path) -> tuple[list[str], list[str]]:

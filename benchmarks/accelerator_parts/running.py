@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from transformer.system.child_process import leashed
+from transformer.system import child_process
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'torch')
 _LINE = 300  # characters of an error
@@ -59,8 +59,7 @@ def run(command: Sequence[str], errors: Path, seconds: float, grace: float = 0.0
     Its exit status; None if it was killed.
   """
   with errors.open('wb') as file:
-    process = subprocess.Popen(leashed(command), stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                               start_new_session=True)
+    process = child_process.start(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
   try:
     with contextlib.suppress(subprocess.TimeoutExpired):
       return process.wait(seconds)

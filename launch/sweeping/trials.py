@@ -149,8 +149,8 @@ def _train(trial: Trial, run: Path, evaluations: Evaluations, children: list[sub
   began, spent = time.monotonic(), trial.user_attrs.get('seconds', 0.0)
   command = [sys.executable, str(ROOT / 'train.py'), f'--config={run}.py', f'--workdir={run}']
   with Path(f'{run}.log').open('ab') as log:
-    child_process.add(children, signals, child_process.leashed(command), stdin=subprocess.DEVNULL,
-                      stdout=log, stderr=log)
+    child_process.add(children, signals, command, stdin=subprocess.DEVNULL, stdout=log,
+                      stderr=log)
   process, logged = children[-1], began
   try:
     status = None

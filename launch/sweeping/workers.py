@@ -71,7 +71,7 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
   children: list[subprocess.Popen] = []
   with child_process.passing_on_signals(children) as signals:
     for worker in commands:
-      child_process.add(children, signals, child_process.leashed(worker), stdin=subprocess.DEVNULL)
+      child_process.add(children, signals, worker, stdin=subprocess.DEVNULL)
     states = None
     while any(child.poll() is None for child in children):
       if states != (states := [trial.state for trial in sweep.all()]):

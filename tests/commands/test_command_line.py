@@ -10,35 +10,9 @@ import sys
 
 import pytest
 
-from transformer.errors import UserError
-from transformer.system import installation, outputs
+from transformer.system import installation
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def test_a_file_that_is_read_is_refused_under_any_name(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  file, other = tmp_path / 'file', tmp_path / 'other'
-  file.write_text('mine')
-  other.write_text('mine')
-  (tmp_path / 'linked').symlink_to(file)
-  os.link(file, tmp_path / 'hard')
-  for name in ('file', 'linked', 'hard', tmp_path / '..' / tmp_path.name / 'file'):
-    for inputs in ([file], [other, 'file'], ['nowhere', 'hard']):
-      with pytest.raises(UserError, match=r'--output=.* would replace what is read'):
-        outputs.check_not_read('output', pathlib.Path(name), inputs)
-  before = os.dup(0)
-  try:
-    with file.open() as read:
-      os.dup2(read.fileno(), 0)
-    with pytest.raises(UserError, match='it is standard input; name another'):
-      outputs.check_not_read('output', file, ['-'])
-  finally:
-    os.dup2(before, 0)
-    os.close(before)
-  outputs.check_not_read('output', other, [file, 'nowhere', '-'])
-  outputs.check_not_read('output', tmp_path / 'new', [file])
-  outputs.check_not_read('output', pathlib.Path(os.devnull), [os.devnull])
 
 
 @pytest.mark.parametrize('flags', [

@@ -20,7 +20,7 @@ FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference
 
 
 @pytest.mark.parametrize(('flags', 'fact'), [
-    ('--workdir=', '--workdir=DIR is needed'), ('--workdir=/nowhere', '/nowhere holds no run'),
+    ('--workdir=', '--workdir= names nothing'), ('--workdir=/nowhere', '/nowhere holds no run'),
     ('--source=- --reference=-', 'must name a file; standard input is for --source'),
     ('--source=- --prefix=-', 'must name a file; standard input is for --source'),
     ('--source=', '--source= names nothing'), ('--reference=x', '--reference needs --source'),

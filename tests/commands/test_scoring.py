@@ -118,7 +118,7 @@ def test_scores_are_kept_in_a_folder_of_their_own(
   shutil.rmtree(tmp_path / 'a' / 'eval')
   (tmp_path / 'a' / 'eval').write_text('mine')  # Not even root can write into a file.
   flags = f'--workdir={tmp_path}/a', '--beam_size=1', '--batch_size=3'
-  assert '--results needs a directory; ' in evaluate.refuses(*flags)
+  assert '--results needs a directory to write to; ' in evaluate.refuses(*flags)
 
   results = tmp_path / 'new' / 'results'
   status, again, err = evaluate(*flags, f'--results={results}')

@@ -49,7 +49,7 @@ from transformer.runs.loading import load_run
      ['not prepared', 'python -m transformer.tools.prepare']),
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
     *(([f'--profile={window}'], ['--profile must be FROM:TO', f'got {window!r}'])
-      for window in ('', '3:', '0:3', '5:3', 'a:b')),
+      for window in ('3:', '0:3', '5:3', 'a:b')),
     (['--profile=3:4'], ['--profile=3:4 begins after the last step, train.steps=2']),
     (['--nonsense=3'], ["Unknown command line flag 'nonsense'"]),
     (['stray'], ["unexpected argument 'stray'"]),
@@ -102,8 +102,7 @@ def test_a_mistyped_name_in_a_config_file_is_reported(train, folder, tmp_path):
 
 
 def test_both_config_and_workdir_are_needed(train, folder, tmp_path):
-  for flags in ([], [f'--workdir={tmp_path}/run'], [f'--config={folder}/tiny.py'],
-                [f'--config={folder}/tiny.py', '--workdir=']):
+  for flags in ([], [f'--workdir={tmp_path}/run'], [f'--config={folder}/tiny.py']):
     assert '--config=configs/NAME.py and --workdir=DIR are both needed' in train.refuses(*flags)
   assert f'{tmp_path}/run holds none' in train.refuses(f'--workdir={tmp_path}/run')
   message = train.refuses(f'--workdir={tmp_path}/run', '--config.seed=3')
@@ -168,8 +167,8 @@ def test_log_lines_are_short_at_a_terminal(folder, tmp_path):
   os.close(theirs)
   with open(ours, 'rb', buffering=0) as terminal:
     doubt, line = terminal.read(4096).decode().splitlines()
-  assert re.match(r'\d\d:\d\d:\d\d warning: the learning rate is', doubt)
-  assert re.match(r'\d\d:\d\d:\d\d the flags, the config', line)
+  assert re.match(r'\d\d:\d\d:\d\d WARNING: the learning rate is', doubt)
+  assert re.match(r'\d\d:\d\d:\d\d INFO: the flags, the config', line)
 
 
 def test_validation_while_training_is_greedy_however_the_run_decodes(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from transformer.runs import run_directory
-from transformer.system import command_line, installation
+from transformer.system import installation
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +23,7 @@ def installed(tmp_path, monkeypatch):
   (tmp_path / 'here').mkdir()
   monkeypatch.chdir(tmp_path / 'here')
   monkeypatch.setattr(installation, '_TOP', site)
+  monkeypatch.setattr(sys, 'path', [])
   return site
 
 
@@ -61,40 +62,27 @@ def test_a_config_that_is_not_here_is_that_of_this_project(installed):
   folder = installed / 'attention_commands' / 'configs'
   assert installation.find_config('configs/base.py') == f'{folder}/base.py'
   assert installation.find_config('./configs/base.py:a:b') == f'{folder}/base.py:a:b'
-  others = ('configs/none.py', 'base.py', 'mine/configs/base.py', 'configs', '', '/configs/base.py',
-            'configs/../configs/base.py', '../configs/base.py')
-  assert [installation.find_config(each) for each in others] == [*others]
+  for other in ('configs/none.py', 'base.py', 'mine/configs/base.py', 'configs', '',
+                '/configs/base.py', 'configs/../configs/base.py', '../configs/base.py'):
+    assert installation.find_config(other) == other
   Path('configs').mkdir()
   assert installation.find_config('configs/base.py') == f'{folder}/base.py'
   Path('configs', 'base.py').touch()
   assert installation.find_config('configs/base.py:a') == 'configs/base.py:a'
-
-
-@pytest.mark.parametrize(('arguments', 'found'), [
-    (['-config=configs/base.py:big'], ['-config={}/base.py:big']),
-    (['--config', 'configs/base.py', '--config.x=configs/base.py'],
-     ['--config', '{}/base.py', '--config.x=configs/base.py']),
-    (['--', '--config=configs/base.py'], ['--', '--config=configs/base.py'])])
-def test_only_the_value_of_config_changes(installed, monkeypatch, arguments, found):
-  folder = installed / 'attention_commands' / 'configs'
-  monkeypatch.setattr(sys, 'path', [])
-  assert command_line._find_configs(['train', *arguments]) == [
-      'train', *(each.format(folder) for each in found)]
+  assert installation.find_config('configs') == f'{folder}/base.py:configs'  # As that of a run.
 
 
 def test_a_config_imports_those_beside_it_then_those_here_then_those_of_this_project(
-    installed, tmp_path, monkeypatch):
-  monkeypatch.setattr(sys, 'path', [])
+    installed, tmp_path):
   ours = str(installed / 'attention_commands')
-  command_line._find_configs(['train', '--config=mine.py'])
+  installation.find_config('mine.py')
   assert sys.path == [ours]
   sys.path.clear()
   Path('configs').mkdir()
   (tmp_path / 'there' / 'configs').mkdir(parents=True)
-  command_line._find_configs(['train', f'--config={tmp_path}/there/configs/mine.py'])
-  assert sys.path == [f'{tmp_path}/there', f'{tmp_path}/here', ours]
-  command_line._find_configs(['train', '--config=configs/other.py'])
-  assert sys.path == [f'{tmp_path}/there', f'{tmp_path}/here', ours]
+  for name in (f'{tmp_path}/there/configs/mine.py', 'configs/other.py'):
+    installation.find_config(name)
+    assert sys.path == [f'{tmp_path}/there', f'{tmp_path}/here', ours]
 
 
 def test_the_commit_of_an_installed_package_is_the_one_that_pip_took(installed, monkeypatch):

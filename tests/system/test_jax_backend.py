@@ -48,10 +48,7 @@ def test_a_platform_that_is_not_there_is_one_line(monkeypatch, error):
 
 REFUSED = {'jax_enable_x64': lambda: jax.enable_x64(True),
            'jax_numpy_dtype_promotion': lambda: jax.numpy_dtype_promotion('strict'),
-           'jax_disable_jit': lambda: jax.disable_jit(True),
-           'jax_transfer_guard': lambda: jax.transfer_guard('disallow'),
-           'jax_transfer_guard_host_to_device': (
-               lambda: jax.transfer_guard_host_to_device('disallow_explicit'))}
+           'jax_disable_jit': lambda: jax.disable_jit(True)}
 RECORDED = {'jax_threefry_partitionable': lambda: jax.threefry_partitionable(False),
             'jax_default_matmul_precision': lambda: jax.default_matmul_precision('highest')}
 
@@ -70,12 +67,12 @@ def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(tmp
   files.write_sealed(path, record.describe({}, {}, 0, 0.0, False))
   with RECORDED[name]():
     check_backend()
-    with pytest.raises(UserError, match=f'{name} was .*, is '):
+    with pytest.raises(UserError, match=f'switch of JAX: {name}=.*, which must be '):
       record.add_session(tmp_path, False, {})
     record.add_session(tmp_path, False, {}, trains=False)  # It has ended, and only reports.
   record.add_session(tmp_path, False, {})
   about = files.read_sealed(path, 'the record')
-  assert [each['trains'] for each in about['resumed']] == [False, True]
+  assert [session['trains'] for session in about['resumed']] == [False, True]
   about.pop('jax'), about['resumed'].clear()  # As versions before wrote it.
   files.write_sealed(path, about)
   with RECORDED[name]():

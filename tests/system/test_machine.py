@@ -28,7 +28,8 @@ def test_the_gpus_of_a_process_are_those_that_cuda_would_take(
 def test_gpus_that_jax_does_not_use_are_said(monkeypatch, gpus):
   warnings = []
   monkeypatch.setattr(training, 'visible_gpus', lambda environment: gpus)
-  monkeypatch.setattr(training.logging, 'warning', lambda text, *each: warnings.append(text % each))
+  monkeypatch.setattr(training.logging, 'warning',
+                      lambda text, *values: warnings.append(text % values))
   training._check_devices(Config.from_dict({'train': {'tokens_per_batch': 8 * 256}}))
   assert warnings == ['this machine has 2 NVIDIA GPUs, and JAX runs on the CPU: install the JAX '
                       'for them as the README says, or set JAX_PLATFORMS=cpu'] * bool(gpus)
@@ -41,7 +42,7 @@ _SCRIPT = """
 import resource, sys
 if 'keep' in sys.argv:
   from transformer.system import machine
-  assert machine.keep_freed_memory()
+  machine.keep_freed_memory()
 def faults():
   before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
   block = b'1' * (64 << 20)
@@ -63,8 +64,3 @@ def test_freed_memory_costs_no_page_faults_and_keeping_it_takes_none():
   after, megabytes = faults_and_megabytes('keep')
   assert after < before / 10
   assert megabytes < 256
-
-
-def test_other_systems_are_left_unchanged(monkeypatch):
-  monkeypatch.setattr(sys, 'platform', 'darwin')
-  assert not machine.keep_freed_memory()

@@ -69,8 +69,8 @@ def test_processes_that_read_other_text_are_named(monkeypatch):
 
   def gathered(*contents):
     def gather(digest):
-      return np.stack([np.frombuffer(hashlib.sha256(each).digest(), np.uint8)
-                       for each in contents])
+      return np.stack([np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
+                       for content in contents])
     monkeypatch.setattr(processes.multihost_utils, 'process_allgather', gather)
 
   gathered(b'a', b'a', b'a', b'a')

@@ -1,5 +1,6 @@
 """Signals stop a process in time, even if its main thread is busy outside of Python."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -39,55 +40,52 @@ def test_a_process_that_outlives_its_terminal_goes_on_doing_so():
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize('number', [1, 2])
-def test_a_closed_standard_error_does_not_delay_the_end(number):
-  """As in `train.py 2>&1 | tee log`, where Ctrl-C ends `tee` too."""
-  with subprocess.Popen([sys.executable, '-c', BUSY.format(before='pass'), '1'], cwd=ROOT,
+@contextlib.contextmanager
+def busy(before, grace):
+  """Yields a process that is busy for ever in a context of signals."""
+  with subprocess.Popen([sys.executable, '-c', BUSY.format(before=before), str(grace)], cwd=ROOT,
                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
     process.stdout.readline()
-    process.stderr.close()
-    for _ in range(number):
-      process.send_signal(signal.SIGINT)
-      time.sleep(0.6)
     try:
-      assert process.wait(timeout=20) == EXIT_STATUS
+      yield process
     finally:
       process.kill()
 
 
+def test_a_closed_standard_error_does_not_delay_the_end():
+  """As in `train.py 2>&1 | tee log`, where Ctrl-C ends `tee` too."""
+  with busy('pass', 0.5) as process:
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == EXIT_STATUS
+
+
 def end_of(before, grace, signals, pause):
   """Returns the status and the standard error of a busy process that gets signals."""
-  with subprocess.Popen([sys.executable, '-c', BUSY.format(before=before), str(grace)], cwd=ROOT,
-                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-    process.stdout.readline()
+  with busy(before, grace) as process:
     err = ''
     for number in signals:
       process.send_signal(number)
       err = err or process.stderr.readline()  # It has seen the first one.
       time.sleep(pause)
-    try:
-      process.wait(timeout=60)
-    finally:
-      process.kill()
-    err += process.stderr.read()
-  return process.returncode, err
+    process.wait(timeout=60)
+    return process.returncode, err + process.stderr.read()
 
 
 def test_a_signal_that_comes_twice_at_once_counts_once():
   """As where a service manager signals a group, and a launcher in it passes the signal on."""
-  longer = 'import transformer.system.signals as each; each.TWICE_SECONDS = 20.0'
-  status, err = end_of(longer, 1.5, (signal.SIGTERM, signal.SIGTERM, signal.SIGINT), pause=0.05)
+  longer = 'import transformer.system.signals as module; module.TWICE_SECONDS = 20.0'
+  status, err = end_of(longer, 1.0, (signal.SIGTERM, signal.SIGTERM, signal.SIGINT), pause=0.05)
   assert status == EXIT_STATUS and 'took longer than train.grace_seconds' in err
   assert 'second signal, ' not in err
 
 
-@pytest.mark.parametrize('before', ['pass', 'signals.hold()'])
-@pytest.mark.parametrize(('grace', 'signals', 'said'), [
-    (0.3, [signal.SIGTERM], 'took longer than train.grace_seconds=0.3; stopped before its end'),
-    (1000, [signal.SIGUSR1, signal.SIGINT], 'stopped at once by a second signal, SIGINT'),
+@pytest.mark.parametrize(('before', 'grace', 'signals', 'said'), [
+    ('signals.hold()', 0.3, [signal.SIGTERM],
+     'took longer than train.grace_seconds=0.3; stopped before its end'),
+    ('pass', 1000, [signal.SIGUSR1, signal.SIGINT], 'stopped at once by a second signal, SIGINT'),
 ])
-def test_the_grace_period_and_a_second_signal_end_a_busy_process(
-    before, grace, signals, said):
+def test_the_grace_period_and_a_second_signal_end_a_busy_process(before, grace, signals, said):
   status, err = end_of(before, grace, signals, pause=0.6)
   assert status == EXIT_STATUS == 75
   first, last = err.splitlines()
@@ -95,4 +93,3 @@ def test_the_grace_period_and_a_second_signal_end_a_busy_process(
   assert first == (f'{signals[0].name}: the run {does}, within {grace:g} seconds; a second signal '
                    f'stops it at once')
   assert said in last
-

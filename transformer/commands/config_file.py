@@ -37,10 +37,7 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
 def config_file(docstring: str, config: Config, searched: Collection[str]) -> bytes:
   """Returns the content of a config file, whose `get_config` returns a config.
 
-  Args:
-    docstring: the file's docstring.
-    config: all settings; the file leaves out a setting that has its default value.
-    searched: dotted names of the settings that come first and are never left out.
+  It leaves out settings that have their default values, but not those `searched`, by dotted name.
   """
   settings, defaults = flatten(config.to_dict()), flatten(Config().to_dict())
   others = [name for name, value in settings.items()
@@ -51,13 +48,10 @@ def config_file(docstring: str, config: Config, searched: Collection[str]) -> by
   for title, names in (('The searched settings.', searched), ('All other settings.', others)):
     if names:
       lines += ['', f'  # {title}']
-      lines += [f'  config.{name} = {_literal(settings[name])}' for name in names]
+    for name in names:
+      value = settings[name]  # NumPy's numbers have another repr than Python's.
+      lines.append(f'  config.{name} = {float(value) if isinstance(value, float) else value!r}')
   return '\n'.join([*lines, '', '  return config', '']).encode('utf-8', 'backslashreplace')
-
-
-def _literal(value: Any) -> str:
-  """Returns a value as Python code; NumPy's numbers have another repr than Python's."""
-  return repr(float(value) if isinstance(value, float) else value)
 
 
 def plain_settings(config: Config) -> dict[str, Any]:

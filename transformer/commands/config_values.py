@@ -15,33 +15,38 @@ def register():
     config_flags.register_flag_parser_for_type(kind, parser)
 
 
+def _value(argument: Any) -> Any:
+  """Returns text as a Python value, if it is one; other values, such as a config's own, stay."""
+  if isinstance(argument, str):
+    with contextlib.suppress(SyntaxError, ValueError):
+      return ast.literal_eval(argument)
+  return argument
+
+
 class _WholeNumber(flags.IntegerParser):
   """Reads 1000, 1e3, and the None of a key that may be left open."""
 
   def convert(self, argument: Any) -> int | None:
-    if argument == 'None':
-      return None
-    with contextlib.suppress(ValueError):
-      return super().convert(argument)
-    with contextlib.suppress(ValueError):
-      if (number := float(argument)).is_integer():
-        return int(number)
-    raise ValueError('a whole number is wanted, such as 1000 or 1e3')
+    number = _value(argument)
+    if isinstance(number, float) and number.is_integer():
+      number = int(number)
+    if number is not None and type(number) is not int:
+      raise ValueError('a whole number is wanted, such as 1000 or 1e3')
+    return number
 
 
 class _OneOrSeveral(flags.ArgumentParser):
   """Reads text, several texts with commas between them, or a Python value."""
 
   def parse(self, argument: Any) -> Any:
-    if not isinstance(argument, str):
-      return argument  # The config's own value.
-    with contextlib.suppress(SyntaxError, ValueError):
-      return ast.literal_eval(argument)
-    if argument.startswith(('(', '[')):
+    value = _value(argument)
+    if not isinstance(value, str) or value != argument:
+      return value
+    if value.startswith(('(', '[')):
       raise ValueError('text in a tuple needs quotes, as in "(\'a\', \'b\')"; or leave out the '
                        'brackets')
-    texts = flags.ListParser().parse(argument)
-    return tuple(texts) if len(texts) > 1 else argument
+    texts = flags.ListParser().parse(value)
+    return tuple(texts) if len(texts) > 1 else value
 
 
 class _Several(tuple_parser.TupleParser):

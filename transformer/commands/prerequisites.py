@@ -13,12 +13,7 @@ from transformer.training.optimizer import make_optimizer, make_schedule
 def check_prerequisites(config: Config, begun: bool):
   """Opens the text, the runs and the parts of one's own that a config names; trains nothing.
 
-  Args:
-    config: the settings of a run.
-    begun: whether the run has begun, and so has its vocabulary and its first parameters.
-
-  Raises:
-    UserError: one of them is missing, or cannot be read or imported.
+  A run that has `begun` has its vocabulary and its first parameters.
   """
   check_tokenizer(config.decode.bleu_tokenize)
   for spec, kind in config.own_code.items():

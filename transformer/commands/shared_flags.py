@@ -1,14 +1,75 @@
-"""Flags that several commands share, and checks of their values."""
+"""The flags that several commands share, defined once; a command takes those that it needs."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from transformer.errors import UserError
+from transformer.evaluation.request import Request
 
 # absl then counts these flags as those of the module that asks for them, so --help lists them.
 flags.disclaim_key_flags()
+
+_STRING, _LIST, _STRINGS = flags.DEFINE_string, flags.DEFINE_list, flags.DEFINE_multi_string
+_INTEGER, _FLOAT, _BOOL = flags.DEFINE_integer, flags.DEFINE_float, flags.DEFINE_bool
+# Each field of `Request` by its name: what defines its flag, and the help text.
+_FLAGS = {
+    'workdir': (_STRING, 'The directory of the run.'),
+    'split': (_LIST, 'test, valid, train, or splits or prefixes of the data; default: test.'),
+    'source': (_STRING, 'A file to translate, or - for standard input.'),
+    'reference': (_STRINGS, 'A file of translations to score against; may be given repeatedly.'),
+    'output': (_STRING, 'Where translations go, or - for standard output.'),
+    'results': (_STRING, 'The folder where scores go; default: eval/ in the run.'),
+    'batch_size': (_INTEGER, 'Sentences that are translated together; default: as the run.'),
+    'dtype': (_STRING, 'Type of activations: trained, float32 or bfloat16; default: as the run.'),
+    'bleu_tokenize': (_STRING, 'sacreBLEU\'s tokenizer, such as zh; default: as the run.'),
+    'sample': (_BOOL, 'Draw a translation of each sentence, or the best of --beam_size=W.'),
+    'temperature': (_FLOAT, 'Divides log-probabilities before a token is drawn; default: 1.'),
+    'top_k': (_INTEGER, 'Draw from the k likeliest tokens; 0, the default, is all.'),
+    'top_p': (_FLOAT, 'Draw from the fewest tokens whose probabilities reach this; default: 1.'),
+    'seed': (_INTEGER, 'The seed of the draws; default: as the run.'),
+    'examples': (_INTEGER, 'Print this many translations, taken evenly, beside their references.'),
+    'nbest': (_INTEGER, 'Give this many of each sentence as lines of number ||| text ||| score.'),
+    'metric': (_STRINGS, 'A metric of your own, as MODULE:FUNCTION; may be given repeatedly.'),
+    'ter': (_BOOL, 'Whether to compute TER; default: if no line has more than 100 words.'),
+    'protocols': (_BOOL, 'Print BLEU by other protocols, too.'),
+    'score': (_BOOL, 'Translate nothing: give log-probability and tokens of each reference line.'),
+    'tokens': (_BOOL, 'With --score: a JSON object for each line, with its pieces.'),
+    'prefix': (_STRING, 'A file with what each translation begins with; an empty line is free.'),
+    'ensemble': (_LIST, 'Runs whose probabilities are averaged with those of --workdir; a step in '
+                 '--checkpoint is of --workdir alone.'),
+    'data_dir': (_STRING, 'Where the data lies now, if it has moved.'),
+    'checkpoint': (_STRING, 'best, latest, a step, or, in eval.py, all, one after the other.'),
+    'average': (_INTEGER, 'Average the parameters of this many checkpoints.'),
+    'beam_size': (_INTEGER, 'Beams; default: as the run.'),
+    'alpha': (_FLOAT, 'Length penalty; default: as the run.'),
+}
+_DEFAULTS = {'checkpoint': 'best', 'average': 1}
+_OF_ALL_REQUESTS = ('checkpoint', 'average', 'beam_size', 'alpha')
+
+
+def define(*names: str) -> list[flags.FlagHolder]:
+  """Defines flags of a request by name."""
+  chosen = {name: _FLAGS[name] for name in names}
+  return [kind(name, _DEFAULTS.get(name), text) for name, (kind, text) in chosen.items()]
+
+
+def define_request(*names: str) -> list[flags.FlagHolder]:
+  """Defines flags by name, all if none is named, and those of every request."""
+  return define(*(name for name in _FLAGS
+                  if not names or name in names or name in _OF_ALL_REQUESTS))
+
+
+def request(holders: Sequence[flags.FlagHolder], **more: Any) -> Request:
+  """Returns the request of flags from `define_request`, and of values of other fields."""
+  return Request(**given(*holders), **more)
+
+
+def given(*holders: flags.FlagHolder) -> dict[str, Any]:
+  """Returns the values of the flags that were given, by name."""
+  return {flag.name: flag.value for flag in holders if flag.value is not None}
 
 
 @functools.cache
@@ -24,33 +85,8 @@ def define_config() -> flags.FlagHolder:
       'transformer/*/config.py has them all.')
 
 
-def define_checkpoint(
-    choices: str = 'best, latest, or a step.') -> tuple[flags.FlagHolder, flags.FlagHolder]:
-  """Defines `--checkpoint`, with the help text `choices`, and `--average`."""
-  return (flags.DEFINE_string('checkpoint', 'best', choices),
-          flags.DEFINE_integer('average', 1, 'Average the parameters of this many checkpoints.'))
-
-
-def define_search() -> tuple[flags.FlagHolder, flags.FlagHolder]:
-  """Defines `--beam_size` and `--alpha`."""
-  return (flags.DEFINE_integer('beam_size', None, 'Beams; default: the run\'s config.'),
-          flags.DEFINE_float('alpha', None, 'Length penalty; default: the run\'s config.'))
-
-
-def given(*holders: flags.FlagHolder) -> dict[str, Any]:
-  """Returns the values of the flags that were given, by name."""
-  return {flag.name: flag.value for flag in holders if flag.value is not None}
-
-
 def check_at_least(least: int, *holders: flags.FlagHolder):
   """Refuses a flag whose number is below `least`."""
   for flag in holders:
     if flag.value < least:
       raise UserError(f'--{flag.name} must be at least {least}; got {flag.value}')
-
-
-def check_named(*holders: flags.FlagHolder):
-  """Refuses a flag that is given without a value, as in `--output=`."""
-  for flag in holders:
-    if flag.present and flag.value in ('', []):
-      raise UserError(f'--{flag.name}= names nothing; leave it out, or give it a value')

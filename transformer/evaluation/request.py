@@ -32,7 +32,7 @@ _EXCLUDED = {
 class Request:
   """What to translate or score, with what, and where it goes.
 
-  Each field is the flag of that name in `commands.request_flags`, whose help explains it. None is a
+  Each field is the flag of that name in `commands.shared_flags`, whose help explains it. None is a
   flag that was not given. A command with fewer flags leaves the others as they are.
   """
 

@@ -22,7 +22,6 @@ from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.system.jax_backend import check_backend
-from transformer.system.traced_programs import keep_shapes
 from transformer.training.mesh import replicated, sentence_mesh
 from transformer.training.step import TrainState, init_params
 
@@ -79,17 +78,13 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     mesh = sentence_mesh(config.decode.batch_size)
     like = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated(mesh)),
-        _shapes_of_params(model))
+        jax.eval_shape(lambda: init_params(model, 0)))
     params = checkpoints.average_params(steps, like, AVERAGE if config.train.ema_decay else PARAMS)
   run = Run(workdir, config, vocabulary, model, params, steps, mesh)
   for name, leaf in _by_name(params).items():
     if not np.isfinite(leaf).all():
       raise diverged([run], f'the parameter {name} is not finite')
   return run
-
-
-def _shapes_of_params(model: Transformer):
-  return keep_shapes(lambda: init_params(model, 0), repr(model), ('ops', 'model', 'training'))
 
 
 def _by_name(params) -> dict[str, Any]:
@@ -115,7 +110,7 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
   wanted, given = ({name: f'{list(leaf.shape)} of {leaf.dtype}'
                     for name, leaf in _by_name(tree).items()}
-                   for tree in (_shapes_of_params(model), params))
+                   for tree in (jax.eval_shape(lambda: init_params(model, 0)), params))
   for name in sorted(wanted.keys() | given.keys()):
     if wanted.get(name) != given.get(name):
       raise UserError(f'the parameter {name} should be {wanted.get(name)}, as the config says; it '

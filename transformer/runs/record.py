@@ -40,14 +40,14 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
     changes: the settings that changed, by dotted name.
     own: the digest of each of `Config.own_code`.
   """
-  from transformer.system.jax_backend import check_same_switches  # It imports JAX.
+  from transformer.system.jax_backend import check_switches  # It imports JAX.
 
   about = read_record(workdir)
   session = _session(reproducible) | {'own_code': dict(own)}
   last = _sessions_that_train(about)[-1]
   before, now = last['devices'], session['devices']
   if trains:
-    check_same_switches(last.get('jax', {}))
+    check_switches(last.get('jax', {}))
     if now['platform'] == 'cpu' and before['cpu_cores'] != now['cpu_cores']:
       logging.warning('the run goes on with %d CPU cores, and had %d before: the order of '
                       'additions changes, so numbers differ by rounding from an uninterrupted run',

@@ -22,20 +22,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-def leashed(command: Sequence[str]) -> list[str]:
-  """Returns a command line whose process, on Linux, gets SIGTERM when this process has ended."""
-  return [sys.executable, '-c', _LEASH, str(os.getpid()), *command]
-
-
-def run(command: Sequence[str], **options) -> int:
-  """Runs a command to its end with options of `Popen`, and returns its exit status.
-
-  Raises:
-    Preempted: a signal stopped the command.
+def run(command: Sequence[str]) -> int:
+  """Runs a command to its end, and returns its status; raises `Preempted` if a signal stopped it.
   """
   children: list[subprocess.Popen] = []
   with passing_on_signals(children) as signals:
-    add(children, signals, command, **options)
+    add(children, signals, command)
     status = children[0].wait()
   if signals or status == EXIT_STATUS:
     raise preempted(signals)
@@ -43,19 +35,20 @@ def run(command: Sequence[str], **options) -> int:
 
 
 def start(command: Sequence[str], **options) -> subprocess.Popen:
-  """Starts a command in its own session, so that a terminal's Ctrl-C reaches it only once."""
-  return subprocess.Popen(command, start_new_session=True, **options)
+  """Starts a command, by the path of a program, with options of `Popen`.
+
+  It gets a session of its own, so that a terminal's Ctrl-C reaches it only once. On Linux it gets
+  SIGTERM when this process has ended.
+  """
+  return subprocess.Popen([sys.executable, '-c', _LEASH, str(os.getpid()), *command],
+                          start_new_session=True, **options)
 
 
 def add(children: list[subprocess.Popen], signals: Sequence[str], command: Sequence[str],
         **options):
-  """Starts a command, and stops it if a signal has come already.
+  """Starts a command as `start` does, and stops it if a signal has come already.
 
-  Args:
-    children: the list that was given to `passing_on_signals`; gets the process.
-    signals: the list that `passing_on_signals` yields.
-    command: what to run.
-    **options: options of `Popen`.
+  Both lists are those of `passing_on_signals`, and `children` gets the process.
   """
   children.append(start(command, **options))
   if signals:
@@ -64,15 +57,14 @@ def add(children: list[subprocess.Popen], signals: Sequence[str], command: Seque
 
 @contextlib.contextmanager
 def passing_on_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[str]]:
-  """Passes on to children, of a list that may grow, the signals that ask this process to stop.
+  """Passes on to children the signals that ask this process to stop; both lists may grow.
 
   Yields:
-    A list of the names of the signals, which grows with each signal.
+    The names of the signals that came.
   """
   signals: list[str] = []
 
-  def pass_on(number, frame):
-    del frame
+  def pass_on(number, _):
     signals.append(signal.Signals(number).name)
     for child in children:
       child.send_signal(number)  # Does nothing if the child has ended.

@@ -21,7 +21,6 @@ from transformer.system import installation, machine
 from transformer.system.jax_environment import keep_compiled_programs
 from transformer.system.signals import EXIT_STATUS
 
-_CONFIG_FLAGS = ('--config', '-config')
 # Texts that may begin as a URL does. Every other text is a path, or nothing that has a scheme.
 _NO_PATHS = ('sentence', 'translation', 'storage')
 
@@ -38,9 +37,6 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
       `main` that starts other commands, which inherit it, or that measures.
   """
   status = None
-  for name in ('stdout', 'stderr'):
-    if getattr(sys, name) is None:  # It was closed, as `>&-` does.
-      setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))  # noqa: SIM115
 
   def leave():
     """Ends the process at once; Python would spend half a second on cleaning up."""
@@ -92,100 +88,88 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
   # Imports and tracing make a million objects that stay. At the default threshold, the garbage
   # collector would search them for a quarter of a second at every start.
   gc.set_threshold(100_000)
-  _describe(main.__module__)
+  # --help prints the docstring and the flags of the module, also in a script that pip wrote.
+  module = sys.modules[main.__module__]
+  sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(module.__doc__)
+  for flag in flags.FLAGS.get_key_flags_for_module(module.__name__):
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
   app.run(guarded, flags_parser=functools.partial(_parse, hint=hint))
 
 
-def _describe(name: str):
-  """Lets --help print the docstring and the flags of a module, also in a script that pip wrote."""
-  module = sys.modules[name]
-  sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(module.__doc__)
-  for flag in flags.FLAGS.get_key_flags_for_module(name):
-    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-
-
-def _parse(argv, hint=''):
+def _parse(argv, hint):
   """Parses flags, and loads the config that they name."""
   try:
     for argument in argv[1:]:
       # ml_collections has a different error for each mistake in a name.
       if override := re.match(r'--?(?:no)?config\.([^=]*)', argument):
         check_name(override[1])
-    remaining = flags.FLAGS(_find_configs(_with_config(argv)))
-    _check_paths(remaining[1:])
+    remaining = flags.FLAGS(_with_config(argv))
+    _check_values(remaining[1:])
     # ml_collections reports a missing file at the first use.
     if ('config' in flags.FLAGS and (config := flags.FLAGS['config']).present
         and not hasattr(config.value, 'to_dict')):
       raise UserError(f'get_config() of {config.config_filename} must return an '
                       f'ml_collections.ConfigDict; it returns {type(config.value).__name__}')
     return remaining
-  except SystemExit:  # absl exits with 1 after printing help.
-    if not any(re.fullmatch(r'--?(?:help(?:short|full|xml)?|\?)', flag) for flag in argv[1:]):
-      raise
-    sys.exit(0)
-  except flags.UnrecognizedFlagError as error:
-    if error.flagname.startswith('config.') and 'config' in flags.FLAGS:
-      hint = 'it changes a config, so give --config=configs/NAME.py too'
-    sys.exit('; '.join(filter(None, (f'error: {error}', hint))))
+  except SystemExit as stop:  # absl exits with 1 after printing help.
+    sys.exit(0 if stop.code == 1 else stop.code)
   except BrokenPipeError:  # The reader of the help has ended.
     sys.exit(0)
   except (UserError, flags.Error) as error:
-    sys.exit(f'error: {_last_line(error)}')
-  except OSError as error:
-    sys.exit(f'error: the config cannot be loaded: {_last_line(error).rpartition("] ")[2]}; the '
-             f'current folder is {os.getcwd()}; --config takes the path of a file; those of this '
-             f'project are in {installation.configs_folder()}')
+    name = getattr(error, 'flagname', '')  # Of an unknown flag.
+    if name.startswith('config.') and 'config' in flags.FLAGS:
+      hint = 'it changes a config, so give --config=configs/NAME.py too'
+    sys.exit(f'error: {_last_line(error)}{f"; {hint}" if name and hint else ""}')
   except Exception as error:  # A config is a program, and may raise anything.
-    hint = (f'; modules of configs are looked for in {Path("configs").absolute()} and in '
-            f'{installation.configs_folder()}' if getattr(error, 'name', None) == 'configs' else '')
-    sys.exit(f'error: the config cannot be loaded: {type(error).__name__}: '
-             f'{_last_line(error)}{hint}')
+    reason = f'{type(error).__name__}: {_last_line(error)}'
+    if isinstance(error, OSError):
+      reason = (f'{_last_line(error).rpartition("] ")[2]}; the current folder is {os.getcwd()}; '
+                f'--config takes the path of a file; those of this project are in '
+                f'{installation.configs_folder()}')
+    sys.exit(f'error: the config cannot be loaded: {reason}')
 
 
-def _check_paths(arguments: Sequence[str]):
-  """Refuses every argument and every flag whose path has a scheme."""
+def _check_values(arguments: Sequence[str]):
+  """Refuses every flag that names nothing, and every argument and flag whose path has a scheme."""
   for path in ','.join(arguments).split(','):
     files.check_local('an argument', path)
-  for name in set(flags.FLAGS).difference(_NO_PATHS):
-    value = flags.FLAGS[name].value
-    for path in value if isinstance(value, list) else [value]:
-      if isinstance(path, str):
+  for name in flags.FLAGS:
+    flag = flags.FLAGS[name]
+    values = flag.value if isinstance(flag.value, list) else [flag.value]
+    if '.' not in name and values in ([], ['']) and flag.value != flag.default:
+      raise UserError(f'--{name}= names nothing; leave it out, or give it a value')
+    for path in values:
+      if isinstance(path, str) and name not in _NO_PATHS:
         files.check_local(f'--{name}', path)
 
 
 def workdir(arguments: Sequence[str]) -> str | None:
   """Returns the value of `--workdir` on a command line, if it is there."""
+  return _taken('workdir', arguments)[0]
+
+
+def _taken(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+  """Returns the value of a flag in front of `--`, if it is there, and the other arguments."""
   parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-  parser.add_argument('--workdir', '-workdir', nargs='?', type=os.path.expanduser)
-  return parser.parse_known_args(arguments)[0].workdir
+  parser.add_argument(f'--{name}', f'-{name}', nargs='?', type=os.path.expanduser, dest='value')
+  end = arguments.index('--') if '--' in arguments else len(arguments)
+  taken, others = parser.parse_known_args(arguments[:end])
+  return taken.value, [*others, *arguments[end:]]
 
 
 def _with_config(argv: Sequence[str]) -> list[str]:
-  """Adds `--config=RUN` for a command with configs that names none, and a run as `--workdir`."""
-  named = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
-  folder = workdir(named[1:])
-  if ('config' not in flags.FLAGS or not folder or not Path(folder, 'config.json').is_file()
-      or any(argument.partition('=')[0] in _CONFIG_FLAGS for argument in named)):
+  """Gives the config as a file, and for a command that names none that of its run."""
+  if 'config' not in flags.FLAGS:
     return list(argv)
-  return [argv[0], f'--config={folder}', *argv[1:]]
-
-
-def _find_configs(argv: Sequence[str]) -> list[str]:
-  """Returns the arguments with the config's path as `find_config` gives it, and lets it import."""
-  replaced = list(argv)
-  for place in range(1, len(argv)):
-    name, equals, value = argv[place].partition('=')
-    if argv[place] == '--':
-      break
-    if argv[place - 1] in _CONFIG_FLAGS:
-      name, equals, value = '', '', argv[place]
-    elif name not in _CONFIG_FLAGS or not equals:
-      continue
-    files.check_local('--config', value)
-    config = installation.find_config(value)
-    installation.make_importable(Path(config).absolute().parent)
-    replaced[place] = f'{name}{equals}{config}'
-  return replaced
+  command, *arguments = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
+  config, others = _taken('config', arguments)
+  folder = workdir(others)
+  if config is None and folder and Path(folder, 'config.json').is_file():
+    config = folder
+  if config is None:
+    return list(argv)
+  files.check_local('--config', config)
+  return [command, f'--config={installation.find_config(config)}', *others]
 
 
 def _last_line(error: Exception) -> str:
@@ -201,17 +185,9 @@ def _set_log():
   logging.set_verbosity(logging.INFO)
   handler = logging.get_absl_handler()
   handler.addFilter(_should_show)
-  if sys.stderr.isatty():
-    handler.setFormatter(_LinesForPeople())
+  if sys.stderr.isatty():  # For people.
+    handler.setFormatter(python_logging.Formatter('%(asctime)s %(levelname)s: %(message)s', '%X'))
   sys.unraisablehook = _print_unraisable
-
-
-class _LinesForPeople(python_logging.Formatter):
-  """Formats log lines for a terminal: the time of day, and whether it is a warning."""
-
-  def formatMessage(self, record) -> str:
-    level = f'{record.levelname.lower()}: ' if record.levelno >= python_logging.WARNING else ''
-    return f'{self.formatTime(record, "%H:%M:%S")} {level}{record.message}'
 
 
 def _should_show(record) -> bool:

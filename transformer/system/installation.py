@@ -42,28 +42,22 @@ def configs_folder() -> Path:
 
 
 def find_config(value: str) -> str:
-  """Returns a value of `--config` that names a file.
+  """Returns PATH or PATH:ARGUMENT, a value of `--config`, with the path of a file.
 
-  Args:
-    value: PATH, or PATH:ARGUMENT. If no file has the path, and it is configs/NAME.py, then this
-      project's file takes its place. The directory of a run stands for its settings, which
-      configs/base.py reads.
+  If configs/NAME.py is no file here, this project's file takes its place. The directory of a run
+  stands for its settings, which configs/base.py reads. Lets a config import from `configs`: beside
+  it, here, and of this project.
   """
   if value and Path(value).expanduser().is_dir():
     return f'{configs_folder()}/base.py:{value}'
   name, colon, argument = value.partition(':')
-  path = Path(name)
-  ours = configs_folder().parent / path
-  if path.exists() or path.parent != Path('configs') or not ours.is_file():
-    return value
-  return f'{ours}{colon}{argument}'
-
-
-def make_importable(folder: Path):
-  """Lets a config in `folder` import from `configs`: here and there, and of this project."""
-  for configs in (folder, Path('configs').absolute(), configs_folder()):
-    if configs.name == 'configs' and configs.is_dir() and str(configs.parent) not in sys.path:
-      sys.path.append(str(configs.parent))
+  path, ours = Path(name), configs_folder().parent / name
+  if path.parent == Path('configs') and not path.exists() and ours.is_file():
+    path = ours
+  for folder in (path.absolute().parent, Path('configs').absolute(), configs_folder()):
+    if folder.name == 'configs' and folder.is_dir() and str(folder.parent) not in sys.path:
+      sys.path.append(str(folder.parent))
+  return value if path == Path(name) else f'{path}{colon}{argument}'
 
 
 def installed_commit() -> str:

@@ -11,15 +11,10 @@ from transformer.errors import UserError, type_and_message
 
 # They compute some sums wrongly on a CPU, without an error: jax-ml/jax#39103.
 _WRONG_VERSIONS = ('0.10.2',)
-# The values that a run and its readers work with.
 _WANTED = {
-    'jax_enable_x64': (False,),  # Random numbers and the types of the state would be others.
-    'jax_numpy_dtype_promotion': ('standard',),  # Flax and Optax promote types, too.
-    'jax_disable_jit': (False,),  # The programs of a run are compiled for its devices.
-    # Log lines read numbers. `jax_transfer_guard` sets all three.
-    **dict.fromkeys(('jax_transfer_guard_host_to_device', 'jax_transfer_guard_device_to_host',
-                     'jax_transfer_guard_device_to_device'),
-                    (None, 'log', 'log_explicit', 'allow')),
+    'jax_enable_x64': False,  # Random numbers and the types of the state would be others.
+    'jax_numpy_dtype_promotion': 'standard',  # Flax and Optax promote types, too.
+    'jax_disable_jit': False,  # The programs of a run are compiled for its devices.
 }
 # They change the numbers of a run.
 _RECORDED = ('jax_threefry_partitionable', 'jax_default_matmul_precision')
@@ -27,12 +22,7 @@ _RECORDED = ('jax_threefry_partitionable', 'jax_default_matmul_precision')
 
 def check_backend():
   """Refuses a JAX without a backend, of a version that is wrong, or with other switches."""
-  wrong = [f'{name}={value} (wanted: {wanted[-1]})' for name, wanted in _WANTED.items()
-           if (value := getattr(jax.config, name)) not in wanted]
-  if wrong:
-    raise UserError(f'runs do not work with a global switch of JAX: {", ".join(wrong)}; unset the '
-                    f'variable of that name in capitals, such as JAX_ENABLE_X64, or set the switch '
-                    f'back with jax.config.update')
+  check_switches(_WANTED)
   try:
     platform = jax.default_backend()
   except (RuntimeError, AssertionError) as error:
@@ -50,15 +40,11 @@ def recorded_switches() -> dict[str, Any]:
   return {name: getattr(jax.config, name) for name in _RECORDED}
 
 
-def check_same_switches(before: Mapping[str, Any]):
-  """Refuses to go on with other values than `recorded_switches` gave before.
-
-  Args:
-    before: those values; empty for a run of a version that recorded none.
-  """
-  now = recorded_switches()
-  changed = [f'{name} was {value}, is {now[name]}' for name, value in before.items()
-             if now.get(name) != value]
+def check_switches(wanted: Mapping[str, Any]):
+  """Refuses switches with other values than these."""
+  changed = [f'{name}={now}, which must be {value}' for name, value in wanted.items()
+             if (now := getattr(jax.config, name, None)) != value]
   if changed:
-    raise UserError(f'a run goes on with the same global switches of JAX: {"; ".join(changed)}; '
-                    f'set the variable of that name in capitals to what it was')
+    raise UserError(f'a run does not work with a global switch of JAX: {"; ".join(changed)}; set '
+                    f'it back with jax.config.update, or set or unset the variable of that name in '
+                    f'capitals, such as JAX_ENABLE_X64')

@@ -1,10 +1,8 @@
 """Environment variables that JAX and XLA read when they start; imports neither of them."""
 
 import contextlib
-import functools
 import hashlib
 import importlib.util
-import mmap
 import os
 import platform
 import time
@@ -17,7 +15,7 @@ _UNUSED_DAYS = 60
 # The first flag rules out kernels whose order of addition varies (scatter, fused attention's
 # backward pass), and makes libraries choose kernels by fixed rules. The second keeps XLA from
 # choosing kernels by measured speed, which varies.
-REPRODUCIBLE_FLAGS = ('--xla_gpu_deterministic_ops=true', '--xla_gpu_autotune_level=0')
+_REPRODUCIBLE = '--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0'
 
 
 def keep_compiled_programs(environment: MutableMapping[str, str]):
@@ -70,30 +68,6 @@ def _remove_unused(folder: Path):
 def set_reproducible_flags(environment: MutableMapping[str, str]):
   """Restricts XLA to kernels that always give the same bits; on a CPU all kernels do.
 
-  Replaces contrary flags. Leaves out, with a warning, a flag that the installed jaxlib does
-  not know. XLA reads the flags when the first device is used.
+  XLA reads the flags when the first device is used, and takes the last of contrary ones.
   """
-  ours = {flag.partition('=')[0]: flag for flag in REPRODUCIBLE_FLAGS}
-  others = [flag for flag in environment.get('XLA_FLAGS', '').split()
-            if flag.partition('=')[0] not in ours]
-  known = [flag for name, flag in ours.items() if knows_flag(name)]
-  if len(known) < len(ours):
-    logging.warning('train.reproducible sets %s; the installed jaxlib knows only %s; on a GPU two '
-                    'runs may differ', ' '.join(ours.values()), ' '.join(known) or 'none')
-  environment['XLA_FLAGS'] = ' '.join((*others, *known))
-
-
-@functools.cache
-def knows_flag(name: str) -> bool:
-  """Returns whether the installed jaxlib knows an XLA flag; an unknown flag ends the process.
-
-  JAX itself can tell only after it has started, which is too late to set a flag. So this
-  searches jaxlib's library for the name, and answers False if it does not find the library.
-  """
-  package = importlib.util.find_spec('jaxlib')
-  for folder in (package and package.submodule_search_locations) or ():
-    for path in Path(folder).glob('*jax_common.*'):  # The part that parses XLA_FLAGS.
-      with (path.open('rb') as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as library):
-        return library.find(b'\0%b\0' % name.removeprefix('--').encode()) >= 0
-  return False
+  environment['XLA_FLAGS'] = f'{environment.get("XLA_FLAGS", "")} {_REPRODUCIBLE}'.strip()

@@ -36,31 +36,24 @@ def named_gpus(environment: Mapping[str, str]) -> list[str]:
   return [*itertools.takewhile(lambda name: not name.startswith('-'), filter(None, names))]
 
 
-def keep_freed_memory() -> bool:
-  """Makes `malloc` keep freed memory for the next step, in huge pages.
+def keep_freed_memory():
+  """Makes glibc keep freed memory, in huge pages, for the next step.
 
   A step on a CPU takes its temporary arrays from `malloc` and frees them at its end. By default
   glibc returns blocks of that size to the system at once, and the next step pays for every page
   again: a fifth of a small model's step. Must be called before threads are started.
-
-  Returns:
-    Whether the C library supports this; if not, nothing has changed.
   """
-  if not sys.platform.startswith('linux'):
-    return False
-  libc = ctypes.CDLL(None)
+  libc = ctypes.CDLL(None) if sys.platform.startswith('linux') else None
   if not hasattr(libc, 'gnu_get_libc_version'):
-    return False
+    return
   # Allocate everything in one arena, which only grows.
-  kept = (libc.mallopt(_M_ARENA_MAX, 1) and libc.mallopt(_M_MMAP_MAX, 0)
-          and libc.mallopt(_M_TRIM_THRESHOLD, -1))
+  for option, value in ((_M_ARENA_MAX, 1), (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1)):
+    libc.mallopt(option, value)
   libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
   libc.free.restype, libc.free.argtypes = None, [ctypes.c_void_p]
   libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
   size = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 2
-  start = libc.malloc(size)
-  if start:
+  if start := libc.malloc(size):
     aligned = -(-start // _HUGE_PAGE) * _HUGE_PAGE
     libc.madvise(aligned, start + size - aligned, _MADV_HUGEPAGE)
     libc.free(start)
-  return bool(kept)

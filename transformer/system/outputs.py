@@ -11,10 +11,9 @@ from transformer.errors import UserError
 
 def check_file(flag: str, path: Path):
   """Refuses a file that `write` could not write; it need not exist."""
-  if path.is_dir():
-    raise UserError(f'--{flag} must name a file; {path} is a directory')
-  if path.exists() and not os.access(path, os.W_OK):
-    raise UserError(f'--{flag} must name a file to write to; {path} may not be written to')
+  if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
+    raise UserError(f'--{flag} must name a file to write to; {path} is a directory, or may not be '
+                    f'written to')
   if not _is_stream(path):
     check_folder(flag, Path(os.path.realpath(path)).parent)
 
@@ -22,14 +21,10 @@ def check_file(flag: str, path: Path):
 def write(path: Path, content: bytes):
   """Writes a file that a flag names: atomically, unless it is a device or a pipe.
 
-  A file that is replaced keeps its permissions. If the path is a link, its target is written.
+  If the path is a link, its target is written.
   """
   if not _is_stream(path):
-    target = Path(os.path.realpath(path))
-    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    files.write(target, content)
-    if mode is not None:
-      target.chmod(mode)
+    files.write(os.path.realpath(path), content)
     return
   try:
     with path.open('ab') as stream:
@@ -48,10 +43,7 @@ def _is_stream(path: Path) -> bool:
 def check_not_read(flag: str, path: Path, inputs: Iterable[str | os.PathLike]):
   """Refuses to replace a file that the command reads, under this name or another.
 
-  Args:
-    flag: names the file to write.
-    path: the file to write; it need not exist.
-    inputs: the files to read, `-` for standard input; they need not exist.
+  None of the files need exist; `-` among the inputs is standard input.
   """
   for name in inputs:
     try:
@@ -70,7 +62,6 @@ def check_folder(flag: str, folder: Path):
     raise UserError(f'--{flag} needs a directory; got {folder}; write ./{folder} if that is its '
                     f'name')
   there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-  if not there.is_dir():
-    raise UserError(f'--{flag} needs a directory; {there} is a file')
-  if not os.access(there, os.W_OK):
-    raise UserError(f'--{flag} needs a directory to write to; {there} may not be written to')
+  if not there.is_dir() or not os.access(there, os.W_OK):
+    raise UserError(f'--{flag} needs a directory to write to; {there} is a file, or may not be '
+                    f'written to')

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -75,12 +74,12 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
     raise UserError('--distributed is for the processes that srun starts; put srun before the '
                     'command in the script of the job')
   # Such as 2(x3): 2 tasks on each of 3 nodes.
-  tasks = int(re.match(r'\d+', environ['SLURM_STEP_TASKS_PER_NODE'])[0])
-  if len(visible) % tasks:
+  tasks = int(environ['SLURM_STEP_TASKS_PER_NODE'].partition('(')[0].partition(',')[0])
+  share, left = divmod(len(visible), tasks)
+  if left:
     raise UserError(f'the {len(visible)} GPUs of a node must be divided evenly among {tasks} '
                     f'tasks; set --tasks-per-node to a number that divides them')
-  share, place = len(visible) // tasks, int(environ['SLURM_LOCALID'])
-  return list(range(place * share, (place + 1) * share))
+  return list(range(len(visible)))[int(environ['SLURM_LOCALID']) * share:][:share]
 
 
 def is_first() -> bool:
@@ -102,16 +101,14 @@ def from_first(make: Callable[[], Any]) -> Any:
       message = json.dumps({'value': make()}).encode()
     except BaseException as error:  # The others wait for an answer in any case.
       failed = error
-      message = json.dumps(
-          {'failed': str(error) if isinstance(error, Preempted) else None}).encode()
+      message = json.dumps({'stop': str(error) if isinstance(error, Preempted) else None}).encode()
   size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
-  content = np.zeros(size, np.uint8)
-  content[:len(message)] = np.frombuffer(message, np.uint8)
+  content = np.frombuffer(message.ljust(size), np.uint8)
   answer = json.loads(multihost_utils.broadcast_one_to_all(content).tobytes())
   if failed:
     raise failed
-  if 'failed' in answer:
-    raise SystemExit(1) if answer['failed'] is None else Preempted(answer['failed'])
+  if 'stop' in answer:
+    raise SystemExit(1) if answer['stop'] is None else Preempted(answer['stop'])
   return answer['value']
 
 
@@ -119,9 +116,9 @@ def check_same(content: bytes, what: str):
   """Refuses, in all processes, contents that differ; `what` names them, such as `text`."""
   if jax.process_count() == 1:
     return
-  digest = np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
-  found = multihost_utils.process_allgather(digest)
-  if others := np.flatnonzero((found != found[0]).any(axis=1)).tolist():
+  digests = multihost_utils.process_allgather(
+      np.frombuffer(hashlib.sha256(content).digest(), np.uint8))
+  if others := np.flatnonzero((digests != digests[0]).any(axis=1)).tolist():
     raise UserError(f'all processes must read the same {what}; that of process '
                     f'{", ".join(map(str, others))} differs from that of process 0; put it on '
                     f'storage that all hosts see, or make its copies equal')
@@ -138,8 +135,8 @@ def least(number: int | None) -> int | None:
   """Returns the smallest number of all processes; None if any process gives None."""
   if jax.process_count() == 1:
     return number
-  found = multihost_utils.process_allgather(np.float64(-1 if number is None else number))
-  return None if found.min() < 0 else int(found.min())
+  smallest = multihost_utils.process_allgather(np.float64(-1 if number is None else number)).min()
+  return None if smallest < 0 else int(smallest)
 
 
 def place(arrays, sharding: jax.sharding.NamedSharding):
@@ -162,17 +159,16 @@ class StopAgreement:
   """
 
   def __init__(self, mesh: jax.sharding.Mesh):
-    everywhere = jax.sharding.PartitionSpec(mesh.axis_names)
-    self.alone = jax.process_count() == 1
-    self._sharding = jax.sharding.NamedSharding(mesh, everywhere)
-    self._size = mesh.size
-    self._sum = jax.jit(lambda requests: requests.sum(), out_shardings=jax.sharding.NamedSharding(
-        mesh, jax.sharding.PartitionSpec()))
+    axes, one_copy = jax.sharding.PartitionSpec(mesh.axis_names), jax.sharding.PartitionSpec()
+    self._alone = jax.process_count() == 1
+    self._size, self._sharding = mesh.size, jax.sharding.NamedSharding(mesh, axes)
+    self._sum = jax.jit(lambda requests: requests.sum(),
+                        out_shardings=jax.sharding.NamedSharding(mesh, one_copy))
     self._pending = None
 
   def should_stop(self, requested: bool) -> bool:
     """Returns whether any process requested a stop at the last call; alone, `requested`."""
-    if self.alone:
+    if self._alone:
       return requested
     requests = jax.make_array_from_callback(
         (self._size,), self._sharding, lambda index: np.full(1, requested, np.int32))

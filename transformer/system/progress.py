@@ -11,18 +11,13 @@ _BAR = '{desc}{n_fmt}/{total_fmt} {percentage:.0f}% |{bar}| {remaining} left{pos
 
 
 def progress_bar(total: int, initial: int = 0, description: str = '', stays: bool = False) -> tqdm:
-  """Returns a bar on standard error.
+  """Returns a bar on standard error, of which `initial` steps are done.
 
-  Args:
-    total: the number of steps or sentences.
-    initial: how many of them are done.
-    description: the text before the numbers.
-    stays: whether the bar stays visible once it is closed.
+  With `stays`, it stays visible once it is closed.
   """
-  columns, lines = shutil.get_terminal_size()  # 80 and 24 for a terminal that does not report it.
   return tqdm(total=total, initial=initial, desc=description, disable=not sys.stderr.isatty(),
-              leave=stays, bar_format=_BAR, file=sys.stderr, smoothing=0.05, ncols=columns,
-              nrows=lines)
+              leave=stays, bar_format=_BAR, file=sys.stderr, smoothing=0.05,
+              ncols=shutil.get_terminal_size().columns)  # 80 if the terminal does not say.
 
 
 def say(message: str):

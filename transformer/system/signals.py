@@ -48,21 +48,18 @@ class Signals(contextlib.ExitStack):
   """
 
   def __init__(self, grace_seconds: float = math.inf):
-    """Prepares the context.
-
-    Args:
-      grace_seconds: the longest time from the first signal to the end of the process.
-    """
+    """Prepares the context; `grace_seconds` is the longest time from a signal to the end."""
     super().__init__()
     self.requested: str | None = None
     self._grace = grace_seconds
-    self._held, self._raises, self._raised = False, True, False
+    self._held, self._raises = False, True
 
   def __enter__(self) -> 'Signals':
-    self._reader, writer = os.pipe()
+    reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    watch = threading.Thread(target=self._watch, name='signals', daemon=True)
-    self.callback(lambda: list(map(os.close, (self._reader, writer))))
+    watch = threading.Thread(target=self._watch, args=(reader,), name='signals', daemon=True)
+    self.callback(os.close, reader)
+    self.callback(os.close, writer)
     self.callback(watch.join)
     self.callback(os.write, writer, b'\0')  # No signal has this number.
     self.enter_context(handling(self._handle))
@@ -76,11 +73,7 @@ class Signals(contextlib.ExitStack):
     self._check()
 
   def interruptible(self, function: Callable, *arguments):
-    """Returns what a function returns.
-
-    Raises:
-      Preempted: a signal came, now or before; the function's work is given up.
-    """
+    """Returns what a function returns; raises `Preempted` if a signal comes, or has come."""
     self._raises = True
     try:
       self._check()
@@ -92,32 +85,33 @@ class Signals(contextlib.ExitStack):
     if self.requested:
       raise Preempted(f'stopped by {self.requested}; the same command goes on with the run')
 
-  def _handle(self, number, frame):
+  def _handle(self, number, _):
     """Notes the request; Python calls this in the main thread."""
-    del frame
     self.requested = self.requested or signal.Signals(number).name
-    if self._raises and not self._raised:
-      self._raised = True
+    if self._raises:
+      self._raises = False
       self._check()
 
-  def _watch(self):
+  def _watch(self, reader: int):
     """Reads the number of each signal as it arrives; runs in a thread."""
     first = math.inf
     while True:
       end = first + self._grace
       remaining = None if end == math.inf else max(0.0, end - time.monotonic())
-      if not select.select([self._reader], [], [], remaining)[0]:
-        _end(f'the work in progress took longer than train.grace_seconds={self._grace:g}; stopped '
-             f'before its end: the same command goes on from the last checkpoint')
-      for number in os.read(self._reader, 64):
+      if not select.select([reader], [], [], remaining)[0]:
+        _tell(f'the work in progress took longer than train.grace_seconds={self._grace:g}; stopped '
+              f'before its end: the same command goes on from the last checkpoint')
+        os._exit(EXIT_STATUS)  # With all its threads.
+      for number in os.read(reader, 64):
         if not number:
           return
         if number not in SIGNALS or time.monotonic() - TWICE_SECONDS < first < math.inf:
           continue
         name = signal.Signals(number).name
         if first < math.inf:
-          _end(f'stopped at once by a second signal, {name}: the same command goes on from the '
-               f'last checkpoint')
+          _tell(f'stopped at once by a second signal, {name}: the same command goes on from the '
+                f'last checkpoint')
+          os._exit(EXIT_STATUS)
         first, self.requested = time.monotonic(), self.requested or name
         _tell(f'{name}: the run {"saves where it is and stops" if self._held else "stops"}, within '
               f'{self._grace:g} seconds; a second signal stops it at once')
@@ -127,9 +121,3 @@ def _tell(message: str):
   """Writes to standard error, without the locks that the main thread may hold."""
   with contextlib.suppress(OSError):
     os.write(2, f'{message}\n'.encode())
-
-
-def _end(message: str):
-  """Ends the process with all its threads."""
-  _tell(message)
-  os._exit(EXIT_STATUS)

@@ -12,14 +12,15 @@ written to RUN/eval/ or to --results=FOLDER.
 
 from absl import flags
 
-from transformer.commands import request_flags, shared_flags
+from transformer.commands import shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT
 from transformer.evaluation.request import Request, check_output, refuse
 from transformer.system import command_line
 from transformer.tools.align import error_rate
 from transformer.tools.align.links import alignment_lines, read_gold
 
-_FLAGS = request_flags.define('workdir', 'source', 'reference', 'results', 'ensemble', 'batch_size')
+_FLAGS = shared_flags.define_request(
+    'workdir', 'source', 'reference', 'results', 'ensemble', 'batch_size')
 _TRANSLATIONS = flags.DEFINE_string('translations', None, 'Where the run\'s own translations go, '
                                     'if none are given by --reference.')
 _OUTPUT = flags.DEFINE_string('output', None, 'Where links go, or - for standard output.')
@@ -63,8 +64,7 @@ def main(_):
 
 def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
-  shared_flags.check_named(_TRANSLATIONS, _OUTPUT, _GOLD)
-  request = request_flags.request(_FLAGS, output=_OUTPUT.value)
+  request = shared_flags.request(_FLAGS, output=_OUTPUT.value)
   refuse(
       (not request.source, '--source=FILE is needed'),
       (bool(request.reference) == bool(_TRANSLATIONS.value) or len(request.reference) > 1,

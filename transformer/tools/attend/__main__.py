@@ -31,8 +31,8 @@ _TRANSLATION = flags.DEFINE_string('translation', None, 'The translation to look
                                    '--source.')
 _OUTPUT = flags.DEFINE_string('output', None, 'Where the page goes, or - for standard output; '
                               'default: RUN/eval/attention.html.')
-_CHECKPOINT, _AVERAGE = shared_flags.define_checkpoint()
-_BEAM_SIZE, _ALPHA = shared_flags.define_search()
+_CHECKPOINT, _AVERAGE, _BEAM_SIZE, _ALPHA = shared_flags.define(
+    'checkpoint', 'average', 'beam_size', 'alpha')
 
 # A page has about a byte for each weight; browsers are slow on larger pages.
 _MOST_WEIGHTS = 100_000_000
@@ -42,7 +42,6 @@ def main(_):
   """Wires flags to a run, and writes the page."""
   if not _WORKDIR.value:
     raise UserError('--workdir=DIR is needed, the directory of a run')
-  shared_flags.check_named(_SENTENCE, _SOURCE, _TRANSLATION, _OUTPUT)
   if (_SENTENCE.value is None) == (_SOURCE.value is None):
     raise UserError('one of --sentence=\'…\' and --source=FILE is needed, and not both')
   if _TRANSLATION.value and (_BEAM_SIZE.value is not None or _ALPHA.value is not None):

@@ -43,7 +43,6 @@ def main(_):
   if _CONFIG.value is None:
     raise UserError('--config=configs/NAME.py is needed; it says where the text is')
   shared_flags.check_at_least(0, _EXAMPLES)
-  shared_flags.check_named(_VOCABULARY, _JSON)
   config = Config.from_dict(_CONFIG.value.to_dict())
   data = config.data
   if config.train.init_from and not (_VOCABULARY.value or all(

@@ -47,7 +47,6 @@ def main(arguments: Sequence[str]):
   if len(arguments) < 3:
     raise UserError('two systems or more are needed, each a run, or runs with commas between them')
   shared_flags.check_at_least(0, _EXAMPLES)
-  shared_flags.check_named(_OUTPUT)
   output = Path(_OUTPUT.value).expanduser() if _OUTPUT.value else None
   if output:
     outputs.check_file('output', output)

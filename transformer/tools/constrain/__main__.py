@@ -10,7 +10,7 @@ lie beside those of eval.py. Flags that both commands have mean the same.
 
 from absl import flags
 
-from transformer.commands import request_flags, shared_flags
+from transformer.commands import shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
 from transformer.evaluation import texts
@@ -22,7 +22,7 @@ _REQUIRE = flags.DEFINE_string('require', None, 'A file with a line for each of 
                                'contain.')
 _AVOID = flags.DEFINE_string('avoid', None, 'A file of words and phrases, one a line, that must '
                              'not appear in translations.')
-_FLAGS = request_flags.define(
+_FLAGS = shared_flags.define_request(
     'workdir', 'split', 'data_dir', 'source', 'reference', 'output', 'results', 'ensemble',
     'batch_size', 'nbest', 'sample', 'seed', 'prefix')
 
@@ -58,8 +58,7 @@ def main(_):
 
 def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
-  shared_flags.check_named(_REQUIRE, _AVOID)
-  request = request_flags.request(_FLAGS)
+  request = shared_flags.request(_FLAGS)
   if not (_REQUIRE.value or _AVOID.value):
     raise UserError('--require=FILE or --avoid=FILE is needed; eval.py translates without them')
   if STANDARD_INPUT in (_REQUIRE.value, _AVOID.value):

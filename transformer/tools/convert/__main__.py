@@ -45,7 +45,7 @@ _FORMAT = flags.DEFINE_enum('format', None, _FORMATS, 'What to write.')
 _OUTPUT = flags.DEFINE_string('output', None, 'A new or empty folder to write, or a new file.')
 _QUANTIZATION = flags.DEFINE_enum('quantization', None, _TYPES, 'The type in which CTranslate2 '
                                   'stores matrices; default: float32.')
-_CHECKPOINT, _AVERAGE = shared_flags.define_checkpoint()
+_CHECKPOINT, _AVERAGE = shared_flags.define('checkpoint', 'average')
 
 
 def main(_):

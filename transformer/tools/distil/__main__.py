@@ -68,7 +68,7 @@ def main(_):
     return
   with RunLock(workdir):
     begin(recipe, workdir)
-    carry_out(recipe, workdir, lambda command: child_process.run(child_process.leashed(command)))
+    carry_out(recipe, workdir, child_process.run)
 
 
 def start():

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer.commands import request_flags
+from transformer.commands import shared_flags
 from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
@@ -27,9 +27,9 @@ from transformer.system import command_line
 from transformer.tools.parse.drawing import draw
 from transformer.tools.parse.treebank import bracketed, parse_tree, read_trees, split_words
 
-_FLAGS = request_flags.define(
-    'workdir', 'split', 'data_dir', 'source', 'reference', 'output', 'results', 'checkpoint',
-    'average', 'ensemble', 'beam_size', 'alpha', 'nbest', 'examples')
+_FLAGS = shared_flags.define_request(
+    'workdir', 'split', 'data_dir', 'source', 'reference', 'output', 'results', 'ensemble',
+    'nbest', 'examples')
 _DRAW = flags.DEFINE_bool('draw', False, 'Draw trees rather than write brackets.')
 
 
@@ -59,7 +59,7 @@ def main(_):
 
 def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
-  request = request_flags.request(_FLAGS)
+  request = shared_flags.request(_FLAGS)
   refuse(
       (request.every_checkpoint, '--checkpoint=all is for eval.py: its --metric=transformer.tools.'
        'parse.scores:f1 gives the F1 of every checkpoint'),

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer.commands import shared_flags
 from transformer.errors import UserError
 from transformer.evaluation.request import refuse
 from transformer.system import command_line, outputs
@@ -38,7 +37,6 @@ _METRIC = flags.DEFINE_multi_string('metric', [], 'A metric of your own for --re
 
 def main(_):
   """Chooses, writes the choices, and scores them if there are references."""
-  shared_flags.check_named(_NBEST, _OUTPUT, _RESULT)
   refuse(
       (not _NBEST.value, '--nbest=FILE is needed, the n-best lists that eval.py wrote'),
       (_METRIC.value and not _RESULT.value,

@@ -46,7 +46,6 @@ def main(_):
   if settings.train.objective_runs:
     raise UserError(f'train.objective_runs must be empty here, where no run is read; got '
                     f'{", ".join(settings.train.objective_runs)}; leave them out')
-  shared_flags.check_named(_JSON)
   if _JSON.value is not None:
     outputs.check_file('json', Path(_JSON.value).expanduser())
   # JAX is imported late, so that --help and mistakes are answered at once.
