@@ -154,7 +154,7 @@ def test_the_script_prints_the_papers_formulas_beside_the_counts(tmp_path):
 
 
 @pytest.mark.parametrize(('flag', 'fact'), [
-    ('--lengths=', "--lengths must be multiples of 8 from 16 on, such as 64,128,256; got ''"),
+    ('--lengths=', '--lengths= names nothing'),
     ('--widths=20', "--widths must be multiples of 8 from 16 on, such as 64,128,256; got '20'"),
     ('--reaches=1', '--reaches must be numbers from 2 on'),
     ('--turns=-1', '--turns must be at least 0; got -1'),

@@ -25,7 +25,7 @@ def returning(value):
     (GOOD, ['--trials=0'], ['--trials must be at least 1; got 0']),
     (GOOD, ['--sbatch=--time=1'], ['--sbatch=--time=1 is for jobs; add --slurm']),
     (GOOD, ['--slurm', "--sbatch=--comment='a"], ['split into words: No closing quotation']),
-    (GOOD, ['--sweep='], ['--sweep=configs/sweeps/NAME.py', 'all needed']),
+    (GOOD, ['--sweep='], ['--sweep= names nothing']),
     (GOOD, ['--sweep=/nowhere.py'], ['--sweep must be the file', '/nowhere.py: No such file']),
     (GOOD, ['--workdir=a:b'], ['--workdir must have no colon', 'a:b']),
     (GOOD, ['--config.model.num_heads=3'], ['num_heads must divide model_dim; got num_heads=3']),

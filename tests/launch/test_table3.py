@@ -69,7 +69,7 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
 
 @pytest.mark.parametrize(('arguments', 'facts'), [
     (['--rows=base,A5,F'], ['--rows must name rows of table 3, out of base,A1,', "got 'A5,F'"]),
-    (['--rows='], ['--rows must name rows of table 3', "got ''"]),
+    (['--rows='], ['--rows= names nothing']),
     (['--scale=0'], ['--scale must be at least 1; got 0']),
     (['--layers=0'], ['--layers must be at least 1; got 0']),
     (['--rows=base,C1', '--layers=2'], ['a multiple of 3 for row C1, which has 2 layers']),
@@ -85,7 +85,7 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
     (['--config.model.decoder_layers=2'], ['leave config.model.decoder_layers=2 out']),
     (['--config.train.step=3'], ['did you mean config.train.steps?']),
     (['--', '--config.train.steps=3'], ["'--config.train.steps=3'; leave out the -- before it"]),
-    (['--workdir='], ['--config=configs/NAME.py and --workdir=DIR are both needed']),
+    (['--workdir='], ['--workdir= names nothing']),
 ])
 def test_a_mistake_is_one_line_before_anything_is_started(
     launch, folder, tmp_path, arguments, facts):

@@ -86,7 +86,7 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
     (['--sentence=a', '--output={folder}'], ['--output must name a file', 'is a directory']),
     (['--source={folder}/test.en', '--translation={folder}/test.de', '--output={folder}/test.de'],
      ['would replace what is read', 'test.de']),
-    (['--sentence=a', '--workdir='], ['--workdir=DIR is needed']),
+    (['--sentence=a', '--workdir='], ['--workdir= names nothing']),
     (['--sentence=a', '--workdir=/nowhere'], ['/nowhere holds no run'])])
 def test_a_mistake_is_one_line_and_leaves_nothing(attend, folder, trained, flags, facts):
   message = attend.refuses(f'--workdir={trained}', *(flag.format(folder=folder) for flag in flags))
