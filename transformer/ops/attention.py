@@ -115,7 +115,7 @@ _scores_in_16_bits.defvjp(
 
 
 def _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS):
-  """Returns the masked softmax of the scores plus the bias, whose −∞ hides keys."""
+  """Returns the masked softmax of scores plus the bias, whose −∞ hides keys."""
   mask_BHTS = None if mask_BTS is None else jnp.expand_dims(mask_BTS, -3)
   if bias_BHTS is not None:
     scores_BHTS += jnp.broadcast_to(bias_BHTS, scores_BHTS.shape)

@@ -80,7 +80,7 @@ def rotate(x_BTHK, positions_BT):
 
 
 def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirectional):
-  """Returns each distance's bucket in T5's relative bias: Raffel et al., 2020, section 2.1.
+  """Returns each distance's bucket in T5's relative bias, int32: Raffel et al., 2020, section 2.1.
 
   Of the buckets of one direction, the first half hold one distance each. The others hold ranges
   of equal width in the logarithm of the distance. The last bucket begins below `max_distance`, and
@@ -90,9 +90,6 @@ def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirection
     distances: integers, the key's position minus the query's.
     bidirectional: True gives half of the buckets to keys after the query. False is for
       masked attention and puts keys after the query into bucket 0.
-
-  Returns:
-    int32 in [0, num_buckets), the shape of `distances`.
   """
   least = 4 if bidirectional else 2
   exact = num_buckets // least

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from transformer.data.batch import EOS_ID
-from transformer.decoding.attention_maps import AttentionMap
 from transformer.model.attention_weights import AttentionWeights
+from transformer.tools.attend.attention_maps import AttentionMap
 from transformer.tools.attend.page import attention_page
 
 L, H = 2, 3  # The encoder has one more layer than the decoder.

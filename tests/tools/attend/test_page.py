@@ -6,6 +6,7 @@ import html.parser
 import json
 import random
 import re
+import types
 import zlib
 
 import jax
@@ -15,10 +16,10 @@ import pytest
 
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.attention_maps import Attender
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.tools.attend.attention_maps import attention_maps
 from transformer.tools.attend.page import attention_page, thousandths, visible
 from transformer.training.step import init_params
 
@@ -79,9 +80,12 @@ def params(model):
 @pytest.fixture(scope='module')
 def page_of(model, vocabulary, params):
   """Returns the page of pairs of a source and its translation."""
-  attend = Attender(model, vocabulary, MAX_SOURCE, MAX_TARGET)
+  run = types.SimpleNamespace(
+      model=model, vocabulary=vocabulary, params=params, config=types.SimpleNamespace(
+          data=types.SimpleNamespace(max_length=MAX_SOURCE),
+          decode=types.SimpleNamespace(max_extra_length=MAX_TARGET - MAX_SOURCE)))
   return lambda *pairs, about='about': attention_page(
-      attend(params, *zip(*pairs, strict=True)), vocabulary, about)
+      attention_maps(run, *zip(*pairs, strict=True)), vocabulary, about)
 
 
 @pytest.mark.long

@@ -17,9 +17,9 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import EOS_ID
-from transformer.decoding.attention_maps import Attender, AttentionMap
 from transformer.decoding.ensemble import check_finite
 from transformer.runs.loading import Run
+from transformer.tools.attend.attention_maps import AttentionMap, attention_maps
 
 # The page holds weights in whole thousandths; those of a row sum to 1000.
 PRECISION = 1000
@@ -40,10 +40,7 @@ def page_of_run(run: Run, sources: Sequence[str], translations: Sequence[str],
   Raises:
     UserError: the weights are not finite: the model has diverged.
   """
-  longest = run.config.data.max_length
-  attend = Attender(run.model, run.vocabulary, longest,
-                    longest + run.config.decode.max_extra_length)
-  maps = attend(run.params, sources, translations)
+  maps = attention_maps(run, sources, translations)
   check_finite([run], (float(shown.weights.cross.sum()) for shown in maps), numbers)
   for side, kind, most in ((0, 'sources', 'data.max_length'),
                            (1, 'translations', 'data.max_length + decode.max_extra_length')):
