@@ -86,6 +86,7 @@ def test_the_largest_program_is_compiled_ahead_and_used(params):
   assert sum(program is largest for program in programs._programs.values()) == 1
 
 
+@pytest.mark.long(but=('16',))
 @pytest.mark.parametrize('stop', [8, 16])
 def test_a_sentence_may_change_its_place_and_its_neighbours(programs, params, stop):
   (_, one), (_, other) = (finish(programs, params, begin(programs, params, seed), stop)

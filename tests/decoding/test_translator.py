@@ -53,16 +53,13 @@ def on_mesh(model, vocabulary, config=DECODE, **options):
   return Translator(model, vocabulary, config, MAX_LENGTH, mesh=mesh, **options)
 
 
-@pytest.fixture(scope='module', params=['greedy', 'beam', 'mesh'])
+@pytest.fixture(scope='module', params=['cpu', 'mesh'])
 def translator(request, model, vocabulary):
-  if request.param == 'mesh':
-    return on_mesh(model, vocabulary)
-  beams = {'greedy': 1, 'beam': 3}[request.param]
-  config = dataclasses.replace(DECODE, beam_size=beams)
-  return Translator(model, vocabulary, config, MAX_LENGTH)
+  return (on_mesh(model, vocabulary) if request.param == 'mesh'
+          else Translator(model, vocabulary, DECODE, MAX_LENGTH))
 
 
-@pytest.mark.long(but=('beam',))
+@pytest.mark.long(but=('cpu',))
 def test_answers_keep_the_order_of_the_lines_alone_and_in_company(translator, params):
   lines = sentences(7)
   together = translator(params, [*lines, *sentences(9, seed=3)])[:7]
@@ -70,12 +67,6 @@ def test_answers_keep_the_order_of_the_lines_alone_and_in_company(translator, pa
   order = random.Random(2).sample(range(7), 7)
   assert translator(params, [lines[i] for i in order]) == [together[i] for i in order]
   assert translator(params, lines[3:4]) == together[3:4] and translator(params, []) == []
-
-
-def texts_and_scores(answers):
-  nbest = [pair for answer in answers for pair in answer.nbest]
-  return [answer.text for answer in answers], [text for text, _ in nbest], np.array(
-      [score for _, score in nbest])
 
 
 @pytest.mark.long(but=('free-3', 'samples-1'))
@@ -95,12 +86,14 @@ def test_a_pool_and_a_mesh_find_the_same(monkeypatch, model, vocabulary, params,
         params, lines, 5, constraint))
   assert answers[0] == answers[1]
   mesh = on_mesh(models, vocabulary, config, seed=3, nbest=beams)(params, lines, 5, constraint)
-  found, wanted = texts_and_scores(answers[0]), texts_and_scores(mesh)
-  assert found[:2] == wanted[:2] and len(set(found[0])) > 5
-  np.testing.assert_allclose(found[2], wanted[2], rtol=1e-5)
+  for answer, wanted in zip(answers[0], mesh, strict=True):
+    assert answer.text == wanted.text and len(answer.nbest) == len(wanted.nbest)
+    for (text, score), (wanted_text, wanted_score) in zip(answer.nbest, wanted.nbest, strict=True):
+      assert text == wanted_text and score == pytest.approx(wanted_score, rel=1e-5)
+  assert len({answer.text for answer in mesh}) > 5
 
 
-@pytest.mark.long(but=('beam',))
+@pytest.mark.long(but=('cpu',))
 def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
   lines = sentences(7)
   prefixes = ['', 'the old ca', '', 'a', 'trees', '', 'x y']
@@ -156,15 +149,7 @@ def test_lines_without_words_stay_empty_and_in_place(translator, params):
   assert answers[1].text and answers[-1].text
 
 
-def test_one_string_is_not_a_list_of_its_letters(model, vocabulary, params):
-  one = 'the cat runs'
-  translator = Translator(model, vocabulary, DECODE, MAX_LENGTH)
-  for call in (lambda: translator(params, one), lambda: Prefixes(one)):
-    with pytest.raises(UserError, match=r"several lines .* got one string, 'the cat runs'; put"):
-      call()
-
-
-@pytest.mark.long(but=('beam',))
+@pytest.mark.long(but=('cpu',))
 def test_long_sources_are_cut_and_say_so(translator, params, vocabulary):
   long = ' '.join(WORDS * 3)
   assert len(vocabulary.encode(long)) >= MAX_LENGTH
@@ -188,7 +173,7 @@ def test_the_type_of_a_search_takes_the_place_of_the_trained_one(model, vocabula
   assert answers('float32', 'bfloat16') == short != answers('float32', 'trained')
 
 
-def test_beams_and_lists_out_of_range_are_refused(model, vocabulary):
+def test_beams_and_lists_out_of_range_and_one_string_are_refused(model, vocabulary, params):
   most = (2**31 - 1) // vocabulary.size
   Translator(model, vocabulary, dataclasses.replace(DECODE, beam_size=most), MAX_LENGTH)
   with pytest.raises(UserError, match=f'decode.beam_size must be at most {most} with a .* of '
@@ -197,6 +182,10 @@ def test_beams_and_lists_out_of_range_are_refused(model, vocabulary):
   for nbest in (0, 4):
     with pytest.raises(UserError, match=f'at most decode.beam_size=3 translations; got {nbest}'):
       Translator(model, vocabulary, DECODE, MAX_LENGTH, nbest=nbest)
+  for call in (lambda: Translator(model, vocabulary, DECODE, MAX_LENGTH)(params, 'the cat'),
+               lambda: Prefixes('the cat')):
+    with pytest.raises(UserError, match=r"several lines .* got one string, 'the cat'; put"):
+      call()
 
 
 @pytest.mark.long

@@ -139,31 +139,24 @@ def test_a_wide_beam_is_brute_force_with_ties_and_impossible_tokens(seed, values
                                                                  abs=1e-6)
 
 
-@pytest.mark.long(but=('3-0.6',))
-@pytest.mark.parametrize('alpha', ALPHAS)
-@pytest.mark.parametrize('width', [2, 3])
-def test_stopping_early_never_changes_the_best(alpha, width):
-  for seed in range(7):
-    found = find(width, alpha, tables(seed))
-    for b, limit in enumerate(LIMITS):
-      wanted = slow_beam(tables(seed)[b], limit, width, alpha, 1)
-      got = [words(found, b, w) for w in range(width) if found.lengths[b, w]]
-      assert got == [tokens for _, tokens in wanted]
-      assert got[0] == slow_beam(tables(seed)[b], limit, width, alpha, 0)[0][1]
-
-
-def test_all_hypotheses_of_a_beam_are_those_of_python_lists():
-  width, nbest, alpha, ending_together = 4, 3, 1.5, 0
+@pytest.mark.long(but=('3-1-0.6', '4-3-1.5'))
+@pytest.mark.parametrize(('width', 'nbest', 'alpha'), [
+    (2, 1, 0.0), (2, 1, 1.5), (3, 1, 0.6), (4, 3, 1.5)])
+def test_all_hypotheses_of_a_beam_are_those_of_python_lists(width, nbest, alpha):
+  ending_together = 0
   for seed in range(7):
     # With a likely end token, several hypotheses end in one step, and the search goes on.
-    table = np.asarray(jax.nn.log_softmax(tables(seed) + 1.5 * (np.arange(N) == END)))
+    likely = 1.5 * (np.arange(N) == END) * (seed % 2)
+    table = np.asarray(jax.nn.log_softmax(tables(seed) + likely))
     found = find(width, alpha, table, nbest=nbest)
     for b, limit in enumerate(LIMITS):
       wanted = [tokens for _, tokens in slow_beam(table[b], limit, width, alpha, nbest)]
       assert [words(found, b, w) for w in range(width) if found.lengths[b, w]] == wanted
+      # Stopping early never changes the best.
+      assert wanted[0] == slow_beam(table[b], limit, width, alpha, 0)[0][1]
       lengths = [len(tokens) for tokens in wanted]
       ending_together += any(lengths.count(length) > 1 for length in lengths if length < limit)
-  assert ending_together > 5
+  assert ending_together > 0
 
 
 @pytest.mark.parametrize('width', [0, 2, 3])
@@ -222,15 +215,6 @@ def test_eager_jit_vmap_and_pmap_agree(width):
   for lift in (jax.vmap, jax.pmap):
     rows = lift(lambda table, limit: search(table[None], limit[None]))(table, limits)
     chex.assert_trees_all_close(jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6)
-
-
-@pytest.mark.parametrize('width', [0, 1, 3])
-def test_a_limit_of_zero_gives_nothing(width):
-  found = find(width, 0.6, tables(), (0, 4, 0))
-  for b in (0, 2):
-    assert not np.any(found.tokens[b]) and not np.any(found.lengths[b])
-    assert np.all(np.isneginf(found.scores[b])) and np.all(np.isneginf(found.log_probs[b]))
-  assert np.all(found.lengths[1, 0] > 0)
 
 
 @pytest.mark.parametrize('width', [0, 1, 2])

@@ -58,15 +58,6 @@ def test_search_ends_once_w_hypotheses_have_ended():
   assert scripted(level, 2, [2], alpha=0.0).lengths.tolist() == [[1, 0]]
 
 
-def test_impossible_tokens_make_no_hypotheses():
-  only = [[0.0, 0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]]
-  found = scripted(only, 3, [3], alpha=0.6)
-  assert found.lengths.tolist() == [[2, 0, 0]]
-  assert words(found, 0, 0) == (3, END)
-  assert not np.any(found.tokens[0, 1:])
-  assert np.all(np.isneginf(found.log_probs[0, 1:]))
-
-
 def test_limits_beyond_the_longest_hypothesis_are_that_length():
   table = jax.nn.log_softmax(jnp.arange(25.0).reshape(5, 5) % 7)
 

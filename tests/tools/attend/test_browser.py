@@ -22,9 +22,9 @@ TARGET_WORDS = {'Zebras': slice(0, 2), 'essen': slice(2, 3), 'hier': slice(3, 4)
 
 def chips(document, name):
   """The (text, weight) of every chip, and which are marked."""
-  found = document.by_id(name).elements
-  return ([(chip.children[0], chip.elements[0].text) for chip in found],
-          [i for i, chip in enumerate(found) if chip.attributes.get('aria-pressed') == 'true'])
+  shown = document.by_id(name).elements
+  return ([(chip.children[0], chip.elements[0].text) for chip in shown],
+          [i for i, chip in enumerate(shown) if chip.attributes.get('aria-pressed') == 'true'])
 
 
 @pytest.mark.parametrize(('kind', 'layer', 'head', 'query'), [
@@ -189,10 +189,3 @@ def test_an_address_that_makes_no_sense_shows_something_that_does(small, tmp_pat
   assert len(marked) == 1 and len(found) in (len(small.source), len(small.target))
   assert sum(float(weight.removesuffix('\xa0%')) for _, weight in chips(document, 'keys')[0]) == (
       pytest.approx(100))
-
-
-def test_a_cut_sentence_is_said_to_be_cut(small, tmp_path):
-  page = page_of(small._replace(cut=(True, False)), small)
-  for number, said in ((0, True), (1, False)):
-    document = browser.look(page, tmp_path, f'sentence={number}').document
-    assert ('lost its end' in document.by_id('cut').text) == said
