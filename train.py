@@ -23,7 +23,7 @@ from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs import resuming, run_directory
 from transformer.system import command_line, outputs
-from transformer.system.jax_environment import set_reproducible_flags
+from transformer.system.machine import set_reproducible_flags
 from transformer.system.signals import Signals
 
 _CONFIG = shared_flags.define_config()

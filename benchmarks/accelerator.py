@@ -30,7 +30,7 @@ from accelerator_parts.tables import tables
 
 from transformer.errors import Preempted, UserError
 from transformer.runs.run_directory import commit
-from transformer.system.jax_environment import keep_compiled_programs
+from transformer.system.machine import keep_compiled_programs
 
 _OUT = flags.DEFINE_string('out', None, 'The JSON file; with --train, a folder.')
 _SIZE = flags.DEFINE_enum('size', 'full', ['full', 'toy'], 'What to measure.')

@@ -39,12 +39,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from peers import joeynmt
 from side_by_side import machine
 
+from launch import child_process
 from transformer import files
 from transformer.data.text.text_files import read_lines
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.evaluation.metrics import corpus_bleu
-from transformer.system import child_process, command_line
+from transformer.system import command_line
 
 _DATA = flags.DEFINE_string('data', 'data/tatoeba-en-de', 'The folder of the text.')
 _OUT = flags.DEFINE_string('out', None, 'The folder for runs, scores and the plot.', required=True)

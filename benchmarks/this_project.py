@@ -13,7 +13,7 @@ from transformer.decoding.model_search import ModelSearch
 from transformer.model.transformer import Transformer
 from transformer.ops.search import run_search
 from transformer.system import machine
-from transformer.system.jax_environment import set_reproducible_flags
+from transformer.system.machine import set_reproducible_flags
 from transformer.training.config import OptimizerConfig, TrainConfig
 from transformer.training.objective import smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule

@@ -43,7 +43,7 @@ try:
   from launch.sweeping import results, space, workers
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
-  from transformer.commands.config_file import check_holds_configs, given_settings
+  from transformer.commands.config_file import given_settings
 except ModuleNotFoundError as missing:
   if missing.name not in ('optuna', 'plotly'):
     raise
@@ -76,7 +76,6 @@ def main(_):
   warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
   workdir = Path(_WORKDIR.value).expanduser()
   outputs.check_folder('workdir', workdir)
-  check_holds_configs(workdir)
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
   space.check(searched, config, given_settings(_CONFIG))

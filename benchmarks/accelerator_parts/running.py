@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from transformer.system import child_process
+from launch import child_process
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'torch')
 _LINE = 300  # characters of an error

@@ -14,7 +14,7 @@ from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs import resuming
 from transformer.runs.run_directory import EVALUATIONS
-from transformer.system.jax_environment import keep_compiled_programs, set_reproducible_flags
+from transformer.system.machine import keep_compiled_programs, set_reproducible_flags
 from transformer.system.signals import Signals
 
 # A later call on the same machine resumes what is here.

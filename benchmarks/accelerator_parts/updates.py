@@ -9,7 +9,7 @@ from typing import Any
 from accelerator_parts.models import line_of, speed, work_of
 from accelerator_parts.timing import time_updates
 
-from transformer.system.jax_environment import set_reproducible_flags
+from transformer.system.machine import set_reproducible_flags
 
 _COMPILERS = 4  # programs that are compiled at a time
 

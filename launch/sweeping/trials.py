@@ -12,6 +12,7 @@ from pathlib import Path
 import optuna
 from absl import logging
 
+from launch import child_process
 from launch.sweeping import space
 from launch.sweeping.records import Trial
 from launch.sweeping.study import TRIALS, Sweep
@@ -22,7 +23,6 @@ from transformer.runs.evaluations import BEST_BY, best_evaluation, is_out_of_pat
 from transformer.runs.lock import RunLock
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import METRICS, read_record
-from transformer.system import child_process
 from transformer.system.signals import EXIT_STATUS
 from transformer.training.config import TrainConfig
 

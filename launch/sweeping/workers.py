@@ -11,12 +11,11 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial, TrialState
 
-from launch import sbatch
+from launch import child_process, sbatch
 from launch.sweeping import results
 from launch.sweeping.study import TRIALS, Sweep
 from launch.sweeping.trials import run_trial
 from transformer.errors import Preempted, UserError
-from transformer.system import child_process
 from transformer.system.machine import visible_gpus
 
 _POLL_SECONDS = 0.5

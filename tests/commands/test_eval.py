@@ -74,20 +74,19 @@ def test_a_run_without_a_checkpoint_cannot_be_scored(evaluate, trained, tmp_path
   assert 'no checkpoint; train the run first' in evaluate.refuses(f'--workdir={tmp_path}/run')
 
 
-def test_what_is_asked_for_is_what_is_scored(evaluate, folder, trained, tmp_path):
-  shutil.copytree(trained, tmp_path / 'run')
+def test_a_split_is_scored_as_the_flags_say(evaluate, folder, trained, tmp_path):
   status, out, err = evaluate.at_a_terminal(
-      f'--workdir={tmp_path}/run', '--split=valid', '--checkpoint=1', '--alpha=1.5',
-      '--beam_size=2', '--output=-', '--examples=1')
+      f'--workdir={trained}', f'--results={tmp_path}', '--split=valid', '--checkpoint=1',
+      '--alpha=1.5', '--beam_size=1', '--output=-', '--examples=1')
   assert status == 0, err
   assert err.count('BLEU') == 1 and '  translation  ' in err
   assert 'translating: 0/2 0% |' in err and re.search(r'translating: [12]/2', err)
   metric = [re.match(r'  \S+ +\d+\.\d\d ', line) for line in err.splitlines()]
   assert sum(map(bool, metric)) == 3  # A line for each metric, and none for other protocols.
-  path = tmp_path / 'run' / 'eval' / 'valid.step1.beam2.alpha1.5.json'
+  path = tmp_path / 'valid.step1.beam1.alpha1.5.json'
   result = json.loads(path.read_text(encoding='utf-8'))
   assert (result['steps'], result['sentences']) == ([1], 2)
-  assert (result['decode']['alpha'], result['decode']['beam_size']) == (1.5, 2)
+  assert (result['decode']['alpha'], result['decode']['beam_size']) == (1.5, 1)
   assert result['commit'] and '--alpha=1.5' in result['command']
   lines = [json.loads(line) for line in
            path.with_suffix('.sentences.jsonl').read_text('utf-8').splitlines()]
@@ -97,34 +96,28 @@ def test_what_is_asked_for_is_what_is_scored(evaluate, folder, trained, tmp_path
   assert all(set(line) >= {'BLEU', 'chrF2++', 'TER', 'model_score'} for line in lines)
 
 
-def test_names_of_files_that_are_not_utf8_do_no_harm(evaluate, folder, trained, tmp_path):
-  shutil.copytree(trained, tmp_path / 'run')
-  source = tmp_path / 'n\udcffme.en'
+def test_files_are_scored_by_several_protocols_whatever_their_names(
+    evaluate, folder, trained, tmp_path):
+  source = tmp_path / 'n\udcffme.en'  # It is not UTF-8.
   shutil.copy(folder / 'test.en', source)
-  status, out, err = evaluate(f'--workdir={tmp_path}/run', f'--source={source}',
-                              f'--reference={folder}/test.de', f'--output={tmp_path}/o\udcfft')
+  status, out, err = evaluate(
+      f'--workdir={trained}', f'--source={source}', f'--reference={folder}/test.de',
+      f'--output={tmp_path}/o\udcfft', '--beam_size=1', '--protocols',
+      f'--results={tmp_path}/results', '--bleu_tokenize=none')
   assert status == 0, err
   assert len((tmp_path / 'o\udcfft').read_text('utf-8').splitlines()) == 2
-  path, = (tmp_path / 'run' / 'eval').glob('*.json')
+  path, = (tmp_path / 'results').glob('*.json')
   result = json.loads(path.read_bytes().decode('utf-8'))
   assert result['text'].startswith('n\udcffme.en.') and path.name.startswith('n\udcffme.en.')
-  assert f'--source={source}' in result['command'] and 'n\\udcffme.en' in out
-
-
-def test_other_protocols_stand_beside_the_headline(evaluate, folder, trained, tmp_path):
-  status, out, err = evaluate(
-      f'--workdir={trained}', f'--source={folder}/test.en', f'--reference={folder}/test.de',
-      '--beam_size=1', '--protocols', f'--results={tmp_path}', '--bleu_tokenize=none')
-  assert status == 0, err
-  path, = tmp_path.glob('*.json')
-  result = json.loads(path.read_text(encoding='utf-8'))
+  assert f'--source={source}' in result['command']
   assert [row['name'] for row in result['protocols']] == [
       'none', '13a', 'intl', '13a lower-cased', 'compound-split']
   assert result['protocols'][0] == {'name': 'none', 'bleu': result['bleu'],
                                     'signature': result['signature']}
   assert [row['name'] for row in result['metrics']] == ['BLEU', 'chrF2++', 'TER']
   first, *lines, last = out.splitlines()
-  assert first.startswith('test.en.') and '2 sentences' in first and last == f'also in {path}'
+  assert first.startswith('n\\udcffme.en.') and '2 sentences' in first
+  assert last.startswith('also in ')
   for line, row in zip(lines, result['metrics'], strict=False):
     low, high = row['interval_95']
     assert line.split(maxsplit=5) == [row['name'], f'{row["score"]:.2f}', f'{low:.2f}', '…',
@@ -151,34 +144,26 @@ def second(sources, translations, references):
   return 5.0 if len(CALLS) > 1 else math.nan
 
 
-def test_every_checkpoint_is_scored_on_every_split_and_the_best_marked(
-    evaluate, trained, tmp_path):
+def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1',
-                              '--split=test,valid', f'--metric={__name__}:second')
+                              f'--metric={__name__}:second')
   assert status == 0 and err.count(':second is left out') == 1, err
-  tables = re.findall(r'\n\n +(step.*)\n +(1 .*)\n +(2 .*)\nalso in', out)
-  for (heads, *lines), text in zip(tables, ('test', 'valid'), strict=True):
-    path = tmp_path / 'run' / 'eval' / f'{text}.all.beam1.alpha0.6.json'
-    table = json.loads(path.read_text('utf-8'))
-    assert (table['workdir'], table['decode']['beam_size']) == (str(tmp_path / 'run'), 1)
-    rows = table['checkpoints']
-    assert table['steps'] == [row['step'] for row in rows] == [1, 2]
-    # The metric failed for the first of four results, so that its place is empty.
-    assert [row.get('second') for row in rows] == [5.0 if text == 'valid' else None, 5.0]
-    assert heads.split() == ['step', *list(rows[1])[1:-1]]
-    assert [line.count('.') for line in lines] == [4 if text == 'valid' else 3, 4]
-    best = max(rows, key=lambda row: row['BLEU'])['step']
-    assert [int(line.split()[0]) for line in lines if line.endswith('*')] == [best]
-    for row in rows:
-      name = f'{text}.step{row["step"]}.beam1.alpha0.6.json'
-      alone = json.loads((tmp_path / 'run' / 'eval' / name).read_text('utf-8'))
-      assert row['BLEU'] == alone['metrics'][0]['score']
-  assert evaluate(f'--workdir={tmp_path}/run', '--checkpoint=1', '--beam_size=1',
-                  f'--results={tmp_path}/again')[0] == 0
-  again, first = (json.loads((folder / 'test.step1.beam1.alpha0.6.json').read_text('utf-8'))
-                  for folder in (tmp_path / 'again', tmp_path / 'run' / 'eval'))
-  assert again['metrics'] == first['metrics']
+  [(heads, *lines)] = re.findall(r'\n\n +(step.*)\n +(1 .*)\n +(2 .*)\nalso in', out)
+  results = tmp_path / 'run' / 'eval'
+  table = json.loads((results / 'test.all.beam1.alpha0.6.json').read_text('utf-8'))
+  assert (table['workdir'], table['decode']['beam_size']) == (str(tmp_path / 'run'), 1)
+  rows = table['checkpoints']
+  assert table['steps'] == [row['step'] for row in rows] == [1, 2]
+  # The metric failed for the first of the results, so that its place is empty.
+  assert [row.get('second') for row in rows] == [None, 5.0]
+  assert heads.split() == ['step', *list(rows[1])[1:-1]]
+  assert [line.count('.') for line in lines] == [3, 4]
+  best = max(rows, key=lambda row: row['BLEU'])['step']
+  assert [int(line.split()[0]) for line in lines if line.endswith('*')] == [best]
+  for row in rows:
+    alone = json.loads((results / f'test.step{row["step"]}.beam1.alpha0.6.json').read_text('utf-8'))
+    assert row['BLEU'] == alone['metrics'][0]['score']
 
 
 @pytest.mark.long
@@ -191,8 +176,8 @@ def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, 
   lists = [[(text, float(score)) for number, text, score in rows if number == str(line)]
            for line in range(2)]
   assert sum(map(len, lists)) == len(rows) > 3
-  assert [each[0][0] for each in lists] == plain.splitlines()
-  assert all(each == sorted(each, key=lambda pair: -pair[1]) for each in lists)
+  assert [pairs[0][0] for pairs in lists] == plain.splitlines()
+  assert all(pairs == sorted(pairs, key=lambda pair: -pair[1]) for pairs in lists)
 
   status, out, err = evaluate(f'--workdir={trained}', *source, f'--reference={folder}/test.de',
                               '--score')
@@ -258,7 +243,7 @@ def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, 
              for leaf in jax.tree.leaves(run.params))
   translate = Translator(run.model, run.vocabulary, run.config.decode, 64, mesh=run.mesh)
   sources = (folder / 'train.en').read_text('utf-8').splitlines()
-  assert [each.text for each in translate(run.params, sources)] == alone.splitlines()
+  assert [answer.text for answer in translate(run.params, sources)] == alone.splitlines()
   assert len(set(alone.splitlines())) > 1
   # As many of them as share a batch evenly.
   assert load_run(trained, batch_size=6).mesh.size == 2
@@ -290,10 +275,11 @@ def test_data_that_has_moved_is_scored_where_it_is_with_averaged_weights(
     lines = (folder / f'train.{language}').read_text(encoding='utf-8').splitlines(keepends=True)
     (tmp_path / 'moved' / f'train.{language}').write_text(''.join(lines[:3]), encoding='utf-8')
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--split=train', '--average=2',
-                              '--checkpoint=latest', f'--data_dir={tmp_path}/moved')
+                              '--checkpoint=latest', f'--data_dir={tmp_path}/moved',
+                              '--beam_size=1')
   assert status == 0, err
   path, = (tmp_path / 'run' / 'eval').glob('*.json')
-  assert path.name == 'train.step2.average2.beam4.alpha0.6.json' and str(path) in out
+  assert path.name == 'train.step2.average2.beam1.alpha0.6.json' and str(path) in out
   assert json.loads(path.read_text(encoding='utf-8'))['sentences'] == 3
 
 

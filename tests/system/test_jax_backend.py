@@ -64,7 +64,7 @@ def test_a_switch_that_runs_do_not_work_with_is_refused_by_name(name):
 @pytest.mark.parametrize('name', RECORDED)
 def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(tmp_path, name):
   path = tmp_path / run_directory.RUN
-  files.write_sealed(path, record.describe({}, {}, 0, 0.0, False))
+  files.write_sealed(path, record.describe(False))
   with RECORDED[name]():
     check_backend()
     with pytest.raises(UserError, match=f'switch of JAX: {name}=.*, which must be '):

@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from transformer.config import Config, flatten
-from transformer.errors import UserError
 
 
 def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
@@ -17,12 +15,6 @@ def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
   given = config_flags.get_override_values(flags.FLAGS[config_flag.name])
   return flatten({name: value.to_dict() if isinstance(value, ConfigDict) else value
                   for name, value in given.items()})
-
-
-def check_holds_configs(workdir: Path):
-  """Refuses a directory with a colon, which would end a file's name in --config=FILE:ARGUMENT."""
-  if ':' in str(workdir):
-    raise UserError(f'--workdir must have no colon in it; got {workdir}')
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -35,9 +27,9 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def config_file(docstring: str, config: Config, searched: Collection[str]) -> bytes:
-  """Returns the content of a config file, whose `get_config` returns a config.
+  """Returns a file whose `get_config` returns a config.
 
-  It leaves out settings that have their default values, but not those `searched`, by dotted name.
+  Settings with their default values are left out, but for those `searched`, by dotted name.
   """
   settings, defaults = flatten(config.to_dict()), flatten(Config().to_dict())
   others = [name for name, value in settings.items()

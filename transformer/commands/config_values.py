@@ -17,9 +17,8 @@ def register():
 
 def _value(argument: Any) -> Any:
   """Returns text as a Python value, if it is one; other values, such as a config's own, stay."""
-  if isinstance(argument, str):
-    with contextlib.suppress(SyntaxError, ValueError):
-      return ast.literal_eval(argument)
+  with contextlib.suppress(SyntaxError, ValueError):
+    return ast.literal_eval(argument)
   return argument
 
 
@@ -40,11 +39,10 @@ class _OneOrSeveral(flags.ArgumentParser):
 
   def parse(self, argument: Any) -> Any:
     value = _value(argument)
-    if not isinstance(value, str) or value != argument:
+    if value != argument or not isinstance(value, str):
       return value
     if value.startswith(('(', '[')):
-      raise ValueError('text in a tuple needs quotes, as in "(\'a\', \'b\')"; or leave out the '
-                       'brackets')
+      raise ValueError('text in a tuple needs quotes, as in "(\'a\', \'b\')", or no brackets')
     texts = flags.ListParser().parse(value)
     return tuple(texts) if len(texts) > 1 else value
 
@@ -54,5 +52,6 @@ class _Several(tuple_parser.TupleParser):
 
   def parse(self, argument: Any) -> tuple:
     value = _OneOrSeveral().parse(argument)
-    several = isinstance(value, (tuple, list))
-    return () if value is None else tuple(value) if several else (value,)
+    if isinstance(value, (tuple, list)):
+      return tuple(value)
+    return () if value is None else (value,)

@@ -18,7 +18,6 @@ from transformer import files
 from transformer.config import check_name
 from transformer.errors import Preempted, UserError, is_out_of_memory
 from transformer.system import installation, machine
-from transformer.system.jax_environment import keep_compiled_programs
 from transformer.system.signals import EXIT_STATUS
 
 # Texts that may begin as a URL does. Every other text is a path, or nothing that has a scheme.
@@ -33,8 +32,7 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     main: gets the command's name and its arguments that are not flags.
     takes_arguments: whether there may be such arguments.
     hint: added to the error about an unknown flag.
-    launches: whether the environment is left as it is, without a cache of compiled programs: for a
-      `main` that starts other commands, which inherit it, or that measures.
+    launches: whether `main` starts other commands, or measures: no compiled programs are kept.
   """
   status = None
 
@@ -56,21 +54,18 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
         raise UserError(f'unexpected argument {argv[1]!r}; ' + (
             'leave out the -- before it' if argv[1].startswith('-') else 'flags begin with --'))
       if not launches:
-        keep_compiled_programs(os.environ)
+        machine.keep_compiled_programs(os.environ)
       main(argv)
       sys.stdout.flush()
       sys.stderr.flush()
       status = 0
     except UserError as error:
       sys.exit(f'error: {error}')
-    except Preempted as stop:
-      status = EXIT_STATUS
+    except KeyboardInterrupt as stop:
+      status = EXIT_STATUS if isinstance(stop, Preempted) else 130
       with contextlib.suppress(OSError):  # The reader of standard error may have ended too.
-        print(stop, file=sys.stderr, flush=True)
-      sys.exit(EXIT_STATUS)
-    except KeyboardInterrupt:
-      print('interrupted', file=sys.stderr)
-      sys.exit(130)
+        print(str(stop) or 'interrupted', file=sys.stderr, flush=True)
+      sys.exit(status)
     except BrokenPipeError:  # The reader of standard output has ended, as `head` does.
       status = 0
     except Exception as error:
@@ -85,9 +80,7 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
 
   machine.keep_freed_memory()
   atexit.register(leave)  # The first function to be registered is called last.
-  # Imports and tracing make a million objects that stay. At the default threshold, the garbage
-  # collector would search them for a quarter of a second at every start.
-  gc.set_threshold(100_000)
+  gc.set_threshold(100_000)  # Searching a million objects that stay takes a quarter of a second.
   # --help prints the docstring and the flags of the module, also in a script that pip wrote.
   module = sys.modules[main.__module__]
   sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(module.__doc__)
@@ -125,7 +118,7 @@ def _parse(argv, hint):
     if isinstance(error, OSError):
       reason = (f'{_last_line(error).rpartition("] ")[2]}; the current folder is {os.getcwd()}; '
                 f'--config takes the path of a file; those of this project are in '
-                f'{installation.configs_folder()}')
+                f'{installation.folder()}/configs')
     sys.exit(f'error: the config cannot be loaded: {reason}')
 
 
@@ -151,7 +144,8 @@ def workdir(arguments: Sequence[str]) -> str | None:
 def _taken(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
   """Returns the value of a flag in front of `--`, if it is there, and the other arguments."""
   parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-  parser.add_argument(f'--{name}', f'-{name}', nargs='?', type=os.path.expanduser, dest='value')
+  parser.add_argument(f'--{name}', f'-{name}', nargs='?', const='', type=os.path.expanduser,
+                      dest='value')
   end = arguments.index('--') if '--' in arguments else len(arguments)
   taken, others = parser.parse_known_args(arguments[:end])
   return taken.value, [*others, *arguments[end:]]
@@ -166,7 +160,7 @@ def _with_config(argv: Sequence[str]) -> list[str]:
   folder = workdir(others)
   if config is None and folder and Path(folder, 'config.json').is_file():
     config = folder
-  if config is None:
+  if not config:
     return list(argv)
   files.check_local('--config', config)
   return [command, f'--config={installation.find_config(config)}', *others]

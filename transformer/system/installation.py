@@ -26,19 +26,15 @@ def is_ours(path: Path) -> bool:
 def spell_commands(text: str) -> str:
   """Returns a text with the commands in it as the user has them: `attention-eval` if installed."""
   started_installed = Path(sys.argv[0]).name.startswith('attention-')  # Perhaps out of a checkout.
-  if not started_installed and _beside_package() == _TOP:
+  if not started_installed and folder() == _TOP:
     return text
   return _COMMAND.sub(lambda command: f'attention-{command[command.lastindex]}', text)
 
 
-def script(name: str) -> Path:
-  """Returns the file of a command, `train` or `eval`."""
-  return _beside_package() / f'{name}.py'
-
-
-def configs_folder() -> Path:
-  """Returns the folder with the configs of this project."""
-  return _beside_package() / 'configs'
+def folder() -> Path:
+  """Returns the folder with train.py, eval.py and configs/."""
+  installed = _TOP / 'attention_commands'
+  return installed if installed.is_dir() else _TOP
 
 
 def find_config(value: str) -> str:
@@ -49,14 +45,14 @@ def find_config(value: str) -> str:
   it, here, and of this project.
   """
   if value and Path(value).expanduser().is_dir():
-    return f'{configs_folder()}/base.py:{value}'
+    return f'{folder()}/configs/base.py:{value}'
   name, colon, argument = value.partition(':')
-  path, ours = Path(name), configs_folder().parent / name
+  path, ours = Path(name), folder() / name
   if path.parent == Path('configs') and not path.exists() and ours.is_file():
     path = ours
-  for folder in (path.absolute().parent, Path('configs').absolute(), configs_folder()):
-    if folder.name == 'configs' and folder.is_dir() and str(folder.parent) not in sys.path:
-      sys.path.append(str(folder.parent))
+  for configs in (path.absolute().parent, Path('configs').absolute(), folder() / 'configs'):
+    if configs.name == 'configs' and configs.is_dir() and str(configs.parent) not in sys.path:
+      sys.path.append(str(configs.parent))
   return value if path == Path(name) else f'{path}{colon}{argument}'
 
 
@@ -70,8 +66,3 @@ def installed_commit() -> str:
     return 'unknown'  # Another copy is installed.
   about = json.loads(origin.read_text('direct_url.json') or '{}')
   return about.get('vcs_info', {}).get('commit_id', 'unknown')
-
-
-def _beside_package() -> Path:
-  installed = _TOP / 'attention_commands'
-  return installed if installed.is_dir() else _TOP

@@ -1,17 +1,29 @@
-"""The machine of this process, found without JAX: its cores, its NVIDIA GPUs and its memory."""
+"""The machine of a process before JAX starts: cores, GPUs, memory, and what JAX is told of it."""
 
+import contextlib
 import ctypes
+import hashlib
+import importlib.util
 import itertools
 import os
+import platform
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
+
+from absl import logging
 
 _GPUS = Path('/proc/driver/nvidia/gpus')
 # <malloc.h> and <sys/mman.h>
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _MADV_HUGEPAGE = 14
 _HUGE_PAGE = 2 << 20
+_UNUSED_DAYS = 60
+# The first flag rules out kernels whose order of addition varies (scatter, fused attention's
+# backward pass), and makes libraries choose kernels by fixed rules. The second keeps XLA from
+# choosing kernels by measured speed, which varies.
+_REPRODUCIBLE = '--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0'
 
 
 def usable_cores() -> int:
@@ -57,3 +69,58 @@ def keep_freed_memory():
     aligned = -(-start // _HUGE_PAGE) * _HUGE_PAGE
     libc.madvise(aligned, start + size - aligned, _MADV_HUGEPAGE)
     libc.free(start)
+
+
+def keep_compiled_programs(environment: MutableMapping[str, str]):
+  """Makes JAX keep compiled programs for the next process.
+
+  Programs go to JAX_COMPILATION_CACHE_DIR if that is set, else to a private folder under
+  XDG_CACHE_HOME or ~/.cache. JAX runs the programs in that folder, so nobody else may write
+  to it. If this process cannot write to the folder, it warns and keeps nothing.
+  """
+  if 'JAX_COMPILATION_CACHE_DIR' not in environment:
+    home = environment.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+    folder = Path(home, 'attention-is-all-you-need-jax', f'compiled-{_kind_of_processor()}')
+    try:
+      if not folder.is_absolute():
+        raise FileNotFoundError(2, 'there is no home directory')
+      folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+      if not os.access(folder, os.W_OK):
+        raise PermissionError(13, 'it may not be written to')
+      _remove_unused(folder)
+    except OSError as error:
+      logging.warning('compiled programs are not kept for the next start: %s: %s; set '
+                      'JAX_COMPILATION_CACHE_DIR to another folder', folder, error.strerror)
+      return
+    environment['JAX_COMPILATION_CACHE_DIR'] = str(folder)
+  # By default JAX keeps only what took a second to compile; a start has dozens that take less.
+  environment.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0')
+  # On some processors XLA logs errors about features for every program that it loads. With an
+  # accelerator, errors may be about the accelerator, so they stay.
+  if not (importlib.util.find_spec('jax_plugins') or importlib.util.find_spec('libtpu')):
+    environment.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+
+def _kind_of_processor() -> str:
+  """Returns an id shared by the machines that can run each other's compiled programs."""
+  features = platform.machine()
+  with contextlib.suppress(OSError), open('/proc/cpuinfo', encoding='utf-8') as lines:
+    features = next((line for line in lines if line.startswith(('flags', 'Features'))), features)
+  return hashlib.sha256(features.encode()).hexdigest()[:8]
+
+
+def _remove_unused(folder: Path):
+  """Removes programs that no process has read for a long time."""
+  oldest = time.time() - _UNUSED_DAYS * 86_400
+  for entry in os.scandir(folder):
+    with contextlib.suppress(FileNotFoundError):  # Another process was quicker.
+      if entry.is_file() and max(entry.stat().st_atime, entry.stat().st_mtime) < oldest:
+        os.unlink(entry.path)
+
+
+def set_reproducible_flags(environment: MutableMapping[str, str]):
+  """Restricts XLA to kernels that always give the same bits; on a CPU all kernels do.
+
+  XLA reads the flags when the first device is used, and takes the last of contrary ones.
+  """
+  environment['XLA_FLAGS'] = f'{environment.get("XLA_FLAGS", "")} {_REPRODUCIBLE}'.strip()

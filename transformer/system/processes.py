@@ -29,12 +29,9 @@ def join():
 
   Must be called before any device is used.
   """
-  try:
-    given = {name: int(os.environ[variable])
-             for name, variable in (('num_processes', COUNT), ('process_id', INDEX))
-             if variable in os.environ}
-  except ValueError as error:
-    raise UserError(f'{COUNT} and {INDEX} must be whole numbers, or not be set; {error}') from error
+  given = {name: int(os.environ[variable])
+           for name, variable in (('num_processes', COUNT), ('process_id', INDEX))
+           if variable in os.environ}
   # This service would take SIGTERM, which the run handles itself.
   jax.config.update('jax_enable_preemption_service', False)
   # JAX itself would abort with a stack trace, which Python cannot catch.

@@ -13,8 +13,7 @@ from transformer.errors import Preempted
 
 # EX_TEMPFAIL of sysexits.h: the same command will succeed when it is started again.
 EXIT_STATUS = 75
-# Sent by Slurm and other schedulers; by Ctrl-C; by Slurm's --signal=USR1@60; by a terminal that
-# closes.
+# From schedulers such as Slurm; Ctrl-C; Slurm's --signal=USR1@60; a terminal that closes.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 # A signal may come twice at once: to the group of processes, and from the one that passes it on.
 TWICE_SECONDS = 0.5

@@ -29,12 +29,12 @@ from absl import flags
 from ml_collections import config_flags
 
 from transformer.commands import shared_flags
-from transformer.commands.config_file import check_holds_configs, given_settings
+from transformer.commands.config_file import given_settings
 from transformer.errors import UserError
 from transformer.runs.lock import RunLock
-from transformer.system import child_process, command_line, outputs
+from transformer.system import command_line, outputs
 from transformer.tools.distil.recipe import DIRECTIONS, begin, load_models, plan
-from transformer.tools.distil.steps import carry_out, steps
+from transformer.tools.distil.steps import carry_out, run, steps
 
 _CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of all runs and texts.')
@@ -57,7 +57,6 @@ def main(_):
   shared_flags.check_at_least(1, _TEACHERS, _AVERAGE)
   workdir = Path(_WORKDIR.value).expanduser().absolute()
   outputs.check_folder('workdir', Path(_WORKDIR.value).expanduser())
-  check_holds_configs(workdir)
   models = load_models(config_flags.get_config_filename(flags.FLAGS['config']),
                        given_settings(_CONFIG), _CONFIG.value, _DIRECTIONS.value)
   recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir, {
@@ -68,7 +67,7 @@ def main(_):
     return
   with RunLock(workdir):
     begin(recipe, workdir)
-    carry_out(recipe, workdir, child_process.run)
+    carry_out(recipe, workdir, run)
 
 
 def start():

@@ -1,6 +1,7 @@
 """The commands of a recipe, and the student's text; what a stop leaves is gone on with."""
 
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,9 +11,10 @@ from absl import flags, logging
 
 from transformer import files
 from transformer.data.text.sources import open_corpus
-from transformer.errors import UserError
+from transformer.errors import Preempted, UserError
 from transformer.evaluation.texts import split_files
 from transformer.system import installation
+from transformer.system.signals import EXIT_STATUS, handling
 from transformer.tools.distil.recipe import DIRECTIONS, Recipe, without_corpora, write_settings
 
 
@@ -33,7 +35,7 @@ class Step(NamedTuple):
 def steps(recipe: Recipe, workdir: Path) -> Iterator[Step]:
   """Yields all steps in order; before the last one, `carry_out` makes the student's text."""
   def train(name: str, results: list[Path]) -> Step:
-    return Step(name, [sys.executable, str(installation.script('train')),
+    return Step(name, [sys.executable, str(installation.folder() / 'train.py'),
                        f'--config={workdir / name}.py', f'--workdir={workdir / name}'], results)
 
   for translator, teachers in recipe.translators.items():
@@ -44,7 +46,7 @@ def steps(recipe: Recipe, workdir: Path) -> Iterator[Step]:
     for corpus, path in paths.items():
       source = split_files(recipe.teachers[teachers[0]].data, corpus)[0].expanduser().absolute()
       yield Step(translator, [
-          sys.executable, str(installation.script('eval')), f'--workdir={first}',
+          sys.executable, str(installation.folder() / 'eval.py'), f'--workdir={first}',
           *([f'--ensemble={ensemble}'] if others else []),
           f'--checkpoint={recipe.translating["checkpoint"]}',
           f'--average={recipe.translating["average"]}', f'--source={source}',
@@ -72,6 +74,21 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
                       f'above; start this again to go on')
   logging.info('score it with: %s --workdir=%s', installation.spell_commands('python eval.py'),
                shlex.quote(str(workdir / 'student')))
+
+
+def run(command: Sequence[str]) -> int:
+  """Runs a command, which gets the signals of this process, and returns its status."""
+  process, signals = subprocess.Popen(command), []
+
+  def pass_on(number, _):
+    signals.append(number)
+    process.send_signal(number)
+
+  with handling(pass_on):
+    status = process.wait()
+  if signals or status == EXIT_STATUS:
+    raise Preempted('the command that it ran was stopped; the same command goes on from there')
+  return status
 
 
 def make_text(recipe: Recipe, workdir: Path) -> list[str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from launch import child_process
 from transformer.errors import Preempted
-from transformer.system import child_process
 from transformer.system.signals import EXIT_STATUS, SIGNALS
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ sys.exit(75)
 PARENT = f"""
 import sys
 from transformer import errors
-from transformer.system import child_process
+from launch import child_process
 try:
   child_process.run([sys.executable, '-c', {CHILD!r}])
 except errors.Preempted as stop:
