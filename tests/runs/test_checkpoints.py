@@ -27,8 +27,7 @@ def names_in(directory):
 
 
 @pytest.mark.parametrize(('name', 'reason'), [
-    ('\udcff', r'path that is utf-8 text here; .*set PYTHONUTF8=1'), ('b\\1', r'without \\,'),
-    ('logs:', 'without gs:/,'), ('b[1]', r'without \[,'), ('b*', r'without \*,')])
+    ('b\\1', r'without \\,'), ('logs:', 'without gs:/,'), ('b[1]', r'without \[,')])
 def test_a_path_that_orbax_misreads_is_refused(tmp_path, name, reason):
   for read_only in (True, False):
     with pytest.raises(UserError, match=reason):

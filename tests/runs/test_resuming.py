@@ -8,7 +8,7 @@ import pytest
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
-from transformer.runs.resuming import check_none_lost, check_same_data, check_same_settings
+from transformer.runs.resuming import check_none_lost, check_same_settings, check_same_start
 from transformer.training.config import SCHEDULES
 
 SETTINGS = flatten(Config().to_dict())
@@ -43,11 +43,11 @@ def test_the_length_of_a_schedule_that_depends_on_it_or_may_do_so_stays():
 def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
   data = {'vocabulary': 'a', 'train/x': 'b', 'valid': 'c'}
   files.write_sealed(tmp_path / 'run.json', {'data': data})
-  check_same_data(tmp_path, data)
+  check_same_start(tmp_path, data, None, None)
   for other in ({**data, 'train/x': 'c'}, {**data, 'train/y': 'b'},
                 {name: data[name] for name in ('vocabulary', 'train/x')}):
     with pytest.raises(UserError, match=r'was trained on other data: (train/x|train/y|valid) '):
-      check_same_data(tmp_path, other)
+      check_same_start(tmp_path, other, None, None)
 
 
 def test_the_origin_of_a_run_may_lie_elsewhere_and_may_not_come_or_go():

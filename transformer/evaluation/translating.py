@@ -22,8 +22,7 @@ from transformer.system.progress import progress_bar
 def load_members(request: Request, checkpoint: str) -> list[Run]:
   """Returns the run of a request at a checkpoint, and those that translate with it."""
   run = load_run(request.workdir, checkpoint, request.average, request.batch_size)
-  others = run_directory.split_runs(','.join(request.ensemble)) if request.ensemble else []
-  return load_ensemble(run, others, 'latest' if checkpoint == 'latest' else 'best',
+  return load_ensemble(run, request.ensemble, 'latest' if checkpoint == 'latest' else 'best',
                        request.average)
 
 

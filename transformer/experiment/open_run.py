@@ -120,11 +120,7 @@ def record_start(run: OpenRun, config: Config, text: Text, update: Update | None
   own, reproducible = own_code.digests(config.own_code), config.train.reproducible
   origin = text.origin and describe_origin(text.origin, vocabulary)
   if run.begun:
-    resuming.check_same_data(workdir, data)
-    if origin:
-      resuming.check_same_origin(workdir, origin)
-    if objective:
-      resuming.check_same_sources(workdir, objective.sources)
+    resuming.check_same_start(workdir, data, origin, objective and objective.sources)
     if run.changes or update:
       # Before the config, so that no change of a setting goes unrecorded.
       record.add_session(workdir, reproducible, run.changes, update is not None, own)

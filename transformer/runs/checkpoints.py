@@ -73,6 +73,7 @@ class Checkpoints:
     """
     step = processes.from_first(lambda: sealing.move_damaged_aside(self._directory, self.steps()))
     self._verified |= {step} - {None}
+    self._unfinished = {unfinished for unfinished in self._unfinished if unfinished <= (step or 0)}
     self._manager.reload()
     return step
 
@@ -96,13 +97,8 @@ class Checkpoints:
   def save(self, state: TrainState, history: dict[str, Any], unfinished: bool = False):
     """Starts to write a checkpoint; returns once the state may be changed again.
 
-    Args:
-      state: what to save, at its own step. An unfinished checkpoint of that step is deleted first.
-      history: JSON data. Its `evaluations` decide which checkpoint is kept as the best.
-      unfinished: whether the step may lack its evaluation.
-
-    Raises:
-      UserError: this checkpoint, or the one before, cannot be written.
+    An `unfinished` step may lack its evaluation. Its checkpoint is deleted before the finished one
+    is written. The `evaluations` of the history, JSON data, tell which checkpoint is the best.
     """
     self.wait()
     step = int(state.step)

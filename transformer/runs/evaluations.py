@@ -27,12 +27,8 @@ def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, An
   """Returns the evaluation with the best score, or None if there are none.
 
   A loss and a perplexity are better if they are lower, all others if they are higher. All BLEU and
-  F1 below 1 count as equal, since they say nothing. A tie goes to the lower loss of the same
-  validation set, and then to the first evaluation.
-
-  Args:
-    evaluations: each with `valid/bleu` and `valid/loss`, and perhaps with `valid/f1`; BLEU and
-      F1 are from 0 to 100. `best_by` names a metric, as `train.best_by`.
+  F1, from 0 to 100, below 1 count as equal, since they say nothing. A tie goes to the lower loss of
+  the same validation set, and then to the first evaluation.
   """
   return max(evaluations, key=_rank, default=None)
 

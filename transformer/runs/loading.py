@@ -60,7 +60,7 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
   if batch_size is not None:
     config = dataclasses.replace(
         config, decode=dataclasses.replace(config.decode, batch_size=batch_size))
-  with _open_checkpoints(workdir) as checkpoints:
+  with open_checkpoints(workdir) as checkpoints:
     vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
     model_config = config.model
     if model_config.attention == 'cudnn' and (
@@ -131,18 +131,13 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
 
 def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
   """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
-  with _open_checkpoints(Path(workdir).expanduser()) as checkpoints:
+  with open_checkpoints(Path(workdir).expanduser()) as checkpoints:
     checkpoints.resolve('latest')
     return [str(step) for step in checkpoints.steps()]
 
 
-def step_of(workdir: str | os.PathLike, checkpoint: str) -> int:
-  """Returns the step that `best`, `latest` or a number names."""
-  with _open_checkpoints(Path(workdir).expanduser()) as checkpoints:
-    return checkpoints.resolve(checkpoint)
-
-
-def _open_checkpoints(workdir: Path) -> contextlib.closing[Checkpoints]:
+def open_checkpoints(workdir: Path) -> contextlib.closing[Checkpoints]:
+  """Opens the checkpoints of a run, to be read."""
   folder = workdir / run_directory.CHECKPOINTS
   if not folder.is_dir():
     raise UserError(f'{folder} does not exist, so there is no checkpoint; train the run first')

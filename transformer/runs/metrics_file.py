@@ -19,10 +19,8 @@ class MetricsFile:
                warn: Callable[[str], None]):
     """Opens the file, and removes the lines written after `step`.
 
-    Args:
-      path: the file; it need not exist.
-      written: the value of `written()` at that step; empty for a new run.
-      warn: logs a fault that the run survives.
+    `written` is the value of `written()` at that step, empty for a new run. `warn` logs a fault
+    that the run survives.
     """
     self._path, self._warn, self._warned = path, warn, False
     self._pending = [line.encode() for line in written.get('unwritten', ())]

@@ -34,11 +34,7 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
   """Records in `run.json` that this process starts the run again, or only evaluates it.
 
   Refuses other values of JAX's switches than in the process that trained before. Warns of another
-  number of CPU cores, and of another module of one's own.
-
-  Args:
-    changes: the settings that changed, by dotted name.
-    own: the digest of each of `Config.own_code`.
+  number of CPU cores, and of another digest `own` of a module of one's own.
   """
   from transformer.system.jax_backend import check_switches  # It imports JAX.
 

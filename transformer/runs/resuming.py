@@ -25,7 +25,6 @@ from transformer.runs.run_directory import (
   has_begun,
   holds_nothing,
   read_config,
-  read_fingerprints,
   read_record,
 )
 from transformer.training.config import SCHEDULES, STANDARD_METRICS
@@ -43,9 +42,7 @@ _MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.r
 def check_workdir(workdir: Path, config: Config) -> Config:
   """Refuses a directory whose run cannot go on with these settings, or with files of no run.
 
-  Returns:
-    The config. If `train.fit_memory` made the run's batches smaller, their size replaces
-    `train.tokens_per_batch`.
+  If `train.fit_memory` made the run's batches smaller, the config returned has their size.
   """
   check_path(workdir)
   saved = read_config(workdir)
@@ -131,33 +128,25 @@ def adopt_interrupted(workdir: Path):
   shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_same_data(workdir: str | os.PathLike, fingerprints: Mapping[str, str]):
-  """Refuses to resume a run on data with other fingerprints; names the data that changed."""
-  before = read_fingerprints(workdir)
-  changed = [name for name in {*before, *fingerprints}
-             if before.get(name) != fingerprints.get(name)]
+def check_same_start(workdir: str | os.PathLike, data: Mapping[str, str],
+                     origin: Mapping[str, Any] | None, frozen: Sequence[Mapping[str, Any]] | None):
+  """Refuses to resume a run with other data, first parameters or frozen arrays of the objective.
+
+  Data are known by their fingerprints. None stands for what is not used again.
+  """
+  about = read_record(workdir)
+  known, origin_then = about['data'], about.get('origin')
+  changed = [name for name in {*known, *data} if known.get(name) != data.get(name)]
   if changed:
     raise UserError(f'{workdir} was trained on other data: {", ".join(sorted(changed))} changed '
                     f'since; choose another --workdir, or restore the data')
-
-
-def check_same_origin(workdir: str | os.PathLike, origin: Mapping[str, Any]):
-  """Refuses to start a run again from parameters other than those that it began from."""
-  began = read_record(workdir).get('origin')
-  _check_same_weights(workdir, 'train.init_from', [began] if began else [], [origin])
-
-
-def check_same_sources(workdir: str | os.PathLike, sources: Sequence[Mapping[str, Any]]):
-  """Refuses to go on with other frozen arrays of the objective than the run began with."""
-  about = read_record(workdir)
-  began = about.get('frozen', about.get('teachers', []))  # Their name in earlier versions.
-  _check_same_weights(workdir, 'train.objective_runs', began, list(sources))
-
-
-def _check_same_weights(workdir, setting: str, began, now):
-  if began != now:
-    began, now = (', '.join(f'step {source["steps"][-1]} with digest {source["sha256"][:8]}'
-                            for source in sources) or 'none' for sources in (began, now))
-    raise UserError(f'{workdir} began with other {setting}, or their best steps have changed: '
-                    f'they were {began}, and are {now}; choose another --workdir to use the '
-                    f'present ones')
+  for setting, then, now in (
+      ('train.init_from', [origin_then] if origin_then else [], origin and [origin]),
+      # In earlier versions, they had another name.
+      ('train.objective_runs', about.get('frozen', about.get('teachers', [])), frozen)):
+    if now is not None and then != list(now):
+      shown = [', '.join(f'step {source["steps"][-1]} with digest {source["sha256"][:8]}'
+                         for source in sources) or 'none' for sources in (then, now)]
+      raise UserError(f'{workdir} began with other {setting}, or their best steps have changed: '
+                      f'they were {shown[0]}, and are {shown[1]}; choose another --workdir to '
+                      f'use the present ones')

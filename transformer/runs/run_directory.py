@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,31 +62,9 @@ def has_begun(workdir: str | os.PathLike) -> bool:
   return begun
 
 
-def split_runs(text: str) -> list[str]:
-  """Returns the runs in a text that has commas between them.
-
-  A run's own path may have commas. So the first run is the longest beginning that is a directory,
-  perhaps with `:SETTINGS` at its end, and so on.
-  """
-  runs, parts = [], text.split(',')
-  while parts:
-    beginnings = [','.join(parts[:count]) for count in range(len(parts), 0, -1)]
-    run = next((name for name in beginnings for path in (name, name.rpartition(':')[0])
-                if path and Path(path).expanduser().is_dir()), parts[0])
-    runs.append(run)
-    del parts[:1 + run.count(',')]
-  return runs
-
-
 def check_path(directory: str | os.PathLike):
   """Refuses a directory whose full path Orbax or TensorStore, which write checkpoints, misread."""
   path = f'{os.path.abspath(directory)}/'
-  try:
-    path.encode()
-  except UnicodeEncodeError as error:  # Python has lone surrogates for bytes it cannot decode.
-    raise UserError(f'checkpoints must lie under a path that is {sys.getfilesystemencoding()} '
-                    f'text here; got {path}; set PYTHONUTF8=1 if the path is UTF-8, '
-                    f'or rename the folder') from error
   odd = next((text for text in ('\\', '*', '?', '[', 'gs:/') if text in path), '')
   if odd or path.startswith('/gs/'):
     raise UserError(f'checkpoints must lie under a path without {odd or "/gs/"}, which would be '

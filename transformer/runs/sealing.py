@@ -35,13 +35,10 @@ def seal(folder: str | os.PathLike, step: int):
 
 
 def find_damage(folder: Path, step: int) -> str | None:
-  """Compares every byte of the files that a checkpoint was written with; ignores other files.
+  """Returns the first difference to a checkpoint as it was written, in words, or None.
 
-  Returns:
-    The first difference in words; None if the checkpoint is undamaged.
-
-  Raises:
-    OSError: a file cannot be read for a reason other than damage, such as missing permission.
+  Compares every byte, and ignores other files. Raises `OSError` if a file cannot be read for a
+  reason other than damage, such as missing permission.
   """
   try:
     about = files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
@@ -69,11 +66,7 @@ def find_damage(folder: Path, step: int) -> str | None:
 def move_damaged_aside(directory: Path, steps: Sequence[int]) -> int | None:
   """Returns the last undamaged step; renames later checkpoints, which are damaged, and warns.
 
-  Args:
-    steps: all folders `STEP/` of the directory, ascending.
-
-  Raises:
-    UserError: all checkpoints are damaged.
+  `steps` are all folders `STEP/` of the directory, ascending; `UserError` if all are damaged.
   """
   damaged = {}
   for step in reversed(steps):

@@ -202,7 +202,7 @@ def test_unequal_texts_tokenizers_or_numbers_of_seeds_are_refused(score, other, 
     compared(score('a', GOOD), f'{score("c", GOOD)},{score("d", GOOD)}')
 
 
-def test_commas_stand_between_runs_and_in_their_names(score, untested):
-  a, b, c, d = (score(name, GOOD) for name in ('t', 't,1', 't,1,2', 'd'))
+def test_commas_stand_between_runs(score, untested):
+  a, b, c, d = (score(name, GOOD) for name in 'abcd')
   results = compared(f'{a},{b}:beam4', f'{c},{d}')['results']
   assert [[each['run'] for each in seeds] for seeds in results.values()] == [[a, b], [c, d]]

@@ -34,7 +34,7 @@ def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, lis
   """
   if len(set(systems)) < len(systems):
     raise UserError('a system is named twice; name each once')
-  members = [(system, run) for system in systems for run in run_directory.split_runs(system)]
+  members = [(system, run) for system in systems for run in system.split(',')]
   runs, candidates = zip(*(_results_of(run, text, decoding) for _, run in members), strict=True)
   users: dict[Path, str] = {}
   scored: dict[str, list[ScoredRun]] = {system: [] for system in systems}
@@ -60,9 +60,10 @@ def _results_of(name: str, text: str, decoding: str) -> tuple[str, list[results.
   everything = results.read_all(folder, text)
   settings = settings or decoding
   if 'best' in (parts := settings.split('.')) and everything:
-    from transformer.runs.loading import step_of  # Imports JAX.
+    from transformer.runs.loading import open_checkpoints  # Imports JAX.
     trained = workdir if folder != workdir else everything[-1].content['workdir']
-    parts[parts.index('best')] = f'step{step_of(trained, "best")}'
+    with open_checkpoints(Path(trained)) as checkpoints:
+      parts[parts.index('best')] = f'step{checkpoints.resolve("best")}'
     settings = '.'.join(parts)
   fitting = result_choice.matching(everything, settings)
   if not fitting:
