@@ -40,7 +40,7 @@ from side_by_side import machine, peak_bytes
 from transformer.data import encoded_cache
 from transformer.data.batches.bpe_dropout import make_bpe_dropout
 from transformer.data.batches.training_batches import TrainingBatches, batch_shape
-from transformer.data.batches.varied_batches import VariedBatches
+from transformer.data.batches.variations import VariedBatches
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences, encode_in_memory, keep_for_training
 from transformer.data.text.text_files import TextCorpus

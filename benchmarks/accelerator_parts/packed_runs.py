@@ -201,7 +201,7 @@ def unpack(out: Path, workdirs: Path) -> list[Path]:
       trained = workdir / 'trained'
       about = json.loads((trained / 'weights.json').read_text(encoding='utf-8'))
       config = Config.from_saved(files.read_sealed(trained / 'config.json', 'the run\'s config'))
-      save_run(workdir, config, Vocabulary.from_bytes((trained / 'vocabulary.model').read_bytes()),
+      save_run(workdir, config, Vocabulary((trained / 'vocabulary.model').read_bytes()),
                _tree(about['shapes'], (trained / 'weights').read_bytes()), about['steps'])
       (trained / 'weights').unlink()
       made.append(workdir)

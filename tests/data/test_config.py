@@ -13,7 +13,6 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
 
 @pytest.mark.parametrize(('changes', 'message'), [
     ({'source': 'csv'}, 'data.source must be one of tfds, text, or MODULE:CLASS'),
-    ({'name': ''}, 'data.name must name a TFDS translation set'),
     ({'source': 'text'}, 'data.dir must name the folder of the text files; set --config.data.dir'),
     *((code, 'data.source_language and data.target_language must both be set, and differ')
       for code in ({'source_language': ''}, {'target_language': ''}, {'target_language': 'en'})),
@@ -21,12 +20,12 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
       for names in ((), ('a', ''), ('a', 'b', 'a'))),
     *(({'valid': names}, 'data.valid must name at least one corpus, and each once')
       for names in ('', (), ('a', ''), ('a', 'b', 'a'))),
-    *(({'train_weights': weights}, 'a number above 0 for each of the 1 corpora of data.train; got')
+    *(({'train_weights': weights}, 'one of them above 0; got')
       for weights in ((1.0, 2.0), (0.0,), (-1.0,), (float('inf'),), (float('nan'),))),
     *(({'train': ('a', 'b'), 'train_stages': stages}, fact) for stages, fact in (
         (((0.0, 1.0),), 'a weight for each of the 2 corpora of data.train, at least 0'),
-        (((0.0, 1.0, -1.0),), 'one of them above 0; got (0.0, 1.0, -1.0)'),
-        (((0.0, 0.0, 0.0),), 'one of them above 0; got (0.0, 0.0, 0.0)'),
+        (((0.0, 1.0, -1.0),), 'one of them above 0; got (1.0, -1.0)'),
+        (((0.0, 0.0, 0.0),), 'one of them above 0; got (0.0, 0.0)'),
         (((5.0, 1.0, 1.0),), 'after ascending numbers of updates, the first after 0; got [5.0]'),
         (((0.0, 1.0, 1.0), (9.0, 1.0, 2.0), (9.0, 1.0, 3.0)), 'got [0.0, 9.0, 9.0]'),
         (((0.0, 1.0, 1.0), (0.5, 1.0, 2.0)), 'got [0.0, 0.5]'))),

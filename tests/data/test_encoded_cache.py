@@ -146,15 +146,14 @@ def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(folder
     assert len(encodings(folder)) == 5 + number
 
 
-@pytest.mark.parametrize('error', [KeyboardInterrupt, UserError])
-def test_what_is_interrupted_never_began(folder, vocabulary, monkeypatch, error):
+def test_what_is_interrupted_never_began(folder, vocabulary, monkeypatch):
   def interrupted(corpus, vocabulary):
     yield next(encoding.encode(corpus, vocabulary))
-    raise error
+    raise KeyboardInterrupt
 
   monkeypatch.setattr(encoding, '_CHUNK', 17)
   monkeypatch.setattr(encoded_cache, 'encode', interrupted)
-  with pytest.raises(error):
+  with pytest.raises(KeyboardInterrupt):
     load_or_encode(corpus_in(folder), vocabulary)
   assert encodings(folder) == []
 
@@ -190,7 +189,7 @@ def test_the_second_waits_for_the_first_and_takes_what_it_made(folder, vocabular
 
   monkeypatch.setattr(encoded_cache, 'encode', slow)
   monkeypatch.setattr(encoded_cache.logging, 'info',
-                      lambda message, *_: 'waiting' in message and waits.set())
+                      lambda message, *_: 'another process' in message and waits.set())
   results = []
   threads = [threading.Thread(target=lambda: results.append(
       load_or_encode(corpus_in(folder), vocabulary))) for _ in range(2)]
@@ -226,7 +225,7 @@ def test_an_encoding_records_its_corpus_vocabulary_and_files(folder, vocabulary)
   assert encoded_cache.read(encodings(folder)[0], {'pairs': 7}) is None
 
 
-@pytest.mark.parametrize('where', ['a file for a folder', 'files.flush_folder', '_only_one'])
+@pytest.mark.parametrize('where', ['a file for a folder', 'files.flush_folder', 'fcntl.flock'])
 def test_where_nothing_can_be_written_it_is_encoded_in_memory(folder, vocabulary, monkeypatch, said,
                                                               where):
   def fail(*_):

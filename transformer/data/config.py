@@ -41,24 +41,20 @@ class DataConfig:
       or in TFDS.
     target_language: code of the language to translate into.
     shared_vocabulary: whether both languages share a vocabulary, as in the paper. Otherwise
-      each has its own, and `model.share_embeddings` must be False. Languages with different
-      scripts share few pieces.
+      each has its own, and `model.share_embeddings` must be False.
     vocabulary_size: number of SentencePiece pieces, bytes and control symbols included; of the
       target's vocabulary if they are separate.
-    source_vocabulary_size: likewise of the source's vocabulary if they are separate; None is
-      `vocabulary_size`.
-    vocabulary: a SentencePiece model to use instead of a new one, such as the
-      `vocabulary.model` of a run; docs/vocabulary.md says how others are converted. It must
-      then have `vocabulary_size` pieces. Empty trains a vocabulary on the training text. It is
-      the target's vocabulary if they are separate.
-    source_vocabulary: likewise the source's vocabulary if they are separate.
+    source_vocabulary_size: likewise of the source's; None is `vocabulary_size`.
+    vocabulary: a SentencePiece model of `vocabulary_size` pieces to use instead of a new one, such
+      as the `vocabulary.model` of a run; docs/vocabulary.md says how others are converted. Empty
+      trains a vocabulary on the training text. It is the target's if they are separate.
+    source_vocabulary: likewise the source's.
     max_length: the most tokens of a sentence, end token included. A row of a batch has as
       many target positions.
     max_length_ratio: the largest ratio of the lengths of a training pair's two sides, in
       tokens, end tokens included. Pairs above it are dropped and counted; 0 drops none.
     bpe_dropout: probability that a merge is left out when a training sentence is cut into
-      pieces. The sentence is cut again at each use (Provilkov et al., 2020, "BPE-Dropout",
-      which uses 0.1). 0 always gives the same pieces.
+      pieces, anew at each use (Provilkov et al., 2020, "BPE-Dropout", which uses 0.1).
     variations: your own functions that change training sentences at each use, such as noise in
       sources, one after the other, before BPE-dropout: for each MODULE:FUNCTION, or a tuple of
       that and the numbers that it takes; see docs/own-parts.md.
@@ -92,12 +88,16 @@ class DataConfig:
     return {f'valid/{name}' if number else 'valid': name for number, name in enumerate(self.valid)}
 
   @property
+  def stages(self) -> tuple[tuple[float, ...], ...]:
+    """The stages of `train_stages`; one by `train_weights` if there are none."""
+    return self.train_stages or ((0.0, *(self.train_weights or (1.0,) * len(self.train))),)
+
+  @property
   def sizes(self) -> dict[str, int]:
     """The number of pieces of each vocabulary, by the key that may name its file."""
     if self.shared_vocabulary:
       return {'vocabulary': self.vocabulary_size}
-    source = self.source_vocabulary_size
-    return {'source_vocabulary': self.vocabulary_size if source is None else source,
+    return {'source_vocabulary': self.source_vocabulary_size or self.vocabulary_size,
             'vocabulary': self.vocabulary_size}
 
   def __post_init__(self):
@@ -105,8 +105,6 @@ class DataConfig:
     if self.source not in SOURCES and not all(self.source.partition(':')):
       raise UserError(f'data.source must be one of {", ".join(SOURCES)}, or MODULE:CLASS for a '
                       f'source of your own; got {self.source!r}')
-    if self.source == 'tfds' and not self.name:
-      raise UserError('data.name must name a TFDS translation set, such as wmt14_translate/de-en')
     if self.source == 'text' and not self.dir:
       raise UserError('data.dir must name the folder of the text files; set --config.data.dir')
     languages = self.source_language, self.target_language
@@ -116,12 +114,19 @@ class DataConfig:
     for key, names in (('train', self.train), ('valid', tuple(self.valid_sets.values()))):
       if not names or not all(names) or len(set(names)) < len(names):
         raise UserError(f'data.{key} must name at least one corpus, and each once; got {names}')
-    weights = self.train_weights
-    if weights and (len(weights) != len(self.train)
-                    or not all(0 < weight < float('inf') for weight in weights)):
-      raise UserError(f'data.train_weights must hold a number above 0 for each of the '
-                      f'{len(self.train)} corpora of data.train; got {weights}')
-    self._check_stages()
+    if self.train_weights and self.train_stages:
+      raise UserError('data.train_weights and data.train_stages exclude each other; got both')
+    for stage in self.stages:
+      weights = stage[1:]
+      if (len(weights) != len(self.train) or not any(weights)
+          or not all(0 <= weight < float('inf') for weight in weights)):
+        raise UserError(f'data.train_weights, and a stage of data.train_stages after its number of '
+                        f'updates, must hold a weight for each of the {len(self.train)} corpora of '
+                        f'data.train, at least 0 and one of them above 0; got {weights}')
+    firsts = [stage[0] for stage in self.stages]
+    if firsts[0] != 0 or firsts != sorted(set(firsts)) or any(first % 1 for first in firsts):
+      raise UserError(f'the stages of data.train_stages must begin after ascending numbers of '
+                      f'updates, the first after 0; got {firsts}')
     if self.shared_vocabulary and (self.source_vocabulary or self.source_vocabulary_size):
       raise UserError('data.source_vocabulary and data.source_vocabulary_size are for languages '
                       'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '
@@ -129,18 +134,3 @@ class DataConfig:
     if self.max_length_ratio and not self.max_length_ratio >= 1:
       raise UserError(f'data.max_length_ratio must be 0 (no limit), or at least 1; '
                       f'got {self.max_length_ratio}')
-
-  def _check_stages(self):
-    if self.train_weights and self.train_stages:
-      raise UserError('data.train_weights and data.train_stages exclude each other; got both')
-    for stage in self.train_stages:
-      if (len(stage) != 1 + len(self.train) or not any(stage[1:])
-          or not all(0 <= weight < float('inf') for weight in stage[1:])):
-        raise UserError(f'a stage of data.train_stages must hold the number of updates before it '
-                        f'and a weight for each of the {len(self.train)} corpora of data.train, at '
-                        f'least 0 and one of them above 0; got {stage}')
-    firsts = [stage[0] for stage in self.train_stages]
-    if firsts and (firsts[0] != 0 or firsts != sorted(set(firsts))
-                   or any(first % 1 for first in firsts)):
-      raise UserError(f'the stages of data.train_stages must begin after ascending numbers of '
-                      f'updates, the first after 0; got {firsts}')

@@ -11,14 +11,12 @@ from transformer.data.batch import Batch
 from transformer.data.batches.bpe_dropout import make_bpe_dropout
 from transformer.data.batches.training_batches import (
   BatchesByStep,
-  Shape,
   StagedBatches,
   TrainingBatches,
   batch_shape,
   scoring_batches,
 )
-from transformer.data.batches.variations import own_variations
-from transformer.data.batches.varied_batches import VariedBatches
+from transformer.data.batches.variations import VariedBatches, own_variations
 from transformer.data.config import DataConfig
 from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring, keep_for_training
@@ -50,9 +48,8 @@ class Corpora(NamedTuple):
   def training_text(self, at_most: int) -> Iterator[str]:
     """Yields training sentences, each source before its target, in the order of the corpora.
 
-    If there are more than `at_most` pairs, yields a sample of `at_most` pairs: short runs
-    of pairs from places that are spread evenly over all corpora. It is always the same
-    sample.
+    If there are more than `at_most` pairs, yields always the same sample of so many: short runs
+    of pairs from places that are spread evenly over all corpora.
     """
     total = sum(map(len, self.train.values()))
     pairs = min(at_most, total)
@@ -88,10 +85,9 @@ class EncodedCorpora(NamedTuple):
 
 def open_corpora(config: DataConfig) -> Corpora:
   """Opens the corpora for training and validation, and logs what is odd about them."""
-  train = {name: open_corpus(config, name) for name in config.train}
-  valid = {key: open_corpus(config, name) for key, name in config.valid_sets.items()}
-  corpora = Corpora(train, valid)
-  for corpus in (*train.values(), *valid.values()):
+  corpora = Corpora({name: open_corpus(config, name) for name in config.train},
+                    {key: open_corpus(config, name) for key, name in config.valid_sets.items()})
+  for corpus in (*corpora.train.values(), *corpora.valid.values()):
     for note in corpus.notes:
       logging.warning('%s', note)
   return corpora
@@ -99,11 +95,7 @@ def open_corpora(config: DataConfig) -> Corpora:
 
 def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabulary,
                    tokens_per_batch: int, seed: int) -> EncodedCorpora:
-  """Encodes and packs the corpora of a run.
-
-  Raises:
-    UserError: no pair is left to train on.
-  """
+  """Encodes and packs the corpora of a run; no pair to train on is a `UserError`."""
   train = {name: keep_for_training(*load_or_encode(corpus, vocabulary), config.max_length,
                                    config.max_length_ratio)
            for name, corpus in corpora.train.items()}
@@ -123,23 +115,19 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
   variations = own_variations(config.variations, vocabulary)
   if config.bpe_dropout:
     variations.append(make_bpe_dropout(vocabulary, config.bpe_dropout))
-  stages = config.train_stages or ((0, *(config.train_weights or (1.0,) * len(train))),)
-
-  def stage_batches(stage: int, weights, shape: Shape) -> BatchesByStep:
-    own_seed = seed
-    if stage:  # A mixture that comes back has another order.
-      own_seed = int(np.random.SeedSequence((seed, stage)).generate_state(1)[0])
-    used = [(pairs, weight) for pairs, weight in zip(train.values(), weights, strict=True)
-            if weight]
-    plan = TrainingBatches(*map(list, zip(*used, strict=True)), shape, own_seed)
-    return VariedBatches(plan, variations, own_seed) if variations else plan
 
   def in_batches_of(tokens_per_batch: int) -> EncodedCorpora:
     shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
-    batches = [stage_batches(number, weights, shape)
-               for number, (_, *weights) in enumerate(stages)]
-    staged = StagedBatches([int(first) for first, *_ in stages], batches)
-    return EncodedCorpora(staged if len(stages) > 1 else batches[0],
+    stages = []
+    for number, (_, *weights) in enumerate(config.stages):
+      # A mixture that comes back has another order.
+      own_seed = seed
+      if number:
+        own_seed = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
+      plan = TrainingBatches(list(train.values()), weights, shape, own_seed)
+      stages.append(VariedBatches(plan, variations, own_seed) if variations else plan)
+    batches = StagedBatches([int(stage[0]) for stage in config.stages], stages)
+    return EncodedCorpora(batches if len(stages) > 1 else stages[0],
                           {key: scoring_batches(pairs, shape) for key, pairs in valid.items()},
                           counts, in_batches_of)
 

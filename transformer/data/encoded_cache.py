@@ -18,7 +18,7 @@ import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ _SECONDS_BETWEEN_LOGS = 20
 _NAMES = 'source.tokens', 'source.lengths', 'target.tokens', 'target.lengths'
 
 
-def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary) -> Sequence[Sentences]:
+def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary) -> list[Sentences]:
   """Returns what `encode_in_memory` returns, but encodes a corpus with a `folder` only once.
 
   If several processes want the same encoding, one makes it and the others wait. A damaged encoding
@@ -49,20 +49,20 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary) -> Sequence[Senten
   identity = _identity(corpus, vocabulary)
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / _FOLDER / key
-  try:
-    if (sides := read(place, identity)) is None:
-      with _only_one(place):
-        if (sides := read(place, identity)) is None:
-          logging.info('encoding %s into %s', corpus.name, place)
-          write(place, identity, encode(corpus, vocabulary))
-          sides = read(place, identity)
+  if sides := read(place, identity):
     return sides
-  except (OSError, UserError) as error:
-    cause = error if isinstance(error, OSError) else error.__cause__
-    if not isinstance(cause, OSError):
-      raise
-    logging.warning('%s is encoded in memory, for this run alone: %s cannot be written (%s)',
-                    corpus.name, place, cause.strerror or cause)
+  try:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_name(f'{key}.lock').open('wb') as lock:
+      logging.info('encoding %s into %s, unless another process does', corpus.name, place)
+      fcntl.flock(lock, fcntl.LOCK_EX)
+      if not read(place, identity):
+        write(place, identity, encode(corpus, vocabulary))
+    if sides := read(place, identity):
+      return sides
+    raise UserError(f'{place} cannot be read')
+  except (OSError, UserError) as error:  # A mistake in the text is met again.
+    logging.warning('%s is encoded in memory, for this run alone: %s', corpus.name, error)
     return encode_in_memory(corpus, vocabulary)
 
 
@@ -75,19 +75,6 @@ def _identity(corpus: Corpus, vocabulary: RunVocabulary) -> dict[str, Any]:
           'tokens': token_dtype(vocabulary).str, **fingerprints(vocabulary)}
 
 
-@contextlib.contextmanager
-def _only_one(place: Path) -> Iterator[None]:
-  """Holds the lock of an encoding, so that one process makes it and the others wait."""
-  place.parent.mkdir(parents=True, exist_ok=True)
-  with place.with_name(f'{place.name}.lock').open('wb') as lock:
-    try:
-      fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-      logging.info('another process is writing %s; waiting for it', place)
-      fcntl.flock(lock, fcntl.LOCK_EX)
-    yield
-
-
 def write(place: Path, identity: Mapping[str, Any],
           chunks: Iterable[tuple[Sentences, Sentences]]):
   """Writes an encoding, which appears under its name once it is complete.
@@ -96,9 +83,6 @@ def write(place: Path, identity: Mapping[str, Any],
     place: the folder; a damaged one is replaced.
     identity: identifies the encoding; `pairs` is the number of pairs, `tokens` the type of tokens.
     chunks: the two sides of all pairs, in order.
-
-  Raises:
-    UserError: the folder cannot be written.
   """
   if place.exists():
     logging.warning('the encoded corpus %s is damaged, and is made again', place)

@@ -9,7 +9,7 @@ import numpy as np
 from transformer.data.batch import EOS_ID
 from transformer.data.batches.prefetch import prefetch
 
-_CHUNK = 20_000
+_CHUNK = 20_000  # pairs encoded together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +80,7 @@ class EncodedPairs:
 
 
 def encode(corpus, vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
-  """Encodes a whole corpus on all cores, a chunk at a time.
-
-  Yields:
-    The two sides of the next pairs, with end tokens, in the type of `token_dtype`.
-  """
+  """Yields the two sides of a corpus a chunk at a time, encoded on all cores, with end tokens."""
   dtype = token_dtype(vocabulary)
   chunks = (slice(first, first + _CHUNK) for first in range(0, len(corpus), _CHUNK))
   for pairs in prefetch(corpus.__getitem__, chunks, ahead=1):
@@ -93,11 +89,10 @@ def encode(corpus, vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
            Sentences.ended(vocabulary.target.encode_batch(targets), dtype))
 
 
-def encode_in_memory(corpus, vocabulary) -> tuple[Sentences, Sentences]:
+def encode_in_memory(corpus, vocabulary) -> list[Sentences]:
   """Returns the two sides of a whole corpus, encoded as by `encode`."""
   chunks = list(encode(corpus, vocabulary))
-  source, target = (Sentences.concatenate([chunk[side] for chunk in chunks]) for side in range(2))
-  return source, target
+  return [Sentences.concatenate([chunk[side] for chunk in chunks]) for side in range(2)]
 
 
 def token_dtype(vocabulary) -> np.dtype:
@@ -108,36 +103,27 @@ def token_dtype(vocabulary) -> np.dtype:
 
 def keep_for_training(source: Sentences, target: Sentences, max_length: int,
                       max_length_ratio: float = 0.0) -> EncodedPairs:
-  """Drops the pairs that training cannot or should not use.
+  """Drops the pairs that training cannot or should not use, with a count for every limit.
+
+  A pair that breaks several limits is counted for the first.
 
   Args:
-    source: the source sentence of each pair, with its end token; `target` likewise.
-    target: the target sentences.
+    source, target: the two sides of each pair, with end tokens.
     max_length: the most tokens that either side may have.
     max_length_ratio: the largest allowed ratio of the two lengths; 0 allows any.
-
-  Returns:
-    The remaining pairs, in order, with a count for every limit. A pair that breaks
-    several limits is counted for the first.
   """
-  counts = {'kept': 0}
-  kept = np.ones(len(source), bool)
-
-  def drop(reason, wrong):
-    counts[f'dropped: {reason}'] = int(np.count_nonzero(kept & wrong))
-    kept[wrong] = False
-
-  drop('empty side', (source.lengths <= 1) | (target.lengths <= 1))
-  drop('source too long', source.lengths > max_length)
-  drop('target too long', target.lengths > max_length)
+  wrong = {'empty side': (source.lengths <= 1) | (target.lengths <= 1),
+           'source too long': source.lengths > max_length,
+           'target too long': target.lengths > max_length}
   if max_length_ratio:
-    drop('length ratio', differ_in_length(source.lengths, target.lengths, max_length_ratio))
+    wrong['length ratio'] = differ_in_length(source.lengths, target.lengths, max_length_ratio)
+  counts, kept = {'kept': 0}, np.ones(len(source), bool)
+  for reason, pairs in wrong.items():
+    counts[f'dropped: {reason}'] = int(np.count_nonzero(kept & pairs))
+    kept &= ~pairs
   counts['kept'] = int(np.count_nonzero(kept))
-  if not kept.all():
-    source, target = (
-        dataclasses.replace(side, starts=side.starts[kept], lengths=side.lengths[kept])
-        for side in (source, target))
-  return EncodedPairs(source, target, counts)
+  return EncodedPairs(*(Sentences(side.tokens, side.starts[kept], side.lengths[kept])
+                        for side in (source, target)), counts)
 
 
 def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.ndarray:

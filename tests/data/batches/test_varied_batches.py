@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from transformer.data.batch import EOS_ID
-from transformer.data.batches import varied_batches
+from transformer.data.batches import variations
 from transformer.data.batches.bpe_dropout import make_bpe_dropout
 from transformer.data.batches.training_batches import Shape, TrainingBatches
-from transformer.data.batches.varied_batches import VariedBatches
+from transformer.data.batches.variations import VariedBatches
 from transformer.data.encoding import EncodedPairs, Sentences, encode_in_memory, keep_for_training
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
@@ -138,8 +138,8 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
 
 
 def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
-  monkeypatch.setattr(varied_batches, '_WINDOW_PAIRS', 60)
-  monkeypatch.setattr(varied_batches, '_FEWEST_BATCHES', 1)
+  monkeypatch.setattr(variations, '_WINDOW_PAIRS', 60)
+  monkeypatch.setattr(variations, '_FEWEST_BATCHES', 1)
   batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
   # Windows cross the ends of epochs, so this takes the epochs that fill whole windows.
   epochs = next(n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0)
@@ -155,7 +155,7 @@ def test_a_window_of_large_batches_has_few_more_than_planned(monkeypatch):
            for each in lengths]
   plan = TrainingBatches([EncodedPairs(*sides, {})], [1.0], Shape(5, 64, 64), seed=0)
   # A batch has about as many pairs as a window should have.
-  monkeypatch.setattr(varied_batches, '_WINDOW_PAIRS', len(plan.deal(0)[0].pairs))
+  monkeypatch.setattr(variations, '_WINDOW_PAIRS', len(plan.deal(0)[0].pairs))
   batches = VariedBatches(plan, [lambda side, sentences, keys: sentences], seed=0)
   assert batches.planned < plan.batches_in_epoch
   assert batches.real < 1.2 * batches.planned
@@ -163,7 +163,7 @@ def test_a_window_of_large_batches_has_few_more_than_planned(monkeypatch):
 
 def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
     plan, vocabulary, monkeypatch):
-  monkeypatch.setattr(varied_batches, '_SPARE', -0.1)
+  monkeypatch.setattr(variations, '_SPARE', -0.1)
   batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
   found = segmentations(batches, epoch(batches, 0))
   assert texts(found, vocabulary) == collections.Counter(PAIRS)

@@ -11,7 +11,6 @@ import pytest
 
 from transformer.data.config import DataConfig
 from transformer.data.encoded_cache import load_or_encode
-from transformer.data.text import tfds_sets
 from transformer.data.text.sources import open_corpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -53,21 +52,6 @@ def test_a_prepared_set_is_read_by_its_name_and_numbers(prepared, monkeypatch):
   assert dict(open_corpus(config(f'~/{prepared.name}'), 'train')[:]) == TRAIN
 
 
-def test_an_example_that_is_not_utf8_is_named(prepared):
-  examples = [{'de': b'eins', 'en': b'one'}, {'de': b'zw\xed\xa0\x80ei', 'en': b'two'}]
-
-  class Source(list):
-    def __getitems__(self, numbers):
-      return [self[number] for number in numbers]
-
-  corpus = tfds_sets.TfdsCorpus(config(prepared), 'train')
-  corpus._examples = Source(examples)
-  assert corpus[:1] == [('eins', 'one')]
-  for index in (slice(0, 2), slice(1, 2)):
-    with pytest.raises(UserError, match=rf'{NAME}:train must be UTF-8; one .* to 2 is not: .*xed'):
-      corpus[index]
-
-
 def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
   def fingerprint(folder, split='train', *languages):
     return open_corpus(config(folder, NAME, *languages), split).fingerprint
@@ -107,21 +91,19 @@ def test_a_set_that_can_only_be_streamed_or_lacks_a_file_is_an_error(copied):
   info = copied / NAME / '1.0.0' / 'dataset_info.json'
   whole = info.read_text()
   info.write_text(json.dumps(json.loads(whole) | {'fileFormat': 'tfrecord'}))
-  with pytest.raises(UserError, match=rf'cannot be read from {info.parent}, .*array_record'):
+  with pytest.raises(UserError, match=rf'{info.parent} in the FileFormat.TFRECORD format'):
     open_corpus(config(copied), 'train')
   info.write_text(whole)
   shard = info.parent / 'wmt14_translate-train.array_record-00000-of-00001'
   shard.unlink()
-  with pytest.raises(UserError, match=f'incomplete: {shard} is missing'):
+  with pytest.raises(UserError, match=f'No such file or directory; opening {shard}'):
     open_corpus(config(copied), 'train')
 
 
 def test_a_missing_split_or_language_says_which_there_are(prepared):
-  for split in ('validation', 'validation[:3]', 'train[', 'all[:10%]'):
-    with pytest.raises(UserError, match=r'which has the splits (train, test|test, train): '):
+  for split in ('validation', 'validation[:3]', 'train['):
+    with pytest.raises(UserError, match=r'cannot be opened: .*split'):
       open_corpus(config(prepared), split)
-  with pytest.raises(UserError, match='at least one pair'):
-    open_corpus(config(prepared), 'train[:0]')
   with pytest.raises(UserError, match=r'languages de and fr; it has (de, en|en, de)'):
     open_corpus(config(prepared, target='fr'), 'train')
 
@@ -171,16 +153,3 @@ def test_an_encoding_lies_in_its_set_and_goes_with_it(copied):
     assert len(folders) == number
   assert dict(open_corpus(config(copied), 'train')[:]) == TRAIN
   assert corpus.folder.is_relative_to(copied / NAME)
-
-
-def test_a_set_from_a_stranger_runs_nothing(copied, tmp_path, monkeypatch):
-  (tmp_path / 'planted.py').write_text(f'import os\nos.mkdir({str(tmp_path / "mark")!r})\n')
-  monkeypatch.syspath_prepend(tmp_path)
-  rename(copied, 'stranger')
-  for path in copied.rglob('features.json'):
-    features = json.loads(path.read_text('utf-8'))
-    features['pythonClassName'] = 'planted.Feature'
-    path.write_text(json.dumps(features), 'utf-8')
-  with pytest.raises(UserError, match=r"asks for 'planted.Feature' to be run"):
-    open_corpus(config(copied, 'stranger/de-en'), 'train')
-  assert not (tmp_path / 'mark').exists()

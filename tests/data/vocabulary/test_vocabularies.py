@@ -70,7 +70,7 @@ def test_exchanged_or_foreign_files_are_refused(separate, shared, tmp_path):
     vocabularies.load(tmp_path, wanted)
   vocabularies.save(shared, tmp_path)  # The files of the other kind do not count.
   assert vocabularies.load(tmp_path, vocabularies.fingerprints(shared)).target.size == 330
-  with pytest.raises(UserError, match='SHA-256 should be ;'):
+  with pytest.raises(UserError, match='SHA-256 should be None;'):
     vocabularies.load(tmp_path, {'vocabulary.source': separate.target.fingerprint})
   (tmp_path / 'vocabulary.model').unlink()
   (tmp_path / 'vocabulary.target.model').unlink()
@@ -127,5 +127,5 @@ def test_an_earlier_vocabulary_without_merges_is_refused_with_bpe_dropout_only(c
   earlier = Vocabulary.load(tmp_path / 'unigram.model')
   config = DataConfig(vocabulary_size=earlier.size)
   assert make_vocabulary(config, corpora, earlier) is earlier
-  with pytest.raises(UserError, match=r'by merges alone; that of train\.init_from does not'):
+  with pytest.raises(UserError, match=r'by merges alone; train\.init_from does not'):
     make_vocabulary(dataclasses.replace(config, bpe_dropout=0.1), corpora, earlier)

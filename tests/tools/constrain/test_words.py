@@ -87,7 +87,7 @@ def test_a_phrase_begins_a_word(vocabulary):
       vocab_size=285, byte_fallback=True, normalization_rule_name='identity',
       remove_extra_whitespaces=False, add_dummy_prefix=False, pad_id=PAD_ID, bos_id=BOS_ID,
       eos_id=EOS_ID, unk_id=UNK_ID, minloglevel=2, hard_vocab_limit=False)
-  bare = Vocabulary.from_bytes(bare.getvalue())
+  bare = Vocabulary(bare.getvalue())
   assert bare.decode(bare.encode('the dog')) == 'the dog'
   assert bare.decode(encode_phrase(bare, 'the dog')) == ' the dog'
 

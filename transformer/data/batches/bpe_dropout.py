@@ -39,7 +39,6 @@ class Merges:
   """
 
   def __init__(self, vocabulary: Vocabulary):
-    """Builds the table of merges from the pieces of a vocabulary."""
     pieces = {vocabulary.piece(token): token for token in range(BYTE_IDS.stop, vocabulary.size)}
     spelling = [[pieces[character] for character in piece] for piece in pieces]
     self._spelling = Sentences.join([*([token] for token in range(BYTE_IDS.stop)), *spelling])
@@ -56,26 +55,20 @@ class Merges:
     self._keys, self._pieces = keys[order], np.array([*table.values(), 0])[order]
 
   def cut(self, sentences: Sentences, keys: np.ndarray, rate: float) -> Sentences:
-    """Cuts sentences anew (Provilkov et al., 2020, "BPE-Dropout", section 3.1).
+    """Cuts encoded sentences anew (Provilkov et al., 2020, "BPE-Dropout", section 3.1).
 
-    Leaves out each merge with a probability of `rate`, and does not try that merge again.
-
-    Args:
-      sentences: encoded by the vocabulary, each with its end token.
-      keys: uint64 [sentences], which decide the merges that are left out.
-      rate: in [0, 1]; 0 cuts as the vocabulary encodes, 1 gives single characters.
+    Leaves out each merge with a probability of `rate`, and does not try that merge again: 0 cuts as
+    the vocabulary encodes, 1 gives single characters. The uint64 keys of the sentences decide.
     """
     chunks = np.cumsum(sentences.lengths, dtype=np.int64) // _CHUNK
-    chosen = [np.flatnonzero(chunks == number) for number in np.unique(chunks)]
     return Sentences.concatenate([
         self._cut_together(sentences.lengths[some], sentences.take(some), keys[some], rate)
-        for some in chosen])
+        for some in (np.flatnonzero(chunks == number) for number in np.unique(chunks))])
 
-  def piece(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+  def _piece(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Returns the pieces that symbols make with their right neighbours.
 
-    It is the vocabulary's size for a pair that only occurs within longer pieces, and size + 1 for a
-    pair that is in no piece.
+    It is `size` for a pair that only occurs within longer pieces, and `size + 1` for one in none.
     """
     keys = left.astype(np.int64) * self.size + right
     places = np.searchsorted(self._keys, keys)
@@ -92,13 +85,13 @@ class Merges:
       A draw depends on `first` and on `end`, the place behind. Each merge has one draw, because no
       other merge ever joins exactly the symbols from `first` to `end`.
       """
-      pieces = self.piece(symbols[first], symbols[second])
+      pieces = self._piece(symbols[first], symbols[second])
       drawn = mix(draws[first] + (end - first).astype(np.uint64)) >> np.uint64(11)
       possible = (pieces < self.size) & (drawn >= rate * 2 ** 53)
       return np.where(possible, (pieces << _PLACE_BITS) + first, _NEVER)
 
     # Nothing merges across words. Each has the places of its symbols, and the place behind it.
-    starts = 1 + np.flatnonzero(self.piece(symbols[:-1], symbols[1:]) > self.size)
+    starts = 1 + np.flatnonzero(self._piece(symbols[:-1], symbols[1:]) > self.size)
     starts = np.concatenate([[0], starts])
     sizes = np.diff(starts, append=len(symbols)) + 1
     places = np.repeat(starts, sizes) + count_from_zero(sizes)
@@ -128,20 +121,18 @@ class Merges:
 
 
 def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.vocabulary'):
-  """Refuses a vocabulary that cuts some lines otherwise than merges do, or has other pieces.
+  """Refuses a vocabulary, named by a `key`, that cuts lines otherwise than merges do.
 
-  SentencePiece's `unigram` is such, and user-defined symbols are. `key` names the vocabulary.
+  SentencePiece's `unigram` is such, and one with user-defined symbols.
   """
   pieces = ModelProto.FromString(vocabulary.model_bytes).pieces[BYTE_IDS.stop:]
-  by_merges = all(piece.type in (_Piece.NORMAL, _Piece.CONTROL) for piece in pieces)
-  if by_merges:
-    encoded = Sentences.ended(vocabulary.encode_batch(list(lines)))
-    try:
-      cut = Merges(vocabulary).cut(encoded, np.zeros(len(encoded), np.uint64), 0.0)
-      by_merges = np.array_equal(cut.tokens, encoded.tokens)
-    except KeyError:  # A piece has a character that is no piece.
-      by_merges = False
-  if not by_merges:
+  encoded = Sentences.ended(vocabulary.encode_batch(list(lines)))
+  try:
+    cut = Merges(vocabulary).cut(encoded, np.zeros(len(encoded), np.uint64), 0.0).tokens
+  except KeyError:  # A piece has a character that is no piece.
+    cut = None
+  if (cut is None or not np.array_equal(cut, encoded.tokens)
+      or any(piece.type not in (_Piece.NORMAL, _Piece.CONTROL) for piece in pieces)):
     raise UserError('data.bpe_dropout needs a vocabulary that cuts sentences by merges alone; '
                     f'{key} does not; train it with --model_type=bpe and without '
                     '--user_defined_symbols, or set --config.data.bpe_dropout=0')

@@ -1,12 +1,10 @@
 """Packs sentence pairs into rows by the lengths of their two sides.
 
-A sentence pair has a kind, which is the lengths of its source and its target. Pairs of the
-same kind are interchangeable. So the search needs only the number of pairs of each kind. It
-finds one filling of a row, and repeats the filling as long as enough pairs are left. The time
-of the search depends on the number of kinds, which is 20,000 for 40 million sentence pairs.
+A sentence pair has a kind, which is the lengths of its source and its target. The search needs only
+the number of pairs of each kind. It finds one filling of a row, and repeats it as long as enough
+pairs are left. Its time depends on the number of kinds, 20,000 for 40 million sentence pairs.
 
-A key then chooses which sentence pairs share a row. Only the rows that are asked for are
-computed.
+A key then chooses which sentence pairs share a row. Only the rows that are needed are computed.
 """
 
 from typing import NamedTuple
@@ -29,11 +27,7 @@ class Rows(NamedTuple):
 
 
 class Packing:
-  """A greedy packing with every pair in exactly one row.
-
-  Attributes:
-    num_rows: number of rows; it depends on the lengths only.
-  """
+  """A greedy packing with every pair in exactly one of `num_rows` rows."""
 
   def __init__(self, source_lengths, target_lengths, source_capacity: int, target_capacity: int):
     """Finds the fillings for pairs of such lengths, each at least 1, in rows of such capacities.
@@ -47,10 +41,9 @@ class Packing:
                        f'{target_capacity} target positions; the longest sides are '
                        f'{longest[0]} and {longest[1]}')
     # Sorting 16-bit numbers is several times faster than sorting longer ones.
-    source, target = (np.asarray(side, np.uint16 if most < 1 << 16 else np.int32)
-                      for side, most in zip((source_lengths, target_lengths), longest, strict=True))
-    # Pairs ordered by kind.
-    self._pairs = np.lexsort((target, source)).astype(np.int32)
+    kind = np.uint16 if max(longest) < 1 << 16 else np.int32
+    source, target = (np.asarray(side, kind) for side in (source_lengths, target_lengths))
+    self._pairs = np.lexsort((target, source)).astype(np.int32)  # Ordered by kind.
     source, target = source[self._pairs], target[self._pairs]
     new = np.ones(len(source), bool)
     new[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
@@ -67,14 +60,10 @@ class Packing:
     self.num_rows = int(self._first_rows[-1])
 
   def deal(self, rows: np.ndarray, *key: int) -> Rows:
-    """Returns the pairs of some rows, shuffled by a key of non-negative numbers.
+    """Returns the pairs of some rows, given by their places in the key's order of rows.
 
-    Each key gives another order of rows, and puts other pairs of the same lengths into them. All
+    Each key, of non-negative numbers, also puts other pairs of the same lengths into the rows. All
     rows of one key together hold every pair once.
-
-    Args:
-      rows: int [rows], each in [0, num_rows): places in the shuffled order of rows.
-      *key: the key.
     """
     rows_key, pairs_key = np.random.SeedSequence(key).generate_state(2, np.uint64)
     rows = permute(np.asarray(rows, np.int64), self.num_rows, rows_key)
@@ -91,16 +80,15 @@ class Packing:
 
 
 def _fillings(source, target, counts, source_capacity, target_capacity):
-  """Fills rows until no pair is left: a greedy search for vector bin packing.
+  """Returns ways to fill rows, until no pair is left, each with its number of rows.
 
   The largest remaining pair opens a row. The pair with the largest dot product with the
   remaining space comes next (Panigrahy et al., "Heuristics for Vector Bin Packing").
 
-  Returns:
-    Ways to fill rows, each with its number of rows: (kinds, starts, steps, times). In the t-th of
-    these rows, slot i takes pair `starts[i] + t · steps[i]` of `kinds[i]`.
+  A way is (kinds, starts, steps, times): in the t-th of its rows, slot i takes pair
+  `starts[i] + t · steps[i]` of `kinds[i]`.
   """
-  # Largest first, so that the first remaining kind opens the next row.
+  # The largest kind first.
   size = -np.maximum(source / source_capacity, target / target_capacity)
   order = np.argsort(size, kind='stable')
   size, source, target, counts = size[order], source[order], target[order], counts[order].copy()

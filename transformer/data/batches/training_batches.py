@@ -44,15 +44,12 @@ def batch_shape(tokens_per_batch: int, max_length: int,
 
 
 class BatchesByStep:
-  """The batches of a run: any can be computed at any time, and `iterate` computes them ahead.
-
-  A resumed run therefore replays nothing.
+  """The batches of a run, any of which can be computed at any time: a resumed run replays nothing.
   """
 
   shape: Shape
 
   def __getitem__(self, step: int) -> Batch:
-    """Returns the batch of a step."""
     raise NotImplementedError
 
   def iterate(self, start: int, stop: int) -> Iterator[Batch]:
@@ -67,7 +64,7 @@ class TrainingBatches(BatchesByStep):
   computed for each batch.
 
   Attributes:
-    corpora: the encoded corpora; pairs are numbered through all of them.
+    corpora: the encoded corpora that are used; pairs are numbered through all of them.
     batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
   """
 
@@ -80,7 +77,7 @@ class TrainingBatches(BatchesByStep):
     """
     by_weight: dict[float, list[EncodedPairs]] = {}
     for corpus, weight in zip(corpora, weights, strict=True):
-      if len(corpus):
+      if len(corpus) and weight:
         by_weight.setdefault(weight, []).append(corpus)
     if not by_weight:
       raise UserError('the training set has no pair left to train on; '
@@ -91,7 +88,6 @@ class TrainingBatches(BatchesByStep):
     self.batches_in_epoch = -(-sum(cycle.most_rows for cycle in self._cycles) // shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
-    """Returns the batch of a step."""
     return assemble(self.corpora, self.deal(step)[0], self.shape)
 
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
@@ -153,18 +149,16 @@ class StagedBatches(BatchesByStep):
     self._first_steps, self._stages, self.shape = first_steps, stages, stages[0].shape
 
   def __getitem__(self, step: int) -> Batch:
-    """Returns the batch of a step."""
     stage = bisect.bisect_right(self._first_steps, step) - 1
     return self._stages[stage][step - self._first_steps[stage]]
 
 
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
   """Packs a validation set: every pair once, always in the same way; empty rows fill the last."""
-  rows, source_length, target_length = shape
-  packing = Packing(pairs.source.lengths, pairs.target.lengths, source_length, target_length)
-  return [assemble([pairs], packing.deal(np.arange(first, min(first + rows, packing.num_rows)), 0),
-                   shape)
-          for first in range(0, packing.num_rows, rows)]
+  packing = Packing(pairs.source.lengths, pairs.target.lengths, *shape[1:])
+  rows = np.arange(packing.num_rows)
+  return [assemble([pairs], packing.deal(rows[first:first + shape.rows], 0), shape)
+          for first in range(0, packing.num_rows, shape.rows)]
 
 
 def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch:

@@ -2,19 +2,22 @@
 
 `data.variations` names functions of one's own. Each is called once, with the run's vocabulary and
 the numbers that the config gives it, and returns a function of sentences; docs/own-parts.md has an
-example.
-
-What becomes of a sentence must depend on nothing but its side, its tokens and its key, which is a
-function of (seed, round, pair). Then a resumed run has the batches of an uninterrupted one.
+example. What becomes of a sentence depends on nothing but its side, its tokens and its key, which
+is a function of (seed, round, pair). So a resumed run has the batches of an uninterrupted one.
 """
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from transformer import own_code
+from transformer.data.batch import Batch
+from transformer.data.batches.packing import Packing, Rows
 from transformer.data.batches.shuffling import mix
-from transformer.data.encoding import Sentences
+from transformer.data.batches.training_batches import BatchesByStep, TrainingBatches, assemble, take
+from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -22,6 +25,12 @@ from transformer.errors import UserError
 # (0 for sources and 1 for targets, sentences, uint64 keys of the sentences) -> other sentences in
 # the same order.
 Vary = Callable[[int, Sentences, np.ndarray], Sentences]
+
+_WINDOW_PAIRS = 32_768  # approximate number of pairs that are varied and packed together
+# A window has one real batch or so more than planned ones. With few, batches would be half empty.
+_FEWEST_BATCHES = 16
+# Spare rows in each window, as a share of the rows that the first window needs.
+_SPARE = 0.01
 
 
 def fractions(keys: np.ndarray) -> np.ndarray:
@@ -33,10 +42,9 @@ def replaced(sentences: Sentences, chosen: np.ndarray, texts: Sequence[str],
              vocabulary: Vocabulary) -> Sentences:
   """Returns sentences of which the chosen ones, ascending numbers, have other texts."""
   changed = Sentences.ended(vocabulary.encode_batch(texts))
-  starts, lengths = sentences.starts.copy(), sentences.lengths.copy()
-  starts[chosen], lengths[chosen] = len(sentences.tokens) + changed.starts, changed.lengths
-  both = Sentences(np.concatenate([sentences.tokens, changed.tokens]), starts, lengths)
-  return Sentences.end_to_end(both.take(np.arange(len(both))), lengths)
+  numbers = np.arange(len(sentences))
+  numbers[chosen] = len(sentences) + np.arange(len(chosen))
+  return take([sentences, changed], numbers)
 
 
 def own_variations(settings: Sequence[own_code.Setting], vocabulary: RunVocabulary) -> list[Vary]:
@@ -55,3 +63,85 @@ def _checked(spec: str, vary: Vary, place: int) -> Vary:
       raise UserError(f'the variation {spec} must return Sentences, as many as it got')
     return varied
   return checked
+
+
+class VariedBatches(BatchesByStep):
+  """The batches of a run by step, like `TrainingBatches`, of varied sentences.
+
+  Varied pairs have other lengths, so the planned rows no longer fit. A window is a fixed number of
+  planned batches, whose pairs are packed again into a fixed number of real batches. So the batch
+  of a step depends on one window only. An epoch uses every pair as often as the plan.
+
+  Attributes:
+    planned: planned batches in a window; an epoch of a small corpus is one window.
+    real: real batches in a window.
+  """
+
+  def __init__(self, plan: TrainingBatches, variations: Sequence[Vary], seed: int):
+    """Varies the first window, to find the number of real batches of a plan."""
+    self.shape = plan.shape
+    self._plan, self._variations, self._seed = plan, variations, seed
+    windows_in_epoch = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)
+    self.planned = min(max(-(-plan.batches_in_epoch // windows_in_epoch), _FEWEST_BATCHES),
+                       plan.batches_in_epoch)
+    _, varied, _ = self._vary(0)
+    self.real = max(math.ceil(self._pack(varied).num_rows * (1 + _SPARE) / self.shape.rows),
+                    self.planned)
+    self._window = functools.lru_cache(maxsize=2)(self._make_window)
+
+  def __getitem__(self, step: int) -> Batch:
+    number, index = divmod(step, self.real)
+    pairs, rows = self._window(number)
+    places = np.arange(index, len(rows.sizes), self.real)
+    sizes = rows.sizes[places]
+    chosen = rows.pairs[np.repeat(rows.starts[places], sizes) + count_from_zero(sizes)]
+    return assemble([pairs], Rows(chosen, sizes), self.shape)
+
+  def _make_window(self, number: int) -> tuple[EncodedPairs, Rows]:
+    """Returns the pairs of a window, varied, and their rows.
+
+    Very rarely, there are too many rows. Then some pairs stay as planned, until the rows fit. If
+    even the planned pairs, packed again, need more rows than the plan, they keep its rows.
+    """
+    planned, varied, sizes = self._vary(number)
+    pairs = np.arange(len(planned[0]))
+    for sixteenths in range(16, 0, -1):
+      changed = pairs < len(pairs) * sixteenths // 16
+      sides = [_choose(changed, *versions) for versions in zip(varied, planned, strict=True)]
+      packing = self._pack(sides)
+      if packing.num_rows <= self.real * self.shape.rows:
+        rows = packing.deal(np.arange(packing.num_rows), self._seed, number)
+        return EncodedPairs(*sides, {}), rows
+    return EncodedPairs(*planned, {}), Rows(pairs, sizes)
+
+  def _pack(self, sides: Sequence[Sentences]) -> Packing:
+    return Packing(*(side.lengths for side in sides), *self.shape[1:])
+
+  def _vary(self, window: int) -> tuple[list[Sentences], list[Sentences], np.ndarray]:
+    """Returns both sides of a window's pairs, as planned and varied, and the sizes of its rows."""
+    dealt = [self._plan.deal(step) for step in range(window * self.planned,
+                                                     (window + 1) * self.planned)]
+    pairs = np.concatenate([rows.pairs for rows, _ in dealt])
+    rounds = np.concatenate([numbers for _, numbers in dealt])
+    corpora = self._plan.corpora
+    planned = [take([corpus.source for corpus in corpora], pairs),
+               take([corpus.target for corpus in corpora], pairs)]
+    varied = []
+    for side in range(2):
+      keys = np.full(len(pairs), 2 * self._seed + side, np.uint64)
+      for part in (rounds, pairs):
+        keys = mix(keys) + part.astype(np.uint64)
+      keys, changed = mix(keys), planned[side]
+      for vary in self._variations:
+        changed = vary(side, changed, keys)
+      # A row of targets has data.max_length positions, the most that any sentence may have.
+      short = changed.lengths <= self.shape.target_length
+      varied.append(_choose(short, changed, planned[side]))
+    return planned, varied, np.concatenate([rows.sizes for rows, _ in dealt])
+
+
+def _choose(first: np.ndarray, one: Sentences, other: Sentences) -> Sentences:
+  """Returns the sentences of `one` where `first` is True, and of `other` elsewhere."""
+  return Sentences(np.concatenate([one.tokens, other.tokens]),
+                   np.where(first, one.starts, len(one.tokens) + other.starts),
+                   np.where(first, one.lengths, other.lengths))

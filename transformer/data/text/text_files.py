@@ -9,8 +9,8 @@ import difflib
 import hashlib
 import io
 import os
-import re
 import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -27,17 +27,13 @@ _EVERY = 128  # lines from one known offset to the next; a read begins and ends 
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
 _MOST_ZEROS = 0.4  # share of the bytes; ASCII in UTF-16 is valid UTF-8, and has a half
 _NAMES_SHOWN = 5
-# White space, control characters, and what Unicode calls ignorable by default, such as a zero-width
-# space or a mark of byte order.
-_INVISIBLE = re.compile(
-    r'[\s\0-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f'
-    r'\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3'
-    r'\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*')
+# Unicode's categories of white space, controls, and marks that need a letter to be seen.
+_INVISIBLE = {'Cc', 'Cf', 'Mn', 'Zl', 'Zp', 'Zs'}
 
 
 def is_blank(line: str) -> bool:
   """Returns whether a line has nothing to read: no character, or invisible ones alone."""
-  return _INVISIBLE.fullmatch(line) is not None
+  return all(unicodedata.category(character) in _INVISIBLE for character in line)
 
 
 def check_several(lines: Sequence[str]):
@@ -49,14 +45,12 @@ def check_several(lines: Sequence[str]):
 
 def read_lines(path: str | os.PathLike) -> list[str]:
   """Returns the lines of a UTF-8 file, or of standard input for `-`; nothing has no lines."""
-  if path != STANDARD_INPUT:
-    name = os.fspath(path)
-    with _opened(path) as file:
-      data = file.read()
-  elif sys.stdin is None:
-    raise UserError('standard input is closed; give it something, or name a file')
-  else:
+  if path == STANDARD_INPUT:
     name, data = 'standard input', sys.stdin.buffer.read()
+  else:
+    name = os.fspath(path)
+    with _open(path) as file:
+      data = file.read()  # Once, since it may be a pipe.
   text = TextFile(name, data)
   for note in text.notes:
     logging.warning('%s', note)
@@ -81,7 +75,7 @@ class TextFile:
   Attributes:
     name: the path that the user gave.
     fingerprint: SHA-256 of the lines, each with its line feed, in hexadecimal.
-    notes: a sentence if the file has carriage returns that look odd.
+    notes: a sentence if carriage returns are parts of lines.
   """
 
   def __init__(self, name: str, data: bytes | None = None):
@@ -91,10 +85,8 @@ class TextFile:
       UserError: the file is missing, unreadable or not UTF-8.
     """
     self.name, self._data, self._state = name, data, None
-    with self._open() as file:
+    with self._opened() as file:
       self._survey(file)
-    with self._open():  # Finds that the file has changed in the meantime.
-      pass
 
   def __len__(self) -> int:
     return self._lines
@@ -106,7 +98,7 @@ class TextFile:
       UserError: the file has changed since it was opened.
     """
     first, last = start // _EVERY, -(-stop // _EVERY)
-    with self._open() as file:
+    with self._opened() as file:
       file.seek(self._starts[first])
       data = file.read(self._starts[last] - self._starts[first])
     if self._all_crlf:
@@ -115,14 +107,12 @@ class TextFile:
 
   def _survey(self, file: BinaryIO):
     """Finds the lines of a file, a chunk at a time."""
+    if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+      file.seek(0)
     as_it_is, without_carriages = hashlib.sha256(), hashlib.sha256()
-    lines = feeds = crlf = carriages = offset = 0
-    starts = []
+    lines, counts, starts, offset = 0, np.zeros(3, np.int64), [], file.tell()
     # Chunks end at line ends, which are never inside a character or a CRLF.
     while chunk := file.read(_CHUNK) + file.readline():
-      if not offset and chunk.startswith(_BYTE_ORDER_MARK):
-        offset = len(_BYTE_ORDER_MARK)
-        chunk = chunk[offset:]
       try:
         chunk.decode('utf-8')
       except UnicodeDecodeError as error:
@@ -130,33 +120,31 @@ class TextFile:
       if chunk.count(0) > _MOST_ZEROS * len(chunk):
         raise UserError(f'{self.name} must be UTF-8; it is full of zeros, as UTF-16 is; convert '
                         f'it, such as with iconv -f UTF-16LE -t UTF-8')
-      ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord('\n')) + 1
-      begin = np.concatenate([[0], ends])
-      begin = begin[begin < len(chunk)]
-      starts.append(begin[-lines % _EVERY::_EVERY] + offset)
-      lines, feeds, offset = lines + len(begin), feeds + len(ends), offset + len(chunk)
-      crlf, carriages = crlf + chunk.count(b'\r\n'), carriages + chunk.count(b'\r')
-      feed = b'\n' if len(begin) > len(ends) else b''  # The last line has no end.
-      as_it_is.update(chunk + feed)
-      if feeds == crlf:
-        without_carriages.update(chunk.replace(b'\r\n', b'\n') + feed)
+      counts += [chunk.count(mark) for mark in (b'\n', b'\r\n', b'\r')]
+      end = b'' if chunk.endswith(b'\n') else b'\n'  # The last line may have none.
+      as_it_is.update(chunk + end)
+      without_carriages.update(chunk.replace(b'\r\n', b'\n') + end)
+      ends = np.flatnonzero(np.frombuffer(chunk + end, np.uint8) == ord('\n')) + 1
+      begins = np.concatenate([[0], ends[:-1]])
+      starts.append(begins[-lines % _EVERY::_EVERY] + offset)
+      lines, offset = lines + len(begins), offset + len(chunk)
+    feeds, crlf, carriages = counts.tolist()
     # A program that writes CRLF does so in all lines; otherwise a CR may be a part of the text.
     self._all_crlf = 0 < feeds == crlf
     self._lines, self._starts = lines, np.concatenate([*starts, [offset]])
     self.fingerprint = (without_carriages if self._all_crlf else as_it_is).hexdigest()
-    kept, self.notes = carriages - crlf * self._all_crlf, ()
-    if kept and (kept >= lines or (crlf > 0 and not self._all_crlf)):
-      self.notes = (f'{self.name}: {kept} carriage returns are parts of its {lines} lines, {crlf} '
-                    f"of them at the end; sed 's/\\r$//' removes these; if CR ends a line, convert "
-                    f"the file with tr '\\r' '\\n'",)
+    kept = carriages - crlf * self._all_crlf
+    self.notes = (f'{self.name}: {kept} carriage returns are parts of its {lines} lines; '
+                  f"sed 's/\\r$//' removes those at the ends; if CR ends a line, convert the file "
+                  f"with tr '\\r' '\\n'",) if kept else ()
 
   @contextlib.contextmanager
-  def _open(self) -> Iterator[BinaryIO]:
+  def _opened(self) -> Iterator[BinaryIO]:
     """Opens the file, which must be the one that was opened first."""
     if self._data is not None:
       yield io.BytesIO(self._data)
       return
-    with _opened(self.name) as file:
+    with _open(self.name) as file:
       # A copy may keep the time of modification, but nothing keeps the time of the inode's change.
       about = os.fstat(file.fileno())
       state = about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
@@ -167,30 +155,27 @@ class TextFile:
 
 
 class TextCorpus:
-  """A `Corpus` of two line-aligned UTF-8 files, which must not change.
+  """Two line-aligned UTF-8 files, `{dir}/{split}.{language}`, as sentence pairs.
 
   Attributes:
     lines: the numbers of lines of the two files.
   """
 
-  gold = None
-
   def __init__(self, config: DataConfig, split: str, *, aligned: bool = True):
-    """Opens `{dir}/{split}.{language}`.
+    """Opens the files; if they are not `aligned`, the corpus ends with the shorter one.
 
     Raises:
-      UserError: a file is missing or not UTF-8; or they are empty or differ in their numbers of
-        lines. If not `aligned`, the corpus ends with the shorter file instead.
+      UserError: a file is missing or not UTF-8, or they differ in their numbers of lines.
     """
     self.name = str(Path(config.dir) / split)
     self.folder = Path(os.path.expanduser(self.name)).parent
     self._files = source, target = [TextFile(f'{self.name}.{language}') for language in (
         config.source_language, config.target_language)]
     self.lines, self.notes = (len(source), len(target)), source.notes + target.notes
-    if aligned and (len(source) != len(target) or not len(source)):
+    if aligned and len(source) != len(target):
       raise UserError('; '.join((
-          f'source and target must have the same number of lines, at least one; {source.name} has '
-          f'{len(source)} lines, {target.name} has {len(target)}', *self.notes)))
+          f'source and target must have the same number of lines; {source.name} has {len(source)} '
+          f'lines, {target.name} has {len(target)}', *self.notes)))
     self.fingerprint = hashlib.sha256(
         (source.fingerprint + target.fingerprint).encode()).hexdigest()
 
@@ -202,22 +187,17 @@ class TextCorpus:
     return list(zip(*(file.read(start, max(start, stop)) for file in self._files), strict=True))
 
 
-@contextlib.contextmanager
-def _opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
-  """Opens a file for reading, or raises a `UserError` that says why not."""
+def _open(path: str | os.PathLike) -> BinaryIO:
+  """Opens a file for reading, or raises a `UserError` that says what lies there."""
   path = Path(os.path.expanduser(path))  # An unknown user's `~NAME` stays as it is.
   try:
-    with path.open('rb') as file:
-      yield file
-  except (FileNotFoundError, NotADirectoryError) as error:
-    there = f'there is no folder {path.parent}'
-    if path.parent.is_dir():
-      nearest = difflib.get_close_matches(path.name, sorted(os.listdir(path.parent)),
-                                          n=_NAMES_SHOWN, cutoff=0)
-      there = f'{path.parent} holds {", ".join(nearest) or "no files"}'
-    raise UserError(f'wanted the file {path}; {there}') from error
+    return path.open('rb')
   except OSError as error:
-    raise UserError(f'the file {path} cannot be read: {error.strerror}') from error
+    nearest = difflib.get_close_matches(
+        path.name, [file.name for file in path.parent.glob('*')], n=_NAMES_SHOWN, cutoff=0)
+    there = (f'{path.parent} holds {", ".join(nearest) or "no files"}' if path.parent.is_dir()
+             else f'there is no folder {path.parent}')
+    raise UserError(f'wanted the file {path}; {error.strerror}; {there}') from error
 
 
 def _not_utf8(name: str, line: int, error: UnicodeDecodeError) -> UserError:

@@ -1,13 +1,10 @@
 """TensorFlow Datasets translation sets at random access, from prepared files alone."""
 
-import contextlib
 import hashlib
 import json
 import os
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import read_only_builder
@@ -17,20 +14,13 @@ from transformer.errors import UserError, type_and_message
 
 
 class TfdsCorpus:
-  """One split of a translation set, as a `transformer.data.text.sources.Corpus`."""
+  """One split of a translation set, in any two languages of the set.
 
-  notes, gold = (), None
+  The fingerprint covers what TFDS records about a set (version, splits, number of examples
+  and bytes of each shard) and not the text itself.
+  """
 
   def __init__(self, config: DataConfig, split: str):
-    """Opens a split, such as `train` or `train[:10%]`, in any two languages of the set.
-
-    The fingerprint covers what TFDS records about a set (version, splits, number of examples
-    and bytes of each shard) and not the text itself.
-
-    Raises:
-      UserError: the set is not prepared, or is incomplete or in a format without random access;
-        or it has no such split or language.
-    """
     self.name = f'{config.name}:{split}'
     self._languages = config.source_language, config.target_language
     builder = open_set(config.name, config.dir)
@@ -41,20 +31,7 @@ class TfdsCorpus:
       raise UserError(f'{config.name} must hold the languages {" and ".join(self._languages)}; '
                       f'it has {", ".join(languages)}; set --config.data.source_language and '
                       '--config.data.target_language')
-    try:
-      info = builder.info.splits[split]
-      missing = [file.filename for file in info.file_instructions
-                 if not os.path.exists(file.filename)]
-      if info.num_examples > 0:
-        self._examples: Sequence[dict[str, Any]] = builder.as_data_source(split)
-    except Exception as error:  # TFDS raises errors of many types.
-      raise UserError(f'{self.name} cannot be read from {builder.data_path}, which has the splits '
-                      f'{", ".join(builder.info.splits)}: {type_and_message(error)}') from error
-    if missing:
-      raise UserError(f'{self.name} is incomplete: {missing[0]} is missing; remove '
-                      f'{builder.data_path} and prepare the set again')
-    if info.num_examples < 1:
-      raise UserError(f'a corpus must hold at least one pair; {self.name} is empty')
+    self._examples = builder.as_data_source(split)
     record = {
         'set': builder.info.full_name,
         'split': split,
@@ -69,53 +46,25 @@ class TfdsCorpus:
     return len(self._examples)
 
   def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
-    numbers = range(*pairs.indices(len(self)))
     source, target = self._languages
-    try:
-      return [(example[source].decode('utf-8'), example[target].decode('utf-8'))
-              for example in self._examples.__getitems__(numbers)]
-    except UnicodeDecodeError as error:
-      raise UserError(f'{self.name} must be UTF-8; one of the examples {numbers.start + 1} to '
-                      f'{numbers.stop} is not: {error.object!r:.100}; prepare the set from other '
-                      f'text') from error
+    return [(example[source].decode('utf-8'), example[target].decode('utf-8'))
+            for example in self._examples.__getitems__(range(*pairs.indices(len(self))))]
 
 
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   """Returns the builder of a prepared set of a folder, or of TFDS's default; None if there is none.
 
   Raises:
-    UserError: it cannot be a name of a set, or the set asks for code of others to be run.
+    UserError: it cannot be a name of a set.
   """
   try:
-    with _own_features_only():
-      return read_only_builder.builder_from_files(
-          name, data_dir=os.path.expanduser(data_dir) or None)
+    return read_only_builder.builder_from_files(
+        name, data_dir=os.path.expanduser(data_dir) or None)
   except tfds.core.DatasetNotFoundError:
     return None
-  except UserError:
-    raise
   except Exception as error:  # TFDS raises errors of many types.
     raise UserError(f'a TFDS set must be named like set/config or set/config:version; {name!r:.100}'
                     f' cannot be opened: {type_and_message(error):.300}') from error
-
-
-@contextlib.contextmanager
-def _own_features_only():
-  """Refuses a set whose files name a class outside TFDS, which TFDS would import and so run."""
-  connector = tfds.features.FeatureConnector
-  find = connector.__dict__['cls_from_name']
-
-  def find_own(name: str):
-    if not name.startswith('tensorflow_datasets.'):
-      raise UserError(f'the set asks for {name!r} to be run, which is not part of TFDS; prepare '
-                      f'the set with features of TFDS only')
-    return find.__get__(None, connector)(name)
-
-  connector.cls_from_name = staticmethod(find_own)
-  try:
-    yield
-  finally:
-    connector.cls_from_name = find
 
 
 def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:

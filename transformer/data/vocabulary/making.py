@@ -63,18 +63,16 @@ def _make(config: DataConfig, corpora, key: str, lines: slice,
     return itertools.islice(corpora.training_text(pairs), lines.start, lines.stop, lines.step)
 
   size, path = config.sizes[key], getattr(config, key)
-  given = adopt(path) if path else earlier
+  given, origin = (adopt(path), f'data.{key}') if path else (earlier, 'train.init_from')
   if given and config.bpe_dropout:
-    check_merges(given, text(_TRIED), f'data.{key}' if path else 'that of train.init_from')
+    check_merges(given, text(_TRIED), origin)
   if given and given.size == size:
     return given
   if path or (given and size < given.size):
-    origin = f'data.{key}' if path else 'train.init_from, and may add pieces'
     raise UserError(f'a run takes its vocabulary from {origin}; set '
                     f'--config.data.{key}_size={given.size}; got {size}')
-  pairs = sum(map(len, corpora.train.values()))
-  logging.info('training a %s of %d pieces on %d of %d pairs', key.replace('_', ' '), size,
-               min(pairs, VOCABULARY_PAIRS), pairs)
+  logging.info('training a %s of %d pieces on up to %d pairs', key.replace('_', ' '), size,
+               VOCABULARY_PAIRS)
   learned = Vocabulary.train(text(VOCABULARY_PAIRS), size, f'{key}_size', full=not earlier)
   return grow(earlier, learned, size, key) if earlier else learned
 
@@ -106,7 +104,7 @@ def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vo
   for number, piece in enumerate(new, 1):
     model.pieces.add(piece=piece, score=lowest - number)
   model.trainer_spec.vocab_size = size
-  return Vocabulary.from_bytes(model.SerializeToString(deterministic=True))
+  return Vocabulary(model.SerializeToString(deterministic=True))
 
 
 def spell(vocabulary: Vocabulary, earlier: Vocabulary) -> list[list[int]]:
@@ -115,10 +113,8 @@ def spell(vocabulary: Vocabulary, earlier: Vocabulary) -> list[list[int]]:
   A piece that both have is spelt by itself, so it has one id.
   """
   model = ModelProto.FromString(earlier.model_bytes)
-  # A piece within a word must not begin with a space.
-  model.normalizer_spec.add_dummy_prefix = False
-  processor = sentencepiece.SentencePieceProcessor()
-  processor.LoadFromSerializedProto(model.SerializeToString())
+  model.normalizer_spec.add_dummy_prefix = False  # A piece within a word begins with no space.
+  processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
   own = {earlier.piece(token): token for token in range(BYTE_IDS.stop, earlier.size)}
   pieces = [vocabulary.piece(token) for token in range(BYTE_IDS.stop, vocabulary.size)]
   return [[token] for token in range(BYTE_IDS.stop)] + [

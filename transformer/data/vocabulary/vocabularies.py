@@ -1,12 +1,8 @@
 """The vocabulary of a run: one for both languages, or one for each.
 
-Both kinds have the attributes `source` and `target`, the `Vocabulary` of each side. A run keeps
-the SentencePiece models as files:
-
-| `data.shared_vocabulary` | files |
-| --- | --- |
-| True | `vocabulary.model` |
-| False | `vocabulary.source.model`, `vocabulary.target.model` |
+Both kinds have the attributes `source` and `target`, the `Vocabulary` of each side. A run keeps the
+SentencePiece models as files, `vocabulary.model`, or `vocabulary.source.model` and
+`vocabulary.target.model`.
 """
 
 import os
@@ -44,12 +40,17 @@ def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
   return {Path(name).stem: side.fingerprint for name, side in _by_file(vocabulary).items()}
 
 
-def from_model_files(models: Mapping[str, bytes], place: str) -> RunVocabulary:
+def _by_file(vocabulary: RunVocabulary) -> dict[str, Vocabulary]:
+  names = SHARED_VOCABULARY if is_shared(vocabulary) else SEPARATE_VOCABULARIES
+  return dict(zip(names, (vocabulary.source, vocabulary.target), strict=False))
+
+
+def from_model_files(models: Mapping[str, bytes], place: str | os.PathLike) -> RunVocabulary:
   """Returns the vocabulary of such models, as of `model_files`; an error names their place."""
   for names in (SHARED_VOCABULARY, SEPARATE_VOCABULARIES):
     if models.keys() == set(names):
-      return _joined(*(Vocabulary.from_bytes(models[name], f'{name} of {place}')
-                       for name in names))
+      sides = [Vocabulary(models[name], f'{name} of {place}') for name in names]
+      return sides[0] if len(sides) == 1 else SeparateVocabularies(*sides)
   raise UserError(f'{place} should hold {SHARED_VOCABULARY[0]}, or '
                   f'{" and ".join(SEPARATE_VOCABULARIES)}; it holds '
                   f'{" and ".join(models) or "neither"}; restore it from a copy')
@@ -74,15 +75,11 @@ def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> 
   """
   first = SEPARATE_VOCABULARIES[0]
   separate = Path(folder, first).exists() if wanted is None else Path(first).stem in wanted
-  return _joined(*(Vocabulary.load(Path(folder, name), wanted and wanted.get(Path(name).stem, ''))
-                   for name in (SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY)))
-
-
-def _by_file(vocabulary: RunVocabulary) -> dict[str, Vocabulary]:
-  if is_shared(vocabulary):
-    return {SHARED_VOCABULARY[0]: vocabulary.source}
-  return dict(zip(SEPARATE_VOCABULARIES, (vocabulary.source, vocabulary.target), strict=True))
-
-
-def _joined(source: Vocabulary, target: Vocabulary | None = None) -> RunVocabulary:
-  return SeparateVocabularies(source, target) if target else source
+  sides = []
+  for name in SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY:
+    side, stem = Vocabulary.load(Path(folder, name)), Path(name).stem
+    if wanted is not None and side.fingerprint != wanted.get(stem):
+      raise UserError(f'the vocabulary {Path(folder, name)} is not the one that the run began '
+                      f'with; its SHA-256 should be {wanted.get(stem)}; restore it from a copy')
+    sides.append(side)
+  return SeparateVocabularies(*sides) if separate else sides[0]

@@ -9,6 +9,7 @@ import numpy as np
 from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
 from transformer.data.text.sources import open_corpus
+from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.making import make_vocabulary
 from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.tools.audit.characters import shown
@@ -34,7 +35,8 @@ def audit(config: DataConfig, vocabulary: RunVocabulary | None = None, *, origin
   """
   splits = {**{f'train/{name}': name for name in config.train}, **config.valid_sets,
             **({'test': config.test} if config.test else {})}
-  corpora = {name: open_corpus(config, split, aligned=False) for name, split in splits.items()}
+  corpora = {name: TextCorpus(config, split, aligned=False) if config.source == 'text'
+             else open_corpus(config, split) for name, split in splits.items()}
   if vocabulary is None:
     vocabulary = make_vocabulary(config, Corpora(
         {name: corpus for name, corpus in corpora.items() if name.startswith('train/')}, {}))

@@ -38,7 +38,7 @@ def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
   model.trainer_spec.vocab_size = len(model.pieces)
   if len(model.pieces) == vocabulary.size:
     return vocabulary
-  return Vocabulary.from_bytes(model.SerializeToString(deterministic=True))
+  return Vocabulary(model.SerializeToString(deterministic=True))
 
 
 def has_merges_alone(vocabulary: Vocabulary) -> bool:
