@@ -67,26 +67,26 @@ def test_a_wide_beam_is_brute_force_over_what_is_allowed(grows):
   others = [token for token in range(N) if token != END]
   for seed in range(3):
     table = tables(seed)
-    found = find(table, grows=grows)
+    result = find(table, grows=grows)
     for b, prefix in enumerate(PREFIXES):
       best = sorted((
           (forced(table[b], tokens) / ((5 + n) / 6) ** ALPHA, tokens)
           for n in range(1, LENGTH + 1) for begun in itertools.product(others, repeat=n - 1)
           for tokens in [(*begun, END)] if allowed(tokens, prefix)), reverse=True)
       for w, (score, tokens) in enumerate(best[:5]):
-        assert words(found, b, w) == tokens
-        assert found.scores[b, w] == pytest.approx(score, rel=1e-5)
+        assert words(result, b, w) == tokens
+        assert result.scores[b, w] == pytest.approx(score, rel=1e-5)
 
 
 @pytest.mark.parametrize('kind', ['greedy', 'sample'])
 def test_every_search_obeys(kind):
   seen = set()
   for seed in range(3):
-    found = find(tables(seed), width=1 if kind == 'greedy' else 7, kind=kind)
-    for b, w in itertools.product(range(len(PREFIXES)), range(found.lengths.shape[1])):
-      tokens = words(found, b, w)
+    result = find(tables(seed), width=1 if kind == 'greedy' else 7, kind=kind)
+    for b, w in itertools.product(range(len(PREFIXES)), range(result.lengths.shape[1])):
+      tokens = words(result, b, w)
       assert allowed(tokens, PREFIXES[b]), tokens
-      assert found.log_probs[b, w] == pytest.approx(forced(tables(seed)[b], tokens), rel=1e-5)
+      assert result.log_probs[b, w] == pytest.approx(forced(tables(seed)[b], tokens), rel=1e-5)
       seen.add(tokens)
   assert len(seen) > 6
 

@@ -1,15 +1,12 @@
 """A search in parts: sentences may change their places and their neighbours between the parts."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.toy_translation import whole_search
 from transformer.data.batch import EOS_ID, PAD_ID
-from transformer.decoding import constraint as constraints
 from transformer.decoding.config import DecodeConfig
-from transformer.decoding.constraint import Constraint
 from transformer.decoding.model_search import ModelSearch
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.model.config import ModelConfig
@@ -29,12 +26,11 @@ def params():
 
 @pytest.fixture(scope='module')
 def programs():
-  return make_programs(Constraint)
+  return make_programs()
 
 
-def make_programs(constraint):
-  return SearchPrograms(ModelSearch([MODEL], CONFIG, 3, constraint), LONGEST,
-                        replicated(sentence_mesh(1)))
+def make_programs():
+  return SearchPrograms(ModelSearch([MODEL], CONFIG, 3), LONGEST, replicated(sentence_mesh(1)))
 
 
 def sources(seed):
@@ -54,27 +50,27 @@ def finish(programs, params, begun, stop=None, pauses=True):
   """Returns t and the state after `stop` tokens, or the hypotheses and all stops at the end."""
   (t, state), stops = begun, []
   while t != stop:
-    state, t, done_B, found = programs.advance([params], (), state, t, pauses)
+    state, t, done_B, result = programs.advance([params], (), state, t, pauses)
     stops.append(t)
     if np.all(done_B):
-      return jax.device_get(found), stops
+      return jax.device_get(result), stops
   return t, jax.device_get(state)
 
 
 @pytest.mark.parametrize(('pauses', 'wanted_stops'), [
     (True, [8, 12, 16, 20, 24, 28, 32, 36, 40, 42]), (False, [16, 42])])
 def test_the_parts_find_what_the_whole_finds(programs, params, pauses, wanted_stops):
-  found, stops = finish(programs, params, begin(programs, params, 0), pauses=pauses)
+  result, stops = finish(programs, params, begin(programs, params, 0), pauses=pauses)
   wanted = whole_search(MODEL, CONFIG, 3)(params, *sources(0))
-  for mine, whole in zip(found, wanted, strict=True):
+  for mine, whole in zip(result, wanted, strict=True):
     places = slice(whole.shape[-1]) if whole.ndim == 3 else slice(None)
     np.testing.assert_allclose(mine[..., places], whole, rtol=1e-5)
-  assert found.lengths.max() > 16
+  assert result.lengths.max() > 16
   assert stops == wanted_stops[:len(stops)]
 
 
 def test_the_largest_program_is_compiled_ahead_and_used(params):
-  programs = make_programs(Constraint)
+  programs = make_programs()
   largest = programs.compile_largest([params], LONGEST, (np.zeros(B, np.int32), None, None))
   assert largest.memory_analysis().temp_size_in_bytes > 0
   source_BS, _ = sources(0)
@@ -93,28 +89,8 @@ def test_a_sentence_may_change_its_place_and_its_neighbours(programs, params, st
                           for seed in (0, 1))
   alone, _ = finish(programs, params, (stop, one))
   rows = [3, 1, 0]
-  found, _ = finish(programs, params, (stop, jax.tree.map(
+  result, _ = finish(programs, params, (stop, jax.tree.map(
       lambda mine, others: np.concatenate([mine[rows], others[[4, 2]]]) if mine.ndim else mine,
       one, other)))
-  for mine, wanted in zip(found, alone, strict=True):
+  for mine, wanted in zip(result, alone, strict=True):
     np.testing.assert_array_equal(mine[:3], wanted[rows])
-
-
-class Prefixed(Constraint):
-  """Some begin with a prefix; the tables have the tokens that never come."""
-
-  @staticmethod
-  def allow(rows, tables, t, last_BW, state, log_probs_BWN):
-    return constraints.begin(rows, t, log_probs_BWN, jnp.where(tables[None, None], -jnp.inf,
-                                                      log_probs_BWN)), state
-
-
-def test_rows_and_tables_of_a_constraint_belong_to_its_sentences(params):
-  programs, (source_BS, limits_B) = make_programs(Prefixed), sources(2)
-  prefix_BP = np.full((B, 9), PAD_ID, np.int32)
-  prefix_BP[1, :3] = 9, 7, 8
-  forbidden_N = np.arange(N) == 11
-  state = programs.begin([params], forbidden_N, source_BS, (limits_B, None, prefix_BP))
-  _, _, _, found = programs.advance([params], forbidden_N, state, 0, True)
-  assert found.tokens[1, 0, :3].tolist() == [9, 7, 8] or found.lengths[1, 0] == 0
-  assert not np.any(found.tokens == 11)

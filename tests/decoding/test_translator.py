@@ -29,34 +29,27 @@ from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh, state_shardings
 from transformer.training.step import init_params
 
-
-@pytest.fixture(scope='module')
-def vocabulary():
-  return make_vocabulary()
+VOCABULARY = make_vocabulary()
+MODEL = make_model(VOCABULARY)
 
 
 @pytest.fixture(scope='module')
-def model(vocabulary):
-  return make_model(vocabulary)
+def params():
+  return make_params(MODEL)
 
 
-@pytest.fixture(scope='module')
-def params(model):
-  return make_params(model)
-
-
-def on_mesh(model, vocabulary, config=DECODE, **options):
+def on_mesh(model=MODEL, config=DECODE, **options):
   """Returns a translator whose batches four devices share; they are not refilled."""
   config = dataclasses.replace(config, batch_size=8)
   mesh = make_mesh(MeshConfig(), 8)
   assert mesh.size == 4
-  return Translator(model, vocabulary, config, MAX_LENGTH, mesh=mesh, **options)
+  return Translator(model, VOCABULARY, config, MAX_LENGTH, mesh=mesh, **options)
 
 
 @pytest.fixture(scope='module', params=['cpu', 'mesh'])
-def translator(request, model, vocabulary):
-  return (on_mesh(model, vocabulary) if request.param == 'mesh'
-          else Translator(model, vocabulary, DECODE, MAX_LENGTH))
+def translator(request):
+  return (on_mesh() if request.param == 'mesh'
+          else Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH))
 
 
 @pytest.mark.long(but=('cpu',))
@@ -72,20 +65,20 @@ def test_answers_keep_the_order_of_the_lines_alone_and_in_company(translator, pa
 @pytest.mark.long(but=('free-3', 'samples-1'))
 @pytest.mark.parametrize('beams', [1, 3])
 @pytest.mark.parametrize('kind', ['free', 'prefixes', 'samples', 'ensemble'])
-def test_a_pool_and_a_mesh_find_the_same(monkeypatch, model, vocabulary, params, kind, beams):
+def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, kind, beams):
   lines = [*sentences(23), '', *sentences(4, seed=2)]
   config = dataclasses.replace(DECODE, beam_size=beams, sample=kind == 'samples')
-  models = model
+  models = MODEL
   if kind == 'ensemble':
-    models, params = [model, model], (params, jax.tree.map(lambda leaf: 0.9 * leaf[::-1], params))
+    models, params = [MODEL, MODEL], (params, jax.tree.map(lambda leaf: 0.9 * leaf[::-1], params))
   constraint = Prefixes(['a', ''] * 14) if kind == 'prefixes' else FREE
   answers = []
   for threads in (1, 3):
     monkeypatch.setattr(translator_module, 'usable_cores', lambda threads=threads: threads)
-    answers.append(Translator(models, vocabulary, config, MAX_LENGTH, 3, beams)(
+    answers.append(Translator(models, VOCABULARY, config, MAX_LENGTH, 3, beams)(
         params, lines, 5, constraint))
   assert answers[0] == answers[1]
-  mesh = on_mesh(models, vocabulary, config, seed=3, nbest=beams)(params, lines, 5, constraint)
+  mesh = on_mesh(models, config, seed=3, nbest=beams)(params, lines, 5, constraint)
   for answer, wanted in zip(answers[0], mesh, strict=True):
     assert answer.text == wanted.text and len(answer.nbest) == len(wanted.nbest)
     for (text, score), (wanted_text, wanted_score) in zip(answer.nbest, wanted.nbest, strict=True):
@@ -108,11 +101,11 @@ def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
     translator(params, lines, constraint=Prefixes(['', 'x' * 99, *[''] * 5]))
 
 
-def test_a_constraint_of_ones_own_holds_alone_and_in_company(model, vocabulary, params, own_parts):
-  counting = types.SimpleNamespace(source=vocabulary.source, target=types.SimpleNamespace(
-      size=vocabulary.size, decode=lambda tokens: str(np.count_nonzero(tokens))))
-  translate = Translator(model, counting, DECODE, MAX_LENGTH)
-  lines, most = sentences(7), [0, 12, 3, 0, 99, 12, 1]
+def test_a_constraint_of_ones_own_holds_alone_and_in_company(params, own_parts):
+  counting = types.SimpleNamespace(source=VOCABULARY.source, target=types.SimpleNamespace(
+      size=VOCABULARY.size, decode=lambda tokens: str(np.count_nonzero(tokens))))
+  translate = Translator(MODEL, counting, DECODE, MAX_LENGTH)
+  lines, most = [line[:19] for line in sentences(7)], [0, 12, 3, 0, 99, 12, 1]
   constraint = import_module('my_constraints').MostTokens
   free = translate(params, lines)
   answers = translate(params, lines, constraint=constraint(most))
@@ -124,10 +117,10 @@ def test_a_constraint_of_ones_own_holds_alone_and_in_company(model, vocabulary, 
 
 
 @pytest.mark.long
-def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(model, vocabulary, params):
+def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(params):
   lines = [*sentences(6), sentences(1)[0]]
   config = dataclasses.replace(DECODE, beam_size=2, sample=True)
-  translate, same, other = (Translator(model, vocabulary, config, MAX_LENGTH, seed)
+  translate, same, other = (Translator(MODEL, VOCABULARY, config, MAX_LENGTH, seed)
                             for seed in (0, 0, 1))
   answers, others = translate(params, lines), other(params, lines)
   assert same(params, lines) == answers
@@ -150,52 +143,52 @@ def test_lines_without_words_stay_empty_and_in_place(translator, params):
 
 
 @pytest.mark.long(but=('cpu',))
-def test_long_sources_are_cut_and_say_so(translator, params, vocabulary):
+def test_long_sources_are_cut_and_say_so(translator, params):
   long = ' '.join(WORDS * 3)
-  assert len(vocabulary.encode(long)) >= MAX_LENGTH
+  assert len(VOCABULARY.encode(long)) >= MAX_LENGTH
   cut, whole = translator(params, [long, 'a cat'])
   assert (cut.cut, whole.cut) == (True, False)
-  kept = vocabulary.decode(vocabulary.encode(long)[:MAX_LENGTH - 1])
+  kept = VOCABULARY.decode(VOCABULARY.encode(long)[:MAX_LENGTH - 1])
   assert translator(params, [kept])[0] == cut._replace(cut=False)
-  one_more = vocabulary.decode(vocabulary.encode(long)[:MAX_LENGTH])
-  assert len(vocabulary.encode(one_more)) == MAX_LENGTH  # And the end token.
+  one_more = VOCABULARY.decode(VOCABULARY.encode(long)[:MAX_LENGTH])
+  assert len(VOCABULARY.encode(one_more)) == MAX_LENGTH  # And the end token.
   assert translator(params, [one_more])[0] == cut
 
 
 @pytest.mark.long
-def test_the_type_of_a_search_takes_the_place_of_the_trained_one(model, vocabulary, params):
+def test_the_type_of_a_search_takes_the_place_of_the_trained_one(params):
   def answers(model_dtype, dtype):
-    trained = model.clone(config=dataclasses.replace(model.config, dtype=model_dtype))
+    trained = MODEL.clone(config=dataclasses.replace(MODEL.config, dtype=model_dtype))
     config = dataclasses.replace(DECODE, beam_size=1, dtype=dtype)
-    return Translator(trained, vocabulary, config, MAX_LENGTH)(params, sentences(3))
+    return Translator(trained, VOCABULARY, config, MAX_LENGTH)(params, sentences(3))
 
   short = answers('bfloat16', 'trained')
   assert answers('float32', 'bfloat16') == short != answers('float32', 'trained')
 
 
-def test_beams_and_lists_out_of_range_and_one_string_are_refused(model, vocabulary, params):
-  most = (2**31 - 1) // vocabulary.size
-  Translator(model, vocabulary, dataclasses.replace(DECODE, beam_size=most), MAX_LENGTH)
-  with pytest.raises(UserError, match=f'decode.beam_size must be at most {most} with a .* of '
-                                      f'290 pieces; got {most + 1}'):
-    Translator(model, vocabulary, dataclasses.replace(DECODE, beam_size=most + 1), MAX_LENGTH)
+def test_beams_and_lists_out_of_range_and_one_string_are_refused(params):
+  most = (2**31 - 1) // VOCABULARY.size
+  Translator(MODEL, VOCABULARY, dataclasses.replace(DECODE, beam_size=most), MAX_LENGTH)
+  with pytest.raises(UserError, match=f'--beam_size must be at most {most} with a .* of 290 '
+                                      f'pieces; got {most + 1}'):
+    Translator(MODEL, VOCABULARY, dataclasses.replace(DECODE, beam_size=most + 1), MAX_LENGTH)
   for nbest in (0, 4):
-    with pytest.raises(UserError, match=f'at most decode.beam_size=3 translations; got {nbest}'):
-      Translator(model, vocabulary, DECODE, MAX_LENGTH, nbest=nbest)
-  for call in (lambda: Translator(model, vocabulary, DECODE, MAX_LENGTH)(params, 'the cat'),
+    with pytest.raises(UserError, match=f'at most --beam_size=3 translations; got {nbest}'):
+      Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH, nbest=nbest)
+  for call in (lambda: Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH)(params, 'the cat'),
                lambda: Prefixes('the cat')):
     with pytest.raises(UserError, match=r"several lines .* got one string, 'the cat'; put"):
       call()
 
 
 @pytest.mark.long
-def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay(vocabulary):
+def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay():
   model = Transformer(ModelConfig(num_layers=1, model_dim=16, ff_dim=24, num_heads=4),
-                      vocabulary.size)
+                      VOCABULARY.size)
   params = jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
   config = dataclasses.replace(DECODE, batch_size=4)
   mesh = make_mesh(MeshConfig(data=1, fsdp=4), 4, jax.devices()[:4])
-  translate = Translator(model, vocabulary, config, MAX_LENGTH, mesh=mesh)
+  translate = Translator(model, VOCABULARY, config, MAX_LENGTH, mesh=mesh)
   split = jax.device_put(params, state_shardings(mesh, params))
   assert any(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(split))
   lines = ['a cat', ' '.join(WORDS * 3), *sentences(5)]
@@ -203,5 +196,5 @@ def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay
   assert length == MAX_LENGTH
   # Nothing is added up over devices but whether all sentences are done.
   assert {size for kind, size in collectives_of(program) if kind == 'all-reduce'} == {1}
-  alone = Translator(model, vocabulary, config, MAX_LENGTH)(split, lines)
+  alone = Translator(model, VOCABULARY, config, MAX_LENGTH)(split, lines)
   assert [answer.text for answer in translate(split, lines)] == [answer.text for answer in alone]

@@ -29,7 +29,7 @@ def test_eager_jit_vmap_and_pmap_agree_on_the_bits_and_on_what_they_drop():
   def drop(key, x):
     return random_bits(key, x.shape), dropout(key, x, 0.3)
 
-  bits, kept = (jnp.stack(each) for each in zip(
+  bits, kept = (jnp.stack(item) for item in zip(
       *(drop(*given) for given in zip(keys, x, strict=True)), strict=True))
   assert np.unique(bits).size == bits.size and 0.1 < np.mean(kept == 0.0) < 0.5
   for lifted in (jax.vmap(drop), jax.pmap(drop), jax.jit(jax.vmap(drop))):

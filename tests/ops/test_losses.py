@@ -82,8 +82,8 @@ def test_the_chunk_size_depends_on_the_platform_and_the_number_of_devices(monkey
         lambda x, output, devices=devices: cross_entropy(
             x, output, *given[2:], devices=devices)['loss'], (0, 1))).trace(*given[:2]).lower(
                 lowering_platforms=(platform,)).as_text()
-    for each in (2, 3, 6):
-      assert (f'tensor<{B}x{each}x{N}xf32>' in text) == (each == size)
+    for item in (2, 3, 6):
+      assert (f'tensor<{B}x{item}x{N}xf32>' in text) == (item == size)
 
 
 def test_a_position_of_weight_zero_gets_no_gradient_and_does_not_count():

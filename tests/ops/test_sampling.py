@@ -47,11 +47,11 @@ def find(samples, table, limits=LIMITS, keys=KEYS, **options):
   return jax.device_get(searcher(samples, **options)(table, limits, keys))
 
 
-def drawn(found, b):
+def drawn(result, b):
   """Returns the draws of an input with their log-probabilities, as a multiset."""
   return collections.Counter(
       (tuple(tokens), float(log_prob))
-      for tokens, log_prob in zip(found.tokens[b].tolist(), found.log_probs[b], strict=True))
+      for tokens, log_prob in zip(result.tokens[b].tolist(), result.log_probs[b], strict=True))
 
 
 def slow_truncated(log_probs_N, temperature, top_k, top_p):
@@ -73,10 +73,10 @@ def test_truncation_equals_sorting(temperature, top_k, top_p):
   logits = np.random.default_rng(3).normal(size=(2, 3, 211)) * 2.0
   log_probs = jax.nn.log_softmax(jnp.asarray(logits, jnp.float32))
   options = {'temperature': temperature, 'top_k': top_k, 'top_p': top_p}
-  found = truncate(log_probs, SamplingOptions(**options))
-  chex.assert_shape(found, log_probs.shape)
+  result = truncate(log_probs, SamplingOptions(**options))
+  chex.assert_shape(result, log_probs.shape)
   for place in np.ndindex(2, 3):
-    np.testing.assert_allclose(found[place], slow_truncated(log_probs[place], **options),
+    np.testing.assert_allclose(result[place], slow_truncated(log_probs[place], **options),
                                rtol=1e-4, atol=1e-5)
 
 
@@ -112,9 +112,9 @@ def test_impossible_tokens_stay_impossible():
 @pytest.mark.parametrize('options', [{'temperature': 1e-50}, {'top_k': 1}, {'top_p': 1e-6}])
 def test_sampling_from_a_single_token_is_greedy_search(options):
   for seed in range(3):
-    greedy, found = find(0, tables(seed)), find(2, tables(seed), **options)
+    greedy, result = find(0, tables(seed)), find(2, tables(seed), **options)
     for w in range(2):
-      chex.assert_trees_all_equal(jax.tree.map(lambda x, w=w: x[:, w:w + 1], found), greedy)
+      chex.assert_trees_all_equal(jax.tree.map(lambda x, w=w: x[:, w:w + 1], result), greedy)
 
 
 @pytest.mark.long(but=('options0', 'options4'))
@@ -129,14 +129,14 @@ def test_frequencies_are_the_probabilities_and_positions_are_independent(options
     row = jnp.asarray(places)[cache.common]
     return jnp.broadcast_to(row, (*tokens_BW.shape, N)), Cache((), cache.common + 1)
 
-  found = jax.device_get(jax.jit(lambda: run_search(sample_search(
+  result = jax.device_get(jax.jit(lambda: run_search(sample_search(
       step, Cache((), jnp.int32(0)), jnp.full(B, 2, jnp.int32), KEYS, SearchOptions(2, BEGIN, END),
       samples=draws, sampling=SamplingOptions(**options))))())
   options = {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0, **options}
   first, second = (np.exp(slow_truncated(row, **options)) for row in places)
   for b in range(B):
     counts = np.zeros((N, N))
-    np.add.at(counts, (found.tokens[b, :, 0], found.tokens[b, :, 1]), 1)
+    np.add.at(counts, (result.tokens[b, :, 0], result.tokens[b, :, 1]), 1)
     wanted = draws * np.outer(first, second)
     possible = wanted > 1e-9
     assert not counts[~possible].any()
@@ -144,16 +144,16 @@ def test_frequencies_are_the_probabilities_and_positions_are_independent(options
     freedom = possible.sum() - 1
     statistic = np.sum((counts[possible] - wanted[possible]) ** 2 / wanted[possible])
     assert statistic < freedom + 4.0 * np.sqrt(2.0 * freedom)
-  assert len({str(drawn(found, b)) for b in range(B)}) == B
+  assert len({str(drawn(result, b)) for b in range(B)}) == B
 
 
 def test_the_same_keys_give_the_same_draws_and_other_keys_give_others():
-  found = find(W, tables())
-  chex.assert_trees_all_equal(find(W, tables()), found)
+  result = find(W, tables())
+  chex.assert_trees_all_equal(find(W, tables()), result)
   others = find(W, tables(), keys=jax.random.split(jax.random.key(1, impl='threefry2x32'), B))
   alike = find(W, np.broadcast_to(tables()[:1], tables().shape), (MAX_LENGTH,) * B)
   for b in range(B):
-    assert len(drawn(found, b)) > 5 and drawn(others, b) != drawn(found, b)
+    assert len(drawn(result, b)) > 5 and drawn(others, b) != drawn(result, b)
   assert len({str(sorted(drawn(alike, b))) for b in range(B)}) == B
 
 
@@ -174,17 +174,17 @@ def test_a_draw_does_not_depend_on_other_draws_its_neighbours_or_its_row(options
 def test_samples_are_sorted_padded_and_have_the_log_probabilities_of_the_step_function():
   limits = (7, 0, 5)
   for seed, options in ((0, {}), (1, NARROWER)):
-    found = find(W, tables(seed), limits, **options)
-    chex.assert_shape(found.tokens, (B, W, MAX_LENGTH))
-    assert np.all(found.scores[:, :-1] >= found.scores[:, 1:])
+    result = find(W, tables(seed), limits, **options)
+    chex.assert_shape(result.tokens, (B, W, MAX_LENGTH))
+    assert np.all(result.scores[:, :-1] >= result.scores[:, 1:])
     for b, w in np.ndindex(B, W):
-      tokens, length = found.tokens[b, w].tolist(), found.lengths[b, w]
+      tokens, length = result.tokens[b, w].tolist(), result.lengths[b, w]
       assert length <= limits[b] and (length > 0) == (limits[b] > 0)
       assert set(tokens[length:]) <= {PAD} and END not in tokens[:max(length - 1, 0)]
       assert length in (0, limits[b]) or tokens[length - 1] == END
       log_prob = forced(tables(seed)[b], tokens[:length]) if length else -np.inf
-      assert found.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
-      assert found.scores[b, w] == pytest.approx(log_prob / ((5 + length) / 6) ** 0.6, rel=1e-5)
+      assert result.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
+      assert result.scores[b, w] == pytest.approx(log_prob / ((5 + length) / 6) ** 0.6, rel=1e-5)
 
 
 @pytest.mark.long
@@ -206,5 +206,5 @@ def test_sharding_does_not_change_what_is_drawn():
   rows = NamedSharding(mesh, PartitionSpec('rows'))
   given = jax.device_put((tables(), np.array(LIMITS, np.int32), KEYS), rows)
   assert len(given[0].sharding.device_set) == B
-  found = jax.device_get(searcher(W, **NARROWER)(*given))
-  chex.assert_trees_all_equal(found, find(W, tables(), **NARROWER))
+  result = jax.device_get(searcher(W, **NARROWER)(*given))
+  chex.assert_trees_all_equal(result, find(W, tables(), **NARROWER))

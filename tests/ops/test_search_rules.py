@@ -35,24 +35,24 @@ def test_a_live_hypothesis_may_overtake_an_ended_one_if_its_limit_lets_it():
   places = [[0.0, 0.0, 0.5, 0.4, 0.1], *[sure] * 5, [0.0, 0.0, 0.99, 0.005, 0.005]]
   long = (3,) * 6 + (END,)
   log_prob = np.log(0.4) + 6 * np.log(0.99)
-  found = scripted(places, 2, [7, 2], alpha=1.0)
+  result = scripted(places, 2, [7, 2], alpha=1.0)
   # After one token the ended one leads, ln 0.5 > ln 0.4. With seven tokens the penalty is 2, and
   # ln 0.4 / 2 > ln 0.5.
-  assert words(found, 0, 0) == long
-  assert found.scores[0, 0] == pytest.approx(log_prob / 2, rel=1e-5)
-  assert words(found, 0, 1) == (END,)
+  assert words(result, 0, 0) == long
+  assert result.scores[0, 0] == pytest.approx(log_prob / 2, rel=1e-5)
+  assert words(result, 0, 1) == (END,)
   # With two tokens the penalty is at most 7 / 6, and with alpha 0 it is 1.
-  assert words(found, 1, 0) == (END,)
-  assert found.lengths[1].tolist() == [1, 0]
+  assert words(result, 1, 0) == (END,)
+  assert result.lengths[1].tolist() == [1, 0]
   assert scripted(places, 2, [7, 2], alpha=0.0).lengths.tolist() == [[1, 0], [1, 0]]
 
 
 def test_search_ends_once_w_hypotheses_have_ended():
   places = [[0.0, 0.0, 0.3, 0.6, 0.1], [0.0, 0.0, 0.4, 0.59, 0.01], *[[0, 0, 0.001, 0.999, 0]] * 4,
             [0.0, 0.0, 1.0, 0.0, 0.0]]
-  found = scripted(places, 2, [7], alpha=1.5)
+  result = scripted(places, 2, [7], alpha=1.5)
   # A longer one, with the score ln 0.35 / 2^1.5, would have been the best.
-  assert sorted(words(found, 0, w) for w in range(2)) == [(END,), (3, END)]
+  assert sorted(words(result, 0, w) for w in range(2)) == [(END,), (3, END)]
   # Nor does a live one that can only tie prolong the search.
   level = [[0.0, 0.0, 0.4, 0.4, 0.2], [0.0, 0.0, 1.0, 0.0, 0.0]]
   assert scripted(level, 2, [2], alpha=0.0).lengths.tolist() == [[1, 0]]
@@ -65,8 +65,8 @@ def test_limits_beyond_the_longest_hypothesis_are_that_length():
     return run_search(beam_search(lambda last_BW, cache: (table[last_BW], cache), Cache((), ()),
                                   jnp.int32(limits), SearchOptions(4, BEGIN, END), beam_size=3))
 
-  for found, wanted in zip(search([80, 4]), search([4, 4]), strict=True):
-    np.testing.assert_array_equal(found, wanted)
+  for result, wanted in zip(search([80, 4]), search([4, 4]), strict=True):
+    np.testing.assert_array_equal(result, wanted)
 
 
 def test_a_cache_of_another_type_is_refused():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from transformer.ops.attention import attention_with_weights
-from transformer.ops.masks import causal_mask
 from transformer.ops.textbook_attention import (
   HeadWeights,
   basic_self_attention,
@@ -76,29 +75,14 @@ def test_one_product_and_a_split_are_separate_heads():
           (values @ w.value[:, h])[..., None, :], mask) for h in range(H)),
                        strict=True)
   side_by_side = jnp.concatenate([head[..., 0, :] for head in heads], axis=-1)
-  out, found = multi_head_attention(queries, keys, values, w, mask, return_weights=True)
-  chex.assert_trees_all_close(found, jnp.concatenate(weights, axis=1), rtol=1e-4, atol=1e-5)
+  out, result = multi_head_attention(queries, keys, values, w, mask, return_weights=True)
+  chex.assert_trees_all_close(result, jnp.concatenate(weights, axis=1), rtol=1e-4, atol=1e-5)
   joined = side_by_side @ w.output.reshape(H * V, D)
   chex.assert_trees_all_close(out, joined + jnp.broadcast_to(w.output_bias, joined.shape),
                               rtol=1e-3, atol=1e-3)
   bare = multi_head_attention(queries, keys, values, w._replace(output=None, output_bias=None),
                               mask)
   chex.assert_trees_all_close(bare, side_by_side, rtol=1e-4, atol=1e-4)
-
-
-def test_wide_heads_keep_the_width_and_share_the_root_between_queries_and_keys():
-  x, w = normal(B, T, D), head_weights(D, D, D, D, D, D)
-  q, k, v = (np.einsum('BTD,DHK->BHTK', np.asarray(x, np.float64), np.asarray(each, np.float64))
-             for each in (w.query, w.key, w.value))
-  weights = softmax((q / D ** 0.25) @ (k / D ** 0.25).swapaxes(-1, -2))
-  wanted = np.einsum('BHTK,HKD->BTD', weights @ v, np.asarray(w.output)) + np.asarray(w.output_bias)
-  out, found = wide(x, return_weights=True)
-  chex.assert_trees_all_close(found, np.float32(weights), rtol=1e-3, atol=1e-4)
-  chex.assert_trees_all_close(out, np.float32(wanted), rtol=1e-3, atol=1e-2)
-  past = wide(x, mask_BTS=causal_mask(T))
-  later = wide(x.at[:, 3:].add(1.0), mask_BTS=causal_mask(T))
-  chex.assert_trees_all_close(past[:, :3], later[:, :3], rtol=1e-6)
-  assert np.max(np.abs(past[:, 3:] - later[:, 3:])) > 0.1
 
 
 @pytest.mark.long(but=('basic', 'others'))
@@ -144,12 +128,3 @@ def test_matrices_that_do_not_fit_are_refused(changed, message):
   with pytest.raises(ValueError, match=message):
     multi_head_attention(normal(B, T, Q), normal(B, S, C), normal(B, S, E),
                          head_weights()._replace(**changed))
-
-
-@pytest.mark.parametrize('piece', [narrow, wide])
-def test_without_a_scale_the_products_are_as_large_as_the_width_makes_them(piece):
-  x, width = normal(B, T, D), K if piece is narrow else D
-  chex.assert_trees_all_close(piece(x, scale=width ** -0.5), piece(x), rtol=1e-6)
-  _, sharp = piece(x, scale=1.0, return_weights=True)
-  _, usual = piece(x, return_weights=True)
-  assert float(jnp.max(sharp, -1).mean()) > float(jnp.max(usual, -1).mean())

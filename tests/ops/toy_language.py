@@ -69,9 +69,9 @@ def toy(table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=Fals
   return Toy(step, cache, SearchOptions(max_length, BEGIN, END, alpha, grow if grows else None))
 
 
-def words(found, b, w):
+def words(result, b, w):
   """Returns the tokens of hypothesis `w` of input `b`, as a tuple."""
-  return tuple(found.tokens[b, w, :found.lengths[b, w]].tolist())
+  return tuple(result.tokens[b, w, :result.lengths[b, w]].tolist())
 
 
 def contains(tokens, phrases, continues_N):
@@ -80,12 +80,12 @@ def contains(tokens, phrases, continues_N):
   A phrase does not count where a token that continues its last word follows.
   """
   def count(phrase):
-    found, place = 0, 0
+    result, place = 0, 0
     while place + len(phrase) <= len(tokens):
       after = place + len(phrase)
       whole = tuple(tokens[place:after]) == phrase and (
           after == len(tokens) or not continues_N[tokens[after]])
-      found, place = found + whole, after if whole else place + 1
-    return found
+      result, place = result + whole, after if whole else place + 1
+    return result
 
   return all(count(phrase) >= phrases.count(phrase) for phrase in phrases if phrase)

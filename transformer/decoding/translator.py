@@ -94,10 +94,10 @@ class Translator:
   def __post_init__(self):
     config, pieces = self.config, self.vocabulary.target.size
     if config.beam_size > (most := _MOST_EXTENSIONS // pieces):
-      raise UserError(f'decode.beam_size must be at most {most} with a vocabulary of {pieces} '
-                      f'pieces; got {config.beam_size}')
+      raise UserError(f'{config.prefix}beam_size must be at most {most} with a vocabulary of '
+                      f'{pieces} pieces; got {config.beam_size}')
     if not 1 <= self.nbest <= config.beam_size:
-      raise UserError(f'an n-best list must have at least 1 and at most decode.beam_size='
+      raise UserError(f'an n-best list must have at least 1 and at most {config.prefix}beam_size='
                       f'{config.beam_size} translations; got {self.nbest}')
     mesh = self.mesh or sentence_mesh(1)
     rows = sentence_sharding(mesh, config.batch_size)

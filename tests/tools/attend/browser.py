@@ -24,20 +24,20 @@ class Element(NamedTuple):
 
   @property
   def text(self):
-    return ''.join(each if isinstance(each, str) else each.text for each in self.children)
+    return ''.join(item if isinstance(item, str) else item.text for item in self.children)
 
   @property
   def elements(self):
-    return [each for each in self.children if not isinstance(each, str)]
+    return [item for item in self.children if not isinstance(item, str)]
 
   def all(self):
     yield self
-    for each in self.elements:
-      yield from each.all()
+    for item in self.elements:
+      yield from item.all()
 
   def by_id(self, name):
-    found, = (each for each in self.all() if each.attributes.get('id') == name)
-    return found
+    result, = (item for item in self.all() if item.attributes.get('id') == name)
+    return result
 
 
 class _Tree(html.parser.HTMLParser):
@@ -101,7 +101,7 @@ def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, width=12
       continue
     document = _Tree(done.stdout.decode('utf-8')).stack[0]
     if picture.exists() and any(
-        each.attributes.get('id') == drawn and each.children for each in document.all()):
+        item.attributes.get('id') == drawn and item.children for item in document.all()):
       break
   with Image.open(picture) as image:
     pixels = np.asarray(image.convert('RGB'))
@@ -110,4 +110,4 @@ def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, width=12
 
 def percents(row):
   """Returns thousandths as the page prints them."""
-  return [f'{each / 10:.1f}\xa0%' for each in row]
+  return [f'{item / 10:.1f}\xa0%' for item in row]

@@ -33,11 +33,11 @@ def test_a_sentence_and_the_translation_that_eval_finds(attend, evaluate, traine
   assert re.fullmatch(rf'open {tmp_path}/new/page.html in a browser, \d+ kB\n', out)
   data = sentences_of((tmp_path / 'new' / 'page.html').read_text('utf-8'))
   assert (data['layers'], data['heads'], data['about']) == (1, 2, 'run, step 2')
-  found, = data['sentences']
+  result, = data['sentences']
   vocabulary = Vocabulary.load(trained / 'vocabulary.model')
   for side, text in (('source', sentence), ('target', translation.rstrip('\n'))):
     pieces = [vocabulary.piece(token) for token in vocabulary.encode(text)]
-    assert found[side] == [*pieces, '</s>']
+    assert result[side] == [*pieces, '</s>']
 
 
 @pytest.mark.long
@@ -56,7 +56,7 @@ def test_a_file_of_sentences_with_their_translations_by_a_run_with_two_vocabular
   assert status == 0, err
   data = sentences_of(page)
   assert data['about'] == 'run, step 1, 2'
-  assert [(each['number'], each['targetWords'][0][0]) for each in data['sentences']] == [
+  assert [(item['number'], item['targetWords'][0][0]) for item in data['sentences']] == [
       (1, 'ein'), (4, 'der')]
 
 
@@ -66,8 +66,8 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
   page = tmp_path / 'run' / 'eval' / 'attention.html'  # The default place.
   assert status == 0 and f'open {page} in a browser' in out
   assert '2 of 2 sources were longer than data.max_length and were cut' in err
-  found = sentences_of(page.read_text('utf-8'))['sentences']
-  assert [(len(each['source']), each['cut'][0]) for each in found] == [(64, True)] * 2
+  result = sentences_of(page.read_text('utf-8'))['sentences']
+  assert [(len(item['source']), item['cut'][0]) for item in result] == [(64, True)] * 2
 
 
 @pytest.mark.parametrize(('flags', 'facts'), [

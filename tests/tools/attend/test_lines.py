@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium')]
 
 # The colours of Okabe and Ito.
-COLOURS = [f'rgb({each})' for each in (
+COLOURS = [f'rgb({item})' for item in (
     '0, 114, 178', '230, 159, 0', '0, 158, 115', '213, 94, 0', '204, 121, 167', '86, 180, 233')]
 # The lines that can be seen: between which tokens, in which colour, dashes and opacity.
 LINES = """
@@ -40,9 +40,9 @@ LINES = """
 
 def lines_of(weights, heads, queries):
   """The lines of heads [H, T, S] that are at least 2 %: query, key, colour and opacity."""
-  found = thousandths(weights)
-  return sorted((t, s, COLOURS[h], found[h, t, s] / 1000) for h in heads for t in queries
-                for s in range(found.shape[2]) if found[h, t, s] >= 20)
+  result = thousandths(weights)
+  return sorted((t, s, COLOURS[h], result[h, t, s] / 1000) for h in heads for t in queries
+                for s in range(result.shape[2]) if result[h, t, s] >= 20)
 
 
 def without_place(lines):
@@ -60,53 +60,13 @@ def test_lines_are_the_weights_of_the_heads_and_the_token_that_the_address_names
   weights = getattr(small.weights, kind)[layer]
   assert without_place(seen.probed) == lines_of(weights, heads, queries)
   assert all(dash == 'none' for _, _, _, dash, *_ in seen.probed)
-  boxes = [each for each in seen.document.by_id('heads').all() if each.tag == 'input']
+  boxes = [item for item in seen.document.by_id('heads').all() if item.tag == 'input']
   assert len(boxes) == H and f'layer {layer}' in seen.document.by_id('lines-title').text
   if len(queries) == 1:
     row = thousandths(weights)[heads[0], queries[0]]
     key = int(np.argmax(row))
     assert seen.document.by_id('lines-readout').text == (
         f'{small.target[3]} → head 1: {texts_of(small.source)[key]} {browser.percents(row)[key]}')
-
-
-USE_LINES = LINES + """
-  const steps = [];
-  const step = () => steps.push([lines(), location.hash, document.activeElement.textContent]);
-  const token = (i) => by('lines-queries').children[i];
-  const leave = () => by('lines-queries').dispatchEvent(new PointerEvent('pointerleave'));
-  const press = (key) => document.activeElement.dispatchEvent(
-      new KeyboardEvent('keydown', {key, bubbles: true}));
-  for (const act of [
-    () => token(3).dispatchEvent(new PointerEvent('pointerenter')), leave,
-    () => token(3).focus(), () => press('ArrowDown'), () => document.activeElement.blur(),
-    () => token(1).click(), leave,
-    () => by('heads').querySelectorAll('input')[1].click(),
-    () => token(1).click(), leave,
-    () => by('no-heads').click(), () => by('all-heads').click(),
-  ]) {
-    act();
-    step();
-  }
-  return steps;
-"""
-
-
-def test_mouse_and_keyboard_choose_the_heads_and_the_token_of_lines(small, tmp_path):
-  steps = browser.look(page_of(small), tmp_path, 'layer=1&kind=cross',
-                       probe=USE_LINES).probed
-  everything = range(7)
-  wanted = [  # Heads, tokens, and both in the address.
-      (range(H), [3], 'all', 'all'), (range(H), everything, 'all', 'all'),
-      (range(H), [3], 'all', 'all'), (range(H), [4], 'all', 'all'),
-      (range(H), everything, 'all', 'all'),
-      (range(H), [1], 'all', '1'), (range(H), [1], 'all', '1'),
-      ([0, 2], [1], '0+2', '1'),
-      ([0, 2], everything, '0+2', 'all'), ([0, 2], everything, '0+2', 'all'),
-      ([], [], '', 'all'), (range(H), everything, 'all', 'all')]
-  for (lines, address, _), (heads, queries, *names) in zip(steps, wanted, strict=True):
-    assert without_place(lines) == lines_of(small.weights.cross[1], heads, queries)
-    assert address.endswith('&heads={}&token={}'.format(*names))
-  assert [steps[place][2] for place in (2, 3)] == ['▁hier', '▁</b>']
 
 
 def test_lines_of_a_long_sentence_are_within_a_narrow_dark_window(tmp_path):
@@ -122,7 +82,7 @@ def test_lines_of_a_long_sentence_are_within_a_narrow_dark_window(tmp_path):
   assert without_place(lines) == lines_of(long.weights.encoder[1], [0, 2], [7])
   paper = seen.pixels[-1, 0].astype(float)
   for colour in (COLOURS[0], COLOURS[2]):
-    *_, opacity, x, y = max((each for each in lines if each[2] == colour), key=lambda each: each[4])
-    ink = np.array([int(each) for each in re.findall(r'\d+', colour)])
-    found = seen.pixels[int(y), int(x)]
-    np.testing.assert_allclose(found, paper + opacity * (ink - paper), atol=25)
+    *_, opacity, x, y = max((item for item in lines if item[2] == colour), key=lambda item: item[4])
+    ink = np.array([int(item) for item in re.findall(r'\d+', colour)])
+    result = seen.pixels[int(y), int(x)]
+    np.testing.assert_allclose(result, paper + opacity * (ink - paper), atol=25)

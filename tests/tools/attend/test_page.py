@@ -59,54 +59,45 @@ def weights_of(sentence):
 
 
 @pytest.fixture(scope='module')
-def vocabulary():
+def run():
   rng = random.Random(0)
   lines = [' '.join(rng.choices(WORDS, k=6)) for _ in range(200)]
-  return Vocabulary.train([*lines, *HOSTILE * 9], 370)
-
-
-@pytest.fixture(scope='module')
-def model(vocabulary):
-  return Transformer(ModelConfig(num_layers=L, model_dim=12, ff_dim=22, num_heads=H, norm='pre'),
-                     vocabulary.size)
-
-
-@pytest.fixture(scope='module')
-def params(model):
-  # Wider than trained ones, so that the weights differ.
-  return jax.tree.map(lambda leaf: 3.0 * leaf, jax.jit(lambda: init_params(model, 5))())
-
-
-@pytest.fixture(scope='module')
-def page_of(model, vocabulary, params):
-  """Returns the page of pairs of a source and its translation."""
-  run = types.SimpleNamespace(
+  vocabulary = Vocabulary.train([*lines, *HOSTILE * 9], 370)
+  model = Transformer(ModelConfig(num_layers=L, model_dim=12, ff_dim=22, num_heads=H, norm='pre'),
+                      vocabulary.size)
+  # Parameters wider than trained ones, so that the weights differ.
+  params = jax.tree.map(lambda leaf: 3.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+  return types.SimpleNamespace(
       model=model, vocabulary=vocabulary, params=params, config=types.SimpleNamespace(
           data=types.SimpleNamespace(max_length=MAX_SOURCE),
           decode=types.SimpleNamespace(max_extra_length=MAX_TARGET - MAX_SOURCE)))
+
+
+@pytest.fixture(scope='module')
+def page_of(run):
+  """Returns the page of pairs of a source and its translation."""
   return lambda *pairs, about='about': attention_page(
-      attention_maps(run, *zip(*pairs, strict=True)), vocabulary, about)
+      attention_maps(run, *zip(*pairs, strict=True)), run.vocabulary, about)
 
 
 @pytest.mark.long
-def test_the_page_has_the_models_weights_in_rows_that_sum_to_one(page_of, vocabulary, model,
-                                                                 params):
+def test_the_page_has_the_models_weights_in_rows_that_sum_to_one(page_of, run):
   pairs = [('the small cat sees', 'dog eats under the green'), ('cat', 'the ' * 20)]
   sentences = data_of(page_of(*pairs))['sentences']
   for (source, target), sentence in zip(pairs, sentences, strict=True):
-    source, target = ([*vocabulary.encode(text), EOS_ID] for text in (source, target))
+    source, target = ([*run.vocabulary.encode(text), EOS_ID] for text in (source, target))
     batch = []
     for ids in (source, [BOS_ID, *target[:-1]]):
       ids = jnp.asarray([ids], jnp.int32)
       batch += [ids, jnp.ones_like(ids), jnp.arange(ids.size, dtype=jnp.int32)[None]]
-    wanted = jax.jit(lambda *batch: attention_weights(model, params, *batch))(*batch)
-    for found, exact in zip(weights_of(sentence), wanted, strict=True):
-      assert np.all(found.sum(-1) == 1000)
-      np.testing.assert_array_less(np.abs(found / 1000 - exact[:, 0]), 0.001 + 1e-5)
-    assert sentence['source'] == [vocabulary.piece(token) for token in source]
-    assert sentence['target'] == [vocabulary.piece(token) for token in target]
+    wanted = jax.jit(lambda *batch: attention_weights(run.model, run.params, *batch))(*batch)
+    for result, exact in zip(weights_of(sentence), wanted, strict=True):
+      assert np.all(result.sum(-1) == 1000)
+      np.testing.assert_array_less(np.abs(result / 1000 - exact[:, 0]), 0.001 + 1e-5)
+    assert sentence['source'] == [run.vocabulary.piece(token) for token in source]
+    assert sentence['target'] == [run.vocabulary.piece(token) for token in target]
     assert not np.any(np.triu(weights_of(sentence)[1], 1))  # None has looked ahead.
-  assert len({each.tobytes() for each in weights_of(sentences[0])[2].reshape(L * H, -1)}) == L * H
+  assert len({item.tobytes() for item in weights_of(sentences[0])[2].reshape(L * H, -1)}) == L * H
 
 
 def test_rounding_keeps_sums_and_zeros_and_moves_no_weight_by_a_thousandth():
@@ -115,10 +106,10 @@ def test_rounding_keeps_sums_and_zeros_and_moves_no_weight_by_a_thousandth():
     rows = rng.random((31, size)) ** power
     rows[:, 3:5] = 0
     rows = (rows / rows.sum(-1, keepdims=True)).astype(np.float32)
-    found = thousandths(rows)
-    assert found.dtype == np.uint16 and np.all(found.sum(-1) == 1000)
-    assert not np.any(found[:, 3:5])
-    assert np.abs(found / 1000 - rows).max() < 0.001 + 1e-6
+    result = thousandths(rows)
+    assert result.dtype == np.uint16 and np.all(result.sum(-1) == 1000)
+    assert not np.any(result[:, 3:5])
+    assert np.abs(result / 1000 - rows).max() < 0.001 + 1e-6
   # The parts that lose most are rounded up.
   assert thousandths(np.array([0.0009, 0.4997, 0.4994])).tolist() == [1, 500, 499]
 
@@ -150,8 +141,8 @@ def test_hostile_text_is_in_the_page_as_text_and_as_nothing_else(page_of):
   about = ' '.join(HOSTILE)
   tags = Tags(page_of(*pairs, about=about))
   assert tags.tags == harmless.tags
-  assert [each for i, each in enumerate(tags.inside) if i != 1] == [
-      each for i, each in enumerate(harmless.inside) if i != 1]
+  assert [item for i, item in enumerate(tags.inside) if i != 1] == [
+      item for i, item in enumerate(harmless.inside) if i != 1]
   data = json.loads(tags.inside[1])
   assert data['about'] == visible(about)
   for (text, _), sentence in zip(pairs, data['sentences'], strict=True):

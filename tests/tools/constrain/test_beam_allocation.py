@@ -34,72 +34,52 @@ from transformer.tools.constrain.words import Words
 ALPHA = 0.6
 CONTINUES = np.arange(N) == 4
 WIDE = 1280  # As many as all extensions of all beginnings of four tokens.
-# Token 0 must not follow token 3.
-AUTOMATON = (np.asarray([[0, 0, 0, 1, 0]] * 2, np.int32),
-             np.asarray([[False] * N, np.arange(N) == 0]))
 NOTHING = ((), ()), ((), ()), ((), ())
 # The second input's phrase appears twice; those of the third may overlap.
 PHRASES = ((3, 4), ()), ((3,), (3,)), ((1, 3), (3, 3))
-FREE = np.zeros((B, 0), np.int32)
 
 
 def padded(phrases, length=2):
-  return np.asarray([[(*phrase, *[PAD] * (length - len(phrase))) for phrase in each]
-                     for each in phrases], np.int32)
+  return np.asarray([[(*phrase, *[PAD] * (length - len(phrase))) for phrase in item]
+                     for item in phrases], np.int32)
 
 
 @functools.cache
-def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, obeys=False, grows=False):
-  """Returns a compiled (tables, limits, phrases, prefixes) -> `Hypotheses`."""
-  def search(table_BXN, limits_B, tokens_BJL, prefix_BP):
-    tables = jax.tree.map(jnp.asarray, (AUTOMATON if obeys else None, CONTINUES))
-    rows = prefix_BP if prefix_BP.shape[1] else None, tokens_BJL
+def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, grows=False):
+  """Returns a compiled (tables, limits, phrases) -> `Hypotheses`."""
+  def search(table_BXN, limits_B, tokens_BJL):
+    tables, rows = (None, jnp.asarray(CONTINUES)), (None, tokens_BJL)
     step, cache, options = toy(table_BXN, len(limits_B), width, max_length=max_length, alpha=ALPHA,
                                grows=grows)
     step, cache, grow = obeying(Words, rows, tables, step, cache, options.grow,
                                 (len(limits_B), width))
-    options = options._replace(grow=grow)
-    if not constrained:
-      return run_search(beam_search(step, cache, limits_B, options, beam_size=width, nbest=nbest))
-    return run_search(beam_search(step, cache, limits_B, options, beam_size=width, nbest=nbest,
-                                  policy=Words.policy(rows, tables, width)))
+    return run_search(beam_search(
+        step, cache, limits_B, options._replace(grow=grow), beam_size=width, nbest=nbest,
+        policy=Words.policy(rows, tables, width) if constrained else None))
 
   return jax.jit(search)
 
 
-def find(width, table, phrases=PHRASES, limits=LIMITS, prefixes=FREE, **kinds):
-  length = max(len(phrase) for each in phrases for phrase in each) or 1
+def find(width, table, phrases=PHRASES, limits=LIMITS, **kinds):
+  length = max(len(phrase) for item in phrases for phrase in item) or 1
   return jax.device_get(searcher(width, **kinds)(
-      table, jnp.asarray(limits, jnp.int32), padded(phrases, length),
-      np.asarray(prefixes, np.int32)))
-
-
-def brute_force(table_XN, phrases, limit, allowed=lambda tokens: True):
-  """Returns the scores and tokens of all sequences that contain the phrases, best first."""
-  others = [token for token in range(N) if token != END]
-  return sorted((
-      (forced(table_XN, tokens) / ((5 + n) / 6) ** ALPHA, tokens)
-      for n in range(1, limit + 1) for begun in itertools.product(others, repeat=n - 1)
-      for tokens in [(*begun, END)] if contains(tokens, phrases, CONTINUES) and allowed(tokens)),
-      reverse=True)
+      table, jnp.asarray(limits, jnp.int32), padded(phrases, length)))
 
 
 @pytest.mark.parametrize('grows', [False, True])
-@pytest.mark.parametrize('obeys', [False, True])
-def test_a_wide_beam_is_brute_force_over_what_contains_the_phrases_and_obeys(obeys, grows):
-  prefixes, limits = ((3, 4), (1, PAD), (PAD, PAD)), (5, 4, 5)
+def test_a_wide_beam_is_brute_force_over_what_contains_the_phrases(grows):
+  limits, others = (5, 4, 5), [token for token in range(N) if token != END]
   for seed in range(2):
-    found = find(WIDE, tables(seed), prefixes=prefixes if obeys else FREE, limits=limits,
-                 max_length=5, nbest=5, obeys=obeys, grows=grows)
+    result = find(WIDE, tables(seed), limits=limits, max_length=5, nbest=5, grows=grows)
     for b, limit in enumerate(limits):
-      prefix = tuple(token for token in prefixes[b] if token != PAD) if obeys else ()
-      best = brute_force(tables(seed)[b], PHRASES[b], limit, lambda tokens, prefix=prefix: (
-          tokens[:len(prefix)] == prefix
-          and not (obeys and (3, 0) in itertools.pairwise(tokens))))
+      best = sorted((
+          (forced(tables(seed)[b], tokens) / ((5 + n) / 6) ** ALPHA, tokens)
+          for n in range(1, limit + 1) for begun in itertools.product(others, repeat=n - 1)
+          for tokens in [(*begun, END)] if contains(tokens, PHRASES[b], CONTINUES)), reverse=True)
       assert len(best) > 0
       for w, (score, tokens) in enumerate(best[:5]):
-        assert words(found, b, w) == tokens
-        assert found.scores[b, w] == pytest.approx(score, rel=1e-5)
+        assert words(result, b, w) == tokens
+        assert result.scores[b, w] == pytest.approx(score, rel=1e-5)
 
 
 @pytest.mark.parametrize(('width', 'nbest'), [(1, 1), (2, 2), (3, 1), (7, 3)])
@@ -119,13 +99,13 @@ def test_any_beam_finds_the_phrases_within_the_limit(seed, width):
   phrases = tuple(tuple(tuple(rng.choice([1, 3, 4, 4], rng.integers(0, 3)).tolist())
                         for _ in range(2)) for _ in range(B))
   table = tables(seed)
-  found = find(width, table, phrases, (7, 7, 7))
-  for b, w in np.ndindex(*found.lengths.shape):
-    tokens = words(found, b, w)
+  result = find(width, table, phrases, (7, 7, 7))
+  for b, w in np.ndindex(*result.lengths.shape):
+    tokens = words(result, b, w)
     if tokens and (w == 0 or tokens[-1] == END):
       assert contains(tokens, phrases[b], CONTINUES), (phrases[b], tokens)
-      assert found.log_probs[b, w] == pytest.approx(forced(table[b], tokens), rel=1e-5)
-  assert found.lengths[:, 0].all()
+      assert result.log_probs[b, w] == pytest.approx(forced(table[b], tokens), rel=1e-5)
+  assert result.lengths[:, 0].all()
 
 
 def test_an_input_does_not_depend_on_its_neighbours():
@@ -142,19 +122,10 @@ def test_an_input_does_not_depend_on_its_neighbours():
 
 def test_where_the_limit_is_too_small_those_with_most_tokens_are_the_result():
   for seed in range(5):
-    found = find(5, tables(seed), [[(3, 1, 3, 3)]] * 3, (3, 4, 5))
+    result = find(5, tables(seed), [[(3, 1, 3, 3)]] * 3, (3, 4, 5))
     for b in range(2):  # The second has no room for the end token.
-      assert words(found, b, 0) == (3, 1, 3, 3)[:3 + b] and not found.lengths[b, 1:].any()
-    assert contains(words(found, 2, 0), [(3, 1, 3, 3)], CONTINUES)
-
-
-def test_what_is_forbidden_and_required_ends_nowhere():
-  table = tables().copy()
-  table[:, :, 3] = -np.inf
-  found = find(3, table)
-  for b, limit in enumerate(LIMITS):
-    assert set(found.lengths[b]) <= {0, limit} and END not in found.tokens[b]
-    assert np.isfinite(found.scores[b, 0])
+      assert words(result, b, 0) == (3, 1, 3, 3)[:3 + b] and not result.lengths[b, 1:].any()
+    assert contains(words(result, 2, 0), [(3, 1, 3, 3)], CONTINUES)
 
 
 def scripted(probabilities, phrases, beam_size, continues=()):
@@ -174,14 +145,14 @@ def scripted(probabilities, phrases, beam_size, continues=()):
 
 # Columns: pad, begin, end, and words from 3 on.
 def test_a_phrase_is_kept_where_the_word_would_rather_go_on():
-  found = scripted([[0, 0, 0, 0.02, 0.5, 0.45, 0.03]] * 4, [(3,)], 1, continues=(4, 5))
-  assert contains(found, [(3,)], np.isin(np.arange(7), (4, 5))), found
+  result = scripted([[0, 0, 0, 0.02, 0.5, 0.45, 0.03]] * 4, [(3,)], 1, continues=(4, 5))
+  assert contains(result, [(3,)], np.isin(np.arange(7), (4, 5))), result
 
 
 def test_a_token_that_begins_several_phrases_does_not_hold_the_search_up():
   phrases = [(3, 4), (3, 5), (3, 6)]
-  found = scripted([[0, 0, 0, 0.97, 0.01, 0.01, 0.01]] * 7, phrases, 1)
-  assert contains(found, phrases, np.zeros(7, bool)), found
+  result = scripted([[0, 0, 0, 0.97, 0.01, 0.01, 0.01]] * 7, phrases, 1)
+  assert contains(result, phrases, np.zeros(7, bool)), result
 
 
 def test_a_likely_hypothesis_without_the_phrase_may_still_overtake_one_that_has_ended():

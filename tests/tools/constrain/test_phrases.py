@@ -18,8 +18,8 @@ PHRASES = [((3, 3, 5), (3, 5)), ((3,), (3,)), ((3,), (3, 4)), ((5, 3), (3, 5)), 
 
 
 def padded(phrases, length=4):
-  return np.asarray([[(*phrase, *[PAD] * (length - len(phrase))) for phrase in each]
-                     for each in phrases], np.int32)
+  return np.asarray([[(*phrase, *[PAD] * (length - len(phrase))) for phrase in item]
+                     for item in phrases], np.int32)
 
 
 @pytest.fixture(scope='module')
