@@ -84,30 +84,24 @@ def test_the_last_batches_begin_and_threads_work_side_by_side():
   assert sorted(begun[:3]) == [4, 5, 6] and sorted(begun) == list(range(7))
 
 
-def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand():
+@pytest.mark.parametrize('error', [FloatingPointError, KeyboardInterrupt])
+def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(error):
   # What a shell runs in its background, such as all of the tests, ignores Ctrl-C.
-  before = signal.signal(signal.SIGINT, signal.default_int_handler)
-  begun = []
+  before, begun = signal.signal(signal.SIGINT, signal.default_int_handler), []
 
-  def fail():
-    raise FloatingPointError
-
-  def interrupt():
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+  def begin(part):
+    begun.append(part)
+    if part.kind == 48 and error is KeyboardInterrupt:
+      signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    elif part.kind == 48:
+      raise error
+    time.sleep(1e-2)
 
   try:
-    for error, end in ((FloatingPointError, fail), (KeyboardInterrupt, interrupt)):
-      def begin(part, end=end):
-        begun.append(part)
-        if part.kind == 48:
-          end()
-        time.sleep(1e-2)
-
-      begun.clear()
-      with pytest.raises(error):
-        search_parts([Part(number, 0, {0: 0}) for number in range(50)], begin,
-                     lambda kind, state, t, pauses: (0, 8, np.array([True]), None),
-                     lambda *_: None, 1, 3)
-      assert len(begun) < 20
+    with pytest.raises(error):
+      search_parts([Part(number, 0, {0: 0}) for number in range(50)], begin,
+                   lambda kind, state, t, pauses: (0, 8, np.array([True]), None),
+                   lambda *_: None, 1, 3)
+    assert len(begun) < 20
   finally:
     signal.signal(signal.SIGINT, before)

@@ -69,19 +69,6 @@ def test_the_parts_find_what_the_whole_finds(programs, params, pauses, wanted_st
   assert stops == wanted_stops[:len(stops)]
 
 
-def test_the_largest_program_is_compiled_ahead_and_used(params):
-  programs = make_programs()
-  largest = programs.compile_largest([params], LONGEST, (np.zeros(B, np.int32), None, None))
-  assert largest.memory_analysis().temp_size_in_bytes > 0
-  source_BS, _ = sources(0)
-  source_BS = np.pad(source_BS, ((0, 0), (0, LONGEST - S)))
-  limits_B = np.full(B, 42, np.int32)
-  state, t = programs.begin([params], (), source_BS, (limits_B, None, None)), 0
-  while t < 42:
-    state, t, *_ = programs.advance([params], (), state, t, False)
-  assert sum(program is largest for program in programs._programs.values()) == 1
-
-
 @pytest.mark.long(but=('16',))
 @pytest.mark.parametrize('stop', [8, 16])
 def test_a_sentence_may_change_its_place_and_its_neighbours(programs, params, stop):

@@ -10,17 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tests.ops.toy_language import (
-  BEGIN,
-  END,
-  LIMITS,
-  MAX_LENGTH,
-  B,
-  N,
-  forced,
-  tables,
-  toy,
-)
+from tests.ops.toy_language import BEGIN, END, LIMITS, MAX_LENGTH, B, N, forced, tables, toy
 from transformer.ops.sampling import SamplingOptions, sample_search, truncate
 from transformer.ops.search import PAD, Cache, SearchOptions, greedy_search, run_search
 

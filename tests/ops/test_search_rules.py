@@ -58,17 +58,6 @@ def test_search_ends_once_w_hypotheses_have_ended():
   assert scripted(level, 2, [2], alpha=0.0).lengths.tolist() == [[1, 0]]
 
 
-def test_limits_beyond_the_longest_hypothesis_are_that_length():
-  table = jax.nn.log_softmax(jnp.arange(25.0).reshape(5, 5) % 7)
-
-  def search(limits):
-    return run_search(beam_search(lambda last_BW, cache: (table[last_BW], cache), Cache((), ()),
-                                  jnp.int32(limits), SearchOptions(4, BEGIN, END), beam_size=3))
-
-  for result, wanted in zip(search([80, 4]), search([4, 4]), strict=True):
-    np.testing.assert_array_equal(result, wanted)
-
-
 def test_a_cache_of_another_type_is_refused():
   with pytest.raises(ValueError, match=r'must be a Cache, Cache\(\(\), \(\)\) if .*; got dict'):
     beam_search(lambda last_BW, cache: (last_BW, cache), {}, jnp.int32([4]),

@@ -161,14 +161,3 @@ def test_what_text_says_does_not_become_markup_in_a_browser(small, tmp_path):
 
   assert tags(document) == tags(wanted)
   assert all(b in document.by_id('readout').elements for b in document.all() if b.tag == 'b')
-
-
-@pytest.mark.parametrize('fragment', [
-    'heads=99+x+1.5&token=length', 'kind=none&layer=99&head=-3&query=1e9&word=x&sentence=nan',
-    '%%%', 'word=target999&query=<b>&constructor=1&__proto__=2&kind=toString'])
-def test_an_address_that_makes_no_sense_shows_something_that_does(small, tmp_path, fragment):
-  document = browser.look(page_of(small), tmp_path, fragment).document
-  result, marked = chips(document, 'queries')
-  assert len(marked) == 1 and len(result) in (len(small.source), len(small.target))
-  assert sum(float(weight.removesuffix('\xa0%')) for _, weight in chips(document, 'keys')[0]) == (
-      pytest.approx(100))

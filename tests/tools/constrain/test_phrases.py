@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.ops.toy_language import END, contains
+from tests.ops.toy_language import contains
 from transformer.ops.search import PAD
 from transformer.tools.constrain.phrases import make_reader
 
@@ -76,11 +76,3 @@ def test_tokens_that_are_wanted_complete_the_phrases_and_the_bank_is_full_only_t
 def test_a_word_that_has_ended_counts_for_good(readings):
   met, read = readings[1][-1]
   assert np.all(met[:-1] <= met[1:]) and not np.any(met & (read > 0))
-
-
-def test_only_a_token_that_continues_the_word_takes_a_phrase_back():
-  reader = make_reader(padded([((3,),)]), CONTINUES)
-  reading = reader.start(3)
-  for tokens, complete in (((3, 3, 3), [True] * 3), ((4, END, 5), [False, True, True])):
-    reading = reader.after(reading, np.asarray([tokens], np.int32))
-    assert reader.is_complete(reading).tolist() == [complete]
