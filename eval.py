@@ -42,7 +42,7 @@ _FLAGS = shared_flags.define_request()
 
 def main(_):
   """Does what the flags ask for."""
-  request = shared_flags.request(_FLAGS)
+  request = Request(**shared_flags.given(*_FLAGS))
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding import ensemble, prompt, text_lines
   from transformer.evaluation.metrics import check_tokenizer

@@ -1,10 +1,13 @@
-"""Settings on the command line may be lists with commas, whole numbers like 1e3, and None."""
+"""Settings on a command line may be lists, numbers like 1e3, and None; a file gives all back."""
+
+import runpy
 
 import pytest
 from absl import flags
 from ml_collections import config_flags
 
 from transformer.commands import shared_flags
+from transformer.commands.config_file import changed, config_file
 from transformer.config import Config
 
 pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
@@ -33,7 +36,7 @@ def test_lists_may_have_commas_or_be_tuples(text, wanted):
 
 def test_lists_of_numbers_and_flags_that_are_given_twice():
   for arguments in (['=x,y'], ['=x', '=y']):
-    config = settings_of(*(f'--config.data.train{each}' for each in arguments),
+    config = settings_of(*(f'--config.data.train{argument}' for argument in arguments),
                          '--config.data.train_weights=1,0.5')
     assert (config.data.train, config.data.train_weights) == (('x', 'y'), (1.0, 0.5))
   config = settings_of('--config.data.train=x,y', '--config.data.train_stages=(0,1,0),(5,1,2)',
@@ -60,3 +63,19 @@ def test_what_is_neither_is_refused_in_one_line(argument, fact):
   with pytest.raises((flags.Error, ValueError), match=fact) as caught:
     settings_of(f'--config.{argument}')
   assert '\n' not in str(caught.value) and argument.partition('=')[0] in str(caught.value)
+
+
+def test_every_config_comes_back_from_its_file(tmp_path):
+  settings = {'model.key_dim': 7, 'data.train': ('a "b" \\', 'c'), 'data.train_weights': (0.5, 1.0),
+              'optimizer.clip_norm': 2.5, 'model.tie_output': False, 'seed': 3,
+              'optimizer.peak_learning_rate': 1 / 3, 'data.dir': "it's", 'model.num_layers': 6}
+  config = changed(Config(), settings)
+  (tmp_path / 'file.py').write_bytes(config_file('By """ and \\.\n\nEnds in "', config,
+                                                 ['seed', 'model.num_layers']))
+  defined = runpy.run_path(str(tmp_path / 'file.py'))
+  assert defined['__doc__'] == 'By """ and \\.\n\nEnds in "'
+  assert Config.from_dict(defined['get_config']().to_dict()) == config
+  lines = (tmp_path / 'file.py').read_text().splitlines()
+  first = lines.index('  # The searched settings.')
+  assert lines[first + 1:first + 3] == ['  config.seed = 3', '  config.model.num_layers = 6']
+  assert sum('num_layers' in line for line in lines) == 1

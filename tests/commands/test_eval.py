@@ -6,15 +6,9 @@ import os
 import re
 import shutil
 
-import chex
-import jax
-import numpy as np
 import pytest
 
 from tests.running_commands import GERMAN
-from transformer.decoding.translator import Translator
-from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
-from transformer.runs.loading import load_run
 
 FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference={folder}/test.de'
 
@@ -168,44 +162,38 @@ def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_p
 
 @pytest.mark.long
 def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, tmp_path):
-  source = ['--source=' + str(folder / 'test.en')]
-  _, plain, _ = evaluate(f'--workdir={trained}', *source)
-  status, out, err = evaluate(f'--workdir={trained}', *source, '--nbest=3')
-  assert status == 0, err
-  rows = [line.split(' ||| ') for line in out.splitlines()]
+  def lines_of(*flags):
+    status, out, err = evaluate(f'--workdir={trained}', f'--source={folder}/test.en', *flags)
+    assert status == 0, err
+    return out.splitlines()
+
+  plain = lines_of()
+  rows = [line.split(' ||| ') for line in lines_of('--nbest=3')]
   lists = [[(text, float(score)) for number, text, score in rows if number == str(line)]
            for line in range(2)]
   assert sum(map(len, lists)) == len(rows) > 3
-  assert [pairs[0][0] for pairs in lists] == plain.splitlines()
+  assert [pairs[0][0] for pairs in lists] == plain
   assert all(pairs == sorted(pairs, key=lambda pair: -pair[1]) for pairs in lists)
 
-  status, out, err = evaluate(f'--workdir={trained}', *source, f'--reference={folder}/test.de',
-                              '--score')
-  assert status == 0, err
-  rows = [line.split('\t') for line in out.splitlines()]
+  given = [f'--reference={folder}/test.de', '--score']
+  rows = [line.split('\t') for line in lines_of(*given)]
   assert len(rows) == 2 and all(float(log_prob) < 0 < int(tokens) for log_prob, tokens in rows)
-  status, out, err = evaluate(f'--workdir={trained}', *source, f'--reference={folder}/test.de',
-                              '--score', '--tokens')
-  assert status == 0, err
-  for row, line, target in zip(rows, out.splitlines(), GERMAN[2:], strict=True):
+  for row, line, target in zip(rows, lines_of(*given, '--tokens'), GERMAN[2:], strict=True):
     line = json.loads(line)
     pieces, scores = zip(*line['pieces'], strict=True)
     assert ''.join(pieces).replace('▁', ' ') == f' {target}</s>'
     assert (sum(scores), line['log_prob']) == pytest.approx([float(row[0])] * 2, rel=1e-5)
     assert len(pieces) == line['tokens'] == int(row[1])
 
-  shutil.copytree(trained, tmp_path / 'twin,1')
-  status, out, err = evaluate(f'--workdir={trained}', *source, f'--ensemble={tmp_path}/twin,1')
-  assert status == 0 and out == plain, err
+  shutil.copytree(trained, tmp_path / 'twin')
+  assert lines_of(f'--ensemble={tmp_path}/twin') == plain
   # A step is that of --workdir; the best of the other run is its last.
-  for flags, steps, others in ((['--checkpoint=latest', '--average=2'], [1, 2], [[1, 2]]),
-                               (['--checkpoint=1'], [1], [[2]])):
-    status, _, err = evaluate(f'--workdir={trained}', f'--ensemble={tmp_path}/twin,1', *flags,
-                              f'--results={tmp_path}/{steps[0]}-{steps[-1]}')
-    assert status == 0, err
-    path, = (tmp_path / f'{steps[0]}-{steps[-1]}').glob('*.ensemble2.*.json')
-    result = json.loads(path.read_text('utf-8'))
-    assert (result['steps'], result['ensemble_steps']) == (steps, others)
+  status, _, err = evaluate(f'--workdir={trained}', f'--ensemble={tmp_path}/twin',
+                            '--checkpoint=1', f'--results={tmp_path}/results')
+  assert status == 0, err
+  path, = (tmp_path / 'results').glob('*.ensemble2.*.json')
+  result = json.loads(path.read_text('utf-8'))
+  assert (result['steps'], result['ensemble_steps']) == ([1], [[2]])
 
 
 @pytest.mark.long
@@ -217,36 +205,6 @@ def test_prefixes_begin_translations_and_have_results_of_their_own(evaluate, tra
   assert status == 0, err
   assert out.startswith('der') and out.splitlines()[1] == free.splitlines()[1]
   assert len(list(tmp_path.glob('test.step2.beam2.alpha0.6.prefix*.json'))) == 1
-
-
-@pytest.mark.long
-def test_a_run_with_a_moving_average_translates_with_it(train, folder, tmp_path):
-  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}',
-                         '--config.train.ema_decay=0.9', '--config.data.bpe_dropout=0.1',
-                         "--config.train.objective=('transformer.training.r_drop:r_drop', 1)")
-  assert status == 0, err
-  run = load_run(tmp_path)
-  checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
-  live, average = (checkpoints.average_params([2], run.params, item) for item in (PARAMS, AVERAGE))
-  checkpoints.close()
-  chex.assert_trees_all_equal(run.params, average)
-  assert not np.array_equal(run.params['target_embedding']['table'],
-                            live['target_embedding']['table'])
-
-
-@pytest.mark.long
-def test_devices_share_the_sentences_and_find_what_one_finds(evaluate, trained, folder):
-  _, alone, _ = evaluate(f'--workdir={trained}', f'--source={folder}/train.en')
-  run = load_run(trained)
-  assert run.mesh.size == 4 == run.config.decode.batch_size
-  assert all(len(leaf.addressable_shards) == 4 and leaf.is_fully_replicated
-             for leaf in jax.tree.leaves(run.params))
-  translate = Translator(run.model, run.vocabulary, run.config.decode, 64, mesh=run.mesh)
-  sources = (folder / 'train.en').read_text('utf-8').splitlines()
-  assert [answer.text for answer in translate(run.params, sources)] == alone.splitlines()
-  assert len(set(alone.splitlines())) > 1
-  # As many of them as share a batch evenly.
-  assert load_run(trained, batch_size=6).mesh.size == 2
 
 
 @pytest.mark.long

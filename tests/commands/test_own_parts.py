@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import subprocess
 import sys
 
@@ -10,46 +11,21 @@ import pytest
 from tests.running_commands import CONFIG, ENGLISH, GERMAN, ROOT
 from transformer import files
 
-SOURCE = """
-import csv
-import hashlib
-import pathlib
 
-class Table:
-  def __init__(self, data, split):
-    text = pathlib.Path(data.dir, f'{split}.csv').read_text('utf-8')
-    self._pairs = [tuple(row) for row in csv.reader(text.splitlines())]
-    self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
-
-  def __len__(self):
-    return len(self._pairs)
-
-  def __getitem__(self, pairs):
-    return self._pairs[pairs]
-"""
-
-
-@pytest.fixture
-def run_here(tmp_path):
-  """Makes tables, a source and a config; returns a function that runs a command beside them."""
-  pairs = list(zip(ENGLISH, GERMAN, strict=True))
-  for name, rows in (('train', pairs * 3), ('valid', pairs[:2]), ('test', pairs[2:])):
-    with (tmp_path / f'{name}.csv').open('w', encoding='utf-8') as file:
-      csv.writer(file).writerows(rows)
-  (tmp_path / 'my_tables.py').write_text(SOURCE, 'utf-8')
-  (tmp_path / 'tiny.py').write_text(CONFIG.format(folder=str(tmp_path)), 'utf-8')
-
-  def run(command, *arguments):
+@pytest.mark.long
+def test_a_run_trains_on_its_own_source_and_needs_it_for_that_alone(own_parts, tmp_path):
+  def run_here(command, *arguments):
     done = subprocess.run([sys.executable, ROOT / command, '--workdir=run', *arguments],
                           cwd=tmp_path, capture_output=True, text=True, check=False,
                           env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
     return done.returncode, done.stdout, done.stderr
 
-  return run
-
-
-@pytest.mark.long
-def test_a_run_trains_on_its_own_source_and_needs_it_for_that_alone(run_here, tmp_path):
+  pairs = list(zip(ENGLISH, GERMAN, strict=True))
+  for name, rows in (('train', pairs * 3), ('valid', pairs[:2]), ('test', pairs[2:])):
+    with (tmp_path / f'{name}.csv').open('w', encoding='utf-8') as file:
+      csv.writer(file).writerows(rows)
+  shutil.copy(own_parts / 'my_tables.py', tmp_path)
+  (tmp_path / 'tiny.py').write_text(CONFIG.format(folder=str(tmp_path)), 'utf-8')
   config = '--config=tiny.py', '--config.data.source=my_tables:Table'
   os.rename(tmp_path / 'valid.csv', tmp_path / 'valid')
   status, _, err = run_here('train.py', *config, '--check')

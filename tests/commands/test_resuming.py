@@ -18,18 +18,22 @@ from transformer.runs import record, run_directory
 from transformer.system.machine import usable_cores
 
 
+def files_of(run):
+  return {path: (path.stat().st_mtime_ns, path.read_bytes())
+          for path in run.rglob('*') if path.is_file()}
+
+
 def test_another_config_for_a_run_is_refused_with_every_difference(train, folder, trained):
-  before = {path: path.stat().st_mtime_ns for path in trained.rglob('*') if path.is_file()}
+  before = files_of(trained)
   flags = f'--config={folder}/tiny.py', f'--workdir={trained}'
   message = train.refuses(*flags, '--config.model.ff_dim=13', '--config.seed=5',
                           '--config.decode.bleu_tokenize=none', '--config.decode.beam_size=2',
                           '--config.model.remat=True')
   assert 'belongs to a run with another configuration' in message
   assert 'model.ff_dim was 11, is 13' in message and 'seed was 0, is 5' in message
-  assert "decode.bleu_tokenize was '13a', is 'none'" in message and 'beam_size' not in message
-  assert 'remat' not in message
-  assert {path: path.stat().st_mtime_ns
-          for path in trained.rglob('*') if path.is_file()} == before
+  assert "decode.bleu_tokenize was '13a', is 'none'" in message
+  assert 'beam_size' not in message and 'remat' not in message
+  assert files_of(trained) == before
 
 
 def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
@@ -93,8 +97,8 @@ def test_a_run_with_a_setting_that_ended_translates_and_trains_no_more(
         *flags)
   assert 'there is no key config.train.alignment_layer; it has ended' in train.refuses(
       f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new', '--config.train.alignment_layer=1')
-  answers = [evaluate(f'--workdir={each}', f'--source={folder}/test.en') for each in (run, trained)]
-  assert answers[0] == answers[1] and answers[0][0] == 0
+  status, out, err = evaluate(f'--workdir={run}', f'--source={folder}/test.en', '--beam_size=1')
+  assert status == 0 and out.count('\n') == 2, err
   status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new', '--check',
                          f'--config.train.init_from={run}')
   assert status == 0, err
@@ -110,8 +114,8 @@ def wait_until(happened):
 def test_a_run_resumed_with_another_number_of_cores_warns(
     trained, tmp_path, monkeypatch):
   warnings = []
-  monkeypatch.setattr(record.logging, 'warning', lambda text, *each:
-                      warnings.append(text % each))
+  monkeypatch.setattr(record.logging, 'warning', lambda text, *values:
+                      warnings.append(text % values))
   shutil.copy(trained / 'run.json', tmp_path)
   began = json.loads((trained / 'run.json').read_text('utf-8'))['devices']['cpu_cores']
   assert began == len(os.sched_getaffinity(0)) == usable_cores()
@@ -122,22 +126,8 @@ def test_a_run_resumed_with_another_number_of_cores_warns(
     assert len(warnings) == told
   assert warnings[0].startswith(f'the run goes on with {began + 3} CPU cores, and had {began} ')
   sessions = json.loads((tmp_path / 'run.json').read_text('utf-8'))['resumed']
-  assert [each['devices']['cpu_cores'] for each in sessions] == [
+  assert [session['devices']['cpu_cores'] for session in sessions] == [
       began, began + 3, began, began + 3, began]
-
-
-@pytest.mark.parametrize(('name', 'text', 'facts'), [
-    ('config.json', '{"seed": ', ['config.json should hold the run\'s config', 'is damaged']),
-    ('vocabulary.model', 'torn', ['vocabulary.model is damaged', 'SHA-256 should be']),
-    ('run.json', '{', ['run.json should hold the record of the run', 'is damaged']),
-])
-def test_a_damaged_run_is_not_resumed(train, folder, trained, tmp_path, name, text, facts):
-  shutil.copytree(trained, tmp_path / 'run')
-  (tmp_path / 'run' / name).write_text(text)
-  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
-  for fact in facts:
-    assert fact in message, message
-  assert (tmp_path / 'run' / name).read_text() == text
 
 
 @pytest.mark.parametrize(('name', 'fact'), [
@@ -145,31 +135,20 @@ def test_a_damaged_run_is_not_resumed(train, folder, trained, tmp_path, name, te
     ('config.json', 'is not empty and holds no run')])
 def test_a_run_without_one_of_its_files_does_not_count_as_new(
     train, folder, trained, tmp_path, name, fact):
-  shutil.copytree(trained, tmp_path / 'run')
-  (tmp_path / 'run' / name).unlink()
+  run = shutil.copytree(trained, tmp_path / 'run')
+  (run / name).unlink()
+  before = files_of(run)
   for flags in ((), ('--check',)):
-    assert fact in train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags)
-  assert not (tmp_path / 'run' / name).exists()
-
-
-def test_a_run_that_lost_checkpoints_is_not_begun_anew(train, folder, trained, tmp_path):
-  shutil.copytree(trained, tmp_path / 'run', ignore=shutil.ignore_patterns('checkpoints'))
-  with (tmp_path / 'run' / 'metrics.jsonl').open('a') as file:
-    file.write('{"step": 9}\n')  # A checkpoint is due after every step.
-  before = (tmp_path / 'run' / 'metrics.jsonl').read_bytes()
-  for flags in ((), ('--check',)):
-    message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags)
-    assert 'metrics up to step 9, and its newest checkpoint is gone' in message
-  assert (tmp_path / 'run' / 'metrics.jsonl').read_bytes() == before
+    assert fact in train.refuses(f'--config={folder}/tiny.py', f'--workdir={run}', *flags)
+  assert files_of(run) == before
 
 
 def test_a_missing_vocabulary_is_written_again(train, folder, trained, tmp_path):
-  shutil.copytree(trained, tmp_path / 'run')
-  (tmp_path / 'run' / 'vocabulary.model').unlink()
-  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+  run = shutil.copytree(trained, tmp_path / 'run')
+  (run / 'vocabulary.model').unlink()
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={run}')
   assert status == 0, err
-  assert ((tmp_path / 'run' / 'vocabulary.model').read_bytes()
-          == (trained / 'vocabulary.model').read_bytes())
+  assert (run / 'vocabulary.model').read_bytes() == (trained / 'vocabulary.model').read_bytes()
 
 
 @pytest.mark.long
@@ -202,26 +181,5 @@ def test_run_json_records_whether_the_run_is_reproducible(train, folder, trained
   assert about['reproducible'] is True
   assert about['xla_flags'][-2:] == ['--xla_gpu_deterministic_ops=true',
                                      '--xla_gpu_autotune_level=0']
-  # On a CPU it changes nothing.
-  with_flags, without = (rows_of(workdir) for workdir in (tmp_path / 'run', trained))
-  assert with_flags == without
-  status, _, err = train(*flags)
-  assert status == 0 and 'the run is done' in err, err
-  assert json.loads((tmp_path / 'run' / 'run.json').read_text('utf-8')) == about
-  status, _, err = train(*flags, '--config.train.steps=3')
-  assert status == 0, err
-  session, = json.loads((tmp_path / 'run' / 'run.json').read_text('utf-8'))['resumed']
-  assert (session['reproducible'], session['xla_flags']) == (True, about['xla_flags'])
-  message = train.refuses(*flags[:2])
-  assert 'train.reproducible was True, is False' in message
-
-
-def test_a_run_is_not_resumed_on_other_data(train, folder, trained, tmp_path):
-  for path in folder.glob('[tv]*.??'):
-    shutil.copy(path, tmp_path)
-  german = (tmp_path / 'train.de').read_text(encoding='utf-8').splitlines(keepends=True)
-  (tmp_path / 'train.de').write_text(''.join(german[1:] + german[:1]), encoding='utf-8')
-  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={trained}',
-                          f'--config.data.dir={tmp_path}')
-  assert 'was trained on other data: train/train changed' in message
-
+  assert rows_of(tmp_path / 'run') == rows_of(trained)  # On a CPU it changes nothing.
+  assert 'train.reproducible was True, is False' in train.refuses(*flags[:2])

@@ -8,6 +8,7 @@ from tests.running_commands import ENGLISH, GERMAN, SEPARATE
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.runs.loading import load_run
 
+pytestmark = pytest.mark.long
 FILES = ['vocabulary.source.model', 'vocabulary.target.model']
 
 
@@ -37,7 +38,6 @@ def test_training_goes_on_with_them_and_not_without(train, separate, folder, tmp
   assert 'is damaged, or is not the one' in train.refuses(*config, '--config.train.steps=4')
 
 
-@pytest.mark.long
 def test_another_run_starts_from_it_if_it_has_the_same(train, separate, folder, tmp_path):
   config = [f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run']
   origin = f'--config.train.init_from={separate}'
@@ -56,17 +56,12 @@ def test_another_run_starts_from_it_if_it_has_the_same(train, separate, folder, 
   assert not (tmp_path / 'none').exists()
 
 
-@pytest.mark.long
-def test_it_translates_and_scores(evaluate, separate, folder):
+def test_it_translates_and_scores(evaluate, separate, trained, folder):
   source = f'--source={folder}/test.en'
   status, out, err = evaluate(f'--workdir={separate}', source)
   assert status == 0 and out.count('\n') == 2, err
   status, scores, err = evaluate(f'--workdir={separate}', source, f'--reference={folder}/test.de',
                                  '--score')
   assert status == 0 and len(scores.splitlines()) == 2, err
-
-
-def test_an_ensemble_needs_the_same_vocabularies(evaluate, separate, trained, folder):
-  refused = evaluate.refuses(f'--workdir={separate}', f'--ensemble={trained}',
-                             f'--source={folder}/test.en')
+  refused = evaluate.refuses(f'--workdir={separate}', f'--ensemble={trained}', source)
   assert 'must have the same vocabulary' in refused

@@ -68,10 +68,14 @@ def whole(folder, tmp_path_factory):
   return workdir
 
 
+@pytest.fixture(scope='module')
+def launch(start_command):
+  yield from start_command('launch.local', takes_arguments=True)
+
+
 def assert_same_run(workdir, whole):
-  wanted, found = rows_of(whole), rows_of(workdir)
-  assert [list(row) for row in found] == [list(row) for row in wanted]
-  for row, other in zip(found, wanted, strict=True):
+  for row, other in zip(rows_of(workdir), rows_of(whole), strict=True):
+    assert list(row) == list(other)
     np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=1e-4)
   assert ([path.name for path in sorted((workdir / 'checkpoints').iterdir())]
           == [path.name for path in sorted((whole / 'checkpoints').iterdir())])
@@ -117,33 +121,24 @@ def test_several_processes_make_the_run_of_one_and_stop_together(folder, whole, 
   assert_same_run(parts, whole)
 
 
-def test_processes_refuse_a_locked_run_in_one_line(folder, one_error, tmp_path):
+def test_processes_refuse_a_locked_run_in_one_line(launch, folder, tmp_path):
   workdir = tmp_path / 'run'
   with RunLock(workdir):
-    refused = subprocess.run(
-        [sys.executable, 'launch/local.py', '--processes=2', '--', *flags(folder, workdir)],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-  assert refused.returncode == 1
-  assert f'{workdir} is in use by process {os.getpid()}' in one_error(refused.stderr)
+    refused = launch.refuses('--processes=2', '--', *flags(folder, workdir))
+  assert f'{workdir} is in use by process {os.getpid()}' in refused
 
 
 def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
   workdir, log = tmp_path / 'run', tmp_path / 'log'
   local = ['launch/local.py', '--processes=2', '--', *flags(folder, workdir),
            '--config.train.steps=1', '--config.optimizer.peak_learning_rate=1e-30']
-  process = start([*local, f'--config.train.init_from={whole}'], log)
-  assert process.wait(300) == 0, log.read_text()
   (tmp_path / 'moved').symlink_to(whole)
-  process = start([*local, f'--config.train.init_from={tmp_path}/moved'], log)
-  assert process.wait(300) == 0, log.read_text()
+  for origin in (whole, tmp_path / 'moved'):
+    process = start([*local, f'--config.train.init_from={origin}'], log)
+    assert process.wait(300) == 0, log.read_text()
   best = best_evaluation([row for row in rows_of(whole) if 'valid/bleu' in row])
-  found = [row['valid/loss'] for row in rows_of(workdir) if 'valid/loss' in row]
-  assert found == pytest.approx([best['valid/loss']], rel=1e-6)
-
-
-@pytest.fixture(scope='module')
-def launch(start_command):
-  yield from start_command('launch.local', takes_arguments=True)
+  losses = [row['valid/loss'] for row in rows_of(workdir) if 'valid/loss' in row]
+  assert losses == pytest.approx([best['valid/loss']], rel=1e-6)
 
 
 @pytest.mark.parametrize(('arguments', 'fact'), [

@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from transformer.config import flatten
 from transformer.errors import UserError
 from transformer.files import read_sealed, write_sealed
 from transformer.runs.loading import load_run
@@ -40,28 +39,22 @@ def planted(tmp_path):
   return content, mark
 
 
-@pytest.mark.parametrize('name', ['config.json', 'run.json', 'vocabulary.model', 'metrics.jsonl'])
-def test_a_pickle_in_a_run_is_not_loaded(train, evaluate, folder, copied, planted, name):
+def test_a_pickle_in_a_run_is_not_loaded(train, evaluate, folder, copied, planted):
   content, mark = planted
-  (copied / name).write_bytes(content)
-  if name == 'metrics.jsonl':  # Scoring does not read it, and training cuts it.
-    load_run(copied)
-    status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={copied}',
-                           '--config.train.steps=3')
-    assert status == 0, err
-  else:
-    for command in (evaluate, train):
-      flags = [f'--config={folder}/tiny.py'] if command is train else []
-      message = command.refuses(*flags, f'--workdir={copied}')
-      assert name in message, message
-  assert not mark.exists()
-
-
-def test_a_pickle_with_a_valid_digest_is_not_loaded(evaluate, copied, planted):
-  content, mark = planted
+  for name in ('metrics.jsonl', 'run.json', 'vocabulary.model', 'config.json'):
+    whole = (copied / name).read_bytes()
+    (copied / name).write_bytes(content)
+    if name == 'metrics.jsonl':  # Scoring does not read it.
+      load_run(copied)
+    else:
+      for command in (evaluate, train):
+        flags = [f'--config={folder}/tiny.py'] if command is train else []
+        message = command.refuses(*flags, f'--workdir={copied}')
+        assert name in message, message
+    (copied / name).write_bytes(whole)
   (copied / 'vocabulary.model').write_bytes(content)
   about = read_sealed(copied / 'run.json', 'it')
-  about['data']['vocabulary'] = hashlib.sha256(content).hexdigest()
+  about['data']['vocabulary'] = hashlib.sha256(content).hexdigest()  # A valid digest.
   write_sealed(copied / 'run.json', about)
   assert 'should hold a SentencePiece model' in evaluate.refuses(f'--workdir={copied}')
   assert not mark.exists()
@@ -70,10 +63,8 @@ def test_a_pickle_with_a_valid_digest_is_not_loaded(evaluate, copied, planted):
 @pytest.mark.parametrize('value', [10**9, 999])
 def test_an_impossible_model_is_refused(trained, copied, value):
   settings = read_config(trained)
-  names = [name for name, old in flatten(settings['model']).items()
-           if isinstance(old, int) and not isinstance(old, bool) and old != value]
-  assert {'num_layers', 'model_dim', 'ff_dim', 'num_heads', 'max_positions'} == set(names)
-  for name in (*names, 'key_dim', 'value_dim'):
+  for name in ('num_layers', 'model_dim', 'ff_dim', 'num_heads', 'max_positions', 'key_dim',
+               'value_dim'):
     if (name, value) == ('num_layers', 999):
       continue  # It is refused too, but takes half a minute.
     changed = {**settings, 'model': {**settings['model'], 'positions': 'learned', name: value}}
@@ -107,11 +98,3 @@ def test_a_hostile_config_ends_in_one_line(evaluate, copied, change_settings, ch
 def test_a_run_that_names_another_to_start_from_does_not_read_it(copied, change_settings):
   change_settings(copied, train__init_from='/nowhere')
   assert load_run(copied).steps == [2]
-
-
-@pytest.mark.parametrize('data', [None, 7, [], {}, {'vocabulary': {}}, {'vocabulary': None}])
-def test_malformed_fingerprints_are_refused(copied, data):
-  write_sealed(copied / 'run.json', {'data': data})
-  with pytest.raises(UserError) as error:
-    load_run(copied)
-  assert '\n' not in str(error.value) and str(copied) in str(error.value)

@@ -21,20 +21,16 @@ SMALLER = {  # The sizes of the tiny run, so that the tests compile one step for
     'train.checkpoint_every': 1}
 
 
-@pytest.fixture(scope='module')
-def prepared(tmp_path_factory, write_wmt14):
-  folder = tmp_path_factory.mktemp('prepared')
-  write_wmt14(folder, train=PAIRS[:11], validation=PAIRS[11:13], test=PAIRS[13:])
-  return folder
-
-
 @pytest.mark.long
-def test_the_papers_config_trains_and_scores_its_data_set(
-    train, evaluate, prepared, tmp_path):
-  smaller = {**SMALLER, 'data.dir': str(prepared)}
-  status, _, err = train(
-      '--config=configs/wmt14.py:base,en-de', f'--workdir={tmp_path}/run',
-      *(f'--config.{name}={value}' for name, value in smaller.items()))
+def test_the_papers_config_trains_and_scores_its_data_set(train, evaluate, write_wmt14, tmp_path):
+  smaller, config = {**SMALLER, 'data.dir': str(tmp_path)}, '--config=configs/wmt14.py:base,en-de'
+  message = train.refuses(config, f'--workdir={tmp_path}/run', f'--config.data.dir={tmp_path}')
+  assert message == (
+      f'wmt14_translate/de-en is not prepared in {tmp_path}; run: python -m '
+      f'transformer.tools.prepare --name=wmt14_translate/de-en --data_dir={tmp_path}')
+  write_wmt14(tmp_path, train=PAIRS[:11], validation=PAIRS[11:13], test=PAIRS[13:])
+  status, _, err = train(config, f'--workdir={tmp_path}/run',
+                         *(f'--config.{name}={value}' for name, value in smaller.items()))
   assert status == 0, err
   assert 'training a vocabulary of 300 pieces on 11 of 11 pairs' in err
   settings = run_directory.read_config(tmp_path / 'run')
@@ -61,14 +57,3 @@ def test_the_papers_config_trains_and_scores_its_data_set(
   assert path.name == 'test.step6.average5.beam4.alpha0.6.json' and str(path) in out
   result = json.loads(path.read_text('utf-8'))
   assert (result['steps'], result['sentences']) == ([2, 3, 4, 5, 6], 2)
-
-
-def test_an_unprepared_data_set_is_refused_with_the_command_that_prepares_it(train, tmp_path):
-  for direction, name in (('en-de', 'de-en'), ('fr-en', 'fr-en')):
-    message = train.refuses(
-        f'--config=configs/wmt14.py:{direction}', f'--workdir={tmp_path}/run',
-        f'--config.data.dir={tmp_path}/data')
-    assert message == (
-        f'wmt14_translate/{name} is not prepared in {tmp_path}/data; run: python -m '
-        f'transformer.tools.prepare --name=wmt14_translate/{name} --data_dir={tmp_path}/data; '
-        f'if the data lies elsewhere, give --config.data.dir=DIR')

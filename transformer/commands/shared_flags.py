@@ -1,13 +1,11 @@
 """The flags that several commands share, defined once; a command takes those that it needs."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from transformer.errors import UserError
-from transformer.evaluation.request import Request
 
 # absl then counts these flags as those of the module that asks for them, so --help lists them.
 flags.disclaim_key_flags()
@@ -60,11 +58,6 @@ def define_request(*names: str) -> list[flags.FlagHolder]:
   """Defines flags by name, all if none is named, and those of every request."""
   return define(*(name for name in _FLAGS
                   if not names or name in names or name in _OF_ALL_REQUESTS))
-
-
-def request(holders: Sequence[flags.FlagHolder], **more: Any) -> Request:
-  """Returns the request of flags from `define_request`, and of values of other fields."""
-  return Request(**given(*holders), **more)
 
 
 def given(*holders: flags.FlagHolder) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Where this code lies, and the names of its commands and configs there.
 
-A checkout has train.py, eval.py and configs/ beside the folder `transformer`. The installed package
-has them beside it too, in the folder `attention_commands`; pyproject.toml says so.
+An installed package has train.py, eval.py and configs/ in a folder `attention_commands`.
 """
 
 import importlib.metadata

@@ -20,9 +20,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _MADV_HUGEPAGE = 14
 _HUGE_PAGE = 2 << 20
 _UNUSED_DAYS = 60
-# The first flag rules out kernels whose order of addition varies (scatter, fused attention's
-# backward pass), and makes libraries choose kernels by fixed rules. The second keeps XLA from
-# choosing kernels by measured speed, which varies.
+# The first rules out kernels whose order of addition varies, such as scatter. The second keeps XLA
+# from choosing kernels by measured speed, which varies.
 _REPRODUCIBLE = '--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0'
 
 

@@ -150,9 +150,8 @@ def place(arrays, sharding: jax.sharding.NamedSharding):
 class StopAgreement:
   """Lets all processes stop after the same step, without waiting for each other.
 
-  At each step a process passes its own request to stop, and learns whether any process
-  passed one at the step before. A sum over the devices combines the requests; it runs in
-  parallel with the step.
+  At each step a process passes its own request to stop, and learns whether any process passed one
+  at the step before. A sum over the devices combines them; it runs in parallel with the step.
   """
 
   def __init__(self, mesh: jax.sharding.Mesh):

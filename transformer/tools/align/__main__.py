@@ -64,7 +64,7 @@ def main(_):
 
 def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
-  request = shared_flags.request(_FLAGS, output=_OUTPUT.value)
+  request = Request(**shared_flags.given(*_FLAGS), output=_OUTPUT.value)
   refuse(
       (not request.source, '--source=FILE is needed'),
       (bool(request.reference) == bool(_TRANSLATIONS.value) or len(request.reference) > 1,

@@ -58,7 +58,7 @@ def main(_):
 
 def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
-  request = shared_flags.request(_FLAGS)
+  request = Request(**shared_flags.given(*_FLAGS))
   if not (_REQUIRE.value or _AVOID.value):
     raise UserError('--require=FILE or --avoid=FILE is needed; eval.py translates without them')
   if STANDARD_INPUT in (_REQUIRE.value, _AVOID.value):

@@ -59,7 +59,7 @@ def main(_):
 
 def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
-  request = shared_flags.request(_FLAGS)
+  request = Request(**shared_flags.given(*_FLAGS))
   refuse(
       (request.every_checkpoint, '--checkpoint=all is for eval.py: its --metric=transformer.tools.'
        'parse.scores:f1 gives the F1 of every checkpoint'),
