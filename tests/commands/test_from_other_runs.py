@@ -116,7 +116,7 @@ def test_a_run_that_starts_from_another_may_add_pieces(train, evaluate, folder, 
   (tmp_path / 'other.de').write_text('täglich vierzig Milligramm Prednisolon\n' * 9, 'utf-8')
   status, _, err = train(*config, '--config.train.freeze=embedding')
   assert status == 0, err
-  assert 'training a vocabulary of 320 pieces on 9 of 9 pairs' in err
+  assert 'training a vocabulary of 320 pieces' in err
   before, after = load_run(trained), load_run(tmp_path / 'run')
   origin = files.read_sealed(tmp_path / 'run' / 'run.json', 'the record')['origin']
   assert origin['pieces']['target'] == {'kept': 300, 'new': 20, 'left_out': 0}
