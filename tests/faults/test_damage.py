@@ -80,7 +80,7 @@ def test_a_damaged_description_is_neither_scored_nor_resumed(config, run, tmp_pa
   for kind in ('flip', 'cut', 'delete'):
     for done in damaged(run, copy, name, kind, POSITIONS):
       is_refused(lambda: load_run(copy, 'latest'), name, done)
-      if name == run_directory.CONFIG and kind != 'delete':
-        is_refused(lambda: run_directory.read_config(copy), name, done)
-      elif name == run_directory.RUN or kind != 'delete':  # A vocabulary is made again.
+      if name != run_directory.CONFIG:
         is_refused(lambda: train_run(config, copy), name, done)
+      elif kind != 'delete':
+        is_refused(lambda: run_directory.read_config(copy), name, done)

@@ -30,12 +30,7 @@ _PLACES = 10_000  # the most places that a sample of the pairs is read from
 
 
 class Corpora(NamedTuple):
-  """The open corpora of a run.
-
-  Attributes:
-    train: the training corpora, by their names in the config.
-    valid: the validation sets, by the keys of `DataConfig.valid_sets`.
-  """
+  """The open corpora of a run, by their names in the config and by the keys of its `valid_sets`."""
 
   train: Mapping[str, Corpus]
   valid: Mapping[str, Corpus]
@@ -48,8 +43,7 @@ class Corpora(NamedTuple):
   def training_text(self, at_most: int) -> Iterator[str]:
     """Yields training sentences, each source before its target, in the order of the corpora.
 
-    If there are more than `at_most` pairs, yields always the same sample of so many: short runs
-    of pairs from places that are spread evenly over all corpora.
+    Of more than `at_most` pairs, yields always the same: short runs from places spread evenly.
     """
     total = sum(map(len, self.train.values()))
     pairs = min(at_most, total)
@@ -68,14 +62,7 @@ class Corpora(NamedTuple):
 
 
 class EncodedCorpora(NamedTuple):
-  """The encoded text of a run.
-
-  Attributes:
-    batches: the batch of every step.
-    valid_batches: the packed validation sets, by the keys of `DataConfig.valid_sets`.
-    counts: the numbers of pairs that encoding kept, dropped and cut, by corpus.
-    resized: returns the same corpora in batches of another `tokens_per_batch`.
-  """
+  """The encoded text of a run; `resized` returns it in batches of another `tokens_per_batch`."""
 
   batches: BatchesByStep
   valid_batches: dict[str, list[Batch]]

@@ -1,16 +1,10 @@
 """Encoded corpora on disk: encoded once, then read a sentence at a time.
 
-An encoding is the folder `encoded/KEY/` beside its corpus:
-
-| file | holds |
-| --- | --- |
-| `{source,target}.tokens` | the tokens of all sentences, end to end, as raw numbers |
-| `{source,target}.lengths` | the number of tokens of each sentence |
-| `about.json` | digests of corpus and vocabulary, and the SHA-256 of each file |
-
-The key is a digest of the corpus and the vocabulary, so a change of either makes another folder. A
-folder that is no longer needed may be deleted at any time. Tokens are mapped into memory: what is
-read of them counts as memory of the process, but the system drops it where memory is short.
+An encoding is the folder `encoded/KEY/` beside its corpus. The key is a digest of the corpus and
+the vocabulary. The files `{source,target}.tokens` have the tokens of all sentences, end to end, as
+raw numbers; `{source,target}.lengths` have the number of tokens of each; `about.json` has digests
+of corpus, vocabulary and files. Tokens are mapped into memory: what is read of them counts as
+memory of the process, but the system drops it where memory is short.
 """
 
 import contextlib
@@ -31,10 +25,9 @@ from transformer.data.text.sources import Corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 
-_FOLDER, _ABOUT = 'encoded', 'about.json'
+_ABOUT = 'about.json'
 _FORMAT = 3
 _SAMPLED = 256  # pairs whose text is a part of the key
-_SECONDS_BETWEEN_LOGS = 20
 _NAMES = 'source.tokens', 'source.lengths', 'target.tokens', 'target.lengths'
 
 
@@ -48,7 +41,7 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary) -> list[Sentences]
     return encode_in_memory(corpus, vocabulary)
   identity = _identity(corpus, vocabulary)
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
-  place = corpus.folder / _FOLDER / key
+  place = corpus.folder / 'encoded' / key
   if sides := read(place, identity):
     return sides
   try:
@@ -77,13 +70,7 @@ def _identity(corpus: Corpus, vocabulary: RunVocabulary) -> dict[str, Any]:
 
 def write(place: Path, identity: Mapping[str, Any],
           chunks: Iterable[tuple[Sentences, Sentences]]):
-  """Writes an encoding, which appears under its name once it is complete.
-
-  Args:
-    place: the folder; a damaged one is replaced.
-    identity: identifies the encoding; `pairs` is the number of pairs, `tokens` the type of tokens.
-    chunks: the two sides of all pairs, in order.
-  """
+  """Writes an encoding from the two sides of all pairs; it gets its name once it is complete."""
   if place.exists():
     logging.warning('the encoded corpus %s is damaged, and is made again', place)
   for left in (place, *place.parent.glob(f'{place.name}.*.tmp')):  # A killed process left these.
@@ -97,8 +84,8 @@ def write(place: Path, identity: Mapping[str, Any],
                                          target.lengths), strict=True):
           array.tofile(file)
         pairs += len(source)
-        logging.log_every_n_seconds(logging.INFO, 'encoded %d of %d pairs', _SECONDS_BETWEEN_LOGS,
-                                    pairs, identity['pairs'])
+        logging.log_every_n_seconds(logging.INFO, 'encoded %d of %d pairs', 20, pairs,
+                                    identity['pairs'])
     files.write_sealed(folder / _ABOUT, {**identity, 'files': _digests(folder)})
 
 

@@ -1,13 +1,14 @@
 """Sentence pairs as token ids, held in flat arrays."""
 
+import collections
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from transformer.data.batch import EOS_ID
-from transformer.data.batches.prefetch import prefetch
 
 _CHUNK = 20_000  # pairs encoded together
 
@@ -66,10 +67,7 @@ class Sentences:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedPairs:
-  """A corpus that is ready to be packed: both sides of each pair, with `EOS_ID` at their ends.
-
-  `counts` has the number of pairs that were `kept`, and of those dropped or cut, by the reason.
-  """
+  """Both sides of each pair, with end tokens, and how many pairs were kept, dropped and cut."""
 
   source: Sentences
   target: Sentences
@@ -103,14 +101,9 @@ def token_dtype(vocabulary) -> np.dtype:
 
 def keep_for_training(source: Sentences, target: Sentences, max_length: int,
                       max_length_ratio: float = 0.0) -> EncodedPairs:
-  """Drops the pairs that training cannot or should not use, with a count for every limit.
+  """Drops the pairs that training cannot or should not use; counts each for the first reason.
 
-  A pair that breaks several limits is counted for the first.
-
-  Args:
-    source, target: the two sides of each pair, with end tokens.
-    max_length: the most tokens that either side may have.
-    max_length_ratio: the largest allowed ratio of the two lengths; 0 allows any.
+  `max_length_ratio` is the largest allowed ratio of the two lengths; 0 allows any.
   """
   wrong = {'empty side': (source.lengths <= 1) | (target.lengths <= 1),
            'source too long': source.lengths > max_length,
@@ -138,6 +131,23 @@ def encode_for_scoring(corpus, vocabulary, max_length: int) -> EncodedPairs:
     counts[f'cut: {name} too long'] = int(np.count_nonzero(whole.lengths > max_length))
     sides.append(Sentences.ended(whole[i][:-1][:max_length - 1] for i in range(len(whole))))
   return EncodedPairs(*sides, counts)
+
+
+def prefetch(function: Callable, items: Iterable, ahead: int) -> Iterator:
+  """Yields `function(item)` for each item, in order, computed by one thread up to `ahead` ahead.
+
+  An exception of `function` is raised in place of its result.
+  """
+  thread, results = ThreadPoolExecutor(1, 'prefetch'), collections.deque()
+  try:
+    for item in items:
+      results.append(thread.submit(function, item))
+      if len(results) > ahead:
+        yield results.popleft().result()
+    while results:
+      yield results.popleft().result()
+  finally:  # The thread stops after its current item.
+    thread.shutdown(wait=False, cancel_futures=True)
 
 
 def count_from_zero(sizes: np.ndarray) -> np.ndarray:

@@ -38,16 +38,15 @@ def open_text(config: Config, workdir: Path, begun: bool, changed: set[str],
   """
   corpora = open_corpora(config.data)
   processes.check_same(files.as_json(corpora.fingerprints()), 'text')
-  own = begun and processes.from_first(lambda: vocabularies.is_saved(workdir))
   origin = None
-  if config.train.init_from and (first or not own or 'train.init_from' in changed):
+  if config.train.init_from and (first or not begun or 'train.init_from' in changed):
     origin = load_to_host(config.train.init_from)
     check_same_model(origin.config.model, config.model)
 
   def make():
     return making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)
 
-  if own:
+  if begun:
     vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
     renamed = [key for key in config.data.sizes if f'data.{key}' in changed]
     processes.from_first(lambda: making.check_same(vocabulary, config.data, renamed))

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from transformer.data.batches.prefetch import prefetch
+from transformer.data.encoding import prefetch
 
 
 @pytest.mark.parametrize('ahead', [0, 7, 100])

@@ -171,5 +171,5 @@ def test_a_model_made_otherwise_is_refused(tmp_path, options):
   sentencepiece.SentencePieceTrainer.train(
       sentence_iterator=iter(SENTENCES), model_prefix=str(prefix), model_type='bpe',
       vocab_size=320 if 'byte_fallback' in options else 60, minloglevel=2, **options)
-  with pytest.raises(UserError, match=r'other\.model .*not give text back .*restore it'):
+  with pytest.raises(UserError, match=r'other\.model .*gives text back .*restore it'):
     Vocabulary.load(f'{prefix}.model')

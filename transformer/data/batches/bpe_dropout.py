@@ -1,7 +1,7 @@
 """BPE-dropout: cuts sentences by byte-pair merges, and leaves out some merges at random.
 
-SentencePiece can do this too, but no seed makes it draw the same numbers in two processes.
-Here a draw is a hash of the sentence's key and of the merge's place in the sentence.
+SentencePiece can do this too, but cannot be seeded. Here a draw is a hash of the sentence's key and
+of the merge's place in the sentence.
 """
 
 import itertools
@@ -32,10 +32,9 @@ def make_bpe_dropout(vocabulary: RunVocabulary, rate: float) -> Vary:
 
 
 class Merges:
-  """The merges of a vocabulary, applied as SentencePiece applies them.
+  """The merges of a vocabulary, applied to characters and bytes as SentencePiece applies them.
 
-  A sentence begins as symbols: characters, bytes, and its end token. The next merge always
-  joins the two neighbours whose piece has the lowest id; among equals, the leftmost.
+  The next merge always joins the two neighbours whose piece has the lowest id, the leftmost first.
   """
 
   def __init__(self, vocabulary: Vocabulary):
@@ -57,8 +56,7 @@ class Merges:
   def cut(self, sentences: Sentences, keys: np.ndarray, rate: float) -> Sentences:
     """Cuts encoded sentences anew (Provilkov et al., 2020, "BPE-Dropout", section 3.1).
 
-    Leaves out each merge with a probability of `rate`, and does not try that merge again: 0 cuts as
-    the vocabulary encodes, 1 gives single characters. The uint64 keys of the sentences decide.
+    Leaves out each merge, for good, with a probability of `rate`, by the sentences' uint64 keys.
     """
     chunks = np.cumsum(sentences.lengths, dtype=np.int64) // _CHUNK
     return Sentences.concatenate([
@@ -121,10 +119,7 @@ class Merges:
 
 
 def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.vocabulary'):
-  """Refuses a vocabulary, named by a `key`, that cuts lines otherwise than merges do.
-
-  SentencePiece's `unigram` is such, and one with user-defined symbols.
-  """
+  """Refuses a vocabulary, named by a `key`, that cuts some lines otherwise than merges do."""
   pieces = ModelProto.FromString(vocabulary.model_bytes).pieces[BYTE_IDS.stop:]
   encoded = Sentences.ended(vocabulary.encode_batch(list(lines)))
   try:

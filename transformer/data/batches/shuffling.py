@@ -8,9 +8,8 @@ _ROUNDS = 8
 def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
   """Returns the images of some elements under random permutations of 0 … size − 1.
 
-  A Feistel network permutes a rectangle of about `size` cells. An image beyond `size` is
-  permuted again until it is inside (Black and Rogaway, "Ciphers with Arbitrary Finite
-  Domains", 2002). This is good for shuffling, and not for secrets.
+  A Feistel network permutes a rectangle of about `size` cells. An image beyond `size` is permuted
+  again until it is inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
 
   Args:
     index: int64 [elements], each in [0, size).

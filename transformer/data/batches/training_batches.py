@@ -1,7 +1,4 @@
-"""Training batches by number, and validation batches.
-
-The batch of step n is a function of (data, seed, n).
-"""
+"""Training batches, of which that of step n is a function of (data, seed, n), and validation's."""
 
 import bisect
 import fractions
@@ -13,8 +10,7 @@ import numpy as np
 
 from transformer.data.batch import Batch
 from transformer.data.batches.packing import Packing, Rows
-from transformer.data.batches.prefetch import prefetch
-from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
+from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero, prefetch
 from transformer.errors import UserError
 
 _BATCHES_AHEAD = 8  # batches that are assembled before the step that reads them
@@ -32,8 +28,7 @@ def batch_shape(tokens_per_batch: int, max_length: int,
                 corpora: Sequence[EncodedPairs]) -> Shape:
   """Chooses the shape of a run's batches of `tokens_per_batch` target positions.
 
-  If the sources have more tokens than the targets, the source side of a row is longer in
-  proportion, so that the target side can still be filled.
+  If the sources have more tokens than the targets, their side of a row is longer in proportion.
   """
   source = sum(int(pairs.source.lengths.sum()) for pairs in corpora)
   target = sum(int(pairs.target.lengths.sum()) for pairs in corpora)
@@ -44,8 +39,7 @@ def batch_shape(tokens_per_batch: int, max_length: int,
 
 
 class BatchesByStep:
-  """The batches of a run, any of which can be computed at any time: a resumed run replays nothing.
-  """
+  """The batches of a run. Any can be computed at any time, so a resumed run replays nothing."""
 
   shape: Shape
 
@@ -60,9 +54,6 @@ class BatchesByStep:
 class TrainingBatches(BatchesByStep):
   """The batches of a run by step, from 0: packed, and shuffled anew every epoch.
 
-  Which lengths share rows is computed once. Which pairs share rows, and the order of the rows, is
-  computed for each batch.
-
   Attributes:
     corpora: the encoded corpora that are used; pairs are numbered through all of them.
     batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
@@ -70,11 +61,7 @@ class TrainingBatches(BatchesByStep):
 
   def __init__(self, corpora: Sequence[EncodedPairs], weights: Sequence[float], shape: Shape,
                seed: int):
-    """Plans batches over corpora, given how many times an epoch uses each of them.
-
-    Raises:
-      UserError: there is no pair to train on, or a weight takes no row of its corpus.
-    """
+    """Plans batches over corpora, given how many times an epoch uses each of them."""
     by_weight: dict[float, list[EncodedPairs]] = {}
     for corpus, weight in zip(corpora, weights, strict=True):
       if len(corpus) and weight:
@@ -93,8 +80,7 @@ class TrainingBatches(BatchesByStep):
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
     """Returns the packed rows of a step, with pairs numbered through `corpora`.
 
-    Also returns the round of each pair, int64 [pairs]. A round is a pass over the pair's corpus;
-    the first has number 0.
+    Also returns the round of each pair, int64 [pairs]: how often its corpus was used before.
     """
     epoch, index = divmod(step, self.batches_in_epoch)
     nothing = np.zeros(0, np.int64)
@@ -115,11 +101,10 @@ class TrainingBatches(BatchesByStep):
 
 
 class _Cycle:
-  """Cycles through the packed rows of all corpora that share a weight.
+  """Cycles through the packed rows of all corpora that share a weight, in rounds.
 
-  Each round has another order of rows, and other pairs in each row. An epoch takes
-  `weight` times the number of rows and starts where the epoch before ended. So every pair
-  is used equally often, and the first row of an epoch is known without earlier epochs.
+  An epoch takes `weight` times the number of rows and starts where the epoch before ended. So every
+  pair is used equally often, and the first row of an epoch is known without earlier epochs.
   """
 
   def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
@@ -145,7 +130,6 @@ class StagedBatches(BatchesByStep):
   """Batches whose mixture of corpora changes at given steps; each stage begins a new epoch."""
 
   def __init__(self, first_steps: Sequence[int], stages: Sequence[BatchesByStep]):
-    """Joins stages of one shape, given the first step of each, ascending, from 0."""
     self._first_steps, self._stages, self.shape = first_steps, stages, stages[0].shape
 
   def __getitem__(self, step: int) -> Batch:

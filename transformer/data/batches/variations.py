@@ -1,9 +1,8 @@
 """Variations: what happens to training sentences each time that they are used.
 
-`data.variations` names functions of one's own. Each is called once, with the run's vocabulary and
-the numbers that the config gives it, and returns a function of sentences; docs/own-parts.md has an
-example. What becomes of a sentence depends on nothing but its side, its tokens and its key, which
-is a function of (seed, round, pair). So a resumed run has the batches of an uninterrupted one.
+`data.variations` names functions of one's own; docs/own-parts.md has an example. What becomes of a
+sentence depends on nothing but its side, its tokens and its key, which is a function of (seed,
+round, pair). So a resumed run has the batches of an uninterrupted one.
 """
 
 import functools
@@ -66,27 +65,21 @@ def _checked(spec: str, vary: Vary, place: int) -> Vary:
 
 
 class VariedBatches(BatchesByStep):
-  """The batches of a run by step, like `TrainingBatches`, of varied sentences.
+  """The batches of a plan by step, of varied sentences.
 
   Varied pairs have other lengths, so the planned rows no longer fit. A window is a fixed number of
-  planned batches, whose pairs are packed again into a fixed number of real batches. So the batch
-  of a step depends on one window only. An epoch uses every pair as often as the plan.
-
-  Attributes:
-    planned: planned batches in a window; an epoch of a small corpus is one window.
-    real: real batches in a window.
+  `planned` batches, whose pairs are packed again into a fixed number of `real` ones. So the batch
+  of a step depends on one window only. An epoch of a small corpus is one window.
   """
 
   def __init__(self, plan: TrainingBatches, variations: Sequence[Vary], seed: int):
-    """Varies the first window, to find the number of real batches of a plan."""
     self.shape = plan.shape
     self._plan, self._variations, self._seed = plan, variations, seed
     windows_in_epoch = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)
     self.planned = min(max(-(-plan.batches_in_epoch // windows_in_epoch), _FEWEST_BATCHES),
                        plan.batches_in_epoch)
-    _, varied, _ = self._vary(0)
-    self.real = max(math.ceil(self._pack(varied).num_rows * (1 + _SPARE) / self.shape.rows),
-                    self.planned)
+    rows = self._pack(self._vary(0)[1]).num_rows
+    self.real = max(math.ceil(rows * (1 + _SPARE) / self.shape.rows), self.planned)
     self._window = functools.lru_cache(maxsize=2)(self._make_window)
 
   def __getitem__(self, step: int) -> Batch:
@@ -100,8 +93,8 @@ class VariedBatches(BatchesByStep):
   def _make_window(self, number: int) -> tuple[EncodedPairs, Rows]:
     """Returns the pairs of a window, varied, and their rows.
 
-    Very rarely, there are too many rows. Then some pairs stay as planned, until the rows fit. If
-    even the planned pairs, packed again, need more rows than the plan, they keep its rows.
+    Very rarely, there are too many rows. Then some pairs stay as planned, until the rows fit, and
+    in the end all, in the planned rows.
     """
     planned, varied, sizes = self._vary(number)
     pairs = np.arange(len(planned[0]))
@@ -123,9 +116,8 @@ class VariedBatches(BatchesByStep):
                                                      (window + 1) * self.planned)]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([numbers for _, numbers in dealt])
-    corpora = self._plan.corpora
-    planned = [take([corpus.source for corpus in corpora], pairs),
-               take([corpus.target for corpus in corpora], pairs)]
+    planned = [take([corpus.source for corpus in self._plan.corpora], pairs),
+               take([corpus.target for corpus in self._plan.corpora], pairs)]
     varied = []
     for side in range(2):
       keys = np.full(len(pairs), 2 * self._seed + side, np.uint64)

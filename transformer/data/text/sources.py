@@ -1,8 +1,4 @@
-"""Opens sentence pairs: text files, TensorFlow Datasets, or a source of one's own.
-
-`data.source` names the class of a run's corpora: `text`, `tfds`, or MODULE:CLASS. It is called with
-the settings of `config.data` and the name of a split; docs/own-parts.md has an example.
-"""
+"""Opens sentence pairs of the class that `data.source` names: text files, TFDS, or one's own."""
 
 import os
 from collections.abc import Callable
@@ -17,16 +13,7 @@ from transformer.errors import UserError
 class Corpus:
   """Sentence pairs by number, of any source; can be read by many threads at a time.
 
-  A mistake in the class of a source is a `UserError`.
-
-  Attributes:
-    name: a name for people, such as `wmt14_translate/de-en:train`.
-    fingerprint: SHA-256 in hexadecimal, the same on every machine. It covers the whole text, but
-      for a TFDS set, where it covers only the metadata.
-    notes: sentences about what looks odd.
-    folder: where files that are computed from the corpus are kept; None keeps none.
-    gold: a line for each pair, which metrics of one's own get in place of the targets; None if they
-      get the targets.
+  The attributes are those of a source of one's own in docs/own-parts.md.
   """
 
   def __init__(self, config: DataConfig, split: str):

@@ -26,7 +26,6 @@ _CHUNK = 1 << 24  # bytes read together
 _EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
 _MOST_ZEROS = 0.4  # share of the bytes; ASCII in UTF-16 is valid UTF-8, and has a half
-_NAMES_SHOWN = 5
 # Unicode's categories of white space, controls, and marks that need a letter to be seen.
 _INVISIBLE = {'Cc', 'Cf', 'Mn', 'Zl', 'Zp', 'Zs'}
 
@@ -79,11 +78,7 @@ class TextFile:
   """
 
   def __init__(self, name: str, data: bytes | None = None):
-    """Reads the whole file once, to find its lines; `data` is its content, if that has been read.
-
-    Raises:
-      UserError: the file is missing, unreadable or not UTF-8.
-    """
+    """Reads the whole file once, to find its lines; `data` is its content, if that is known."""
     self.name, self._data, self._state = name, data, None
     with self._opened() as file:
       self._survey(file)
@@ -92,11 +87,7 @@ class TextFile:
     return self._lines
 
   def read(self, start: int, stop: int) -> list[str]:
-    """Returns lines `start` to `stop`, both in [0, len]; safe to call from many threads.
-
-    Raises:
-      UserError: the file has changed since it was opened.
-    """
+    """Returns lines `start` to `stop`, both in [0, len]; safe to call from many threads."""
     first, last = start // _EVERY, -(-stop // _EVERY)
     with self._opened() as file:
       file.seek(self._starts[first])
@@ -145,7 +136,7 @@ class TextFile:
       yield io.BytesIO(self._data)
       return
     with _open(self.name) as file:
-      # A copy may keep the time of modification, but nothing keeps the time of the inode's change.
+      # A copy may keep the time of modification, but not that of the inode's change.
       about = os.fstat(file.fileno())
       state = about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
       self._state = self._state or state
@@ -155,18 +146,10 @@ class TextFile:
 
 
 class TextCorpus:
-  """Two line-aligned UTF-8 files, `{dir}/{split}.{language}`, as sentence pairs.
-
-  Attributes:
-    lines: the numbers of lines of the two files.
-  """
+  """Two line-aligned UTF-8 files, `{dir}/{split}.{language}`, of so many `lines`."""
 
   def __init__(self, config: DataConfig, split: str, *, aligned: bool = True):
-    """Opens the files; if they are not `aligned`, the corpus ends with the shorter one.
-
-    Raises:
-      UserError: a file is missing or not UTF-8, or they differ in their numbers of lines.
-    """
+    """Opens the files; if they need not be `aligned`, the corpus ends with the shorter one."""
     self.name = str(Path(config.dir) / split)
     self.folder = Path(os.path.expanduser(self.name)).parent
     self._files = source, target = [TextFile(f'{self.name}.{language}') for language in (
@@ -193,9 +176,9 @@ def _open(path: str | os.PathLike) -> BinaryIO:
   try:
     return path.open('rb')
   except OSError as error:
-    nearest = difflib.get_close_matches(
-        path.name, [file.name for file in path.parent.glob('*')], n=_NAMES_SHOWN, cutoff=0)
-    there = (f'{path.parent} holds {", ".join(nearest) or "no files"}' if path.parent.is_dir()
+    names = [file.name for file in path.parent.glob('*')]
+    nearest = ', '.join(difflib.get_close_matches(path.name, names, n=5, cutoff=0)) or 'no files'
+    there = (f'{path.parent} holds {nearest}' if path.parent.is_dir()
              else f'there is no folder {path.parent}')
     raise UserError(f'wanted the file {path}; {error.strerror}; {there}') from error
 

@@ -17,13 +17,9 @@ _Piece = ModelProto.SentencePiece
 def adopt(path: str | os.PathLike) -> Vocabulary:
   """Reads any SentencePiece model as a vocabulary that gives every text back as it was.
 
-  The control symbols and the bytes get the ids of this project, which come first. Bytes that the
-  model lacks are added, so that unknown characters can be spelt. Normalisation and the trimming
-  of spaces are left out. All other pieces keep their order and their scores. So text that the
-  model would not normalise is cut into the same pieces as before.
-
-  Raises:
-    UserError: the file cannot be read, or is no model that can be used.
+  The control symbols and the bytes come first, with the ids of this project; bytes that the model
+  lacks are added. Normalisation and the trimming of spaces are left out. All other pieces keep
+  their order and scores, so text that the model would not normalise is cut as before.
   """
   model_bytes, original = read_model(path), sentencepiece.SentencePieceProcessor()
   try:

@@ -21,10 +21,7 @@ _TRIED = 500  # Training pairs whose cut by a given vocabulary is compared with 
 
 
 def check_same(own: RunVocabulary, config: DataConfig, keys: Iterable[str]):
-  """Refuses files that keys of a config name if they hold another vocabulary than a run's own.
-
-  A file that is gone does not matter, since the run has a copy.
-  """
+  """Refuses files that keys of a config name if they are there, and hold another vocabulary."""
   for key in keys:
     path = getattr(config, key)
     wanted = own.source if key == 'source_vocabulary' else own.target
@@ -39,28 +36,23 @@ def make_vocabulary(config: DataConfig, corpora,
   """Loads the vocabularies that a config names, and makes the others for the training text.
 
   The `earlier` vocabulary, that of `train.init_from`, is kept, and grows to the size.
-
-  Raises:
-    UserError: a file cannot be used or has another size than the config; the earlier
-      vocabulary is larger, or of the other kind; or the text is too small for the size.
   """
   if earlier is not None and config.shared_vocabulary != is_shared(earlier):
     raise UserError(f'a run takes its vocabulary from train.init_from; set '
                     f'--config.data.shared_vocabulary={is_shared(earlier)}; got '
                     f'{config.shared_vocabulary}')
   if config.shared_vocabulary:
-    return _make(config, corpora, 'vocabulary', slice(None), earlier)
+    return _make(config, corpora, 'vocabulary', 0, 1, earlier)
   source, target = earlier or (None, None)
-  return SeparateVocabularies(
-      _make(config, corpora, 'source_vocabulary', slice(0, None, 2), source),
-      _make(config, corpora, 'vocabulary', slice(1, None, 2), target))
+  return SeparateVocabularies(_make(config, corpora, 'source_vocabulary', 0, 2, source),
+                              _make(config, corpora, 'vocabulary', 1, 2, target))
 
 
-def _make(config: DataConfig, corpora, key: str, lines: slice,
+def _make(config: DataConfig, corpora, key: str, first: int, step: int,
           earlier: Vocabulary | None) -> Vocabulary:
-  """Returns the vocabulary of a key of the config; learns it from a slice of the text if needed."""
+  """Returns the vocabulary of a key; learns it from each `step`-th sentence if needed."""
   def text(pairs):
-    return itertools.islice(corpora.training_text(pairs), lines.start, lines.stop, lines.step)
+    return itertools.islice(corpora.training_text(pairs), first, None, step)
 
   size, path = config.sizes[key], getattr(config, key)
   given, origin = (adopt(path), f'data.{key}') if path else (earlier, 'train.init_from')
@@ -78,19 +70,15 @@ def _make(config: DataConfig, corpora, key: str, lines: slice,
 
 
 def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vocabulary:
-  """Adds the first new pieces of a vocabulary of new text behind the pieces of another.
+  """Adds the first new pieces that were learned from new text behind the pieces of a vocabulary.
 
-  The merges of the new pieces come after all merges of the first vocabulary.
-
-  Raises:
-    UserError: the first vocabulary does not work by merges, or the second one has too few
-      new pieces; it names the `key` of the config.
+  Their merges come after all merges of the vocabulary. Errors name the `key` of the config.
   """
   model = ModelProto.FromString(vocabulary.model_bytes)
   if model.trainer_spec.model_type != TrainerSpec.BPE:
-    raise UserError(f'only a vocabulary of the type bpe can take new pieces; that of '
-                    f'train.init_from has another; set --config.data.{key}_size={vocabulary.size}, '
-                    f'or name a larger one by --config.data.{key}')
+    raise UserError(f'only a vocabulary of the type bpe can take new pieces; train.init_from has '
+                    f'another; set --config.data.{key}_size={vocabulary.size}, or name a larger '
+                    f'one by --config.data.{key}')
   known = {piece.piece for piece in model.pieces}
   new = [piece for token in range(BYTE_IDS.stop, learned.size)
          if (piece := learned.piece(token)) not in known]
@@ -108,10 +96,7 @@ def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vo
 
 
 def spell(vocabulary: Vocabulary, earlier: Vocabulary) -> list[list[int]]:
-  """Returns, for each piece of a vocabulary, the ids of the earlier pieces that spell it.
-
-  A piece that both have is spelt by itself, so it has one id.
-  """
+  """Returns, for each piece, the ids of the earlier pieces that spell it: itself, if it is one."""
   model = ModelProto.FromString(earlier.model_bytes)
   model.normalizer_spec.add_dummy_prefix = False  # A piece within a word begins with no space.
   processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())

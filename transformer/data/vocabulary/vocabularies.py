@@ -1,8 +1,4 @@
-"""The vocabulary of a run: one for both languages, or one for each.
-
-Both kinds have the attributes `source` and `target`, the `Vocabulary` of each side. A run keeps the
-SentencePiece models as files, `vocabulary.model`, or `vocabulary.source.model` and
-`vocabulary.target.model`.
+"""The vocabulary of a run, with a `source` and a `target`: one for both languages, or one for each.
 """
 
 import os
@@ -16,7 +12,7 @@ from transformer.errors import UserError
 
 
 class SeparateVocabularies(NamedTuple):
-  """A vocabulary for each language: one encodes sources, the other targets."""
+  """A vocabulary for each language."""
 
   source: Vocabulary
   target: Vocabulary
@@ -62,12 +58,6 @@ def save(vocabulary: RunVocabulary, folder: str | os.PathLike):
     side.save(Path(folder, name))
 
 
-def is_saved(folder: str | os.PathLike) -> bool:
-  """Returns whether a folder has all files of a vocabulary."""
-  return any(all(Path(folder, name).exists() for name in names)
-             for names in (SHARED_VOCABULARY, SEPARATE_VOCABULARIES))
-
-
 def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> RunVocabulary:
   """Reads the vocabulary of a run's directory, whose models must have the `wanted` fingerprints.
 
@@ -75,11 +65,11 @@ def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> 
   """
   first = SEPARATE_VOCABULARIES[0]
   separate = Path(folder, first).exists() if wanted is None else Path(first).stem in wanted
-  sides = []
-  for name in SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY:
-    side, stem = Vocabulary.load(Path(folder, name)), Path(name).stem
-    if wanted is not None and side.fingerprint != wanted.get(stem):
-      raise UserError(f'the vocabulary {Path(folder, name)} is not the one that the run began '
-                      f'with; its SHA-256 should be {wanted.get(stem)}; restore it from a copy')
-    sides.append(side)
-  return SeparateVocabularies(*sides) if separate else sides[0]
+  sides = [Vocabulary.load(Path(folder, name))
+           for name in (SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY)]
+  vocabulary = SeparateVocabularies(*sides) if separate else sides[0]
+  for name, digest in fingerprints(vocabulary).items():
+    if wanted is not None and digest != wanted.get(name):
+      raise UserError(f'{name}.model of {folder} is not the one that the run began with; its '
+                      f'SHA-256 should be {wanted.get(name)}; restore it from a copy')
+  return vocabulary

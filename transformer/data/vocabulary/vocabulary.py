@@ -1,8 +1,7 @@
-"""Text to token ids and back, without the loss of a character.
+"""Text to token ids and back, without the loss of a character: a SentencePiece BPE model.
 
-A SentencePiece BPE model serves both languages, or one of them. It normalises nothing, keeps
-white space, and spells unknown characters in bytes. So `decode` returns exactly the line that
-`encode` was given.
+It normalises nothing, keeps white space, and spells unknown characters in bytes. So `decode`
+returns exactly the line that `encode` was given.
 """
 
 import hashlib
@@ -22,9 +21,8 @@ from transformer.errors import UserError
 
 BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
 
-# SentencePiece writes a space as U+2581, and drops training lines that contain U+2585. So
-# `_escape` replaces both characters, and the escape character itself. It writes the escape
-# character, which is from a private plane, and then a digit.
+# SentencePiece writes a space as U+2581, and drops training lines that contain U+2585. So `_escape`
+# replaces both, and the escape character itself, which is from a private plane.
 SPACE = '\u2581'
 _ESCAPE = '\U000f2581'
 ESCAPED = {_ESCAPE: _ESCAPE + '0', SPACE: _ESCAPE + '1', '\u2585': _ESCAPE + '2'}
@@ -32,10 +30,8 @@ _UNESCAPED = {escaped: character for character, escaped in ESCAPED.items()}
 _RESERVED = re.compile('|'.join(ESCAPED))
 _SEQUENCE = re.compile('|'.join(_UNESCAPED))
 
-# The share of the training text whose characters get pieces; the rarest are spelt in bytes.
-_CHARACTER_COVERAGE = 0.99999
-# SentencePiece skips longer training lines. This is the largest value that it accepts.
-_LONGEST_LINE = 2**30
+_CHARACTER_COVERAGE = 0.99999  # of the training text; the rarest characters are spelt in bytes
+_LONGEST_LINE = 2**30  # SentencePiece skips longer training lines, and accepts no larger value.
 _ERRORS_ONLY = 2
 # What SentencePiece says of a size that does not suit the text, and what it means.
 _SIZE_ERRORS = (
@@ -56,32 +52,27 @@ class Vocabulary:
     model_bytes: the SentencePiece model, a serialised protocol buffer.
     size: number of pieces.
     fingerprint: SHA-256 of `model_bytes`, in hexadecimal.
-    source, target: this vocabulary, as `SeparateVocabularies` has two that differ.
+    source, target: this vocabulary, which is both sides of a `RunVocabulary`.
   """
 
   def __init__(self, model_bytes: bytes, name: str = 'the vocabulary'):
-    """Loads a model.
-
-    Raises:
-      UserError: the model, by its `name`, is damaged, has other ids for the control symbols and
-        bytes, or does not give text back.
-    """
+    """Loads a model; one that has other ids or does not give text back is a `UserError`."""
     self._processor = processor = sentencepiece.SentencePieceProcessor()
     try:
       processor.LoadFromSerializedProto(model_bytes)
-    except RuntimeError as error:
-      raise UserError(f'{name} should hold a SentencePiece model, but is damaged '
-                      f'({len(model_bytes)} bytes); restore it from a copy') from error
-    self.model_bytes = model_bytes
-    self.size = processor.get_piece_size()
+      ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+      whole = (ids == (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+               and all(self.piece(token) == f'<0x{byte:02X}>'
+                       for byte, token in enumerate(BYTE_IDS))
+               and self.decode(self.encode(_PROBE)) == _PROBE)
+    except RuntimeError:
+      whole = False
+    if not whole:
+      raise UserError(f'{name} is damaged, or no SentencePiece model that gives text back as it '
+                      f'was; restore it from a copy')
+    self.model_bytes, self.size = model_bytes, processor.get_piece_size()
     self.fingerprint = hashlib.sha256(model_bytes).hexdigest()
     self.source = self.target = self
-    ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
-    if (ids != (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
-        or any(self.piece(token) != f'<0x{byte:02X}>' for byte, token in enumerate(BYTE_IDS))
-        or self.decode(self.encode(_PROBE)) != _PROBE):
-      raise UserError(f'{name} is damaged, or does not give text back as it was; restore it from '
-                      f'a copy')
 
   @classmethod
   def train(cls, sentences: Iterable[str], size: int,
@@ -90,9 +81,6 @@ class Vocabulary:
 
     All sentences are held in memory. `key` of `config.data` sets the size, for error messages.
     If not `full`, there are fewer pieces where the text is too little for the size.
-
-    Raises:
-      UserError: there is no text, or `size` is too large or too small for the text.
     """
     # A list, since SentencePiece would keep only the message of an error of an iterator.
     sentences, model = [_escape(sentence) for sentence in sentences], io.BytesIO()
@@ -104,8 +92,7 @@ class Vocabulary:
           model_type='bpe', vocab_size=size, character_coverage=_CHARACTER_COVERAGE,
           byte_fallback=True, normalization_rule_name='identity', remove_extra_whitespaces=False,
           pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID, pad_piece='<pad>',
-          max_sentence_length=_LONGEST_LINE, hard_vocab_limit=full,
-          minloglevel=_ERRORS_ONLY)
+          max_sentence_length=_LONGEST_LINE, hard_vocab_limit=full, minloglevel=_ERRORS_ONLY)
     except RuntimeError as error:
       for pattern, fact, limit in _SIZE_ERRORS:
         if nearest := re.search(pattern, str(error)):
