@@ -14,18 +14,18 @@ import types
 import jax
 import pytest
 
-from tests.experiment.events import cells, kept, shown
+from tests.experiment.events import cells, shown
 from tests.experiment.tiny_runs import final_state, rows_of, run
 from tests.tiny_training import evaluation_of
 from transformer.decoding.translator import Translation
 from transformer.experiment import report as report_file
 from transformer.experiment import tensorboard
 from transformer.experiment.report import Report
-from transformer.experiment.tensorboard import Events, Sample
+from transformer.experiment.tensorboard import Sample
 from transformer.experiment.validation import Evaluation, ValidationSet, evaluate
 from transformer.system.progress import say, warn
 from transformer.training.config import TrainConfig
-from transformer.training.step import Skips, TrainState, init_params
+from transformer.training.step import Skips, TrainState
 
 HOSTILE = Sample('a | b \\ *c* `d` [e](f)', '<b>& # _g_ ~h~', '$x$ ![i](j) 1. - — ü')
 
@@ -246,25 +246,3 @@ def test_an_evaluation_shows_its_samples_once_also_after_a_resume(model, tmp_pat
   run(model, tmp_path / 'parts', checkpoint_every=4, validate=examples)
   assert [step for step, _ in shown(tmp_path / 'whole')] == [5, 10, 12]
   assert shown(tmp_path / 'parts') == shown(tmp_path / 'whole')
-
-
-def test_the_gradient_norms_of_layers_are_shown_as_often_as_the_loss(model, tmp_path):
-  run(model, tmp_path)
-  layers = init_params(model, 0).keys()
-  histograms = kept(tmp_path, *(f'gradient_norm/{name}' for name in layers))
-  assert [step for step, _ in histograms] == [step for step in (4, 8, 12) for _ in layers]
-  for row in rows_of(tmp_path):
-    if 'train/gradient_norm' in row:
-      norms = [value.histo for step, value in histograms if step == row['step']]
-      assert {norm.num for norm in norms} == {4} and all(norm.min > 0 for norm in norms)
-      # The norm of all gradients lies between the largest norm of a layer and the sum of all.
-      assert max(norm.sum / 4 for norm in norms) <= row['train/gradient_norm']
-      assert row['train/gradient_norm'] <= sum(norm.sum for norm in norms) / 4
-
-
-def test_layers_without_finite_gradients_are_left_out(tmp_path):
-  file = Events(tmp_path / 'tensorboard', 1)
-  file.write_histograms(3, {'good': [1.0, 2.0], 'bad': [1.0, float('nan')]})
-  file.close()
-  (step, value), = kept(tmp_path, 'good', 'bad')
-  assert (step, value.tag, value.histo.num, value.histo.sum) == (3, 'good', 2, 3.0)

@@ -32,8 +32,7 @@ def naive_r_drop(x, output, targets, weights, smoothing, alpha):
           + alpha / 2 * jnp.sum(divergence * weights[::2]))
 
 
-@pytest.mark.parametrize('count', [2, 6])
-@pytest.mark.parametrize('smoothing', [0.0, 0.1])
+@pytest.mark.parametrize(('count', 'smoothing'), [(2, 0.1), (6, 0.0)])
 def test_the_loss_and_its_gradients_are_those_of_all_logits(monkeypatch, count, smoothing):
   positions_at_once(monkeypatch, count)
   given = twins()

@@ -23,7 +23,6 @@ class Meter:
   Attributes:
     sums: by name. A checkpoint keeps them, so that a resumed run writes the lines of an
       uninterrupted one.
-    layers: the norms of the layers' gradients, an array for each update.
   """
 
   def __init__(self, sums: dict[str, float], positions: int,
@@ -56,12 +55,8 @@ class Meter:
       self._source_tokens += float(metrics['source_tokens'])
       self._target_tokens += float(metrics['weight'])
     self._clock, self._waiting = now, 0.0
-    if skipped:
-      return
-    for name, value in {**metrics, 'steps': 1}.items():
-      if name == 'layer_gradient_norms':
-        self.layers.append(value)
-      else:
+    if not skipped:
+      for name, value in {**metrics, 'steps': 1}.items():
         self.sums[name] = self.sums.get(name, 0.0) + float(value)
 
   def restart_clock(self):
@@ -95,7 +90,7 @@ class Meter:
     return values
 
   def _restart(self, sums: dict[str, float]):
-    self.sums, self.layers = sums, []
+    self.sums = sums
     self._seconds = self._waited = self._source_tokens = self._target_tokens = 0.0
 
 

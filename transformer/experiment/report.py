@@ -53,7 +53,7 @@ class Report:
     """
     config = update.config.train
     self._workdir, self._config, self._schedule = workdir, config, update.schedule
-    self._layers, (rows, _, length) = sorted(update.state.params), shape
+    rows, _, length = shape
     self.meter = Meter(history['meter'], rows * length,
                        utilisation(update.model, update.mesh.size, update.objective))
     self._guard = DivergenceGuard(history.get('window', {}), config.skip_nonfinite, workdir)
@@ -96,8 +96,7 @@ class Report:
       self._write_updates(step, skips, step - made - (int(skips.total) if skips else 0))
 
   def _write_updates(self, step: int, skips: Any, updates_before: int):
-    """Writes the line of metrics that ends with a step, and the layers' histograms."""
-    by_layer = zip(self._layers, zip(*self.meter.layers, strict=True), strict=False)
+    """Writes the line of metrics that ends with a step."""
     values = self.meter.take(float(self._schedule(updates_before)))
     if skips:
       values |= {'train/skipped': int(skips.total), 'train/skipped_in_a_row': int(skips.in_a_row)}
@@ -107,8 +106,6 @@ class Report:
     if 'tokens_per_second' in values:
       shown['tokens/s'] = f'{values["tokens_per_second"]:,.0f}'
     self._write(step, values, shown)
-    self._tensorboard.write_histograms(
-        step, {f'gradient_norm/{layer}': norms for layer, norms in by_layer})
     if self._bar.disable:
       parts = [f'{name} {text}' for name, text in shown.items()]
       (first, since), now = self._began, time.monotonic()

@@ -1,4 +1,4 @@
-"""What a run writes for TensorBoard: numbers, histograms and translations."""
+"""What a run writes for TensorBoard: numbers and translations."""
 
 import contextlib
 import html
@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from tensorboardX import summary
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import RecordWriter
@@ -19,7 +18,6 @@ from transformer.runs.run_directory import METRICS
 from transformer.system.progress import warn
 
 TENSORBOARD = 'tensorboard'
-_BINS = 30
 _MARKDOWN = re.compile(r'([\\`*_{}\[\]()#+.!|~$:-])')
 
 
@@ -52,11 +50,6 @@ class Events:
   def write_numbers(self, step: int, values: Mapping[str, float]):
     """Writes numbers by name."""
     self._write(step, ({'summary': summary.scalar(*item)} for item in values.items()))
-
-  def write_histograms(self, step: int, histograms: Mapping[str, Sequence[float]]):
-    """Writes histograms by name, of numbers that are all finite."""
-    self._write(step, ({'summary': summary.histogram(name, np.asarray(values), bins=_BINS)}
-                       for name, values in histograms.items() if np.all(np.isfinite(values))))
 
   def write_samples(self, step: int, samples: Sequence[Sample]):
     """Writes translations."""

@@ -22,9 +22,8 @@ class OptimizerConfig:
     algorithm: `adam`, or `muon` (Jordan et al., 2024) for the matrices of attention and
       feed-forward layers, with Adam and Nesterov momentum (Dozat, 2016) for embeddings,
       biases and norms. Muon's updates are scaled to the size of Adam's (Liu et al., 2025,
-      "Muon is Scalable for LLM Training"), so both take the same learning rate. Or one of your
-      own: MODULE:FUNCTION, or a tuple of that and the numbers that it takes; see
-      docs/own-parts.md.
+      "Muon is Scalable for LLM Training"), so both take the same learning rate. Or
+      MODULE:FUNCTION, or a tuple of that and its numbers; see docs/own-parts.md.
     schedule: `paper` is equation 3, `inverse_sqrt` the same curve with a given peak. `cosine`
       falls from the peak to zero at `train.steps`, `constant` stays at the peak. All rise
       linearly to the peak over `warmup_steps`. Or one of your own, as for `algorithm`.
@@ -32,9 +31,9 @@ class OptimizerConfig:
     peak_learning_rate: highest learning rate of all schedules but the paper's.
     warmup_steps: updates until the learning rate is at its peak.
     b2: decay of Adam's second moment, β₂.
-    weight_decay: weight decay of the matrices of attention and feed-forward layers, with
-      either algorithm. Each update subtracts this share of a matrix, times the learning rate
-      (Loshchilov and Hutter, 2019, "Decoupled Weight Decay Regularization").
+    weight_decay: weight decay of the matrices of attention and feed-forward layers. Each update
+      subtracts this share of a matrix, times the learning rate (Loshchilov and Hutter, 2019,
+      "Decoupled Weight Decay Regularization").
     clip_norm: largest global norm of a gradient; 0 does not clip.
     accumulate: number of parts that a batch is cut into to fit into memory, with a forward
       and a backward pass each. The update is the same but for rounding and dropout bits.
@@ -69,14 +68,13 @@ class TrainConfig:
     steps: number of updates in the run.
     tokens_per_batch: target positions in a batch, over all devices.
     label_smoothing: ε of section 5.4.
-    objective: what an update minimises: MODULE:FUNCTION, or a tuple of that and the numbers that it
-      takes, such as `('transformer.training.r_drop:r_drop', 5.0)`; see docs/own-parts.md. Empty is
-      the smoothed cross entropy.
+    objective: what an update minimises: MODULE:FUNCTION, or a tuple of that and its numbers, such
+      as `('transformer.training.r_drop:r_drop', 5.0)`; see docs/own-parts.md. Empty is the smoothed
+      cross entropy.
     objective_runs: directories of runs that `objective` reads; a run that goes on may find them
       elsewhere.
-    ema_decay: decay of an exponential moving average of the parameters (Polyak and
-      Juditsky, 1992), such as 0.999; 0 keeps none. Evaluation and translation use the
-      average.
+    ema_decay: decay of an exponential moving average of the parameters (Polyak and Juditsky, 1992),
+      such as 0.999, which evaluation and translation use; 0 keeps none.
     log_every: updates between two lines of metrics.
     eval_every: updates between two evaluations on the validation split.
     checkpoint_every: updates between two checkpoints. An evaluation that is the best so far
@@ -96,9 +94,9 @@ class TrainConfig:
       of dropout, `attention`, `dtype` and `remat`. The vocabulary may be larger, or another one
       that `data.vocabulary` names: see docs/vocabulary.md.
     freeze: a regular expression that is searched in the names of the parameters, such as
-      `encoder_0/self_attention/query/kernel`; those that match are not changed, and have no
-      gradient, weight decay or optimizer state. `encoder_|embedding` freezes the encoder and
-      the embeddings. Empty freezes none.
+      `encoder_0/self_attention/query/kernel`; those that match stay as they are, without gradient
+      or optimizer state. `encoder_|embedding` freezes the encoder and the embeddings. Empty freezes
+      none.
     skip_nonfinite: number of updates in a row that may be skipped because their loss or
       gradient is not finite; one more stops the run. Skipped updates are counted, and change
       neither parameters nor optimizer.
@@ -134,8 +132,7 @@ class TrainConfig:
     check_ranges(self, 'train.')
     if not all(self.objective_runs) or (self.objective_runs and not self.objective):
       raise UserError(f'train.objective_runs must name the directories of runs, for an objective '
-                      f'that reads them; got {self.objective_runs} and objective='
-                      f'{self.objective!r}')
+                      f'that reads them; got {self.objective_runs}')
     if self.best_by.rpartition('/')[2] not in ('', *STANDARD_METRICS) and not self.valid_metric:
       raise UserError(f'train.best_by must be one of {", ".join(STANDARD_METRICS)}, or a metric of '
                       f'train.valid_metric; got {self.best_by!r}')

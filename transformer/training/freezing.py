@@ -10,9 +10,8 @@ from transformer.errors import UserError
 
 def frozen_mask(pattern: str, params: Any):
   """Returns, for each parameter, whether it is frozen; `pattern` is `TrainConfig.freeze`."""
-  def matches(path, _):
-    return bool(pattern) and re.search(pattern, _name(path)) is not None
-  return jax.tree_util.tree_map_with_path(matches, params)
+  return jax.tree_util.tree_map_with_path(
+      lambda path, _: bool(pattern and re.search(pattern, _name(path))), params)
 
 
 def hold_frozen(pattern: str, params: Any):
@@ -22,24 +21,20 @@ def hold_frozen(pattern: str, params: Any):
 
 
 def describe_frozen(pattern: str, params: Any) -> str:
-  """Returns a line that tells which parameters are frozen, and how many numbers they hold.
+  """Returns a line that tells how many numbers are frozen, and in which parts of the model.
 
   Raises:
     UserError: the pattern matches no parameter, or all of them.
   """
   leaves = jax.tree_util.tree_leaves_with_path(params)
-  frozen = jax.tree.leaves(frozen_mask(pattern, params))
-  if len(set(frozen)) != 2:
-    names = ', '.join(sorted({_name(path[:1]) for path, _ in leaves}))
+  frozen = [(path, leaf) for path, leaf in leaves if re.search(pattern, _name(path))]
+  names, parts = (', '.join(sorted({_name(path[:1]) for path, _ in some}))
+                  for some in (leaves, frozen))
+  if len(frozen) in (0, len(leaves)):
     raise UserError(f'train.freeze={pattern!r} must match some parameters and leave others; it '
-                    f'matches {"all" if all(frozen) else "none"}; their names begin with {names}')
-  parts = {}
-  for (path, _), is_frozen in zip(leaves, frozen, strict=True):
-    parts.setdefault(_name(path[:1]), []).append(is_frozen)
-  told = [name if all(each) else f'{name} in part' for name, each in parts.items() if any(each)]
-  count = sum(leaf.size for (_, leaf), each in zip(leaves, frozen, strict=True) if each)
-  whole = sum(leaf.size for _, leaf in leaves)
-  return f'train.freeze keeps {count:,} of {whole:,} parameters: {", ".join(told)}'
+                    f'matches {"all" if frozen else "none"}; their names begin with {names}')
+  count, whole = (sum(leaf.size for _, leaf in some) for some in (frozen, leaves))
+  return f'train.freeze keeps {count:,} of {whole:,} parameters, in {parts}'
 
 
 def _name(path) -> str:

@@ -1,5 +1,7 @@
 """Finds before the first step whether a run fits into the devices' memory."""
 
+import bisect
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -18,24 +20,24 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
   """Compiles an update, and checks that the devices have memory for a run with it.
 
   Args:
-    update: from `make_update`. If its batches do not fit, `train.fit_memory` asks for smaller ones.
     shape: rows, source positions and target positions of a batch.
     search: a name for people, and the compiled search of the longest validation sentences.
-    begun: whether the run has begun, so that the size of its batches cannot change.
+    begun: whether the run has begun, so that the size of its batches cannot change. Else
+      `train.fit_memory` allows smaller ones.
 
   Returns:
     The compiled update, and the `train.tokens_per_batch` that it is compiled for.
-
-  Raises:
-    UserError: a device has too little memory; the message says what would fit.
   """
   rows, source_length, length = shape
-  unit = update.config.optimizer.accumulate * row_devices(update.mesh)
   logging.info('compiling the update and the evaluation; the next start finds most of it in the '
                'cache')
   capacity = processes.least(device_memory())
-  compiled, need = _compile(update, shape, capacity)
-  searching = _bytes_of(search[1])
+
+  @functools.cache
+  def with_rows(rows: int) -> tuple[Update | None, float | None]:
+    return _compile(update, (rows, source_length, length), capacity)
+
+  (compiled, need), searching = with_rows(rows), _bytes_of(search[1])
   if None in (capacity, need, searching):
     logging.info('the memory of a device, or the memory that the programs need, is not known '
                  'here, so it is not checked')
@@ -53,26 +55,18 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
   if need <= capacity:
     return compiled, rows * length
   wanted = f'train.tokens_per_batch={rows * length} needs {_size(need)} {has}'
-  if begun:
-    raise UserError(f'{wanted}, and the run was begun with it; continue on devices with more '
-                    f'memory, or on more devices, or set --config.model.remat=True')
-  fits, too_many, compiled = 0, -(-rows // unit), None  # In units.
-  while too_many - fits > 1:
-    middle = (fits + too_many) // 2
-    smaller, need = _compile(update, (middle * unit, source_length, length), capacity)
-    if need <= capacity:
-      fits, compiled = middle, smaller
-    else:
-      too_many = middle
-  if compiled is None:
-    raise UserError(f'{wanted}, and not even {unit * length} fits; raise optimizer.accumulate, set '
-                    f'--config.model.remat=True, or take a smaller model')
-  largest = f'train.tokens_per_batch={fits * unit * length}'
-  if not update.config.train.fit_memory:
-    raise UserError(f'{wanted}; the largest found to fit is {largest}: set that, or '
-                    f'--config.train.fit_memory=True, or raise optimizer.accumulate')
-  logging.info('%s; the run takes %s, and keeps it', wanted, largest)
-  return compiled, fits * unit * length
+  unit = update.config.optimizer.accumulate * row_devices(update.mesh)
+  if update.config.train.fit_memory and not begun:
+    fitting = unit * bisect.bisect_left(range(1, -(-rows // unit)), True,
+                                        key=lambda count: with_rows(count * unit)[1] > capacity)
+    if fitting:
+      logging.info('%s; the run takes train.tokens_per_batch=%d, and keeps it', wanted,
+                   fitting * length)
+      return with_rows(fitting)[0], fitting * length
+    wanted += f', and not even {unit * length} fits'
+  more = ('' if begun else ', raise optimizer.accumulate, take a smaller model, or let '
+          '--config.train.fit_memory=True find the largest batch that fits')
+  raise UserError(f'{wanted}; set --config.model.remat=True, use more devices{more}')
 
 
 def _compile(update: Update, shape: tuple[int, int, int], capacity: int | None
@@ -100,26 +94,29 @@ def _bytes_beside_parameters(update: Update) -> int:
   return _bytes_on_device(update.state) - _bytes_on_device(update.state.best_params)
 
 
+def _bytes_on_device(tree) -> int:
+  return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+             for leaf in jax.tree.leaves(tree))
+
+
 def _bytes_of(program) -> int | None:
   """Returns the bytes that a device needs to run a compiled program; None if it does not tell."""
   memory = program.memory_analysis()
-  if memory is None:
-    return None
   # Some outputs take the memory of arguments.
-  return (memory.argument_size_in_bytes + memory.output_size_in_bytes
-          - memory.alias_size_in_bytes + memory.temp_size_in_bytes)
+  return memory and (memory.argument_size_in_bytes + memory.output_size_in_bytes
+                     - memory.alias_size_in_bytes + memory.temp_size_in_bytes)
 
 
 def device_memory(root: Path = Path('/')) -> int | None:
   """Returns the bytes that a device has free for this process; None if it cannot be known.
 
   For an accelerator, this is the share that JAX may use. For a CPU, it is the machine's memory or
-  the limit of this process's control groups, divided among JAX's virtual devices. Memory that this
-  process already uses is subtracted; that of others varies. `root` has /proc and /sys.
+  the limit of this process's control groups, divided among JAX's virtual devices, without what
+  this process already uses. `root` has /proc and /sys.
   """
   device = jax.local_devices()[0]
-  stats = device.memory_stats()
-  if stats and 'bytes_limit' in stats:
+  stats = device.memory_stats() or {}
+  if 'bytes_limit' in stats:
     return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
   if device.platform != 'cpu':
     return None
@@ -139,16 +136,7 @@ def _kilobytes(path: Path, name: str) -> list[int]:
 
 
 def _lines(path: Path) -> list[str]:
-  """Returns the lines of a file; none if it cannot be read."""
-  try:
-    return path.read_text(encoding='utf-8').splitlines()
-  except OSError:
-    return []
-
-
-def _bytes_on_device(tree) -> int:
-  return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-             for leaf in jax.tree.leaves(tree))
+  return path.read_text(encoding='utf-8').splitlines() if path.is_file() else []
 
 
 def _size(count: float) -> str:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import jax
-import numpy as np
 from jax.experimental.mesh_utils import create_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -14,18 +13,12 @@ from transformer.training.config import MeshConfig
 # For each parameter, by the last names on its path: the mesh axes that split its axes. The paths of
 # an optimizer's moments end with the same names, so these rules hold for them too.
 _SPLITS = {
-    ('query', 'kernel'): ('fsdp', 'tensor', None),
-    ('key', 'kernel'): ('fsdp', 'tensor', None),
-    ('value', 'kernel'): ('fsdp', 'tensor', None),
-    ('query', 'bias'): ('tensor', None),
-    ('key', 'bias'): ('tensor', None),
-    ('value', 'bias'): ('tensor', None),
-    ('inner', 'kernel'): ('fsdp', 'tensor'),
+    **{(name, 'kernel'): ('fsdp', 'tensor', None) for name in ('query', 'key', 'value')},
+    **{(name, 'bias'): ('tensor', None) for name in ('query', 'key', 'value')},
+    **{(name, 'kernel'): ('fsdp', 'tensor') for name in ('inner', 'gate')},
+    **{(name, 'table'): ('tensor', 'fsdp') for name in ('source_embedding', 'target_embedding')},
     ('inner', 'bias'): ('tensor',),
-    ('gate', 'kernel'): ('fsdp', 'tensor'),
     ('outer', 'kernel'): ('tensor', 'fsdp'),
-    ('source_embedding', 'table'): ('tensor', 'fsdp'),
-    ('target_embedding', 'table'): ('tensor', 'fsdp'),
     ('output', 'kernel'): ('tensor', None, 'fsdp'),
     ('output',): ('tensor', 'fsdp'),
     ('output_bias',): ('tensor',),
@@ -33,30 +26,22 @@ _SPLITS = {
 
 
 def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) -> Mesh:
-  """Arranges devices, or all of JAX, in a mesh; `rows` and errors are those of `mesh_sizes`."""
+  """Arranges devices, or all of JAX, in a mesh for batches of which `rows` go through at a time."""
   devices = jax.devices() if devices is None else devices
   # `jax.make_mesh` refuses a mesh whose sides differ from those of the TPU's network.
-  arranged = create_device_mesh(mesh_sizes(config, rows, len(devices)), devices,
+  arranged = create_device_mesh(_sizes(config, rows, len(devices)), devices,
                                 allow_split_physical_axes=True)
   return Mesh(arranged, ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3)
 
 
-def mesh_sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
-  """Returns the sizes of the mesh axes `data`, `fsdp` and `tensor` for a number of devices.
-
-  Raises:
-    UserError: the product of the sizes is not the number of devices, or data × fsdp does
-      not divide the rows that go through the model at a time.
-  """
+def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
+  """Returns the sizes of the mesh axes for a number of devices; refuses what does not fit them."""
   sizes = [config.data, config.fsdp, config.tensor]
-  named = f'data={config.data}, fsdp={config.fsdp}, tensor={config.tensor}'
   if -1 in sizes:
-    given = -int(np.prod(sizes))
-    if devices % given:
-      raise UserError(f'the mesh must divide the {devices} devices; got {named}')
-    sizes[sizes.index(-1)] = devices // given
-  if np.prod(sizes) != devices:
-    raise UserError(f'the mesh must use all {devices} devices; got {named}')
+    sizes[sizes.index(-1)] = devices // -math.prod(sizes)
+  if math.prod(sizes) != devices:
+    raise UserError(f'the mesh must use all {devices} devices; got data={config.data}, '
+                    f'fsdp={config.fsdp}, tensor={config.tensor}')
   if rows % (sizes[0] * sizes[1]):
     raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
                     f'through the model at a time, train.tokens_per_batch / data.max_length / '
@@ -70,7 +55,7 @@ def check_shares(config: MeshConfig, rows: int, sentences: int, devices: int, pr
   Several processes must also share the sentences that are translated together. A single one leaves
   out devices that cannot share them.
   """
-  data, fsdp, _ = mesh_sizes(config, rows, devices)
+  data, fsdp, _ = _sizes(config, rows, devices)
   if processes > 1 and sentences % (data * fsdp):
     raise UserError(f'mesh.data × mesh.fsdp = {data * fsdp} must divide decode.batch_size, since '
                     f'several processes share the search; got {sentences}')
@@ -124,10 +109,10 @@ def gathering(mesh: Mesh, params):
 
 
 def gathered(mesh: Mesh | None, params):
-  """Gathers parameters or gradients that `fsdp` splits.
+  """Gathers parameters or gradients that `fsdp` splits; a mesh of None is a single device.
 
   Without this constraint, XLA splits the width of all activations like that of the parameters, and
-  each device computes all rows. A mesh of None is a single device.
+  each device computes all rows.
   """
   if mesh is None or mesh.shape['fsdp'] == 1:
     return params

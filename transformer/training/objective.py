@@ -27,8 +27,7 @@ class Objective(NamedTuple):
     passes: how often each token of a batch goes through the model, forward and back.
     forwards: the shapes of other models that each batch goes through, only forward.
     frozen: a pytree of arrays that no update changes; each device holds all of them.
-    sources: what identifies the frozen arrays, as JSON data. `run.json` records it, and a run
-      goes on only with the same.
+    sources: what identifies the frozen arrays, as JSON data. A run goes on only with the same.
   """
 
   loss: Callable[..., dict[str, jax.Array]]
@@ -59,22 +58,18 @@ def make_objective(config) -> Callable[[Any], Objective]:
     if not isinstance(objective, Objective):
       raise UserError(f'the objective {spec} must return an Objective, or a function of the '
                       f'vocabulary that does; got {str(objective)[:100]!r}')
-    return objective._replace(loss=_checked(spec, objective.loss))
+
+    @own_code.guarded(f'the objective {spec} failed')
+    def checked(*arguments, **more):
+      sums = objective.loss(*arguments, **more)
+      if not {'loss', 'nll', 'weight'} <= set(sums):
+        raise UserError(f'the objective {spec} must return a dict with loss, nll and weight; got '
+                        f'{", ".join(sums)}')
+      return sums
+
+    return objective._replace(loss=checked)
 
   return load
-
-
-def _checked(spec: str, loss: Callable[..., dict[str, jax.Array]]):
-  """Returns a loss whose mistakes are one line that names it."""
-  guarded = own_code.guarded(f'the objective {spec} failed')(loss)
-
-  def checked(*arguments, **more):
-    sums = guarded(*arguments, **more)
-    if not isinstance(sums, dict) or not {'loss', 'nll', 'weight'} <= sums.keys():
-      raise UserError(f'the objective {spec} must return a dict with loss, nll and weight; got '
-                      f'{", ".join(sums) if isinstance(sums, dict) else type(sums).__name__}')
-    return sums
-  return checked
 
 
 def cross_entropy(config) -> Objective:
@@ -86,7 +81,6 @@ def cross_entropy(config) -> Objective:
 def smoothed(smoothing: float) -> Objective:
   """Returns cross entropy with any smoothing."""
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
-    del frozen
     x_BTD, output_ND = decode(model, params, batch, dropout_key)
     return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, token_weights(batch),
                                   smoothing, devices=devices)
@@ -112,9 +106,6 @@ def token_weights(batch: Batch):
 
 
 def shift_right(tokens_BT, positions_BT):
-  """Returns the decoder's inputs: each packed target shifted right by one, after a begin token.
-
-  Position 0 of each target gets `BOS_ID`, any other the token before.
-  """
+  """Returns the decoder's inputs: each packed target shifted right by one, after `BOS_ID`."""
   before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
   return jnp.where(positions_BT == 0, BOS_ID, before_BT)

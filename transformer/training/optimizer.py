@@ -23,31 +23,13 @@ _MUON_RMS = 0.2
 
 def paper(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
   """Equation 3: scale · d^−½ · min(step^−½, step · warmup^−3⁄2); update 0 is the paper's step 1."""
-  del steps
   return _inverse_sqrt(config.scale * (model_dim * config.warmup_steps) ** -0.5,
                        config.warmup_steps)
 
 
 def inverse_sqrt(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
   """Equation 3 with a given peak."""
-  del steps, model_dim
   return _inverse_sqrt(config.peak_learning_rate, config.warmup_steps)
-
-
-def cosine(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
-  """Rises from 0 to the peak and falls to 0; with a longer warm-up, it rises until the end."""
-  del model_dim
-  warmup = config.warmup_steps
-  return optax.warmup_cosine_decay_schedule(0.0, config.peak_learning_rate, warmup,
-                                            max(steps, warmup + 1))
-
-
-def constant(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
-  """Rises from 0 to the peak and stays there."""
-  del steps, model_dim
-  peak, warmup = config.peak_learning_rate, config.warmup_steps
-  return optax.join_schedules(
-      [optax.linear_schedule(0.0, peak, warmup), optax.constant_schedule(peak)], [warmup])
 
 
 def _inverse_sqrt(peak: float, warmup: int) -> optax.Schedule:
@@ -55,6 +37,18 @@ def _inverse_sqrt(peak: float, warmup: int) -> optax.Schedule:
     step = jnp.asarray(count, jnp.float32) + 1.0
     return peak * jnp.minimum(step / warmup, jnp.sqrt(warmup / step))
   return schedule
+
+
+def cosine(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
+  """Rises from 0 to the peak and falls to 0; with a longer warm-up, it rises until the end."""
+  warmup = config.warmup_steps
+  return optax.warmup_cosine_decay_schedule(0.0, config.peak_learning_rate, warmup,
+                                            max(steps, warmup + 1))
+
+
+def constant(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
+  """Rises from 0 to the peak and stays there."""
+  return optax.warmup_constant_schedule(0.0, config.peak_learning_rate, config.warmup_steps)
 
 
 def adam(config: OptimizerConfig, schedule: optax.Schedule) -> list[optax.GradientTransformation]:
@@ -78,15 +72,7 @@ _ALGORITHMS = {'adam': adam, 'muon': muon}
 
 
 def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.Schedule:
-  """Returns the learning rate as a function of the number of updates already made.
-
-  Args:
-    model_dim: width of the model; the paper's schedule depends on it.
-    steps: number of updates in the run.
-
-  Raises:
-    UserError: a schedule of one's own cannot be made, or gives no single number.
-  """
+  """Returns the learning rate as a function of the number of updates already made."""
   name = own_code.name_of(config.schedule)
   schedule = own_code.guarded(f'the schedule {name} failed')(
       _make(_SCHEDULES, config.schedule, 'schedule', config, steps, model_dim))
@@ -101,14 +87,8 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: st
                    ) -> optax.GradientTransformation:
   """Returns the algorithm with a schedule, after clipping by global norm if configured.
 
-  The transformation's `update` takes the parameters too.
-
-  Args:
-    freeze: as `TrainConfig.freeze`; frozen parameters have no state, and the norm for clipping
-      is that of the others.
-
-  Raises:
-    UserError: an algorithm of one's own cannot be made, or is no transformation of optax.
+  Its `update` takes the parameters too. Parameters that `freeze` matches, as
+  `TrainConfig.freeze`, have no state, and the norm for clipping is that of the others.
   """
   name, algorithm = own_code.name_of(config.algorithm), _make(
       _ALGORITHMS, config.algorithm, 'algorithm', config, schedule)

@@ -22,7 +22,6 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
   smoothing = config.train.label_smoothing
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
-    del frozen
     batch, weights_BT = twins(batch)
     x_BTD, output_ND = decode(model, params, batch, dropout_key)
     return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, weights_BT, smoothing,
@@ -32,11 +31,7 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
 
 
 def check_alpha(model, alpha: float):
-  """Refuses an α out of range, and warns if no dropout differs between two passes.
-
-  Raises:
-    UserError: α is not above 0, or not finite.
-  """
+  """Refuses an α out of range, and warns if no dropout differs between two passes."""
   if not 0.0 < alpha < float('inf'):
     raise UserError(f'alpha of R-Drop must be above 0 and finite; got {alpha}')
   if not any((model.dropout, model.attention_dropout, model.activation_dropout)):
@@ -55,13 +50,11 @@ def twins(batch: Batch):
 
 
 def twin_term(alpha: float) -> Term:
-  """Returns the term α / 4 · (KL(p‖q) + KL(q‖p)) of each position (equation 4).
+  """Returns the term α / 4 · (KL(p‖q) + KL(q‖p)) of each position p and its twin q (equation 4).
 
-  There p is the softmax of a position and q that of its twin, in rows 2i and 2i + 1. The paper's
-  loss is the sum for both twins.
+  Twins are rows 2i and 2i + 1. The paper's loss is the sum for both.
   """
   def function(predictions: Predictions, by_position, whole):
-    del by_position, whole
     distance, gradient = _distance(predictions)
     return alpha / 4.0 * distance, alpha / 2.0 * gradient
   return Term(function)

@@ -58,18 +58,14 @@ def init_params(model: Transformer, seed: int):
   return model.init(random_key(seed), side, side, side, side, side, side)['params']
 
 
-def init_state(params, optimizer: optax.GradientTransformation, averaged: bool = False,
-               skipping: bool = False) -> TrainState:
-  """Returns the state before the first update.
-
-  Args:
-    averaged: whether to keep a moving average of the parameters.
-    skipping: whether to skip updates whose loss or gradient is not finite.
-  """
-  # A copy, because an update donates every array of the state, and none can be donated twice.
-  average = jax.tree.map(jnp.copy, params) if averaged else None
-  skips = Skips(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)) if skipping else None
-  return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), average, skips)
+def init_state(params, optimizer: optax.GradientTransformation,
+               config: TrainConfig | None = None) -> TrainState:
+  """Returns the state before the first update; `config` may ask for an average and for skips."""
+  config, zero = config or TrainConfig(), jnp.zeros((), jnp.int32)
+  # Copies, because an update donates every array of the state, and none can be donated twice.
+  average = jax.tree.map(jnp.copy, params) if config.ema_decay > 0 else None
+  skips = Skips(jnp.copy(zero), jnp.copy(zero)) if config.skip_nonfinite > 0 else None
+  return TrainState(zero, params, optimizer.init(params), average, skips)
 
 
 def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
@@ -83,9 +79,9 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
       parameters.
     seed: root of the dropout bits, which depend on the seed, the step and the part of the
       batch.
-    accumulate: number of parts that a batch's rows are cut into. Each part takes a forward
-      and a backward pass. Sums over all parts are divided once, so the update equals that
-      of the whole batch, except for dropout bits.
+    accumulate: number of parts that a batch's rows are cut into, with a forward and a backward
+      pass each. Sums over all parts are divided once, so the update equals that of the whole
+      batch, except for dropout bits.
     mesh: the devices that the step is compiled for; None is one device.
 
   Returns:
@@ -95,7 +91,6 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     - `loss`, `nll`: sums over target tokens in nats, float32 scalars,
     - `weight`, `source_tokens`: numbers of target and source tokens without padding,
     - `gradient_norm`: global norm before clipping,
-    - `layer_gradient_norms`: the norm for each layer, in the order of `layers_of`,
     - `skips`: the new `Skips`, if the state has them.
   """
 
@@ -127,8 +122,6 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
     metrics = {**totals, 'gradient_norm': optax.tree.norm(gradients),
-               'layer_gradient_norms': jnp.stack([optax.tree.norm(gradients[layer])
-                                                  for layer in layers_of(gradients)]),
                'source_tokens': jnp.sum(batch.source_segments > 0, dtype=jnp.float32)}
     average = state.average
     if average is not None:
@@ -148,15 +141,10 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
   return train_step
 
 
-def layers_of(params) -> list[str]:
-  """Returns the sorted names of the model's layers and of its other modules with parameters."""
-  return sorted(params)
-
-
 def _parts(batch: Batch, number: int) -> Batch:
-  """Cuts the rows of a batch into parts, which a new first axis numbers.
+  """Cuts a batch into parts along a new first axis: rows k, k + number, … are part k.
 
-  Part k has rows k, k + number, …, so that all devices share the work of each part.
+  So all devices share the work of each part.
   """
   return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(-1, number, *x.shape[1:]), 1, 0), batch)
 
@@ -174,6 +162,6 @@ def make_eval_step(model: Transformer, mesh: Mesh | None = None, accumulate: int
     if accumulate == 1:
       return plain(whole, batch)
     totals = jax.lax.map(lambda rows: plain(whole, rows), _parts(batch, accumulate))
-    return jax.tree.map(lambda each: jnp.sum(each, axis=0), totals)
+    return jax.tree.map(lambda sums: jnp.sum(sums, axis=0), totals)
 
   return eval_step

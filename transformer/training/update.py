@@ -29,16 +29,13 @@ class Update:
   """An update and an evaluation of a model, with their parts; `make_update` builds it.
 
   Attributes:
-    config: the settings of the run.
-    model: the model.
-    mesh: the devices.
     objective: what the update minimises; its frozen arrays are on all devices.
     schedule: the learning rate as a function of the number of updates already made.
     optimizer: the optimizer with this schedule.
     state: the training state, as shapes with shardings.
     train_step: (state, batch, *`Objective.arguments`) -> (state, metrics), compiled; it donates the
-      memory of the state. None before `compiled`.
-    eval_step: (params, batch) -> sums, compiled; None before `compiled`.
+      memory of the state. None before `compiled`, like `eval_step`.
+    eval_step: (params, batch) -> sums, compiled.
   """
 
   config: Any
@@ -62,13 +59,10 @@ class Update:
   def first_state(self, params: Any = None) -> TrainState:
     """Returns the state before the first update; without `params`, they come from the seed."""
     def make(params):
-      return _first_state(self.config, self.optimizer, params)
+      return init_state(init_params(self.model, self.config.seed) if params is None else params,
+                        self.optimizer, self.config.train)
 
-    sharding = _shardings(self.state)
-    if params is None:
-      return jax.jit(lambda: make(init_params(self.model, self.config.seed)),
-                     out_shardings=sharding)()
-    return jax.jit(make, out_shardings=sharding)(params)
+    return jax.jit(make, out_shardings=_shardings(self.state))(params)
 
   def compiled(self, shape: tuple[int, int, int]) -> 'Update':
     """Returns this update, compiled for batches of `shape`: rows, source and target positions."""
@@ -108,7 +102,8 @@ def make_update(config, model: Transformer, mesh: Mesh,
   """
   schedule = make_schedule(config.optimizer, model.config.model_dim, config.train.steps)
   optimizer = make_optimizer(config.optimizer, schedule, config.train.freeze)
-  state = jax.eval_shape(lambda: _first_state(config, optimizer, init_params(model, config.seed)))
+  state = jax.eval_shape(lambda: init_state(init_params(model, config.seed), optimizer,
+                                            config.train))
   shapes = jax.tree.map(
       lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
       state, state_shardings(mesh, state))
@@ -117,12 +112,6 @@ def make_update(config, model: Transformer, mesh: Mesh,
     frozen = processes.place(objective.frozen, replicated(mesh))
     objective = objective._replace(frozen=jax.device_put(frozen, replicated(mesh)))
   return Update(config, model, mesh, objective, schedule, optimizer, shapes)
-
-
-def _first_state(config, optimizer: optax.GradientTransformation, params: Any) -> TrainState:
-  """Returns the state before the first update, with moving average and skips where configured."""
-  return init_state(params, optimizer, averaged=config.train.ema_decay > 0,
-                    skipping=config.train.skip_nonfinite > 0)
 
 
 def _shardings(tree):
