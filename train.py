@@ -4,8 +4,8 @@
   python train.py --workdir=DIR [--config.group.key=value …]
 
 Resumes the run if DIR holds one; without --config, with the run's own settings. --config=RUN takes
-the settings of another run, by its directory. When a signal stops a run, it saves its state and
-exits with status 75. transformer/*/config.py has all settings with their meanings and defaults.
+the settings of another run. A run that a signal stops saves its state and exits with status 75.
+transformer/*/config.py has all settings with their meanings and defaults.
 """
 
 import os
@@ -36,18 +36,15 @@ _CHECK = flags.DEFINE_bool('check', False, 'Check the flags, the config, the dir
                            'text and other files that the config names; train nothing.')
 _FILES = flags.DEFINE_bool('files', True, 'With --check: whether the files that the config names '
                            'are on this machine, and so are checked.')
-_DEVICES = flags.DEFINE_integer('devices', None, 'With --check: also check that so many devices '
-                                'can share a batch.')
-_PROCESSES = flags.DEFINE_integer('processes', 1, 'With --check --devices: the number of processes '
-                                  'that have these devices.')
+_DEVICES = flags.DEFINE_integer('devices', None, 'Check that so many devices can share a batch.')
+_PROCESSES = flags.DEFINE_integer('processes', 1, 'With --devices: the processes that have them.')
 
 
 def main(_):
   """Checks the flags, and trains."""
   if _CONFIG.value is None or not _WORKDIR.value:
-    none = f', but {_WORKDIR.value} holds none' if _WORKDIR.value and _CONFIG.value is None else ''
     raise UserError(f'--config=configs/NAME.py and --workdir=DIR are both needed to begin a run; '
-                    f'to go on with one: --workdir=DIR alone{none}')
+                    f'to go on with one: its --workdir=DIR alone; got --workdir={_WORKDIR.value}')
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = Path(_WORKDIR.value).expanduser()
   profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)
@@ -56,8 +53,6 @@ def main(_):
   for doubt in config.doubts():
     logging.warning('%s', doubt)
   if _DEVICES.value is not None:
-    if not _CHECK.value:
-      raise UserError('--devices is for --check; training uses all devices that it finds')
     shared_flags.check_at_least(1, _DEVICES, _PROCESSES)
     from transformer.training.mesh import check_shares
     check_shares(config.mesh, config.rows_at_once, config.decode.batch_size, _DEVICES.value,
@@ -67,10 +62,9 @@ def main(_):
     if _FILES.value:
       from transformer.commands.prerequisites import check_prerequisites
       check_prerequisites(config, holds_run)
-    logging.info('the flags%s are fine, and --workdir=%s %s; the devices were not '
-                 'looked at', ', the config and the files that it names' if _FILES.value
-                 else ' and the config', workdir,
-                 'holds this run, which would go on' if holds_run else 'is free for a run')
+    logging.info('the flags%s are fine, and --workdir=%s %s; the devices were not looked at',
+                 ', the config and the files that it names' if _FILES.value else ' and the config',
+                 workdir, 'holds this run, which would go on' if holds_run else 'is free for a run')
     return
   if config.train.reproducible:
     set_reproducible_flags(os.environ)
@@ -87,11 +81,9 @@ def _window(text: str, steps: int) -> tuple[int, int]:
   """Returns the first and the last step that `--profile` names."""
   parts = re.fullmatch(r'(\d+):(\d+)', text, re.ASCII)
   first, last = map(int, parts.groups()) if parts else (0, 0)
-  if not 1 <= first <= last:
-    raise UserError(f'--profile must be FROM:TO, two steps with 1 ≤ FROM ≤ TO, such as 20:25; '
-                    f'got {text!r}')
-  if first > steps:
-    raise UserError(f'--profile={text} begins after the last step, train.steps={steps}')
+  if not 1 <= first <= min(last, steps):
+    raise UserError(f'--profile must be FROM:TO, such as 20:25, 1 ≤ FROM ≤ TO and FROM at most '
+                    f'train.steps={steps}; got {text!r}')
   return first, last
 
 

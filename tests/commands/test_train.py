@@ -50,7 +50,7 @@ from transformer.runs.loading import load_run
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
     *(([f'--profile={window}'], ['--profile must be FROM:TO', f'got {window!r}'])
       for window in ('3:', '0:3', '5:3', 'a:b')),
-    (['--profile=3:4'], ['--profile=3:4 begins after the last step, train.steps=2']),
+    (['--profile=3:4'], ["at most train.steps=2; got '3:4'"]),
     (['--nonsense=3'], ["Unknown command line flag 'nonsense'"]),
     (['stray'], ["unexpected argument 'stray'"]),
     (['--config'], ['Missing value for flag --config']),
@@ -90,7 +90,7 @@ def test_a_config_that_cannot_be_loaded_is_reported(train, folder, tmp_path, nam
 def test_both_config_and_workdir_are_needed(train, folder, tmp_path):
   for flags in ([], [f'--workdir={tmp_path}/run'], [f'--config={folder}/tiny.py']):
     assert '--config=configs/NAME.py and --workdir=DIR are both needed' in train.refuses(*flags)
-  assert f'{tmp_path}/run holds none' in train.refuses(f'--workdir={tmp_path}/run')
+  assert f'got --workdir={tmp_path}/run' in train.refuses(f'--workdir={tmp_path}/run')
   message = train.refuses(f'--workdir={tmp_path}/run', '--config.seed=3')
   assert message.endswith('it changes a config, so give --config=configs/NAME.py too')
   assert '--config.seed=3 in argv before a value for --config' in train.refuses(

@@ -25,9 +25,8 @@ _FIRST = 100  # The updates at the start of a run, where the loss falls fast, ar
 class DivergenceGuard:
   """Stops a run at a loss or gradient that is not finite, and logs skips and spikes.
 
-  Attributes:
-    window: mean and variance of the loss per token over the latest updates. A checkpoint keeps
-      it, so that a resumed run finds the same spikes.
+  A checkpoint keeps `window`, the mean and variance of the loss per token over the latest updates,
+  so that a resumed run finds the same spikes.
   """
 
   def __init__(self, window: Mapping[str, float], allowed: int, workdir: str | os.PathLike):
@@ -36,11 +35,7 @@ class DivergenceGuard:
     self._allowed, self._folder = allowed, Path(workdir) / BAD_BATCHES
 
   def check_update(self, step: int, batch: Batch, metrics: dict[str, Any]) -> bool:
-    """Returns True if the update was made and False if it was skipped; writes a skipped batch.
-
-    Raises:
-      UserError: the loss or gradient is not finite, and no more updates in a row may be skipped.
-    """
+    """Returns True if the update was made, and False if it was skipped, as it may be."""
     if math.isfinite(metrics['loss']) and math.isfinite(metrics['gradient_norm']):
       return True
     event = (f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '

@@ -40,15 +40,13 @@ def check_same_model(origin: ModelConfig, model: ModelConfig):
                for name in there | here if there.get(name) != here.get(name)]
   if different:
     raise UserError(f'a run starts from train.init_from with the same model, but for '
-                    f'{", ".join(_FREE_SETTINGS)}: {"; ".join(different)}; set what is there, or '
-                    f'start from another run')
+                    f'{", ".join(_FREE_SETTINGS)}; {"; ".join(different)}')
 
 
 def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
-  """Returns what `run.json` says of the run that another starts from.
+  """Returns what `run.json` says of the run that another, with a vocabulary, starts from.
 
-  These are the steps and the digest of the parameters. If `vocabulary`, that of the run that
-  starts, is another, also how many pieces are kept, new and left out, by language.
+  These are the steps and the digest of the parameters, and how the vocabularies differ.
   """
   digest = hashlib.sha256()
   for leaf in jax.tree.leaves(jax.device_get(origin.params)):

@@ -18,21 +18,13 @@ WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
 class Meter:
   """Sums the metrics of steps since the last line of metrics.
 
-  Times count updates alone, without the first of the process.
-
-  Attributes:
-    sums: by name. A checkpoint keeps them, so that a resumed run writes the lines of an
-      uninterrupted one.
+  Times count updates alone, without the first of the process. A checkpoint keeps `sums`, by name,
+  so that a resumed run writes the lines of an uninterrupted one.
   """
 
   def __init__(self, sums: dict[str, float], positions: int,
                utilisation: Callable[[float, float], float] | None = None):
-    """Starts from the sums of an earlier `Meter`, or from none.
-
-    Args:
-      positions: target positions in a batch.
-      utilisation: as the function of that name returns it.
-    """
+    """Starts from earlier sums, or none; a batch has so many target positions."""
     self._positions, self._utilisation = positions, utilisation
     self._clock: float | None = None
     self._waiting = 0.0

@@ -26,12 +26,7 @@ from transformer.training.update import Update
 
 @contextlib.contextmanager
 def open_run(workdir: Path, config: Config) -> Iterator['OpenRun']:
-  """Locks a directory, and reads what is there.
-
-  Raises:
-    UserError: another process trains there, the settings would change the run's updates, or all
-      checkpoints are damaged.
-  """
+  """Locks a directory, and reads what is there; refuses settings that would change its updates."""
   with contextlib.ExitStack() as stack:
     yield OpenRun(workdir, config, stack)
 
@@ -41,17 +36,15 @@ class OpenRun:
 
   Attributes:
     workdir: the directory.
-    begun: whether a run had begun there.
-    changes: its settings that have changed and may, by dotted name: `from` and `to`.
+    changes: the settings that have changed and may, by dotted name: `from` and `to`.
     step: the step of the newest whole checkpoint; None if there is none.
     history: that checkpoint's, or that of a new run.
     unfinished: whether a signal stopped the run there, so that the step may lack its evaluation.
-    done: whether no update is left.
-    ended: whether nothing is left to do, an evaluation included.
+    done: whether no update is left; a run that has `ended` lacks no evaluation, either.
   """
 
   def __init__(self, workdir: Path, config: Config, stack: contextlib.ExitStack):
-    """Reads the directory; the stack releases it."""
+    """Reads the directory, which the stack releases."""
     self.workdir, self._stack, train = workdir, stack, config.train
     self._keep = train.keep
     self.step, self.history, self.unfinished = None, {'evaluations': [], 'meter': {}}, False
@@ -112,8 +105,7 @@ def record_start(run: OpenRun, config: Config, text: Text, update: Update | None
                  encoded: EncodedCorpora | None = None):
   """Writes the settings, the vocabulary and `run.json`; a run that has ended has no update.
 
-  Raises:
-    UserError: the run began with other data, other first parameters or other frozen arrays.
+  Refuses other data, first parameters or frozen arrays than the run began with.
   """
   workdir, vocabulary, objective = run.workdir, text.vocabulary, update and update.objective
   data = {**vocabularies.fingerprints(vocabulary), **text.corpora.fingerprints()}

@@ -31,14 +31,11 @@ from transformer.training.update import Update
 
 
 class Report:
-  """Sums the metrics of the updates, and reports them and the evaluations.
+  """Reports the metrics of the updates, which its `meter` sums, and the evaluations.
 
   Fetches the metrics of an update one step late, so that the device already works on the
   next update. Stops a run whose loss or gradient is not finite. The first process alone writes.
   Once the files are open, a full disk does not end a run.
-
-  Attributes:
-    meter: sums the metrics.
   """
 
   def __init__(self, workdir: Path, update: Update, step: int, history: Mapping[str, Any],
@@ -46,8 +43,6 @@ class Report:
     """Opens the files in a run's directory.
 
     Args:
-      update: what makes the updates.
-      step: the number of updates so far.
       history: that of the checkpoint of this step.
       shape: rows of a batch, and the source and target positions of a row.
     """
@@ -70,16 +65,12 @@ class Report:
         f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions a batch')
 
   def add(self, step: int, batch: Batch, metrics: Any):
-    """Records the update before, and makes this one pending; its metrics need not be computed yet.
-
-    Raises:
-      UserError: the update before is not finite, and must not be skipped.
-    """
+    """Settles the update before, and makes this one pending."""
     self.settle()
     self._pending = step, batch, metrics
 
   def settle(self):
-    """Records the pending update, if there is one; raises what `add` does."""
+    """Records the pending update, if there is one; it may be skipped, or end the run."""
     if self._pending is None:
       return
     (step, batch, metrics), self._pending = self._pending, None

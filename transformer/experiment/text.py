@@ -32,9 +32,6 @@ def open_text(config: Config, workdir: Path, begun: bool, changed: set[str],
     begun: whether the run has begun.
     changed: the settings that have changed since, by dotted name.
     first: whether it still needs its first parameters.
-
-  Raises:
-    UserError: the text or a vocabulary cannot be used, or is not the same in all processes.
   """
   corpora = open_corpora(config.data)
   processes.check_same(files.as_json(corpora.fingerprints()), 'text')

@@ -87,8 +87,7 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
       logging.info(describe_frozen(config.train.freeze, update.state.params))
     # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
     greedy = dataclasses.replace(config.decode, beam_size=1)
-    translate = Translator(model, vocabulary, greedy, config.data.max_length,
-                           mesh=mesh)
+    translate = Translator(model, vocabulary, greedy, config.data.max_length, mesh=mesh)
     length, search = translate.compile_longest(
         update.state.best_params,
         [source for corpus in corpora.valid.values() for source, _ in corpus[:]])
@@ -191,8 +190,8 @@ def _judged(step: int, values: Mapping[str, float], settings: TrainConfig,
     save()  # All processes have the same values, and so save together.
     known = ', '.join(name.removeprefix('valid/') for name in values)
     raise UserError(f'train.best_by must be one of {known}; got {metric!r}; step {step} is saved: '
-                    f'once train.valid_metric={settings.valid_metric} gives it again, the same '
-                    f'command evaluates this step and goes on')
+                    f'once train.valid_metric={settings.valid_metric} gives it, the same command '
+                    f'goes on')
   return {'step': step, **values, **({BEST_BY: metric} if metric else {})}
 
 
@@ -215,8 +214,7 @@ def _report_end(run: OpenRun, config: Config, step: int, evaluations: Sequence[M
     with optional('the cost of the run is not recorded', logging.warning):
       record_cost(run.workdir, step)
   if run.ended:
-    logging.info('the run is done: step %d of %d%s', step, config.train.steps,
-                 ', out of patience' if step < config.train.steps else '')
+    logging.info('the run is done: step %d of %d', step, config.train.steps)
   if best := best_evaluation(evaluations):
     logging.info('the best step on the validation split is %d, with %s %.2f', best['step'],
                  *deciding_metric(best))

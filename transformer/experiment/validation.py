@@ -27,7 +27,7 @@ Metric = Callable[..., dict[str, float]]
 
 
 class Evaluation(NamedTuple):
-  """What an evaluation found.
+  """An evaluation.
 
   Attributes:
     values: loss in nats per token without smoothing, its perplexity, BLEU and other metrics of each
@@ -62,10 +62,8 @@ def evaluate(eval_step: Callable, params: Any, sets: Sequence[ValidationSet],
              ) -> Evaluation:
   """Evaluates parameters on the validation sets; a metric that fails is left out.
 
-  Args:
-    eval_step: (params, batch) -> sums.
-    metrics: other metrics than BLEU.
-    tokenize: sacreBLEU's tokenizer.
+  `eval_step` takes parameters and a batch and returns sums; `metrics` are others than BLEU, which
+  takes sacreBLEU's tokenizer.
   """
   values, translations = {}, {}
   for key, batches, pairs, gold in sets:
@@ -92,11 +90,7 @@ def evaluate(eval_step: Callable, params: Any, sets: Sequence[ValidationSet],
 
 
 def validation_metrics(config: Config) -> list[Metric]:
-  """Returns the metrics that a config asks for in addition to the loss and BLEU.
-
-  Raises:
-    UserError: one's own metric cannot be imported, or BLEU's tokenizer lacks packages.
-  """
+  """Returns the metrics that a config asks for in addition to the loss and BLEU."""
   check_tokenizer(config.decode.bleu_tokenize)
   metrics = []
   if spec := config.train.valid_metric:
@@ -108,14 +102,10 @@ def validation_metrics(config: Config) -> list[Metric]:
 
 
 def check_metrics(metrics: Sequence[Metric], config: Config, corpus: Corpus, begun: bool):
-  """Computes metrics once, so that a mistake in them ends a run before it trains.
+  """Computes metrics once, so that a mistake in them ends a new run before it trains.
 
-  Each source of a validation set gets the target of the next for a translation. In a run that has
-  begun before, a metric that fails is only a warning.
-
-  Raises:
-    UserError: a metric of a new run fails, or has a name that is taken; or nothing has the name
-      that `train.best_by` gives.
+  Each source of a validation set gets the target of the next for a translation. Nothing may lack
+  the name that `train.best_by` gives.
   """
   sources, references = map(list, zip(*corpus[:_TRIED], strict=True))
   gold = corpus.gold and corpus.gold[:_TRIED]
