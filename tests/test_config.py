@@ -1,16 +1,13 @@
 """Settings have known names, types and values; anything else is refused in one line."""
 
-import dataclasses
 import json
 import re
 
 import ml_collections
-import numpy as np
 import pytest
 
 from transformer.config import Config, check_name, check_value, flatten
 from transformer.errors import UserError
-from transformer.model.config import ModelConfig
 from transformer.old_settings import check_none_ended
 
 TEXT = {'source': 'text', 'dir': 'somewhere'}
@@ -50,10 +47,8 @@ def test_an_unknown_name_names_the_nearest_or_what_became_of_it(name, nearest):
 
 @pytest.mark.parametrize(('name', 'value', 'wanted'), [
     *(('model.num_heads', value, 'of type int') for value in ('8', True, 8.0, None, [3])),
-    *(('model.key_dim', value, 'of type int') for value in ('8', False, 8.0)),
     *(('model.dropout', value, 'of type float') for value in ('0.1', False, None)),
-    ('model.norm', 1, 'of type str'), ('model.norm', None, 'of type str'),
-    ('model.tie_output', 1, 'of type bool'), ('model.tie_output', 'yes', 'of type bool'),
+    ('model.norm', None, 'of type str'), ('model.tie_output', 1, 'of type bool'),
     ('data.train', 'train', 'a tuple'), ('data.train', {'train': 1}, 'a tuple'),
     ('data.valid', None, 'of type str or a tuple'), ('seed', 1.5, 'of type int')])
 def test_a_value_of_another_type_is_refused(name, value, wanted):
@@ -82,15 +77,11 @@ def test_a_name_and_a_value_can_be_checked_without_the_others():
     ({'model': 3}, 'config.model must be a group of keys; got 3'),
     ([], 'must be a group of keys'),
     ({'train': {'steps': 2**63}}, 'train.steps must be at least 1 and at most 1000000000; got '),
-    ({'seed': 10**5000}, 'seed must be at least 0 and below 4294967296; got '),
-    ({'data': {'dir': 'a\x00b'}}, "config.data.dir must be text on one line; got 'a\\x00b'"),
     ({'data': {'train': ['\ud800']}}, 'an item of config.data.train must be text on one line; '),
-    ({'model': {'norm': np.zeros((2, 2))}}, 'must be of type str; got array([[0., 0.],        [0.'),
     ({'model': {3: 'x'}}, 'there is no key config.model.3'),
     ({'se\ned': 3}, "there is no key config.'se\\ned'; did you mean config.seed?"),
     ({'data': {'valid': ['a', 3]}}, 'an item of config.data.valid must be of type str; got 3; text '
-     'that looks like a number needs quotes of its own, as in "\'3\'"'),
-    ({'data': {'train_weights': ('1',)}}, 'an item of config.data.train_weights must be of type')])
+     'that looks like a number needs quotes of its own, as in "\'3\'"')])
 def test_values_of_no_use_are_refused_in_one_line(tree, message):
   refuse(tree, message)
 
@@ -163,13 +154,6 @@ def test_a_setting_that_ended_and_changed_updates_trains_no_more(name, without, 
     assert '\n' not in str(raised.value)
 
 
-def test_settings_are_frozen():
-  config = Config()
-  for group in (config, config.data, config.model, config.optimizer, config.train, config.decode):
-    with pytest.raises(dataclasses.FrozenInstanceError):
-      setattr(group, dataclasses.fields(group)[0].name, 3)
-
-
 def test_defaults_are_the_base_model_of_the_paper():
   flat = flatten(Config.from_dict({}).to_dict())
   paper = {  # Table 3 and sections 3.4, 5.1 to 5.4 and 6.1.
@@ -220,12 +204,11 @@ def test_settings_that_contradict_each_other_are_refused(changes, fact):
 @pytest.mark.parametrize('changes', [
     {'data': {'max_length': 100}, 'train': {'tokens_per_batch': 700},
      'optimizer': {'accumulate': 7}},
-    {'model': {'positions': 'learned', 'max_positions': 306}},
-    {'model': {'positions': 'sinusoidal', 'max_positions': 1}},
-    {'model': {'num_heads': 7, 'key_dim': 3, 'value_dim': 5}},
-    {'data': {'valid': ('news', 'talks/web')}, 'train': {'best_by': 'talks/web/chrf'}},
-    {'data': {'shared_vocabulary': False, 'source_vocabulary_size': 264},
-     'model': {'share_embeddings': False}},
+    {'model': {'positions': 'learned', 'max_positions': 306, 'num_heads': 7, 'key_dim': 3,
+               'value_dim': 5}},
+    {'data': {'valid': ('news', 'talks/web'), 'shared_vocabulary': False,
+              'source_vocabulary_size': 264}, 'train': {'best_by': 'talks/web/chrf'},
+     'model': {'share_embeddings': False, 'max_positions': 1}},
     {'mesh': {'data': 1, 'fsdp': -1}}, {'mesh': {'data': 2, 'fsdp': 3, 'tensor': 5}}])
 def test_settings_that_fit_each_other_are_accepted(changes):
   assert flatten(Config.from_dict(changes).to_dict()).items() >= flatten(changes).items()
@@ -273,13 +256,6 @@ def test_every_number_has_bounds():
 def test_settings_that_are_probably_not_meant_are_said(changes, facts):
   doubts = Config.from_dict(changes).doubts()
   assert len(doubts) == len(facts) and all(map(str.__contains__, doubts, facts)), doubts
-
-
-def test_fused_attention_becomes_the_reference_in_float32():
-  short = ModelConfig(attention='cudnn', dtype='bfloat16')
-  assert short.with_dtype('float32') == ModelConfig()
-  assert ModelConfig().with_dtype('bfloat16') == ModelConfig(dtype='bfloat16')
-  assert short.with_dtype('bfloat16') == short
 
 
 HOSTILE = [10**9 + 1, -10**9 - 1, 10**400, INF, -INF, NAN, 'a\0b', 'a\nerror: b', '\x1b[2J',

@@ -4,27 +4,18 @@ import errno
 import os
 
 import jax
-import numpy as np
 import pytest
 
 from transformer.errors import is_out_of_memory
 
-MESSAGES = [
-    'RESOURCE_EXHAUSTED: Out of memory allocating 3600000000 bytes.',
-    # A program that reads the result of another, on a CPU.
-    'INTERNAL: Error dispatching computation: Out of memory allocating 3600000000 bytes.',
-    'INTERNAL: Failed to allocate: CUDA_ERROR_OUT_OF_MEMORY: out of memory',
-    'INTERNAL: RET_CHECK failure: std::bad_alloc']
-
 
 def test_a_lack_of_memory_is_known_by_its_words_its_type_and_as_a_cause():
-  for message in MESSAGES:
-    assert is_out_of_memory(jax.errors.JaxRuntimeError(message))
-  with pytest.raises(MemoryError) as numpys:
-    np.ones(2 ** 50)
-  assert is_out_of_memory(numpys.value)
+  message = 'INTERNAL: Error dispatching computation: Out of memory allocating 3600000000 bytes.'
+  for text in (message, 'RESOURCE_EXHAUSTED: no', 'CUDA_ERROR_OUT_OF_MEMORY', 'std::bad_alloc'):
+    assert is_out_of_memory(jax.errors.JaxRuntimeError(text))
+  assert is_out_of_memory(MemoryError())
   assert is_out_of_memory(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))
   with pytest.raises(ValueError, match='lost') as wrapped:
-    raise ValueError('lost') from jax.errors.JaxRuntimeError(MESSAGES[1])
+    raise ValueError('lost') from jax.errors.JaxRuntimeError(message)
   assert is_out_of_memory(wrapped.value)
   assert not any(map(is_out_of_memory, (ValueError('memory of the encoder'), OSError(28, 'No'))))

@@ -93,18 +93,8 @@ def train_tiny(settings, model, workdir, batches=None, *, validate=None, bleu=la
                objective=None, params=None, mesh=None, programs=None, **options) -> Outcome:
   """Trains in `workdir`, on all devices.
 
-  Args:
-    settings: the settings.
-    model: the model.
-    workdir: the run's directory.
-    batches: None are `NumberedBatches`.
-    validate: as for `train`; None takes the loss of a batch and BLEU from `bleu`.
-    bleu: parameters -> BLEU.
-    objective: as for `make_update`.
-    params: as for `train`.
-    mesh: the devices.
-    programs: an update and an evaluation; None compiles them, once for all tests.
-    **options: as for `train`.
+  `validate` is as for `train`; None takes the loss of a batch and BLEU from `bleu`, a function of
+  parameters. `programs` are an update and an evaluation; None compiles them, once for all tests.
   """
   from transformer.experiment.open_run import open_run  # Slow imports.
   from transformer.experiment.training import train

@@ -22,10 +22,12 @@ def measure(folder):
   """Returns the results of `on_mesh` for each mesh, with states compared to that of one device."""
   del folder
   found = {','.join(map(str, sizes)): on_mesh(sizes) for sizes in MESHES}
-  states = {name: each.pop('state') for name, each in found.items()}
+  states = {name: result.pop('state') for name, result in found.items()}
   one = states['1,1,1']
   for name, state in states.items():
-    found[name]['moments'] = relative_errors(state.optimizer[0].mu, one.optimizer[0].mu)
+    found[name]['moments'] = {
+        array: float(np.linalg.norm(leaf - other) / np.linalg.norm(other))
+        for array, leaf, other in side_by_side(state.optimizer[0].mu, one.optimizer[0].mu)}
     found[name]['params'] = differences(state.params, one.params)
   return found
 
@@ -47,20 +49,10 @@ def on_mesh(sizes) -> dict:
     losses.append(float(metrics['loss'] / metrics['weight']))
   bits = jax.jit(lambda key: random_bits(key, (*batches.shape[:2], config.model.model_dim)),
                  out_shardings=by_rows)(random_key(config.seed))
-  return {'losses': losses, 'bits': hash_of(bits), 'devices': len(bits.sharding.device_set),
-          'rate': sum(float(update.schedule(jnp.int32(each))) for each in range(STEPS)),
+  return {'losses': losses, 'devices': len(bits.sharding.device_set),
+          'bits': hashlib.sha256(np.asarray(bits).tobytes()).hexdigest(),
+          'rate': sum(float(update.schedule(jnp.int32(step))) for step in range(STEPS)),
           'state': jax.device_get(state)}
-
-
-def hash_of(array) -> str:
-  """Returns a digest of an array's bits."""
-  return hashlib.sha256(np.asarray(array).tobytes()).hexdigest()
-
-
-def relative_errors(tree, wanted) -> dict[str, float]:
-  """Returns, for each array, the norm of the difference divided by the norm."""
-  return {name: float(np.linalg.norm(leaf - other) / np.linalg.norm(other))
-          for name, leaf, other in side_by_side(tree, wanted)}
 
 
 def differences(tree, wanted) -> dict[str, tuple[float, float]]:

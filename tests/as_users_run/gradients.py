@@ -26,13 +26,8 @@ def measure(folder):
 def compare(config, pairs, vocabulary: int) -> dict:
   """Makes an update with Adam, whose first moments are then (1 − β₁) · gradient.
 
-  Returns:
-    A dict:
-
-    - `rows`, `pairs`, `tokens`: their numbers in the batch,
-    - `weights`: numbers of tokens that the update and the evaluation count,
-    - `train`, `nll`, `valid`, `norm`: losses and the norm of the gradient, found and wanted,
-    - `errors`: those of `gradients` and `updates`, for each parameter.
+  `weights` are the numbers of tokens that the update and the evaluation count. `train`, `nll`,
+  `valid` and `norm` are losses and the norm of the gradient, found and wanted.
   """
   model = Transformer(config.model, vocabulary)
   batches = tiny.training_batches(config, pairs)
@@ -45,9 +40,8 @@ def compare(config, pairs, vocabulary: int) -> dict:
   adam = state.optimizer[0]
 
   packed = tiny.pairs_of(batches, 0)
-  losses, gradients = reference.loss_and_gradients(
-      before, packed, config.train.label_smoothing, heads=config.model.num_heads,
-      norm=config.model.norm)
+  losses, gradients = reference.loss_and_gradients(config.model, before, packed,
+                                                   config.train.label_smoothing)
 
   def found_gradient(mean):
     return mean / (1 - _B1)

@@ -48,8 +48,8 @@ def sharpened(params, config, sentences):
   The last norm centres and scales the decoder's output for random sentence pairs, and the end
   token gets likelier.
   """
-  outputs = reference.outputs_of(params, list(zip(sentences, sentences[::-1], strict=True)),
-                                 heads=config.model.num_heads, norm=config.model.norm)
+  outputs = np.concatenate(reference.outputs_of(
+      config.model, params, list(zip(sentences, sentences[::-1], strict=True))))
   sharper = 2.5 / outputs.std(0)
   last = params[f'decoder_{config.model.num_layers - 1}']['feed_forward_residual']['layer_norm']
   last['bias'] = np.float32((last['bias'] - outputs.mean(0)) * sharper)
@@ -104,8 +104,7 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
                      for beam in range(beams)], axis=1)
   best = [tokens[0, :lengths[0]] for tokens, lengths in zip(found.tokens, found.lengths,
                                                             strict=True)]
-  exact = reference.log_probs_of(params, list(zip(encoded, best, strict=True)),
-                                 heads=run.config.model.num_heads, norm=run.config.model.norm)
+  exact = reference.log_probs_of(run.config.model, params, list(zip(encoded, best, strict=True)))
   return {'hypotheses': int((found.lengths > 0).sum()),
           'distinct': len({tokens.tobytes() for tokens in found.tokens.reshape(-1, found.tokens
                                                                                .shape[-1])}),

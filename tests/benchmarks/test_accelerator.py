@@ -1,13 +1,11 @@
 """`benchmarks/accelerator.py` goes on where it stopped, and needs few packages."""
 
-import dataclasses
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import textwrap
-import time
 
 import chex
 import jax
@@ -79,14 +77,6 @@ def test_measurements_need_few_packages(bare):
   assert not done.returncode, done.stderr
 
 
-def test_sections_have_names_of_their_own_and_fit_into_a_call():
-  for size in ('toy', 'full'):
-    found = sections(size)
-    assert len({each.name for each in found}) == len(found)
-    assert all(each.seconds < 9 * 60 for each in found)
-  assert {each.module for each in sections('toy')} == {each.module for each in sections('full')}
-
-
 def test_a_record_keeps_what_it_has(tmp_path):
   path = tmp_path / 'all.json'
   Record(path, 'full').add('one', **measured([{'x': 1}]))
@@ -112,43 +102,20 @@ def script(tmp_path, body):
   """Returns the command of a section that writes a row and then runs `body`."""
   path = tmp_path / 'section.py'
   path.write_text(textwrap.dedent('''
-      import os, subprocess, sys, time
+      import subprocess, sys
       with open(sys.argv[1].removeprefix('--rows='), 'w') as file:
         file.write('{"x": 1}\\n')
       ''') + textwrap.dedent(body))
   return [sys.executable, str(path)]
 
 
-def test_a_section_that_fails_keeps_its_rows(tmp_path):
-  found = running.measure(script(tmp_path, ''), 60)
-  assert found['rows'] == [{'x': 1}] and found['error'] is None
-  found = running.measure(script(tmp_path, 'sys.exit("no memory")'), 60)
-  assert found['rows'] == [{'x': 1}] and found['error'] == 'status 1: no memory'
-
-
-def test_a_section_ends_in_time_with_its_children(tmp_path):
-  child = tmp_path / 'child'
-  body = f'''
-      process = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
-      open({str(child)!r}, 'w').write(str(process.pid))
-      time.sleep(600)
-      '''
-  found = running.measure(script(tmp_path, body), 5)
-  assert found['error'] == 'it took longer than 5 s' and found['rows'] == [{'x': 1}]
-  assert found['seconds'] < 60
-  state = pathlib.Path(f'/proc/{child.read_text()}/stat')
-
-  def has_ended():
-    try:
-      return state.read_text().rpartition(')')[2].split()[0] == 'Z'
-    except OSError:  # Nobody holds its number any more.
-      return True
-
-  # The signal is sent, but a busy machine may take a while to end the process.
-  until = time.monotonic() + 60
-  while not has_ended() and time.monotonic() < until:
-    time.sleep(0.1)
-  assert has_ended()
+@pytest.mark.parametrize(('body', 'error'), [
+    ('', None), ('sys.exit("no memory")', 'status 1: no memory'),
+    ('subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"])',
+     'it took longer than 2 s')])
+def test_a_section_that_fails_or_takes_too_long_keeps_its_rows(tmp_path, body, error):
+  found = running.measure(script(tmp_path, body), 2 if 'time' in body else 60)
+  assert found['rows'] == [{'x': 1}] and found['error'] == error and found['seconds'] < 60
 
 
 def test_a_call_leaves_what_does_not_fit(tmp_path):
@@ -233,12 +200,6 @@ def test_weights_come_back_as_bfloat16(tmp_path, trained, monkeypatch):
   assert (found / 'trained' / 'run.json').exists()
   with pytest.raises(UserError, match='exists already'):
     packed_runs.unpack(tmp_path / 'out', tmp_path / 'back')
-  before = {part.name: part.read_bytes() for part in (tmp_path / 'out').iterdir()}
-  with monkeypatch.context() as patch:
-    patch.setattr(packed_runs, '_packed_run', lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-      packed_runs.bring_back([run], tmp_path / 'runs', tmp_path / 'out')
-  assert {part.name: part.read_bytes() for part in (tmp_path / 'out').iterdir()} == before
   monkeypatch.setattr(packed_runs, '_MOST', 2000)
   told = packed_runs.bring_back([run], tmp_path / 'runs', tmp_path / 'out')
   assert 'do not fit' in told['tiny-0']
@@ -257,10 +218,6 @@ def test_text_keeps_its_folders_and_there_need_not_be_a_test(tmp_path):
   data = tmp_path / 'packed' / 'data' / 'two'
   for number, prefix in enumerate(prefixes):
     assert (data / f'{prefix}.de').read_text() == f'{number}de\n'
-  outside = dataclasses.replace(config, data=dataclasses.replace(
-      config.data, dir=str(tmp_path / 'one'), train=('train',), valid='../valid'))
-  with pytest.raises(UserError, match=r'\.\./valid, which two needs, lies outside'):
-    packed_runs.pack(tmp_path / 'packed', outside, 'two', 1, 'best', 1)
 
 
 @pytest.mark.long

@@ -23,6 +23,11 @@ def normal(*shape, seed=0):
   return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
+def minus_infinity_off(mask_BTS):
+  """Returns the bias of `formulas` that is the mask."""
+  return np.where(mask_BTS, 0.0, -np.inf)[:, None]
+
+
 def randomised(variables):
   """Returns random values for all parameters, so that a missing one changes the output."""
   rng = np.random.default_rng(1)
@@ -30,23 +35,16 @@ def randomised(variables):
 
 
 class Tiny(NamedTuple):
-  """A tiny model with two compiled functions.
-
-  Attributes:
-    model: the model.
-    params: its parameters, none of them zero.
-    forward: (params, *batch) -> (decoder output, logits).
-    encode: (params, *source) -> encoder output.
-  """
+  """A tiny model, its parameters without zeros, and two compiled functions."""
 
   model: Transformer
   params: dict
-  forward: Callable
-  encode: Callable
+  forward: Callable  # (params, *batch) -> (decoder output, logits)
+  encode: Callable  # (params, *source) -> encoder output
 
 
 @functools.cache
-def _build(**overrides) -> Tiny:
+def build(**overrides) -> Tiny:
   model = Transformer(ModelConfig(**SIZES | overrides), N)
   side = jnp.zeros((1, 2), jnp.int32)
   shapes = jax.eval_shape(model.init, jax.random.key(0), *[side] * 6)['params']
@@ -70,7 +68,7 @@ def _build(**overrides) -> Tiny:
   return Tiny(model, params, forward, encode)
 
 
-def _pack(rows, source_length=S, target_length=T):
+def pack(rows, source_length=S, target_length=T):
   """Packs rows of (source, target) token pairs into the six arrays that a Transformer takes."""
   shape = {'source': (len(rows), source_length), 'target': (len(rows), target_length)}
   sides = {side: [np.full(shape[side], PAD_ID, np.int32), np.zeros(shape[side], np.int32),
@@ -86,28 +84,13 @@ def _pack(rows, source_length=S, target_length=T):
   return *sides['source'], *sides['target']
 
 
-def _pair(source_length, target_length, seed):
+def pair(source_length, target_length, seed):
   """Returns a random sentence pair."""
   rng = np.random.default_rng(seed)
   return rng.integers(4, N, source_length), rng.integers(4, N, target_length)
 
 
 @pytest.fixture(scope='session')
-def build():
-  return _build
-
-
-@pytest.fixture(scope='session')
-def pack():
-  return _pack
-
-
-@pytest.fixture(scope='session')
-def pair():
-  return _pair
-
-
-@pytest.fixture(scope='session')
 def batch():
   """Two rows of two sentence pairs each, with padding at their ends."""
-  return _pack([[_pair(5, 7, 0), _pair(11, 13, 1)], [_pair(7, 11, 2), _pair(7, 5, 3)]])
+  return pack([[pair(5, 7, 0), pair(11, 13, 1)], [pair(7, 11, 2), pair(7, 5, 3)]])

@@ -9,20 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.model.conftest import normal, randomised
-from tests.model.formulas import heads_of, join_heads, layer_norm
-from transformer.model.attention import (
-  Cache,
-  MultiHeadAttention,
-  Placement,
-  RelativeBias,
-)
+from tests.model import formulas
+from tests.model.conftest import B, D, H, K, S, T, V, W, minus_infinity_off, normal, randomised
+from transformer.model.attention import FREE, Cache, Layout, MultiHeadAttention, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.ops.masks import causal_mask, lineage_mask
-from transformer.ops.positions import relative_buckets, rotate
+from transformer.ops.positions import relative_buckets
 from transformer.ops.textbook_attention import HeadWeights, multi_head_attention
 
-B, H, W, K, V, D, S, T = 2, 3, 5, 7, 11, 13, 19, 23
 CONFIG = ModelConfig(num_layers=2, model_dim=D, num_heads=H, key_dim=K, value_dim=V,
                      attention_bias='all')
 
@@ -35,11 +29,11 @@ class Attend(nn.Module):
   def setup(self):
     self.attention = MultiHeadAttention(self.config)
 
-  def __call__(self, x_BTD, y_BSD, mask_BTS=None, placement=None):
-    return self.attention(x_BTD, self.attention.keys_values(y_BSD, placement), mask_BTS, placement)
+  def __call__(self, x_BTD, y_BSD, layout=FREE):
+    return self.attention(x_BTD, self.attention.keys_values(y_BSD, layout), layout)
 
   def extend(self, x_BWD, cache, mask_BWS, index):
-    return self.attention.extend(x_BWD, cache, mask_BWS, index)
+    return self.attention.extend(x_BWD, cache, Layout(mask_BWS), index)
 
 
 @pytest.fixture(scope='module')
@@ -49,6 +43,13 @@ def attend():
   return module, variables
 
 
+def check_formula(found, p, x, y, bias=0.0, **changed):
+  """Compares an output of attention from x to y with its formula."""
+  wanted = formulas.attention(dataclasses.replace(CONFIG, **changed), *formulas.exact((p, x, y)),
+                              bias, own=True)
+  chex.assert_trees_all_close(found, np.float32(wanted), rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize('biases', ['none', 'output', 'all'])
 def test_multi_head_attention_is_its_formula(biases):
   module = Attend(dataclasses.replace(CONFIG, attention_bias=biases))
@@ -56,24 +57,17 @@ def test_multi_head_attention_is_its_formula(biases):
   variables = randomised(jax.jit(module.init)(jax.random.key(0), x, y))
   mask = np.random.default_rng(2).random((B, T, S)) < 0.5
   mask[..., 0] = True
-  p = jax.tree.map(lambda x: np.asarray(x, np.float64), variables['params']['attention'])
+  p = variables['params']['attention']
   assert {name for name in p if 'bias' in p[name]} == {
       'none': set(), 'output': {'output'}, 'all': {'query', 'key', 'value', 'output'}}[biases]
-  wanted = np.tile(p['output'].get('bias', np.zeros(D)), (B, T, 1))
-  for h in range(H):
-    q, k, v = (np.asarray(z) @ p[name]['kernel'][:, h] + p[name].get('bias', np.zeros(H))[h]
-               for name, z in (('query', x), ('key', y), ('value', y)))
-    scores = np.where(mask, q @ k.swapaxes(-1, -2) / np.sqrt(K), -np.inf)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    wanted += weights / weights.sum(-1, keepdims=True) @ v @ p['output']['kernel'][h]
-  chex.assert_trees_all_close(module.apply(variables, x, y, jnp.asarray(mask)),
-                              wanted.astype(np.float32), rtol=1e-4, atol=1e-5)
+  check_formula(module.apply(variables, x, y, Layout(jnp.asarray(mask))), p, x, y,
+                minus_infinity_off(mask))
 
 
 def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
   module, variables = attend
   x = normal(B, W, T, D)
-  wanted = jax.jit(module.apply)(variables, x, x, causal_mask(T))
+  wanted = jax.jit(module.apply)(variables, x, x, Layout(causal_mask(T)))
   # Slots after `index` are not read.
   cache = Cache(jnp.full((B, H, K, T * W), 9.0), jnp.full((B, H, T * W, V), 9.0))
   extend = jax.jit(lambda *given: module.apply(variables, *given, method='extend'))
@@ -115,38 +109,33 @@ def test_the_config_chooses_the_kernel(monkeypatch):
   chex.assert_trees_all_close(fused.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.05)
 
 
-def applied(changed, x, placement=None):
+def applied(changed, x, layout=FREE):
   """Returns the output of a configured self-attention, and its random parameters."""
   module = Attend(dataclasses.replace(CONFIG, **changed))
   variables = randomised(module.init(jax.random.key(0), x, x))
-  return module.apply(variables, x, x, None, placement), variables['params']['attention']
+  return module.apply(variables, x, x, layout), variables['params']['attention']
 
 
 def test_query_key_norm_is_of_each_head_before_the_dot_product():
   x = normal(B, T, D)
   found, p = applied({'query_key_norm': True}, x)
-
-  q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
-  q, k = layer_norm(q, p['query_norm']), layer_norm(k, p['key_norm'])
   for name in ('query_norm', 'key_norm'):
     chex.assert_tree_shape_prefix(p[name], (K,))
     assert set(p[name]) == {'scale'}
-  chex.assert_trees_all_close(found, np.float32(join_heads(q, k, v, p)), rtol=1e-4, atol=1e-5)
+  check_formula(found, p, x, x, query_key_norm=True)
 
 
 def test_rotary_positions_rotate_queries_and_keys_and_a_shift_of_all_changes_nothing():
-  x, places = normal(B, T, D), jnp.asarray(np.random.default_rng(3).permutation(T))
-  changed = {'positions': 'rotary', 'key_dim': 8}
-  found, p = applied(changed, x, Placement(places, None))
-  q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
-  q, k = (np.asarray(rotate(jnp.asarray(each, jnp.float32), places), np.float64) for each in (q, k))
-  chex.assert_trees_all_close(found, np.float32(join_heads(q, k, v, p)), rtol=1e-3, atol=1e-4)
-  shifted, _ = applied(changed, x, Placement(places + 101, None))
+  x, places, rotary = normal(B, T, D), jnp.arange(T), {'positions': 'rotary', 'key_dim': 8}
+  found, p = applied(rotary, x, Layout(positions_BT=places))
+  check_formula(found, p, x, x, **rotary)
+  shifted, _ = applied(rotary, x, Layout(positions_BT=places + 101))
   chex.assert_trees_all_close(shifted, found, rtol=1e-3, atol=1e-4)
-  # Without a placement or with other kinds of positions, nothing is rotated.
-  still, _ = applied(changed, x)
+  # Without positions or with other kinds of positions, nothing is rotated.
+  still, _ = applied(rotary, x)
   assert np.max(np.abs(still - found)) > 0.01
-  plain, wanted = (applied({'key_dim': 8}, x, each)[0] for each in (Placement(places, None), None))
+  plain, wanted = (applied({'key_dim': 8}, x, layout)[0]
+                   for layout in (Layout(positions_BT=places), FREE))
   chex.assert_trees_all_equal(plain, wanted)
 
 
@@ -163,10 +152,8 @@ def test_relative_bias_is_added_to_the_scores_of_each_head(bidirectional):
     bucket = int(relative_buckets(jnp.asarray(s + 2 - t), bidirectional=bidirectional))
     np.testing.assert_array_equal(bias_HTS[:, t, s], table[bucket])
   x, bias_HTS = normal(B, T, D), 3.0 * normal(H, T, T, seed=5)
-  found, p = applied({'positions': 'relative'}, x, Placement(places, bias_HTS))
-  q, k, v = (heads_of(p, name, x) for name in ('query', 'key', 'value'))
-  chex.assert_trees_all_close(found, np.float32(join_heads(q, k, v, p, np.asarray(bias_HTS))),
-                              rtol=1e-3, atol=1e-4)
+  found, p = applied({'positions': 'relative'}, x, Layout(None, places, bias_HTS))
+  check_formula(found, p, x, x, np.asarray(bias_HTS))
 
 
 def test_wide_heads_are_the_notes_module_exactly():
@@ -180,7 +167,7 @@ def test_wide_heads_are_the_notes_module_exactly():
       'output': {'kernel': (H, D, D), 'bias': (D,)}}
   weights = HeadWeights(*(p[name]['kernel'] for name in ('query', 'key', 'value', 'output')),
                         p['output']['bias'])
-  chex.assert_trees_all_close(module.apply(variables, x, x, mask),
+  chex.assert_trees_all_close(module.apply(variables, x, x, Layout(mask)),
                               multi_head_attention(x, x, x, weights, mask), rtol=1e-5, atol=1e-6)
 
 

@@ -4,12 +4,11 @@ import chex
 import jax
 import numpy as np
 
+from tests.model.conftest import B, H, S, T, build
 from transformer.model.attention_weights import attention_weights
 
-B, H, S, T = 2, 3, 19, 23
 
-
-def test_the_weights_of_a_query_sum_to_one_over_the_allowed_keys(build, batch):
+def test_the_weights_of_a_query_sum_to_one_over_the_allowed_keys(batch):
   tiny = build(norm='pre', num_layers=1, decoder_layers=2)
   weights = jax.jit(lambda params: attention_weights(tiny.model, params, *batch))(tiny.params)
   chex.assert_shape(list(weights), [(1, B, H, S, S), (2, B, H, T, T), (2, B, H, T, S)])

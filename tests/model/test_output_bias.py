@@ -8,6 +8,7 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec
 
+from tests.model.conftest import B, D, N, T, build
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops import linear
@@ -17,8 +18,6 @@ from transformer.training.freezing import frozen_mask
 from transformer.training.mesh import make_mesh, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_params
-
-B, D, T, N = 2, 13, 23, 37
 
 
 def naive(model, params, batch, targets_BT, weights_BT, smoothing):
@@ -36,7 +35,7 @@ def of_batch(model, params, batch, targets_BT, weights_BT, smoothing):
 
 
 @pytest.mark.parametrize('tie', [True, False])
-def test_the_loss_and_its_gradient_are_those_of_the_naive_formula(build, batch, tie):
+def test_the_loss_and_its_gradient_are_those_of_the_naive_formula(batch, tie):
   tiny = build(output_bias=True, tie_output=tie, num_layers=1)
   targets_BT = np.random.default_rng(5).integers(4, N, (B, T))
   weights_BT = (batch[4] > 0).astype(np.float32)
@@ -59,20 +58,6 @@ def test_the_loss_of_16_bits_has_the_bias_of_32():
       *linear.with_bias(x[:, :D], output[:, :D], bias_N))[0, 0]))(bias_N)
   np.testing.assert_allclose(linear.logits(x, output), np.tile(bias_N, (2, 1)), rtol=1e-4)
   np.testing.assert_allclose((found, *gradient), (10.03, 1, 0, 0), rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
-def test_the_bias_is_added_once_to_every_logit(build, batch, dtype):
-  tiny = build(num_layers=1, output_bias=True, dtype=dtype)
-  without = tiny.params | {'output_bias': jnp.zeros(N)}
-  bias_N = np.asarray(tiny.params['output_bias'])
-  atol = 1e-5 if dtype == 'float32' else 2e-3
-  for logits in (lambda params: tiny.forward(params, *batch)[1],
-                 lambda params: tiny.model.apply({'params': params}, jnp.ones((B, T, D), dtype),
-                                                 method='logits')):
-    after, before = logits(tiny.params), logits(without)
-    assert after.dtype == jnp.float32
-    np.testing.assert_allclose(after - before, np.broadcast_to(bias_N, after.shape), atol=atol)
 
 
 def test_it_begins_at_zero_and_is_a_bias_to_the_optimizer_and_the_mesh():

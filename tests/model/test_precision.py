@@ -2,33 +2,30 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from tests.model.test_transformer import B, T, W, all_variants, variants
+from tests.model.conftest import B, T, W, build
+from tests.model.test_transformer import all_variants, variants
 from transformer.model.attention import MultiHeadAttention
-from transformer.model.layers import DecoderLayer, Embedding, EncoderLayer, FeedForward
+from transformer.model.layers import Embedding, FeedForward, Layer
 
 
 @pytest.mark.long(but=('post',))
 @variants
-def test_activations_are_16_bit_and_all_else_is_float32(build, batch, variant):
+def test_activations_are_16_bit_and_all_else_is_float32(batch, variant):
   tiny = build(**variant, dtype='bfloat16')
   assert {leaf.dtype for leaf in jax.tree.leaves(tiny.params)} == {jnp.dtype('float32')}
   x, logits = tiny.forward(tiny.params, *batch)
   assert (x.dtype, logits.dtype) == (jnp.bfloat16, jnp.float32)
   cache = tiny.model.apply({'params': tiny.params}, (B,), W, T, method='empty_cache')
   assert {leaf.dtype for leaf in jax.tree.leaves(cache)} == {jnp.dtype('bfloat16')}
-  full = build(**variant)
-  _, wanted = full.forward(full.params, *batch)
-  real = batch[4] > 0
-  assert np.mean(np.abs(logits - wanted)[real]) < 0.03 * np.std(wanted[real])
 
 
+@pytest.mark.long(but=('post', 'modern'))
 @all_variants
-def test_every_layer_has_16_bit_activations(build, batch, variant):
+def test_every_layer_has_16_bit_activations(batch, variant):
   tiny = build(**variant, dtype='bfloat16')
-  kinds = (Embedding, MultiHeadAttention, FeedForward, EncoderLayer, DecoderLayer)
+  kinds = (Embedding, MultiHeadAttention, FeedForward, Layer)
 
   def activations(params):
     return tiny.model.apply(

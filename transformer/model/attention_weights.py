@@ -12,7 +12,7 @@ from transformer.model.transformer import Transformer
 class AttentionWeights(NamedTuple):
   """Attention weights of all layers, float32; a row sums to one, or to zero for padding.
 
-  L is the number of layers of the stack: the encoder's for `encoder`, else the decoder's.
+  L is the number of layers of the stack.
 
   Attributes:
     encoder: [L, B, H, T, S], self-attention of the source, T = S.
@@ -28,11 +28,7 @@ class AttentionWeights(NamedTuple):
 def attention_weights(model: Transformer, params, *batch) -> AttentionWeights:
   """Encodes and decodes a batch by teacher forcing, and returns all attention weights.
 
-  Args:
-    model: the Transformer. It uses the reference implementation of attention, whatever
-      `config.attention` says.
-    params: its parameters.
-    *batch: the arrays that `Transformer.__call__` takes.
+  The reference implementation computes them, whatever `config.attention` says.
   """
   _, stored = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
 

@@ -87,10 +87,8 @@ class ModelConfig:
                       f'model_dim={self.model_dim} (or set model.key_dim and model.value_dim)')
     if self.positions == 'rotary' and self.head_key_dim % 2:
       raise UserError(f'model.positions=rotary needs an even key_dim; got {self.head_key_dim}')
-    if self.attention == 'cudnn':
-      self._check_cudnn()
-
-  def _check_cudnn(self):
+    if self.attention != 'cudnn':
+      return
     if self.attention_dropout:
       raise UserError('model.attention=cudnn drops no attention weights; set '
                       f'model.attention_dropout=0; got {self.attention_dropout}')
@@ -103,13 +101,9 @@ class ModelConfig:
                       f'and at most 256; got key_dim={width}, value_dim={self.head_value_dim}')
 
   def with_dtype(self, dtype: str) -> 'ModelConfig':
-    """Returns the same shape with another type of activations.
-
-    In float32, the reference attention takes the place of cuDNN's, which needs 16 bits.
-    """
-    fits = dtype != 'float32' or self.attention != 'cudnn'
-    return dataclasses.replace(self, dtype=dtype,
-                               attention=self.attention if fits else 'reference')
+    """Returns the same shape with another type of activations; cuDNN's attention needs 16 bits."""
+    attention = 'reference' if dtype == 'float32' else self.attention
+    return dataclasses.replace(self, dtype=dtype, attention=attention)
 
   @property
   def decoder_depth(self) -> int:

@@ -14,15 +14,12 @@ def train_flops(config: ModelConfig, vocabulary_size: int, passes: int = 1,
 
   A multiply-add with a weight is two operations in the forward pass and four in the backward pass.
   Norms, softmax and the products of queries, keys and values are left out, so the numbers are
-  lower bounds. Frozen parameters are counted as if they were trained.
+  lower bounds. Frozen parameters are counted as if they were trained. The keys and values of
+  cross-attention belong to source tokens.
 
   Args:
     passes: how often an update passes a batch through the model.
     forwards: the shapes of other models, which take a forward pass each.
-
-  Returns:
-    Operations for a source token, including the keys and values of cross-attention, and
-    operations for a target token, including the output projection.
   """
   # Queries and output together have as many weights as keys and values.
   projections = config.model_dim * config.num_heads * (
@@ -44,11 +41,8 @@ def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, in
   """Returns the floating-point operations of an update, attention's own products included.
 
   All positions count, padding and masked ones too, since the devices compute them. Norms and
-  softmax are left out, and so is what `remat` computes again.
-
-  Args:
-    shape: rows of a batch, and the source and target positions of a row.
-    passes, forwards: as for `train_flops`.
+  softmax are left out, and so is what `remat` computes again. `shape` is the rows of a batch, and
+  the source and target positions of a row; the others are as for `train_flops`.
   """
   rows, source_length, target_length = shape
   of_source, of_target = train_flops(config, vocabulary_size)
@@ -57,20 +51,14 @@ def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, in
            + config.decoder_depth * target_length * (target_length + source_length))
   attention = 6.0 * config.num_heads * (config.head_key_dim + config.head_value_dim) * pairs
   own = passes * rows * (of_source * source_length + of_target * target_length + attention)
-  return own + _FORWARD * sum(update_flops(each, vocabulary_size, shape) for each in forwards)
+  return own + _FORWARD * sum(update_flops(other, vocabulary_size, shape) for other in forwards)
 
 
 # Dense 16-bit peaks of one device in FLOP/s, from data sheets, by JAX's `device_kind`.
 _PEAKS = {
-    'NVIDIA A100-SXM4-40GB': 312e12,
-    'NVIDIA A100-SXM4-80GB': 312e12,
-    'NVIDIA H100 80GB HBM3': 989e12,
-    'NVIDIA H200': 989e12,
-    'TPU v4': 275e12,
-    'TPU v5 lite': 197e12,
-    'TPU v5': 459e12,
-    'TPU v6 lite': 918e12,
-}
+    'NVIDIA A100-SXM4-40GB': 312e12, 'NVIDIA A100-SXM4-80GB': 312e12,
+    'NVIDIA H100 80GB HBM3': 989e12, 'NVIDIA H200': 989e12,
+    'TPU v4': 275e12, 'TPU v5 lite': 197e12, 'TPU v5': 459e12, 'TPU v6 lite': 918e12}
 
 
 def peak_flops(device_kind: str) -> float | None:

@@ -9,7 +9,7 @@ import functools
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer.model.attention import Cache, MultiHeadAttention, Placement
+from transformer.model.attention import Cache, Layout, MultiHeadAttention
 from transformer.model.config import ModelConfig
 from transformer.ops.dropout import dropout
 from transformer.ops.linear import linear
@@ -124,10 +124,7 @@ class Positions(nn.Module):
 
   @nn.compact
   def __call__(self, positions_BT, length):
-    """Maps integer positions [..., T] below the static `length` to [..., T, D], or to None.
-
-    Learned positions must be below `config.max_positions` too.
-    """
+    """Maps integer positions [..., T] below the static `length` to [..., T, D], or to None."""
     config = self.config
     if config.positions in ('rotary', 'relative'):
       return None
@@ -139,69 +136,48 @@ class Positions(nn.Module):
     return jnp.take(table, positions_BT, axis=0)
 
 
-class EncoderLayer(nn.Module):
-  """Self-attention and feed-forward sublayers, with residuals and norms: section 3.1."""
+class Layer(nn.Module):
+  """A layer of the encoder, or with `cross` of the decoder: section 3.1."""
 
   config: ModelConfig
+  cross: bool = False
 
   def setup(self):
     self.self_attention = MultiHeadAttention(self.config)
     self.self_attention_residual = Residual(self.config)
+    if self.cross:
+      self.cross_attention = MultiHeadAttention(self.config)
+      self.cross_attention_residual = Residual(self.config)
     self.feed_forward = FeedForward(self.config)
     self.feed_forward_residual = Residual(self.config)
 
-  def __call__(self, x_BTD, mask_BTS, placement: Placement, *, deterministic):
-    """Maps [..., T, D] to [..., T, D]; S = T in `mask_BTS`."""
-    attend = functools.partial(self.self_attention.attend_to_itself, mask_BTS=mask_BTS,
-                               placement=placement, deterministic=deterministic)
-    feed_forward = functools.partial(self.feed_forward, deterministic=deterministic)
-    x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
-    return self.feed_forward_residual(x_BTD, feed_forward, deterministic=deterministic)
-
-
-class DecoderLayer(nn.Module):
-  """Masked self-attention, cross-attention and feed-forward sublayers: section 3.1."""
-
-  config: ModelConfig
-
-  def setup(self):
-    self.self_attention = MultiHeadAttention(self.config)
-    self.self_attention_residual = Residual(self.config)
-    self.cross_attention = MultiHeadAttention(self.config)
-    self.cross_attention_residual = Residual(self.config)
-    self.feed_forward = FeedForward(self.config)
-    self.feed_forward_residual = Residual(self.config)
-
-  def __call__(self, x_BTD, mask_BTS, placement: Placement, memory, memory_mask_BTS, *,
+  def __call__(self, x_BTD, layout: Layout, memory=None, memory_layout: Layout | None = None, *,
                deterministic):
-    """Maps [..., T, D] to [..., T, D].
-
-    S = T in `mask_BTS`, and S is the source's in `memory_mask_BTS` and in `memory`, its keys and
-    values.
-    """
-    attend = functools.partial(self.self_attention.attend_to_itself, mask_BTS=mask_BTS,
-                               placement=placement, deterministic=deterministic)
-    attend_to_source = functools.partial(self.cross_attention, keys_values=memory,
-                                         mask_BTS=memory_mask_BTS, deterministic=deterministic)
+    """Maps [..., T, D] to [..., T, D]; `memory` is the keys and values of the source."""
+    attend = functools.partial(self.self_attention.attend_to_itself, layout=layout,
+                               deterministic=deterministic)
+    attend_to_source = self.cross and functools.partial(
+        self.cross_attention, keys_values=memory, layout=memory_layout,
+        deterministic=deterministic)
     return self._apply_sublayers(x_BTD, attend, attend_to_source, deterministic)
 
   @nn.jit
-  def step(self, x_BWD, cache: Cache, mask_BWS, index, placement: Placement, memory: Cache,
-           memory_mask_BWS):
+  def step(self, x_BWD, cache: Cache, layout: Layout, index, memory: Cache, memory_layout: Layout):
     """Decodes the newest token of W hypotheses: `MultiHeadAttention.extend` has the arguments."""
     def attend(h_BWD):
       nonlocal cache
-      y_BWD, cache = self.self_attention.extend(h_BWD, cache, mask_BWS, index, placement)
+      y_BWD, cache = self.self_attention.extend(h_BWD, cache, layout, index)
       return y_BWD
 
-    x_BWD = self._apply_sublayers(
-        x_BWD, attend, lambda h_BWD: self.cross_attention.attend(h_BWD, memory, memory_mask_BWS),
-        True)
+    attend_to_source = functools.partial(self.cross_attention.attend, cache=memory,
+                                         layout=memory_layout)
+    x_BWD = self._apply_sublayers(x_BWD, attend, attend_to_source, True)
     return x_BWD, cache
 
   def _apply_sublayers(self, x_BTD, attend, attend_to_source, deterministic):
-    """Applies the three sublayers, with self-attention and cross-attention as functions."""
+    """Applies the two or three sublayers, of which the attentions are given as functions."""
     x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
-    x_BTD = self.cross_attention_residual(x_BTD, attend_to_source, deterministic=deterministic)
+    if self.cross:
+      x_BTD = self.cross_attention_residual(x_BTD, attend_to_source, deterministic=deterministic)
     feed_forward = functools.partial(self.feed_forward, deterministic=deterministic)
     return self.feed_forward_residual(x_BTD, feed_forward, deterministic=deterministic)

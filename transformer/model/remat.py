@@ -11,14 +11,8 @@ def recomputed(call):
 
   This saves the memory of the layer's activations. `flax.linen.remat` saves nothing on a CPU: XLA
   may repeat all forward passes first and keep their results. Here, the repeated forward pass of a
-  layer waits for the gradient of its output.
-
-  Args:
-    call: a function (layer, x, …) -> y, with x and y of one shape and type.
-
-  Returns:
-    A function with the same parameters, random bits and results; gradients differ only by
-    rounding.
+  layer waits for the gradient of its output. `call` is (layer, x, …) -> y, with x and y of one
+  shape and type. Its parameters, random bits and results stay; gradients differ only by rounding.
   """
   return transforms.lift_transform(_lifted, call)
 

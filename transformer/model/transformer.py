@@ -3,15 +3,9 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer.model.attention import Cache, Placement, RelativeBias
+from transformer.model.attention import Cache, Layout, RelativeBias
 from transformer.model.config import ModelConfig
-from transformer.model.layers import (
-  DecoderLayer,
-  Embedding,
-  EncoderLayer,
-  Positions,
-  normalisation,
-)
+from transformer.model.layers import Embedding, Layer, Positions, normalisation
 from transformer.model.remat import recomputed
 from transformer.ops import linear
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
@@ -22,8 +16,8 @@ class Transformer(nn.Module):
 
   Attributes:
     vocabulary_size: number of target tokens, N.
-    source_vocabulary_size: number of source tokens; None is `vocabulary_size`. It must be
-      None or the same with `share_embeddings`, else `setup` raises a `ValueError`.
+    source_vocabulary_size: number of source tokens, unless the embeddings are shared; None is
+      `vocabulary_size`.
   """
 
   config: ModelConfig
@@ -32,23 +26,19 @@ class Transformer(nn.Module):
 
   def setup(self):
     config = self.config
-    if config.share_embeddings and self.source_vocabulary_size not in (None, self.vocabulary_size):
-      raise ValueError(f'share_embeddings needs one vocabulary; got {self.vocabulary_size} target '
-                       f'and {self.source_vocabulary_size} source tokens')
     self.target_embedding = Embedding(config, self.vocabulary_size)
     self.source_embedding = (
         self.target_embedding if config.share_embeddings
         else Embedding(config, self.source_vocabulary_size or self.vocabulary_size))
     self.source_position = Positions(config)
     self.target_position = Positions(config)
-    self.encoder = [EncoderLayer(config) for _ in range(config.num_layers)]
-    self.decoder = [DecoderLayer(config) for _ in range(config.decoder_depth)]
+    self.encoder = [Layer(config) for _ in range(config.num_layers)]
+    self.decoder = [Layer(config, cross=True) for _ in range(config.decoder_depth)]
+    self.encoder_bias = RelativeBias(config, bidirectional=True)
+    self.decoder_bias = RelativeBias(config, bidirectional=False)
     if config.norm == 'pre':
       self.encoder_norm = normalisation(config)
       self.decoder_norm = normalisation(config)
-    relative = config.positions == 'relative'
-    self.encoder_bias = RelativeBias(config, bidirectional=True) if relative else None
-    self.decoder_bias = RelativeBias(config, bidirectional=False) if relative else None
     if not config.tie_output:
       self.output = self.param('output', nn.initializers.normal(config.model_dim ** -0.5),
                                (self.vocabulary_size, config.model_dim))
@@ -57,25 +47,23 @@ class Transformer(nn.Module):
         if config.output_bias else None)
 
   def encode(self, tokens_BS, segments_BS, positions_BS, *, deterministic=True):
-    """Encodes packed source rows.
+    """Encodes packed source rows to [B, S, D].
 
     Args:
       tokens_BS: int32 token ids.
       segments_BS: int32, the number of the token's sentence in its row, from 1; 0 is padding.
       positions_BS: int32, the token's position in its sentence, from 0.
       deterministic: False turns dropout on and needs a `dropout` random key.
-
-    Returns:
-      [B, S, D].
     """
-    x_BSD = self.source_embedding(
-        tokens_BS, self.source_position(positions_BS, tokens_BS.shape[-1]),
-        deterministic=deterministic)
-    mask_BTS = segment_mask(segments_BS, segments_BS)
-    placement = _placement(positions_BS, self.encoder_bias, jnp.arange(tokens_BS.shape[-1]))
+    length = tokens_BS.shape[-1]
+    x_BSD = self.source_embedding(tokens_BS, self.source_position(positions_BS, length),
+                                  deterministic=deterministic)
+    places_S = jnp.arange(length)
+    layout = Layout(segment_mask(segments_BS, segments_BS), positions_BS,
+                    self.encoder_bias(places_S, places_S))
     call = self._layer_call(deterministic)
     for layer in self.encoder:
-      x_BSD = call(layer, x_BSD, mask_BTS, placement)
+      x_BSD = call(layer, x_BSD, layout)
     return self.encoder_norm(x_BSD) if self.config.norm == 'pre' else x_BSD
 
   def cache_memory(self, memory_BSD) -> tuple[Cache, ...]:
@@ -84,26 +72,25 @@ class Transformer(nn.Module):
 
   def decode(self, inputs_BT, segments_BT, positions_BT, memory_BSD, source_segments_BS, *,
              deterministic=True):
-    """Decodes whole, packed targets by teacher forcing.
+    """Decodes whole, packed targets by teacher forcing to [B, T, D], the input of `logits`.
 
     Args:
       inputs_BT: int32, each target shifted right, after the begin token.
+      segments_BT, positions_BT: as for `encode`.
       memory_BSD: the encoded source.
-      source_segments_BS: the `segments_BS` of `encode`, as the other arguments are.
-
-    Returns:
-      [B, T, D], the input of `logits`.
+      source_segments_BS: the `segments_BS` of `encode`.
     """
     length = inputs_BT.shape[-1]
     x_BTD = self.target_embedding(inputs_BT, self.target_position(positions_BT, length),
                                   deterministic=deterministic)
     mask_BTS = combine_masks(causal_mask(length), segment_mask(segments_BT, segments_BT))
-    memory_mask_BTS = segment_mask(segments_BT, source_segments_BS)
-    placement = _placement(positions_BT, self.decoder_bias, jnp.arange(length))
+    places_T = jnp.arange(length)
+    layout = Layout(mask_BTS, positions_BT, self.decoder_bias(places_T, places_T))
+    memory_layout = Layout(segment_mask(segments_BT, source_segments_BS))
     call = self._layer_call(deterministic)
     memories = [layer.cross_attention.keys_values(memory_BSD) for layer in self.decoder]
     for layer, memory in zip(self.decoder, memories, strict=True):
-      x_BTD = call(layer, x_BTD, mask_BTS, placement, memory, memory_mask_BTS)
+      x_BTD = call(layer, x_BTD, layout, memory, memory_layout)
     return self.decoder_norm(x_BTD) if self.config.norm == 'pre' else x_BTD
 
   def _layer_call(self, deterministic):
@@ -124,28 +111,28 @@ class Transformer(nn.Module):
       return logits_BTN
     return logits_BTN + jnp.broadcast_to(self.output_bias, logits_BTN.shape)
 
-  def __call__(self, source_BS, source_segments_BS, source_positions_BS,
-               inputs_BT, target_segments_BT, target_positions_BT, *, deterministic=True):
+  def __call__(self, *batch, deterministic=True):
     """Encodes the source, and decodes the target by teacher forcing.
 
-    `encode` and `decode` describe the arguments.
+    Args:
+      *batch: the first three arguments of `encode`, and the first three of `decode`.
+      deterministic: as for `encode`.
 
     Returns:
       The decoder's output [B, T, D] and the output projection [N, D], the arguments of
       `ops.losses`. Their product is the logits, `ops.linear.logits`. With `output_bias`, both
       have one dim more, or two in 16 bits.
     """
-    memory_BSD = self.encode(source_BS, source_segments_BS, source_positions_BS,
-                             deterministic=deterministic)
-    x_BTD = self.decode(inputs_BT, target_segments_BT, target_positions_BT, memory_BSD,
-                        source_segments_BS, deterministic=deterministic)
+    source, target = batch[:3], batch[3:]
+    memory_BSD = self.encode(*source, deterministic=deterministic)
+    x_BTD = self.decode(*target, memory_BSD, source[1], deterministic=deterministic)
     return linear.with_bias(x_BTD, self.output_ND, self.output_bias)
 
   def empty_cache(self, leading, beams, length) -> tuple[Cache, ...]:
-    """Returns an empty self-attention cache for each decoder layer.
+    """Returns an empty self-attention cache for each decoder layer, of leading axes such as (B,).
 
-    It has the leading axes, such as (B,), and a slot for each of W hypotheses at each of T
-    positions: [*leading, H, K, T · W] and [*leading, H, T · W, V].
+    It has a slot for each of W hypotheses at each of T positions: [*leading, H, K, T · W] and
+    [*leading, H, T · W, V].
     """
     config = self.config
     heads = (*leading, config.num_heads)
@@ -171,40 +158,21 @@ class Transformer(nn.Module):
     Returns:
       float32 logits [B, W, N] of the next token, and the lineage and the cache filled at
       `index` too.
-
-    Raises:
-      ValueError: T is larger than `max_positions` of learned positions.
     """
     beams, length = lineage_BWT.shape[-2:]
-    if self.config.positions == 'learned' and length > self.config.max_positions:
-      raise ValueError(f'learned positions end at model.max_positions={self.config.max_positions}; '
-                       f'got a length of {length}')
     positions_BW = jnp.full(tokens_BW.shape, index, jnp.int32)
     x_BWD = self.target_embedding(tokens_BW, self.target_position(positions_BW, length),
                                   deterministic=True)
-    placement = _placement(positions_BW, self.decoder_bias, jnp.full(1, index),
-                           jnp.arange(length * beams) // beams)
     slots_W = jnp.arange(beams, dtype=jnp.int32)
     lineage_BWT = lineage_BWT.at[..., index].set(jnp.broadcast_to(slots_W, tokens_BW.shape))
-    mask_BWS = lineage_mask(lineage_BWT, index)
-    memory_mask_BWS = jnp.broadcast_to(source_mask_BS[..., None, :],
-                                       (*tokens_BW.shape, source_mask_BS.shape[-1]))
+    layout = Layout(lineage_mask(lineage_BWT, index), positions_BW, self.decoder_bias(
+        jnp.full(1, index), jnp.arange(length * beams) // beams))
+    memory_layout = Layout(jnp.broadcast_to(
+        source_mask_BS[..., None, :], (*tokens_BW.shape, source_mask_BS.shape[-1])))
     new_cache = []
-    for layer, layer_cache, layer_memory in zip(self.decoder, cache, memory, strict=True):
-      x_BWD, layer_cache = layer.step(x_BWD, layer_cache, mask_BWS, index, placement, layer_memory,
-                                      memory_mask_BWS)
-      new_cache.append(layer_cache)
+    for layer, of_layer, layer_memory in zip(self.decoder, cache, memory, strict=True):
+      x_BWD, of_layer = layer.step(x_BWD, of_layer, layout, index, layer_memory, memory_layout)
+      new_cache.append(of_layer)
     if self.config.norm == 'pre':
       x_BWD = self.decoder_norm(x_BWD)
     return self.logits(x_BWD), lineage_BWT, tuple(new_cache)
-
-
-def _placement(positions_BT, bias: RelativeBias | None, query_places_T, key_places_S=None):
-  """Returns the positions and the relative bias for self-attention.
-
-  A place is an index in the row. Two tokens of a sentence have the same distance in the row as in
-  the sentence, so the bias for places is right for all sentences. Without `key_places_S`, the
-  places of keys and queries are the same.
-  """
-  keys = query_places_T if key_places_S is None else key_places_S
-  return Placement(positions_BT, None if bias is None else bias(query_places_T, keys))

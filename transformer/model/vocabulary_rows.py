@@ -17,8 +17,7 @@ def spelt_params(params: Mapping[str, Any], source: Sequence[Sequence[int]],
 
   Args:
     params: parameters of a `Transformer` with the earlier vocabularies.
-    source: for each new piece of the source's vocabulary, the ids of the earlier pieces that
-      spell it, at least one.
+    source: for each new source piece, the ids of the earlier pieces that spell it.
     target: likewise of the target's. A table that the languages share is the target's.
   """
   spelt = {'source_embedding': source, 'target_embedding': target, 'output': target,
