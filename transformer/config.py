@@ -15,7 +15,7 @@ from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.settings import check_ranges, converted, freeze, kind_of, setting, shown
+from transformer.settings import check_ranges, freeze, kind_of, setting
 from transformer.training.config import (
   ALGORITHMS,
   SCHEDULES,
@@ -164,12 +164,3 @@ def check_name(name: str) -> Any:
       raise UserError(f'there is no key config.{name}; config.{prefix[:-1]} is a value')
     kind, prefix = kind_of(kind, part, prefix), f'{prefix}{part}.'
   return kind
-
-
-def check_value(name: str, value: Any):
-  """Checks the type of the value of one key by its dotted name, without the rules of its group."""
-  kind = check_name(name)
-  if dataclasses.is_dataclass(kind):
-    raise UserError(f'config.{name} is a group of keys, which are set one by one; got '
-                    f'{shown(value)}')
-  converted(kind, value, f'config.{name}')

@@ -23,8 +23,9 @@ import optuna
 
 from launch.sweeping.storage import DATABASE_ERRORS
 from transformer.commands.config_file import changed
-from transformer.config import Config, check_value
+from transformer.config import Config, check_name
 from transformer.errors import UserError, type_and_message
+from transformer.settings import converted
 
 # The measures by which trials may be compared, each with the direction that is better.
 OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/chrf': 'maximize',
@@ -153,7 +154,7 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
     raise UserError(f'{wanted}; got {settings!r}')
   for name, value in settings.items():
     try:
-      check_value(name, value)
+      converted(check_name(name), value, f'config.{name}')
     except UserError as error:
       raise UserError(f'{space.filename}: {error}') from error
     if name in _MEASURE:
