@@ -16,13 +16,10 @@ DIM, INNER, HEADS, LAYERS = 14, 22, 2, 2
 CODES = ('>>fra<<', '>>deu<<')
 # The files of vocabularies that published models come with.
 KINDS = {
-    'two models': {},
-    'equal models': {'equal': True},
-    'a table each': {'separate_tables': True},
+    'two models': {}, 'equal models': {'equal': True}, 'a table each': {'separate_tables': True},
     'a vocabulary each': {'separate_tables': True, 'separate_vocabs': True},
     'codes of languages': {'codes': CODES},
-    'equal models with codes': {'equal': True, 'codes': CODES},
-}
+    'equal models with codes': {'equal': True, 'codes': CODES}}
 
 
 @functools.cache
@@ -54,14 +51,11 @@ def pieces_of(model: bytes) -> list[str]:
 
 
 def write_vocabularies(folder: Path, equal=False, separate_tables=False, separate_vocabs=False,
-                       codes=(), kind='unigram') -> tuple[int, int]:
-  """Writes the vocabularies and what describes them.
+                       codes=(), kind='unigram') -> int:
+  """Writes the vocabularies and what describes them, and returns the number of rows of a table.
 
   The last pieces that only one of the models has get no row. The rows have another order than
   the pieces.
-
-  Returns:
-    The numbers of source and of target rows.
   """
   models = [model_bytes(2, kind)] * 2 if equal else [model_bytes(0, kind), model_bytes(1, kind)]
   for name, model in zip(('source.spm', 'target.spm'), models, strict=True):
@@ -71,85 +65,68 @@ def write_vocabularies(folder: Path, equal=False, separate_tables=False, separat
   own = [[piece for piece in pieces if equal or piece not in common][-3:] for pieces in of_model]
   sides = [[piece for piece in pieces if piece not in lost]
            for pieces, lost in zip(of_model, own, strict=True)]
-  spaces = sides if separate_vocabs else [dict.fromkeys(sides[0] + sides[1])]
   ids = []
-  for space in spaces:
+  for space in sides if separate_vocabs else [dict.fromkeys(sides[0] + sides[1])]:
     pieces = [*codes, *space]
     random.Random(1).shuffle(pieces)
     ids.append({piece: row for row, piece in enumerate(['</s>', '<unk>', *pieces])})
-  if separate_vocabs:  # One padding token, in a row of both tables.
-    row = max(map(len, ids))
-    ids = [each | {'<pad>': row} for each in ids]
-  else:
-    ids[0]['<pad>'] = len(ids[0])
-  for name, each in zip(('vocab.json', 'target_vocab.json'), ids, strict=False):
-    (folder / name).write_text(json.dumps(each), 'utf-8')
+  padding = max(map(len, ids))  # One token, in a row of both tables.
+  for name, row_of in zip(('vocab.json', 'target_vocab.json'), ids, strict=False):
+    row_of['<pad>'] = padding
+    (folder / name).write_text(json.dumps(row_of), 'utf-8')
   (folder / 'tokenizer_config.json').write_text(json.dumps({
       'tokenizer_class': 'MarianTokenizer', 'source_lang': 'en', 'target_lang': 'fr',
       'model_max_length': 64, 'separate_vocabs': separate_vocabs}), 'utf-8')
-  rows = [max(each.values()) + 1 for each in ids]
-  return rows[0], rows[-1]
+  return padding + 1
 
 
-def description(sizes: tuple[int, int], separate_tables=False) -> dict:
+def description(rows: int, separate_tables=False) -> dict:
   """Returns a config.json as published models have it; newer ones have fewer entries."""
-  pad = sizes[0] - 1
+  pad = rows - 1
   sides = {f'{side}_{name}': value for side in ('encoder', 'decoder') for name, value in (
       ('layers', LAYERS), ('ffn_dim', INNER), ('attention_heads', HEADS), ('layerdrop', 0.0))}
   about = {
       'model_type': 'marian', 'architectures': ['MarianMTModel'], 'activation_function': 'swish',
       'd_model': DIM, 'dropout': 0.1, 'attention_dropout': 0.0, 'activation_dropout': 0.0, **sides,
-      'vocab_size': sizes[0], 'scale_embedding': True, 'normalize_embedding': False,
+      'vocab_size': rows, 'scale_embedding': True, 'normalize_embedding': False,
       'normalize_before': False, 'add_final_layer_norm': False, 'add_bias_logits': False,
       'static_position_embeddings': True, 'max_position_embeddings': 512, 'bos_token_id': 0,
       'eos_token_id': 0, 'forced_eos_token_id': 0, 'pad_token_id': pad,
       'decoder_start_token_id': pad, 'bad_words_ids': [[pad]], 'num_beams': 6, 'max_length': 512}
   if separate_tables:
-    about |= {'share_encoder_decoder_embeddings': False, 'decoder_vocab_size': sizes[1],
+    about |= {'share_encoder_decoder_embeddings': False, 'decoder_vocab_size': rows,
               'tie_word_embeddings': True}
   return about
 
 
-def weights(sizes: tuple[int, int], separate_tables=False,
-            strength=1.0) -> dict[str, np.ndarray]:
-  """Returns random tensors by the library's names; the row of padding is zero, as published.
-
-  Rounding errors grow with `strength`, and so does the number of different translations.
-  """
+def weights(rows: int, separate_tables=False) -> dict[str, np.ndarray]:
+  """Returns random tensors by the library's names; the row of padding is zero, as published."""
   rng = np.random.default_rng(5)
-  shapes = ({'model.encoder.embed_tokens.weight': (sizes[0], DIM),
-             'model.decoder.embed_tokens.weight': (sizes[1], DIM)} if separate_tables
-            else {'model.shared.weight': (sizes[0], DIM)})
+  tables = ('encoder.embed_tokens', 'decoder.embed_tokens') if separate_tables else ('shared',)
+  shapes = {f'model.{name}.weight': (rows, DIM) for name in tables}
   for side, attentions in (('encoder', ['self_attn']), ('decoder', ['self_attn', 'encoder_attn'])):
     for layer in range(LAYERS):
       place = f'model.{side}.layers.{layer}'
-      for name in attentions:
-        for part in ('q', 'k', 'v', 'out'):
-          shapes |= {f'{place}.{name}.{part}_proj.weight': (DIM, DIM),
-                     f'{place}.{name}.{part}_proj.bias': (DIM,)}
-      shapes |= {f'{place}.fc1.weight': (INNER, DIM), f'{place}.fc1.bias': (INNER,),
-                 f'{place}.fc2.weight': (DIM, INNER), f'{place}.fc2.bias': (DIM,)}
-      for name in (*attentions, 'final'):
-        norm = f'{place}.{name}_layer_norm'
-        shapes |= {f'{norm}.weight': (DIM,), f'{norm}.bias': (DIM,)}
+      linear = {f'{name}.{part}_proj': (DIM, DIM) for name in attentions
+                for part in ('q', 'k', 'v', 'out')} | {'fc1': (INNER, DIM), 'fc2': (DIM, INNER)}
+      norms = {f'{name}_layer_norm': (DIM,) for name in (*attentions, 'final')}
+      for name, shape in (linear | norms).items():
+        shapes |= {f'{place}.{name}.weight': shape, f'{place}.{name}.bias': shape[:1]}
   tensors = {}
   for name, shape in shapes.items():
     around = 1.0 if 'norm.weight' in name else 0.0
-    wide = 0.6 if 'embed' in name or 'shared' in name else 0.3 * strength
+    wide = 0.6 if 'embed' in name or 'shared' in name else 0.15  # Rounding errors grow with it.
     tensors[name] = np.float32(around + wide * rng.standard_normal(shape))
   for name in tensors:
     if 'embed' in name or 'shared' in name:
       tensors[name][-1] = 0
       tensors[name][0] *= 2  # Sentences end more often.
-  return tensors | {'final_logits_bias': np.float32(
-      0.3 * rng.standard_normal((1, sizes[1])))}
+  return tensors | {'final_logits_bias': np.float32(0.3 * rng.standard_normal((1, rows)))}
 
 
-def write_folder(folder: Path, strength=1.0, **kind) -> Path:
+def write_folder(folder: Path, **kind) -> Path:
   """Writes a folder of a kind of `KINDS`, as a published one."""
-  sizes = write_vocabularies(folder, **kind)
-  separate = kind.get('separate_tables', False)
-  (folder / 'config.json').write_text(json.dumps(description(sizes, separate)), 'utf-8')
-  write_tensors(folder / 'model.safetensors', weights(sizes, separate, strength),
-                    {'format': 'pt'})
+  rows, separate = write_vocabularies(folder, **kind), kind.get('separate_tables', False)
+  (folder / 'config.json').write_text(json.dumps(description(rows, separate)), 'utf-8')
+  write_tensors(folder / 'model.safetensors', weights(rows, separate), {'format': 'pt'})
   return folder

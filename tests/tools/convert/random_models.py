@@ -1,4 +1,4 @@
-"""Random models whose translations depend on their sources, and changes of exported folders."""
+"""Random models whose translations depend on their sources, and exported folders that change."""
 
 import json
 import shutil
@@ -14,14 +14,23 @@ from transformer.tools.convert.huggingface_tensors import WEIGHTS
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
 from transformer.training.step import init_params
 
+# With biases, random models give more different translations.
+SHAPE = {'num_layers': 2, 'model_dim': 14, 'ff_dim': 22, 'num_heads': 2, 'attention_bias': 'all'}
+# What MarianMT can represent, and CTranslate2 too.
+KINDS = {
+    'published': {'attention_bias': 'none'}, 'biases of outputs': {'attention_bias': 'output'},
+    'all biases': {}, 'deep encoder': {'num_layers': 3, 'decoder_layers': 1},
+    'separate tables': {'share_embeddings': False, 'tie_output': False},
+    'separate sources': {'share_embeddings': False}, 'separate output': {'tie_output': False},
+    'gelu': {'activation': 'gelu'}, 'silu': {'activation': 'silu'},
+    'bias of the logits': {'output_bias': True}, 'norms before': {'norm': 'pre'}}
+
 
 def opinionated(model, strength=1.0, norms=1.0):
   """Returns parameters with more variance than trained ones, none of them zero or one.
 
-  Args:
-    model: the Transformer.
-    strength: a factor of all standard deviations.
-    norms: mean of the scales of the norms; those of trained models are often below one.
+  Standard deviations have the factor `strength`. The norms' scales have the mean `norms`; those of
+  trained models are often below one.
   """
   rng = np.random.default_rng(7)
 
@@ -47,6 +56,14 @@ def padded(rows, length):
   return tokens, (tokens != PAD_ID).astype(np.int32), np.tile(np.arange(length), (len(rows), 1))
 
 
+def logits_of(peer, sources, targets):
+  """Returns the logits of a model of Hugging Face's library for batches of `padded`."""
+  import torch  # Few machines have it.
+  with torch.no_grad():
+    return peer(input_ids=torch.tensor(sources[0]), attention_mask=torch.tensor(sources[1]),
+                decoder_input_ids=torch.tensor(targets[0])).logits.numpy()
+
+
 def change_tensors(folder, **changes):
   """Changes tensors of a folder, as training in the library does."""
   tensors = read_tensors(folder / WEIGHTS)[1]
@@ -55,25 +72,25 @@ def change_tensors(folder, **changes):
   write_tensors(folder / WEIGHTS, tensors, {'format': 'pt'})
 
 
-def refuses(folder, copy, changes, fact):
-  """Checks that a folder is refused in one line after a change.
+def change_json(path, **changes):
+  """Changes entries of a JSON file; None removes one."""
+  entries = json.loads(path.read_text('utf-8')) | changes
+  path.write_text(json.dumps({name: value for name, value in entries.items() if value is not None}),
+                  'utf-8')
 
-  Args:
-    folder: a folder that can be read.
-    copy: where its copy goes.
-    changes: new entries of its config.json, None for one that goes; or the name of a file that
-      goes, perhaps with its new content.
-    fact: a part of the error.
+
+def refuses(folder, copy, changes, fact):
+  """Checks that a folder is refused in one line, which has `fact`, after a change of its copy.
+
+  The change is of entries of config.json, or a pair of a file and its content, None if it goes.
   """
   shutil.copytree(folder, copy)
   if isinstance(changes, dict):
-    about = json.loads((copy / 'config.json').read_text('utf-8')) | changes
-    about = {name: value for name, value in about.items() if value is not None}
-    (copy / 'config.json').write_text(json.dumps(about), 'utf-8')
-  elif isinstance(changes, tuple):
-    (copy / changes[0]).write_bytes(changes[1])
+    change_json(copy / 'config.json', **changes)
+  elif changes[1] is None:
+    (copy / changes[0]).unlink()
   else:
-    (copy / changes).unlink()
+    (copy / changes[0]).write_bytes(changes[1])
   with pytest.raises(UserError, match=fact) as caught:
     read_model(copy)
   assert '\n' not in str(caught.value)

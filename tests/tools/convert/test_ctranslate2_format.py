@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.tools.convert.random_models import opinionated, padded
+from tests.tools.convert import random_models
+from tests.tools.convert.random_models import SHAPE, opinionated, padded
 from tests.toy_translation import whole_search
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.decoding.config import DecodeConfig
@@ -16,42 +17,30 @@ from transformer.model.transformer import Transformer
 from transformer.tools.convert.ctranslate2_format import check_model, write_model
 
 VOCABULARY, LONG, SHORT, EXTRA = 47, 149, 16, 13
-# With biases, random models give more different translations.
-SHAPE = {'num_layers': 2, 'model_dim': 14, 'ff_dim': 22, 'num_heads': 2, 'attention_bias': 'all'}
 MODERN = {'norm': 'pre', 'rms_norm': True, 'activation': 'swiglu', 'positions': 'rotary',
           'key_dim': 6, 'value_dim': 6}
-KINDS = {
-    'published': {'attention_bias': 'none'},
-    'biases of outputs': {'attention_bias': 'output'},
-    'all biases': {},
-    'deep encoder': {'num_layers': 3, 'decoder_layers': 1},
-    'pre-norm': {'norm': 'pre'},
-    'separate tables': {'share_embeddings': False, 'tie_output': False},
-    'separate sources': {'share_embeddings': False},
-    'rms norm': {'rms_norm': True},
-    'gelu': {'activation': 'gelu'},
-    'silu': {'activation': 'silu'},
-    'bias of the logits': {'output_bias': True, 'tie_output': False},
-    'swiglu': {'activation': 'swiglu'},
+KINDS = random_models.KINDS | {
+    'rms norm': {'rms_norm': True}, 'swiglu': {'activation': 'swiglu'},
     'learned': {'positions': 'learned', 'max_positions': 151},
     'rotary': {'positions': 'rotary', 'key_dim': 6, 'value_dim': 6},
-    'relative': {'positions': 'relative'},
-    'modern': MODERN,
-    'narrow keys': {'key_dim': 3},
-    'narrow values': {'value_dim': 5},
+    'relative': {'positions': 'relative'}, 'modern': MODERN,
+    'narrow keys': {'key_dim': 3}, 'narrow values': {'value_dim': 5},
     'narrow rotary keys': {**MODERN, 'key_dim': 4, 'value_dim': 11},
     'heads that do not divide': {'num_heads': 3, 'key_dim': 5, 'value_dim': 5},
-    'one normalised head': {**MODERN, 'num_heads': 1, 'query_key_norm': True},
-}
+    'one normalised head': {**MODERN, 'num_heads': 1, 'query_key_norm': True}}
 PIECES = [{PAD_ID: '<pad>', BOS_ID: '<s>', EOS_ID: '</s>', UNK_ID: '<unk>'}.get(i, f'▁{i}')
           for i in range(VOCABULARY)]
+
+
+def random_model(strength=1.0, **settings):
+  model = Transformer(ModelConfig(**{**SHAPE, **settings}), VOCABULARY)
+  return model, opinionated(model, strength)
 
 
 @pytest.fixture(scope='module', params=KINDS)
 def exported(request, tmp_path_factory):
   """A model, its parameters, and CTranslate2's translator of the exported model."""
-  model = Transformer(ModelConfig(**{**SHAPE, **KINDS[request.param]}), VOCABULARY)
-  params = opinionated(model)
+  model, params = random_model(**KINDS[request.param])
   folder = tmp_path_factory.mktemp('model')
   write_model(folder, model.config, params, (PIECES, PIECES))
   return model, params, ctranslate2.Translator(str(folder), compute_type='float32')
@@ -73,11 +62,11 @@ def forced_log_probs(model, params, sources, targets):
     x_BTD, output_ND = model.apply({'params': params}, *batch)
     return jax.nn.log_softmax(jnp.einsum('BTD,ND->BTN', x_BTD, output_ND))
 
-  found = np.asarray(log_probs_BTN(
-      params, *padded([[*each, EOS_ID] for each in sources], LONG + 1),
-      *padded([[BOS_ID, *each] for each in targets], LONG + 1)))
-  return [log_probs_TN[np.arange(len(each) + 1), [*each, EOS_ID]]
-          for log_probs_TN, each in zip(found, targets, strict=True)]
+  scores_BTN = np.asarray(log_probs_BTN(
+      params, *padded([[*source, EOS_ID] for source in sources], LONG + 1),
+      *padded([[BOS_ID, *target] for target in targets], LONG + 1)))
+  return [log_probs_TN[np.arange(len(target) + 1), [*target, EOS_ID]]
+          for log_probs_TN, target in zip(scores_BTN, targets, strict=True)]
 
 
 @pytest.mark.long(but=('published',))
@@ -86,17 +75,18 @@ def test_a_given_translation_has_the_same_probability_token_by_token(exported):
   # The long sentence has distances beyond T5's last bucket; all share one batch.
   sources = [list(range(4, 44)) * 3 + [5] * 29, *sentences(1, 9, 0), [7]]
   targets = [list(range(43, 3, -1)) * 3 + [6] * 29, [9, 11, 4], [8]]
-  found = translator.score_batch([pieces(each) for each in sources],
-                                 [pieces(each) for each in targets])
+  scores = translator.score_batch(*([pieces(ids) for ids in side] for side in (sources, targets)))
   wanted = forced_log_probs(model, params, sources, targets)
   assert len(wanted[0]) == LONG + 1 and wanted[0].std() > 0.5
-  for each, log_probs in zip(found, wanted, strict=True):
+  for score, log_probs in zip(scores, wanted, strict=True):
     # CTranslate2 approximates exponentials otherwise on each kind of processor.
-    np.testing.assert_allclose(each.log_probs, log_probs, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(score.log_probs, log_probs, rtol=1e-3, atol=1e-3)
 
 
-def agree(exported, beam_size, wanted):
-  """Checks that both searches find at least `wanted` equal translations, with equal scores."""
+@pytest.mark.long
+@pytest.mark.parametrize(('beam_size', 'wanted'), [(1, 40), (4, 38)])
+@pytest.mark.parametrize('exported', ['published', 'learned', 'modern'], indirect=True)
+def test_search_without_length_penalty_finds_nearly_always_the_same(exported, beam_size, wanted):
   model, params, translator = exported
   config = DecodeConfig(beam_size=beam_size, alpha=0.0, max_extra_length=EXTRA)
   given = sentences(40, SHORT, 3)
@@ -116,56 +106,30 @@ def agree(exported, beam_size, wanted):
   np.testing.assert_allclose(*zip(*same, strict=True), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.long(but=('published',))
-def test_greedy_search_finds_the_same(exported):
-  agree(exported, beam_size=1, wanted=40)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize('exported', ['published', 'learned', 'modern'], indirect=True)
-def test_beam_search_without_length_penalty_finds_nearly_always_the_same(exported):
-  agree(exported, beam_size=4, wanted=38)
-
-
-@pytest.mark.long(but=('int8',))
 @pytest.mark.parametrize('quantization', ['float32', 'float16', 'int16', 'int8', 'int8_float16'])
 def test_matrices_are_stored_as_asked_for(tmp_path, quantization):
-  model = Transformer(ModelConfig(**{**SHAPE, **MODERN}), VOCABULARY)
-  params = opinionated(model, 0.4)
+  model, params = random_model(0.4, **MODERN)
   sizes = []
-  for each in ('float32', quantization):
-    (tmp_path / each).mkdir(exist_ok=True)
-    write_model(tmp_path / each, model.config, params, (PIECES, PIECES), quantization=each)
-    sizes.append((tmp_path / each / 'model.bin').stat().st_size)
+  for kind in ('float32', quantization):
+    (tmp_path / kind).mkdir(exist_ok=True)
+    write_model(tmp_path / kind, model.config, params, (PIECES, PIECES), quantization=kind)
+    sizes.append((tmp_path / kind / 'model.bin').stat().st_size)
   assert (sizes[1] < sizes[0]) == (quantization != 'float32')
   # Computed in float32, because int8 saturates on processors without the right instructions.
   translator = ctranslate2.Translator(str(tmp_path / quantization), compute_type='float32')
   source, target = sentences(1, SHORT, 3)[0], [9, 11, 4]
-  found = translator.score_batch([pieces(source)], [pieces(target)])[0].log_probs
+  scores = translator.score_batch([pieces(source)], [pieces(target)])[0].log_probs
   wanted = forced_log_probs(model, params, [source], [target])[0]
-  np.testing.assert_allclose(found, wanted, atol=1e-4 if quantization == 'float32' else 0.03)
+  np.testing.assert_allclose(scores, wanted, atol=1e-4 if quantization == 'float32' else 0.03)
 
 
-def test_a_model_that_ctranslate2_cannot_represent_is_refused():
+def test_what_ctranslate2_cannot_represent_is_refused_by_name(tmp_path):
   with pytest.raises(UserError, match=r'cannot hold model\.query_key_norm=True: in attention to'):
     check_model(ModelConfig(query_key_norm=True))
   with pytest.raises(UserError, match='with keys narrower than values, 8 and 16'):
     check_model(ModelConfig(query_key_norm=True, num_heads=1, key_dim=8, value_dim=16))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(('length', 'longest'), [(0, 1024), (1031, 1031)])
-def test_positions_reach_the_default_or_the_requested_length(tmp_path, length, longest):
-  model = Transformer(ModelConfig(**SHAPE), VOCABULARY)
-  write_model(tmp_path, model.config, opinionated(model), (PIECES, PIECES), length=length)
-  with pytest.raises(RuntimeError, match=f'No position encodings .* >= {longest}'):
-    ctranslate2.Translator(str(tmp_path)).translate_batch([['▁5'] * longest], max_input_length=0)
-
-
-@pytest.mark.parametrize('kind', ['published', 'modern'])
-def test_a_parameter_that_ctranslate2_lacks_is_refused_by_name(tmp_path, kind):
-  model = Transformer(ModelConfig(**{**SHAPE, **KINDS[kind]}), VOCABULARY)
-  params = opinionated(model)
+  model, params = random_model(**MODERN)
   attention = params['encoder_1']['self_attention']
   for part, added in (attention, 'sink'), (attention['query'], 'scale'), (params, 'gate'):
     part[added] = np.ones(2, np.float32)
@@ -173,4 +137,12 @@ def test_a_parameter_that_ctranslate2_lacks_is_refused_by_name(tmp_path, kind):
       write_model(tmp_path, model.config, params, (PIECES, PIECES))
     del part[added]
   assert not any(tmp_path.iterdir())
-  write_model(tmp_path, model.config, params, (PIECES, PIECES))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(('length', 'longest'), [(0, 1024), (1031, 1031)])
+def test_positions_reach_the_default_or_the_requested_length(tmp_path, length, longest):
+  model, params = random_model()
+  write_model(tmp_path, model.config, params, (PIECES, PIECES), length=length)
+  with pytest.raises(RuntimeError, match=f'No position encodings .* >= {longest}'):
+    ctranslate2.Translator(str(tmp_path)).translate_batch([['▁5'] * longest], max_input_length=0)

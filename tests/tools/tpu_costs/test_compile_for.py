@@ -37,7 +37,6 @@ def test_the_table_has_a_row_for_each_figure():
 
 
 @pytest.mark.parametrize(('arguments', 'message'), [
-    (TINY, '--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both needed'),
     (['--topology=v5e:4x4'], '--config=configs/NAME.py and --topology=NAME'),
     ([*TINY, '--topology=v5e:3x3'], '--topology must be one of v5e:2x2, v5e:2x4, '),
     ([*TINY, '--topology=v5e:2x2', '--config.model.attention=cudnn'],
@@ -52,22 +51,8 @@ def test_mistakes_are_one_line(compile_command, arguments, message):
   assert err.startswith(f'error: {message}') and err.count('\n') == 1
 
 
-@pytest.mark.skipif(importlib.util.find_spec('libtpu') is not None, reason='libtpu is installed')
-def test_without_libtpu_it_says_what_to_install(compile_command):
-  status, out, err = compile_command(*TINY, '--topology=v5e:2x2')
-  assert (status, out) == (1, '')
-  assert err == ('error: --topology needs the compiler for TPUs, libtpu, which is not installed; '
-                 'install it with: pip install "jax[tpu]"\n')
-
-
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec('libtpu') is None,
                                   reason='needs libtpu, the compiler for TPUs')
-
-
-@needs_libtpu
-def test_more_chips_than_rows_is_one_line(compile_command):
-  assert compile_command.refuses(*TINY, '--topology=v5e:8x16').startswith(
-      'mesh.data × mesh.fsdp = 128 must divide the rows that go through the model at a time')
 
 
 @needs_libtpu
@@ -91,17 +76,15 @@ print('done')
 
 @needs_libtpu
 def test_an_update_is_compiled_for_a_tpu(compile_command, tmp_path):
+  assert compile_command.refuses(*TINY, '--topology=v5e:8x16').startswith(
+      'mesh.data × mesh.fsdp = 128 must divide the rows that go through the model at a time')
   status, out, err = compile_command(*TINY, '--topology=v5e:2x2', f'--json={tmp_path}/x.json')
   assert status == 0, err
   assert out.startswith('v5e:2x2, 4 chips: 8 rows of 32 + 32 tokens, bfloat16, commit ')
-  found = json.loads((tmp_path / 'x.json').read_text(encoding='utf-8'))
-  each, = found['meshes']
-  assert found['topology'] == 'v5e:2x2' and each['mesh'] == {'data': 4, 'fsdp': 1, 'tensor': 1}
-  assert each['device_kind'] == 'TPU v5 lite' and estimate.fits(each)
-  assert each['seconds']['arithmetic'] > 0 and 0 < each['utilisation'] < 1
-  memory = each['memory']
-  assert memory['code'] > 0
-  assert memory['total'] == sum(size for name, size in memory.items() if name != 'total')
+  costs, = json.loads((tmp_path / 'x.json').read_text(encoding='utf-8'))['meshes']
+  assert costs['mesh'] == {'data': 4, 'fsdp': 1, 'tensor': 1}
+  assert costs['device_kind'] == 'TPU v5 lite' and estimate.fits(costs)
+  assert costs['seconds']['arithmetic'] > 0 and 0 < costs['utilisation'] < 1
   # 0.4 million parameters; the embedding table is reduced twice, in 32 bits.
-  assert 1e6 < each['collectives']['all-reduce']['bytes'] < 3e6
-  assert each['collectives']['all-gather']['bytes'] == 0
+  assert 1e6 < costs['collectives']['all-reduce']['bytes'] < 3e6
+  assert costs['collectives']['all-gather']['bytes'] == 0

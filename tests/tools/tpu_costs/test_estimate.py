@@ -28,23 +28,23 @@ def chips(monkeypatch):
 
 @pytest.mark.long
 def test_an_update_on_four_devices():
-  found = estimate.update_cost(SETTINGS, jax.devices())
-  assert found['mesh'] == {'data': 2, 'fsdp': 2, 'tensor': 1}
-  assert (found['chips'], found['rows'], found['max_length']) == (4, 8, 7)
-  assert found['commit'] == run_directory.commit()
-  memory = found['memory']
+  costs = estimate.update_cost(SETTINGS, jax.devices())
+  assert costs['mesh'] == {'data': 2, 'fsdp': 2, 'tensor': 1}
+  assert (costs['chips'], costs['rows'], costs['max_length']) == (4, 8, 7)
+  assert costs['commit'] == run_directory.commit()
+  memory = costs['memory']
   assert memory['total'] == sum(size for name, size in memory.items() if name != 'total')
   # Parameters and two moments; of split ones, a device holds half.
   assert 12 * 271 * 4 * 3 / 2 < memory['arguments'] < memory['total'] < 1e6
-  assert estimate.fits(found)
-  gathered, reduced = found['collectives']['all-gather'], found['collectives']['all-reduce']
+  assert estimate.fits(costs)
+  gathered, reduced = costs['collectives']['all-gather'], costs['collectives']['all-reduce']
   assert gathered['count'] > 0 and reduced['bytes'] > 271 * 12 * 4
-  wire = sum(kind['sent'] for kind in found['collectives'].values()) / 1e3
+  wire = sum(kind['sent'] for kind in costs['collectives'].values()) / 1e3
   flops = sum(train_flops(SETTINGS.model, 271)) * 56 / 4
-  assert found['flops']['model'] == flops and found['flops']['xla'] > flops / 2
+  assert costs['flops']['model'] == flops and costs['flops']['xla'] > flops / 2
   # The compiler for CPUs gives no cycles.
-  assert found['seconds'] == {'arithmetic': 0.0, 'wire': wire}
-  assert found['utilisation'] == pytest.approx(flops / 1e6 / wire)
+  assert costs['seconds'] == {'arithmetic': 0.0, 'wire': wire}
+  assert costs['utilisation'] == pytest.approx(flops / 1e6 / wire)
 
 
 @pytest.mark.parametrize(('message', 'fits'), [('RESOURCE_EXHAUSTED: of hbm', False),
