@@ -16,11 +16,6 @@ def tree_of(text):
   return tree
 
 
-def answer(text, words):
-  """What a model wrote."""
-  return delinearise(text, words)
-
-
 # Reference, output, and matched, wanted and found brackets.
 CASES = [
     # The same tree; TOP is no bracket that counts.
@@ -52,37 +47,41 @@ CASES = [
 @pytest.mark.parametrize(('reference', 'output', 'wanted'), CASES)
 def test_brackets_are_counted_as_by_hand(reference, output, wanted):
   reference = tree_of(reference)
-  assert bracketing.count(reference, answer(output, reference.words).tree) == wanted
+  assert bracketing.count(reference, delinearise(output, reference.words).tree) == wanted
 
 
 def test_scores_of_several_sentences_are_of_their_brackets_together():
   references = [tree_of(text) for text, *_ in CASES]
-  answers = [answer(text, reference.words)
+  answers = [delinearise(text, reference.words)
              for (_, text, _), reference in zip(CASES, references, strict=True)]
-  found = bracketing.score(references, answers)
-  matched, wanted, given = (sum(each[2][place] for each in CASES) for place in range(3))
-  assert (matched, wanted, given) == (27, 40, 36)
-  scores = {each['name']: each['score'] for each in found['metrics']}
-  assert scores == pytest.approx({'F1': 100 * 54 / 76, 'precision': 75.0, 'recall': 67.5})
-  assert found['exact'] == pytest.approx(100 * 8 / 16)
-  assert found['mended'] == pytest.approx(100 / 16)
-  assert found['mends'] == {'missing': 1, 'no tree': 1}
+  result = bracketing.score(references, answers)
+  assert [sum(counts) for counts in zip(*(counts for *_, counts in CASES), strict=True)] == [
+      27, 40, 36]
+  assert scores_of(result) == pytest.approx([100 * 54 / 76, 75.0, 67.5])
+  assert result['exact'] == pytest.approx(100 * 8 / 16)
+  assert result['mended'] == pytest.approx(100 / 16)
+  assert result['mends'] == {'missing': 1, 'no tree': 1}
+
+
+def scores_of(result):
+  return [metric['score'] for metric in result['metrics']]
 
 
 def test_a_tree_is_exactly_itself_and_tags_of_the_output_do_not_count():
   drawn = random.Random(5)
   trees = [random_tree(drawn) for _ in range(100)]
-  found = bracketing.score(trees, [answer(linearise(tree), tree.words) for tree in trees])
-  assert [each['score'] for each in found['metrics']] == [100.0] * 3
-  assert [each['interval_95'] for each in found['metrics']] == [[100.0, 100.0]] * 3
-  assert (found['exact'], found['mended'], found['mends']) == (100.0, 0.0, {})
+  result = bracketing.score(trees, [delinearise(linearise(tree), tree.words) for tree in trees])
+  assert scores_of(result) == [100.0] * 3
+  assert (result['exact'], result['mended'], result['mends']) == (100.0, 0.0, {})
+  tree = deep_tree(5000)
+  assert bracketing.count(tree, tree) == (5000, 5000, 5000)
 
 
 def test_precision_and_recall_change_places_with_the_trees():
   drawn = random.Random(6)
   for _ in range(200):
     one = random_tree(drawn)
-    two = answer(random_text(drawn), one.words).tree._replace(tags=one.tags)
+    two = delinearise(random_text(drawn), one.words).tree._replace(tags=one.tags)
     ahead, back = bracketing.count(one, two), bracketing.count(two, one)
     assert ahead == (back.matched, back.found, back.wanted)
     assert 0 <= ahead.matched <= min(ahead[1:])
@@ -92,51 +91,47 @@ def test_precision_and_recall_change_places_with_the_trees():
 
 def test_figures_where_one_tree_or_none_has_brackets():
   assert bracketing.figures([Counts(0, 0, 0)]) == bracketing.figures([]) == [100, 100, 100]
-  assert bracketing.figures([Counts(0, 3, 0)]) == [0, 0, 0]
-  assert bracketing.figures([Counts(0, 0, 3)]) == [0, 0, 0]
+  for counts in ((0, 3, 0), (0, 0, 3)):
+    assert bracketing.figures([Counts(*counts)]) == [0, 0, 0]
   assert bracketing.figures([Counts(1, 1, 3), Counts(0, 0, 0)]) == pytest.approx([50, 100 / 3, 100])
-
-
-def test_sentences_of_punctuation_alone_are_not_exact_nor_wrong():
+  # Sentences of punctuation alone are not exact nor wrong.
   references = [tree_of('(S (. .))'), tree_of('(S (NP (NN a)) (NN b))')]
-  answers = [answer('(NP XX )NP', ('.',)), answer('(S XX XX )S', ('a', 'b'))]
+  answers = [delinearise('(NP XX )NP', ('.',)), delinearise('(S XX XX )S', ('a', 'b'))]
   assert bracketing.score(references, answers)['exact'] == 0
   assert bracketing.score(references[:1], answers[:1])['exact'] == 100
 
 
 def test_short_sentences_are_those_of_at_most_40_words_with_punctuation():
   words = ' '.join(['(NN a)'] * 38 + ['(, ,)'])
-  references = [tree_of(f'(S (NP {words}) (. .))'), tree_of(f'(S (NP {words}) (NN b) (. .))')]
-  answers = [answer(linearise(references[0]), references[0].words), answer('', references[1].words)]
-  found = bracketing.score(references, answers)
-  assert found['short'] == {'words': 40, 'sentences': 1, 'f1': 100, 'precision': 100, 'recall': 100}
-  assert found['metrics'][2]['score'] == 50
+  references = [tree_of(f'(S (NP {words}) (. .))'), tree_of(f'(S (NP {words}) (. .) (NN b))')]
+  answers = [delinearise(linearise(references[0]), references[0].words),
+             delinearise('', references[1].words)]
+  result = bracketing.score(references, answers)
+  assert result['short'] == {'words': 40, 'sentences': 1, 'f1': 100, 'precision': 100,
+                             'recall': 100}
+  assert scores_of(result)[2] == 50
 
 
 def test_the_interval_is_of_95_percent_and_the_same_again():
-  right, wrong = (answer(text, ('a',)) for text in ('(S XX )S', '(NP XX )NP'))
+  right, wrong = (delinearise(text, ('a',)) for text in ('(S XX )S', '(NP XX )NP'))
   trees, answers = [tree_of('(S (NN a))')] * 400, [right, wrong] * 200
-  found = bracketing.score(trees, answers)
-  low, high = found['metrics'][0]['interval_95']
+  result = bracketing.score(trees, answers)
+  low, high = result['metrics'][0]['interval_95']
   assert (high - low) / 2 == pytest.approx(100 * 1.96 * (0.25 / 400)**0.5, abs=0.5)
-  assert found == bracketing.score(trees, answers)
+  assert result == bracketing.score(trees, answers)
 
 
-def test_systems_differ_by_chance_or_not():
+def test_systems_differ_by_chance_or_not(monkeypatch):
+  monkeypatch.setattr(bracketing, 'TRIALS', 1000)
   drawn = random.Random(8)
   one = [Counts(matched, matched + 3, matched + 2) for matched in drawn.choices(range(9), k=200)]
-  worse = [each._replace(matched=max(0, each.matched - 1)) for each in one]
-  shuffled = [each._replace(matched=max(0, each.matched - drawn.choice((-1, 1)))) for each in one]
+  worse = [counts._replace(matched=max(0, counts.matched - 1)) for counts in one]
+  shuffled = [counts._replace(matched=max(0, counts.matched - drawn.choice((-1, 1))))
+              for counts in one]
   for system, least, most in ((one, 1, 1), (worse, 0, 0.001), (shuffled, 0.02, 1)):
-    found = bracketing.differences(one, system)
-    assert [each['metric'] for each in found] == ['F1', 'precision', 'recall']
-    assert [each['baseline'] for each in found] == bracketing.figures(one)
-    assert [each['system'] for each in found] == bracketing.figures(system)
-    assert all(least <= each[test] <= most for each in found
-               for test in ('bootstrap', 'randomisation')), (system is one, found)
-    assert found == bracketing.differences(one, system)
-
-
-def test_a_tree_of_any_depth_is_scored():
-  tree = deep_tree(5000)
-  assert bracketing.count(tree, tree) == (5000, 5000, 5000)
+    tests = bracketing.differences(one, system)
+    assert [test['metric'] for test in tests] == ['F1', 'precision', 'recall']
+    assert [test['baseline'] for test in tests] == bracketing.figures(one)
+    assert [test['system'] for test in tests] == bracketing.figures(system)
+    assert all(least <= test[kind] <= most for test in tests
+               for kind in ('bootstrap', 'randomisation')), (system is one, tests)

@@ -8,9 +8,7 @@ import pytest
 
 from transformer import files
 from transformer.config import Config
-from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.tools.parse import bracketing
-from transformer.tools.parse.linearisation import linearise
 from transformer.tools.parse.treebank import parse_tree, read_trees
 
 TREES = [
@@ -72,14 +70,11 @@ def f1_of(out):
   return re.search(r'\n  F1 +(\S+) ', out)[1]
 
 
-def test_validation_has_f1(run):
+def test_scores_are_those_of_the_written_trees(run, scored, treebank):
   rows = [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
   assert [0 <= row['valid/f1'] <= 100 for row in rows if 'valid/loss' in row] == [True, True]
-
-
-def test_scores_are_those_of_the_written_trees(scored, treebank):
   out, people, result, sentences = scored
-  assert [each['name'] for each in result['metrics']] == NAMES
+  assert [metric['name'] for metric in result['metrics']] == NAMES
   headline = result['metrics'][0]
   assert re.search(rf'test.trees: 3 sentences .*\n  F1 +{headline["score"]:.2f} ', people)
   low, high = headline['interval_95']
@@ -94,48 +89,32 @@ def test_scores_are_those_of_the_written_trees(scored, treebank):
     counts.append(bracketing.count(tree, parse_tree(line)))
     assert sentence['brackets'] == list(counts[-1])
     assert [sentence[name] for name in NAMES] == bracketing.figures(counts[-1:])
-  assert [each['score'] for each in result['metrics']] == bracketing.figures(counts)
+  assert [metric['score'] for metric in result['metrics']] == bracketing.figures(counts)
   assert result['mended'] == pytest.approx(
-      100 * sum(bool(each['mends']) for each in sentences) / 3)
+      100 * sum(bool(sentence['mends']) for sentence in sentences) / 3)
 
 
 @pytest.mark.long
 def test_a_file_of_words_is_parsed_drawn_and_scored_against_a_file_of_trees(
-    parse, run, treebank, scored):
-  flags = f'--workdir={run}', f'--source={treebank}/words'
-  status, out, err = parse(*flags, f'--reference={treebank}/test.mrg')
-  assert status == 0, err
-  assert f1_of(out) == f'{scored[2]["metrics"][0]["score"]:.2f}'
-  status, out, err = parse(*flags)
-  assert status == 0 and out == scored[0], err
-  status, out, err = parse(*flags, '--draw')
-  assert status == 0 and out.endswith('\n\n') and '(' not in out, err
-  status, out, err = parse(*flags, '--nbest=2', '--beam_size=2')
-  assert status == 0, err
-  lines = [line.split(' ||| ') for line in out.splitlines()]
+    parse, evaluate, run, treebank, scored, tmp_path):
+  def written(*flags):
+    status, out, err = parse(f'--workdir={run}', f'--source={treebank}/words', *flags)
+    assert status == 0, err
+    return out
+
+  assert f1_of(written(f'--reference={treebank}/test.mrg')) == f1_of(f'\n{scored[1]}')
+  assert written() == scored[0]
+  drawings = written('--draw')
+  assert drawings.endswith('\n\n') and '(' not in drawings
+  lines = [line.split(' ||| ') for line in written('--nbest=2', '--beam_size=2').splitlines()]
   assert {number for number, *_ in lines} == {'0', '1', '2'}
   trees = [(number, tree) for number, tree, _ in lines]
   assert len(set(trees)) == len(trees) and all(parse_tree(tree).words for _, tree in trees)
-
-
-@pytest.mark.long
-def test_eval_translates_scores_and_gives_likelihoods_of_linearised_trees(
-    evaluate, run, treebank, scored, tmp_path):
+  # eval.py has the same F1 of the linearised trees.
   status, out, err = evaluate(f'--workdir={run}', '--metric=transformer.tools.parse.scores:f1',
-                              f'--output={tmp_path}/lines', f'--results={tmp_path}')
+                              f'--results={tmp_path}')
   assert status == 0, err
   assert re.search(r'\n  f1 +(\S+) ', out)[1] == f1_of(f'\n{scored[1]}')
-  lines = [linearise(tree) for tree in read_trees(treebank / 'test.mrg')]
-  (tmp_path / 'lines').write_text(''.join(f'{line}\n' for line in lines))
-  files = f'--source={treebank}/words', f'--reference={tmp_path}/lines'
-  status, out, err = evaluate(f'--workdir={run}', '--score', *files)
-  vocabulary = Vocabulary.load(run / 'vocabulary.model')
-  assert status == 0 and [int(line.split('\t')[1]) for line in out.splitlines()] == [
-      1 + len(vocabulary.encode(line)) for line in lines], err
-  # F1 needs tags, which lines do not have.
-  status, _, err = evaluate(f'--workdir={run}', *files, f'--results={tmp_path}',
-                            '--metric=transformer.tools.parse.scores:f1')
-  assert status == 0 and 'f1 is left out' in err and 'Penn Treebank brackets' in err, err
 
 
 @pytest.mark.parametrize(('flags', 'fact'), [
@@ -146,7 +125,6 @@ def test_eval_translates_scores_and_gives_likelihoods_of_linearised_trees(
     (['--draw'], '--draw is for the trees that are written'),
     (['--checkpoint=all'], '--checkpoint=all is for eval.py'),
     (['--split=test', '--output={folder}/test.mrg'], 'would replace what is read'),
-    (['--split=nothing'], 'nothing.mrg'),
 ])
 def test_a_mistake_is_one_line(parse, run, treebank, flags, fact):
   (treebank / 'other.mrg').write_text('\n'.join(TREES[:3]))
@@ -169,8 +147,8 @@ def test_systems_are_compared_by_f1(compare, parse, run, tmp_path):
   status, out, err = compare(f'{tmp_path}/1', f'{tmp_path}/2', '--text=test.trees',
                              '--allow_unequal_decoding', f'--output={tmp_path}/found.json')
   assert status == 0, err
-  found = json.loads((tmp_path / 'found.json').read_bytes())
-  assert [each['metric'] for each in found['differences'][f'{tmp_path}/2']] == NAMES
+  compared = json.loads((tmp_path / 'found.json').read_bytes())
+  assert [test['metric'] for test in compared['differences'][f'{tmp_path}/2']] == NAMES
   assert 'p, bootstrap' in out
 
 

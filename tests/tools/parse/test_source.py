@@ -24,34 +24,31 @@ def corpus(folder, text=TREES, name='Trees'):
 
 
 def test_pairs_are_words_and_linearised_trees(tmp_path):
-  found = corpus(tmp_path)
+  trees = corpus(tmp_path)
   pairs = [('The cat sleeps .', '(S (NP XX XX )NP (VP XX )VP XX )S'),
            ('Introduction', '(NP XX )NP')]
-  assert found[:] == pairs and found[1:] == pairs[1:] and len(found) == 2
-  assert found.gold == ['(S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))',
+  assert trees[:] == pairs and trees[1:] == pairs[1:] and len(trees) == 2
+  assert trees.gold == ['(S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))',
                         '(NP (NN Introduction))']
-  assert [bracketed(parse_tree(line)) for line in found.gold] == found.gold
-  assert found.name == f'{tmp_path}/train.mrg' and found.folder == tmp_path
-  assert found.notes == (f'{tmp_path}/train.mrg: trees that hold only traces were left out: 1',)
-  assert pickle.loads(pickle.dumps(found))[:] == pairs
+  assert [bracketed(parse_tree(line)) for line in trees.gold] == trees.gold
+  assert trees.name == f'{tmp_path}/train.mrg' and trees.folder == tmp_path
+  assert trees.notes == (f'{tmp_path}/train.mrg: trees that hold only traces were left out: 1',)
+  assert pickle.loads(pickle.dumps(trees))[:] == pairs
   with_words = corpus(tmp_path, name='TreesWithWords')
   assert with_words[:] == [('The cat sleeps .', '(S (NP The cat )NP (VP sleeps )VP . )S'),
                            ('Introduction', '(NP Introduction )NP')]
-  assert with_words.gold == found.gold and with_words.fingerprint != found.fingerprint
-
-
-def test_the_fingerprint_is_of_the_file(tmp_path):
+  assert with_words.gold == trees.gold and with_words.fingerprint != trees.fingerprint
+  # The fingerprint is of the file.
   prints = [corpus(tmp_path, text).fingerprint
             for text in (TREES, TREES, TREES.replace('\n', '\r\n'), TREES.replace('DT', 'NN'))]
   assert prints[0] == prints[1] == prints[2] != prints[3]
 
 
-@pytest.mark.parametrize(('text', 'fact'), [
-    ('( (S (-NONE- *)) )', 'must hold at least one tree with words'),
-    ('(S (NN a)', 'line 1 begins a tree whose brackets are not all closed')])
-def test_a_file_without_trees_is_refused(tmp_path, text, fact):
-  with pytest.raises(UserError, match=fact) as caught:
-    corpus(tmp_path, text)
-  assert f'{tmp_path}/train.mrg' in str(caught.value)
+def test_a_file_without_trees_is_refused(tmp_path):
+  for text, fact in (('( (S (-NONE- *)) )', 'must hold at least one tree with words'),
+                     ('(S (NN a)', 'line 1 begins a tree whose brackets are not all closed')):
+    with pytest.raises(UserError, match=fact) as caught:
+      corpus(tmp_path, text)
+    assert f'{tmp_path}/train.mrg' in str(caught.value)
   with pytest.raises(UserError, match=r'wanted the file .*train\.mrg'):
     open_corpus(DataConfig(f'{source.__name__}:Trees', dir=f'{tmp_path}/x'), 'train')

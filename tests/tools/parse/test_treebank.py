@@ -1,11 +1,13 @@
-"""Trees survive reading, writing and linearisation; other text becomes a tree, and says how."""
+"""Trees are read, written, linearised and drawn; other text becomes a tree, and says how."""
 
 import random
+import re
 
 import pytest
 
 from tests.tools.parse.random_trees import deep_tree, random_text, random_tree
 from transformer.errors import UserError
+from transformer.tools.parse.drawing import draw
 from transformer.tools.parse.linearisation import delinearise, linearise
 from transformer.tools.parse.treebank import (
   TAG,
@@ -35,6 +37,9 @@ CAT = ('(S (NP (DT The) (NN cat)) (VP (VBD was) (VP (VBN seen) (PP (-LRB- -LRB-)
        '(NP (NN home)) (-RRB- -RRB-)))) (. .))')
 
 
+DRAWN = '(S (NP (DT The) (NN cat)) (VP (VBD sat) (PP (IN on) (NP (NP (NN it))))) (. .))'
+
+
 def parse(text):
   return list(parse_trees(text.split('\n'), 'trees'))
 
@@ -53,7 +58,8 @@ def check(tree):
       inside.pop()
     assert not inside or stop <= inside[-1]
     inside.append(stop)
-  assert [each.start for each in tree.brackets] == sorted(each.start for each in tree.brackets)
+  starts = [bracket.start for bracket in tree.brackets]
+  assert starts == sorted(starts)
   assert bool(tree.brackets) == bool(tree.words)
 
 
@@ -76,9 +82,7 @@ def test_lines_and_spaces_do_not_matter():
   assert parse(text) == trees
   assert parse(text.replace(' ', '\n  ')) == parse(text.replace('\n', '  ')) == trees
   assert parse(text.replace('(', '\t( ').replace(')', ' )\r')) == trees
-
-
-def test_only_ascii_spaces_part_words():
+  # Only ASCII spaces part words.
   tree, = parse('(NP (CD 1\u00a0000) (NN km\u2028h))')
   assert tree.words == ('1\u00a0000', 'km\u2028h')
   assert split_words(' 1\u00a0000  km\u2028h\r') == list(tree.words)
@@ -123,26 +127,6 @@ def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
     assert not words or delinearise(linearise(tree), words) == (tree, {})
     mended += bool(mends)
   assert mended > 2900
-
-
-def test_words_keep_their_constituents_when_others_are_lost_or_new():
-  drawn = random.Random(3)
-  for _ in range(300):
-    tree = random_tree(drawn)
-    tokens = linearise(tree, with_words=True).split()
-    places = [place for place, token in enumerate(tokens) if token in tree.words]
-    new = drawn.randint(0, len(tokens))
-    found, mends = delinearise(' '.join([*tokens[:new], 'new', *tokens[new:]]), tree.words)
-    assert found == without_tags(tree) and mends == {'surplus': 1}
-    # A lost word comes after the word before it, so only the spans that end there can differ.
-    lost = drawn.choice(places)
-    word = tree.words.index(tokens[lost])
-    found, mends = delinearise(' '.join(tokens[:lost] + tokens[lost + 1:]), tree.words)
-    if word and len(tree.words) > 1:
-      assert mends['missing'] == 1 and 'surplus' not in mends
-      stays = {each for each in tree.brackets if word not in (each.start, each.stop - 1)
-               and word - 1 != each.stop - 1}
-      assert stays <= set(found.brackets)
 
 
 @pytest.mark.parametrize(('text', 'wanted', 'mends'), [
@@ -195,10 +179,36 @@ def test_how_each_mistake_is_mended(text, wanted, mends):
   assert found == mends
 
 
-def test_a_tree_of_any_depth_is_read_and_written():
+def test_a_tree_of_any_depth_is_read_written_and_drawn():
   tree = deep_tree(5000)
   assert parse(bracketed(tree)) == [tree]
   assert delinearise(linearise(tree), tree.words) == (without_tags(tree), {})
   unclosed, mends = delinearise('(S ' * 5000 + 'XX', ('w0',))
   assert len(unclosed.brackets) == 5000 and mends == {'unclosed': 5000}
   assert parse('(S ' * 5000 + '(NN a)' + ')' * 5000)[0].brackets == unclosed.brackets
+  assert draw(deep_tree(500)).count('\n') == 998
+  chain = Tree(('a',), ('NN',), (Bracket('S', 0, 1),) * 5000)
+  assert draw(chain).count('S') == 5000
+
+
+def test_lines_are_indented_by_constituents():
+  assert draw(parse(DRAWN)[0]) == """\
+S
+├─ NP  The cat
+├─ VP
+│  ├─ sat
+│  └─ PP
+│     ├─ on
+│     └─ NP ─ NP  it
+└─ ."""
+  assert draw(Tree((), (), ())) == ''
+
+
+def test_every_label_and_word_is_drawn_in_order():
+  drawn = random.Random(3)
+  for _ in range(100):
+    tree = random_tree(drawn)
+    seen = re.findall(r'\w+', draw(tree))
+    assert [word for word in seen if word in tree.words] == list(tree.words)
+    assert [word for word in seen if word not in tree.words] == [
+        bracket.label for bracket in tree.brackets]
