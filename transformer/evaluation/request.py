@@ -1,6 +1,7 @@
 """A request to translate or to score with a run: what a command line says, checked once."""
 
 import dataclasses
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -98,7 +99,7 @@ class Request:
         (self.nbest > 1 and (self.score or not (self.output or self.unscored)),
          f'--nbest={self.nbest} gives lists of translations; add --output=FILE or --output=-, and '
          f'leave out --score'))
-    check_output(self.output, self.workdir, [self.source, self.prefix, *self.reference])
+    check_output(self.output, [self.source, self.prefix, *self.reference], self.workdir)
 
   @property
   def unscored(self) -> bool:
@@ -156,13 +157,14 @@ def refuse(*mistakes: tuple[object, str]):
       raise UserError(message)
 
 
-def check_output(output: str | None, workdir: str, read: Iterable[str | None],
-                 flag: str = 'output'):
+def check_output(output: str | None, read: Iterable[str | os.PathLike | None],
+                 workdir: str | None = None, flag: str = 'output'):
   """Refuses an output that cannot be written, or would replace a run's files or what is read."""
   if output and output != '-':
     path = Path(output).expanduser()
     outputs.check_file(flag, path)
-    outputs.check_not_read(flag, path, [*filter(None, read), *run_directory.record_files(workdir)])
+    record = run_directory.record_files(workdir) if workdir else []
+    outputs.check_not_read(flag, path, [*filter(None, read), *record])
 
 
 def chosen_splits(data: DataConfig, names: Sequence[str], output: str | None) -> list[str]:

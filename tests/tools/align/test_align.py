@@ -112,11 +112,11 @@ GIVEN = f'{SOURCE} --reference={{folder}}/test.de'
     (f'{GIVEN} --gold={{folder}}/empty --output={{folder}}/empty', 'would replace what is read'),
     (f'{GIVEN} --output=x --layer=2', '--layer must be a layer of the decoder'),
     (f'{GIVEN} --output=x --beam_size=2', '--beam_size and --alpha are of a search'),
-    (f'{GIVEN} --output=x --results=y', '--results=y is for error rates; add --gold=FILE'),
+    (f'{GIVEN} --output=x --results=y', '--results is for error rates; add --gold=FILE'),
     (f'{SOURCE} --gold=x --translations=y', '--gold is for translations that are given'),
     (f'{GIVEN} --gold=-', '--gold must name a file; standard input'),
     (f'{GIVEN} --output=az://b', '--output must be a path on this machine'),
-    (f'{GIVEN} --gold={{folder}}/empty', 'there are 2 pairs, {folder}/empty has 0 lines'),
+    (f'{GIVEN} --gold={{folder}}/empty', 'there are 2, and {folder}/empty has 0 lines'),
     (f'{GIVEN} --gold={{folder}}/test.de', 'test.de:1: a link must be I-J if it is sure')])
 def test_a_mistake_is_one_line(align, folder, trained, flags, fact):
   message = align.refuses(f'--workdir={trained}', *flags.format(folder=folder).split())

@@ -43,7 +43,7 @@ def test_sure_links_are_possible_too_and_what_is_written_is_read(tmp_path):
     ('3-0\n\n\n', 'gold:1: a link must be I-J .* one of the 3 words I of the source'),
     ('0?2\n\n\n', 'gold:1: .* the 2 words J of the target'),
     ('\n0-0\n\n', 'gold:2: .* the 0 words'),
-    ('0-0\n', 'there are 3 pairs, .*gold has 1 lines')])
+    ('0-0\n', 'there are 3, and .*gold has 1 lines')])
 def test_a_link_that_is_none_is_named_with_its_line(tmp_path, lines, fact):
   with pytest.raises(UserError, match=fact) as caught:
     read(tmp_path, lines)

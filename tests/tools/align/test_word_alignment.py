@@ -22,7 +22,7 @@ from transformer.model.transformer import Transformer
 from transformer.runs.loading import Run
 from transformer.tools.align.error_rate import count, rates
 from transformer.tools.align.links import GoldLinks
-from transformer.tools.align.word_alignment import align, mean_attention
+from transformer.tools.align.word_alignment import align, check_layer, mean_attention
 from transformer.training.step import init_params
 
 WORDS = ['man', 'woman', 'dog', 'bench', 'grass', 'apple', 'child', 'rock', 'shirt', 'climbing']
@@ -171,4 +171,4 @@ def test_attention_is_the_mean_of_layers_heads_and_models(vocabulary, model, par
 def test_a_layer_that_the_decoder_lacks_is_refused(vocabulary, model, layer):
   deeper = Transformer(dataclasses.replace(SHAPE, num_layers=3), vocabulary.size)
   with pytest.raises(UserError, match=f'must be a layer .* from 1 .* to 2; got {layer}'):
-    align([run_of(each, None, vocabulary, 2) for each in (deeper, model)], [], [], layer)
+    check_layer([deeper, model], layer)

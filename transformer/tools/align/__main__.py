@@ -74,16 +74,14 @@ def _request() -> Request:
        '--output=FILE is needed, where links go, or --gold=FILE, with which they are compared'),
       (_GOLD.value and not request.reference,
        '--gold is for translations that are given; add --reference=FILE'),
-      (_GOLD.value == STANDARD_INPUT,
-       '--gold must name a file; standard input is for --source'),
-      (request.results and not _GOLD.value,
-       f'--results={request.results} is for error rates; add --gold=FILE, or leave it out'),
+      (_GOLD.value == STANDARD_INPUT, '--gold must name a file; standard input is for --source'),
+      (request.results and not _GOLD.value, '--results is for error rates; add --gold=FILE'),
       (request.reference and (request.beam_size, request.alpha) != (None, None),
        '--beam_size and --alpha are of a search, and --reference makes none'),
       (_OUTPUT.value and _OUTPUT.value == _TRANSLATIONS.value,
-       f'--output and --translations must name two files; both name {_OUTPUT.value}'))
-  check_output(request.output, request.workdir, [_GOLD.value])
-  check_output(_TRANSLATIONS.value, request.workdir, [request.source], 'translations')
+       '--output and --translations must name two files'))
+  check_output(request.output, [_GOLD.value])
+  check_output(_TRANSLATIONS.value, [request.source], request.workdir, 'translations')
   return request
 
 

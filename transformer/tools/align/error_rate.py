@@ -19,13 +19,10 @@ def count(gold: GoldLinks, links: Iterable[Link]) -> tuple[int, int, int, int]:
 
 
 def rates(counts: np.ndarray | Sequence[int]) -> np.ndarray:
-  """Returns error rate, precision and recall in percent; without a link nothing is wrong.
+  """Returns error rate, precision and recall in percent, from sums [4, ...] of `count`.
 
   For links A, sure S and possible P, the error rate is 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), the
-  precision |A ∩ P| / |A|, and the recall |A ∩ S| / |S|.
-
-  Args:
-    counts: [4, ...] sums of `count`.
+  precision |A ∩ P| / |A|, and the recall |A ∩ S| / |S|. Without a link nothing is wrong.
   """
   linked, sure, right_sure, right_possible = np.asarray(counts)
   right, precision, recall = (
@@ -37,13 +34,7 @@ def rates(counts: np.ndarray | Sequence[int]) -> np.ndarray:
 
 def evaluate(sources: Sequence[str], targets: Sequence[str], gold: Sequence[GoldLinks],
              alignments: Sequence[Sequence[Link]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-  """Scores all alignments of pairs of sentences together, and each by itself.
-
-  Returns:
-    JSON data for `Result.write`: an object for the text, and one for each pair, with its
-    `alignment` in Pharaoh's format. `metrics`: the error rate, precision and recall in percent,
-    with their intervals. `links`: how many are found, sure and possible.
-  """
+  """Scores all alignments together, and each by itself; JSON data for `Result.write`."""
   counts = [count(*pair) for pair in zip(gold, alignments, strict=True)]
   linked, sure, *_ = np.sum(counts, axis=0).tolist()
   result = {'metrics': scored(NAMES, SIGNATURE, counts, rates), 'sentences': len(counts),

@@ -8,28 +8,22 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer.data.batch import UNK_ID
-from transformer.data.text.text_files import read_lines
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
+from transformer.evaluation.texts import read_beside
 
 # A link: the number of a source word and of a target word, both from 0.
 Link = tuple[int, int]
 _LINK = re.compile(r'(\d{1,9})([-?p])(\d{1,9})', re.ASCII)
-# A word is what stands between ASCII white space, at which `bytes.split` cuts too. Any other
-# character is part of a word: tools that count words, such as other aligners, cut at no other.
+# Other aligners cut words at ASCII white space alone, and so does `bytes.split`.
 _WORD = re.compile(rb'[^ \t\n\v\f\r]+')
 
 
 class GoldLinks(NamedTuple):
-  """The links that people drew between two sentences.
-
-  Attributes:
-    sure: links that an alignment should have.
-    possible: links that it may have, the sure ones included.
-  """
+  """The links that people drew between two sentences."""
 
   sure: frozenset[Link]
-  possible: frozenset[Link]
+  possible: frozenset[Link]  # the sure ones included
 
 
 def alignment_lines(alignments: Iterable[Iterable[Link]]) -> list[str]:
@@ -43,11 +37,7 @@ def read_gold(path: str | os.PathLike, sources: Sequence[str],
 
   A link is `I-J` if it is sure, and `I?J` or `IpJ` if it is possible; words are counted from 0.
   """
-  lines = read_lines(path)
-  if len(lines) != len(sources):
-    raise UserError(f'a gold alignment must have a line for each pair of sentences; there are '
-                    f'{len(sources)} pairs, {path} has {len(lines)} lines')
-  gold = []
+  gold, lines = [], read_beside('gold', path, sources)
   for number, (line, *sides) in enumerate(zip(lines, sources, targets, strict=True), 1):
     counts, links = [len(side.encode().split()) for side in sides], {'-': set(), '?': set()}
     for text in line.split():
@@ -62,13 +52,9 @@ def read_gold(path: str | os.PathLike, sources: Sequence[str],
 
 
 def word_parts(pieces: Sequence[bytes]) -> np.ndarray:
-  """Returns which tokens are parts of which words, by the ranges of their bytes.
+  """Returns which tokens are parts of which words, bool [tokens, words], by ranges of bytes.
 
-  Args:
-    pieces: the bytes of each token, from `piece_bytes`.
-
-  Returns:
-    Boolean [tokens, words]. A token may be a part of several words, or of none.
+  `pieces` are from `piece_bytes`. A token may be a part of several words, or of none.
   """
   ends = np.cumsum([0, *map(len, pieces)])
   matches = [match.span() for match in _WORD.finditer(b''.join(pieces))]
@@ -77,11 +63,7 @@ def word_parts(pieces: Sequence[bytes]) -> np.ndarray:
 
 
 def piece_bytes(vocabulary: Vocabulary, token: int) -> bytes:
-  """Returns the UTF-8 bytes that a piece writes, with spaces as spaces; none for a control token.
-
-  A vocabulary may begin a line with a space of its own, and it writes some rare characters in an
-  escaped form. Neither changes the words of a line.
-  """
+  """Returns the UTF-8 bytes that a piece writes, spaces as spaces; none for a control token."""
   if token in BYTE_IDS:
     return bytes([token - BYTE_IDS.start])
   return b'' if token <= UNK_ID else vocabulary.piece(token).replace(SPACE, ' ').encode()

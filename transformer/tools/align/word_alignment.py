@@ -20,16 +20,11 @@ def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
           layer: int | None = None, shift: bool = False) -> list[list[Link]]:
   """Links the words of sources to those of their translations, by a run or by an ensemble.
 
-  Each word of a target has one link, if its source has any word. The links of a pair do not depend
-  on other pairs. Sentences longer than the longest of a search are cut, and words beyond the cut
-  get no links.
-
-  The config and the vocabulary are those of the first run; `layer` and `shift` are as in
+  Each word of a target has one link, if its source has any word. Sentences longer than the longest
+  of a search are cut, and words beyond the cut get no links. `layer` and `shift` are as in
   `mean_attention`.
   """
-  models = [run.model for run in runs]
-  check_layer(models, layer)
-  attention = jax.jit(mean_attention(models, layer, shift))
+  attention = jax.jit(mean_attention([run.model for run in runs], layer, shift))
   config, languages = runs[0].config, (runs[0].vocabulary.source, runs[0].vocabulary.target)
   longest = config.data.max_length
   most = longest, longest + config.decode.max_extra_length
@@ -59,18 +54,15 @@ def check_layer(models: Sequence[Transformer], layer: int | None):
 
 def mean_attention(models: Sequence[Transformer], layer: int | None = None,
                    shift: bool = False) -> Callable[..., jax.Array]:
-  """Builds the mean cross-attention of a batch, a pure function on arrays.
+  """Builds a function (params of each model, source_BS, target_BT) -> mean cross-attention_BTS.
+
+  Ids are padded, with end tokens. Row t is for target token t.
 
   Args:
     models: the models, whose weights are averaged.
     layer: the layer of the decoder, from 1 at the bottom; None is the mean of all layers.
     shift: takes the attention of the position after the one that writes a token, at which the
-      token is the decoder's input: SHIFT-ATT of Chen et al., 2020.
-
-  Returns:
-    A function (params of each model, source_BS, target_BT) -> float32 [B, T, S], the mean over
-    heads and then over models. It takes padded ids with their end tokens. Row t is for target
-    token t. With `shift`, the row of the last position is zero.
+      token is the decoder's input: SHIFT-ATT of Chen et al., 2020. The last row is zero.
   """
 
   def attention(params, source_BS, target_BT):
@@ -89,13 +81,8 @@ def link_words(weights_TS: np.ndarray, in_target_TJ: np.ndarray,
                in_source_SI: np.ndarray) -> list[Link]:
   """Links each target word to the source word to which its tokens attend most.
 
-  A word attends by the sum over the tokens of both words. Of equal source words, the first is
-  linked. Attention to tokens of no word, such as the end token, counts for nothing.
-
-  Args:
-    weights_TS: floats, attention of the target's tokens to the source's, at least 0.
-    in_target_TJ: boolean, whether target token t is a part of target word j.
-    in_source_SI: boolean, whether source token s is a part of source word i.
+  A word attends by the sum over the tokens of both words; `in_target_TJ` and `in_source_SI` are
+  true where a token is a part of a word. Of equal source words, the first is linked.
   """
   sums_JI = in_target_TJ.T.astype(float) @ weights_TS @ in_source_SI.astype(float)
   return sorted((int(np.argmax(sums_I)), j) for j, sums_I in enumerate(sums_JI) if sums_I.any())

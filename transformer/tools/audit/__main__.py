@@ -4,12 +4,9 @@ r"""Reports faults in the text of a config, before a run trains on it.
   python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR --json=FILE
 
 The audit reads every pair of the training, validation and test text once, and changes no text. It
-reports:
-
-- pairs whose sides do not belong together;
-- empty, very long, repeated and garbled sentences, and those in another script;
-- characters that the vocabulary has no piece for;
-- validation and test text that is also in the training text.
+reports pairs whose sides do not belong together; empty, very long, repeated and garbled sentences,
+and those in another script; characters that the vocabulary has no piece for; and validation and
+test text that is also in the training text.
 
 The vocabulary is --vocabulary=RUN, or a SentencePiece model; without that flag the audit learns one
 as train.py does.
@@ -26,8 +23,8 @@ from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.adoption import adopt
 from transformer.errors import UserError
+from transformer.evaluation.request import check_output
 from transformer.evaluation.texts import split_files
-from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 from transformer.tools.audit.report import as_table, audit
 
@@ -43,26 +40,17 @@ def main(_):
   if _CONFIG.value is None:
     raise UserError('--config=configs/NAME.py is needed; it says where the text is')
   shared_flags.check_at_least(0, _EXAMPLES)
-  config = Config.from_dict(_CONFIG.value.to_dict())
-  data = config.data
-  if config.train.init_from and not (_VOCABULARY.value or all(
-      getattr(data, key) for key in data.sizes)):
-    raise UserError(f'a run takes its vocabulary from train.init_from; give '
-                    f'--vocabulary={config.train.init_from}')
-  model = Path(_VOCABULARY.value).expanduser() if _VOCABULARY.value else None
-  path = Path(_JSON.value).expanduser() if _JSON.value else None
-  if path:
-    splits = filter(None, (*data.train, *data.valid_sets.values(), data.test))
-    read = [file for split in splits for file in split_files(data, split)]
-    outputs.check_file('json', path)
-    outputs.check_not_read('json', path, read + (
-        [model, *run_directory.record_files(model)] if model else []))
+  data = Config.from_dict(_CONFIG.value.to_dict()).data
+  splits = filter(None, (*data.train, *data.valid_sets.values(), data.test))
+  read = [file for split in splits for file in split_files(data, split)]
+  check_output(_JSON.value, [*read, _VOCABULARY.value], _VOCABULARY.value, 'json')
   vocabulary = None
-  if model:
+  if _VOCABULARY.value:
+    model = Path(_VOCABULARY.value).expanduser()
     vocabulary = vocabularies.load(model) if model.is_dir() else adopt(model)
   report = audit(data, vocabulary, origin=_VOCABULARY.value or '', examples=_EXAMPLES.value)
-  if path:
-    outputs.write(path, files.as_json(report))
+  if _JSON.value:
+    outputs.write(Path(_JSON.value).expanduser(), files.as_json(report))
   sys.stdout.reconfigure(encoding='utf-8', errors='backslashreplace')
   print(as_table(report), end='')
 

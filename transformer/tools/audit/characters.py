@@ -22,7 +22,7 @@ OTHER, ODD, FIRST_SCRIPT = range(3)
 
 
 def count_kinds(lines: Sequence[str]) -> np.ndarray:
-  """Returns the number of characters of each kind in each line, int64 [lines, kinds].
+  """Returns the numbers of characters of the kinds in each line, int64 [lines, kinds].
 
   The kinds are `OTHER`, `ODD` and, from `FIRST_SCRIPT` on, the letters of each of `scripts()`.
   """

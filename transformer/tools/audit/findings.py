@@ -30,14 +30,9 @@ class Findings:
 
   def add(self, what: str, which: np.ndarray, badness: np.ndarray | None = None,
           note: Callable[[int], str] = lambda _: '', first: int = 0):
-    """Counts pairs; keeps those with the largest badness and, among equals, the first.
+    """Counts pairs of a kind, bool [pairs]; keeps the worst and, among equals, the first.
 
-    Args:
-      what: the name of the kind.
-      which: True for the pairs of this kind, bool [pairs].
-      badness: how bad each pair is, [pairs].
-      note: returns what an example says about a pair, by its index in `which`.
-      first: the index of the first of these pairs in the corpus.
+    The pairs begin at index `first` of the corpus; `note` describes one by its index in `which`.
     """
     places = np.flatnonzero(which)
     bad = np.zeros(len(places)) if badness is None else -badness[places]
@@ -102,10 +97,11 @@ def examine(corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
   """Reads a corpus once, a chunk at a time.
 
   Returns:
-    The findings with some examples of each kind, what is said of the two sides, and the keys of all
-    sources, targets and pairs, uint64 [3, pairs].
+    The findings, what is said of the two sides, and the keys of all sources, targets and pairs,
+    uint64 [3, pairs].
   """
   findings, keys = Findings(corpus, examples), np.zeros((3, len(corpus)), np.uint64)
+  ratio = config.max_length_ratio or _RATIO
   sides = [_Side(config.source_language, vocabulary.source, len(corpus)),
            _Side(config.target_language, vocabulary.target, len(corpus))]
   for first in range(0, len(corpus), _CHUNK):
@@ -116,33 +112,28 @@ def examine(corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
     keys[:, here] = source, target, mix(mix(source) + target)
     blank = np.array([not all(map(str.strip, pair)) for pair in pairs])
     findings.add('a side is empty or blank (training drops the empty ones)', blank, first=first)
-    findings.add('source equals target',
-                 (source == target) & ~blank, first=first)
+    findings.add('source equals target', (source == target) & ~blank, first=first)
     odd, in_bytes = sum(side.examine(lines, here, findings)
                         for side, lines in zip(sides, texts, strict=True))
     findings.add('control, invisible, private or broken characters', odd > 0, odd,
                  lambda i, pairs=pairs: characters.odd_codes(''.join(pairs[i])), first)
     findings.add('characters that the vocabulary spells in bytes', in_bytes > 0, in_bytes,
                  lambda i, numbers=in_bytes: f'{numbers[i]:,} bytes', first)
-    _add_lengths(findings, [side.tokens[here] for side in sides], blank, config, first)
+    tokens = [side.tokens[here] for side in sides]
+    longer, shorter = np.maximum(*tokens), np.minimum(*tokens)
+
+    def note(i, tokens=tokens):
+      return f'{tokens[0][i]:,} and {tokens[1][i]:,} tokens'
+
+    findings.add(f'a side has more than data.max_length={config.max_length:,} tokens (training '
+                 f'drops the pair)', ~blank & (longer > config.max_length), longer, note, first)
+    findings.add(f'a side has more than {ratio:g} times the tokens of the other '
+                 f'(data.max_length_ratio drops the pair in training)',
+                 ~blank & differ_in_length(*tokens, ratio), longer / shorter, note, first)
   for first, last, shift in shifts(*(side.characters for side in sides)):
     findings.add_run('the two sides look shifted', first, last,
                      f'to line {last}: line n seems to be translated by line n{shift:+d}')
   return findings, [side.as_json() for side in sides], keys
-
-
-def _add_lengths(findings: Findings, lengths, blank, config: DataConfig, first: int):
-  longer, shorter = np.maximum(*lengths), np.minimum(*lengths)
-  ratio = config.max_length_ratio or _RATIO
-
-  def note(i):
-    return f'{lengths[0][i]:,} and {lengths[1][i]:,} tokens'
-
-  findings.add(f'a side has more than data.max_length={config.max_length:,} tokens (training drops '
-               f'the pair)', ~blank & (longer > config.max_length), longer, note, first)
-  findings.add(f'a side has more than {ratio:g} times the tokens of the other '
-               f'(data.max_length_ratio drops the pair in training)',
-               ~blank & differ_in_length(*lengths, ratio), longer / shorter, note, first)
 
 
 def keys_of(lines: Sequence[str]) -> np.ndarray:

@@ -12,8 +12,9 @@ from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.making import make_vocabulary
 from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
+from transformer.errors import UserError
 from transformer.tools.audit.characters import shown
-from transformer.tools.audit.findings import Findings, examine
+from transformer.tools.audit.findings import examine
 
 _WIDTH = 44  # characters of a sentence that an example shows
 
@@ -22,31 +23,46 @@ def audit(config: DataConfig, vocabulary: RunVocabulary | None = None, *, origin
           examples: int = 3) -> dict[str, Any]:
   """Reads all the text of a config once, and reports what is odd about it.
 
-  Args:
-    config: names the text, and the limits for it.
-    vocabulary: cuts the text into tokens. If it is None, the vocabulary that the config names is
-      read, or one is learned from the training text.
-    origin: where the vocabulary is from, for the report.
-    examples: how many examples of each finding are kept.
+  Without a vocabulary, the one that the config names is read, or one is learned from the training
+  text; `origin` is where it is from, for the report.
 
   Returns:
     JSON data: `data`, the settings; `vocabulary`, the size and origin by side; `corpora`, by name
-    the lines of the files, the two sides and the findings.
+    the lines of the files, the two sides and the findings; `missing`, why a split was not read.
   """
   splits = {**{f'train/{name}': name for name in config.train}, **config.valid_sets,
             **({'test': config.test} if config.test else {})}
-  corpora = {name: TextCorpus(config, split, aligned=False) if config.source == 'text'
-             else open_corpus(config, split) for name, split in splits.items()}
+  corpora, missing, about = {}, {}, {}
+  for name, split in splits.items():
+    try:
+      corpora[name] = (TextCorpus(config, split, aligned=False) if config.source == 'text'
+                       else open_corpus(config, split))
+    except UserError as error:
+      if name.startswith('train/'):
+        raise
+      missing[name] = str(error)
   if vocabulary is None:
     vocabulary = make_vocabulary(config, Corpora(
         {name: corpus for name, corpus in corpora.items() if name.startswith('train/')}, {}))
-  training, about = _TrainingText(), {}
+  starts, known = {}, np.zeros((3, 0), np.uint64)  # Training's pairs, numbered through.
+
+  def line(number: int) -> str:
+    name = max((name for name in starts if starts[name] <= number), key=starts.get)
+    return f'as {name}, line {number - starts[name] + 1}'
+
   for name, corpus in corpora.items():
     findings, sides, keys = examine(corpus, config, vocabulary, examples)
     if name.startswith('train/'):
-      training.find_repeats(name, findings, keys)
+      starts[name] = first = known.shape[1]
+      known = np.concatenate([known, keys], axis=1)
+      places = first_places(keys[2], known[2])
+      findings.add('the pair repeats an earlier one', places < first + np.arange(len(places)),
+                   note=lambda i, places=places: line(places[i]))
     else:
-      training.find_overlap(findings, keys)
+      for what, few, many in zip(('source', 'target', 'pair'), keys, known, strict=True):
+        places = first_places(few, many)
+        findings.add(f'the {what} is in training too', places >= 0,
+                     note=lambda i, places=places: line(places[i]))
     lines = list(getattr(corpus, 'lines', (len(corpus),) * 2))
     about[name] = {'corpus': corpus.name, 'lines': lines, 'aligned': lines[0] == lines[1],
                    'notes': list(corpus.notes), 'pairs': len(corpus), 'sides': sides,
@@ -55,38 +71,10 @@ def audit(config: DataConfig, vocabulary: RunVocabulary | None = None, *, origin
   if is_shared(vocabulary):
     sides = {'shared': vocabulary.target}
   named = {'source': config.source_vocabulary}
-  return {'data': dataclasses.asdict(config), 'corpora': about, 'vocabulary': {
+  return {'data': dataclasses.asdict(config), 'corpora': about, 'missing': missing, 'vocabulary': {
       side: {'size': own.size,
              'from': origin or named.get(side, config.vocabulary) or 'the training text'}
       for side, own in sides.items()}}
-
-
-class _TrainingText:
-  """Keys of the training text; pairs are numbered through all corpora."""
-
-  def __init__(self):
-    self._names, self._firsts, self._keys = [], [], np.zeros((3, 0), np.uint64)
-
-  def find_repeats(self, name: str, findings: Findings, keys: np.ndarray):
-    """Adds a corpus; finds the pairs that are repeated from it or from an earlier one."""
-    first = self._keys.shape[1]
-    self._names.append(name)
-    self._firsts.append(first)
-    self._keys = np.concatenate([self._keys, keys], axis=1)
-    places = first_places(keys[2], self._keys[2])
-    findings.add('the pair repeats an earlier one',
-                 places < first + np.arange(len(places)), note=lambda i: self._line(places[i]))
-
-  def find_overlap(self, findings: Findings, keys: np.ndarray):
-    """Finds the text of another split that is in training too."""
-    for what, few, many in zip(('source', 'target', 'pair'), keys, self._keys, strict=True):
-      places = first_places(few, many)
-      findings.add(f'the {what} is in training too', places >= 0,
-                   note=lambda i, places=places: self._line(places[i]))
-
-  def _line(self, place: int) -> str:
-    number = int(np.searchsorted(self._firsts, place, side='right')) - 1
-    return f'as {self._names[number]}, line {place - self._firsts[number] + 1}'
 
 
 def first_places(few: np.ndarray, many: np.ndarray) -> np.ndarray:
@@ -103,6 +91,7 @@ def as_table(report: Mapping[str, Any]) -> str:
   lines = []
   for name, about in report['corpora'].items():
     lines += [*_corpus(name, about), '']
+  lines += [f'{name}: NOT READ: {why}\n' for name, why in report['missing'].items()]
   lines += [f'{side} vocabulary: {about["size"]:,} pieces, from {about["from"]}'
             for side, about in report['vocabulary'].items()]
   return '\n'.join(lines) + '\n'

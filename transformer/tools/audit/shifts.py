@@ -10,10 +10,7 @@ _SURE, _LEAST_CORRELATION = 6.0, 0.3
 
 
 def shifts(source: np.ndarray, target: np.ndarray) -> list[tuple[int, int, int]]:
-  """Finds runs of lines where lengths correlate better after a shift.
-
-  Long sentences have long translations, so the lengths of the two sides correlate. If a line
-  is missing on one side, they correlate with the lines before or after.
+  """Finds runs of lines where lengths correlate better after a shift, as of a missing line.
 
   Returns:
     The first line of each run, from 0, the line after its last, and the shift: how many lines

@@ -28,6 +28,7 @@ from absl import flags
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.errors import UserError
+from transformer.evaluation.request import check_output
 from transformer.system import command_line, outputs
 from transformer.tools.compare import comparison
 
@@ -47,18 +48,13 @@ def main(arguments: Sequence[str]):
   if len(arguments) < 3:
     raise UserError('two systems or more are needed, each a run, or runs with commas between them')
   shared_flags.check_at_least(0, _EXAMPLES)
-  output = Path(_OUTPUT.value).expanduser() if _OUTPUT.value else None
-  if output:
-    outputs.check_file('output', output)
   systems = comparison.read(arguments[1:], _TEXT.value, _DECODING.value)
-  if output:
-    outputs.check_not_read('output', output, [
-        path for seeds in systems.values() for scored in seeds
-        for path in (scored.result.path, scored.result.sentences_path)])
+  check_output(_OUTPUT.value, [path for seeds in systems.values() for scored in seeds
+                               for path in (scored.result.path, scored.result.sentences_path)])
   compared = comparison.compare(systems, _UNEQUAL.value)
   print(*comparison.as_table(compared), sep='\n')
-  if output:
-    outputs.write(output, files.as_json(compared))
+  if _OUTPUT.value:
+    outputs.write(Path(_OUTPUT.value).expanduser(), files.as_json(compared))
     print(f'also in {_OUTPUT.value}')
   # Results lack chrF2++ if it could not be computed.
   metric = next(filter(compared['signatures'].get, ('F1', 'chrF2++', 'BLEU')), None)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from transformer.errors import UserError, optional
-from transformer.evaluation import results
+from transformer.evaluation import metrics, results
 from transformer.runs import run_directory
 from transformer.system.installation import spell_commands
-from transformer.tools.compare import result_choice
+from transformer.tools.compare import result_choice, significance
 
 
 class ScoredRun(NamedTuple):
@@ -26,11 +26,8 @@ class ScoredRun(NamedTuple):
 def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, list[ScoredRun]]:
   """Reads the result of each run of each system, for one text.
 
-  Args:
-    systems: each system as one or more runs, with commas between them; a run is its directory,
-      or `RUN:SETTINGS` with settings of the result, as `result_choice.matching` takes them.
-    text: the name of the text in its results.
-    decoding: settings of the result, for runs without their own.
+  A system is one or more runs, with commas between them. A run is its directory, or `RUN:SETTINGS`,
+  as `result_choice.matching` takes them; `decoding` has settings for runs without their own.
   """
   if len(set(systems)) < len(systems):
     raise UserError('a system is named twice; name each once')
@@ -75,7 +72,7 @@ def _results_of(name: str, text: str, decoding: str) -> tuple[str, list[results.
   return run, fitting
 
 
-def compare(systems: dict[str, Sequence[ScoredRun]],
+def compare(systems: Mapping[str, Sequence[ScoredRun]],
             allow_unequal_decoding: bool = False) -> dict[str, Any]:
   """Compares each system with the first, the baseline, by all metrics.
 
@@ -83,23 +80,18 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
   differ in their decoding unless that is allowed.
 
   Returns:
-    JSON data with these keys:
-      text, sentences: the name of the text and the number of its sentences.
-      signatures: the signature of each metric that all results have.
-      systems: for each system and metric the scores of its seeds, their mean and their
-        standard deviation, all in percent.
-      results: for each system and seed the run, the checkpoints and the decoding.
-      differences: for each system but the first what `significance.differences` returns, by metric.
+    JSON data. `signatures` are of the metrics that all results have. For each system: by metric
+    the scores of its seeds, their mean and standard deviation; the `results` of its seeds; and but
+    for the first, the `differences`, as `significance.differences` returns them.
   """
-  baseline = next(iter(systems))
-  first = systems[baseline][0]
+  names, everything = list(systems), [scored for seeds in systems.values() for scored in seeds]
+  first = everything[0]
   for name, seeds in systems.items():
-    if len(seeds) != len(systems[baseline]):
-      raise UserError(f'systems must have as many seeds as each other; {baseline} has '
-                      f'{len(systems[baseline])}, {name} has {len(seeds)}')
+    if len(seeds) != len(systems[names[0]]):
+      raise UserError(f'systems must have as many seeds as each other; {names[0]} has '
+                      f'{len(systems[names[0]])}, {name} has {len(seeds)}')
     for scored in seeds:
       _check_same_text(first, scored)
-  everything = [scored for seeds in systems.values() for scored in seeds]
   if not allow_unequal_decoding:
     result_choice.check_decoded_alike([scored.run for scored in everything],
                                       [scored.result for scored in everything])
@@ -116,42 +108,61 @@ def compare(systems: dict[str, Sequence[ScoredRun]],
       'results': {name: [{'run': run, 'name': result.name, 'steps': result.content['steps'],
                           'seed': result.content['seed'], 'decoding': result.decoding}
                          for run, result, _ in seeds] for name, seeds in systems.items()},
-      'differences': _differences(systems, signatures)}
+      'differences': dict(zip(names[1:], _differences(list(systems.values()), signatures),
+                              strict=True))}
 
 
-def _differences(systems: Mapping[str, Sequence[ScoredRun]],
-                 signatures: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+def _check_same_text(first: ScoredRun, other: ScoredRun):
+  """Refuses results of other sources, references or tokenizers of BLEU."""
+  texts = [[(sentence['source'], sentence['references']) for sentence in scored.sentences]
+           for scored in (first, other)]
+  tokenizers = [scored.result.content['decode']['bleu_tokenize'] for scored in (first, other)]
+  for what, (one, two) in {'sources or references': texts, 'bleu_tokenize': tokenizers}.items():
+    if one != two:
+      raise UserError(f'systems must be scored alike on one text; {first.run} and {other.run} '
+                      f'differ in {what}')
+
+
+def _computation(metric: Mapping[str, Any]) -> tuple[str, str]:
+  """Returns the name of a metric and its signature without the version of sacreBLEU."""
+  return metric['name'], re.sub(r'\|version:[^|]*', '', metric['signature'])
+
+
+def _statistics(metric: str, seeds: Sequence[ScoredRun]) -> dict[str, Any]:
+  scores = [row['score'] for scored in seeds for row in scored.result.content['metrics']
+            if row['name'] == metric]
+  return {'seeds': scores, 'mean': statistics.fmean(scores),
+          'deviation': statistics.stdev(scores) if len(scores) > 1 else None}
+
+
+def _differences(systems: Sequence[Sequence[ScoredRun]], names: Sequence[str]
+                 ) -> list[list[dict[str, Any]]]:
   """Tests each system against the first by each metric, all seeds together.
 
   A test that fails is left out with a warning: scores are worth printing without it.
   """
-  baseline, *others = systems
-  first = systems[baseline][0]
-  tested: dict[str, list[dict[str, Any]]] = {name: [] for name in others}
+  first, tested = systems[0][0], [[] for _ in systems[1:]]
   if 'mends' in first.result.content:  # It is of transformer.tools.parse.
     with optional('p of F1 is left out', logging.warning):
       from transformer.tools.parse import bracketing
-      counts = {name: [bracketing.Counts(*sentence['brackets']) for scored in seeds
-                       for sentence in scored.sentences] for name, seeds in systems.items()}
-      return {name: bracketing.differences(counts[baseline], counts[name]) for name in others}
+      counts = [[bracketing.Counts(*sentence['brackets']) for scored in seeds
+                 for sentence in scored.sentences] for seeds in systems]
+      return [bracketing.differences(counts[0], others) for others in counts[1:]]
     return tested
-  from transformer.evaluation import metrics  # Imported here: errors come sooner.
-  from transformer.tools.compare import significance
   tokenize = first.result.content['decode']['bleu_tokenize']
   references = list(zip(*(sentence['references'] for sentence in first.sentences), strict=True))
-  ours, *theirs = ([[sentence['translation'] for sentence in scored.sentences] for scored in seeds]
-                   for seeds in systems.values())
+  lines = [[[sentence['translation'] for sentence in scored.sentences] for scored in seeds]
+           for seeds in systems]
   for metric in metrics.NAMES:
-    if metric not in signatures:
-      continue
-    with optional(f'p of {metric} is left out', logging.warning):
-      differences = significance.differences(metric, ours, theirs, references, tokenize)
-      for name, difference in zip(others, differences, strict=True):
-        tested[name].append(difference)
+    if metric in names:
+      with optional(f'p of {metric} is left out', logging.warning):
+        differences = significance.differences(metric, lines[0], lines[1:], references, tokenize)
+        for own, difference in zip(tested, differences, strict=True):
+          own.append(difference)
   return tested
 
 
-def as_table(compared: dict[str, Any]) -> list[str]:
+def as_table(compared: Mapping[str, Any]) -> list[str]:
   """Returns the lines of a table: systems, their scores, and the p of each difference."""
   signatures = compared['signatures']
   lines = [f'{compared["text"]}, {compared["sentences"]} sentences']
@@ -176,27 +187,3 @@ def as_table(compared: dict[str, Any]) -> list[str]:
       lines.append(row(label, [f'{differences[metric][kind]:.4f}' if metric in differences else ''
                                for metric in signatures]))
   return lines
-
-
-def _computation(metric: dict[str, Any]) -> tuple[str, str]:
-  """Returns the name of a metric and its signature without the version of sacreBLEU."""
-  return metric['name'], re.sub(r'\|version:[^|]*', '', metric['signature'])
-
-
-def _statistics(metric: str, seeds: Sequence[ScoredRun]) -> dict[str, Any]:
-  """Returns the scores of seeds with their mean and the standard deviation of a sample."""
-  scores = [row['score'] for scored in seeds for row in scored.result.content['metrics']
-            if row['name'] == metric]
-  return {'seeds': scores, 'mean': statistics.fmean(scores),
-          'deviation': statistics.stdev(scores) if len(scores) > 1 else None}
-
-
-def _check_same_text(first: ScoredRun, other: ScoredRun):
-  """Refuses results of other sources, references or tokenizers of BLEU."""
-  for what, facts in {
-      'sources or references': lambda scored: [
-          (sentence['source'], sentence['references']) for sentence in scored.sentences],
-      'bleu_tokenize': lambda scored: scored.result.content['decode']['bleu_tokenize']}.items():
-    if facts(first) != facts(other):
-      raise UserError(f'systems must be scored alike on one text; {first.run} and {other.run} '
-                      f'differ in {what}')

@@ -7,10 +7,8 @@ from transformer.errors import UserError
 from transformer.evaluation.results import Result
 
 _NUMBERS = ('step', 'average', 'beam', 'samples', 'alpha', 'temperature', 'top_k', 'top_p', 'seed')
-_NAMES = (*_NUMBERS, 'ensemble', 'dtype', 'prefix', 'require', 'avoid', 'mbr', 'bleu')
-LATEST = 'latest'
-_SETTING = re.compile(rf'({"|".join(_NAMES)})(.*)|({LATEST})')
-_NUMBER = re.compile(r'(\d+(\.\d+)?(e-?\d+)?)?')
+_NAMES = ('latest', *_NUMBERS, 'ensemble', 'dtype', 'prefix', 'require', 'avoid', 'mbr', 'bleu')
+_SETTING = re.compile(rf'({"|".join(_NAMES)})(.*)')
 
 
 def matching(results: Sequence[Result], wanted: str) -> list[Result]:
@@ -21,19 +19,20 @@ def matching(results: Sequence[Result], wanted: str) -> list[Result]:
   """
   if not wanted:
     return list(results)
-  settings = {}
-  for text in re.split(rf'\.(?={"|".join((*_NAMES, LATEST))})', wanted):
-    setting = _SETTING.fullmatch(text)
-    if not setting or (setting[1] in _NUMBERS and not _NUMBER.fullmatch(setting[2])):
-      raise UserError(f'a result is chosen by settings with dots between them, such as '
-                      f'step600.average5.beam4; got {wanted!r}; the settings are best, {LATEST}, '
-                      f'{", ".join(_NAMES)}')
-    settings[setting[1] or LATEST] = setting[2]
-  latest = settings.pop(LATEST, '') is None
-  left = [result for result in results if all(
-      name in result.how and _agrees(name, value, result.how[name])
-      for name, value in settings.items())]
-  if latest:
+  try:
+    settings = dict(_SETTING.fullmatch(text).groups()
+                    for text in re.split(rf'\.(?={"|".join(_NAMES)})', wanted))
+    latest = settings.pop('latest', None)
+    if latest:
+      raise ValueError(latest)
+    left = [result for result in results if all(
+        name in result.how and _agrees(name, value, result.how[name])
+        for name, value in settings.items())]
+  except (AttributeError, ValueError) as error:
+    raise UserError(f'a result is chosen by settings with dots between them, such as '
+                    f'step600.average5.beam4; got {wanted!r}; the settings are best, '
+                    f'{", ".join(_NAMES)}') from error
+  if latest is not None:
     last = max((result.content['steps'][-1] for result in left), default=None)
     left = [result for result in left if result.content['steps'][-1] == last]
   fewest = min((len(result.how) for result in left), default=None)
@@ -51,13 +50,12 @@ def choose(runs: Sequence[str], results: Sequence[Sequence[Result]]) -> list[Res
 
   If all runs share exactly one decoding, only the results of that decoding count.
   """
-  decodings = [[result.decoding for result in of_run] for of_run in results]
-  common = [decoding for number, decoding in enumerate(decodings[0])
-            if decoding not in decodings[0][:number]
-            and all(decoding in others for others in decodings)]
+  common = set.intersection(*({frozenset(result.decoding.items()) for result in of_run}
+                              for of_run in results))
   chosen = []
   for run, of_run in zip(runs, results, strict=True):
-    left = [result for result in of_run if len(common) != 1 or result.decoding == common[0]]
+    left = [result for result in of_run
+            if len(common) != 1 or frozenset(result.decoding.items()) in common]
     if len(left) > 1:
       raise UserError(f'{run} has several results: {", ".join(result.name for result in left)}; '
                       f'choose one of this run, as {run}:{left[-1].name}, or one for all runs, as '

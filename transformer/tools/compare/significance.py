@@ -14,14 +14,10 @@ from transformer.evaluation.scores import RESAMPLES, TRIALS
 def differences(name: str, baseline: Sequence[Sequence[str]],
                 systems: Sequence[Sequence[Sequence[str]]], references: Sequence[Sequence[str]],
                 tokenize: str) -> list[dict[str, Any]]:
-  """Tests whether systems differ from a baseline on one text, by sacreBLEU's two paired tests.
+  """Tests by a metric whether systems differ from a baseline on one text.
 
-  Args:
-    name: the metric, one of `NAMES`.
-    baseline: the baseline's translations of the text, one sequence for each seed.
-    systems: the translations of each system, for as many seeds. The tests compare the first seed
-      of one with the first seed of the other, and so on, as if all were one long text.
-    references, tokenize: as in `corpus_bleu`.
+  A system has translations of the text for each seed. The tests compare the first seed of one with
+  the first seed of the other, and so on, as if all were one long text.
 
   Returns:
     For each system the `metric`; the scores of `baseline` and of `system` over all their seeds, in
@@ -43,7 +39,7 @@ def differences(name: str, baseline: Sequence[Sequence[str]],
     # each trial of the randomisation that swaps all sentences that differ, or none of them.
     ties = 2.0 ** (1 - sum(map(operator.ne, sides[0], side)))
     p, q = bootstrap[number].p_value, min(1.0, randomisation[number].p_value + ties)
-    tested.append({'metric': name, 'baseline': ours, 'system': theirs,
-                   'bootstrap': 1.0 if ours == theirs else p,
-                   'randomisation': 1.0 if ours == theirs else q})
+    p, q = (1.0, 1.0) if ours == theirs else (p, q)
+    tested.append({'metric': name, 'baseline': ours, 'system': theirs, 'bootstrap': p,
+                   'randomisation': q})
   return tested

@@ -66,7 +66,7 @@ def _request() -> Request:
   if len(request.split) > 1:
     raise UserError(f'--require and --avoid are for one text; got --split='
                     f'{",".join(request.split)}; name one split')
-  check_output(request.output, request.workdir, [_REQUIRE.value, _AVOID.value])
+  check_output(request.output, [_REQUIRE.value, _AVOID.value], request.workdir)
   return request
 
 

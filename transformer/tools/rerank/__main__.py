@@ -18,8 +18,8 @@ from pathlib import Path
 from absl import flags
 
 from transformer.errors import UserError
-from transformer.evaluation.request import refuse
-from transformer.system import command_line, outputs
+from transformer.evaluation.request import check_output, refuse
+from transformer.system import command_line
 from transformer.system.machine import usable_cores
 
 _NBEST = flags.DEFINE_string('nbest', None, 'The file that eval.py --nbest=N --output=FILE wrote.')
@@ -42,52 +42,47 @@ def main(_):
       (_METRIC.value and not _RESULT.value,
        '--metric compares translations with references; give --result=FILE'),
       (_BLEU_TOKENIZE.value and _RESULT.value, '--bleu_tokenize is that of --result; leave it out'))
-  path = Path(_NBEST.value).expanduser()
-  if _OUTPUT.value and _OUTPUT.value != '-':
-    outputs.check_file('output', output := Path(_OUTPUT.value).expanduser())
-    outputs.check_not_read('output', output, [path])
+  check_output(_OUTPUT.value, [_NBEST.value])
   # Imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.text_lines import write_lines
-  from transformer.evaluation import metrics, results
-  from transformer.evaluation.scores import load_metric
+  from transformer.evaluation import metrics, results, scores
   from transformer.tools.rerank.minimum_risk import choose, read_lists
-  lists = read_lists(path)
-  tokenize, own_metrics = _BLEU_TOKENIZE.value or '13a', list(map(load_metric, _METRIC.value))
+  lists = read_lists(Path(_NBEST.value).expanduser())
+  result, tokenize = None, _BLEU_TOKENIZE.value or '13a'
+  own_metrics = list(map(scores.load_metric, _METRIC.value))
   if _RESULT.value:
     result = results.read(Path(_RESULT.value).expanduser())
     sentences, tokenize = result.read_sentences(), result.decoding['bleu_tokenize']
     if len(sentences) != len(lists):
-      raise UserError(f'--nbest and --result must be of one text; {path} has {len(lists)} '
+      raise UserError(f'--nbest and --result must be of one text; {_NBEST.value} has {len(lists)} '
                       f'sentences, {result.path} has {len(sentences)}')
   metrics.check_tokenizer(tokenize)
   started = time.perf_counter()
   choices = choose([[text for text, _ in candidates] for candidates in lists], _UTILITY.value,
                    tokenize, usable_cores())
   seconds = time.perf_counter() - started
-  if _OUTPUT.value or not _RESULT.value:
+  if _OUTPUT.value or not result:
     write_lines(choices, _OUTPUT.value or '-')
-  if _RESULT.value:
-    scored = [(text, dict(reversed(candidates)).get(text, 0.0))
-              for text, candidates in zip(choices, lists, strict=True)]
-    _score(result, sentences, scored, seconds, f'{_UTILITY.value}.{max(map(len, lists))}',
-           own_metrics)
+  if result:
+    _score(result, sentences, lists, choices, seconds, own_metrics)
 
 
-def _score(result, sentences, chosen, seconds: float, utility: str, own_metrics):
+def _score(result, sentences, lists, choices, seconds: float, own_metrics):
   """Prints the scores of the choices, and writes them beside the result of the lists."""
   from transformer.decoding.translator import Translation
   from transformer.evaluation import report, results
   from transformer.evaluation.texts import Text
-  content = result.content
+  content = {'seconds': 0.0, 'cut_sources': 0, 'protocols': [], 'more': {}, **result.content}
   references = zip(*(sentence['references'] for sentence in sentences), strict=True)
   text = Text(content['text'], [sentence['source'] for sentence in sentences],
               list(map(list, references)))
-  answers = [Translation(line, score, False, ((line, score),)) for line, score in chosen]
-  german = any(protocol['name'] == 'compound-split' for protocol in content.get('protocols', ()))
+  answers = [Translation(line, dict(reversed(candidates)).get(line, 0.0), False, ())
+             for line, candidates in zip(choices, lists, strict=True)]
+  german = any(protocol['name'] == 'compound-split' for protocol in content['protocols'])
   stages = report.evaluate(text, answers, content['seconds'] + seconds,
                            content['decode']['bleu_tokenize'], 'de' if german else '', own_metrics)
-  place = results.place(result.path.parent, {
-      **content, 'command': sys.argv[1:], 'more': content['more'] | {'mbr': utility}})
+  more = content['more'] | {'mbr': f'{_UTILITY.value}.{max(map(len, lists))}'}
+  place = results.place(result.path.parent, {**content, 'command': sys.argv[1:], 'more': more})
   report.report(place, ((of_text | {'cut_sources': content['cut_sources']}, of_sentences)
                         for of_text, of_sentences in stages),
                 sys.stderr if _OUTPUT.value == '-' else sys.stdout)

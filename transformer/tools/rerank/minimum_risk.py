@@ -18,18 +18,17 @@ _TOGETHER = 8
 
 
 def read_lists(path: Path) -> list[list[tuple[str, float]]]:
-  """Returns the candidates of each sentence with their scores, from a file of eval.py --nbest=N.
-
-  Raises:
-    UserError: the file cannot be read, or a line is not the next one of n-best lists.
-  """
+  """Returns the candidates of each sentence with their scores, from a file of eval.py --nbest=N."""
   lists: list[list[tuple[str, float]]] = []
   for number, line in enumerate(read_lines(path), 1):
     try:
       sentence, text, score = _LINE.fullmatch(line).groups()
-      lists += [[]] * (int(sentence) == len(lists))
-      lists[int(sentence)] = [*lists[int(sentence)], (text, float(score))]
-    except (AttributeError, IndexError, ValueError) as error:
+      if int(sentence) == len(lists):
+        lists.append([])
+      if int(sentence) != len(lists) - 1:
+        raise ValueError(sentence)
+      lists[-1].append((text, float(score)))
+    except (AttributeError, ValueError) as error:
       raise UserError(f'line {number} of {path} should be NUMBER ||| TEXT ||| SCORE of sentence '
                       f'{len(lists) - 1} or {len(lists)}, as eval.py --nbest=N writes it; got '
                       f'{line[:80]!r}') from error
@@ -41,21 +40,15 @@ def read_lists(path: Path) -> list[list[tuple[str, float]]]:
 
 def choose(lists: Sequence[Sequence[str]], utility: str, tokenize: str,
            processes: int) -> list[str]:
-  """Chooses from each list of candidates the one of the highest expected utility.
+  """Chooses from each list of candidates the one of the highest expected utility, or the first.
 
   The expectation is over the candidates themselves, each as likely as it is often (Eikema and Aziz,
   2022, "Sampling-Based Approximations to Minimum Bayes Risk Decoding for Neural Machine
   Translation", equation 6). For samples, this estimates the expectation under the model. An n-best
-  list counts each of its texts once.
+  list counts each of its texts once. Without candidates the choice is the empty line.
 
-  Args:
-    lists: the candidates of each sentence; without any, the choice is the empty line.
-    utility: `chrF2++`, or `BLEU` of the orders for which a sentence is long enough.
-    tokenize: BLEU's tokenizer.
-    processes: number of processes that compute utilities; each takes a second to start.
-
-  Returns:
-    The choices. Of equal candidates, the one that is first.
+  The utility is `chrF2++`, or `BLEU` of the orders for which a sentence is long enough. Each of the
+  processes that compute it takes a second to start.
   """
   best = functools.partial(_best, utility, tokenize)
   if processes == 1 or len(lists) <= _TOGETHER:
@@ -66,7 +59,6 @@ def choose(lists: Sequence[Sequence[str]], utility: str, tokenize: str,
 
 
 def _best(utility: str, tokenize: str, candidates: Sequence[str]) -> str:
-  """Returns the candidate with the highest expected utility."""
   counts = collections.Counter(candidates)
   if len(counts) < 2:
     return candidates[0] if candidates else ''
