@@ -67,9 +67,6 @@ class Request:
   data_dir: str | None = None
 
   def __post_init__(self):
-    for field in dataclasses.fields(self):
-      if getattr(self, field.name) in ('', []) and field.name != 'workdir':
-        raise UserError(f'--{field.name}= names nothing; leave it out, or give it a value')
     given = {field.name for field in dataclasses.fields(self)
              if getattr(self, field.name) != field.default}
     if self.every_checkpoint:

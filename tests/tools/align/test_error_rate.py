@@ -39,16 +39,6 @@ def random_case(rng):
               [each for each, kind in zip(cells, kinds, strict=True) if kind == 1]), chosen
 
 
-def test_without_possible_links_it_is_one_minus_f1():
-  rng = np.random.default_rng(0)
-  for _ in range(20):
-    wanted, found = random_case(rng)
-    wanted = gold(wanted.sure)
-    error_rate, precision, recall = rates(count(wanted, found))
-    if precision + recall:
-      assert 100 - error_rate == pytest.approx(2 * precision * recall / (precision + recall))
-
-
 def test_scores_of_several_pairs_are_of_their_links_together():
   rng = np.random.default_rng(1)
   cases = [random_case(rng) for _ in range(30)]

@@ -67,11 +67,3 @@ def test_a_mistake_is_one_line(audit, folder, flags, fact):
   before = (folder / 'train.en').read_bytes()
   assert fact in audit.refuses(*(flag.format(folder=folder) for flag in flags))
   assert (folder / 'train.en').read_bytes() == before
-
-
-def test_it_runs_as_a_module(folder):
-  done = subprocess.run(
-      [sys.executable, '-m', 'transformer.tools.audit', f'--config={folder}/tiny.py',
-       '--config.data.vocabulary_size=290'], cwd=ROOT, text=True, capture_output=True)
-  assert done.returncode == 0, done.stderr
-  assert done.stdout.startswith(f'train/train: {folder}/train, 12 pairs\n')

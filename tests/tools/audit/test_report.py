@@ -1,7 +1,6 @@
 """The audit finds planted faults, with their number and lines, and none in good text."""
 
 import json
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -97,16 +96,6 @@ def test_sound_text_has_no_finding(tmp_path, vocabulary):
   assert list(without['corpora']) == ['train/train', 'valid']
 
 
-def test_examples_are_cut_in_every_finding(tmp_path, vocabulary):
-  long = 'dog ' * 900
-  write_all(tmp_path, [(long, 'hund'), (long, 'hund'), (long, 'mann')])
-  write(tmp_path, 'valid', [long], ['hund'])
-  report = audit(config_of(tmp_path, test=''), vocabulary)
-  examples = [example for about in report['corpora'].values() for finding in about['findings']
-              for example in finding['examples']]
-  assert len(examples) >= 6 and max(len(example['source']) for example in examples) == 200
-
-
 @pytest.mark.parametrize('chunk', [7, 500, 20_000])
 def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch, chunk):
   write_all(tmp_path, PLANTED)
@@ -121,6 +110,8 @@ def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch,
     planted = {1001 + number for number, fault in enumerate(PLANTED) if what.startswith(fault[2])}
     if 'bytes' not in what:
       assert count == len(lines) and set(lines) - {1002} == planted - {1002}, what
+  assert max(len(example['source']) for finding in report['corpora']['train/train']['findings']
+             for example in finding['examples']) == 200
   table = as_table(report)
   for what in found:
     assert what in table
@@ -188,29 +179,6 @@ def test_two_vocabularies_are_told_apart(tmp_path, vocabulary):
   assert 'source vocabulary: 290 pieces, from the training text' in as_table(report)
   assert 'target vocabulary: 300 pieces, from the training text' in as_table(report)
   assert made(report['corpora']['train/train']) == {}
-
-
-@pytest.mark.long
-def test_text_is_not_held(monkeypatch, vocabulary):
-  class Lines:
-    def __len__(self):
-      return 6_000
-
-    def __getitem__(self, index):
-      if isinstance(index, int):
-        return 'x', 'y'
-      return [(f'{i} dog ' * 30, f'{i} hund ' * 30) for i in range(6_000)[index]]
-
-  monkeypatch.setattr(findings, '_CHUNK', 100)
-  findings.examine(Lines(), DataConfig(), vocabulary, 3)  # Fills the caches.
-  tracemalloc.start()
-  try:
-    findings.examine(Lines(), DataConfig(), vocabulary, 3)
-    _, most = tracemalloc.get_traced_memory()
-  finally:
-    tracemalloc.stop()
-  text = sum(len(side) for pair in Lines()[:] for side in pair)
-  assert most < text / 2
 
 
 @given(few=KEYS, many=KEYS)
