@@ -15,12 +15,12 @@ GOOD = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing today.'] * 4
 
 
 def evaluated(*own_metrics, translations=GOOD, references=REFERENCES, gold=None, **more):
-  """Returns all stages of an evaluation, each as the names of its metrics; and the last one."""
+  """Returns all stages of an evaluation, as the names of its metrics; and the last one."""
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
   stages, latest = [], None
   text = Text('test', SOURCES[:len(answers)], [references], gold)
   for latest in report.evaluate(text, answers, 1.0, '13a', 'de', own_metrics, **more):
-    stages.append([each['name'] for each in latest[0]['metrics']])
+    stages.append([row['name'] for row in latest[0]['metrics']])
   return stages, *latest
 
 
@@ -29,7 +29,7 @@ def test_bleu_comes_first_and_alone():
   assert stages[0] == ['BLEU'] and stages[-1] == ['BLEU', 'chrF2++', 'TER', 'f']
   assert result['left_out'] == [] and result['bleu'] == result['metrics'][0]['score']
   assert result['protocols'][0]['signature'] == result['signature']
-  assert [each['translation'] for each in sentences] == GOOD
+  assert [row['translation'] for row in sentences] == GOOD
 
 
 def test_metrics_of_ones_own_get_the_gold_of_a_text_that_has_some():
@@ -79,7 +79,7 @@ def test_a_standard_metric_or_a_table_that_fails_costs_nothing_but_itself(monkey
   stages, result, _ = evaluated()
   assert stages[-1] == ['BLEU', 'TER']
   assert [line.split()[0] for line in result['left_out']] == ['chrF2++', 'protocols']
-  assert [each['name'] for each in result['protocols']] == ['13a']
+  assert [row['name'] for row in result['protocols']] == ['13a']
 
 
 def test_ter_is_computed_once_and_never_of_long_lines_unless_asked_for(monkeypatch):
@@ -88,18 +88,14 @@ def test_ter_is_computed_once_and_never_of_long_lines_unless_asked_for(monkeypat
   monkeypatch.setattr(metrics.sacrebleu.TER, '_compute_segment_statistics',
                       lambda *text: counted.append(0) or count(*text))
   _, result, sentences = evaluated()
-  assert len(counted) == len(GOOD) and all('TER' in each for each in sentences)
+  assert len(counted) == len(GOOD) and all('TER' in row for row in sentences)
   # A line of 100 words is still short enough, on both sides.
-  words = ['a'] * metrics.MOST_TER_WORDS
-  for translation, reference, most in ((words, words, 1), ([*words, 'b'], ['a'], 0),
-                                       (['a'], [*words, 'b'], 0)):
+  words = ' '.join('a' * metrics.MOST_TER_WORDS)
+  for translation, reference, ter, most in (
+      (words, words, None, 1), (f'{words} b', 'a', None, 0), ('a', f'{words} b', None, 0),
+      ('a', f'{words} b', True, 1), ('a', 'a', False, 0)):
     counted.clear()
-    stages, result, _ = evaluated(translations=[' '.join(translation)],
-                                  references=[' '.join(reference)])
-    assert len(counted) == most == ('TER' in stages[-1]) == 1 - len(result['left_out'])
-  line, = result['left_out']
-  assert '1 of 1 sentences' in line and '--ter' in line
-  stages, result, _ = evaluated(translations=['a'], references=[' '.join([*words, 'b'])], ter=True)
-  assert 'TER' in stages[-1] and result['left_out'] == []
-  stages, result, _ = evaluated(ter=False)
-  assert 'TER' not in stages[-1] and result['left_out'] == []
+    stages, result, _ = evaluated(translations=[translation], references=[reference], ter=ter)
+    assert len(counted) == most == ('TER' in stages[-1])
+    assert len(result['left_out']) == (most == 0 and ter is None)
+    assert all('1 of 1 sentences' in line and '--ter' in line for line in result['left_out'])

@@ -35,9 +35,9 @@ def test_a_result_has_its_settings_in_its_name_and_is_found_by_its_fields(
   written.write({'metrics': []}, [{'source': 'a', 'references': [], 'translation': 'b'}])
   written.path.with_name('test.step1.odd.json').write_text(
       written.path.read_text('utf-8').replace('"test"', '"test.step1"'), 'utf-8')
-  found, = results.read_all(tmp_path / 'results', 'test')
-  assert (found.name, found.decoding) == (name, written.decoding)
-  assert found.read_sentences()[0]['translation'] == 'b'
+  read, = results.read_all(tmp_path / 'results', 'test')
+  assert (read.name, read.decoding) == (name, written.decoding)
+  assert read.read_sentences()[0]['translation'] == 'b'
 
 
 def test_ensembles_of_other_checkpoints_and_constraints_have_results_of_their_own(tmp_path):

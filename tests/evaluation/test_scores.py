@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from transformer.errors import UserError
-from transformer.evaluation.scores import OwnMetric, load_metric, own_scores
+from transformer.evaluation.scores import OwnMetric, own_scores
 
 TEXT = ['a', 'b', 'c'], ['A', 'x', 'C'], [['A', 'B', 'C'], ['1', '2', '3']]
 
@@ -35,8 +35,8 @@ def test_numbers_of_sentences_have_their_mean_and_an_interval():
 
 
 def test_a_dict_has_several_scores():
-  found = scores(lambda *_: {'p': 1, 'q': (1.0, 0.0, 0.5)})
-  assert [(score.name, score.score) for score in found] == [('p', 1.0), ('q', 0.5)]
+  scored = scores(lambda *_: {'p': 1, 'q': (1.0, 0.0, 0.5)})
+  assert [(score.name, score.score) for score in scored] == [('p', 1.0), ('q', 0.5)]
 
 
 @pytest.mark.parametrize('value', [None, 'high', math.nan, [1.0, 2.0], [1.0, 2.0, math.inf],
@@ -52,12 +52,3 @@ def test_a_failure_is_one_line():
     raise ValueError('x\ny')
   with pytest.raises(UserError, match=r'^the metric m:f failed: ValueError: x y$'):
     scores(fail)
-
-
-def test_a_metric_is_found_in_the_working_directory(tmp_path, monkeypatch):
-  (tmp_path / 'found_here.py').write_text('def f(*_):\n  return 7\nnumber = 3\n')
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr('sys.path', ['/nowhere'])
-  assert load_metric('found_here:f').function() == 7
-  with pytest.raises(UserError, match='the metric not_here:f cannot be imported'):
-    load_metric('not_here:f')
