@@ -62,7 +62,9 @@ def test_tokens_belong_to_words_by_the_ranges_of_their_bytes(pieces, wanted):
   np.testing.assert_array_equal(word_parts(pieces), np.array(wanted, bool))
 
 
-def check(vocabulary, line):  # noqa: F811
+@given(line=st.one_of(LINE, st.text('aé \t\u2581\u0301👩 z', max_size=40)))
+@settings(max_examples=150, deadline=None)
+def test_words_of_any_line_are_covered_by_their_tokens(vocabulary, line):  # noqa: F811
   pieces = [piece_bytes(vocabulary, token) for token in vocabulary.encode(line)]
   parts = word_parts(pieces)
   words = line.encode().split()
@@ -81,19 +83,6 @@ def check(vocabulary, line):  # noqa: F811
                            (f'{ESCAPE}0', ESCAPE)):
       text = text.replace(escaped.encode(), plain.encode())
     assert word in text
-
-
-@pytest.mark.parametrize('line', [
-    '', ' ', '  a   red  shirt  ', 'a\tb', 'a\x00man', '\u2581 \u2581\u2581 a\u2581', 'a\u2028b',
-    'a\u0085b \u0085', 'a\rb\r', '\va\f', '👩‍👩‍👧 🇩🇪', '</s> a', '<0x41> b', '\u00a0\u3000a'])
-def test_words_of_odd_lines_are_covered_by_their_tokens(vocabulary, line):  # noqa: F811
-  check(vocabulary, line)
-
-
-@given(line=st.one_of(LINE, st.text('aé \t\u2581\u0301👩 z', max_size=40)))
-@settings(max_examples=150, deadline=None)
-def test_words_of_any_line_are_covered_by_their_tokens(vocabulary, line):  # noqa: F811
-  check(vocabulary, line)
 
 
 def test_pieces_write_their_bytes_and_control_tokens_none(vocabulary):  # noqa: F811

@@ -41,12 +41,6 @@ def test_slips_of_different_sizes_are_told_apart():
   assert shifts(source[:-2], target) == [(WINDOW, 2 * WINDOW, -1), (2 * WINDOW, 3 * WINDOW, -2)]
 
 
-def test_a_slip_that_is_made_up_for_ends():
-  source, target = lengths(4 * WINDOW)
-  source = np.insert(np.delete(source, [WINDOW, WINDOW + 1]), 3 * WINDOW - 2, [17, 30])
-  assert shifts(source, target) == [(WINDOW, 3 * WINDOW, 2)]
-
-
 def test_too_few_lines_tell_nothing():
   source, target = lengths(50)
   assert shifts(source[1:], target[:-1]) == []
