@@ -60,8 +60,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(train, folder, 
       (['--config.data.vocabulary=/nowhere/x'], 'the vocabulary /nowhere/x cannot be read'),
       ([f'--config.data.vocabulary={trained}/run.json'], 'should hold a SentencePiece model'),
       ([origin, '--config.data.vocabulary_size=299'],
-       'takes its vocabulary from train.init_from, and may add pieces; set '
-       '--config.data.vocabulary_size=300; got 299')):
+       'takes its vocabulary from train.init_from; set --config.data.vocabulary_size=300; got 299')):
     assert fact in train.refuses(*config, *flags)
   assert not (tmp_path / 'run').exists()
 

@@ -48,9 +48,9 @@ def test_another_run_starts_from_it_if_it_has_the_same(train, separate, folder, 
   for flags, fact in (
       ([origin, SEPARATE[1]], 'set --config.data.shared_vocabulary=False; got True'),
       ([origin, *SEPARATE[:3], '--config.data.source_vocabulary_size=289'],
-       'may add pieces; set --config.data.source_vocabulary_size=290; got 289'),
+       'set --config.data.source_vocabulary_size=290; got 289'),
       ([origin, *SEPARATE[:2], '--config.data.vocabulary_size=309', SEPARATE[3]],
-       'may add pieces; set --config.data.vocabulary_size=310; got 309')):
+       'set --config.data.vocabulary_size=310; got 309')):
     refused = train.refuses(*config[:1], f'--workdir={tmp_path}/none', *flags)
     assert fact in refused
   assert not (tmp_path / 'none').exists()
