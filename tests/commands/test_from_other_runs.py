@@ -60,25 +60,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(train, folder, 
       (['--config.data.vocabulary=/nowhere/x'], 'the vocabulary /nowhere/x cannot be read'),
       ([f'--config.data.vocabulary={trained}/run.json'], 'should hold a SentencePiece model'),
       ([origin, '--config.data.vocabulary_size=299'],
-       'takes its vocabulary from train.init_from; set --config.data.vocabulary_size=300; got 299')):
+       'from train.init_from; set --config.data.vocabulary_size=300; got 299')):
     assert fact in train.refuses(*config, *flags)
   assert not (tmp_path / 'run').exists()
-
-
-@pytest.mark.long
-def test_a_run_takes_a_vocabulary_that_there_is(train, folder, trained, tmp_path):
-  config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
-  given = trained / 'vocabulary.model'
-  status, _, err = train(*config, f'--config.data.vocabulary={given}')
-  assert status == 0 and 'training a vocabulary' not in err
-  assert (tmp_path / 'run' / 'vocabulary.model').read_bytes() == given.read_bytes()
-  # The run has its own copy, so it goes on without the file, but not with another one.
-  status, _, err = train(*config, '--config.data.vocabulary=/gone')
-  assert status == 0 and 'the run is done' in err
-  other = tmp_path / 'other.model'
-  Vocabulary.train(ENGLISH * 3, 290, full=False).save(other)
-  assert f'data.vocabulary={other} holds another vocabulary than the run' in train.refuses(
-      *config, f'--config.data.vocabulary={other}')
 
 
 @pytest.mark.long
@@ -101,6 +85,14 @@ def test_a_run_takes_a_model_of_another_kind_and_leaves_out_its_normalisation(
   assert status == 0 and 'own.model is a model from elsewhere' in err, err
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--examples=1')
   assert status == 0 and 'ﬁne  hat' in out, err
+  # The run has its own copy, so it goes on without the file, but not with another one.
+  flags = *flags[:3], f'--config.data.vocabulary_size={size}'
+  status, _, err = train(*flags, '--config.data.vocabulary=/gone')
+  assert status == 0 and 'the run is done' in err, err
+  other = tmp_path / 'other.model'
+  Vocabulary.train(ENGLISH * 3, 290, full=False).save(other)
+  assert f'data.vocabulary={other} holds another vocabulary than the run' in train.refuses(
+      *flags, f'--config.data.vocabulary={other}')
 
 
 @pytest.mark.long

@@ -44,7 +44,7 @@ def find_config(value: str) -> str:
   it, here, and of this project.
   """
   if value and Path(value).expanduser().is_dir():
-    return f'{folder()}/configs/base.py:{value}'
+    value = f'{folder()}/configs/base.py:{value}'
   name, colon, argument = value.partition(':')
   path, ours = Path(name), folder() / name
   if path.parent == Path('configs') and not path.exists() and ours.is_file():
