@@ -105,7 +105,7 @@ class Command:
       os.close(theirs)
 
   def _run(self, arguments, err, user):
-    line = json.dumps([[str(each) for each in arguments], str(self._out), str(err), user])
+    line = json.dumps([list(map(str, arguments)), str(self._out), str(err), user])
     self._process.stdin.write(line + '\n')
     self._process.stdin.flush()
     return int(self._process.stdout.readline())

@@ -75,15 +75,6 @@ def test_another_argument_of_a_config_is_refused(name, kinds):
     importlib.import_module(f'configs.{name}').get_config('nonsense')
 
 
-def test_tatoeba_has_a_size_for_each_machine():
-  get_config = importlib.import_module('configs.tatoeba').get_config
-  gpu, cpu = (Config.from_dict(get_config(machine).to_dict()) for machine in ('gpu', 'cpu'))
-  assert Config.from_dict(get_config().to_dict()) == gpu
-  assert (gpu.model.dtype, gpu.model.attention) == ('bfloat16', 'cudnn')
-  assert (cpu.model.dtype, cpu.model.attention) == ('float32', 'reference')
-  assert cpu.model.model_dim < gpu.model.model_dim
-
-
 def test_the_teachers_of_multi30k_translate_for_the_student():
   module = importlib.import_module('configs.multi30k')
   student, forward, back = (Config.from_dict(module.get_config(model).to_dict()).data

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -89,17 +88,6 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing(tmp_path):
       (folder / 'one').write_bytes(b'1')
       raise error
   assert os.listdir(tmp_path) == []
-
-
-def test_writers_of_one_file_do_not_disturb_each_other(tmp_path):
-  contents = [bytes([number]) * 1000 for number in range(8)]
-  threads = [threading.Thread(target=files.write, args=(tmp_path / 'name', content))
-             for content in contents for _ in range(9)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
-  assert (tmp_path / 'name').read_bytes() in contents and os.listdir(tmp_path) == ['name']
 
 
 def test_a_sealed_file_holds_any_text_as_json_that_people_can_read(tmp_path):

@@ -69,7 +69,7 @@ def errors(found, wanted) -> dict[str, list[float]]:
   """Returns, for each array, the largest error and wanted entry, and the norms of both."""
   assert jax.tree.structure(found) == jax.tree.structure(wanted)
   return {jax.tree_util.keystr(path, simple=True, separator='.'):
-          [float(norm(each)) for norm in (lambda x: np.abs(x).max(), np.linalg.norm)
-           for each in (leaf - other, other)]
+          [float(norm(array)) for norm in (lambda x: np.abs(x).max(), np.linalg.norm)
+           for array in (leaf - other, other)]
           for (path, leaf), other in zip(jax.tree_util.tree_leaves_with_path(found),
                                          jax.tree.leaves(wanted), strict=True)}

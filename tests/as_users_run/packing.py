@@ -63,7 +63,7 @@ def measure(folder):
           'spread': float(np.std(np.concatenate(list(packed.values())))),
           'otherwise': difference(otherwise), 'alone': difference(alone),
           'longer': difference(longer),
-          'evaluated': {'batch': [whole, -float(sum(each.sum() for each in packed.values()))],
+          'evaluated': {'batch': [whole, -float(sum(scores.sum() for scores in packed.values()))],
                         'alone': [of_some, -float(sum(packed[pair].sum() for pair in some))]}}
 
 

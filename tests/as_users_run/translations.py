@@ -109,7 +109,7 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
           'distinct': len({tokens.tobytes() for tokens in found.tokens.reshape(-1, found.tokens
                                                                                .shape[-1])}),
           'lengths': sorted(map(len, best)),
-          'ended': sum(int(each[-1]) == EOS_ID for each in best),
+          'ended': sum(int(tokens[-1]) == EOS_ID for tokens in best),
           'searched': found.log_probs.tolist(), 'scored': scored.tolist(),
-          'exact': [float(each[0].sum()) for each in exact],
-          'missed': max(float((each[1] - each[0]).max()) for each in exact)}
+          'exact': [float(scores[0].sum()) for scores in exact],
+          'missed': max(float((scores[1] - scores[0]).max()) for scores in exact)}

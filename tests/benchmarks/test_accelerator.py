@@ -154,11 +154,11 @@ def test_everything_runs_at_toy_size_on_a_bare_machine(tmp_path, bare):
   assert 'left for' not in out
   found = json.loads(path.read_text('utf-8'))['sections']
   assert list(found) == [section.name for section in sections('toy')]
-  for name, each in found.items():
-    if name.endswith('PyTorch') and "No module named 'torch'" in (each['error'] or ''):
+  for name, section in found.items():
+    if name.endswith('PyTorch') and "No module named 'torch'" in (section['error'] or ''):
       continue
-    assert each['error'] is None and each['rows'], (name, each)
-    assert all('error' not in row for row in each['rows']), each['rows']
+    assert section['error'] is None and section['rows'], (name, section)
+    assert all('error' not in row for row in section['rows']), section['rows']
   assert all(row['agrees'] and row.get('empty_are_zero', True)
              for row in found['attention']['rows'])
   assert all(row['empty_queries'] for row in found['attention']['rows'][:-1])
@@ -235,11 +235,11 @@ def test_packed_runs_are_trained_and_brought_back(tmp_path, folder):
   accelerator(f'--train={packed}', f'--out={out}', '--minutes=30', environment=environment)
   report = json.loads((out / packed_runs.REPORT).read_text('utf-8'))['runs']
   assert list(report) == ['tiny-0', 'tiny-1']
-  for each in report.values():
-    assert each['training'] == 'done' and each['test'].startswith('scored'), report
-    assert each['weights'].startswith('weights of step 2')
-  found = [pathlib.Path(each) for each in carry(f'--unpack={out}', f'--runs={tmp_path}/back')]
-  assert [load_run(each).steps for each in found] == [[2], [2]]
-  assert [load_run(each).config.seed for each in found] == [0, 1]
+  for run in report.values():
+    assert run['training'] == 'done' and run['test'].startswith('scored'), report
+    assert run['weights'].startswith('weights of step 2')
+  found = [pathlib.Path(place) for place in carry(f'--unpack={out}', f'--runs={tmp_path}/back')]
+  assert [load_run(place).steps for place in found] == [[2], [2]]
+  assert [load_run(place).config.seed for place in found] == [0, 1]
   assert list((found[0] / 'trained' / 'eval').iterdir())
   assert files.read_sealed(found[0] / 'trained' / 'run.json', 'the record')['counts']

@@ -47,7 +47,7 @@ def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_pas
   counted = jax.jit(jax.grad(loss)).lower(params).compile().cost_analysis()['flops']
   formula = update_flops(config, vocabulary, (rows, source_length, target_length))
   assert 0.95 * formula < counted < 1.3 * formula  # XLA also counts the norms and the softmax.
-  without_attention = rows * sum(each * length for each, length in zip(
+  without_attention = rows * sum(flops * length for flops, length in zip(
       train_flops(config, vocabulary), (source_length, target_length), strict=True))
   assert counted - formula < 0.8 * (formula - without_attention)
   assert update_flops(config, vocabulary, (rows, source_length, target_length), 2) == 2 * formula
