@@ -54,7 +54,7 @@ SHAPES = st.lists(st.tuples(st.integers(0, 2 * MAX_LENGTH), st.integers(0, 2 * M
 
 
 @given(SHAPES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
   corpus = pairs_of(*lengths)
   encoded = encode_for_scoring(corpus, Spelling(), MAX_LENGTH)
@@ -73,7 +73,7 @@ FEW = st.lists(st.tuples(*[st.lists(st.integers(5, 6), max_size=5)] * 2), max_si
 
 
 @given(FEW, st.sampled_from([0.0, 1.0, 1.5, 2.0]))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_limits_leave_out_what_they_say_and_count_it_once(pairs, ratio):
   corpus = [tuple(' '.join(map(str, side)) for side in pair) for pair in pairs]
   found = encode_for_training(corpus, Spelling(), 5, ratio)
@@ -119,7 +119,7 @@ def test_a_corpus_of_which_nothing_is_left_is_empty_and_not_an_error():
 
 @given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=7),
        st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=7))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_sentences_come_back_from_the_flat_array(first, second):
   joined = Sentences.join(first)
   both = Sentences.concatenate([joined, Sentences.join(second)])

@@ -26,7 +26,7 @@ SENTENCES = [
     f'\u2581\u2581a\u2585{ESCAPE} 我们在这里 我们在 在这里 é e\u0301',
 ] * 3
 HOSTILE = [
-    '', ' ', '    ', 'a', ' a', 'a ', 'a' * 2_000, 'ab' * 900, 'nan' * 900, 'a man ' * 300,
+    '', ' ', '    ', 'a', ' a', 'a ', 'a' * 200, 'ab' * 90, 'nan' * 90, 'a man ' * 30,
     '\x00', '\u2581\u2581 \u2581a\u2581', '\u2585', ESCAPE, f'{ESCAPE}1', 'ж', '👩‍👩‍👧 a 🇩🇪b',
     '</s> a', '<unk>', '<0x41>', '\u200fשלום\u200e', '我们在这里我们', 'e\u0301é',
     ' ⁇ ', '\t\ta\u2028',
@@ -55,23 +55,21 @@ def lists(sentences):
   return [sentences[i].tolist() for i in range(len(sentences))]
 
 
-@pytest.mark.parametrize('size', [310, 400])
-def test_with_every_merge_it_is_what_sentencepiece_encodes(size):
-  vocabulary = Vocabulary.train(SENTENCES, size)
+def test_with_every_merge_it_is_what_sentencepiece_encodes(vocabulary, merges):
   for texts in (SENTENCES + HOSTILE, []):
     plain = encoded(vocabulary, texts)
-    assert lists(Merges(vocabulary).cut(plain, keys_for(len(texts)), 0.0)) == lists(plain)
+    assert lists(merges.cut(plain, keys_for(len(texts)), 0.0)) == lists(plain)
 
 
 # Letters of few words make many overlapping merges; the other characters have no piece.
 @given(st.lists(st.text(st.sampled_from('aaabnmnsi rdteh\u2581我们在é')) | st.text(), max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_with_every_merge_any_text_is_what_sentencepiece_encodes(vocabulary, merges, texts):
   plain = encoded(vocabulary, texts)
   assert lists(merges.cut(plain, keys_for(len(texts)), 0.0)) == lists(plain)
 
 
-@pytest.mark.parametrize('rate', [0.1, 0.5, 1.0])
+@pytest.mark.parametrize('rate', [0.1, 1.0])
 def test_every_cut_says_the_same(vocabulary, merges, rate):
   texts = SENTENCES + HOSTILE
   plain = encoded(vocabulary, texts)
@@ -83,8 +81,7 @@ def test_every_cut_says_the_same(vocabulary, merges, rate):
     assert all(token < BYTE_IDS.stop or len(vocabulary.piece(token)) == 1 for token in cut.tokens)
 
 
-@pytest.mark.parametrize('text', ['bananas', 'aaaaaa'])
-@pytest.mark.parametrize('rate', [0.1, 0.5])
+@pytest.mark.parametrize(('text', 'rate'), [('bananas', 0.1), ('aaaaaa', 0.5)])
 def test_cuts_are_as_frequent_as_those_of_sentencepiece(vocabulary, merges, text, rate):
   """Each segmentation of a text is as frequent in both, within six standard deviations."""
   draws = 3_000
@@ -105,7 +102,7 @@ def test_a_cut_does_not_depend_on_other_sentences_or_order(vocabulary, merges, m
   texts = SENTENCES + HOSTILE
   plain, keys = encoded(vocabulary, texts), keys_for(len(texts))
   together = lists(merges.cut(plain, keys, 0.3))
-  for i in range(0, len(texts), 3):
+  for i in range(0, len(texts), 9):
     alone = encoded(vocabulary, [texts[i]])
     assert lists(merges.cut(alone, keys[i:i + 1], 0.3)) == [together[i]]
   order = np.random.default_rng(1).permutation(len(texts))
@@ -137,11 +134,10 @@ def test_a_vocabulary_without_merges_is_refused(vocabulary, tmp_path):
     check_merges(other, SENTENCES)
 
 
-@pytest.mark.parametrize('symbol', ['<ab>', 'ab'])
-def test_symbols_that_no_merge_makes_are_refused_even_if_no_line_has_them(tmp_path, symbol):
+def test_symbols_that_no_merge_makes_are_refused_even_if_no_line_has_them(tmp_path):
   lines = [*SENTENCES, '< > a b']
   sentencepiece.SentencePieceTrainer.train(
       sentence_iterator=iter(lines), model_prefix=str(tmp_path / 'own'), vocab_size=120,
-      model_type='bpe', user_defined_symbols=[symbol], minloglevel=2)
+      model_type='bpe', user_defined_symbols=['<ab>'], minloglevel=2)
   with pytest.raises(UserError, match=r'by merges alone; .*--user_defined_symbols'):
     check_merges(adopt(tmp_path / 'own.model'), lines)

@@ -5,7 +5,6 @@ import io
 import itertools
 import os
 import re
-import subprocess
 import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -54,8 +53,7 @@ def test_pairs_are_line_aligned_and_in_order(tmp_path, monkeypatch):
   assert read_lines('~/train.en') == ['one', 'empty', 'over']
 
 
-@pytest.mark.parametrize('every', [1, 3, 7, 100])
-@pytest.mark.parametrize('chunk', [1, 37, 10_000])
+@pytest.mark.parametrize(('every', 'chunk'), [(1, 37), (3, 1), (7, 37), (100, 10_000)])
 def test_every_slice_is_what_its_pairs_are(tmp_path, monkeypatch, every, chunk):
   monkeypatch.setattr(text_files, '_EVERY', every)
   monkeypatch.setattr(text_files, '_CHUNK', chunk)
@@ -63,7 +61,7 @@ def test_every_slice_is_what_its_pairs_are(tmp_path, monkeypatch, every, chunk):
   pairs = list(zip(SOURCE.decode().split('\n')[:-1], TARGET.decode().split('\n')[:-1],
                    strict=True))
   assert read_lines(tmp_path / 'train.de') == [source for source, _ in pairs]
-  for start, stop in itertools.product(range(34), repeat=2):
+  for start, stop in itertools.product(range(0, 34, 3), repeat=2):
     assert corpus[start:stop] == pairs[start:stop]
   assert corpus[:] == pairs and corpus[-3:] == pairs[-3:] and corpus[:np.int64(5)] == pairs[:5]
   with ThreadPoolExecutor(8) as pool:
@@ -120,12 +118,11 @@ def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path, small)
       'b07b589b44e29521a066d26b195701780bc05419e0336a7da7aec2ab3aa3b744')
 
 
-@pytest.mark.parametrize('chunk', [1, 1_000])
 @pytest.mark.parametrize(('data', 'line', 'byte'), [
     (b'one\ntwo\n\nstra\xdfe\nfive\n', 4, 0xdf), ('line\n'.encode('utf-16'), 1, 0xff),
     (gzip.compress(b'one', mtime=0), 1, 0x8b)])
-def test_text_that_is_not_utf8_is_located(tmp_path, monkeypatch, chunk, data, line, byte):
-  monkeypatch.setattr(text_files, '_CHUNK', chunk)
+def test_text_that_is_not_utf8_is_located(tmp_path, monkeypatch, data, line, byte):
+  monkeypatch.setattr(text_files, '_CHUNK', 1)
   message = rf'must be UTF-8; line {line} is not, at the byte 0x{byte:02x}; unpack .* iconv'
   with pytest.raises(UserError, match=rf'train\.de {message}'):
     open_text(tmp_path, data)
@@ -135,10 +132,9 @@ def test_text_that_is_not_utf8_is_located(tmp_path, monkeypatch, chunk, data, li
     next(lines)
 
 
-@pytest.mark.parametrize('encoding', ['utf-16-le', 'utf-16-be'])
-def test_utf16_without_a_mark_is_refused_though_it_is_valid_utf8(tmp_path, encoding):
+def test_utf16_without_a_mark_is_refused_though_it_is_valid_utf8(tmp_path):
   with pytest.raises(UserError, match=r'train\.de must be UTF-8; it is full of zeros.* iconv'):
-    open_text(tmp_path, 'two men\nwalk\n'.encode(encoding))
+    open_text(tmp_path, 'two men\nwalk\n'.encode('utf-16-le'))
 
 
 def test_a_missing_file_says_what_is_there(tmp_path):
@@ -154,8 +150,7 @@ def test_a_missing_file_says_what_is_there(tmp_path):
     read_lines(tmp_path)
 
 
-@pytest.mark.parametrize('source', ['text', 'tfds'])
-@pytest.mark.parametrize('flag', [{}, {'dir_flag': '--data_dir'}])
+@pytest.mark.parametrize(('source', 'flag'), [('text', {}), ('tfds', {'dir_flag': '--data_dir'})])
 def test_data_that_is_gone_says_which_flag_moves_it(tmp_path, source, flag):
   config = DataConfig(source=source, name='wmt14_translate/de-en', dir=f'{tmp_path}/gone',
                       source_language='en', target_language='de')
@@ -215,11 +210,3 @@ def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path):
     changed()
     with pytest.raises(UserError, match=r'train\.en was changed while it was being read'):
       corpus[:1]
-
-
-def test_text_files_need_no_tfds(tmp_path):
-  code = ('import sys; from transformer.data.text.sources import open_corpus; '
-          'from transformer.data.config import DataConfig; '
-          f'assert len(open_corpus({write(tmp_path)!r}, "train")) == 31; '
-          'assert "tensorflow_datasets" not in sys.modules')
-  subprocess.run([sys.executable, '-c', code], check=True)

@@ -69,9 +69,8 @@ def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
 
 
 @pytest.mark.parametrize('name', [
-    'a b/c', 'a/b/c/d', 'huggingface:opus', 'mnist/x=3', '/de-en', '../../etc', '/etc/passwd',
-    'set:1.0.0:2', 'x' * 10_000, '..', '.', 'wmt14_translate/../../de-en',
-    'wmt14_translate/de-en:..', 'wmt14_translate/xx-en', f'{NAME}:9.9.9'])
+    'a b/c', 'huggingface:opus', '', '../../etc', '/etc/passwd', 'x' * 10_000,
+    'wmt14_translate/xx-en', f'{NAME}:9.9.9'])
 def test_a_name_of_no_prepared_set_is_one_line(prepared, name):
   with pytest.raises(UserError, match=r'a TFDS set must be named like|is not prepared') as caught:
     open_corpus(config(prepared, name), 'train')
@@ -132,9 +131,10 @@ def test_sets_of_other_code_and_older_versions_are_read_from_their_files(copied,
     assert corpus.fingerprint != open_corpus(config(prepared), 'train').fingerprint
 
 
-def test_reading_a_set_imports_neither_tensorflow_nor_jax(prepared):
+def test_text_needs_no_tfds_and_a_set_neither_tensorflow_nor_jax(prepared):
   code = ('import sys; from transformer.data.text.sources import open_corpus; '
           'from transformer.data.config import DataConfig; '
+          'assert "tensorflow_datasets" not in sys.modules; '
           f'assert len(open_corpus({config(prepared)!r}, "train")) == 37; '
           'assert not {"tensorflow", "jax"} & set(sys.modules)')
   subprocess.run([sys.executable, '-c', code], check=True)
@@ -143,8 +143,7 @@ def test_reading_a_set_imports_neither_tensorflow_nor_jax(prepared):
 def test_an_encoding_lies_in_its_set_and_goes_with_it(copied):
   vocabulary = Vocabulary.train([side for pair in TRAIN.items() for side in pair], 300)
   for source, target, split, number in (
-      ('de', 'en', 'train', 1), ('de', 'en', 'train', 1), ('en', 'de', 'train', 2),
-      ('de', 'en', 'test', 3), ('de', 'en', 'train[:9]', 4)):
+      ('de', 'en', 'train', 1), ('de', 'en', 'train', 1), ('en', 'de', 'test', 2)):
     corpus = open_corpus(config(copied, source=source, target=target), split)
     encoded, _ = load_or_encode(corpus, vocabulary)
     assert [vocabulary.decode(encoded[i]) for i in range(len(encoded))] == [

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-import sentencepiece
 
 from transformer.data.batches.bpe_dropout import Merges, check_merges
 from transformer.data.encoding import Sentences
@@ -87,15 +86,3 @@ def test_text_that_cannot_fill_the_size_says_the_largest(old, learned):
     grow(old, learned, 900, 'vocabulary')
   most = int(str(caught.value).split()[-1])
   assert grow(old, learned, most, 'vocabulary').size == most
-
-
-def test_a_vocabulary_without_merges_cannot_grow(learned, tmp_path):
-  (tmp_path / 'text').write_text('\n'.join(OLD), encoding='utf-8')
-  sentencepiece.SentencePieceTrainer.train(
-      input=str(tmp_path / 'text'), model_prefix=str(tmp_path / 'unigram'), vocab_size=290,
-      model_type='unigram', byte_fallback=True, normalization_rule_name='identity',
-      remove_extra_whitespaces=False, pad_id=0, bos_id=1, eos_id=2, unk_id=3, minloglevel=2)
-  unigram = Vocabulary.load(tmp_path / 'unigram.model')
-  with pytest.raises(UserError, match=r'only a vocabulary of the type bpe .*set --config\.data\.'
-                     r'source_vocabulary_size=290, or name a larger one by --config\.data\.sou'):
-    grow(unigram, learned, LARGER, 'source_vocabulary')

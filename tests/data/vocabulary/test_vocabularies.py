@@ -116,7 +116,7 @@ def test_a_size_that_a_side_cannot_fill_names_the_key_of_that_side(corpora, key)
     make_vocabulary(DataConfig(**{**SEPARATE, key: 4000}), corpora)
 
 
-def test_an_earlier_vocabulary_without_merges_is_refused_with_bpe_dropout_only(corpora, tmp_path):
+def test_an_earlier_vocabulary_without_merges_neither_grows_nor_drops_merges(corpora, tmp_path):
   sentencepiece.SentencePieceTrainer.train(
       sentence_iterator=iter([side for pair in PAIRS for side in pair]), vocab_size=310,
       model_prefix=str(tmp_path / 'unigram'), model_type='unigram', byte_fallback=True,
@@ -127,3 +127,6 @@ def test_an_earlier_vocabulary_without_merges_is_refused_with_bpe_dropout_only(c
   assert make_vocabulary(config, corpora, earlier) is earlier
   with pytest.raises(UserError, match=r'by merges alone; train\.init_from does not'):
     make_vocabulary(dataclasses.replace(config, bpe_dropout=0.1), corpora, earlier)
+  with pytest.raises(UserError, match=r'only a vocabulary of the type bpe .* set --config\.data\.'
+                     rf'vocabulary_size={earlier.size}, or name a larger one'):
+    make_vocabulary(dataclasses.replace(config, vocabulary_size=earlier.size + 1), corpora, earlier)
