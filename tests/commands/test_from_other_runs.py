@@ -11,8 +11,7 @@ import sentencepiece
 
 from tests.running_commands import ENGLISH, GERMAN
 from transformer import files
-from transformer.data.vocabulary.adoption import adopt
-from transformer.data.vocabulary.making import spell
+from transformer.data.vocabulary.making import adopt, spell
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.experiment.init_from import check_same_model, load_to_host

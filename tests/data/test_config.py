@@ -34,9 +34,8 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     ({'shared_vocabulary': False, 'source_vocabulary_size': 0},
      'data.source_vocabulary_size must be at least 264'),
     ({'vocabulary_size': SMALLEST_VOCABULARY - 1}, 'data.vocabulary_size must be at least 264'),
-    *(({'max_length_ratio': ratio}, 'data.max_length_ratio must be 0 (no limit), or at least 1; '
-                                    f'got {ratio}')
-      for ratio in (0.99, float('nan'))),
+    *(({'max_length_ratio': ratio}, f'data.max_length_ratio must be at least 0; got {ratio}')
+      for ratio in (-1.0, float('nan'))),
     ({'max_length': 1}, 'data.max_length must be at least 2; got 1'),
 ])
 def test_invalid_settings_are_refused(changes, message):

@@ -8,7 +8,7 @@ from transformer.settings import check_ranges, setting
 SOURCES = ('tfds', 'text')
 # 256 bytes, four control symbols, and a few characters.
 SMALLEST_VOCABULARY = 264
-# The names of a run's vocabulary files: shared by the languages, or of source and target.
+# The names of a run's vocabulary files.
 SHARED_VOCABULARY = ('vocabulary.model',)
 SEPARATE_VOCABULARIES = ('vocabulary.source.model', 'vocabulary.target.model')
 
@@ -18,27 +18,23 @@ class DataConfig:
   """The text to read, and how to cut it into tokens.
 
   Attributes:
-    source: `tfds` for a TensorFlow Datasets translation set, `text` for a pair of
-      line-aligned UTF-8 files per split, or MODULE:CLASS for a source of your own, see
-      docs/own-parts.md.
+    source: `tfds` for a TensorFlow Datasets translation set, `text` for a pair of line-aligned
+      UTF-8 files per split, or MODULE:CLASS for a source of your own, see docs/own-parts.md.
     name: the set's TFDS name, such as `wmt14_translate/de-en`; unused for text.
     dir: the folder of the set or of the files. Empty means TFDS's own default.
     train: the corpora to train on: TFDS splits, prefixes of files, or names that your own source
       understands. The files of text are `{dir}/{prefix}.{language}`.
-    train_weights: for each corpus of `train`, how many times an epoch uses it; 0.5 uses
-      half of the corpus, and the other half in the next epoch. Empty means once each.
+    train_weights: for each corpus, how many times an epoch uses it; 0.5 uses half of the corpus,
+      and the other half in the next epoch. Empty means once each.
     train_stages: mixtures of the corpora that follow each other: for each stage the number of
       updates before it, and a weight for each corpus, where 0 leaves the corpus out.
       `((0, 1, 0), (5000, 1, 2))` trains on the first of two corpora alone, and after 5,000
-      updates on both. A stage begins a new epoch, in an order of its own. Empty is one stage by
-      `train_weights`.
+      updates on both. A stage begins a new epoch, in an order of its own.
     valid: the split, or prefix, that chooses checkpoints; or several, such as
-      `('news', 'talks')`. Each is evaluated: the first as `valid/bleu`, `valid/loss` and so on,
-      and it chooses checkpoints unless `train.best_by` names another; the others as
-      `valid/talks/bleu`.
+      `('news', 'talks')`. The first is evaluated as `valid/bleu` and so on, and chooses checkpoints
+      unless `train.best_by` names another; the others as `valid/talks/bleu`.
     test: the split, or prefix, that `eval.py` scores by default.
-    source_language: code of the language to translate from, as in the names of the files
-      or in TFDS.
+    source_language: code of the language to translate from, as in names of files or in TFDS.
     target_language: code of the language to translate into.
     shared_vocabulary: whether both languages share a vocabulary, as in the paper. Otherwise
       each has its own, and `model.share_embeddings` must be False.
@@ -51,8 +47,8 @@ class DataConfig:
     source_vocabulary: likewise the source's.
     max_length: the most tokens of a sentence, end token included. A row of a batch has as
       many target positions.
-    max_length_ratio: the largest ratio of the lengths of a training pair's two sides, in
-      tokens, end tokens included. Pairs above it are dropped and counted; 0 drops none.
+    max_length_ratio: the largest ratio of the lengths of a training pair's two sides, at least 1,
+      in tokens, end tokens included. Pairs above it are dropped and counted; 0 drops none.
     bpe_dropout: probability that a merge is left out when a training sentence is cut into
       pieces, anew at each use (Provilkov et al., 2020, "BPE-Dropout", which uses 0.1).
     variations: your own functions that change training sentences at each use, such as noise in
@@ -76,7 +72,7 @@ class DataConfig:
   vocabulary: str = ''
   source_vocabulary: str = ''
   max_length: int = setting(256, least=2)
-  max_length_ratio: float = 0.0
+  max_length_ratio: float = setting(0.0, least=0)
   bpe_dropout: float = setting(0.0, least=0, below=1)
   variations: tuple[str | tuple[str | float, ...], ...] = ()
 
@@ -131,6 +127,3 @@ class DataConfig:
       raise UserError('data.source_vocabulary and data.source_vocabulary_size are for languages '
                       'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '
                       'them out')
-    if self.max_length_ratio and not self.max_length_ratio >= 1:
-      raise UserError(f'data.max_length_ratio must be 0 (no limit), or at least 1; '
-                      f'got {self.max_length_ratio}')

@@ -1,10 +1,9 @@
 """Encoded corpora on disk: encoded once, then read a sentence at a time.
 
 An encoding is the folder `encoded/KEY/` beside its corpus. The key is a digest of the corpus and
-the vocabulary. The files `{source,target}.tokens` have the tokens of all sentences, end to end, as
-raw numbers; `{source,target}.lengths` have the number of tokens of each; `about.json` has digests
-of corpus, vocabulary and files. Tokens are mapped into memory: what is read of them counts as
-memory of the process, but the system drops it where memory is short.
+the vocabulary. Files have the tokens of all sentences, end to end, and their lengths, as raw
+numbers; `about.json` has digests. Tokens are mapped into memory: the system drops what was read of
+them where memory is short.
 """
 
 import contextlib
@@ -34,8 +33,8 @@ _NAMES = 'source.tokens', 'source.lengths', 'target.tokens', 'target.lengths'
 def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary) -> list[Sentences]:
   """Returns what `encode_in_memory` returns, but encodes a corpus with a `folder` only once.
 
-  If several processes want the same encoding, one makes it and the others wait. A damaged encoding
-  is made again. Where nothing can be written, the corpus is encoded in memory, with a warning.
+  One process makes the encoding and others wait. A damaged one is made again. Where nothing can be
+  written, the corpus is encoded in memory, with a warning.
   """
   if corpus.folder is None:
     return encode_in_memory(corpus, vocabulary)

@@ -101,10 +101,7 @@ def token_dtype(vocabulary) -> np.dtype:
 
 def keep_for_training(source: Sentences, target: Sentences, max_length: int,
                       max_length_ratio: float = 0.0) -> EncodedPairs:
-  """Drops the pairs that training cannot or should not use; counts each for the first reason.
-
-  `max_length_ratio` is the largest allowed ratio of the two lengths; 0 allows any.
-  """
+  """Drops the pairs that training cannot or should not use; counts each for the first reason."""
   wrong = {'empty side': (source.lengths <= 1) | (target.lengths <= 1),
            'source too long': source.lengths > max_length,
            'target too long': target.lengths > max_length}

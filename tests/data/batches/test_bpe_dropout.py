@@ -12,7 +12,7 @@ from transformer.data.batch import EOS_ID
 from transformer.data.batches import bpe_dropout
 from transformer.data.batches.bpe_dropout import Merges, check_merges
 from transformer.data.encoding import Sentences
-from transformer.data.vocabulary.adoption import adopt
+from transformer.data.vocabulary.making import adopt
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 

@@ -7,7 +7,7 @@ import pytest
 import sentencepiece
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.vocabulary.adoption import adopt
+from transformer.data.vocabulary.making import adopt
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 

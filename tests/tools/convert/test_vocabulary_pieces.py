@@ -3,7 +3,7 @@
 import pytest
 
 from tests.data.vocabulary.test_adoption import HOSTILE, KINDS, TEXT, train
-from transformer.data.vocabulary.adoption import adopt
+from transformer.data.vocabulary.making import adopt
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.tools.convert.vocabulary_pieces import extend, has_merges_alone
 

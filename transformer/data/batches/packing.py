@@ -1,10 +1,8 @@
 """Packs sentence pairs into rows by the lengths of their two sides.
 
-A sentence pair has a kind, which is the lengths of its source and its target. The search needs only
-the number of pairs of each kind. It finds one filling of a row, and repeats it as long as enough
-pairs are left. Its time depends on the number of kinds, 20,000 for 40 million sentence pairs.
-
-A key then chooses which sentence pairs share a row. Only the rows that are needed are computed.
+A pair's kind is the lengths of its source and its target. The search needs only the number of pairs
+of each kind, 20,000 for 40 million pairs. It finds one filling of a row, and repeats it as long as
+enough pairs are left. A key then chooses which pairs share a row, only for the rows needed.
 """
 
 from typing import NamedTuple
@@ -30,11 +28,7 @@ class Packing:
   """A greedy packing with every pair in exactly one of `num_rows` rows."""
 
   def __init__(self, source_lengths, target_lengths, source_capacity: int, target_capacity: int):
-    """Finds the fillings for pairs of such lengths, each at least 1, in rows of such capacities.
-
-    Raises:
-      ValueError: a pair does not fit into an empty row.
-    """
+    """Finds the fillings for pairs of such lengths, each at least 1, in rows of such capacities."""
     longest = [np.max(side, initial=0) for side in (source_lengths, target_lengths)]
     if longest[0] > source_capacity or longest[1] > target_capacity:
       raise ValueError(f'every pair must fit into a row of {source_capacity} source and '

@@ -6,15 +6,11 @@ _ROUNDS = 8
 
 
 def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
-  """Returns the images of some elements under random permutations of 0 … size − 1.
+  """Returns the images of elements 0 … size − 1 under random permutations that keys choose.
 
   A Feistel network permutes a rectangle of about `size` cells. An image beyond `size` is permuted
-  again until it is inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
-
-  Args:
-    index: int64 [elements], each in [0, size).
-    size: the length of each element's permutation, int64 [elements] or one number.
-    key: chooses each element's permutation, uint64 [elements] or one number.
+  again until it is inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). Each
+  element may have its own size, int64 [elements], and key, uint64 [elements].
   """
   size = np.broadcast_to(np.asarray(size, np.int64), index.shape)
   key = np.broadcast_to(np.asarray(key, np.uint64), index.shape)

@@ -30,8 +30,8 @@ def batch_shape(tokens_per_batch: int, max_length: int,
 
   If the sources have more tokens than the targets, their side of a row is longer in proportion.
   """
-  source = sum(int(pairs.source.lengths.sum()) for pairs in corpora)
-  target = sum(int(pairs.target.lengths.sum()) for pairs in corpora)
+  source, target = (sum(int(getattr(pairs, side).lengths.sum()) for pairs in corpora)
+                    for side in ('source', 'target'))
   source_length = max_length
   if source > target:
     source_length = 8 * math.ceil(max_length * source / max(target, 1) / 8)
@@ -42,9 +42,6 @@ class BatchesByStep:
   """The batches of a run. Any can be computed at any time, so a resumed run replays nothing."""
 
   shape: Shape
-
-  def __getitem__(self, step: int) -> Batch:
-    raise NotImplementedError
 
   def iterate(self, start: int, stop: int) -> Iterator[Batch]:
     """Yields batches `start` … `stop − 1`, assembled ahead of time."""
@@ -78,10 +75,7 @@ class TrainingBatches(BatchesByStep):
     return assemble(self.corpora, self.deal(step)[0], self.shape)
 
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
-    """Returns the packed rows of a step, with pairs numbered through `corpora`.
-
-    Also returns the round of each pair, int64 [pairs]: how often its corpus was used before.
-    """
+    """Returns the packed rows of a step, and how often the corpus of each pair was used before."""
     epoch, index = divmod(step, self.batches_in_epoch)
     nothing = np.zeros(0, np.int64)
     dealt, rounds, first_row, first_pair = [Rows(nothing, nothing)], [nothing], 0, 0

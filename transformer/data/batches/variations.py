@@ -26,10 +26,8 @@ from transformer.errors import UserError
 Vary = Callable[[int, Sentences, np.ndarray], Sentences]
 
 _WINDOW_PAIRS = 32_768  # approximate number of pairs that are varied and packed together
-# A window has one real batch or so more than planned ones. With few, batches would be half empty.
-_FEWEST_BATCHES = 16
-# Spare rows in each window, as a share of the rows that the first window needs.
-_SPARE = 0.01
+_FEWEST_BATCHES = 16  # in a window, which has one more than planned: few would be half empty
+_SPARE = 0.01  # spare rows in each window, as a share of the rows that the first window needs
 
 
 def fractions(keys: np.ndarray) -> np.ndarray:

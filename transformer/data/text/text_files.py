@@ -72,7 +72,6 @@ class TextFile:
   """The lines of one file by number; the text stays on disk, and must not change.
 
   Attributes:
-    name: the path that the user gave.
     fingerprint: SHA-256 of the lines, each with its line feed, in hexadecimal.
     notes: a sentence if carriage returns are parts of lines.
   """
@@ -136,7 +135,6 @@ class TextFile:
       yield io.BytesIO(self._data)
       return
     with _open(self.name) as file:
-      # A copy may keep the time of modification, but not that of the inode's change.
       about = os.fstat(file.fileno())
       state = about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
       self._state = self._state or state

@@ -14,11 +14,7 @@ from transformer.errors import UserError, type_and_message
 
 
 class TfdsCorpus:
-  """One split of a translation set, in any two languages of the set.
-
-  The fingerprint covers what TFDS records about a set (version, splits, number of examples
-  and bytes of each shard) and not the text itself.
-  """
+  """One split of a translation set; its fingerprint covers TFDS's record of it, not the text."""
 
   def __init__(self, config: DataConfig, split: str):
     self.name = f'{config.name}:{split}'
@@ -32,13 +28,9 @@ class TfdsCorpus:
                       f'it has {", ".join(languages)}; set --config.data.source_language and '
                       '--config.data.target_language')
     self._examples = builder.as_data_source(split)
-    record = {
-        'set': builder.info.full_name,
-        'split': split,
-        'languages': list(self._languages),
-        'splits': {key: [value.num_bytes, list(value.shard_lengths)]
-                   for key, value in builder.info.splits.items()},
-    }
+    record = {'set': builder.info.full_name, 'split': split, 'languages': list(self._languages),
+              'splits': {key: [value.num_bytes, list(value.shard_lengths)]
+                         for key, value in builder.info.splits.items()}}
     self.fingerprint = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
     self.folder = Path(builder.data_path)
 
@@ -52,11 +44,7 @@ class TfdsCorpus:
 
 
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
-  """Returns the builder of a prepared set of a folder, or of TFDS's default; None if there is none.
-
-  Raises:
-    UserError: it cannot be a name of a set.
-  """
+  """Returns the builder of a prepared set, in a folder or in TFDS's own; None if there is none."""
   try:
     return read_only_builder.builder_from_files(
         name, data_dir=os.path.expanduser(data_dir) or None)

@@ -1,5 +1,4 @@
-"""The vocabulary of a run, with a `source` and a `target`: one for both languages, or one for each.
-"""
+"""The vocabulary of a run, which has a `source` and a `target`: a shared one, or two."""
 
 import os
 from collections.abc import Mapping

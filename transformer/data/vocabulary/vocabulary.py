@@ -1,7 +1,6 @@
 """Text to token ids and back, without the loss of a character: a SentencePiece BPE model.
 
-It normalises nothing, keeps white space, and spells unknown characters in bytes. So `decode`
-returns exactly the line that `encode` was given.
+It normalises nothing, keeps white space, and spells unknown characters in bytes.
 """
 
 import hashlib
@@ -120,11 +119,7 @@ class Vocabulary:
     return self._processor.encode([_escape(sentence) for sentence in sentences])
 
   def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-    """Returns the text of `ids` up to the first end token, as a single line.
-
-    Omits padding and begin tokens. An unknown token becomes ` ⁇ `, bytes that are not UTF-8
-    become U+FFFD, and a line end becomes a space.
-    """
+    """Returns the text of `ids` up to the first end token, as a single line of valid text."""
     ids = np.asarray(ids).tolist()
     if EOS_ID in ids:
       ids = ids[:ids.index(EOS_ID)]

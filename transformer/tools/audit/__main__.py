@@ -21,7 +21,7 @@ from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
-from transformer.data.vocabulary.adoption import adopt
+from transformer.data.vocabulary.making import adopt
 from transformer.errors import UserError
 from transformer.evaluation.request import check_output
 from transformer.evaluation.texts import split_files

@@ -16,7 +16,7 @@ import numpy as np
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import SHARED_VOCABULARY, DataConfig
-from transformer.data.vocabulary.adoption import adopt
+from transformer.data.vocabulary.making import adopt
 from transformer.data.vocabulary.vocabularies import RunVocabulary, SeparateVocabularies, is_shared
 from transformer.data.vocabulary.vocabulary import SPACE, Vocabulary
 from transformer.errors import UserError
