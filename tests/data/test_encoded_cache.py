@@ -1,7 +1,6 @@
 """An encoding on disk is whole and equal to the encoding in memory, or is made again."""
 
 import errno
-import json
 import subprocess
 import sys
 import threading
@@ -103,25 +102,6 @@ def test_one_encoding_serves_every_limit_as_it_was_encoded(folder, vocabulary, m
       chex.assert_trees_all_equal(batches[0][step], batches[1][step])
 
 
-@pytest.mark.parametrize(('size', 'width'), [(1 << 16, 2), ((1 << 16) + 1, 4)])
-def test_tokens_take_as_little_room_as_the_vocabulary_lets_them(folder, size, width):
-  class Widest:
-    fingerprint = str(size)
-    source = target = property(lambda self: self)
-
-    def __init__(self):
-      self.size = size
-
-    def encode_batch(self, sentences):
-      return [[size - 1, 5] for _ in sentences]
-
-  for _ in range(2):
-    _, target = load_or_encode(corpus_in(folder), Widest())
-    assert target[3].tolist() == [size - 1, 5, 2]
-  for name in ('source.tokens', 'target.tokens'):
-    assert (encodings(folder)[0] / name).stat().st_size == 3 * width * len(corpus_in(folder))
-
-
 def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(folder, vocabulary):
   def count(*languages, vocabulary=vocabulary):
     load_or_encode(corpus_in(folder, *languages), vocabulary)
@@ -204,14 +184,6 @@ def test_a_damaged_encoding_is_made_again(folder, vocabulary, said, name):
     assert_same(load_or_encode(corpus_in(folder), vocabulary), wanted)
     assert path.read_bytes() == whole and 'is damaged, and is made again' in said[-1]
   assert len(said) == len(damages)
-
-
-def test_an_encoding_records_its_corpus_vocabulary_and_files(folder, vocabulary):
-  load_or_encode(corpus_in(folder), vocabulary)
-  about = json.loads((encodings(folder)[0] / 'about.json').read_text())
-  assert about['corpus'] == corpus_in(folder).fingerprint and about['pairs'] == 66
-  assert about['vocabulary'] == vocabulary.fingerprint and sorted(about['files']) == sorted(NAMES)
-  assert encoded_cache.read(encodings(folder)[0], {'pairs': 7}) is None
 
 
 @pytest.mark.parametrize('where', ['a file for a folder', 'files.flush_folder', 'fcntl.flock'])

@@ -1,4 +1,4 @@
-"""BPE-dropout cuts the same text into pieces that are a function of (seed, round, pair)."""
+"""How sentences vary is a function of (seed, round, pair), and a mistake is one line."""
 
 import collections
 import hashlib
@@ -11,11 +11,13 @@ import pytest
 from transformer.data.batch import EOS_ID
 from transformer.data.batches import variations
 from transformer.data.batches.bpe_dropout import make_bpe_dropout
+from transformer.data.batches.shuffling import mix
 from transformer.data.batches.training_batches import Shape, TrainingBatches
-from transformer.data.batches.variations import VariedBatches
+from transformer.data.batches.variations import VariedBatches, own_variations
 from transformer.data.encoding import EncodedPairs, Sentences, encode_in_memory, keep_for_training
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.errors import UserError
 
 
 def some_pairs(count):
@@ -148,18 +150,6 @@ def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
   assert texts(found, vocabulary) == collections.Counter(dict.fromkeys(PAIRS, epochs))
 
 
-def test_a_window_of_large_batches_has_few_more_than_planned(monkeypatch):
-  lengths = np.random.default_rng(0).integers(2, 5, (2, 4000))
-  sides = [Sentences.end_to_end(np.full(each.sum(), 9, np.int32), each.astype(np.int32))
-           for each in lengths]
-  plan = TrainingBatches([EncodedPairs(*sides, {})], [1.0], Shape(5, 64, 64), seed=0)
-  # A batch has about as many pairs as a window should have.
-  monkeypatch.setattr(variations, '_WINDOW_PAIRS', len(plan.deal(0)[0].pairs))
-  batches = VariedBatches(plan, [lambda side, sentences, keys: sentences], seed=0)
-  assert batches.planned < plan.batches_in_epoch
-  assert batches.real < 1.2 * batches.planned
-
-
 def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
     plan, vocabulary, monkeypatch):
   monkeypatch.setattr(variations, '_SPARE', -0.1)
@@ -174,3 +164,46 @@ def test_batches_are_the_same_in_every_process(batches):
   digests = [hashlib.sha256(np.concatenate(batch[:6], None).tobytes()).hexdigest()[:16]
              for batch in made]
   assert digests == ['a4be6a81a73d99e8', '87887dcb19539646', 'fba5ec5f2f58ec70']
+
+
+LINES = ['two dogs run', 'a woman sits', 'wet grass'] * 200
+KEYS = mix(np.arange(len(LINES), dtype=np.uint64))
+
+
+def refuses_to_vary(vocabulary):
+  return lambda side, sentences, keys: 1 // 0
+
+
+def loses_sentences(vocabulary):
+  return lambda side, sentences, keys: sentences.take(np.arange(3))
+
+
+def said(vocabulary, settings, lines=LINES, keys=KEYS, side=0):
+  sentences = Sentences.ended(vocabulary.encode_batch(lines))
+  for vary in own_variations(settings, vocabulary):
+    sentences = vary(side, sentences, keys)
+  return [vocabulary.decode(sentences[number]) for number in range(len(sentences))]
+
+
+def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocabulary):
+  some = ('my_variations:capitals', 0.3)
+  lines = said(vocabulary, [some])
+  changed = [line == plain.upper() for line, plain in zip(lines, LINES, strict=True)]
+  assert {line.lower() for line in lines} == set(LINES) and 0.2 < np.mean(changed) < 0.4
+  assert said(vocabulary, [some], side=1) == LINES
+  assert said(vocabulary, [some], LINES[::-1], KEYS[::-1]) == lines[::-1]
+  # The second time, other sentences are chosen.
+  twice = [line.isupper() for line in said(vocabulary, [some, some])]
+  assert 0.4 < np.mean(twice) < 0.6
+
+
+@pytest.mark.parametrize(('setting', 'fact'), [
+    ('no_module:f', 'the variation no_module:f cannot be imported'),
+    ('my_variations:capitals', r'cannot be made with the numbers none: TypeError'),
+    (f'{__name__}:refuses_to_vary', 'refuses_to_vary failed: ZeroDivisionError'),
+    (f'{__name__}:loses_sentences', 'must return Sentences, as many as it got'),
+])
+def test_a_mistake_is_one_line_that_names_the_variation(own_parts, vocabulary, setting, fact):
+  with pytest.raises(UserError, match=fact) as caught:
+    said(vocabulary, [setting])
+  assert '\n' not in str(caught.value)

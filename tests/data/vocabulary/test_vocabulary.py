@@ -136,16 +136,6 @@ def test_an_error_while_reading_the_text_stays_itself():
     Vocabulary.train(sentences(), SIZE)
 
 
-def test_saved_and_copied_vocabularies_are_the_same(vocabulary, tmp_path):
-  path = tmp_path / 'vocabulary.model'
-  path.write_bytes(b'an older one')
-  vocabulary.save(path)
-  assert [entry.name for entry in tmp_path.iterdir()] == ['vocabulary.model']
-  for copy in (Vocabulary.load(path), Vocabulary(vocabulary.model_bytes)):
-    assert copy.fingerprint == vocabulary.fingerprint
-    assert copy.encode('the dog') == vocabulary.encode('the dog')
-
-
 def test_a_damaged_or_missing_file_is_named(vocabulary, tmp_path):
   path = tmp_path / 'vocabulary.model'
   whole = vocabulary.model_bytes
