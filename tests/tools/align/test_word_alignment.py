@@ -1,6 +1,5 @@
 """Links follow the attention between words, whatever shares a batch, however words are cut."""
 
-import dataclasses
 import random
 from pathlib import Path
 
@@ -14,12 +13,11 @@ from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.likelihoods import forced
-from transformer.errors import UserError
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.runs.loading import Run
-from transformer.tools.align.word_alignment import align, check_layer, link_words, mean_attention
+from transformer.tools.align.word_alignment import align, link_words, mean_attention
 from transformer.training.step import init_params
 
 WORDS = ['man', 'woman', 'dog', 'bench', 'grass', 'apple', 'child', 'rock', 'shirt', 'climbing']
@@ -58,7 +56,7 @@ def params(model):
 
 
 def test_each_target_word_has_one_link_whatever_shares_its_batch(vocabulary, model, params):
-  sources, targets = lines(9, 5), lines(9, 6)
+  sources, targets = lines(5, 5), lines(5, 6)
   run = run_of(model, params, vocabulary, 4)
   together = align([run], sources, targets)
   for source, target, links in zip(sources, targets, together, strict=True):
@@ -67,12 +65,7 @@ def test_each_target_word_has_one_link_whatever_shares_its_batch(vocabulary, mod
         *range(len(target.split()))]
     assert all(0 <= i < len(source.split()) for i, _ in links)
   assert len({i for links in together for i, _ in links}) > 3
-
-
-def test_a_pair_with_a_blank_side_has_no_links(vocabulary, model, params):
-  run = run_of(model, params, vocabulary, 3)
   assert align([run], ['', ' \t', 'dog', 'dog'], ['dog', 'dog', '', '  ']) == [[]] * 4
-  assert align([run], [], []) == []
 
 
 @pytest.mark.parametrize('separate', [False, True])
@@ -96,21 +89,13 @@ def rows(vocabulary, line, length):
 def test_attention_is_the_mean_of_layers_heads_and_models(vocabulary, model, params):
   other = jax.tree.map(lambda leaf: 0.5 * leaf, params)
   batch = rows(vocabulary, 'man dog', 11), rows(vocabulary, 'apple rock child', 13)
-  cross, two = (attention_weights(model, each, *forced(*batch)).cross for each in (params, other))
-  for layer in (None, 1, 2):
-    both = jnp.stack([cross, two])
+  cross, two = (attention_weights(model, own, *forced(*batch)).cross for own in (params, other))
+  both = jnp.stack([cross, two])
+  for layer, shift in ((None, False), (2, True)):
     mean = jnp.mean(both if layer is None else both[:, layer - 1:layer], axis=(0, 1, 3))
-    for shift in (False, True):
-      found = mean_attention([model, model], layer, shift)([params, other], *batch)
-      np.testing.assert_allclose(
-          found, np.concatenate([mean[:, 1:], 0 * mean[:, :1]], 1) if shift else mean, atol=1e-5)
-
-
-@pytest.mark.parametrize('layer', [0, 3, -1])
-def test_a_layer_that_the_decoder_lacks_is_refused(vocabulary, model, layer):
-  deeper = Transformer(dataclasses.replace(SHAPE, num_layers=3), vocabulary.size)
-  with pytest.raises(UserError, match=f'must be a layer .* from 1 .* to 2; got {layer}'):
-    check_layer([deeper, model], layer)
+    weights = mean_attention([model, model], layer, shift)([params, other], *batch)
+    np.testing.assert_allclose(
+        weights, np.concatenate([mean[:, 1:], 0 * mean[:, :1]], 1) if shift else mean, atol=1e-5)
 
 
 def one_token_a_word(words):

@@ -7,14 +7,14 @@ from transformer.tools.audit.characters import (
   ODD,
   count_kinds,
   odd_codes,
-  scripts,
+  script_table,
   shown,
 )
 
 
 def by_script(kinds):
-  return {name: number for name, number in zip(scripts(), kinds[FIRST_SCRIPT:].tolist(),
-                                               strict=True) if number}
+  return {name: number for name, number in zip(
+      script_table()[0], kinds[FIRST_SCRIPT:].tolist(), strict=True) if number}
 
 
 @pytest.mark.parametrize(('text', 'letters'), [

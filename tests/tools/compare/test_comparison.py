@@ -47,22 +47,22 @@ def compared(*systems, decoding='', allow=False):
   return comparison.compare(comparison.read(systems, 'test', decoding), allow)
 
 
-def taken(found):
-  return [each['name'] for seeds in found['results'].values() for each in seeds]
+def taken(both):
+  return [row['name'] for seeds in both['results'].values() for row in seeds]
 
 
 def test_systems_are_compared_over_their_seeds(score):
   poor, good = [score('a', POOR), score('b', GOOD)], [score('c', GOOD), score('d', GOOD)]
-  found = compared(','.join(poor), ','.join(good))
-  assert found['sentences'] == 12
-  scores = found['systems'][','.join(poor)]['BLEU']
+  both = compared(','.join(poor), ','.join(good))
+  assert both['sentences'] == 12
+  scores = both['systems'][','.join(poor)]['BLEU']
   assert scores['mean'] == pytest.approx(sum(scores['seeds']) / 2)
   assert scores['deviation'] == pytest.approx(abs(scores['seeds'][0] - scores['seeds'][1]) / 2**.5)
-  assert found['systems'][','.join(good)]['BLEU']['deviation'] == 0
-  by_metric = {each['metric']: each for each in found['differences'][','.join(good)]}
+  assert both['systems'][','.join(good)]['BLEU']['deviation'] == 0
+  by_metric = {row['metric']: row for row in both['differences'][','.join(good)]}
   assert by_metric['BLEU']['system'] > by_metric['BLEU']['baseline']
   assert by_metric['TER']['system'] < by_metric['TER']['baseline']
-  text = '\n'.join(comparison.as_table(found))
+  text = '\n'.join(comparison.as_table(both))
   assert f'{scores["mean"]:.2f} ± {scores["deviation"]:.2f}' in text
   assert f'{by_metric["BLEU"]["bootstrap"]:.4f}' in text and 'tok:13a' in text
 
@@ -95,9 +95,9 @@ def test_a_test_that_fails_costs_its_p_alone(score, monkeypatch, caplog):
 
   monkeypatch.setattr(significance, 'differences', fail)
   poor, good = score('a', POOR), score('b', GOOD)
-  found = compared(poor, good)
-  assert [each['metric'] for each in found['differences'][good]] == ['BLEU', 'TER']
-  assert found['systems'][good]['chrF2++']['mean'] > found['systems'][poor]['chrF2++']['mean']
+  both = compared(poor, good)
+  assert [row['metric'] for row in both['differences'][good]] == ['BLEU', 'TER']
+  assert both['systems'][good]['chrF2++']['mean'] > both['systems'][poor]['chrF2++']['mean']
   warning, = caplog.messages
   assert 'chrF2++' in warning and 'MemoryError: too much' in warning
 
@@ -105,10 +105,9 @@ def test_a_test_that_fails_costs_its_p_alone(score, monkeypatch, caplog):
 def test_the_decoding_that_all_runs_have_is_chosen_and_shown(score, untested):
   first, second = score('a', GOOD), score('b', POOR, step=9)
   score('a', POOR, beam_size=1)  # The newest result of a.
-  found = compared(first, second)
-  assert taken(found) == ['step5.beam4.alpha0.6', 'step9.beam4.alpha0.6']
-  assert found['results'][first][0]['decoding']['beam_size'] == 4
-  lines = comparison.as_table(found)
+  both = compared(first, second)
+  assert both['results'][first][0]['decoding']['beam_size'] == 4
+  lines = comparison.as_table(both)
   for run, name in ((first, 'step5.beam4.alpha0.6'), (second, 'step9.beam4.alpha0.6')):
     place, = (number for number, line in enumerate(lines) if line.startswith(run))
     assert lines[place + 1] == f'  {name}'
@@ -130,10 +129,13 @@ def test_systems_that_were_decoded_in_different_ways_are_refused(
 
 
 def test_steps_and_seeds_may_differ(score, untested):
-  found = compared(*(','.join(score(f'{name}{seed}', text, step=5 + seed, seed=seed, sample=True)
-                              for seed in range(2)) for name, text in (('a', GOOD), ('b', POOR))))
-  assert [name.partition('.')[0] for name in taken(found)] == ['step5', 'step6'] * 2
-  text = '\n'.join(comparison.as_table(found))
+  systems = [','.join(score(f'{name}{seed}', text, step=5 + seed, seed=seed, sample=True)
+                      for seed in range(2)) for name, text in (('a', GOOD), ('b', POOR))]
+  both = compared(systems[0], f'{systems[1]}:samples4')
+  assert [name.partition('.')[0] for name in taken(both)] == ['step5', 'step6'] * 2
+  assert [[seed['run'] for seed in seeds] for seeds in both['results'].values()] == [
+      system.split(',') for system in systems]
+  text = '\n'.join(comparison.as_table(both))
   assert 'b1]' in text and 'step6.samples4.alpha0.6.temperature1.top_k0.top_p1.seed1   [' in text
 
 
@@ -181,9 +183,3 @@ def test_unequal_texts_tokenizers_or_numbers_of_seeds_are_refused(score, other, 
     compared(score('a', GOOD), score('b', **{'translations': GOOD, **other}))
   with pytest.raises(UserError, match=r'as many seeds as each other; .*a has 1, .*c,.*d has 2'):
     compared(score('a', GOOD), f'{score("c", GOOD)},{score("d", GOOD)}')
-
-
-def test_commas_stand_between_runs(score, untested):
-  a, b, c, d = (score(name, GOOD) for name in 'abcd')
-  results = compared(f'{a},{b}:beam4', f'{c},{d}')['results']
-  assert [[each['run'] for each in seeds] for seeds in results.values()] == [[a, b], [c, d]]

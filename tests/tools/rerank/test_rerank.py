@@ -4,10 +4,7 @@ import json
 
 import pytest
 
-from transformer.decoding.config import SampleConfig
-from transformer.decoding.ensemble import make_translator, translate_with
-from transformer.runs.loading import load_run
-from transformer.tools.rerank.minimum_risk import choose
+from transformer.tools.rerank.minimum_risk import choose, read_lists
 
 
 @pytest.fixture(scope='module')
@@ -26,7 +23,7 @@ def samples(evaluate, trained, tmp_path_factory):
   return folder / 'nbest', result
 
 
-def test_samples_are_weighed_and_scored(rerank, trained, samples, tmp_path):
+def test_samples_are_weighed_and_scored(rerank, samples, tmp_path):
   nbest, path = samples
   content = json.loads(path.read_text('utf-8'))
   status, out, err = rerank(f'--nbest={nbest}', f'--result={path}', '--utility=BLEU', '--output=-',
@@ -34,24 +31,26 @@ def test_samples_are_weighed_and_scored(rerank, trained, samples, tmp_path):
   assert status == 0, err
   lines = out.removesuffix('\n').split('\n')
   chosen = path.with_name(f'{path.stem}.mbrBLEU.4.json')
-  found = json.loads(chosen.read_text('utf-8'))
-  assert f'also in {chosen}' in err and found['more'] == {'bleu': 'char', 'mbr': 'BLEU.4'}
-  scores = {metric['name']: metric for metric in found['metrics']}
+  result = json.loads(chosen.read_text('utf-8'))
+  assert f'also in {chosen}' in err and result['more'] == {'bleu': 'char', 'mbr': 'BLEU.4'}
+  scores = {metric['name']: metric for metric in result['metrics']}
   assert scores['words']['score'] == sum(len(line.split()) for line in lines) / 2
   assert '|tok:char|' in scores['BLEU']['signature']
   sentences = [json.loads(line) for line in chosen.with_name(
       f'{chosen.stem}.sentences.jsonl').read_text('utf-8').splitlines()]
   assert [sentence['translation'] for sentence in sentences] == lines
   kept = ('text', 'steps', 'seed', 'decode', 'workdir', 'text_sha256')
-  assert all(found[key] == content[key] for key in kept)
-  # The candidates are all samples that the run draws, a text as often as it is drawn.
-  run = load_run(trained)
-  decode = SampleConfig(**content['decode'])
-  answers = translate_with([run], make_translator([run], decode, run.config.seed, 4),
-                           [sentence['source'] for sentence in sentences])
-  lists = [[text for text, _ in answer.nbest] for answer in answers]
+  assert all(result[key] == content[key] for key in kept)
+  lists = [[text for text, _ in candidates] for candidates in read_lists(nbest)]
   assert [len(texts) for texts in lists] == [4, 4]
   assert lines == choose(lists, 'BLEU', 'char', 1)
+  # A result of an early version has no protocols.
+  old = tmp_path / path.name
+  old.write_text(json.dumps({key: value for key, value in content.items()
+                             if key not in ('protocols', 'more', 'cut_sources')}), 'utf-8')
+  sentences = path.with_suffix('.sentences.jsonl')
+  old.with_suffix('.sentences.jsonl').write_bytes(sentences.read_bytes())
+  assert rerank(f'--nbest={nbest}', f'--result={old}')[0] == 0
 
 
 def test_without_a_result_it_writes_the_choices(rerank, tmp_path):

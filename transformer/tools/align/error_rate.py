@@ -49,5 +49,4 @@ def evaluate(sources: Sequence[str], targets: Sequence[str], gold: Sequence[Gold
 
 def more_lines(result: dict[str, Any]) -> list[str]:
   """Returns a line for people with the numbers of links."""
-  return ['  ' + ', '.join(f'{number:,} {kind}' for kind, number in result['links'].items())
-          + ' links']
+  return ['  {found:,} found, {sure:,} sure, {possible:,} possible links'.format(**result['links'])]

@@ -24,18 +24,13 @@ OTHER, ODD, FIRST_SCRIPT = range(3)
 def count_kinds(lines: Sequence[str]) -> np.ndarray:
   """Returns the numbers of characters of the kinds in each line, int64 [lines, kinds].
 
-  The kinds are `OTHER`, `ODD` and, from `FIRST_SCRIPT` on, the letters of each of `scripts()`.
+  The kinds are `OTHER`, `ODD` and, from `FIRST_SCRIPT` on, the letters of each script.
   """
-  names, kinds = _table()
+  names, kinds = script_table()
   codes = np.frombuffer(''.join(lines).encode('utf-32-le', 'surrogatepass'), np.uint32)
   owner = np.repeat(np.arange(len(lines)), np.fromiter(map(len, lines), np.int64, len(lines)))
   shape = len(lines), FIRST_SCRIPT + len(names)
   return np.bincount(owner * shape[1] + kinds[codes], minlength=shape[0] * shape[1]).reshape(shape)
-
-
-def scripts() -> list[str]:
-  """Returns the names of all scripts, such as LATIN."""
-  return _table()[0]
 
 
 def shown(text: str, width: int) -> str:
@@ -56,8 +51,8 @@ def _is_odd(character: str) -> bool:
 
 
 @functools.cache
-def _table() -> tuple[list[str], np.ndarray]:
-  """Returns the names of all scripts, and the kind of every character by its code."""
+def script_table() -> tuple[list[str], np.ndarray]:
+  """Returns the names of all scripts, such as LATIN, and the kinds of characters by their codes."""
   kinds = np.full(sys.maxunicode + 1, OTHER, np.int64)
   numbers: dict[str, int] = {}
   for code, character in enumerate(map(chr, range(sys.maxunicode + 1))):

@@ -62,7 +62,7 @@ class _Side:
   def __init__(self, language: str, vocabulary: Vocabulary, size: int):
     self._language, self._vocabulary = language, vocabulary
     self.characters, self.tokens = np.zeros((2, size), np.int32)
-    self._letters = np.zeros(len(characters.scripts()), np.int64)
+    self._letters = np.zeros(len(characters.script_table()[0]), np.int64)
     self._usual = None
 
   def examine(self, lines: list[str], here: slice, findings: Findings) -> np.ndarray:
@@ -86,7 +86,7 @@ class _Side:
     """Returns the letters by script, and the median, 99th percentile and maximum of the tokens."""
     order = np.argsort(-self._letters, kind='stable')
     return {'language': self._language,
-            'scripts': {characters.scripts()[i]: int(self._letters[i])
+            'scripts': {characters.script_table()[0][i]: int(self._letters[i])
                         for i in order if self._letters[i]},
             'lengths': [int(np.percentile(self.tokens, share, method='inverted_cdf'))
                         for share in (50, 99, 100)] if self.tokens.any() else []}

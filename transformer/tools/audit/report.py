@@ -67,9 +67,8 @@ def audit(config: DataConfig, vocabulary: RunVocabulary | None = None, *, origin
     about[name] = {'corpus': corpus.name, 'lines': lines, 'aligned': lines[0] == lines[1],
                    'notes': list(corpus.notes), 'pairs': len(corpus), 'sides': sides,
                    'findings': findings.as_json()}
-  sides = {'source': vocabulary.source, 'target': vocabulary.target}
-  if is_shared(vocabulary):
-    sides = {'shared': vocabulary.target}
+  sides = ({'shared': vocabulary.target} if is_shared(vocabulary)
+           else {'source': vocabulary.source, 'target': vocabulary.target})
   named = {'source': config.source_vocabulary}
   return {'data': dataclasses.asdict(config), 'corpora': about, 'missing': missing, 'vocabulary': {
       side: {'size': own.size,
