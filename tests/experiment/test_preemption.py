@@ -116,18 +116,6 @@ def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(model,
 
 
 @pytest.mark.long
-def test_a_later_checkpoint_replaces_that_of_a_signal(model, tmp_path):
-  regular = {'keep': 1, 'checkpoint_every': 3, 'eval_every': 100}
-  for step in (7, 8):
-    with pytest.raises(Preempted):
-      run(model, tmp_path, batches=Signalled(step - 1), **regular)
-    assert steps_in(tmp_path / 'checkpoints') == [6, step]
-  with pytest.raises(InterruptedError):
-    run(model, tmp_path, fatal=10, **regular)
-  assert steps_in(tmp_path / 'checkpoints') == [9]
-
-
-@pytest.mark.long
 def test_after_a_kill_while_the_finished_step_is_written_the_run_goes_on_from_before_the_signal(
     model, whole, tmp_path, monkeypatch):
   with pytest.raises(Preempted):

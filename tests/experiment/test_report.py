@@ -15,14 +15,13 @@ import jax
 import pytest
 
 from tests.experiment.events import cells, shown
-from tests.experiment.tiny_runs import final_state, rows_of, run
+from tests.experiment.tiny_runs import rows_of, run
 from tests.tiny_training import evaluation_of
-from transformer.decoding.translator import Translation
 from transformer.experiment import report as report_file
 from transformer.experiment import tensorboard
 from transformer.experiment.report import Report
 from transformer.experiment.tensorboard import Sample
-from transformer.experiment.validation import Evaluation, ValidationSet, evaluate
+from transformer.experiment.validation import Evaluation
 from transformer.system.progress import say, warn
 from transformer.training.config import TrainConfig
 from transformer.training.step import Skips, TrainState
@@ -107,26 +106,6 @@ def test_metrics_that_are_not_finite_stay_json(tmp_path):
   assert line == {'step': 1, 'valid/loss': None, 'valid/bleu': 7.0}
 
 
-@pytest.mark.long
-def test_a_resumed_run_writes_the_lines_that_a_full_disk_refused(model, tmp_path, monkeypatch):
-  write = os.write
-
-  def full(file, data):
-    if data.startswith(b'{"step"'):
-      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return write(file, data)
-
-  run(model, tmp_path / 'whole')
-  with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-    patch.setattr(os, 'write', full)
-    run(model, tmp_path / 'parts', fatal=11)
-  assert rows_of(tmp_path / 'parts') == []
-  run(model, tmp_path / 'parts')
-  assert rows_of(tmp_path / 'parts') == rows_of(tmp_path / 'whole')
-  states = [final_state(tmp_path / name) for name in ('parts', 'whole')]
-  assert states[0]['history'] == states[1]['history']
-
-
 @pytest.mark.parametrize('error', [OSError(errno.ENOSPC, 'No space left'), ValueError('odd')])
 def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, said, error):
   with reporting_to(tmp_path) as report:
@@ -196,24 +175,6 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
   bar = text.rstrip().rpartition('\r')[2]
   assert 78 <= len(bar) <= 80
   assert re.fullmatch(r'54400/100000 54% \|.+\| [\d:?]+ left, BLEU 41\.04, loss 10\.123', bar), bar
-
-
-def test_a_terminal_shows_how_far_an_evaluation_is(tmp_path, monkeypatch):
-  def translate(_, sentences, progress):
-    for _ in sentences:
-      time.sleep(0.11)  # The bar moves at most ten times a second.
-      progress(1)
-    return [Translation(sentence, 0.0, False, ()) for sentence in sentences]
-
-  with terminal(monkeypatch) as (read, _):
-    with reporting_to(tmp_path) as report:
-      add(report, 1)
-      evaluate(None, 0, [ValidationSet('valid', [], [('a', 'a'), ('b', 'b'), ('c', 'c')])],
-               translate, tokenize='none')
-      print('the next line', file=sys.stderr)
-    before, after = read().split('the next line')
-  assert 'evaluating: 1/3 33% |' in before and 'evaluating: 2/3 67% |' in before
-  assert 'evaluating' not in after and '1/99' in after
 
 
 def test_a_run_outlives_its_terminal(tmp_path, monkeypatch):

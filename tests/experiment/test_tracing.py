@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.experiment.tiny_runs import run
 from transformer.experiment.tracing import Tracer
 
 
@@ -64,10 +63,3 @@ def test_a_window_that_is_not_reached_gives_a_line_and_no_file(tmp_path, said, w
   tracer.close()
   assert not (tmp_path / 'folder').exists()
   assert len(said()) == len(lines) and all(line in said()[0] for line in lines)
-
-
-@pytest.mark.long
-def test_a_run_that_dies_in_the_window_writes_its_trace(model, tmp_path):
-  with pytest.raises(InterruptedError):
-    run(model, tmp_path, fatal=3, profile=(2, 9))
-  assert traced_steps(tmp_path / 'tensorboard') == [2, 3]

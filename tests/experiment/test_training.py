@@ -4,7 +4,6 @@ import dataclasses
 import errno
 import json
 import os
-import re
 import shutil
 import threading
 import time
@@ -14,14 +13,12 @@ import jax
 import numpy as np
 import pytest
 
-from tests.experiment.tiny_runs import ADAM, final_state, rows_of, run, size_of, steps_in
+from tests.experiment.tiny_runs import final_state, rows_of, run, size_of
 from tests.tiny_training import NumberedBatches, Settings, evaluation_of, train_tiny
 from transformer.errors import UserError
-from transformer.runs import checkpoints as checkpoints_file
 from transformer.runs import sealing
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
 from transformer.runs.resuming import check_same_settings
-from transformer.training.config import OptimizerConfig
 from transformer.training.step import init_params
 
 
@@ -121,13 +118,6 @@ def test_the_moving_average_is_resumed_and_evaluated(model, uninterrupted, tmp_p
   checkpoints.close()
 
 
-@pytest.mark.long
-def test_the_state_of_muon_is_resumed_bit_for_bit(model, uninterrupted, tmp_path):
-  whole = assert_resumes(model, tmp_path, optimizer=dataclasses.replace(
-      ADAM, algorithm='muon', weight_decay=0.1))
-  assert rows_of(whole) != rows_of(uninterrupted[0])
-
-
 # Of an update that is not computed.
 METRICS = dict.fromkeys(('loss', 'nll', 'weight', 'gradient_norm', 'source_tokens'), 1.0)
 
@@ -210,27 +200,6 @@ def test_patience_ends_a_run_for_good(model, tmp_path, caplog):
   assert (more.step, more.best['step'], more.resumed_from) == (12, 12, 8)
 
 
-@pytest.mark.long
-def test_training_starts_from_the_initial_parameters(model, tmp_path):
-  other = init_params(model, 99)
-  seen = []
-  run(model, tmp_path, steps=1, params=other, validate=evaluation_of(
-      lambda params: seen.append(jax.device_get(params)) or 0.0))
-  # One step of Adam moves a parameter by no more than the learning rate.
-  change = jax.tree.map(lambda a, b: np.abs(a - b).max(), seen[0], jax.device_get(other))
-  assert max(jax.tree.leaves(change)) <= 0.0101
-
-
-@pytest.mark.long
-def test_a_loss_that_is_not_finite_stops_the_run_before_it_is_saved(model, tmp_path):
-  wild = OptimizerConfig(schedule='constant', peak_learning_rate=1e30, warmup_steps=1)
-  with pytest.raises(UserError, match='nothing of it was saved') as error:
-    run(model, tmp_path, optimizer=wild, checkpoint_every=1)
-  step = int(re.match(r'the loss of step (\d+) is (nan|inf)', str(error.value))[1])
-  assert steps_in(tmp_path / 'checkpoints')[-1] == step - 1
-  assert 'null' not in (tmp_path / 'metrics.jsonl').read_text()
-
-
 @pytest.mark.parametrize(('best_by', 'losses', 'scores', 'best'), [
     ('', [5.0, 4.0, 4.5], [0, 0, 0], 2),  # Equal BLEU is decided by the lowest loss.
     ('loss', [5.0, 4.0, 4.5], [9, 7, 8], 2)])
@@ -249,32 +218,6 @@ def test_the_best_step_is_that_of_the_deciding_metric_everywhere(
   checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
   assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == best
   checkpoints.close()
-
-
-@pytest.mark.long
-def test_latest_and_best_checkpoints_are_kept(model, tmp_path):
-  outcome = run(model, tmp_path, steps=10, eval_every=1, checkpoint_every=1, keep=2,
-                scores=[1, 2, 9, 3, 8.9, 4, 5, 6, 7, 8])
-  assert (outcome.best['step'], outcome.best['valid/bleu']) == (3, 9)
-  assert steps_in(tmp_path / 'checkpoints') == [3, 9, 10]
-  # A better evaluation is saved between regular checkpoints.
-  run(model, tmp_path / 'rare', steps=8, eval_every=2, checkpoint_every=100, keep=1,
-      scores=[1, 3, 2, 2])
-  assert steps_in(tmp_path / 'rare' / 'checkpoints') == [4, 8]
-
-
-@pytest.mark.long
-def test_old_checkpoints_are_moved_whole_and_deleted_also_after_a_kill(
-    model, tmp_path, monkeypatch):
-  regular = {'eval_every': 1, 'checkpoint_every': 1}
-  with monkeypatch.context() as patch:
-    patch.setattr(checkpoints_file.shutil, 'rmtree', lambda *_, **__: None)
-    run(model, tmp_path, steps=6, keep=4, scores=[9, 5, 4, 3, 2, 1], **regular)
-  removed, = (tmp_path / 'checkpoints' / 'removed').iterdir()
-  assert removed.name == '2' and {path.name for path in removed.iterdir()} == {
-      path.name for path in (tmp_path / 'checkpoints' / '1').iterdir()}
-  run(model, tmp_path, steps=7, keep=2, scores=[1], **regular)
-  assert sorted(os.listdir(tmp_path / 'checkpoints')) == ['1', '6', '7']
 
 
 def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(

@@ -15,16 +15,12 @@ import jax
 import numpy as np
 
 from tests.collectives import collectives_of
+from tests.experiment.tiny_runs import rows_of, size_of
 from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batch, train_tiny
-from transformer.data.batch import PAD_ID
-from transformer.decoding.config import DecodeConfig
-from transformer.decoding.model_search import ModelSearch
-from transformer.decoding.search_programs import SearchPrograms
-from transformer.experiment.meter import WALL_CLOCK
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.training.config import MeshConfig
-from transformer.training.mesh import gathering, make_mesh, sentence_sharding
+from transformer.training.mesh import make_mesh
 from transformer.training.step import init_params
 from transformer.training.update import make_update
 
@@ -37,19 +33,18 @@ STEPS = 3
 # Every width that the rules split is a multiple of eight.
 MODEL = Transformer(ModelConfig(num_layers=1, model_dim=64, ff_dim=88, num_heads=8, dropout=0.2,
                                 norm='pre'), VOCABULARY + 1)
-DECODE = DecodeConfig(beam_size=3, max_extra_length=5, batch_size=ROWS)
 
 
 def main():
   """Prints the results of each mesh, and of one device as `1,1,1`."""
-  found = {','.join(map(str, sizes)): on_mesh(sizes) for sizes in [(1, 1, 1), *MESHES]}
+  results = {','.join(map(str, sizes)): on_mesh(sizes) for sizes in [(1, 1, 1), *MESHES]}
   with tempfile.TemporaryDirectory() as folder:
-    found['elastic'] = elastic(Path(folder))
-  print(json.dumps(found))
+    results['elastic'] = elastic(Path(folder))
+  print(json.dumps(results))
 
 
 def on_mesh(sizes) -> dict:
-  """Returns losses, bytes held and sent and, for some meshes, an evaluation and translations."""
+  """Returns losses, bytes held and sent and, for some meshes, an evaluation."""
   mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
   result, update = {'losses': []}, make_update(Settings(), MODEL, mesh)
   state = update.first_state(initial())
@@ -60,7 +55,6 @@ def on_mesh(sizes) -> dict:
     update = update.compiled((ROWS, *LENGTHS))
     step, sums = update.train_step, update.eval_step(state.params, make_batch(100, ROWS))
     result['valid'] = float(sums['nll'] / sums['weight'])
-    result['translations'] = translations(state.params, sentence_sharding(mesh, ROWS))
   else:
     step = update.lower((ROWS, *LENGTHS)).compile()
   result['arguments'] = step.memory_analysis().argument_size_in_bytes
@@ -77,39 +71,19 @@ def initial():
   return jax.device_get(jax.jit(lambda: init_params(MODEL, 3))())
 
 
-def translations(params, rows) -> list:
-  """Returns the translations of a sentence of each row."""
-  sharper = jax.jit(functools.partial(jax.tree.map, lambda leaf: 3 * leaf))(params)
-  params = jax.device_put([sharper], gathering(rows.mesh, [sharper]))
-  programs = SearchPrograms(ModelSearch([MODEL], DECODE), LENGTHS[0], rows)
-  batch = make_batch(7, ROWS)
-  source = np.where(batch.source_segments == 1, batch.source_tokens, PAD_ID)
-  state, t, done = programs.begin(params, (), source, (np.full(ROWS, 9), None, None)), 0, False
-  while not np.all(done):
-    state, t, done, found = programs.advance(params, (), state, t, False)
-  return found.tokens.tolist()
-
-
 def elastic(folder: Path) -> dict[str, list]:
   """Returns the metrics of a run on one device, and of a run that loses devices at each resume."""
   def run(name, sizes, fatal=None):
     workdir = folder / name
     mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
     with contextlib.suppress(InterruptedError):
-      train_tiny(Settings(), MODEL, workdir, NumberedBatches(fatal, ROWS), bleu=score, mesh=mesh)
-    lines = (workdir / 'metrics.jsonl').read_text().splitlines()
-    return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
-            for line in lines]
+      train_tiny(Settings(), MODEL, workdir, NumberedBatches(fatal, ROWS), bleu=size_of, mesh=mesh)
+    return rows_of(workdir)
 
   whole = run('whole', (1, 1, 1))
   for sizes, fatal in (((1, 8, 1), 6), ((2, 1, 2), 8), ((1, 1, 2), 11), ((1, 1, 1), None)):
     parts = run('parts', sizes, fatal)
   return {'whole': whole, 'parts': parts}
-
-
-def score(params) -> float:
-  """Returns a number that depends on all parameters."""
-  return float(sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(jax.device_get(params))))
 
 
 if __name__ == '__main__':

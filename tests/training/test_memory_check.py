@@ -138,16 +138,6 @@ def test_frozen_arrays_are_in_memory_already_and_count_once(monkeypatch):
     fakes.run(40)
 
 
-@pytest.mark.parametrize(('has', 'message'), [(None, 'RESOURCE_EXHAUSTED'), (9, 'INTERNAL')])
-def test_another_error_of_the_compiler_is_raised(monkeypatch, has, message):
-  fakes = Fakes(monkeypatch, lambda rows: 10, has)
-  def fail(*_):
-    raise jax.errors.JaxRuntimeError(f'{message}: something else')
-  monkeypatch.setattr(Update, 'compiled', fail)
-  with pytest.raises(jax.errors.JaxRuntimeError, match='something else'):
-    fakes.run(40)
-
-
 def fake_devices(monkeypatch, platform, stats, count=2):
   device = SimpleNamespace(platform=platform, memory_stats=lambda: stats)
   monkeypatch.setattr(jax, 'local_devices', lambda: [device] * count)
@@ -167,10 +157,8 @@ MACHINE = {'proc/meminfo': 'MemTotal:  900 kB\nMemFree:  7 kB\n',
 
 @pytest.mark.parametrize(('files', 'kilobytes'), [
     ({}, 800),
-    ({'proc/self/cgroup': '0::/\n', 'sys/fs/cgroup/memory.max': f'{500 * 1024}\n'}, 400),
     ({'proc/self/cgroup': '0::/a/b\n', 'sys/fs/cgroup/a/memory.max': f'{300 * 1024}\n',
       'sys/fs/cgroup/a/b/memory.max': 'max\n', 'sys/fs/cgroup/c/memory.max': '1\n'}, 200),
-    ({'proc/self/cgroup': '0::/\n', 'sys/fs/cgroup/memory.max': f'{5000 * 1024}\n'}, 800),
     ({'proc/self/cgroup': '0::/\n', 'sys/fs/cgroup/memory.max': f'{50 * 1024}\n'}, 0),
 ])
 def test_a_cpu_has_the_least_of_all_limits(monkeypatch, tmp_path, files, kilobytes):
@@ -188,8 +176,3 @@ def test_an_accelerator_reports_its_memory(monkeypatch, tmp_path):
     assert device_memory(tmp_path) is None
   fake_devices(monkeypatch, 'cpu', None)
   assert device_memory(tmp_path / 'nowhere') is None
-
-
-def test_the_memory_of_this_machine_is_found():
-  assert 10 ** 7 < device_memory() < 10 ** 14
-  assert jnp.zeros(1).device.platform == 'cpu'

@@ -16,7 +16,7 @@ ALONE = (1, 1, 1)
 
 
 @pytest.fixture(scope='module')
-def found():
+def results():
   """Returns the results of `eight_devices`, by (data, fsdp, tensor)."""
   done = subprocess.run(
       [sys.executable, '-m', 'tests.training.eight_devices'], cwd=Path(__file__).parents[2],
@@ -27,25 +27,23 @@ def found():
 
 
 def sent(mesh, kind):
-  return [size for each, size in mesh['sent'] if each == kind]
+  return [size for name, size in mesh['sent'] if name == kind]
 
 
 @pytest.mark.parametrize('sizes', MESHES)
-def test_every_mesh_makes_the_updates_of_one_device_dropout_included(found, sizes):
-  np.testing.assert_allclose(found[sizes]['losses'], found[ALONE]['losses'], rtol=2e-6)
+def test_every_mesh_makes_the_updates_of_one_device_dropout_included(results, sizes):
+  np.testing.assert_allclose(results[sizes]['losses'], results[ALONE]['losses'], rtol=2e-6)
 
 
 @pytest.mark.parametrize('sizes', EVALUATED[1:])
-def test_evaluation_and_search_find_what_one_device_finds(found, sizes):
-  np.testing.assert_allclose(found[sizes]['valid'], found[ALONE]['valid'], rtol=2e-6)
-  assert found[sizes]['translations'] == found[ALONE]['translations']
-  assert len({str(each) for each in found[ALONE]['translations']}) > 3
+def test_an_evaluation_on_a_mesh_is_that_of_one_device(results, sizes):
+  np.testing.assert_allclose(results[sizes]['valid'], results[ALONE]['valid'], rtol=2e-6)
 
 
 @pytest.mark.parametrize('sizes', MESHES)
-def test_each_device_holds_its_share_of_the_state(found, sizes):
+def test_each_device_holds_its_share_of_the_state(results, sizes):
   _, fsdp, tensor = sizes
-  whole, mesh = found[ALONE]['held'], found[sizes]
+  whole, mesh = results[ALONE]['held'], results[sizes]
   # Norms and most biases, a fortieth of the model, are on every device.
   assert whole / fsdp / tensor <= mesh['held'] <= whole / fsdp / tensor + whole / 40
   # The arguments of the compiled program are the state and a batch's rows.
@@ -53,20 +51,20 @@ def test_each_device_holds_its_share_of_the_state(found, sizes):
 
 
 @pytest.mark.parametrize('sizes', MESHES)
-def test_devices_send_each_other_parameters_and_gradients_alone(found, sizes):
+def test_devices_send_each_other_parameters_and_gradients_alone(results, sizes):
   _, fsdp, tensor = sizes
-  mesh = found[sizes]
+  mesh = results[sizes]
   assert {kind for kind, _ in mesh['sent']} <= {'all-gather', 'all-reduce'}
   # An update gathers each parameter that fsdp splits once, and nothing else.
   assert sorted(sent(mesh, 'all-gather')) == (
       sorted(size // tensor for size in mesh['split']) if fsdp > 1 else [])
-  reduced, parameters = sum(sent(mesh, 'all-reduce')), found[ALONE]['held'] / 3
+  reduced, parameters = sum(sent(mesh, 'all-reduce')), results[ALONE]['held'] / 3
   if tensor == 1:  # The gradients and a few sums.
     assert parameters <= reduced < 1.1 * parameters
 
 
-def test_a_run_that_resumes_on_fewer_devices_sees_the_same_batches(found):
-  whole, parts = found['elastic']['whole'], found['elastic']['parts']
+def test_a_run_that_resumes_on_fewer_devices_sees_the_same_batches(results):
+  whole, parts = results['elastic']['whole'], results['elastic']['parts']
   assert [list(row) for row in parts] == [list(row) for row in whole] and len(whole) == 6
   for row, other in zip(parts, whole, strict=True):
     np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=5e-5)

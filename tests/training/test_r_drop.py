@@ -6,10 +6,14 @@ import jax.numpy as jnp
 import pytest
 
 from tests.ops.loss_arrays import arrays, naive_loss, positions_at_once
+from tests.tiny_training import make_batch
+from tests.training.bigrams import Bigrams
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.ops.losses import smoothed_cross_entropy
+from transformer.training.objective import smoothed
 from transformer.training.r_drop import r_drop, twin_term
+from transformer.training.step import init_params
 
 
 def twins():
@@ -50,6 +54,17 @@ def test_twins_that_agree_cost_nothing():
   same = jnp.repeat(x[::2], 2, axis=0), *rest
   chex.assert_trees_all_close(consistent(*same, 0.1, 5.0), smoothed_cross_entropy(*same, 0.1),
                               rtol=1e-6)
+
+
+def test_the_objective_compares_two_passes_of_each_sentence():
+  params, batch, key = init_params(Bigrams(), 3), make_batch(0), jax.random.key(1)
+  sums = {(rate, alpha): r_drop(Config(), alpha).loss(Bigrams(rate), params, batch, key)
+          for rate in (0.0, 0.2) for alpha in (1.0, 5.0)}
+  plain = smoothed(Config().train.label_smoothing).loss(Bigrams(0.0), params, batch, key)
+  for alpha in (1.0, 5.0):
+    chex.assert_trees_all_close(sums[0.0, alpha], plain, rtol=1e-5)
+  assert sums[0.2, 5.0]['loss'] > 1.01 * sums[0.2, 1.0]['loss']
+  assert sums[0.2, 5.0]['nll'] == sums[0.2, 1.0]['nll']
 
 
 @pytest.mark.parametrize('alpha', [0.0, -0.1, float('nan'), float('inf')])

@@ -9,8 +9,7 @@ from transformer.settings import check_ranges, setting
 
 ALGORITHMS = ('adam', 'muon')
 STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf')
-# Whether the curve of each schedule depends on train.steps. A run with such a schedule, or with one
-# of its own, keeps that number when it is resumed.
+# Whether each schedule depends on train.steps, which a run with such a one, or its own, keeps.
 SCHEDULES = {'paper': False, 'inverse_sqrt': False, 'cosine': True, 'constant': False}
 
 
@@ -102,8 +101,8 @@ class TrainConfig:
       neither parameters nor optimizer.
     fit_memory: if `tokens_per_batch` does not fit into the devices' memory, use the largest
       number that does. The run keeps that number, even on devices with more memory.
-    grace_seconds: seconds from a signal to stop until the process ends. Set it a little
-      below the time after which the sender of the signal kills the process.
+    grace_seconds: seconds from a signal to the end of the process: a little less than the sender
+      waits before it kills.
     reproducible: on a GPU, use only kernels that give the same bits every time; they are
       slower. On a CPU, all kernels give the same bits for the same number of cores.
   """
@@ -149,10 +148,9 @@ class MeshConfig:
 
   Attributes:
     data: number of parts that the rows of a batch are split into.
-    fsdp: number of parts that each of these parts is split into, and one axis of each
-      matrix and each table of embeddings too.
-    tensor: number of parts that heads, the feed-forward's inner width and the vocabulary are
-      split into.
+    fsdp: number of parts that each of these is split into, and one axis of each matrix and table of
+      embeddings too.
+    tensor: number of parts that heads, the inner width and the vocabulary are split into.
   """
 
   data: int = -1

@@ -39,8 +39,7 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
 
   (compiled, need), searching = with_rows(rows), _bytes_of(search[1])
   if None in (capacity, need, searching):
-    logging.info('the memory of a device, or the memory that the programs need, is not known '
-                 'here, so it is not checked')
+    logging.info('the memory of a device or of the programs is not known here, so not checked')
     return compiled, rows * length
   # Where `fsdp` splits parameters, a search has its own copy of the whole, beside the state.
   searching += (_bytes_on_device(update.state) if update.mesh.shape['fsdp'] > 1
@@ -73,7 +72,7 @@ def _compile(update: Update, shape: tuple[int, int, int], capacity: int | None
              ) -> tuple[Update | None, float | None]:
   """Returns an update for batches of a shape, and the bytes that a device needs for a run with it.
 
-  The update is None where its compiler refuses it, and the bytes where it does not tell them.
+  Either is None where the compiler does not give it.
   """
   try:
     compiled = update.compiled(shape)
@@ -110,9 +109,8 @@ def _bytes_of(program) -> int | None:
 def device_memory(root: Path = Path('/')) -> int | None:
   """Returns the bytes that a device has free for this process; None if it cannot be known.
 
-  For an accelerator, this is the share that JAX may use. For a CPU, it is the machine's memory or
-  the limit of this process's control groups, divided among JAX's virtual devices, without what
-  this process already uses. `root` has /proc and /sys.
+  For a CPU, these are the machine's memory or the limit of this process's control groups, without
+  what the process uses, divided among JAX's virtual devices. `root` has /proc and /sys.
   """
   device = jax.local_devices()[0]
   stats = device.memory_stats() or {}
@@ -140,7 +138,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def _size(count: float) -> str:
-  """Returns a number of bytes as text for people."""
   if count == math.inf:
     return 'more than there is'
   return f'{count / 1e9:,.2f} GB' if count >= 1e9 else f'{count / 1e6:,.1f} MB'

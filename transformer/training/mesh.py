@@ -50,11 +50,7 @@ def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
 
 
 def check_shares(config: MeshConfig, rows: int, sentences: int, devices: int, processes: int):
-  """Refuses batches that devices cannot share.
-
-  Several processes must also share the sentences that are translated together. A single one leaves
-  out devices that cannot share them.
-  """
+  """Refuses batches, and sentences that several processes translate, which devices cannot share."""
   data, fsdp, _ = _sizes(config, rows, devices)
   if processes > 1 and sentences % (data * fsdp):
     raise UserError(f'mesh.data × mesh.fsdp = {data * fsdp} must divide decode.batch_size, since '
@@ -111,8 +107,7 @@ def gathering(mesh: Mesh, params):
 def gathered(mesh: Mesh | None, params):
   """Gathers parameters or gradients that `fsdp` splits; a mesh of None is a single device.
 
-  Without this constraint, XLA splits the width of all activations like that of the parameters, and
-  each device computes all rows.
+  Else XLA would split the width of all activations too, and each device compute all rows.
   """
   if mesh is None or mesh.shape['fsdp'] == 1:
     return params

@@ -27,7 +27,7 @@ class Objective(NamedTuple):
     passes: how often each token of a batch goes through the model, forward and back.
     forwards: the shapes of other models that each batch goes through, only forward.
     frozen: a pytree of arrays that no update changes; each device holds all of them.
-    sources: what identifies the frozen arrays, as JSON data. A run goes on only with the same.
+    sources: what identifies `frozen`, as JSON data; a run goes on only with the same.
   """
 
   loss: Callable[..., dict[str, jax.Array]]
@@ -45,8 +45,7 @@ class Objective(NamedTuple):
 def make_objective(config) -> Callable[[Any], Objective]:
   """Imports and checks `train.objective`, before any data is read.
 
-  Returns a function that loads the frozen arrays and returns the objective. Its argument is the
-  run's vocabulary, which an objective without `train.objective_runs` ignores.
+  Returns a function of the run's vocabulary that loads the frozen arrays.
   """
   setting = config.train.objective
   if not setting:
@@ -88,10 +87,9 @@ def smoothed(smoothing: float) -> Objective:
 
 
 def decode(model: Transformer, params, batch: Batch, dropout_key=None):
-  """Decodes a batch by teacher forcing; without a random key there is no dropout.
+  """Returns the decoder's output [B, T, D] by teacher forcing, and the output projection [N, D].
 
-  Returns the decoder's output [B, T, D] for each target token, and the output projection [N, D]:
-  logits are their product.
+  Logits are their product. Without a random key there is no dropout.
   """
   return model.apply(
       {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,

@@ -53,10 +53,11 @@ def constant(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Sched
 
 def adam(config: OptimizerConfig, schedule: optax.Schedule) -> list[optax.GradientTransformation]:
   """Adam, with decoupled weight decay of matrices: a list, so that clipping is one more part."""
-  decay = [optax.add_decayed_weights(config.weight_decay, _are_matrices)
-           ] if config.weight_decay else []
-  return [optax.scale_by_adam(b1=_B1, b2=config.b2, eps=_EPS), *decay,
-          optax.scale_by_learning_rate(schedule)]
+  parts = [optax.scale_by_adam(b1=_B1, b2=config.b2, eps=_EPS)]
+  if config.weight_decay:
+    parts.append(optax.add_decayed_weights(config.weight_decay, functools.partial(
+        jax.tree_util.tree_map_with_path, _is_matrix)))
+  return [*parts, optax.scale_by_learning_rate(schedule)]
 
 
 def muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
@@ -118,7 +119,7 @@ def _make(named: Mapping[str, Callable], setting: own_code.Setting, kind: str, *
 def _matrix_axes(params):
   """Returns the input and output axes of each kernel; None for all other parameters."""
   def matrix(path, leaf):
-    if not _is_matrix(path):
+    if not _is_matrix(path, leaf):
       return None
     # The output projection has two axes of inputs; other kernels have one.
     inputs = leaf.ndim - 1 if path[-2].key == 'output' else 1
@@ -126,10 +127,5 @@ def _matrix_axes(params):
   return jax.tree_util.tree_map_with_path(matrix, params)
 
 
-def _are_matrices(params):
-  """Returns, for each parameter, whether it is a kernel."""
-  return jax.tree_util.tree_map_with_path(lambda path, _: _is_matrix(path), params)
-
-
-def _is_matrix(path) -> bool:
+def _is_matrix(path, _) -> bool:
   return path[-1].key == 'kernel'

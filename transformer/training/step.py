@@ -29,10 +29,9 @@ class TrainState(NamedTuple):
 
   Attributes:
     step: int32 scalar, number of updates, skipped ones included.
-    params: the model's parameters, float32.
-    optimizer: optax's state.
+    params: float32.
     average: exponential moving average of the parameters, or None.
-    skips: numbers of skipped updates; None if updates are never skipped.
+    skips: None if updates are never skipped.
   """
 
   step: jax.Array
@@ -71,27 +70,22 @@ def init_state(params, optimizer: optax.GradientTransformation,
 def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
                     config: TrainConfig, *, objective: Objective, seed: int, accumulate: int = 1,
                     mesh: Mesh | None = None) -> Callable:
-  """Builds the function that makes one update.
+  """Builds one update: a pure function (state, batch, *`Objective.arguments`) -> (state, metrics).
+
+  A skipped update changes only `step` and `skips` of the state. The metrics are
+
+  - `loss`, `nll`: sums over target tokens in nats, float32 scalars,
+  - `weight`, `source_tokens`: numbers of target and source tokens without padding,
+  - `gradient_norm`: global norm before clipping,
+  - `skips`: the new `Skips`, if the state has them.
 
   Args:
-    config: only `freeze` and `ema_decay` are used. After n updates, the decay of the moving
-      average is min(ema_decay, (1 + n) / (10 + n)), so that the average soon forgets the initial
-      parameters.
-    seed: root of the dropout bits, which depend on the seed, the step and the part of the
-      batch.
-    accumulate: number of parts that a batch's rows are cut into, with a forward and a backward
-      pass each. Sums over all parts are divided once, so the update equals that of the whole
-      batch, except for dropout bits.
+    config: only `freeze` and `ema_decay` are used. After n updates, the decay of the average is
+      min(ema_decay, (1 + n) / (10 + n)), so that it soon forgets the initial parameters.
+    seed: root of the dropout bits, which depend on the seed, the step and the part of the batch.
+    accumulate: number of parts that a batch is cut into. Their sums are divided once, so the update
+      is that of the whole batch, except for dropout bits.
     mesh: the devices that the step is compiled for; None is one device.
-
-  Returns:
-    A pure function (state, batch, *`Objective.arguments`) -> (state, metrics). A skipped update
-    changes only `step` and `skips` of the state. The metrics are
-
-    - `loss`, `nll`: sums over target tokens in nats, float32 scalars,
-    - `weight`, `source_tokens`: numbers of target and source tokens without padding,
-    - `gradient_norm`: global norm before clipping,
-    - `skips`: the new `Skips`, if the state has them.
   """
 
   def train_step(state: TrainState, batch: Batch, frozen: Any = ()):
@@ -142,18 +136,14 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
 
 
 def _parts(batch: Batch, number: int) -> Batch:
-  """Cuts a batch into parts along a new first axis: rows k, k + number, … are part k.
-
-  So all devices share the work of each part.
-  """
+  """Cuts a batch into parts along a new first axis; all devices have rows of each part."""
   return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(-1, number, *x.shape[1:]), 1, 0), batch)
 
 
 def make_eval_step(model: Transformer, mesh: Mesh | None = None, accumulate: int = 1) -> Callable:
-  """Builds the function that evaluates a batch, on a mesh and in parts as an update.
+  """Builds an evaluation, a pure function (params, batch) -> sums, in parts as an update.
 
-  It is a pure function (params, batch) -> dict of sums `loss`, `nll` and `weight`, without
-  smoothing or dropout, so that `loss` equals `nll`.
+  The sums are `loss`, `nll` and `weight`, without smoothing or dropout, so `loss` equals `nll`.
   """
   plain = functools.partial(smoothed(0.0).loss, model, devices=row_devices(mesh))
 

@@ -96,10 +96,7 @@ class Update:
 
 def make_update(config, model: Transformer, mesh: Mesh,
                 objective: Objective | None = None) -> Update:
-  """Builds the parts of an update; allocates nothing but the objective's frozen arrays.
-
-  An objective of None is the default.
-  """
+  """Builds an update, of the default objective if None; allocates only its frozen arrays."""
   schedule = make_schedule(config.optimizer, model.config.model_dim, config.train.steps)
   optimizer = make_optimizer(config.optimizer, schedule, config.train.freeze)
   state = jax.eval_shape(lambda: init_state(init_params(model, config.seed), optimizer,
