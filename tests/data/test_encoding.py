@@ -97,9 +97,6 @@ def test_limits_leave_out_what_they_say_and_count_it_once(pairs, ratio):
           for i in range(len(found))] == kept
   assert {what: number for what, number in found.counts.items() if number} == +counts | (
       {'kept': len(kept)} if kept else {})
-  reasons = {'kept', 'dropped: empty side', 'dropped: source too long', 'dropped: target too long'}
-  reasons |= {'dropped: length ratio'} if ratio else set()
-  assert set(found.counts) == reasons
 
 
 @pytest.mark.parametrize('encode', [encode_for_training, encode_for_scoring])
@@ -113,11 +110,6 @@ def test_chunks_change_nothing(monkeypatch, encode):
     for side in ('source', 'target'):
       chex.assert_trees_all_equal(
           dataclasses.asdict(getattr(parts, side)), dataclasses.asdict(getattr(whole, side)))
-
-
-def test_a_corpus_of_which_nothing_is_left_is_empty_and_not_an_error():
-  encoded = encode_for_training(pairs_of((MAX_LENGTH, 1), (0, 1)), Spelling(), MAX_LENGTH)
-  assert len(encoded) == len(encoded.source) == len(encoded.target) == 0
 
 
 @given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=7),

@@ -21,28 +21,23 @@ from my_tables import Table
 
 class Kept(Table):
   name, notes, gold = 'a table', ['odd'], ['1', '2', '3']
-
-  def __init__(self, data, split):
-    super().__init__(data, split)
-    self.folder = pathlib.Path(data.dir)
+  folder = property(lambda self: pathlib.Path(__file__).parent)
 
 class Nameless(Table):
   def __init__(self, data, split):
     self._pairs = [('a', 'b')]
 
-class Numbers(Nameless):
-  fingerprint = '0'
+class Numbers(Table):
+  pairs = [(1, 2)]
 
   def __getitem__(self, pairs):
-    return [(1, 2)]
+    return self.pairs
 
 class Short(Numbers):
-  def __getitem__(self, pairs):
-    return []
+  pairs = []
 
 class Broken(Numbers):
-  def __getitem__(self, pairs):
-    return [3]
+  pairs = [3]
 
 class Empty(Numbers):
   def __len__(self):
