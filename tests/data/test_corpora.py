@@ -109,11 +109,11 @@ def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(monkeypatch, pl
   assert sentences == list(corpora.training_text(at_most))
   sources, targets = sentences[::2], sentences[1::2]
   assert targets == [f'{source} too' for source in sources]
-  found = [numbers[source] for source in sources]
-  assert len(found) == at_most and found == sorted(set(found))
+  chosen = [numbers[source] for source in sources]
+  assert len(chosen) == at_most and chosen == sorted(set(chosen))
   # The sample has its share of the pairs before any place, to within a run.
   run = 1 + at_most // min(places, at_most)
-  for index, number in enumerate(found):
+  for index, number in enumerate(chosen):
     assert abs(index - number * at_most / 1013) <= run
   # Pairs are read in runs, not one by one.
   assert sum(corpus.reads for corpus in corpora.train.values()) <= 2 * (min(places, at_most) + 1)
@@ -212,12 +212,12 @@ def test_batches_of_another_size_need_no_second_encoding(folder, vocabulary, mon
   wanted = encode_corpora(config, open_corpora(config), vocabulary, 3 * MAX_LENGTH, 0)
   for name in ('load_or_encode', 'encode_for_scoring'):
     monkeypatch.setattr(corpora_module, name, None)
-  for found in (encoded.resized(3 * MAX_LENGTH),
+  for resized in (encoded.resized(3 * MAX_LENGTH),
                 encoded.resized(MAX_LENGTH).resized(3 * MAX_LENGTH)):
-    assert found.counts == wanted.counts and found.batches.shape == wanted.batches.shape
-    chex.assert_trees_all_equal(found.valid_batches, wanted.valid_batches)
+    assert resized.counts == wanted.counts and resized.batches.shape == wanted.batches.shape
+    chex.assert_trees_all_equal(resized.valid_batches, wanted.valid_batches)
     for step in (0, 1009):
-      chex.assert_trees_all_equal(found.batches[step], wanted.batches[step])
+      chex.assert_trees_all_equal(resized.batches[step], wanted.batches[step])
 
 
 def test_a_training_set_of_which_nothing_is_left_is_an_error(folder, vocabulary):

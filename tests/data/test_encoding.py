@@ -79,7 +79,7 @@ FEW = st.lists(st.tuples(*[st.lists(st.integers(5, 6), max_size=5)] * 2), max_si
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_limits_leave_out_what_they_say_and_count_it_once(pairs, ratio):
   corpus = [tuple(' '.join(map(str, side)) for side in pair) for pair in pairs]
-  found = encode_for_training(corpus, Spelling(), 5, ratio)
+  encoded = encode_for_training(corpus, Spelling(), 5, ratio)
   kept, counts = [], collections.Counter()
   for source, target in pairs:
     long, short = max(len(source), len(target)) + 1, min(len(source), len(target)) + 1
@@ -93,9 +93,9 @@ def test_limits_leave_out_what_they_say_and_count_it_once(pairs, ratio):
       counts['dropped: length ratio'] += 1
     else:
       kept.append((source, target))
-  assert [(found.source[i].tolist()[:-1], found.target[i].tolist()[:-1])
-          for i in range(len(found))] == kept
-  assert {what: number for what, number in found.counts.items() if number} == +counts | (
+  assert [(encoded.source[i].tolist()[:-1], encoded.target[i].tolist()[:-1])
+          for i in range(len(encoded))] == kept
+  assert {what: number for what, number in encoded.counts.items() if number} == +counts | (
       {'kept': len(kept)} if kept else {})
 
 
@@ -120,7 +120,7 @@ def test_sentences_come_back_from_the_flat_array(first, second):
   both = Sentences.concatenate([joined, Sentences.join(second)])
   chex.assert_type([joined.tokens, both.tokens], np.int32)
   assert [both[i].tolist() for i in range(len(both))] == first + second
-  assert both.lengths.tolist() == [len(each) for each in first + second]
+  assert both.lengths.tolist() == [len(tokens) for tokens in first + second]
   assert len(joined) == len(first)
 
 

@@ -90,7 +90,7 @@ def test_target_positions_are_filled_on_lengths_like_multi30k():
 def test_nothing_makes_no_row():
   packing = Packing([], [], SOURCE_CAPACITY, TARGET_CAPACITY)
   assert packing.num_rows == 0
-  assert [len(each) for each in packing.deal(np.arange(0), 0)] == [0, 0]
+  assert [len(part) for part in packing.deal(np.arange(0), 0)] == [0, 0]
 
 
 @pytest.mark.parametrize(('lengths', 'rows'), [
@@ -126,10 +126,10 @@ def test_every_place_is_taken_once(size, key):
 
 @given(st.lists(st.tuples(st.integers(1, 50_000_000), st.integers(0, 2**64 - 1)), max_size=20))
 @settings(max_examples=20, deadline=None)
-def test_elements_of_many_permutations_at_once_are_those_of_each_alone(each):
-  sizes = np.array([size for size, _ in each], np.int64)
-  keys = np.array([key for _, key in each], np.uint64)
-  indices = np.array([key % size for size, key in each], np.int64)
+def test_elements_of_many_permutations_at_once_are_those_of_each_alone(permutations):
+  sizes = np.array([size for size, _ in permutations], np.int64)
+  keys = np.array([key for _, key in permutations], np.uint64)
+  indices = np.array([key % size for size, key in permutations], np.int64)
   together = permute(indices, sizes, keys)
   assert ((together >= 0) & (together < sizes)).all()
   assert together.tolist() == [permute(np.array([index]), size, key)[0]
@@ -139,11 +139,11 @@ def test_elements_of_many_permutations_at_once_are_those_of_each_alone(each):
 @pytest.mark.long
 @pytest.mark.parametrize('size', [2, 3, 4])
 def test_every_order_is_as_likely_as_every_other(size):
-  found = collections.Counter(tuple(permute(np.arange(size), size, key).tolist()) for key in KEYS)
-  assert set(found) == set(itertools.permutations(range(size)))
-  expected = len(KEYS) / len(found)
+  orders = collections.Counter(tuple(permute(np.arange(size), size, key).tolist()) for key in KEYS)
+  assert set(orders) == set(itertools.permutations(range(size)))
+  expected = len(KEYS) / len(orders)
   # Four standard deviations.
-  assert max(abs(number - expected) for number in found.values()) < 4 * expected**0.5
+  assert max(abs(number - expected) for number in orders.values()) < 4 * expected**0.5
 
 
 def test_neighbours_part_and_keys_that_differ_in_a_bit_share_nothing():

@@ -50,19 +50,19 @@ def sentences_in(tokens, segments, positions):
   np.testing.assert_array_equal(
       positions[:real], np.concatenate([np.zeros(0, int), *map(np.arange, sizes)]))
   assert not tokens[real:].any() and not segments[real:].any() and not positions[real:].any()
-  return [tuple(each.tolist()) for each in np.split(tokens[:real], np.cumsum(sizes)[:-1])
-          if len(each)]
+  return [tuple(sentence.tolist()) for sentence in np.split(tokens[:real], np.cumsum(sizes)[:-1])
+          if len(sentence)]
 
 
 def recover(batches):
   """Returns the pairs of batches, with counts."""
-  found = collections.Counter()
+  pairs = collections.Counter()
   for batch in batches:
     for row in zip(*batch[:6], strict=True):
       source, target = sentences_in(*row[:3]), sentences_in(*row[3:])
       assert len(source) == len(target)
-      found.update(zip(source, target, strict=True))
-  return found
+      pairs.update(zip(source, target, strict=True))
+  return pairs
 
 
 def training(corpora, weights=None, seed=7) -> TrainingBatches:
@@ -153,11 +153,11 @@ def test_fractional_weights_use_every_pair_equally_often(weight, epochs, times, 
   batches = training([corpus, OTHER], [weight, 1.0])
   total = collections.Counter()
   for number in range(epochs):
-    found = epoch(batches, number)
-    assert abs(sum(rows_used(found)) - rows_of(OTHER) - weight * rows_of(corpus)) < 1
-    found = recover(found)
-    assert found & pairs_in(OTHER) == pairs_in(OTHER)
-    ours = found - pairs_in(OTHER)
+    dealt = epoch(batches, number)
+    assert abs(sum(rows_used(dealt)) - rows_of(OTHER) - weight * rows_of(corpus)) < 1
+    pairs = recover(dealt)
+    assert pairs & pairs_in(OTHER) == pairs_in(OTHER)
+    ours = pairs - pairs_in(OTHER)
     assert max(ours.values()) <= most
     total += ours
   assert total == collections.Counter(dict.fromkeys(pairs_in(corpus), times))

@@ -51,21 +51,21 @@ def batches(plan, vocabulary) -> VariedBatches:
 
 def segmentations(batches, steps):
   """Returns the pairs of ids in some batches, with counts."""
-  found = collections.Counter()
+  pieces = collections.Counter()
   for step in steps:
     batch = batches[step]
     for row in zip(*batch[:6], strict=True):
       sides = [[tuple(tokens[segments == number].tolist())
                 for number in range(1, segments.max(initial=0) + 1)]
                for tokens, segments in (row[:2], row[3:5])]
-      found.update(zip(*sides, strict=True))
-  return found
+      pieces.update(zip(*sides, strict=True))
+  return pieces
 
 
-def texts(found, vocabulary):
+def texts(pieces, vocabulary):
   """Returns the pairs of texts in some batches, with counts."""
   said = collections.Counter()
-  for (source, target), times in found.items():
+  for (source, target), times in pieces.items():
     assert source[-1] == target[-1] == EOS_ID
     said[vocabulary.decode(source), vocabulary.decode(target)] += times
   return said
@@ -79,12 +79,12 @@ def epoch(batches, number):
 
 def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
   epochs = [segmentations(batches, epoch(batches, number)) for number in (0, 1)]
-  for each in epochs:
-    assert texts(each, vocabulary) == collections.Counter(PAIRS)
+  for pieces in epochs:
+    assert texts(pieces, vocabulary) == collections.Counter(PAIRS)
   for one, other in itertools.combinations(epochs, 2):
     assert len(one & other) < len(PAIRS) / 10
   plain = keep_for_training(*encode_in_memory(PAIRS, vocabulary), SHAPE.target_length)
-  mean = np.mean([len(source) for each in epochs for source, _ in each])
+  mean = np.mean([len(source) for pieces in epochs for source, _ in pieces])
   assert mean > 1.1 * plain.source.lengths.mean()
 
 
@@ -111,16 +111,16 @@ def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):
 def test_a_window_whose_pairs_fill_more_rows_than_planned_keeps_its_rows(seed=137):
   rng = np.random.default_rng(seed)
   lengths = rng.integers(2, 40, (2, 41))
-  sides = [Sentences.end_to_end(np.full(each.sum(), 9, np.int32), each.astype(np.int32))
-           for each in lengths]
+  sides = [Sentences.end_to_end(np.full(side.sum(), 9, np.int32), side.astype(np.int32))
+           for side in lengths]
   plan = TrainingBatches([EncodedPairs(*sides, {})], [0.3], Shape(1, 64, 64), seed=seed)
   batches = VariedBatches(plan, [lambda side, sentences, keys: sentences], seed=seed)
   for window in range(8):
     planned = sum(len(plan.deal(step)[0].pairs) for step in range(
         window * batches.planned, (window + 1) * batches.planned))
-    found = sum(int(batches[step].source_segments.max()) for step in range(
+    real = sum(int(batches[step].source_segments.max()) for step in range(
         window * batches.real, (window + 1) * batches.real))
-    assert found == planned
+    assert real == planned
 
 
 def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
@@ -135,7 +135,7 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
   batches = VariedBatches(plan, [longer], seed=0)
   lengths = [set(np.unique(getattr(batches[0], f'{side}_positions')).tolist())
              for side in ('source', 'target')]
-  assert [max(each) + 1 for each in lengths] == [10, 24]  # 25 tokens are too many, 24 are not.
+  assert [max(side) + 1 for side in lengths] == [10, 24]  # 25 tokens are too many, 24 are not.
 
 
 def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
@@ -145,17 +145,17 @@ def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
   # Windows cross the ends of epochs, so this takes the epochs that fill whole windows.
   epochs = next(n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0)
   windows = epochs * plan.batches_in_epoch // batches.planned
-  found = segmentations(batches, range(windows * batches.real))
+  pieces = segmentations(batches, range(windows * batches.real))
   assert windows > epochs > 0
-  assert texts(found, vocabulary) == collections.Counter(dict.fromkeys(PAIRS, epochs))
+  assert texts(pieces, vocabulary) == collections.Counter(dict.fromkeys(PAIRS, epochs))
 
 
 def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
     plan, vocabulary, monkeypatch):
   monkeypatch.setattr(variations, '_SPARE', -0.1)
   batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
-  found = segmentations(batches, epoch(batches, 0))
-  assert texts(found, vocabulary) == collections.Counter(PAIRS)
+  pieces = segmentations(batches, epoch(batches, 0))
+  assert texts(pieces, vocabulary) == collections.Counter(PAIRS)
 
 
 def test_batches_are_the_same_in_every_process(batches):

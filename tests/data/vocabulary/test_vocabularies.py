@@ -55,12 +55,12 @@ def test_files_and_bytes_give_the_same_vocabularies_back(either, tmp_path):
   vocabularies.save(either, tmp_path)
   models = vocabularies.model_files(either)
   assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == models
-  for found in (vocabularies.load(tmp_path),
-                vocabularies.load(tmp_path, vocabularies.fingerprints(either)),
-                vocabularies.from_model_files(models, 'here')):
-    assert vocabularies.is_shared(found) == vocabularies.is_shared(either)
+  for copy in (vocabularies.load(tmp_path),
+               vocabularies.load(tmp_path, vocabularies.fingerprints(either)),
+               vocabularies.from_model_files(models, 'here')):
+    assert vocabularies.is_shared(copy) == vocabularies.is_shared(either)
     for side in ('source', 'target'):
-      assert getattr(found, side).model_bytes == getattr(either, side).model_bytes
+      assert getattr(copy, side).model_bytes == getattr(either, side).model_bytes
 
 
 def test_exchanged_or_foreign_files_are_refused(separate, shared, tmp_path):
@@ -87,9 +87,9 @@ def test_models_with_other_names_are_refused(shared, names):
 
 def test_a_named_file_is_taken_for_its_side_and_the_other_is_learned(corpora, separate, tmp_path):
   separate.source.save(tmp_path / 'en')
-  found = make_vocabulary(
+  made = make_vocabulary(
       DataConfig(**SEPARATE, source_vocabulary=str(tmp_path / 'en')), corpora)
-  assert vocabularies.fingerprints(found) == vocabularies.fingerprints(separate)
+  assert vocabularies.fingerprints(made) == vocabularies.fingerprints(separate)
   for key, size in (('source_vocabulary', 310), ('vocabulary', 311)):
     config = {**SEPARATE, f'{key}_size': size, key: str(tmp_path / 'en')}
     with pytest.raises(UserError, match=rf'takes its vocabulary from data\.{key}; set '
