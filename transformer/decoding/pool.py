@@ -45,7 +45,7 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: C
       sentences of several batches join. 0 is one batch after the other, each to its end, so that
       several processes run the same programs in the same order.
   """
-  def compute(part: Part) -> Part:
+  def step(part: Part) -> Part:
     """Returns the batch at its next stop, without the sentences whose search is over."""
     state = begin(part) if part.state is None else part.state
     state, t, done_B, hypotheses = advance(part.kind, state, part.t, bool(threads))
@@ -59,16 +59,22 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: C
     return Part(part.kind, t, {row: index for row, index in part.rows.items() if not done_B[row]},
                 state)
 
+  def compute(part: Part, alone: bool = True) -> Part:
+    """Returns the batch at its end, or where others should fill it; none can if it is alone."""
+    part = step(part)
+    while part.rows and (alone or len(part.rows) >= _FULL * size):
+      part = step(part)
+    return part
+
   if threads:
     _refill(parts, compute, size, threads)
-    return
-  for part in reversed(parts):
-    while part.rows:
-      part = compute(part)
+  else:
+    for part in reversed(parts):
+      compute(part)
 
 
-def _refill(new: Sequence[Part], compute: Callable[[Part], Part], size: int, threads: int):
-  """Computes batches side by side, and fills those that run with what is left of others.
+def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: int, threads: int):
+  """Computes batches side by side, and fills up what is left of them with what is left of others.
 
   After an error, or Ctrl-C, no other part begins.
   """
@@ -93,7 +99,7 @@ def _refill(new: Sequence[Part], compute: Callable[[Part], Part], size: int, thr
 
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
     def start(part: Part):
-      running[executor.submit(compute, part)] = part.kind, part.t
+      running[executor.submit(compute, part, is_alone(part.kind))] = part.kind, part.t
 
     while new or waiting or running:
       while len(running) < threads and (part := take()):
@@ -102,7 +108,7 @@ def _refill(new: Sequence[Part], compute: Callable[[Part], Part], size: int, thr
       for future in finished:
         del running[future]
         part = future.result()
-        if len(part.rows) >= _FULL * size or (part.rows and is_alone(part.kind)):
+        if part.rows and is_alone(part.kind):
           start(part)
         elif part.rows:
           waiting.setdefault((part.kind, part.t), []).append(_with_rows(part, list(part.rows)))
