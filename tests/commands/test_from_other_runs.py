@@ -53,7 +53,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(train, folder, 
   given = f'--config.data.vocabulary={trained}/vocabulary.model'
   for flags, fact in (
       ([origin, '--config.model.positions=rotary'],
-       'model.positions is sinusoidal there, and rotary here; set what is there'),
+       'model.positions is sinusoidal there, and rotary here'),
       ([given, '--config.data.vocabulary_size=299'], 'takes its vocabulary from data.vocabulary; '
        'set --config.data.vocabulary_size='),
       (['--config.data.vocabulary=/nowhere/x'], 'the vocabulary /nowhere/x cannot be read'),

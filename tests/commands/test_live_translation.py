@@ -59,7 +59,7 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
     assert process.wait(100) == 0, process.stderr.read()
   os.close(ours)
   said = said.decode()
-  assert all(each in said for each in whole.split('\n')) and 'translate it, or :help' in said
+  assert all(line in said for line in whole.split('\n')) and 'translate it, or :help' in said
   assert 'error: --beam_size must be at least 1; got 0' in said
   assert '  der' in said.rpartition(':prefix der')[2]
 
@@ -83,5 +83,5 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
   finally:
     os.dup2(before, 0)
     os.close(before)
-  found = capfdbinary.readouterr().out
-  assert found == (tmp_path / 'out').read_bytes() and found.count(b'\n') > 72
+  out = capfdbinary.readouterr().out
+  assert out == (tmp_path / 'out').read_bytes() and out.count(b'\n') > 72

@@ -143,14 +143,6 @@ def test_a_run_without_one_of_its_files_does_not_count_as_new(
   assert files_of(run) == before
 
 
-def test_a_missing_vocabulary_is_written_again(train, folder, trained, tmp_path):
-  run = shutil.copytree(trained, tmp_path / 'run')
-  (run / 'vocabulary.model').unlink()
-  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={run}')
-  assert status == 0, err
-  assert (run / 'vocabulary.model').read_bytes() == (trained / 'vocabulary.model').read_bytes()
-
-
 @pytest.mark.long
 def test_a_killed_start_can_be_repeated(train, folder, trained, tmp_path):
   """Kills while config.json is written, or after vocabulary.model, which is damaged later."""

@@ -93,7 +93,7 @@ def searches():
 def test_searches_are_the_same_with_64_bits():
   wanted, traced = searches()
   with jax.enable_x64(True):
-    found, traced_with_64_bits = searches()
+    answers, traced_with_64_bits = searches()
   assert traced_with_64_bits == traced
-  chex.assert_trees_all_close(found, wanted, rtol=1e-6)
-  chex.assert_trees_all_equal_dtypes(found, wanted)
+  chex.assert_trees_all_close(answers, wanted, rtol=1e-6)
+  chex.assert_trees_all_equal_dtypes(answers, wanted)
