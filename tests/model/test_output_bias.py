@@ -34,6 +34,7 @@ def of_batch(model, params, batch, targets_BT, weights_BT, smoothing):
                                 smoothing)['loss']
 
 
+@pytest.mark.long(but=('True',))
 @pytest.mark.parametrize('tie', [True, False])
 def test_the_loss_and_its_gradient_are_those_of_the_naive_formula(batch, tie):
   tiny = build(output_bias=True, tie_output=tie, num_layers=1)

@@ -73,6 +73,7 @@ def test_packing_and_the_amount_of_padding_change_nothing(variant):
   chex.assert_trees_all_close(tight[0], alone[0, :7], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long(but=('post', 'modern'))
 @all_variants
 def test_other_segments_padding_and_neighbours_change_not_a_bit(batch, variant):
   tiny = build(**variant)
