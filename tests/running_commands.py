@@ -17,24 +17,17 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Imports a command and its packages once, and forks for every command line, since importing JAX
 # takes seconds.
 SERVER = """
-import ctypes, importlib, json, os, sys, warnings
+import importlib, json, os, sys, warnings
 import transformer.experiment.training
 warnings.simplefilter('ignore')  # JAX warns of forks; it has not started here.
 from transformer.system import command_line
 module, takes_arguments = importlib.import_module(sys.argv[1]), sys.argv[2] == 'True'
 for line in sys.stdin:
-  arguments, out, err, user = json.loads(line)
+  arguments, out, err = json.loads(line)
   child = os.fork()
   if not child:
     for number, path in ((0, os.devnull), (1, out), (2, err)):
       os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
-    if user is not None:
-      # The user may read all files, since the interpreter may be in root's home.
-      ctypes.CDLL(None).prctl(8, 1, 0, 0, 0)  # PR_SET_KEEPCAPS
-      os.setgid(user)
-      os.setuid(user)
-      ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0),
-                               (ctypes.c_uint32 * 6)(4, 4))  # CAP_DAC_READ_SEARCH
     sys.argv = [module.__file__, *arguments]
     try:
       command_line.run(module.main, takes_arguments)
@@ -88,9 +81,9 @@ class Command:
         stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     self._out, self._err = folder / 'out', folder / 'err'
 
-  def __call__(self, *arguments, user=None):
-    """Runs the command as a user; returns exit status, standard output and standard error."""
-    status = self._run(arguments, self._err, user)
+  def __call__(self, *arguments):
+    """Runs the command; returns exit status, standard output and standard error."""
+    status = self._run(arguments, self._err)
     return status, self._out.read_text('utf-8'), self._err.read_text('utf-8')
 
   def at_a_terminal(self, *arguments):
@@ -98,21 +91,21 @@ class Command:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     try:
-      status = self._run(arguments, os.ttyname(theirs), None)
+      status = self._run(arguments, os.ttyname(theirs))
       return status, self._out.read_text('utf-8'), os.read(ours, 100_000).decode()
     finally:
       os.close(ours)
       os.close(theirs)
 
-  def _run(self, arguments, err, user):
-    line = json.dumps([list(map(str, arguments)), str(self._out), str(err), user])
+  def _run(self, arguments, err):
+    line = json.dumps([list(map(str, arguments)), str(self._out), str(err)])
     self._process.stdin.write(line + '\n')
     self._process.stdin.flush()
     return int(self._process.stdout.readline())
 
-  def refuses(self, *arguments, user=None):
+  def refuses(self, *arguments):
     """Runs the command, and returns the single line of its error."""
-    status, out, err = self(*arguments, user=user)
+    status, out, err = self(*arguments)
     assert status == 1 and out == '', (status, out, err)
     return _one_error(err)
 

@@ -1,4 +1,4 @@
-"""Full and read-only disks, files without permission, and locked directories."""
+"""Full and read-only disks, and locked directories."""
 
 import contextlib
 import json
@@ -6,8 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ from tests.faults.kill import differences
 from transformer.runs.lock import LOCK, RunLock
 
 pytestmark = pytest.mark.long
-NOBODY = 65534
 STEPS = ('--config.train.steps=6', '--config.train.eval_every=3')
 
 
@@ -75,38 +72,6 @@ def test_a_run_on_a_read_only_disk_can_be_read(
   message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={workdir}', *STEPS)
   assert message.startswith(f'--workdir needs a directory to write to; {workdir} is')
   check_intact(evaluate, workdir)
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason='only root can become someone else')
-@pytest.mark.parametrize(('path', 'mode', 'fact'), [
-    ('.', 0o555, '--workdir needs a directory to write to; {path} is'),
-    ('checkpoints', 0o555, 'a checkpoint cannot be written to {path}: Permission den'),
-    ('metrics.jsonl', 0o444, '{path} cannot be used: Permission denied'),
-    ('tensorboard', 0o555, None),  # Only TensorBoard needs it.
-])
-def test_files_without_write_permission_are_named(
-    train, evaluate, folder, trained, path, mode, fact):
-  with tempfile.TemporaryDirectory() as place:  # Other users cannot read pytest's folder.
-    workdir = Path(place) / 'run'
-    shutil.copytree(trained, workdir)
-    for file in folder.glob('*.*'):
-      shutil.copy(file, place)
-    subprocess.run(['chown', '-R', f'{NOBODY}:{NOBODY}', place], check=True)
-    (workdir / path).chmod(mode)
-    flags = (f'--config={place}/tiny.py', f'--workdir={workdir}', f'--config.data.dir={place}',
-             *STEPS)
-    if fact is None:
-      status, _, err = train(*flags, user=NOBODY)
-      assert status == 0, err
-      warnings = [line for line in err.splitlines() if 'tensorboard gets no events' in line]
-      assert len(warnings) == 1 and 'Permission denied' in warnings[0]
-      assert '"step": 6' in (workdir / 'metrics.jsonl').read_text('utf-8')
-    else:
-      message = train.refuses(*flags, user=NOBODY)
-      assert fact.format(path=(workdir / path).resolve()) in message, message
-    assert not (workdir / LOCK).exists()
-    (workdir / path).chmod(0o755)
-    check_intact(evaluate, workdir)
 
 
 def test_a_locked_run_can_be_read_and_not_trained(train, evaluate, folder, trained, tmp_path):

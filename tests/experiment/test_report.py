@@ -122,6 +122,14 @@ def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, sa
               and line.endswith(str(error))]) == 1
 
 
+def test_a_folder_that_cannot_be_used_costs_the_events_alone(tmp_path, said):
+  (tmp_path / 'tensorboard').touch()
+  with reporting_to(tmp_path) as report:
+    add(report, 1)
+  assert [row['step'] for row in rows_of(tmp_path)] == [1]
+  assert len([line for line in said() if 'tensorboard gets no events' in line]) == 1
+
+
 def test_without_a_terminal_a_run_logs_each_line_of_metrics(tmp_path, monkeypatch, said):
   now = 1000.0
   monkeypatch.setattr(report_file.time, 'monotonic', lambda: now)
