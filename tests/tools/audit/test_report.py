@@ -99,19 +99,19 @@ def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch,
   write_all(tmp_path, PLANTED)
   monkeypatch.setattr(findings, '_CHUNK', chunk)
   report = audit(config_of(tmp_path), vocabulary, examples=9)
-  found = made(report['corpora']['train/train'])
+  kinds = made(report['corpora']['train/train'])
   for number, (*_, what) in enumerate(PLANTED):
-    name, = (name for name in found if name.startswith(what))
-    assert 1001 + number in found[name][1], what
+    name, = (name for name in kinds if name.startswith(what))
+    assert 1001 + number in kinds[name][1], what
   # Each fault is found only there, except for spelling in bytes, and for the tab of 1,002.
-  for what, (count, lines) in found.items():
+  for what, (count, lines) in kinds.items():
     planted = {1001 + number for number, fault in enumerate(PLANTED) if what.startswith(fault[2])}
     if 'bytes' not in what:
       assert count == len(lines) and set(lines) - {1002} == planted - {1002}, what
   assert max(len(example['source']) for finding in report['corpora']['train/train']['findings']
              for example in finding['examples']) == 200
   table = as_table(report)
-  for what in found:
+  for what in kinds:
     assert what in table
   assert all(line.isprintable() for line in table.split('\n'))
   assert json.loads(json.dumps(report))['corpora']['train/train']['pairs'] == 1000 + len(PLANTED)
@@ -130,7 +130,7 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
   assert made(corpora['train/one']) == {repeated: (2, [401, 402])}
   assert notes(corpora['train/one'], repeated)[0] == (401, 'as train/one, line 6')
   assert notes(corpora['train/two'], repeated) == [(601, 'as train/one, line 8')]
-  overlap = {what: found for what, found in made(corpora['valid']).items() if 'training' in what}
+  overlap = {what: places for what, places in made(corpora['valid']).items() if 'training' in what}
   assert overlap == {
       'the pair is in training too': (1, [1]), 'the source is in training too': (2, [1, 2]),
       'the target is in training too': (2, [1, 3])}

@@ -29,7 +29,7 @@ RESULTS = [
     ('alpha1', [3]), ('alpha0.6.step80', [0]), ('ensemble2', [2]), ('ensemble', [2]),
     ('avoid', [3]), ('samples4.seed3', [3]), ('mbrchrF2++', [3]), ('mbrchrF2++.3', []),
     ('dtypebfloat16', [5]), ('latest', [1]), ('latest.beam4', [0]), ('latest.average', [4]),
-    ('', [*range(6)]), *((each.name, [number]) for number, each in enumerate(RESULTS))])
+    ('', [*range(6)]), *((one.name, [number]) for number, one in enumerate(RESULTS))])
 def test_a_result_has_the_wanted_settings_and_the_fewest_further_ones(wanted, numbers):
   assert result_choice.matching(RESULTS, wanted) == [RESULTS[number] for number in numbers]
 
