@@ -48,9 +48,7 @@ def test_without_configs_it_takes_those_of_a_checkout(folder, tmp_path):
   done = run(ROOT / 'configs' / 'text.py')
   assert done.returncode == 0 and 'vocabulary: 290 pieces' in done.stdout, done.stderr
   refused = run('mine.py')
-  assert refused.returncode == 1
-  assert (f"No module named 'configs'; modules of configs are looked for in {tmp_path}/configs and "
-          f'in {tmp_path}/installed/configs') in refused.stderr
+  assert refused.returncode == 1 and "No module named 'configs'" in refused.stderr
 
 
 @pytest.mark.parametrize(('flags', 'fact'), [
