@@ -12,17 +12,17 @@ from transformer.tools.convert.vocabulary_pieces import extend, has_merges_alone
 def test_more_pieces_follow_and_change_no_cut(kind, tmp_path):
   vocabulary = adopt(train(tmp_path / 'own.model', KINDS[kind]))
   known = vocabulary.piece(BYTE_IDS.stop)
-  found = extend(vocabulary, ['▁>>fra<<'], [known, 'Ж', 'red▁shirt', '▁zweifellos'])
+  more = extend(vocabulary, ['▁>>fra<<'], [known, 'Ж', 'red▁shirt', '▁zweifellos'])
   before = [vocabulary.piece(token) for token in range(vocabulary.size)]
-  after = [found.piece(token) for token in range(found.size)]
+  after = [more.piece(token) for token in range(more.size)]
   assert after == [*before, '▁>>fra<<', 'Ж', 'red▁shirt', '▁zweifellos']
   for line in [*TEXT, *HOSTILE, 'zweifellos a red shirt']:
-    assert found.encode(line) == vocabulary.encode(line)
-  ids = found.encode('>>fra<< Ж')
-  assert [found.piece(token) for token in ids] == ['▁>>fra<<', '▁', 'Ж']
-  assert found.decode(ids) == '>>fra<< Ж'
-  assert found.decode([after.index('▁zweifellos')]) == 'zweifellos'
-  assert extend(found, ['▁>>fra<<'], [known]) is found
+    assert more.encode(line) == vocabulary.encode(line)
+  ids = more.encode('>>fra<< Ж')
+  assert [more.piece(token) for token in ids] == ['▁>>fra<<', '▁', 'Ж']
+  assert more.decode(ids) == '>>fra<< Ж'
+  assert more.decode([after.index('▁zweifellos')]) == 'zweifellos'
+  assert extend(more, ['▁>>fra<<'], [known]) is more
 
 
 def test_only_plain_pieces_of_a_bpe_model_work_by_merges_alone(tmp_path):

@@ -109,8 +109,8 @@ def test_sequences_give_trees_back():
     tree = random_tree(drawn)
     check(tree)
     for with_words in (False, True):
-      found, mends = delinearise(linearise(tree, with_words), tree.words)
-      assert found == without_tags(tree) and not mends
+      back, mends = delinearise(linearise(tree, with_words), tree.words)
+      assert back == without_tags(tree) and not mends
 
 
 def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
@@ -141,9 +141,9 @@ def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
      {'empty': 1, 'surplus': 1, 'unknown': 1}),
 ])
 def test_how_words_are_aligned_to_those_of_the_source(text, wanted, mends):
-  tree, found = delinearise(text, ('the', 'cat', 'sat'))
+  tree, mistakes = delinearise(text, ('the', 'cat', 'sat'))
   assert linearise(tree) == wanted
-  assert found == mends
+  assert mistakes == mends
 
 
 def test_words_that_are_brackets_or_xx_are_told_apart():
@@ -174,9 +174,9 @@ def test_words_that_are_brackets_or_xx_are_told_apart():
     ('(S', '(TOP XX XX )TOP', {'empty': 1, 'missing': 2, 'no tree': 1, 'unclosed': 1}),
 ])
 def test_how_each_mistake_is_mended(text, wanted, mends):
-  tree, found = delinearise(text, ('a', 'b'))
+  tree, mistakes = delinearise(text, ('a', 'b'))
   assert linearise(tree) == wanted
-  assert found == mends
+  assert mistakes == mends
 
 
 def test_a_tree_of_any_depth_is_read_written_and_drawn():
