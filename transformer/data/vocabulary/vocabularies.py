@@ -69,6 +69,6 @@ def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> 
   vocabulary = SeparateVocabularies(*sides) if separate else sides[0]
   for name, digest in fingerprints(vocabulary).items():
     if wanted is not None and digest != wanted.get(name):
-      raise UserError(f'{name}.model of {folder} is not the one that the run began with; its '
-                      f'SHA-256 should be {wanted.get(name)}; restore it from a copy')
+      raise UserError(f'{name}.model of {folder} is damaged, or is not the one that the run began '
+                      f'with; its SHA-256 should be {wanted.get(name)}; restore it from a copy')
   return vocabulary
