@@ -14,36 +14,23 @@ def files_of(folder: Path) -> list[str]:
 
 
 def damaged(whole: Path, copy: Path, name: str, kind: str, positions: int) -> Iterator[str]:
-  """Copies a folder, and damages one file of the copy, again and again.
+  """Copies a folder, and damages a file of the copy again and again; yields what was done.
 
-  Args:
-    whole: the folder, which stays as it is.
-    copy: the path of the copy; an older copy is removed.
-    name: the file's path in the folder.
-    kind: one of `DAMAGES`.
-    positions: number of positions, spread evenly, for `flip` and `cut`.
-
-  Yields:
-    A description of the damage that `copy` has at this moment.
+  `flip` and `cut` are tried at so many positions, spread evenly, and at the last byte.
   """
   shutil.rmtree(copy, ignore_errors=True)
   shutil.copytree(whole, copy)
   path = copy / name
   content = path.read_bytes()
-  places = sorted({index * len(content) // positions for index in range(positions)}
-                  | {len(content) - 1}) if content else []
-  if kind == 'flip':
-    for number, place in enumerate(places):
-      flipped = content[place] ^ 1 << number % 8
-      path.write_bytes(content[:place] + bytes([flipped]) + content[place + 1:])
-      yield f'bit {number % 8} of byte {place} of {name} flipped'
-  elif kind == 'cut':
-    for place in places:
-      path.write_bytes(content[:place])
-      yield f'{name} cut to {place} of {len(content)} bytes'
-  elif kind == 'delete':
+  if kind == 'delete':
     path.unlink()
     yield f'{name} deleted'
-  else:
+  elif kind == 'rename':
     path.rename(path.with_name(path.name + 'x'))
     yield f'{name} renamed'
+  else:
+    places = {index * len(content) // positions for index in range(positions)}
+    for number, place in enumerate(sorted(places | {len(content) - 1}) if content else ()):
+      rest = bytes([content[place] ^ 1 << number % 8]) + content[place + 1:]
+      path.write_bytes(content[:place] + (rest if kind == 'flip' else b''))
+      yield f'{name}: {kind} at byte {place} of {len(content)}'

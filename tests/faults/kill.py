@@ -6,10 +6,8 @@ optimizer state, moving average, history, the kept checkpoints, the best one, an
 except for `WALL_CLOCK`.
 """
 
-import collections
 import contextlib
 import json
-import math
 import os
 import random
 import signal
@@ -25,8 +23,7 @@ import orbax.checkpoint as ocp
 from tests.running_commands import CONFIG, ENGLISH, GERMAN
 from transformer.experiment.meter import WALL_CLOCK
 from transformer.runs.checkpoints import Checkpoints
-from transformer.runs.evaluations import best_evaluation
-from transformer.runs.run_directory import CHECKPOINTS
+from transformer.runs.run_directory import CHECKPOINTS, METRICS
 from transformer.system.signals import EXIT_STATUS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,17 +33,15 @@ MOMENTS = ('start-up', 'checkpoint', 'evaluation', 'removal', 'save on a signal'
 _SECONDS = 300  # The longest that a process is waited for.
 
 
-def compare(folder: Path, kills: int, seed: int, signals: list[str]):
-  """Trains one run without interruption and one that is killed.
+def compare(folder: Path, kills: int, seed: int, signals: list[str]) -> list[str]:
+  """Trains one run without interruption, and one that is killed at random moments.
 
   Args:
     folder: the folder for both runs and their text.
-    kills: number of kills.
-    seed: seed of the random moments.
     signals: names of the signals, which take turns.
 
   Returns:
-    The number of kills by activity of the run, and a line for each difference of the runs.
+    A line for each difference of the runs.
   """
   folder.mkdir(parents=True, exist_ok=True)
   for name, part in (('train', slice(None)), ('valid', slice(2))):
@@ -63,26 +58,17 @@ def compare(folder: Path, kills: int, seed: int, signals: list[str]):
   # Later processes find programs and the encoded corpus in their caches, and start faster.
   started = whole.wait_for(whole.has_started) / 2
   whole.finish()
-  found = [each for each in _metrics(whole.workdir) if 'valid/bleu' in each]
-  best, bleu = found.index(best_evaluation(found)), [each['valid/bleu'] for each in found]
-  assert best and len(set(bleu)) > 2, f'there is nothing to choose from: {bleu}'
-  print(f'{len(found)} evaluations, number {best + 1} is the best; out of patience: '
-        f'{len(found) < evaluations}', flush=True)
-  moments, counts = random.Random(seed), collections.Counter()
-  while sum(counts.values()) < kills:
-    number = sum(counts.values())
+  bleu = [row['valid/bleu'] for row in _metrics(whole.workdir) if 'valid/bleu' in row]
+  assert bleu.index(max(bleu)) and len(set(bleu)) > 2, f'there is nothing to choose from: {bleu}'
+  moments = random.Random(seed)
+  for number in range(kills):
+    moment, name = MOMENTS[number % len(MOMENTS)], signals[number % len(signals)]
+    print(f'{number + 1:3d}  {name} at: {moment}', flush=True)
     killed.start()
-    activity = killed.kill(MOMENTS[number % len(MOMENTS)], signals[number % len(signals)],
-                           moments, started)
-    started = min(started, killed.started)
-    if activity is None:
-      print('the run was done before it was killed often enough', flush=True)
-      break
-    print(f'{number + 1:3d}  {signals[number % len(signals)]} at: {activity}', flush=True)
-    counts[activity] += 1
+    assert killed.kill(moment, name, moments, started), 'the run was done too early'
   killed.start()
   killed.finish()
-  return counts, differences(whole.workdir, killed.workdir)
+  return differences(whole.workdir, killed.workdir)
 
 
 class Killable:
@@ -96,7 +82,6 @@ class Killable:
                      '--config.optimizer.peak_learning_rate=0.03',
                      *(f'--config.train.{name}={value}' for name, value in flags.items())]
     self._log = workdir.with_suffix('.log')
-    self.started = math.inf  # Seconds of the latest complete start-up.
 
   def start(self):
     """Starts a process that begins or resumes the run."""
@@ -110,48 +95,36 @@ class Killable:
     status = self._process.wait(_SECONDS)
     assert status == 0, (status, self._log.read_text('utf-8'))
 
-  def kill(self, moment: str, name: str, moments: random.Random, started: float) -> str | None:
-    """Kills the process at a kind of moment; returns its activity, or None if the run was done."""
+  def kill(self, moment: str, name: str, moments: random.Random, started: float) -> bool:
+    """Kills the process at a kind of moment; returns whether the run was not done before."""
     checkpoints = self.workdir / CHECKPOINTS
+    signs = {'checkpoint': lambda: list(checkpoints.glob('*.*')), 'evaluation': self._evaluating,
+             'removal': (checkpoints / 'removed').exists}
     occurrences = moments.randint(1, 2)
     if moment == 'start-up':
       self.wait_for(lambda: False, moments.uniform(0.0, started))
     else:
-      self.started = self.wait_for(self.has_started)
-    for _ in range(occurrences):
-      if moment == 'checkpoint':
-        self.wait_for(lambda: not list(checkpoints.glob('*.*')))
-        self.wait_for(lambda: list(checkpoints.glob('*.*')))
-      elif moment == 'removal':
-        self.wait_for(lambda: not (checkpoints / 'removed').exists())
-        self.wait_for(lambda: (checkpoints / 'removed').exists())
-      elif moment == 'evaluation':
-        self.wait_for(lambda: not self._evaluating())
-        self.wait_for(self._evaluating)
-      elif moment == 'save on a signal':
+      self.wait_for(self.has_started)
+      if moment == 'save on a signal':
         self._process.send_signal(signal.SIGTERM)
-        self.wait_for(lambda: list(checkpoints.glob('*.*')))
-        break
-    if moment != 'start-up':
+        self.wait_for(signs['checkpoint'])
+      elif moment in signs:
+        for _ in range(occurrences):
+          self.wait_for(lambda: not signs[moment]())
+          self.wait_for(signs[moment])
       self.wait_for(lambda: False, moments.uniform(0.0, 1.0 if moment == 'any' else 0.02))
-    if self._process.poll() is not None:
-      assert self._process.returncode == 0, self._log.read_text('utf-8')
-      return None
-    self._process.send_signal(signal.SIGSTOP)  # So that its activity cannot change before the kill.
-    activity = self._activity()
     self._process.send_signal(signal.Signals[name])
-    self._process.send_signal(signal.SIGCONT)
     status = self._process.wait(_SECONDS)
+    if status == 0:
+      return False
     if name == 'SIGKILL':
-      assert status == -signal.SIGKILL, status
-    elif status == 0:
-      return None
-    else:
-      # Before Python sets its signal handlers, a signal ends the process.
-      early = time.monotonic() - self._began < started / 2 and status == -signal.Signals[name]
-      assert status in (EXIT_STATUS, 130) or early, (status, self._log.read_text('utf-8'))
-      assert 'Traceback' not in self._log.read_text('utf-8'), self._log.read_text('utf-8')
-    return activity
+      assert status == -signal.SIGKILL, (status, self._log.read_text('utf-8'))
+      return True
+    # Before Python sets its signal handlers, a signal ends the process.
+    early = time.monotonic() - self._began < started / 2 and status == -signal.Signals[name]
+    assert status in (EXIT_STATUS, 130) or early, (status, self._log.read_text('utf-8'))
+    assert 'Traceback' not in self._log.read_text('utf-8'), self._log.read_text('utf-8')
+    return True
 
   def wait_for(self, happened, seconds: float = _SECONDS) -> float:
     """Waits until `happened()`, the time limit or the end of the process; returns the seconds."""
@@ -163,21 +136,10 @@ class Killable:
   def _evaluating(self) -> bool:
     # With EVERY, an evaluation follows each line of training metrics.
     try:
-      with (self.workdir / 'metrics.jsonl').open('rb') as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 800))
-        return b'train/loss' in file.read().splitlines()[-1]
+      lines = (self.workdir / METRICS).read_bytes().splitlines()
+      return b'train/loss' in lines[-1]
     except (FileNotFoundError, IndexError):
       return False
-
-  def _activity(self) -> str:
-    """Returns what the process is doing."""
-    checkpoints = self.workdir / CHECKPOINTS
-    if not self.has_started():
-      return 'start-up'
-    doing = {'writing a checkpoint': list(checkpoints.glob('*.*')),
-             'evaluating': self._evaluating(),
-             'about to delete a checkpoint': (checkpoints / 'removed').exists()}
-    return ', '.join(what for what, done in doing.items() if done) or 'only steps'
 
   def has_started(self) -> bool:
     """Returns whether the process is ready for the next step, except for its compiled program."""
@@ -186,11 +148,11 @@ class Killable:
 
 def differences(whole: Path, other: Path) -> list[str]:
   """Returns a line for each part of two runs that should be the same and is not."""
-  found = []
+  lines = []
 
   def same(what, one, two):
     if one != two:
-      found.append(f'{what}: {one!r:.300} and {two!r:.300}')
+      lines.append(f'{what}: {one!r:.300} and {two!r:.300}')
 
   states, kept = zip(*map(_contents, (whole, other)), strict=True)
   same('checkpoints', *kept)
@@ -200,17 +162,17 @@ def differences(whole: Path, other: Path) -> list[str]:
   for (path, one), (_, two) in zip(*flat, strict=False):
     one, two = np.asarray(one), np.asarray(two)
     if (one.shape, one.dtype, one.tobytes()) != (two.shape, two.dtype, two.tobytes()):
-      found.append(f'{jax.tree_util.keystr(path)} is not the same')
+      lines.append(f'{jax.tree_util.keystr(path)} is not the same')
   same('metrics.jsonl', *map(_metrics, (whole, other)))
-  same('config.json', *((each / 'config.json').read_bytes() for each in (whole, other)))
-  same('vocabulary.model', *((each / 'vocabulary.model').read_bytes() for each in (whole, other)))
-  about = [json.loads((each / 'run.json').read_text('utf-8')) for each in (whole, other)]
+  same('config.json', *((run / 'config.json').read_bytes() for run in (whole, other)))
+  same('vocabulary.model', *((run / 'vocabulary.model').read_bytes() for run in (whole, other)))
+  about = [json.loads((run / 'run.json').read_text('utf-8')) for run in (whole, other)]
   for name in ('data', 'counts', 'parameters'):
-    same(f'{name} in run.json', *(each[name] for each in about))
-  same('files', *(sorted(path.name for path in each.iterdir()) for each in (whole, other)))
-  same('folders', *(sorted(path.name for path in (each / CHECKPOINTS).iterdir())
-                    for each in (whole, other)))
-  return found
+    same(f'{name} in run.json', *(record[name] for record in about))
+  same('files', *(sorted(path.name for path in run.iterdir()) for run in (whole, other)))
+  same('folders', *(sorted(path.name for path in (run / CHECKPOINTS).iterdir())
+                    for run in (whole, other)))
+  return lines
 
 
 def _contents(workdir: Path):

@@ -14,9 +14,5 @@ pytestmark = pytest.mark.long
 
 def test_a_run_that_is_killed_and_stopped_ends_like_an_uninterrupted_one(tmp_path):
   kills, signals = int(os.environ.get('KILLS', '2')), os.environ.get('SIGNALS', 'KILL,TERM')
-  counts, differences = kill.compare(
-      tmp_path, kills, int(os.environ.get('SEED', '1')),
-      [f'SIG{name}' for name in signals.split(',')])
-  print(*sorted(counts.items()), sep='\n')
-  assert sum(counts.values()) == kills
-  assert differences == []
+  assert kill.compare(tmp_path, kills, int(os.environ.get('SEED', '1')),
+                      [f'SIG{name}' for name in signals.split(',')]) == []

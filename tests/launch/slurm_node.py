@@ -1,7 +1,6 @@
 """Starts a Slurm with this machine as its node; needs root, slurm-wlm and munge.
 
   apt-get install --no-install-recommends slurm-wlm munge
-  python -m tests.launch.slurm_node   # Runs until Ctrl-C; prints a variable to export.
 """
 
 import contextlib
@@ -10,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,10 +104,3 @@ def slurm_node(folder: Path) -> Iterator[dict[str, str]]:
         daemon.wait(20)
       except subprocess.TimeoutExpired:
         daemon.kill()
-
-
-if __name__ == '__main__':
-  with tempfile.TemporaryDirectory() as name, slurm_node(Path(name)) as environment:
-    print(f'export SLURM_CONF={environment["SLURM_CONF"]}', flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-      signal.pause()

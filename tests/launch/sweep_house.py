@@ -1,6 +1,5 @@
 """Makes a copy of the project whose train.py only writes metrics, and starts sweeps in it."""
 
-import html.parser
 import json
 import os
 import pathlib
@@ -123,11 +122,9 @@ def build(house):
   shutil.copytree(ROOT / 'launch', house / 'launch')
   for name in ('transformer', 'configs'):
     (house / name).symlink_to(ROOT / name)
-  (house / 'train.py').write_text(TRAIN)
-  (house / 'space.py').write_text(SPACE)
-  (house / 'slow.py').write_text(SLOW)
-  (house / 'jobs.py').write_text(JOBS)
-  (house / 'search.py').write_text(SEARCH)
+  for name, text in (('train', TRAIN), ('space', SPACE), ('slow', SLOW), ('jobs', JOBS),
+                     ('search', SEARCH)):
+    (house / f'{name}.py').write_text(text)
 
 
 class Sweep:
@@ -181,27 +178,6 @@ class Sweep:
   @property
   def log(self):
     return self._log.read_text('utf-8')
-
-
-class Page(html.parser.HTMLParser):
-  """The addresses that a page loads, and its texts in `pre`."""
-
-  def __init__(self):
-    super().__init__()
-    self.needs, self.texts, self._inside = [], [], False
-
-  def handle_starttag(self, tag, attributes):
-    self.needs += [pair for pair in attributes if pair[0] in ('src', 'href', 'srcset', 'data')]
-    if tag == 'pre':
-      self._inside = True
-      self.texts.append('')
-
-  def handle_endtag(self, tag):
-    self._inside = self._inside and tag != 'pre'
-
-  def handle_data(self, data):
-    if self._inside:
-      self.texts[-1] += data
 
 
 def rows_of(table):

@@ -1,6 +1,5 @@
-"""The jobs that launch/slurm.py submits, recorded by a stand-in for sbatch."""
+"""The jobs that launch/slurm.py submits, run by stand-ins for the programs of Slurm."""
 
-import json
 import os
 import shlex
 import subprocess
@@ -10,41 +9,22 @@ from pathlib import Path
 import pytest
 
 from launch import sbatch
+from transformer.errors import UserError
 
 ROOT = Path(__file__).parents[2]
-# Records its arguments, and answers as sbatch does.
-SBATCH = f"""#!{sys.executable}
-import json, pathlib, sys
-pathlib.Path(__file__).with_name('call').write_text(json.dumps(sys.argv))
-"""
-ACCEPTS, REFUSES = "print('job 7')", "sys.exit('no such\\npartition')"
 TRAIN = ['--config=configs/quickstart.py', '--workdir=/mnt/disk/a run', '--config.train.steps=700']
 
 
-@pytest.fixture
-def launch(tmp_path):
-  """(arguments, the answer of sbatch or None) -> status, output, error, and the call of sbatch."""
-  def run(*arguments, sbatch=ACCEPTS):
-    if sbatch:
-      (tmp_path / 'sbatch').write_text(SBATCH + sbatch)
-      (tmp_path / 'sbatch').chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, 'launch/slurm.py', *arguments], cwd=ROOT, capture_output=True,
-        # With this platform, JAX would fail if a device was used.
-        text=True, check=False, env={**os.environ, 'JAX_PLATFORMS': 'none',
-                                     'PATH': f'{tmp_path}{":/usr/bin:/bin" if sbatch else ""}'})
-    call = tmp_path / 'call'
-    return (done.returncode, done.stdout, done.stderr,
-            json.loads(call.read_text())[1:] if call.exists() else None)
-
-  return run
+@pytest.fixture(scope='module')
+def launch(start_command):
+  yield from start_command('launch.slurm', takes_arguments=True)
 
 
-def test_a_dry_run_prints_the_job_and_submits_nothing(launch, tmp_path):
+def test_a_dry_run_prints_the_job(launch, tmp_path):
   train = ['--config=configs/quickstart.py', f'--workdir={tmp_path}/a run']
-  status, out, err, call = launch('--nodes=2', '--tasks-per-node=8', '--dry_run',
-                                  '--sbatch=--gres=gpu:8 --comment="of mine"', '--', *train)
-  assert status == 0 and not call, err
+  status, out, err = launch('--nodes=2', '--tasks_per_node=8', '--dry_run',
+                            '--sbatch=--gres=gpu:8 --comment="of mine"', '--', *train)
+  assert status == 0, err
   first, shell, *rest, last = out.splitlines()
   assert {'--nodes=2', '--ntasks-per-node=8', '--gres=gpu:8', '--comment=of mine', '--requeue',
           '--signal=USR1@120', '--open-mode=append'} <= set(shlex.split(first))
@@ -53,18 +33,6 @@ def test_a_dry_run_prints_the_job_and_submits_nothing(launch, tmp_path):
   assert srun[:2] == ['srun', '--kill-on-bad-exit=0'] and srun[3:] == [
       sys.executable, str(ROOT / 'train.py'), '--distributed', *train,
       '--config.train.grace_seconds=100']
-
-
-def test_a_job_inherits_the_environment_as_it_is(launch, tmp_path, monkeypatch):
-  # The nodes may have other processors and another home than the machine that submits.
-  for name in ('JAX_COMPILATION_CACHE_DIR', 'TF_CPP_MIN_LOG_LEVEL'):
-    monkeypatch.delenv(name, raising=False)
-  (tmp_path / 'sbatch').write_text(f'#!/bin/sh\n/usr/bin/env > {tmp_path}/inherited\n')
-  (tmp_path / 'sbatch').chmod(0o755)
-  status, _, err, _ = launch('--', TRAIN[0], f'--workdir={tmp_path}/run', sbatch=None)
-  assert status == 0, err
-  inherited = (tmp_path / 'inherited').read_text()
-  assert 'JAX_COMPILATION_CACHE_DIR' not in inherited and 'TF_CPP' not in inherited
 
 
 @pytest.fixture
@@ -117,14 +85,6 @@ def test_a_job_without_progress_is_not_queued_again(job):
   assert said == ['a b'] and status == 1 and 'submit it with a longer --time' in error
 
 
-def test_slurm_is_handed_what_the_dry_run_prints(launch, tmp_path):
-  flags = ['--tasks_per_node=2', '--', TRAIN[0], f'--workdir={tmp_path}/run']
-  _, out, _, _ = launch('--dry_run', *flags)
-  status, _, err, call = launch(*flags)
-  assert status == 0 and 'job 7' in err, err
-  assert ['sbatch', *call] == shlex.split(out.splitlines()[0])[:-1]
-
-
 @pytest.mark.parametrize(('options', 'gpus'), [
     ('--gres=gpu:8 --time=1', 32), ('--gpus-per-node=a100:8', 32), ('--gpus-per-task=1', 8),
     ('--gpus=7', 7), ('--gres=gpu:a100-80g:2', 8), ('--gres=shard:8', None), ('', None),
@@ -135,34 +95,29 @@ def test_the_gpus_of_a_job_are_counted_where_its_options_tell(options, gpus):
 
 @pytest.mark.parametrize(('flags', 'train', 'fact'), [
     (['--nodes=0'], TRAIN, '--nodes must be at least 1; got 0'),
-    (['--tasks-per-node=0'], TRAIN, '--tasks-per-node must be at least 1; got 0'),
     (['--sbatch=--comment="open'], TRAIN, '--sbatch=--comment="open cannot be split into words'),
-    (['--nodes=3', '--sbatch=--gres=gpu:1'], TRAIN,
-     'must divide the rows that go through the model at a time'),
-    (['--nodes=2', '--tasks-per-node=3', '--sbatch=--gres=gpu:8', '--dry_run'], TRAIN,
+    (['--nodes=2', '--tasks-per-node=3', '--sbatch=--gres=gpu:8'], TRAIN,
      'the 16 GPUs of the job must be divided evenly among --nodes × --tasks-per-node = 6'),
-    (['--tasks-per-node=8', '--sbatch=--gres=gpu:8', '--dry_run'],
-     [*TRAIN, '--config.decode.batch_size=12'], 'must divide decode.batch_size'),
-    ([], [TRAIN[0], '--flagfile={folder}/flags'], '--workdir=DIR is needed after --'),
-    ([], [*TRAIN, '--config.train.step=3'], 'did you mean config.train.steps?')])
-def test_a_mistake_is_one_line_before_a_job_is_asked_for(
-    launch, one_error, tmp_path, flags, train, fact):
+    (['--tasks-per-node=8', '--sbatch=--gres=gpu:8'], [*TRAIN, '--config.decode.batch_size=12'],
+     'must divide decode.batch_size'),
+    ([], [TRAIN[0], '--flagfile={folder}/flags'], '--workdir=DIR is needed after --')])
+def test_a_mistake_is_one_line_before_a_job_is_asked_for(launch, tmp_path, flags, train, fact):
   (tmp_path / 'flags').write_text(f'--workdir={tmp_path}/run\n')
-  status, out, err, call = launch(*flags, '--', *(
+  assert fact in launch.refuses(*flags, '--dry_run', '--', *(
       word.format(folder=tmp_path) for word in train))
-  assert status == 1 and out == '' and not call and fact in one_error(err)
 
 
-def test_the_arguments_of_training_must_stand_after_dashes(launch, one_error):
-  status, _, err, call = launch(*TRAIN)
-  assert status == 1 and not call
-  assert one_error(err).startswith("Unknown command line flag 'config'; the arguments of train.py "
-                                   'must stand after --, such as -- --config=')
-
-
-@pytest.mark.parametrize(('sbatch', 'fact'), [
-    (None, 'there is no command sbatch here; start this on a machine with Slurm'),
-    (REFUSES, 'sbatch refused the job: no such partition')])
-def test_a_job_that_cannot_be_submitted_is_one_line(launch, one_error, tmp_path, sbatch, fact):
-  status, out, err, _ = launch('--', TRAIN[0], f'--workdir={tmp_path}/run', sbatch=sbatch)
-  assert status == 1 and out == '' and fact in one_error(err)
+def test_the_answer_of_sbatch_is_told(tmp_path, monkeypatch):
+  monkeypatch.setenv('PATH', str(tmp_path))
+  with pytest.raises(UserError, match='there is no command sbatch here; start this on a machine'):
+    sbatch.submit(['sbatch'], '')
+  program = tmp_path / 'sbatch'
+  for code, told in (('read -r line; echo "job $line $1"', None),
+                     ('printf "no such\\npartition" >&2; exit 1', 'refused the job: no such part')):
+    program.write_text(f'#!/bin/sh\n{code}\n')
+    program.chmod(0o755)
+    if told:
+      with pytest.raises(UserError, match=told):
+        sbatch.submit(['sbatch', '-N2'], '7\n')
+    else:
+      assert sbatch.submit(['sbatch', '-N2'], '7\n') == 'job 7 -N2'

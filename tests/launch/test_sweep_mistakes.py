@@ -97,20 +97,17 @@ def test_a_sweep_without_a_result_says_why(launch, one_error, folder, tmp_path, 
 
 @pytest.mark.parametrize(('name', 'file'), [
     ('quickstart', 'quickstart'), ('multi30k', 'multi30k'), ('ablation', 'text')])
-def test_the_spaces_that_come_with_the_code_draw_configs(launch, name, file, monkeypatch):
+def test_the_spaces_that_come_with_the_code_draw_configs(name, file, monkeypatch):
   monkeypatch.chdir(trials.ROOT)
-  docstring = runpy.run_path(str(trials.ROOT / f'configs/sweeps/{name}.py'))['__doc__']
-  command = docstring.split('\n\n')[1]
+  searched = space.load(f'configs/sweeps/{name}.py')
+  command = runpy.run_path(searched.filename)['__doc__'].split('\n\n')[1]
   words = shlex.split(command.replace('\\\n', ''))
   assert words[:2] == ['python', 'launch/sweep.py'] and f'--sweep=configs/sweeps/{name}.py' in words
-  status, out, err = launch(*words[2:], '--dry_run')
-  assert status == 0 and out.endswith(' --worker=0\n'), err
   # The config accepts everything that may be drawn.
   config = Config.from_dict(runpy.run_path(f'configs/{file}.py')['get_config']().to_dict())
   flags = (word[9:].split('=') for word in words if word.startswith('--config.'))
   config = changed(config, {key: int(value) for key, value in flags if value.isdecimal()})
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
-  searched = space.load(f'configs/sweeps/{name}.py')
   for _ in range(50):
     assert changed(config, space.draw(searched, study.ask())) != config
 

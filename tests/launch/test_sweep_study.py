@@ -1,8 +1,6 @@
 """The study of a sweep: what makes it the same sweep, its journal, and who runs which trial."""
 
-import pathlib
 import socket
-import threading
 
 import optuna
 import pytest
@@ -55,22 +53,6 @@ def test_a_sweep_of_an_earlier_version_goes_on_unless_a_setting_that_mattered_ha
     begin(**{'train.label_smoothing': 0.3})
   with pytest.raises(UserError, match=r'model\.layer_drop=0\.2, which has ended: docs/.*; choose'):
     begin_after(**{'model.layer_drop': 0.2})
-
-
-def test_a_killed_writers_lock_of_the_journal_expires(tmp_path, monkeypatch):
-  monkeypatch.setattr(storage, 'KILLED_SECONDS', 3)
-  monkeypatch.chdir(tmp_path)
-  path = pathlib.Path(storage.JOURNAL)
-  optuna.create_study(storage=storage.open_journal(path), study_name='a')
-  storage.JournalLock(path).acquire()  # And never released.
-  writes = threading.Thread(target=optuna.create_study, daemon=True, kwargs={
-      'storage': storage.open_journal(path), 'study_name': 'b'})
-  before = path.read_bytes()
-  writes.start()
-  writes.join(1.0)
-  assert writes.is_alive() and path.read_bytes() == before
-  writes.join(30.0)
-  assert not writes.is_alive() and path.read_bytes().startswith(before + b'{')
 
 
 @pytest.mark.parametrize('rest', [b'{"op_code":4,"wor', b'{', b'\xff' * 5000])
@@ -138,13 +120,6 @@ def test_workers_in_a_folder_run_different_trials(begin):
     return complete(trial)
 
   assert here.run_next(meanwhile).number == 0 and there.left() == 0
-
-
-def test_a_worker_that_is_killed_while_it_gives_a_trial_back_loses_none(begin):
-  sweep = begin()
-  sweep.study.tell(sweep.study.ask(), state=optuna.trial.TrialState.FAIL)
-  assert sweep.left() == 3
-  assert begin().run_next(complete).number == 0 and sweep.left() == 2
 
 
 def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):

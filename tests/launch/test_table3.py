@@ -3,8 +3,6 @@
 import json
 import pathlib
 import shlex
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from absl import flags
@@ -69,22 +67,15 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
 
 @pytest.mark.parametrize(('arguments', 'facts'), [
     (['--rows=base,A5,F'], ['--rows must name rows of table 3, out of base,A1,', "got 'A5,F'"]),
-    (['--rows='], ['--rows= names nothing']),
     (['--scale=0'], ['--scale must be at least 1; got 0']),
-    (['--layers=0'], ['--layers must be at least 1; got 0']),
     (['--rows=base,C1', '--layers=2'], ['a multiple of 3 for row C1, which has 2 layers']),
-    (['--rows=C3', '--layers=1'], ['row C3, which has 8 layers where base has 6', '--rows']),
     (['--scale=3'], ['--scale must divide', 'model_dim of row base is 512', '--scale=3']),
-    (['--rows=A4', '--scale=32'], ['key_dim of row A4 is 16', '--scale=32']),
     (['--config.model.dropout=0.3'], ['rows of table 3 set config.model.dropout themselves']),
-    (["--config.model={'num_heads': 4}"], ['rows of table 3 set config.model.num_heads']),
     (['--config.train.tokens_per_batch=100'], ['row base does not go with this config: ',
                                                'tokens_per_batch=100', '--rows']),
     (['--config.model.attention=cudnn', '--config.model.dtype=bfloat16'],
      ['row A1 does not go with this config: model.attention=cudnn', 'key_dim=512']),
     (['--config.model.decoder_layers=2'], ['leave config.model.decoder_layers=2 out']),
-    (['--config.train.step=3'], ['did you mean config.train.steps?']),
-    (['--', '--config.train.steps=3'], ["'--config.train.steps=3'; leave out the -- before it"]),
     (['--workdir='], ['--workdir= names nothing']),
 ])
 def test_a_mistake_is_one_line_before_anything_is_started(
@@ -94,15 +85,6 @@ def test_a_mistake_is_one_line_before_anything_is_started(
                            '--dry_run', *arguments)
   for fact in facts:
     assert fact in message, message
-  assert not (tmp_path / 'sweep').exists()
-
-
-def test_a_command_that_fails_ends_the_sweep(launch, tmp_path):
-  status, out, err = launch('--config=configs/text.py', f'--workdir={tmp_path}/sweep',
-                            f'--config.data.dir={tmp_path}/nowhere')
-  reason, end = (line for line in err.splitlines() if line.startswith('error: '))
-  assert (status, out) == (1, '') and f'there is no folder {tmp_path}/nowhere' in reason
-  assert end.startswith('error: row base: train.py ended with status 1')
   assert not (tmp_path / 'sweep').exists()
 
 
@@ -160,9 +142,7 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
     for fact in (f'| {name} |', ' 1/64 ', f' {row["perplexity"]:.2f} ', f' {row["bleu"]:.2f} ',
                  f' {about["parameters"]:,} ', about['data']['valid'][:8], str(folder)):
       assert fact in line
-  assert ' | 4.92 | ' in table[-2] and ' | 25.8 | ' in table[-2] and ' | 65 | ' in table[-2]
-  assert ' log_every 7 ' in table[-1] and ' | 5.47 | ' in table[-1]
-  assert results['D4']['paper'] == {'perplexity': 5.47, 'bleu': 25.7, 'millions': None}
+  assert ' | 4.92 | ' in table[-2] and ' | 65 | ' in table[-2] and ' log_every 7 ' in table[-1]
 
   # With more steps, the run is resumed.
   assert sweep(tiny_row(folder, 'D4', **{'train.log_every': 7, 'train.steps': 3})) == [
@@ -173,25 +153,11 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
   assert len(about['resumed']) == 1
 
 
-def test_rows_that_end_together_are_all_in_the_table(tmp_path, monkeypatch):
-  read = table3._read
-
-  def slowly(workdir):
-    rows = read(workdir)
-    time.sleep(0.1)
-    return rows
-
-  monkeypatch.setattr(table3, '_read', slowly)
-  monkeypatch.setattr(table3, '_markdown', ' '.join)
-  names = ('base', 'A1', 'E')
-  with ThreadPoolExecutor(len(names)) as pool:
-    list(pool.map(lambda name: table3._add(tmp_path, name, {'bleu': 1.0}), names))
-  assert tuple(json.loads((tmp_path / 'table3.json').read_text('utf-8'))) == names
-  assert (tmp_path / 'table3.md').read_text('utf-8').endswith('base A1 E')
-
-
-def test_a_damaged_table_is_named(folder, start, tmp_path):
+def test_a_damaged_table_and_a_command_that_fails_are_named(folder, start, tmp_path):
   (tmp_path / 'table3.json').write_text('{')
   with pytest.raises(UserError, match=r'table3.json should hold .* damaged; remove it'):
     table3.run_rows([tiny_row(folder, 'base')], 'tiny.py', tmp_path, start)
   assert start.seen == []
+  (tmp_path / 'table3.json').unlink()
+  with pytest.raises(UserError, match=r'row base: train\.py ended with status 7'):
+    table3.run_rows([tiny_row(folder, 'base')], 'tiny.py', tmp_path, lambda _: 7)

@@ -1,5 +1,7 @@
 """Small checkpoints for the tests of this room."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,30 +23,23 @@ LIKE = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), s
 
 
 def history_of(bleu) -> dict:
-  return {'evaluations': [{'step': step, 'valid/bleu': float(each), 'valid/loss': 3.0}
-                          for step, each in enumerate(bleu, 1)], 'meter': {}}
+  return {'evaluations': [{'step': step, 'valid/bleu': float(score), 'valid/loss': 3.0}
+                          for step, score in enumerate(bleu, 1)], 'meter': {}}
 
 
 def save(directory, steps, bleu=(), keep=9):
-  checkpoints = Checkpoints(directory, keep=keep)
-  for step in steps:
-    checkpoints.save(state_of(step), history_of(bleu[:step]))
-  checkpoints.close()
+  with contextlib.closing(Checkpoints(directory, keep=keep)) as checkpoints:
+    for step in steps:
+      checkpoints.save(state_of(step), history_of(bleu[:step]))
 
 
 def looked_at(directory, action):
   """Returns `action` of the checkpoints in a directory, opened read-only."""
-  checkpoints = Checkpoints(directory, read_only=True)
-  try:
+  with contextlib.closing(Checkpoints(directory, read_only=True)) as checkpoints:
     return action(checkpoints)
-  finally:
-    checkpoints.close()
 
 
 def resumed(directory):
   """Returns the state that training would resume from, and its history."""
-  checkpoints = Checkpoints(directory, keep=9)
-  try:
+  with contextlib.closing(Checkpoints(directory, keep=9)) as checkpoints:
     return checkpoints.restore(checkpoints.fall_back(), LIKE)
-  finally:
-    checkpoints.close()

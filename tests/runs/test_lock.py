@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,52 +37,27 @@ def leave(workdir, **changes):
   return path
 
 
-def holder_of(workdir):
-  return json.loads((workdir / LOCK).read_bytes())['process']
-
-
-def wait_for(happened):
-  deadline = time.monotonic() + 10
-  while not happened():
-    assert time.monotonic() < deadline
-    time.sleep(0.01)
-
-
-@contextlib.contextmanager
-def beating(path):
-  """Renews the time of a file again and again, as its holder does."""
-  stop = threading.Event()
-  def beat():
-    while not stop.wait(0.2):
-      os.utime(path)
-  thread = threading.Thread(target=beat)
-  thread.start()
-  try:
-    yield
-  finally:
-    stop.set()
-    thread.join()
-
-
-def test_a_second_run_is_refused_with_host_and_process_and_the_first_goes_on(tmp_path):
+def test_a_second_run_is_refused_with_host_and_process_and_the_first_goes_on(tmp_path, fast):
   with RunLock(tmp_path):
+    os.utime(tmp_path / LOCK, (1, 1))
     before = (tmp_path / LOCK).read_bytes()
     with pytest.raises(UserError) as refused, RunLock(tmp_path):
       pass
     assert f'{tmp_path} is in use by process {os.getpid()} on host {socket.gethostname()}' in str(
         refused.value)
     assert (tmp_path / LOCK).read_bytes() == before
+    time.sleep(0.5)
+    assert (tmp_path / LOCK).stat().st_mtime > time.time() - 60  # It renews its heartbeat.
   assert os.listdir(tmp_path) == []
 
 
 def test_a_released_lock_leaves_only_the_files_of_others(tmp_path):
-  with pytest.raises(ZeroDivisionError), RunLock(tmp_path / 'a' / 'b'):
-    assert os.listdir(tmp_path / 'a' / 'b') == [LOCK]
-    raise ZeroDivisionError
-  assert os.listdir(tmp_path) == []
-  with RunLock(tmp_path / 'a' / 'b'):
-    (tmp_path / 'a' / 'b' / 'mine').touch()
-  assert os.listdir(tmp_path / 'a' / 'b') == ['mine']
+  for mine in ([], ['mine']):
+    with contextlib.suppress(ZeroDivisionError), RunLock(tmp_path / 'a' / 'b'):
+      for name in mine:
+        (tmp_path / 'a' / 'b' / name).touch()
+      raise ZeroDivisionError
+    assert [path.name for path in tmp_path.rglob('*')] == (['a', 'b', *mine] if mine else [])
 
 
 def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
@@ -96,17 +72,14 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # It is a zombie.
     began = time.monotonic()
     with RunLock(tmp_path):
-      assert holder_of(tmp_path) == os.getpid()
-    assert time.monotonic() - began < 60
+      assert time.monotonic() - began < 60
   assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize('content', [None, b'{"host": "el'])
-def test_a_lock_of_another_machine_holds_until_its_heartbeat_expires(tmp_path, fast, content):
+def test_a_lock_of_another_machine_holds_until_its_heartbeat_expires(tmp_path, fast):
   began = time.monotonic()
   path = leave(tmp_path, machine='another', host='elsewhere')
-  if content is not None:
-    path.write_bytes(content)
+  path.write_bytes(b'{"host": "el')  # It is being written.
   with RunLock(tmp_path):
     assert 0.9 < time.monotonic() - began < 60
   leave(tmp_path, machine='another', host='elsewhere')
@@ -115,19 +88,14 @@ def test_a_lock_of_another_machine_holds_until_its_heartbeat_expires(tmp_path, f
     assert 1.9 < time.monotonic() - began < 60
 
 
-def test_a_lock_of_another_machine_without_heartbeat_for_long_is_taken_at_once(tmp_path):
-  os.utime(leave(tmp_path, machine='another'), (time.time() - 1000,) * 2)
-  began = time.monotonic()
-  with RunLock(tmp_path):
-    assert time.monotonic() - began < 60
-
-
 def test_a_heartbeat_of_another_machine_refuses_a_second_run(tmp_path):
   path = leave(tmp_path, machine='another', host='elsewhere', process=17)
   os.utime(path, (time.time() - 100,) * 2)  # The other machine's clock may be slow.
-  with (beating(path), pytest.raises(UserError, match='in use by process 17 on host elsewhere'),
-        RunLock(tmp_path)):
+  beat = threading.Timer(0.5, os.utime, [path])
+  beat.start()
+  with pytest.raises(UserError, match='in use by process 17 on host elsewhere'), RunLock(tmp_path):
     pass
+  beat.join()
 
 
 def test_where_files_cannot_be_locked_the_heartbeat_decides(tmp_path, fast, monkeypatch):
@@ -138,14 +106,8 @@ def test_where_files_cannot_be_locked_the_heartbeat_decides(tmp_path, fast, monk
   with RunLock(tmp_path), pytest.raises(UserError, match='in use'), RunLock(tmp_path):
     pass
   leave(tmp_path)
-  with RunLock(tmp_path):
-    assert holder_of(tmp_path) == os.getpid()
-
-
-def test_a_holder_renews_its_heartbeat(tmp_path, fast):
-  with RunLock(tmp_path):
-    os.utime(tmp_path / LOCK, (1, 1))
-    wait_for(lambda: (tmp_path / LOCK).stat().st_mtime > time.time() - 60)
+  with RunLock(tmp_path):  # Its holder is dead.
+    pass
 
 
 def test_a_holder_that_has_lost_the_lock_ends_and_does_not_remove_it(
@@ -168,24 +130,21 @@ def test_a_holder_that_has_lost_the_lock_ends_and_does_not_remove_it(
 
 
 def test_one_of_many_processes_takes_over_a_dead_lock(tmp_path):
-  for attempt in range(20):
+  for attempt in range(5):
     workdir = tmp_path / str(attempt)
     workdir.mkdir()
     leave(workdir)
-    ready, done, got = threading.Barrier(6), threading.Barrier(6), []
+    ready, done = threading.Barrier(6), threading.Barrier(6)
 
-    def start(workdir=workdir, ready=ready, done=done, got=got):
+    def takes_over(_, workdir=workdir, ready=ready, done=done):
       ready.wait()
       try:
         with RunLock(workdir):
-          got.append(True)
           done.wait()
+          return True
       except UserError:
         done.wait()
+        return False
 
-    threads = [threading.Thread(target=start) for _ in range(6)]
-    for thread in threads:
-      thread.start()
-    for thread in threads:
-      thread.join()
-    assert got == [True]
+    with ThreadPoolExecutor(6) as pool:
+      assert sum(pool.map(takes_over, range(6))) == 1

@@ -47,32 +47,23 @@ def opened(workdir, warnings, step=0, written=None):
     lines.close()
 
 
-@pytest.mark.parametrize('room', [0, 1, 17, 26])
-def test_a_line_that_does_not_fit_is_kept_and_no_part_of_it_written(tmp_path, monkeypatch, room):
-  warnings = []
+def test_a_line_that_does_not_fit_is_kept_and_no_part_of_it_written(tmp_path, monkeypatch):
+  warnings, full = [], Full(22 + 17)
+  monkeypatch.setattr(os, 'write', full)
   with opened(tmp_path, warnings) as lines:
-    lines.write(line_of(1))
-    whole = (tmp_path / 'metrics.jsonl').read_bytes()
-    assert len(whole) == 22
-    full = Full(room)
-    monkeypatch.setattr(os, 'write', full)
-    kept = 0
-    for step in (2, 3, 4):
+    for step in (1, 2, 3):
       lines.write(line_of(step))
-      kept = min(step - 1, room // 22)
-      assert steps_in(tmp_path) == [1, 2][:1 + kept]
-      assert (tmp_path / 'metrics.jsonl').stat().st_size == 22 * (1 + kept)
-    assert len(lines.written()['unwritten']) == 3 - kept
-    assert lines.written()['bytes'] == 22 * (1 + kept)
+      assert (tmp_path / 'metrics.jsonl').read_text() == line_of(1)
+    assert len(lines.written()['unwritten']) == 2 and lines.written()['bytes'] == 22
     assert len(warnings) == 1 and 'metrics.jsonl cannot be written: No space left' in warnings[0]
     full.room = 10_000
-    lines.write(line_of(5))
-    assert steps_in(tmp_path) == [1, 2, 3, 4, 5] and lines.written()['unwritten'] == []
+    lines.write(line_of(4))
+    assert steps_in(tmp_path) == [1, 2, 3, 4] and lines.written()['unwritten'] == []
     full.room = 0
-    lines.write(line_of(6))
+    lines.write(line_of(5))
     assert len(warnings) == 2  # A new fault is reported again.
     full.room = 10_000
-  assert steps_in(tmp_path) == [1, 2, 3, 4, 5, 6]
+  assert steps_in(tmp_path) == [1, 2, 3, 4, 5]
 
 
 def test_lines_from_a_checkpoint_are_written_once(tmp_path):
@@ -88,8 +79,10 @@ def test_lines_from_a_checkpoint_are_written_once(tmp_path):
     assert steps_in(tmp_path) == [2, 3]  # Line 1 is damaged; the others are there already.
 
 
-@pytest.mark.parametrize('damage', ['flip', 'digit', 'delete', 'lose', 'empty'])
-def test_changed_metrics_are_reported_and_copied_aside(tmp_path, damage):
+@pytest.mark.parametrize(('old', 'new', 'left'), [
+    (b'{"step": 2', b'["step": 2', [1, 3]), (b'"step": 2, "a": 1', b'"step": 2, "a": 7', [1, 2, 3]),
+    (b'3, "a": 1.0}\n', b'3, "a"', [1, 2]), (b'{"step": 1, "a": 1.0}\n', b'', [2, 3])])
+def test_changed_metrics_are_reported_and_copied_aside(tmp_path, old, new, left):
   warnings = []
   with opened(tmp_path, warnings) as lines:
     for step in (1, 2, 3):
@@ -99,23 +92,13 @@ def test_changed_metrics_are_reported_and_copied_aside(tmp_path, damage):
   path = tmp_path / 'metrics.jsonl'
   with opened(tmp_path, warnings, 3, written):
     assert steps_in(tmp_path) == [1, 2, 3] and warnings == []
-  whole = path.read_bytes()
-  lines = whole.splitlines(keepends=True)
-  found, left = {
-      'flip': (whole.replace(b'{"step": 2', b'["step": 2'), [1, 3]),
-      'digit': (whole.replace(b'"step": 2, "a": 1', b'"step": 2, "a": 7'), [1, 2, 3]),
-      'delete': (lines[0] + lines[2], [1, 3]), 'lose': (whole[:-3], [1, 2]), 'empty': (b'', []),
-  }[damage]
-  path.write_bytes(found)
+  damaged = path.read_bytes().replace(old, new)
+  path.write_bytes(damaged)
   with opened(tmp_path, warnings, 3, written) as lines:
     assert steps_in(tmp_path) == left
     lines.write(line_of(5))
     later = lines.written()
   assert len(warnings) == 1 and 'metrics.jsonl is not as it was written up to step 3' in warnings[0]
-  assert (tmp_path / 'metrics.jsonl.damaged').read_bytes() == found
+  assert (tmp_path / 'metrics.jsonl.damaged').read_bytes() == damaged
   with opened(tmp_path, warnings, 5, later):  # It is reported once.
     assert steps_in(tmp_path) == [*left, 5] and len(warnings) == 1
-  path.write_bytes(b'again')  # Without a checkpoint in between, the next start finds damage again.
-  with opened(tmp_path, warnings, 3, written):
-    assert (tmp_path / 'metrics.jsonl.damaged').read_bytes() == found
-    assert (tmp_path / 'metrics.jsonl.damaged.2').read_bytes() == b'again'

@@ -35,7 +35,9 @@ def test_the_settings_that_may_change_are_those_of_the_page():
   assert wanted == set(filter(may_change, SETTINGS)) and len(wanted) > 20
 
 
-def test_the_length_of_a_schedule_that_depends_on_it_or_may_do_so_stays():
+def test_an_origin_may_lie_elsewhere_and_a_length_on_which_a_schedule_may_depend_stays():
+  assert may_change('train.init_from', **{'train.init_from': 'before'})
+  assert not may_change('train.init_from')
   for schedule, keeps_length in {**SCHEDULES, 'm:f': True, ('m:f', 1.0): True}.items():
     assert may_change('train.steps', **{'optimizer.schedule': schedule}) is not keeps_length
 
@@ -48,11 +50,6 @@ def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
                 {name: data[name] for name in ('vocabulary', 'train/x')}):
     with pytest.raises(UserError, match=r'was trained on other data: (train/x|train/y|valid) '):
       check_same_start(tmp_path, other, None, None)
-
-
-def test_the_origin_of_a_run_may_lie_elsewhere_and_may_not_come_or_go():
-  assert may_change('train.init_from', **{'train.init_from': 'before'})
-  assert not may_change('train.init_from')
 
 
 @pytest.mark.parametrize(('newest', 'reached', 'refused'), [

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -84,6 +83,7 @@ def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(plot, t
   (runs[0] / 'eval' / 'test.all.beam4.json').write_text(json.dumps({'checkpoints': [
       {'step': 1, 'BLEU': 50.1, 'BLEU_interval_95': [50.2, 55.0]},
       {'step': 2, 'BLEU': 40.0, 'BLEU_interval_95': [39.5, 41.0]}]}))
+  assert plot(runs[0])[0] == 0 and (runs[0] / 'curves.svg').exists()
   status, out, err = plot(*runs, f'--output={tmp_path}/new/all.svg')
   assert status == 0 and out.startswith(f'{tmp_path}/new/all.svg has the curves of'), err
   heights = [pixels[0, 1] for pixels in drawn(tmp_path / 'new' / 'all.svg').values()]
@@ -94,9 +94,7 @@ def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(plot, t
   assert f'{runs[0]}: BLEU, test.all.beam4' in texts
 
 
-@pytest.mark.parametrize('line', [
-    b'{"step": 3, "train/loss": }', b'[]', b'{"train/loss": 1.0}', b'{"step": "x"}',
-    b'{"step": 1, "train/loss": [1]}', b'\xff\x00', b''])
+@pytest.mark.parametrize('line', [b'[]', b'{"train/loss": 1.0}', b'\xff\x00', b''])
 def test_a_damaged_line_is_named(tmp_path, line):
   write_lines(tmp_path, {'step': 1, 'train/loss': 1.0})
   with (tmp_path / 'metrics.jsonl').open('ab') as file:
@@ -106,23 +104,13 @@ def test_a_damaged_line_is_named(tmp_path, line):
   assert not (tmp_path / 'curves.svg').exists()
 
 
-def test_the_plot_of_a_trained_run_lies_in_its_directory(plot, trained, tmp_path):
-  shutil.copytree(trained, tmp_path / 'run')
-  status, out, err = plot(tmp_path / 'run')
-  assert status == 0 and out.startswith(f'{tmp_path}/run/curves.svg has the curves of '), err
-  assert (0, 'valid/bleu') in drawn(tmp_path / 'run' / 'curves.svg')
-
-
-@pytest.mark.parametrize(('arguments', 'facts'), [
-    ([], ['which runs?', 'python -m transformer.tools.plot RUN']),
-    (['{run}', '{folder}'], ['--output=FILE is needed where runs are several; got 2']),
-    (['{run}', '--output=x.gif'], ["--output must end in one of .svg, .png, .pdf; got 'x.gif'"]),
-    (['{run}', '--output={folder}/tiny.py/x.svg'], ['--output needs a directory']),
-    (['{folder}'], ['{folder}/metrics.jsonl cannot be read', 'has one as soon as it trains']),
-    (['{run}', '--output={linked}'], ['--output={linked} would replace what is read'])])
-def test_a_mistake_is_one_line(plot, folder, trained, tmp_path, arguments, facts):
-  os.link(trained / 'metrics.jsonl', tmp_path / 'linked.svg')
-  names = {'folder': folder, 'run': trained, 'linked': tmp_path / 'linked.svg'}
-  message = plot.refuses(*(argument.format(**names) for argument in arguments))
-  for fact in facts:
-    assert fact.format(**names) in message, message
+@pytest.mark.parametrize(('arguments', 'fact'), [
+    ([], 'which runs?'), (['{run}', '{run}'], '--output=FILE is needed where runs are several'),
+    (['{run}', '--output=x.gif'], "--output must end in one of .svg, .png, .pdf; got 'x.gif'"),
+    (['{run}/no'], '{run}/no/metrics.jsonl cannot be read'),
+    (['{run}', '--output={run}/linked.svg'], '--output={run}/linked.svg would replace what is')])
+def test_a_mistake_is_one_line(plot, tmp_path, arguments, fact):
+  run = write_lines(tmp_path / 'run')
+  os.link(run / 'metrics.jsonl', run / 'linked.svg')
+  message = plot.refuses(*(argument.format(run=run) for argument in arguments))
+  assert fact.format(run=run) in message, message
