@@ -50,7 +50,6 @@ class Checkpoints:
     self._unfinished = set(self._marked() if read_only else processes.from_first(self._marked))
 
   def _remove_unsealed(self):
-    """Removes what a killed process left."""
     for left in self._directory.glob(f'*{UNSEALED}*'):
       shutil.rmtree(left)
 
