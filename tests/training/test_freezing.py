@@ -1,6 +1,5 @@
 """Frozen parameters keep every bit, cost nothing, and leave the update of the others as it is."""
 
-import re
 
 import jax
 import jax.numpy as jnp
@@ -84,19 +83,15 @@ def test_no_gradient_of_a_frozen_layer_is_computed():
   assert products('embedding') < 0.8 * products('')
 
 
-@pytest.mark.parametrize(('pattern', 'told'), [
-    ('encoder_0/.*bias', r'train.freeze keeps \d+ of [\d,]+ parameters, in encoder_0$'),
-    ('^target|^decoder_0', r'parameters, in decoder_0, target_embedding$')])
-def test_what_is_frozen_is_told(model, pattern, told):
-  params = jax.eval_shape(lambda: init_params(model, 0))
-  assert re.search(told, describe_frozen(pattern, params))
+def test_what_is_frozen_is_told():
+  told = describe_frozen('encoder_0/.*kernel', init_params(Bigrams(), 0))
+  assert told == 'train.freeze keeps 100 of 330 parameters, in encoder_0'
 
 
 @pytest.mark.parametrize(('pattern', 'fact'), [('encodr', 'none'), ('.', 'all')])
-def test_a_pattern_must_match_some_and_leave_some(model, pattern, fact):
-  params = jax.eval_shape(lambda: init_params(model, 0))
-  with pytest.raises(UserError, match=f'matches {fact}; their names begin with decoder_0'):
-    describe_frozen(pattern, params)
+def test_a_pattern_must_match_some_and_leave_some(pattern, fact):
+  with pytest.raises(UserError, match=f'matches {fact}; their names begin with encoder_0'):
+    describe_frozen(pattern, init_params(Bigrams(), 0))
 
 
 def test_a_pattern_that_is_none_is_refused():

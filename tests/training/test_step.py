@@ -188,6 +188,24 @@ def test_mesh_that_does_not_fit_is_refused(config, message):
     make_mesh(config, rows=6)
 
 
+@pytest.mark.parametrize('changes', [
+    {'attention_bias': 'all'}, {'share_embeddings': False, 'tie_output': False},
+    {'activation': 'swiglu', 'rms_norm': True, 'positions': 'rotary', 'query_key_norm': True},
+    {'share_embeddings': False, 'tie_output': True}], ids=str)
+def test_every_matrix_and_table_of_a_model_is_split_along_both_axes(changes):
+  model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=12, num_heads=4, **changes), 20,
+                      20)
+  mesh = make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), 2, jax.devices()[:4])
+  shapes = jax.eval_shape(lambda: init_params(model, 0))
+  names = {jax.tree_util.keystr(path): (leaf.ndim, sharding.spec) for (path, leaf), sharding in zip(
+      jax.tree_util.tree_leaves_with_path(shapes), jax.tree.leaves(state_shardings(mesh, shapes)),
+      strict=True)}
+  matrices = {name: spec for name, (axes, spec) in names.items() if axes > 1 and 'bias' not in name}
+  assert len(matrices) > 10
+  for name, spec in matrices.items():
+    assert {'fsdp', 'tensor'} <= set(spec), name
+
+
 @pytest.mark.parametrize('skipping', [False, True])
 def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
   def falling(model, params, *_, **__):

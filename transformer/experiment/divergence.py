@@ -52,8 +52,7 @@ class DivergenceGuard:
   def is_spike(self, step: int, metrics: dict[str, Any]) -> bool:
     """Returns whether the loss of an update is a spike; logs the first of several in a row.
 
-    The window decays exponentially. A spike enters it as the limit itself, so that it does
-    not hide the next spike. If the loss stays high, the window soon follows.
+    A spike enters the window as the limit itself, so that it does not hide the next one.
     """
     loss, window = float(metrics['loss']) / max(float(metrics['weight']), 1.0), self.window
     mean, deviation = window['mean'], math.sqrt(window['variance'])

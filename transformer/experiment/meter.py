@@ -93,10 +93,7 @@ def perplexity(loss: float) -> float:
 
 def utilisation(model: Transformer, devices: int, objective: Objective
                 ) -> Callable[[float, float], float] | None:
-  """Returns a function of source and target tokens per second: the share of the devices' peak.
-
-  It is None if the peak is unknown.
-  """
+  """Returns a function from source and target tokens per second to the share of a known peak."""
   peak = peak_flops(jax.devices()[0].device_kind)
   if peak is None:
     return None

@@ -58,10 +58,7 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
               signals: Signals | None = None):
   """Trains a run from its config, or resumes it.
 
-  Args:
-    workdir: the run's directory; empty, or holds this run.
-    profile: the first and the last step to trace, or None.
-    signals: the signals that stop the run, by `Preempted`; None ignores them.
+  `profile` is the first and the last step to trace. `signals` stop the run, by `Preempted`.
   """
   check_backend()
   processes.from_first(lambda: _check_devices(config))
@@ -122,8 +119,7 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
     params: the first parameters; None draws them from the seed.
     profile, signals: as for `train_run`.
 
-  Returns:
-    The number of updates, and the evaluations.
+  Returns the number of updates, and the evaluations.
   """
   settings, signals, alone = update.config.train, signals or Signals(), jax.process_count() == 1
   state, evaluations = run.restore(update, params), run.history['evaluations']

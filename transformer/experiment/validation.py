@@ -46,9 +46,8 @@ class ValidationSet(NamedTuple):
 
   Attributes:
     key: the beginning of its metrics' names: `valid`, or `valid/NAME` after the first set.
-    batches: its pairs, packed.
-    pairs: its pairs as text.
-    gold: what metrics of one's own get in place of the references; None if there is no such thing.
+    batches: its pairs, packed; `pairs` are the text.
+    gold: what metrics of one's own get in place of the references, if anything.
   """
 
   key: str

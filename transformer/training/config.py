@@ -19,10 +19,10 @@ class OptimizerConfig:
 
   Attributes:
     algorithm: `adam`, or `muon` (Jordan et al., 2024) for the matrices of attention and
-      feed-forward layers, with Adam and Nesterov momentum (Dozat, 2016) for embeddings,
-      biases and norms. Muon's updates are scaled to the size of Adam's (Liu et al., 2025,
-      "Muon is Scalable for LLM Training"), so both take the same learning rate. Or
-      MODULE:FUNCTION, or a tuple of that and its numbers; see docs/own-parts.md.
+      feed-forward layers, with Adam and Nesterov momentum (Dozat, 2016) for all else. Its updates
+      have the size of Adam's (Liu et al., 2025, "Muon is Scalable for LLM Training"), and so take
+      the same learning rate. Or MODULE:FUNCTION, or a tuple of that and its numbers; see
+      docs/own-parts.md.
     schedule: `paper` is equation 3, `inverse_sqrt` the same curve with a given peak. `cosine`
       falls from the peak to zero at `train.steps`, `constant` stays at the peak. All rise
       linearly to the peak over `warmup_steps`. Or one of your own, as for `algorithm`.
@@ -89,16 +89,15 @@ class TrainConfig:
     valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
       --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
-      empty starts from random weights. Both runs need the same config.model, except every rate
-      of dropout, `attention`, `dtype` and `remat`. The vocabulary may be larger, or another one
-      that `data.vocabulary` names: see docs/vocabulary.md.
+      empty starts from random weights. Both need the same config.model, except dropout,
+      `attention`, `dtype` and `remat`. The vocabulary may be larger, or another one that
+      `data.vocabulary` names: see docs/vocabulary.md.
     freeze: a regular expression that is searched in the names of the parameters, such as
       `encoder_0/self_attention/query/kernel`; those that match stay as they are, without gradient
       or optimizer state. `encoder_|embedding` freezes the encoder and the embeddings. Empty freezes
       none.
-    skip_nonfinite: number of updates in a row that may be skipped because their loss or
-      gradient is not finite; one more stops the run. Skipped updates are counted, and change
-      neither parameters nor optimizer.
+    skip_nonfinite: number of updates in a row that may be skipped because their loss or gradient is
+      not finite; one more stops the run. Skipped ones are counted, and change nothing else.
     fit_memory: if `tokens_per_batch` does not fit into the devices' memory, use the largest
       number that does. The run keeps that number, even on devices with more memory.
     grace_seconds: seconds from a signal to the end of the process: a little less than the sender

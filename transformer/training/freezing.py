@@ -21,11 +21,7 @@ def hold_frozen(pattern: str, params: Any):
 
 
 def describe_frozen(pattern: str, params: Any) -> str:
-  """Returns a line that tells how many numbers are frozen, and in which parts of the model.
-
-  Raises:
-    UserError: the pattern matches no parameter, or all of them.
-  """
+  """Returns a line on how many parameters are frozen, and where; refuses none and all."""
   leaves = jax.tree_util.tree_leaves_with_path(params)
   frozen = [(path, leaf) for path, leaf in leaves if re.search(pattern, _name(path))]
   names, parts = (', '.join(sorted({_name(path[:1]) for path, _ in some}))

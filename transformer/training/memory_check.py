@@ -22,15 +22,13 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
   Args:
     shape: rows, source positions and target positions of a batch.
     search: a name for people, and the compiled search of the longest validation sentences.
-    begun: whether the run has begun, so that the size of its batches cannot change. Else
-      `train.fit_memory` allows smaller ones.
+    begun: whether the run has begun, so that `train.fit_memory` allows no smaller batches.
 
   Returns:
     The compiled update, and the `train.tokens_per_batch` that it is compiled for.
   """
   rows, source_length, length = shape
-  logging.info('compiling the update and the evaluation; the next start finds most of it in the '
-               'cache')
+  logging.info('compiling the update and the evaluation, most of which the next start finds')
   capacity = processes.least(device_memory())
 
   @functools.cache

@@ -26,7 +26,7 @@ _SPLITS = {
 
 
 def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) -> Mesh:
-  """Arranges devices, or all of JAX, in a mesh for batches of which `rows` go through at a time."""
+  """Arranges devices, or all of JAX, in a mesh for so many rows at a time."""
   devices = jax.devices() if devices is None else devices
   # `jax.make_mesh` refuses a mesh whose sides differ from those of the TPU's network.
   arranged = create_device_mesh(_sizes(config, rows, len(devices)), devices,

@@ -15,10 +15,8 @@ from transformer.training.config import OptimizerConfig
 from transformer.training.freezing import frozen_mask
 
 _B1, _EPS = 0.9, 1e-9  # Section 5.3.
-# Momentum of Jordan et al., 2024. Root mean square of an update, as large as Adam's, of Liu et al.,
-# 2025.
-_MUON_MOMENTUM = 0.95
-_MUON_RMS = 0.2
+_MUON_MOMENTUM = 0.95  # Jordan et al., 2024.
+_MUON_RMS = 0.2  # Root mean square of an update, as large as Adam's (Liu et al., 2025).
 
 
 def paper(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
@@ -88,8 +86,7 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: st
                    ) -> optax.GradientTransformation:
   """Returns the algorithm with a schedule, after clipping by global norm if configured.
 
-  Its `update` takes the parameters too. Parameters that `freeze` matches, as
-  `TrainConfig.freeze`, have no state, and the norm for clipping is that of the others.
+  Parameters that `freeze` matches have no state, and the norm is that of the others.
   """
   name, algorithm = own_code.name_of(config.algorithm), _make(
       _ALGORITHMS, config.algorithm, 'algorithm', config, schedule)

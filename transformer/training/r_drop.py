@@ -2,8 +2,7 @@
 
   --config.train.objective="('transformer.training.r_drop:r_drop', 5.0)"
 
-Each sentence takes two passes with different dropout, and the loss penalises differences between
-their predictions. An update takes about twice the time.
+Each sentence takes two passes with different dropout, and the loss penalises their differences.
 """
 
 import jax
