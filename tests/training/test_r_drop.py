@@ -63,8 +63,8 @@ def test_the_objective_compares_two_passes_of_each_sentence():
   plain = smoothed(Config().train.label_smoothing).loss(Bigrams(0.0), params, batch, key)
   for alpha in (1.0, 5.0):
     chex.assert_trees_all_close(sums[0.0, alpha], plain, rtol=1e-5)
-  assert sums[0.2, 5.0]['loss'] > 1.01 * sums[0.2, 1.0]['loss']
-  assert sums[0.2, 5.0]['nll'] == sums[0.2, 1.0]['nll']
+  assert sums[0.2, 5.0]['loss'] > sums[0.2, 1.0]['loss'] + 0.01
+  assert sums[0.2, 5.0]['nll'] == pytest.approx(sums[0.2, 1.0]['nll'])
 
 
 @pytest.mark.parametrize('alpha', [0.0, -0.1, float('nan'), float('inf')])
