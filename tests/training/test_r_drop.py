@@ -59,10 +59,9 @@ def test_twins_that_agree_cost_nothing():
 def test_the_objective_compares_two_passes_of_each_sentence():
   params, batch, key = init_params(Bigrams(), 3), make_batch(0), jax.random.key(1)
   sums = {(rate, alpha): r_drop(Config(), alpha).loss(Bigrams(rate), params, batch, key)
-          for rate in (0.0, 0.2) for alpha in (1.0, 5.0)}
+          for rate, alpha in ((0.0, 5.0), (0.2, 1.0), (0.2, 5.0))}
   plain = smoothed(Config().train.label_smoothing).loss(Bigrams(0.0), params, batch, key)
-  for alpha in (1.0, 5.0):
-    chex.assert_trees_all_close(sums[0.0, alpha], plain, rtol=1e-5)
+  chex.assert_trees_all_close(sums[0.0, 5.0], plain, rtol=1e-5)
   assert sums[0.2, 5.0]['loss'] > sums[0.2, 1.0]['loss'] + 0.01
   assert sums[0.2, 5.0]['nll'] == pytest.approx(sums[0.2, 1.0]['nll'])
 
