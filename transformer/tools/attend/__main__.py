@@ -48,8 +48,8 @@ def main(_):
     raise UserError('--beam_size and --alpha are of a search, and --translation makes none')
   shared_flags.check_at_least(1, _AVERAGE)
   # With --sentence the translation is no file.
-  check_output(_OUTPUT.value, _WORKDIR.value,
-               [_SOURCE.value, _TRANSLATION.value] if _SOURCE.value else [])
+  check_output(_OUTPUT.value, [_SOURCE.value, _TRANSLATION.value] if _SOURCE.value else [],
+               _WORKDIR.value)
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.ensemble import make_translator, translate_with
   from transformer.runs.loading import load_run
