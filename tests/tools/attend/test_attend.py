@@ -76,6 +76,9 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
     (['--sentence='], ['--sentence= names nothing']),
     (['--sentence= '], ['nothing to look at', '--sentence is blank']),
     (['--source={folder}/empty'], ['nothing to look at', 'empty is blank']),
+    (['--sentence=\udcff'], ['--sentence must be UTF-8', r"b'\xff'"]),
+    (['--sentence=a', '--translation=\udcff'], ['--translation must be UTF-8']),
+    (['--sentence=a', '--output={run}/config.json'], ['would replace what is read']),
     (['--source={folder}/latin.de'], ['latin.de must be UTF-8; line 2 is not']),
     (['--sentence=a', '--translation=b', '--alpha=1'], ['--beam_size and --alpha are of a search']),
     (['--source={folder}/test.en', '--translation={folder}/unequal.de'],
@@ -89,7 +92,8 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
     (['--sentence=a', '--workdir='], ['--workdir= names nothing']),
     (['--sentence=a', '--workdir=/nowhere'], ['/nowhere holds no run'])])
 def test_a_mistake_is_one_line_and_leaves_nothing(attend, folder, trained, flags, facts):
-  message = attend.refuses(f'--workdir={trained}', *(flag.format(folder=folder) for flag in flags))
+  message = attend.refuses(f'--workdir={trained}', *(
+      flag.format(folder=folder, run=trained) for flag in flags))
   assert all(fact in message for fact in facts), message
   assert not (trained / 'eval' / 'attention.html').exists()
 

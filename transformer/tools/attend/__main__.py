@@ -10,6 +10,7 @@ which the model reads the sentence and writes the translation.
 """
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -78,6 +79,9 @@ def main(_):
 def _read() -> tuple[list[str], list[str] | None]:
   """Returns the sentences, and given translations."""
   if _SENTENCE.value is not None:
+    for flag in (_SENTENCE, _TRANSLATION):  # Python turns other bytes into surrogates.
+      if any('\ud800' <= character <= '\udfff' for character in flag.value or ''):
+        raise UserError(f'--{flag.name} must be UTF-8; got {os.fsencode(flag.value)!r}')
     return [_SENTENCE.value], None if _TRANSLATION.value is None else [_TRANSLATION.value]
   if _TRANSLATION.value == STANDARD_INPUT:
     raise UserError('--translation must name a file; standard input is for --source')
