@@ -57,6 +57,7 @@ def test_without_configs_it_takes_those_of_a_checkout(folder, tmp_path):
     (['--config={folder}/tiny.py', '--json='], '--json= names nothing'),
     (['--config={folder}/tiny.py', '--json={folder}'], '--json must name a file'),
     (['--config={folder}/tiny.py', '--vocabulary=/nowhere/v'], '/nowhere/v cannot be read'),
+    (['--config={folder}/tiny.py', '--config.train.init_from=/a/run'], '--vocabulary=/a/run'),
     (['--config={folder}/tiny.py', '--config.data.train=gone'], 'gone.en'),
     (['--config={folder}/tiny.py', '--config.data.vocabulary_size=9999'],
      'vocabulary_size=9999 is more than'),

@@ -40,7 +40,10 @@ def main(_):
   if _CONFIG.value is None:
     raise UserError('--config=configs/NAME.py is needed; it says where the text is')
   shared_flags.check_at_least(0, _EXAMPLES)
-  data = Config.from_dict(_CONFIG.value.to_dict()).data
+  config = Config.from_dict(_CONFIG.value.to_dict())
+  data, origin = config.data, config.train.init_from
+  if origin and not (_VOCABULARY.value or all(getattr(data, key) for key in data.sizes)):
+    raise UserError(f'a run takes its vocabulary from train.init_from; give --vocabulary={origin}')
   splits = filter(None, (*data.train, *data.valid_sets.values(), data.test))
   read = [file for split in splits for file in split_files(data, split)]
   check_output(_JSON.value, [*read, _VOCABULARY.value], _VOCABULARY.value, 'json')
