@@ -53,7 +53,7 @@ def main(_):
   only_translates = request.unscored and not request.prefix and request.output in (None, '-')
   if request.source == '-' and only_translates and text_lines.arrives_live():
     members, more = load_members(request, request.checkpoint), (decoding.seed, request.nbest)
-    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+    if sys.stdin.isatty() and sys.stdout.isatty():
       prompt.run_prompt(members, decoding.config, *more)
     else:
       translator = ensemble.make_translator(members, decoding.config, *more)

@@ -64,7 +64,7 @@ def write_lines(lines: Iterable[str], output: str):
 
 def arrives_live() -> bool:
   """Returns whether standard input is a pipe or a terminal, whose lines arrive one by one."""
-  return not stat.S_ISREG(os.fstat(0).st_mode)
+  return sys.stdin is not None and not stat.S_ISREG(os.fstat(0).st_mode)
 
 
 def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,

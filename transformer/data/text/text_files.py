@@ -45,6 +45,8 @@ def check_several(lines: Sequence[str]):
 def read_lines(path: str | os.PathLike) -> list[str]:
   """Returns the lines of a UTF-8 file, or of standard input for `-`; nothing has no lines."""
   if path == STANDARD_INPUT:
+    if sys.stdin is None:
+      raise UserError('standard input is closed; give it something, or name a file')
     name, data = 'standard input', sys.stdin.buffer.read()
   else:
     name = os.fspath(path)
