@@ -104,14 +104,14 @@ def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: in
     while new or waiting or running:
       while len(running) < threads and (part := take()):
         start(part)
-      finished, _ = concurrent.futures.wait(running, return_when='FIRST_COMPLETED')
-      for future in finished:
+      for future in concurrent.futures.wait(running, return_when='FIRST_COMPLETED').done:
         del running[future]
         part = future.result()
         if part.rows and is_alone(part.kind):
           start(part)
         elif part.rows:
           waiting.setdefault((part.kind, part.t), []).append(_with_rows(part, list(part.rows)))
+      del future, part  # The state of a batch that is over would stay in memory during the next.
 
 
 def _joined(waiting: dict[tuple[Any, int], list[Part]], place: tuple[Any, int], size: int) -> Part:
