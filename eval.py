@@ -18,6 +18,7 @@ written to DIR/eval/ or to --results=FOLDER, those of each sentence too;
 python -m transformer.tools.compare holds them against those of other runs.
 """
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -80,28 +81,35 @@ def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
   from transformer.decoding.ensemble import make_translator
   from transformer.evaluation import report, results, translating
   from transformer.runs.loading import checkpoints_of
-  every, failed, tables, translator = request.every_checkpoint, [], {}, None
-  constraint = Prefixes(texts[0].prefixes) if texts[0].prefixes else FREE
-  decoding = decoding.constrained(prefix=texts[0].prefixes)
-  for checkpoint in checkpoints_of(request.workdir) if every else [request.checkpoint]:
+  every, failed, tables, translator = request.every_checkpoint, set(), {}, None
+
+  @contextlib.contextmanager
+  def others_go_on(checkpoint: str):
     try:
-      members = translating.load_members(request, checkpoint)
-      translator = translator or make_translator(members, decoding.config, decoding.seed,
-                                                 request.nbest)
-      for text in texts:
-        result = translating.place_of(request, text, members, decoding)
-        if every:  # A table that cannot be written is refused before the work.
-          table = results.place(result.path.parent, {**result.content, 'steps': []}, 'all')
-        translated = translating.translate(members, translator, text, constraint)
-        row = translating.write_and_score(request, result, members[0], text, translated,
-                                          own_metrics)
-        if every:
-          tables.setdefault(text.name, (table, []))[1].append(row)
+      yield
     except UserError as error:
       if not every:
         raise
       logging.warning('%s', error)
-      failed.append(checkpoint)
+      failed.add(checkpoint)
+
+  constraint = Prefixes(texts[0].prefixes) if texts[0].prefixes else FREE
+  decoding = decoding.constrained(prefix=texts[0].prefixes)
+  for checkpoint in checkpoints_of(request.workdir) if every else [request.checkpoint]:
+    with others_go_on(checkpoint):
+      members = translating.load_members(request, checkpoint)
+      translator = translator or make_translator(members, decoding.config, decoding.seed,
+                                                 request.nbest)
+      for text in texts:
+        with others_go_on(checkpoint):
+          result = translating.place_of(request, text, members, decoding)
+          if every:  # A table that cannot be written is refused before the work.
+            table = results.place(result.path.parent, {**result.content, 'steps': []}, 'all')
+          translated = translating.translate(members, translator, text, constraint)
+          row = translating.write_and_score(request, result, members[0], text, translated,
+                                            own_metrics)
+          if every:
+            tables.setdefault(text.name, (table, []))[1].append(row)
   for table, rows in tables.values():
     report.print_table(table, rows)
   if failed:

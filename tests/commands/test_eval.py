@@ -252,7 +252,7 @@ def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_score
   taken = tmp_path / 'run/eval/valid.step2.beam1.alpha0.6.json'
   taken.write_text(json.dumps({'workdir': str(tmp_path / 'run'), 'text_sha256': 'another'}))
   status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1',
-                              '--split=test,valid')
+                              '--split=valid,test')
   assert status == 1 and err.count(damage) == 1 and 'error: 2 checkpoints' in err, err
   assert err.count(f'{taken} is the result of another text') == 1
   table = json.loads((tmp_path / 'run/eval/test.all.beam1.alpha0.6.json').read_text('utf-8'))
