@@ -1,1 +1,1 @@
-"""Scores of translations: metrics, files of results, comparison of systems."""
+"""Scores of translations: requests, texts, metrics, files of results, reports."""

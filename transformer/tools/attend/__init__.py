@@ -1,1 +1,1 @@
-"""Attention weights as text and as pages."""
+"""A page of what every attention head looks at."""
