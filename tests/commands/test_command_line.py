@@ -100,6 +100,14 @@ def main(_):
   raise UserError('no')''') == (1, '', 'error: no\n')
 
 
+def test_closed_streams_are_no_error():
+  assert run_code('''
+import sys
+sys.stdout = sys.stderr = None  # As Python starts after `>&- 2>&-`.
+def main(_):
+  print('here')''') == (0, '', '')
+
+
 def test_the_last_printed_line_arrives_and_a_bug_keeps_its_traceback():
   status, out, err = run_code('def main(_):\n  print("here")\n  raise RuntimeError("why")', env={
       name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'})

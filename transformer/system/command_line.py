@@ -35,6 +35,9 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     launches: whether `main` starts other commands, or measures: no compiled programs are kept.
   """
   status = None
+  for name in ('stdout', 'stderr'):
+    if getattr(sys, name) is None:  # It was closed, as `>&-` does.
+      setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))  # noqa: SIM115
 
   def leave():
     """Ends the process at once; Python would spend half a second on cleaning up."""
