@@ -65,6 +65,7 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
     ('{folder}/tiny.py:big', ['tiny.py:big', 'TypeError', 'get_config()']),
     ('{own}/other.py', ['get_config() of ', '/other.py must return an ml_collections.ConfigDict; '
                         'it returns dict']),
+    ('{own}/exits.py', ['the config cannot be loaded: SystemExit: 1']),
     ('{own}/mistyped.py', ['there is no key config.model.ff_dims; did you mean config.model.ff_d']),
     *((f'configs/wmt14.py:{argument}',
        ['configs/wmt14.py takes a size, base or big, then a direction, en-de, de-en, en-fr, fr-en, '
@@ -72,6 +73,7 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
       for argument in ('bgi', 'en-fr,big'))])
 def test_a_config_that_cannot_be_loaded_is_reported(train, folder, tmp_path, name, facts):
   (tmp_path / 'other.py').write_text('def get_config():\n  return {}\n', encoding='utf-8')
+  (tmp_path / 'exits.py').write_text('def get_config():\n  raise SystemExit(1)\n', 'utf-8')
   text = (folder / 'tiny.py').read_text(encoding='utf-8').replace('ff_dim', 'ff_dims')
   (tmp_path / 'mistyped.py').write_text(text, encoding='utf-8')
   message = train.refuses(f'--config={name.format(folder=folder, own=tmp_path)}',

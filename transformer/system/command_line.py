@@ -107,8 +107,6 @@ def _parse(argv, hint):
       raise UserError(f'get_config() of {config.config_filename} must return an '
                       f'ml_collections.ConfigDict; it returns {type(config.value).__name__}')
     return remaining
-  except SystemExit as stop:  # absl exits with 1 after printing help.
-    sys.exit(0 if stop.code == 1 else stop.code)
   except BrokenPipeError:  # The reader of the help has ended.
     sys.exit(0)
   except (UserError, flags.Error) as error:
@@ -116,7 +114,10 @@ def _parse(argv, hint):
     if name.startswith('config.') and 'config' in flags.FLAGS:
       hint = 'it changes a config, so give --config=configs/NAME.py too'
     sys.exit(f'error: {_last_line(error)}{f"; {hint}" if name and hint else ""}')
-  except Exception as error:  # A config is a program, and may raise anything.
+  except (Exception, SystemExit) as error:  # A config is a program, and may raise anything.
+    helps = any(re.fullmatch(r'--?(?:help(?:short|full|xml)?|\?)', flag) for flag in argv[1:])
+    if helps and isinstance(error, SystemExit):  # absl exits with 1 after printing help.
+      sys.exit(0)
     reason = f'{type(error).__name__}: {_last_line(error)}'
     if isinstance(error, OSError):
       reason = (f'{_last_line(error).rpartition("] ")[2]}; the current folder is {os.getcwd()}; '
