@@ -28,14 +28,17 @@ _PLOTS = {'displaylogo': False, 'showSendToCloud': False, 'plotlyServerURL': '',
 def write(sweep: Sweep, command: str):
   """Writes `best.py`, if a trial of a sweep is complete, and `sweep.html`.
 
-  `command` is what started the sweep, as a person types it.
+  If several jobs write at the same time, the last files know all trials that have ended. `command`
+  is what started the sweep, as a person types it.
   """
-  best = sweep.best()
-  if best is not None:
-    files.write(sweep.folder / BEST, _best_config(sweep, best))
-  files.write(sweep.folder / PAGE, page(sweep.study, sweep.space.objective, summary(sweep), {
-      'Trials': in_columns(table(sweep)), 'Started by': command,
-      f'The search space, {sweep.space.filename}': sweep.space.text}))
+  ended = None
+  while ended != (ended := sum(trial.state.is_finished() for trial in sweep.all())):
+    best = sweep.best()
+    if best is not None:
+      files.write(sweep.folder / BEST, _best_config(sweep, best))
+    files.write(sweep.folder / PAGE, page(sweep.study, sweep.space.objective, summary(sweep), {
+        'Trials': in_columns(table(sweep)), 'Started by': command,
+        f'The search space, {sweep.space.filename}': sweep.space.text}))
 
 
 def page(study: optuna.Study, objective: str, headline: str, texts: Mapping[str, str]) -> bytes:

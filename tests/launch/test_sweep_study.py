@@ -1,11 +1,12 @@
 """The study of a sweep: what makes it the same sweep, its journal, and who runs which trial."""
 
+import math
 import socket
 
 import optuna
 import pytest
 
-from launch.sweeping import storage
+from launch.sweeping import results, storage
 from tests.launch.sweep_house import GOOD
 from transformer.errors import Preempted, UserError
 from transformer.runs import lock as lock_module
@@ -120,6 +121,18 @@ def test_workers_in_a_folder_run_different_trials(begin):
     return complete(trial)
 
   assert here.run_next(meanwhile).number == 0 and there.left() == 0
+
+
+def test_the_page_knows_a_trial_that_ends_while_it_is_written(begin, monkeypatch):
+  sweep = begin(number=2)
+
+  def page(study, objective, headline, texts):
+    sweep.run_next(lambda trial: math.nan)  # In another worker; such a trial has failed.
+    return headline.encode()
+
+  monkeypatch.setattr(results, 'page', page)
+  results.write(sweep, 'a command')
+  assert '2 failed' in (sweep.folder / results.PAGE).read_text()
 
 
 def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
