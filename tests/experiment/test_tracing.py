@@ -43,16 +43,17 @@ def test_steps_in_the_window_are_traced(tmp_path, said, window, steps, line):
   assert said()[0].startswith(line) and str(tmp_path) in said()[0] and len(said()) == 1
 
 
-def test_a_trace_that_cannot_be_written_ends_no_run(tmp_path, monkeypatch, said):
-  def fail():
+@pytest.mark.parametrize('call', ['start_trace', 'stop_trace'])
+def test_a_trace_that_cannot_be_written_ends_no_run(tmp_path, monkeypatch, said, call):
+  def fail(*_, **__):
     raise RuntimeError('FAILED_PRECONDITION: plugins is\nno folder')
 
-  monkeypatch.setattr(jax.profiler, 'start_trace', lambda *_, **__: None)
-  monkeypatch.setattr(jax.profiler, 'stop_trace', fail)
+  for name in ('start_trace', 'stop_trace'):
+    monkeypatch.setattr(jax.profiler, name, fail if name == call else lambda *_, **__: None)
   tracer = Tracer(tmp_path, (2, 3))
   assert [tracer.run(number, abs, -number) for number in range(1, 6)] == list(range(1, 6))
   tracer.close()
-  line, = said()
+  line = said()[0]
   assert str(tmp_path) in line and line.endswith('FAILED_PRECONDITION: plugins is no folder')
 
 

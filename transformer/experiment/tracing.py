@@ -30,7 +30,9 @@ class Tracer:
       jax.block_until_ready(arguments)  # Earlier work is not part of the trace.
       options = jax.profiler.ProfileOptions()
       options.python_tracer_level = 0  # Python's calls would crowd out the devices' work.
-      jax.profiler.start_trace(self._folder, create_perfetto_trace=True, profiler_options=options)
+      with optional(f'there is no trace in {self._folder}', warn):
+        jax.profiler.start_trace(self._folder, create_perfetto_trace=True,
+                                 profiler_options=options)
     self._traced.append(number)
     with jax.profiler.StepTraceAnnotation('train', step_num=number):
       results = step(*arguments)
