@@ -121,6 +121,7 @@ def test_a_run_that_no_smaller_batch_helps_is_refused(monkeypatch, options, sear
   with pytest.raises(UserError) as raised:
     fakes.run(40, **options)
   assert all(fact in str(raised.value) for fact in facts), raised.value
+  assert 'fit_memory' not in str(raised.value)
 
 
 @pytest.mark.parametrize(('need', 'has'), [(None, 1000), (5000, None)])

@@ -61,8 +61,9 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
                    fitting * length)
       return with_rows(fitting)[0], fitting * length
     wanted += f', and not even {unit * length} fits'
-  more = ('' if begun else ', raise optimizer.accumulate, take a smaller model, or let '
-          '--config.train.fit_memory=True find the largest batch that fits')
+  more = '' if begun else ', raise optimizer.accumulate, take a smaller model'
+  if not (begun or update.config.train.fit_memory):
+    more += ', or let --config.train.fit_memory=True find the largest batch that fits'
   raise UserError(f'{wanted}; set --config.model.remat=True, use more devices{more}')
 
 
