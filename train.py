@@ -44,7 +44,8 @@ def main(_):
   """Checks the flags, and trains."""
   if _CONFIG.value is None or not _WORKDIR.value:
     raise UserError(f'--config=configs/NAME.py and --workdir=DIR are both needed to begin a run; '
-                    f'to go on with one: its --workdir=DIR alone; got --workdir={_WORKDIR.value}')
+                    f'to go on with one: --workdir=DIR alone, which holds its config.json; got '
+                    f'--workdir={_WORKDIR.value}')
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = Path(_WORKDIR.value).expanduser()
   profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)
