@@ -29,6 +29,7 @@ def join():
 
   Must be called before any device is used.
   """
+  gpus = slurm_gpus(os.environ)
   # This service would take SIGTERM, which the run handles itself.
   jax.config.update('jax_enable_preemption_service', False)
   # JAX itself would abort with a stack trace, which Python cannot catch.
@@ -41,7 +42,7 @@ def join():
     given = {name: int(os.environ[variable])
              for name, variable in (('num_processes', COUNT), ('process_id', INDEX))
              if variable in os.environ}
-    jax.distributed.initialize(**given, local_device_ids=slurm_gpus(os.environ),
+    jax.distributed.initialize(**given, local_device_ids=gpus,
                                initialization_timeout=2 * _JOIN_SECONDS,
                                heartbeat_timeout_seconds=_GONE_SECONDS,
                                shutdown_timeout_seconds=_LEAVE_SECONDS)
