@@ -111,7 +111,7 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
           validate: Callable[[Callable, Any], Evaluation], params: Any = None, *,
           profile: tuple[int, int] | None = None, signals: Signals | None = None
           ) -> tuple[int, list[Mapping[str, Any]]]:
-  """Trains a run that has not ended until `train.steps`, or until patience runs out.
+  """Trains a run, which must not have ended, to `train.steps` or until patience runs out.
 
   Args:
     update: the compiled update.

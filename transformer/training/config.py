@@ -9,7 +9,7 @@ from transformer.settings import check_ranges, setting
 
 ALGORITHMS = ('adam', 'muon')
 STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf')
-# Whether each schedule depends on train.steps, which a run with such a one, or its own, keeps.
+# Whether a schedule depends on train.steps. With such a one, or its own, a run keeps that number.
 SCHEDULES = {'paper': False, 'inverse_sqrt': False, 'cosine': True, 'constant': False}
 
 
