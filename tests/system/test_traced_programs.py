@@ -47,6 +47,18 @@ def test_a_later_process_traces_only_for_other_arguments(traces, folder):
           traces(rooms=('ops',)), traces()] == [2, 3, 4, 5, 5]
 
 
+def test_a_damaged_program_is_traced_again(traces, folder):
+  assert traces() == 1
+  path, = folder.glob('traced-*')
+  whole = path.read_bytes()
+  flipped = bytearray(whole)
+  flipped[len(whole) // 2] ^= 1
+  for traced, content in enumerate((b'', whole[:-9], bytes(flipped)), 2):
+    path.write_bytes(content)
+    assert traces() == traced
+  assert traces() == traced
+
+
 def test_a_program_is_traced_again_once_code_or_settings_change(traces, monkeypatch, tmp_path):
   monkeypatch.setattr(traced_programs, '_CODE', tmp_path / 'rooms')
   for room in ROOMS:

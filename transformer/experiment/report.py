@@ -29,6 +29,8 @@ from transformer.system import processes
 from transformer.system.progress import progress_bar, say, warn
 from transformer.training.update import Update
 
+_QUIET_SECONDS = 30.0  # Time between two log lines without a terminal.
+
 
 class Report:
   """Reports the metrics of the updates, which its `meter` sums, and the evaluations.
@@ -59,6 +61,7 @@ class Report:
       self._bar = progress_bar(config.steps, step, stays=True)
     self._shown: dict[str, str] = {}
     self._began: tuple[int, float] | None = None  # The first step of this process and its time.
+    self._logged = -math.inf  # The time of the latest log line.
     self._pending: tuple[int, Batch, Any] | None = None
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     say(f'step {step} of {config.steps}: {update.mesh.size} {jax.devices()[0].device_kind} '
@@ -85,6 +88,8 @@ class Report:
     if step % self._config.log_every == 0 or step >= self._config.steps:
       # The schedule does not count skipped updates.
       self._write_updates(step, skips, step - made - (int(skips.total) if skips else 0))
+    elif self._first and self._bar.disable and time.monotonic() - self._logged >= _QUIET_SECONDS:
+      self._log(step, {'loss': f'{metrics["loss"] / max(metrics["weight"], 1.0):.3f}'})
 
   def _write_updates(self, step: int, skips: Any, updates_before: int):
     """Writes the line of metrics that ends with a step."""
@@ -98,12 +103,16 @@ class Report:
       shown['tokens/s'] = f'{values["tokens_per_second"]:,.0f}'
     self._write(step, values, shown)
     if self._bar.disable:
-      parts = [f'{name} {text}' for name, text in shown.items()]
-      (first, since), now = self._began, time.monotonic()
-      if first < step < self._config.steps:
-        left = (now - since) / (step - first) * (self._config.steps - step)
-        parts.append(f'{tqdm.format_interval(left)} left')
-      logging.info('step %d/%d  %s', step, self._config.steps, '  '.join(parts))
+      self._log(step, shown)
+
+  def _log(self, step: int, shown: Mapping[str, str]):
+    """Logs a step, and the time left at the speed of this process."""
+    parts = [f'{name} {text}' for name, text in shown.items()]
+    (first, since), self._logged = self._began, time.monotonic()
+    if first < step < self._config.steps:
+      left = (self._logged - since) / (step - first) * (self._config.steps - step)
+      parts.append(f'{tqdm.format_interval(left)} left')
+    logging.info('step %d/%d  %s', step, self._config.steps, '  '.join(parts))
 
   def add_evaluation(self, step: int, evaluation: Evaluation,
                      evaluations: Sequence[Mapping[str, Any]]):

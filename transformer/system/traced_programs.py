@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -48,11 +49,11 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
               versions))
   path = Path(folder, f'traced-{hashlib.sha256(key.encode()).hexdigest()}')
   try:
-    content = path.read_bytes()
-  except OSError:
+    content = zlib.decompress(path.read_bytes())  # It has a checksum.
+  except (OSError, zlib.error):
     content = bytes(export.export(jax.jit(function))(*shapes).serialize())
     with contextlib.suppress(UserError):  # JAX warns that it cannot write to its folder.
-      files.write(path, content)
+      files.write(path, zlib.compress(content, 1))
   return export.deserialize(bytearray(content)).call
 
 
