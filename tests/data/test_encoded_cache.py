@@ -1,8 +1,6 @@
 """An encoding on disk is whole and equal to the encoding in memory, or is made again."""
 
 import errno
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -21,19 +19,6 @@ from transformer.errors import UserError
 
 WORDS = ['man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']
 NAMES = ['source.tokens', 'source.lengths', 'target.tokens', 'target.lengths']
-# A process that dies before the encoding of a folder's corpus has its name.
-PROCESS = """
-import os, pathlib, sys
-from transformer.data.config import DataConfig
-from transformer.data.encoded_cache import load_or_encode
-from transformer.data.text.text_files import TextCorpus
-from transformer.data.vocabulary.vocabulary import Vocabulary
-folder = pathlib.Path(sys.argv[1])
-os.replace = lambda *_: os._exit(3)
-config = DataConfig('text', dir=str(folder), source_language='en', target_language='de')
-vocabulary = Vocabulary.load(folder / 'vocabulary.model')
-load_or_encode(TextCorpus(config, 'train'), vocabulary)
-"""
 
 
 def text(count, seed):
@@ -125,23 +110,20 @@ def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(folder
     assert len(encodings(folder)) == 5 + number
 
 
-def test_what_is_interrupted_never_began(folder, vocabulary, monkeypatch):
+@pytest.mark.parametrize('left', [[], ['.tmp']], ids=['interrupted', 'killed'])
+def test_what_is_interrupted_never_began_and_what_a_kill_leaves_is_replaced(
+    folder, vocabulary, monkeypatch, left):
   def interrupted(corpus, vocabulary):
     yield next(encoding.encode(corpus, vocabulary))
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(encoding, '_CHUNK', 17)
-  monkeypatch.setattr(encoded_cache, 'encode', interrupted)
-  with pytest.raises(KeyboardInterrupt):
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(encoding, '_CHUNK', 17)
+    patch.setattr(encoded_cache, 'encode', interrupted)
+    if left:  # A process that is killed removes nothing.
+      patch.setattr(encoded_cache.files.shutil, 'rmtree', lambda *_, **__: None)
     load_or_encode(corpus_in(folder), vocabulary)
-  assert encodings(folder) == []
-
-
-def test_what_a_process_that_dies_leaves_is_replaced(folder, vocabulary):
-  vocabulary.save(folder / 'vocabulary.model')
-  process = subprocess.run([sys.executable, '-c', PROCESS, str(folder)], check=False,
-                           cwd=Path(__file__).parents[2])
-  assert process.returncode == 3 and [path.suffix for path in encodings(folder)] == ['.tmp']
+  assert [path.suffix for path in encodings(folder)] == left
   assert_same(load_or_encode(corpus_in(folder), vocabulary),
               encode_in_memory(corpus_in(folder), vocabulary))
   assert [path.suffix for path in encodings(folder)] == ['']

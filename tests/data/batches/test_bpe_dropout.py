@@ -111,29 +111,6 @@ def test_a_cut_does_not_depend_on_other_sentences_or_order(vocabulary, merges, m
   assert lists(merges.cut(moved, keys[order], 0.3)) == [together[i] for i in order]
 
 
-def test_cuts_are_the_same_in_every_process():
-  """The pieces are those of an earlier process."""
-  vocabulary = Vocabulary.train(SENTENCES, 400)
-  plain = encoded(vocabulary, SENTENCES[:2])
-  cut = Merges(vocabulary).cut(plain, np.array([5, 2**64 - 5], np.uint64), 0.3)
-  assert ['|'.join(map(vocabulary.piece, ids)) for ids in lists(cut)] == [
-      '▁a|▁|m|an|▁in|▁a|▁r|ed|▁s|hirt|▁|cl|im|b|s|▁|a|▁t|a|l|l|▁r|ock|▁|f|ac|e|▁.|</s>',
-      '▁e|i|n|▁m|ann|▁in|▁|e|in|em|▁r|ot|en|▁|h|emd|▁|kl|ett|e|r|t|▁|a|uf|▁|e|in|en|▁f|e|l|s|en|▁.|'
-      '</s>']
-
-
-def test_a_vocabulary_without_merges_is_refused(vocabulary, tmp_path):
-  check_merges(vocabulary, SENTENCES)
-  sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(SENTENCES), model_prefix=str(tmp_path / 'other'), vocab_size=330,
-      model_type='unigram', byte_fallback=True, normalization_rule_name='identity',
-      remove_extra_whitespaces=False, pad_id=0, bos_id=1, eos_id=2, unk_id=3, minloglevel=2,
-      hard_vocab_limit=False)
-  other = Vocabulary.load(tmp_path / 'other.model')  # Without BPE-dropout it may be used.
-  with pytest.raises(UserError, match='needs a vocabulary that cuts sentences by merges'):
-    check_merges(other, SENTENCES)
-
-
 def test_symbols_that_no_merge_makes_are_refused_even_if_no_line_has_them(tmp_path):
   lines = [*SENTENCES, '< > a b']
   sentencepiece.SentencePieceTrainer.train(

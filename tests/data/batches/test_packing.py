@@ -87,12 +87,6 @@ def test_target_positions_are_filled_on_lengths_like_multi30k():
   assert target.sum() / (Packing(source, target, 128, 128).num_rows * 128) >= 0.95
 
 
-def test_nothing_makes_no_row():
-  packing = Packing([], [], SOURCE_CAPACITY, TARGET_CAPACITY)
-  assert packing.num_rows == 0
-  assert [len(part) for part in packing.deal(np.arange(0), 0)] == [0, 0]
-
-
 @pytest.mark.parametrize(('lengths', 'rows'), [
     ([(1, 1)], 1), ([(SOURCE_CAPACITY, TARGET_CAPACITY)], 1), ([(2, 13)], 1),
     ([(SOURCE_CAPACITY, 1)] * 13, 13), ([(1, TARGET_CAPACITY)] * 13, 13),  # Either side is full.

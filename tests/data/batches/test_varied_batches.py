@@ -8,6 +8,7 @@ import chex
 import numpy as np
 import pytest
 
+from tests.data.batches.test_training_batches import recover
 from transformer.data.batch import EOS_ID
 from transformer.data.batches import variations
 from transformer.data.batches.bpe_dropout import make_bpe_dropout
@@ -51,15 +52,7 @@ def batches(plan, vocabulary) -> VariedBatches:
 
 def segmentations(batches, steps):
   """Returns the pairs of ids in some batches, with counts."""
-  pieces = collections.Counter()
-  for step in steps:
-    batch = batches[step]
-    for row in zip(*batch[:6], strict=True):
-      sides = [[tuple(tokens[segments == number].tolist())
-                for number in range(1, segments.max(initial=0) + 1)]
-               for tokens, segments in (row[:2], row[3:5])]
-      pieces.update(zip(*sides, strict=True))
-  return pieces
+  return recover(batches[step] for step in steps)
 
 
 def texts(pieces, vocabulary):

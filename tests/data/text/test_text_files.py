@@ -156,19 +156,6 @@ def test_a_missing_file_says_what_is_there(tmp_path):
     read_lines(tmp_path)
 
 
-@pytest.mark.parametrize(('source', 'flag'), [('text', {}), ('tfds', {'dir_flag': '--data_dir'})])
-def test_data_that_is_gone_says_which_flag_moves_it(tmp_path, source, flag):
-  config = DataConfig(source=source, name='wmt14_translate/de-en', dir=f'{tmp_path}/gone',
-                      source_language='en', target_language='de')
-  hint = f'give {flag.get("dir_flag", "--config.data.dir")}=DIR'
-  with pytest.raises(UserError, match=f'{tmp_path}/gone.*; if the data lies elsewhere, {hint}$'):
-    open_corpus(config, 'train', **flag)
-  (tmp_path / 'gone').mkdir()
-  with pytest.raises(UserError) as caught:
-    open_corpus(config, 'train', **flag)
-  assert hint not in str(caught.value)
-
-
 def test_unequal_or_no_lines_are_an_error_unless_they_are_looked_for(tmp_path):
   with pytest.raises(UserError, match=r'train\.de has 2 lines, .*train\.en has 3'):
     open_text(tmp_path, b'a\nb\n', b'a\nb\nc\n')
