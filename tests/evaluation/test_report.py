@@ -1,6 +1,5 @@
 """BLEU comes first, and what fails or takes long is left out and costs nothing else."""
 
-import math
 
 import pytest
 
@@ -52,7 +51,7 @@ def leave(*_):
 
 @pytest.mark.parametrize(('function', 'fact'), [
     (lambda *_: 1 / 0, 'ZeroDivisionError'), (leave, 'SystemExit: 3'),
-    (lambda *_: math.nan, 'finite number'), (lambda *_: [1.0], 'finite number'),
+    (lambda *_: [1.0], 'finite number'),
     (lambda *_: {'fine': 1.0, 'BLEU': 2.0}, "gives 'BLEU', which names"),
     (lambda *_: {'source': 1.0}, "gives 'source'"), (lambda *_: {'step': 1.0}, "gives 'step'"),
     (lambda *_: {'good': 1.0}, "gives 'good'")])

@@ -118,15 +118,6 @@ def test_training_on_too_little_text_is_an_error(sentences, fact):
     Vocabulary.train(sentences, SIZE)
 
 
-def test_an_error_while_reading_the_text_stays_itself():
-  def sentences():
-    yield from SENTENCES
-    raise UserError('train.de: line 7 is not UTF-8')
-
-  with pytest.raises(UserError, match='line 7'):
-    Vocabulary.train(sentences(), SIZE)
-
-
 def test_a_damaged_or_missing_file_is_named(vocabulary, tmp_path):
   path = tmp_path / 'vocabulary.model'
   whole = vocabulary.model_bytes
