@@ -47,7 +47,7 @@ class Run(NamedTuple):
 
 def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int = 1,
              batch_size: int | None = None) -> Run:
-  """Loads a run from its directory alone; what an earlier start kept only saves time.
+  """Loads a run from its directory alone.
 
   Args:
     checkpoint: `best`, for the best evaluation; `latest`; or a step.
