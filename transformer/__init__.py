@@ -13,6 +13,6 @@ The rooms, in reading order; each imports only from itself and from the rooms be
 - `commands`: what the commands share.
 - `tools`: programs on the rooms above; `python -m transformer.tools.NAME` runs one.
 
-All rooms may import `config` (all settings), `settings` (their checks), `errors`, `files` and
-`system` (the process).
+All rooms may import `config` (all settings), `settings` (their checks), `own_code` (what a setting
+names), `errors`, `files` and `system` (the process).
 """

@@ -1,4 +1,7 @@
-"""The flags that several commands share, defined once; a command takes those that it needs."""
+"""The flags that several commands share, defined once; a command takes those that it needs.
+
+`evaluation.request` checks their values, and `decoding.config` the ranges of a search's settings.
+"""
 
 import functools
 from typing import Any

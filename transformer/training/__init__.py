@@ -1,1 +1,1 @@
-"""One update: mesh, optimizer and step, compiled for the devices and their memory."""
+"""One update: objective, optimizer, mesh and step, compiled for the devices and their memory."""
