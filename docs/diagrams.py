@@ -16,7 +16,8 @@ def architecture(_page) -> Figure:
   figure, place = _sheet(388, 550)
   left, right, between = 102, 286, 194
   for x, name, given, file in ((left, 'Input', 'Inputs', 'data/batch.py'),
-                               (right, 'Output', 'Outputs (shifted right)', 'training/step.py')):
+                               (right, 'Output', 'Outputs (shifted right)',
+                                'training/objective.py')):
     _words(place, x, 14, given, file)
     _arrow(place, (x, 26), (x, 40))
     _box(place, x, 40, f'{name} Embedding', 'model/layers.py')
