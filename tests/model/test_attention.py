@@ -11,7 +11,7 @@ import pytest
 
 from tests.model import formulas
 from tests.model.conftest import B, D, H, K, S, T, V, W, minus_infinity_off, normal, randomised
-from transformer.model.attention import FREE, Cache, Layout, MultiHeadAttention, RelativeBias
+from transformer.model.attention import FREE, KVCache, Layout, MultiHeadAttention, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.ops.masks import causal_mask, lineage_mask
 from transformer.ops.positions import relative_buckets
@@ -68,7 +68,7 @@ def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
   x = normal(B, W, T, D)
   wanted = jax.jit(module.apply)(variables, x, x, Layout(causal_mask(T)))
   # Slots after `index` are not read.
-  cache = Cache(jnp.full((B, H, K, T * W), 9.0), jnp.full((B, H, T * W, V), 9.0))
+  cache = KVCache(jnp.full((B, H, K, T * W), 9.0), jnp.full((B, H, T * W, V), 9.0))
   extend = jax.jit(lambda *given: module.apply(variables, *given, method='extend'))
   lineage = jnp.broadcast_to(jnp.arange(W)[:, None], (B, W, T))
   for index in range(T):
@@ -77,7 +77,7 @@ def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
 
 
 def test_padding_a_cache_keeps_its_content():
-  cache = Cache(normal(B, H, K, 4), normal(B, H, 4, V))
+  cache = KVCache(normal(B, H, K, 4), normal(B, H, 4, V))
   larger = cache.padded_to(7)
   chex.assert_shape((larger.keys, larger.values), [(B, H, K, 7), (B, H, 7, V)])
   chex.assert_trees_all_equal((larger.keys[..., :4], larger.values[:, :, :4]), tuple(cache))

@@ -42,17 +42,17 @@ class Layout(NamedTuple):
 FREE = Layout()
 
 
-class Cache(NamedTuple):
+class KVCache(NamedTuple):
   """Keys [..., H, K, S] and values [..., H, S, V], laid out for the products of decoding."""
 
   keys: jax.Array
   values: jax.Array
 
-  def padded_to(self, slots) -> 'Cache':
+  def padded_to(self, slots) -> 'KVCache':
     """Returns the cache with S = `slots`; the new slots hold zeros."""
     before, more = [(0, 0)] * (self.keys.ndim - 2), (0, slots - self.keys.shape[-1])
-    return Cache(jnp.pad(self.keys, (*before, (0, 0), more)),
-                 jnp.pad(self.values, (*before, more, (0, 0))))
+    return KVCache(jnp.pad(self.keys, (*before, (0, 0), more)),
+                   jnp.pad(self.values, (*before, more, (0, 0))))
 
 
 class MultiHeadAttention(nn.Module):
@@ -105,17 +105,17 @@ class MultiHeadAttention(nn.Module):
           self.make_rng('dropout'), config.attention_dropout) if drops else None)
     return self.output(out)
 
-  def cache(self, x_BSD, layout=FREE) -> Cache:
+  def cache(self, x_BSD, layout=FREE) -> KVCache:
     """Projects inputs [..., S, D] to a cache, for use by many steps of decoding."""
     keys_BSHK, values_BSHV = self.keys_values(x_BSD, layout)
-    return Cache(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
+    return KVCache(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
 
-  def attend(self, x_BWD, cache: Cache, layout: Layout):
+  def attend(self, x_BWD, cache: KVCache, layout: Layout):
     """Attends from W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
     return self.output(cached_attention(self._placed('query', x_BWD, layout), *cache,
                                         layout.mask_BTS, layout.bias_HTS))
 
-  def extend(self, x_BWD, cache: Cache, layout: Layout, index) -> tuple[jax.Array, Cache]:
+  def extend(self, x_BWD, cache: KVCache, layout: Layout, index) -> tuple[jax.Array, KVCache]:
     """Adds the newest tokens of W hypotheses to the cache, and attends from them to it.
 
     Args:
@@ -128,7 +128,7 @@ class MultiHeadAttention(nn.Module):
       [..., W, D], and the cache filled at `index` too.
     """
     start, added = index * x_BWD.shape[-2], self.cache(x_BWD, layout)
-    cache = Cache(*(
+    cache = KVCache(*(
         jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), start, axis=old.ndim + axis)
         for old, new, axis in zip(cache, added, (-1, -2), strict=True)))
     return self.attend(x_BWD, cache, layout), cache

@@ -9,7 +9,7 @@ import functools
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer.model.attention import Cache, Layout, MultiHeadAttention
+from transformer.model.attention import KVCache, Layout, MultiHeadAttention
 from transformer.model.config import ModelConfig
 from transformer.ops.dropout import dropout
 from transformer.ops.linear import linear
@@ -162,7 +162,8 @@ class Layer(nn.Module):
     return self._apply_sublayers(x_BTD, attend, attend_to_source, deterministic)
 
   @nn.jit
-  def step(self, x_BWD, cache: Cache, layout: Layout, index, memory: Cache, memory_layout: Layout):
+  def step(self, x_BWD, cache: KVCache, layout: Layout, index, memory: KVCache,
+           memory_layout: Layout):
     """Decodes the newest token of W hypotheses: `MultiHeadAttention.extend` has the arguments."""
     def attend(h_BWD):
       nonlocal cache

@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer.model.attention import Cache, Layout, RelativeBias
+from transformer.model.attention import KVCache, Layout, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding, Layer, Positions, normalisation
 from transformer.model.remat import recomputed
@@ -66,8 +66,8 @@ class Transformer(nn.Module):
       x_BSD = call(layer, x_BSD, layout)
     return self.encoder_norm(x_BSD) if self.config.norm == 'pre' else x_BSD
 
-  def cache_memory(self, memory_BSD) -> tuple[Cache, ...]:
-    """Projects the encoded source to a `Cache` for each decoder layer, for use by `step`."""
+  def cache_memory(self, memory_BSD) -> tuple[KVCache, ...]:
+    """Projects the encoded source to a `KVCache` for each decoder layer, for use by `step`."""
     return tuple(layer.cross_attention.cache(memory_BSD) for layer in self.decoder)
 
   def decode(self, inputs_BT, segments_BT, positions_BT, memory_BSD, source_segments_BS, *,
@@ -128,7 +128,7 @@ class Transformer(nn.Module):
     x_BTD = self.decode(*target, memory_BSD, source[1], deterministic=deterministic)
     return linear.with_bias(x_BTD, self.output_ND, self.output_bias)
 
-  def empty_cache(self, leading, beams, length) -> tuple[Cache, ...]:
+  def empty_cache(self, leading, beams, length) -> tuple[KVCache, ...]:
     """Returns an empty self-attention cache for each decoder layer, of leading axes such as (B,).
 
     It has a slot for each of W hypotheses at each of T positions: [*leading, H, K, T · W] and
@@ -137,8 +137,8 @@ class Transformer(nn.Module):
     config = self.config
     heads = (*leading, config.num_heads)
     return tuple(
-        Cache(jnp.zeros((*heads, config.head_key_dim, length * beams), config.dtype),
-              jnp.zeros((*heads, length * beams, config.head_value_dim), config.dtype))
+        KVCache(jnp.zeros((*heads, config.head_key_dim, length * beams), config.dtype),
+                jnp.zeros((*heads, length * beams, config.head_value_dim), config.dtype))
         for _ in range(config.decoder_depth))
 
   def step(self, tokens_BW, index, lineage_BWT, cache, memory, source_mask_BS):
