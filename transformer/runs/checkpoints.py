@@ -1,4 +1,4 @@
-"""The checkpoints of a run, which Orbax writes: the latest, the best, and damaged ones."""
+"""The checkpoints of a run, which Orbax writes: the latest, the best, the mean of several."""
 
 import copy
 import os
