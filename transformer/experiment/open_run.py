@@ -13,7 +13,7 @@ from transformer.data.corpora import EncodedCorpora
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
 from transformer.experiment.init_from import describe_origin
-from transformer.experiment.text import Text
+from transformer.experiment.text import RunText
 from transformer.model.flops import update_flops
 from transformer.runs import record, resuming, run_directory
 from transformer.runs.checkpoints import Checkpoints
@@ -101,7 +101,7 @@ class OpenRun:
       processes.fail(error)
 
 
-def record_start(run: OpenRun, config: Config, text: Text, update: Update | None = None,
+def record_start(run: OpenRun, config: Config, text: RunText, update: Update | None = None,
                  encoded: EncodedCorpora | None = None):
   """Writes the settings, the vocabulary and `run.json`; a run that has ended has no update.
 

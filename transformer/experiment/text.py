@@ -16,7 +16,7 @@ from transformer.runs.loading import Run
 from transformer.system import processes
 
 
-class Text(NamedTuple):
+class RunText(NamedTuple):
   """What a run reads; `origin` is the run of `train.init_from`, or None if it is not needed."""
 
   corpora: Corpora
@@ -25,7 +25,7 @@ class Text(NamedTuple):
 
 
 def open_text(config: Config, workdir: Path, begun: bool, changed: set[str],
-              first: bool) -> Text:
+              first: bool) -> RunText:
   """Opens the text of a run, and its own vocabulary or a new one.
 
   Args:
@@ -54,4 +54,4 @@ def open_text(config: Config, workdir: Path, begun: bool, changed: set[str],
         name: model.hex() for name, model in vocabularies.model_files(make()).items()})
     vocabulary = vocabularies.from_model_files(
         {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process')
-  return Text(corpora, vocabulary, origin)
+  return RunText(corpora, vocabulary, origin)
