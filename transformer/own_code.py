@@ -37,8 +37,10 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
   digests = {}
   for spec, kind in kinds.items():
     module, _ = _parts(spec, kind)
-    with guarded(f'the source of the {kind} {spec} cannot be read'):
-      place = importlib.util.find_spec(module)
+    with guarded(f'the source of the {kind} {spec} cannot be read; its module must be installed, '
+                 f'or lie in {os.getcwd()}'):
+      if (place := importlib.util.find_spec(module)) is None:
+        raise ModuleNotFoundError(f'no module named {module}')
       path = Path(place.origin)
       sources = sorted(path.parent.rglob('*.py')) if place.submodule_search_locations else [path]
       digests[spec] = hashlib.sha256(b''.join(file.read_bytes() for file in sources)).hexdigest()
