@@ -76,6 +76,8 @@ def main(_):
   warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
   workdir = Path(_WORKDIR.value).expanduser()
   outputs.check_folder('workdir', workdir)
+  if ':' in str(workdir):  # It would end a file's name in --config=FILE:ARGUMENT.
+    raise UserError(f'--workdir must have no colon in it; got {workdir}')
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
   space.check(searched, config, given_settings(_CONFIG))

@@ -27,6 +27,7 @@ def returning(value):
     (GOOD, ['--slurm', "--sbatch=--comment='a"], ['split into words: No closing quotation']),
     (GOOD, ['--sweep='], ['--sweep= names nothing']),
     (GOOD, ['--sweep=/nowhere.py'], ['--sweep must be the file', '/nowhere.py: No such file']),
+    (GOOD, ['--workdir=a:b'], ['--workdir must have no colon', 'a:b']),
     (GOOD, ['--config.model.num_heads=3'], ['num_heads must divide model_dim; got num_heads=3']),
     (GOOD, ["--config.model={'dropout': 0.3}"],
      ['space.py sets model.dropout for each trial; leave --config.model.dropout out']),

@@ -57,6 +57,8 @@ def main(_):
   shared_flags.check_at_least(1, _TEACHERS, _AVERAGE)
   workdir = Path(_WORKDIR.value).expanduser().absolute()
   outputs.check_folder('workdir', Path(_WORKDIR.value).expanduser())
+  if ':' in str(workdir):  # It would end a file's name in --config=FILE:ARGUMENT.
+    raise UserError(f'--workdir must have no colon in it; got {workdir}')
   models = load_models(config_flags.get_config_filename(flags.FLAGS['config']),
                        given_settings(_CONFIG), _CONFIG.value, _DIRECTIONS.value)
   recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir, {
