@@ -50,6 +50,9 @@ def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
                 {name: data[name] for name in ('vocabulary', 'train/x')}):
     with pytest.raises(UserError, match=r'was trained on other data: (train/x|train/y|valid) '):
       check_same_start(tmp_path, other, None, None)
+  files.write_sealed(tmp_path / 'run.json', {'data': 5})
+  with pytest.raises(UserError, match=r'run.json should hold the fingerprints of its data; got 5'):
+    check_same_start(tmp_path, data, None, None)
 
 
 @pytest.mark.parametrize(('newest', 'reached', 'refused'), [

@@ -25,6 +25,7 @@ from transformer.runs.run_directory import (
   has_begun,
   holds_nothing,
   read_config,
+  read_fingerprints,
   read_record,
 )
 from transformer.training.config import SCHEDULES, STANDARD_METRICS
@@ -134,8 +135,8 @@ def check_same_start(workdir: str | os.PathLike, data: Mapping[str, str],
 
   Data are known by their fingerprints. None stands for what is not used again.
   """
-  about = read_record(workdir)
-  known, origin_then = about['data'], about.get('origin')
+  known, about = read_fingerprints(workdir), read_record(workdir)
+  origin_then = about.get('origin')
   changed = [name for name in {*known, *data} if known.get(name) != data.get(name)]
   if changed:
     raise UserError(f'{workdir} was trained on other data: {", ".join(sorted(changed))} changed '

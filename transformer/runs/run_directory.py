@@ -44,7 +44,11 @@ def record_files(workdir: str | os.PathLike) -> list[Path]:
 
 def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
   """Reads the SHA-256 of each vocabulary and of every corpus, by name, from `run.json`."""
-  return read_record(workdir)['data']
+  fingerprints = read_record(workdir).get('data')
+  if not isinstance(fingerprints, dict):
+    raise UserError(f'{Path(workdir) / RUN} should hold the fingerprints of its data; got '
+                    f'{fingerprints!r:.100}; restore it from a copy')
+  return fingerprints
 
 
 def read_record(workdir: str | os.PathLike) -> dict[str, Any]:
