@@ -136,7 +136,8 @@ def read_model(path: str | os.PathLike) -> bytes:
   try:
     return Path(os.path.expanduser(path)).read_bytes()
   except OSError as error:
-    raise UserError(f'the vocabulary {path} cannot be read: {error.strerror}') from error
+    raise UserError(f'the vocabulary {path} cannot be read: {error.strerror}; restore it from a '
+                    f'copy, or name another') from error
 
 
 def _escape(sentence: str) -> str:
