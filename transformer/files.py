@@ -5,6 +5,7 @@ nor a loss of power leaves half a file.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -100,9 +101,13 @@ def unused_name(path: Path) -> Path:
 def flush_folder(folder: str | os.PathLike):
   """Makes the names in a folder survive a loss of power, if the file system supports it."""
   descriptor = os.open(folder, os.O_RDONLY)
-  with contextlib.suppress(OSError):
+  try:
     os.fsync(descriptor)
-  os.close(descriptor)
+  except OSError as error:
+    if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+      raise
+  finally:
+    os.close(descriptor)
 
 
 def as_json(value: Any) -> bytes:

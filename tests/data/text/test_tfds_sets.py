@@ -152,3 +152,16 @@ def test_an_encoding_lies_in_its_set_and_goes_with_it(copied):
     assert len(folders) == number
   assert dict(open_corpus(config(copied), 'train')[:]) == TRAIN
   assert corpus.folder.is_relative_to(copied / NAME)
+
+
+def test_a_set_from_a_stranger_runs_nothing(copied, tmp_path, monkeypatch):
+  (tmp_path / 'planted.py').write_text(f'import os\nos.mkdir({str(tmp_path / "mark")!r})\n')
+  monkeypatch.syspath_prepend(tmp_path)
+  (copied / NAME.partition('/')[0]).rename(copied / 'stranger')
+  for path in copied.rglob('features.json'):
+    features = json.loads(path.read_text('utf-8'))
+    features['pythonClassName'] = 'planted.Feature'
+    path.write_text(json.dumps(features), 'utf-8')
+  with pytest.raises(UserError, match=r"asks for 'planted.Feature' to be run"):
+    open_corpus(config(copied, 'stranger/de-en'), 'train')
+  assert not (tmp_path / 'mark').exists()

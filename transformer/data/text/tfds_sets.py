@@ -1,5 +1,6 @@
 """TensorFlow Datasets translation sets at random access, from prepared files alone."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -46,13 +47,35 @@ class TfdsCorpus:
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   """Returns the builder of a prepared set, in a folder or in TFDS's own; None if there is none."""
   try:
-    return read_only_builder.builder_from_files(
-        name, data_dir=os.path.expanduser(data_dir) or None)
+    with _own_features_only():
+      return read_only_builder.builder_from_files(
+          name, data_dir=os.path.expanduser(data_dir) or None)
   except tfds.core.DatasetNotFoundError:
     return None
+  except UserError:
+    raise
   except Exception as error:  # TFDS raises errors of many types.
     raise UserError(f'a TFDS set must be named like set/config or set/config:version; {name!r:.100}'
                     f' cannot be opened: {type_and_message(error):.300}') from error
+
+
+@contextlib.contextmanager
+def _own_features_only():
+  """Refuses a set whose files name a class outside TFDS, which TFDS would import and so run."""
+  connector = tfds.features.FeatureConnector
+  find = connector.__dict__['cls_from_name']
+
+  def find_own(name: str):
+    if not name.startswith('tensorflow_datasets.'):
+      raise UserError(f'the set asks for {name!r} to be run, which is not part of TFDS; prepare '
+                      f'the set with features of TFDS only')
+    return find.__get__(None, connector)(name)
+
+  connector.cls_from_name = staticmethod(find_own)
+  try:
+    yield
+  finally:
+    connector.cls_from_name = find
 
 
 def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
