@@ -69,6 +69,8 @@ def test_a_name_can_be_checked_by_itself():
     ([], 'must be a group of keys'),
     ({'train': {'steps': 2**63}}, 'train.steps must be at least 1 and at most 1000000000; got '),
     ({'data': {'train': ['\ud800']}}, 'an item of config.data.train must be text on one line; '),
+    *(({'data': {'dir': text}}, 'config.data.dir must be text on one line; ')
+      for text in ('a\0b', 'a\nerror: b', '\x1b[2J', '\u2028', '\ud800')),
     ({'model': {3: 'x'}}, 'there is no key config.model.3'),
     ({'se\ned': 3}, "there is no key config.'se\\ned'; did you mean config.seed?"),
     ({'data': {'valid': ['a', 3]}}, 'an item of config.data.valid must be of type str; got 3; text '
@@ -214,8 +216,10 @@ def test_a_value_out_of_bounds_is_refused_with_its_bounds(name, values, wanted):
 def test_every_number_has_bounds():
   numbers = {name: value for name, value in flatten(Config().to_dict()).items()
              if isinstance(value, (int, float)) and not isinstance(value, bool)}
-  for name in numbers:
+  for name, value in numbers.items():
     refuse(nest(name, -10**9), name.rpartition('.')[0] or 'seed')
+    if isinstance(value, int) and name != 'seed':
+      refuse(nest(name, 10**9 + 1), name)
     refuse(nest(name, 10**400), name)
 
 
@@ -238,23 +242,3 @@ def test_every_number_has_bounds():
 def test_settings_that_are_probably_not_meant_are_said(changes, facts):
   doubts = Config.from_dict(changes).doubts()
   assert len(doubts) == len(facts) and all(map(str.__contains__, doubts, facts)), doubts
-
-
-HOSTILE = [10**9 + 1, -10**9 - 1, 10**400, INF, -INF, NAN, 'a\0b', 'a\nerror: b', '\x1b[2J',
-           '\u2028', '\ud800', '../' * 99, 'x' * 10**4, [], [[[]]], {}, {'a': {'b': []}}, None,
-           True, '', ['a\0'], [10**400]]
-
-
-@pytest.mark.parametrize('name', [*flatten(Config().to_dict()), 'model', 'a\nb', '\ud800', ''])
-def test_any_value_is_valid_or_refused_in_one_line(name):
-  for value in HOSTILE:
-    try:
-      config = Config.from_dict(nest(name, value))
-    except UserError as error:
-      text = str(error)
-      assert text.isprintable() and text.encode(), text
-    else:
-      kept = flatten(config.to_dict()).get(name, value)
-      assert kept in (value, tuple(value) if isinstance(value, list) else value)
-      assert not isinstance(kept, int) or abs(kept) <= 10**9 or name == 'seed'
-      assert not isinstance(kept, str) or kept.isprintable()
