@@ -1,19 +1,13 @@
 """A JAX that computes wrongly, or is set otherwise, is refused."""
 
-import chex
 import jax
-import jax.numpy as jnp
 import jaxlib
 import pytest
 
-from tests.ops.toy_language import LIMITS, B, tables, toy
 from tests.tiny_training import Settings
 from transformer import files
-from transformer.decoding.constraint import Prefixes, obeying
 from transformer.errors import UserError
 from transformer.experiment.training import train_run
-from transformer.ops.beam_search import beam_search
-from transformer.ops.search import run_search
 from transformer.runs import record, run_directory
 from transformer.runs.loading import load_run
 from transformer.system import jax_backend
@@ -77,23 +71,3 @@ def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(tmp
   files.write_sealed(path, about)
   with RECORDED[name]():
     record.add_session(tmp_path, False, {})
-
-
-def searches():
-  """Returns what two searches find; the second is only traced, which takes less time."""
-  step, cache, options = toy(jnp.asarray(tables()), B, 3)
-  limits_B, begun_BP = jnp.asarray(LIMITS, jnp.int32), jnp.full((B, 2), 3, jnp.int32)
-  begun, kept, _ = obeying(Prefixes, begun_BP, (), step, cache, None, (B, 3))
-  return (jax.device_get(jax.jit(lambda: run_search(beam_search(
-      step, cache, limits_B, options, beam_size=3)))()), jax.eval_shape(lambda: run_search(
-          beam_search(begun, kept, limits_B, options, beam_size=3))))
-
-
-@pytest.mark.long
-def test_searches_are_the_same_with_64_bits():
-  wanted, traced = searches()
-  with jax.enable_x64(True):
-    answers, traced_with_64_bits = searches()
-  assert traced_with_64_bits == traced
-  chex.assert_trees_all_close(answers, wanted, rtol=1e-6)
-  chex.assert_trees_all_equal_dtypes(answers, wanted)

@@ -6,23 +6,12 @@ import subprocess
 import sys
 import time
 
-import chex
-import jax
-import jax.numpy as jnp
 import pytest
 from absl import logging
-from jax.experimental.compilation_cache import compilation_cache
 
-from tests.tiny_training import VOCABULARY, Settings, make_batch
 from transformer.config import Config
 from transformer.experiment import training
-from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
 from transformer.system import machine
-from transformer.training.config import TrainConfig
-from transformer.training.objective import smoothed
-from transformer.training.optimizer import make_optimizer
-from transformer.training.step import init_params, init_state, make_train_step
 
 
 @pytest.fixture
@@ -137,42 +126,6 @@ def test_processors_of_two_kinds_have_two_folders(tmp_path, monkeypatch):
     machine.keep_compiled_programs(environment)
     folders.add(environment['JAX_COMPILATION_CACHE_DIR'])
   assert len(folders) == 2
-
-
-@pytest.fixture
-def empty_folder(tmp_path):
-  """A folder to which JAX keeps compiled programs during one test."""
-  before = jax.config.jax_compilation_cache_dir
-  jax.config.update('jax_compilation_cache_dir', str(tmp_path))
-  compilation_cache.reset_cache()
-  yield tmp_path
-  jax.config.update('jax_compilation_cache_dir', before)
-  compilation_cache.reset_cache()
-
-
-@pytest.mark.long
-def test_a_cached_program_gives_the_bits_of_a_compiled_one(empty_folder):
-  model = Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2,
-                                  dropout=0.2), VOCABULARY)
-  optimizer = make_optimizer(Settings().optimizer, lambda count: jnp.float32(0.01))
-  start = init_state(init_params(model, 3), optimizer)
-  hits = []
-  jax.monitoring.register_event_listener(
-      lambda event, **_: hits.append(event) if event.endswith('/cache_hits') else None)
-
-  def run():
-    """Makes three updates with a program that is new to this process."""
-    hits.clear()
-    state = start
-    step = jax.jit(make_train_step(model, optimizer, TrainConfig(), objective=smoothed(0.1),
-                                   seed=5))
-    for number in range(3):
-      state, metrics = step(state, make_batch(number))
-    return jax.device_get((state, metrics)), len(hits)
-
-  (compiled, no_hits), (kept, some_hits) = run(), run()
-  assert no_hits == 0 and some_hits > 0
-  chex.assert_trees_all_equal(compiled, kept)
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ import pytest
 from transformer.errors import UserError
 from transformer.system import processes
 from transformer.training.config import MeshConfig
-from transformer.training.mesh import batch_sharding, make_mesh
+from transformer.training.mesh import make_mesh
 
 LOCAL, TASKS, ON_NODE, VISIBLE = ('SLURM_LOCALID', 'SLURM_STEP_TASKS_PER_NODE',
                                   'SLURM_GPUS_ON_NODE', 'CUDA_VISIBLE_DEVICES')
@@ -38,14 +38,6 @@ def test_tasks_divide_the_gpus_of_a_node_unless_slurm_has_divided_them(variables
 def test_tasks_that_cannot_divide_the_gpus_are_refused(variables, fact):
   with pytest.raises(UserError, match=fact):
     processes.slurm_gpus({LOCAL: '0', **variables})
-
-
-def test_one_process_is_the_first_and_agrees_with_itself():
-  assert processes.is_first()
-  assert processes.from_first(lambda: {'a': 1}) == {'a': 1}
-  assert processes.least(5) == 5 and processes.least(None) is None
-  with pytest.raises(UserError, match='why'):
-    processes.from_first(lambda: (_ for _ in ()).throw(UserError('why')))
 
 
 def test_a_process_whose_peers_do_not_start_ends_in_one_line():
@@ -88,13 +80,3 @@ def test_processes_learn_of_a_request_to_stop_at_the_next_step(monkeypatch):
   several = processes.StopAgreement(mesh)
   assert [several.should_stop(wish) for wish in (False, True, False, False)] == [False, False, True,
                                                                          False]
-
-
-def test_whole_arrays_are_placed_by_their_sharding(monkeypatch):
-  rows = {'a': np.arange(8 * 3).reshape(8, 3)}
-  sharding = batch_sharding(make_mesh(MeshConfig(), rows=8))
-  assert processes.place(rows, sharding) is rows
-  monkeypatch.setattr(jax, 'process_count', lambda: 2)
-  placed = processes.place(rows, sharding)['a']
-  assert placed.sharding == sharding
-  np.testing.assert_array_equal(placed, rows['a'])
