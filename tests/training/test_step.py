@@ -17,7 +17,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops import losses
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
-from transformer.training.mesh import batch_sharding, make_mesh, state_shardings
+from transformer.training.mesh import make_mesh, state_shardings
 from transformer.training.objective import Objective, shift_right, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import (
@@ -33,11 +33,6 @@ CONSTANT = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_
 # Rows of unequal weight, so that a mean of means would differ.
 UNEQUAL = make_batch(0)._replace(
     target_segments=make_batch(0).target_segments * np.array([[1], [0], [1], [1]]))
-
-
-def without_dropout():
-  config = ModelConfig(num_layers=1, model_dim=12, ff_dim=16, num_heads=2, dropout=0.0, norm='pre')
-  return Transformer(config, VOCABULARY + 1)
 
 
 @functools.cache
@@ -144,20 +139,6 @@ def test_every_part_has_its_own_dropout():
   losses = [float(loss_of(jax.random.fold_in(key, part))) for part in range(4)]
   assert len(set(losses)) == 4
   assert float(metrics['loss']) == pytest.approx(sum(losses), rel=1e-5)
-
-
-@pytest.mark.long
-def test_devices_that_share_the_parameters_share_the_rows_too():
-  mesh = make_mesh(MeshConfig(data=1, fsdp=4), rows=8)
-  step, state = make(without_dropout(), accumulate=2, mesh=mesh)
-  shardings = state_shardings(mesh, state)
-  text = jax.jit(step, in_shardings=(shardings, batch_sharding(mesh)),
-                 out_shardings=(shardings, None)).lower(state, make_batch(0, rows=16)
-                                                        ).compile().as_text()
-  # Every device gathers the parameters and computes a quarter of a part's rows. No device computes
-  # all rows of an activation with a quarter of its width.
-  assert 'all-gather(' in text and 'f32[2,11,12]' in text
-  assert 'f32[8,11,12]' not in text and 'f32[8,11,3]' not in text
 
 
 @pytest.mark.parametrize(('sizes', 'positions'), [((4, 1, 1), 2), ((1, 4, 1), 2), ((2, 1, 2), 1)])
