@@ -176,28 +176,6 @@ def test_what_a_device_lacks_for_the_fused_kernel_is_told(monkeypatch):
     assert missing in message and bool(message) == bool(missing)
 
 
-@pytest.mark.skipif(jax.default_backend() != 'gpu', reason='cuDNN needs an NVIDIA GPU')
-def test_the_real_fused_kernel_keeps_the_reference_contract():
-  rng, leading = np.random.default_rng(0), (2, 3)
-  queries, keys = 2 * T, 2 * S  # With a mask and a gradient, the kernel takes even lengths alone.
-  q, k, v = (jnp.asarray(rng.normal(size=(*leading, length, H, 64)), jnp.bfloat16)
-             for length in (queries, keys, keys))
-  mask = rng.random((*leading, queries, keys)) < 0.5
-  mask[..., 0] = True
-  mask[..., EMPTY, :] = False
-
-  def run(attend):
-    def total(q, k, v):
-      out = attend(q, k, v, jnp.asarray(mask))
-      return jnp.sum((out.astype(jnp.float32) + 1.0) ** 2), out
-    gradients, out = jax.jit(jax.grad(total, (0, 1, 2), has_aux=True))(q, k, v)
-    return jax.tree.map(lambda x: x.astype(jnp.float32), (gradients, out))
-
-  gradients, out = run(fused_attention)
-  chex.assert_trees_all_close((gradients, out), run(dot_product_attention), rtol=0.05, atol=0.05)
-  assert not np.any(out[..., EMPTY, :, :]) and not np.any(gradients[0][..., EMPTY, :, :])
-
-
 @pytest.mark.parametrize('at_once', [256, 2])
 def test_weight_dropout_drops_weights_and_scales_the_others(monkeypatch, at_once):
   monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', at_once)

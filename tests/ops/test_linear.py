@@ -38,16 +38,6 @@ def test_the_gradients_are_those_of_an_einsum(inputs, outputs, leading):
   chex.assert_shape(result[1][1], (inputs, outputs))
 
 
-@pytest.mark.parametrize(('function', 'given'), [
-    (with_gradients(linear), arrays(*SIZES[0])), (with_gradients(linear), arrays(*SIZES[1])),
-    (log_softmax, (jnp.zeros((B, 11)),))], ids=['wide', 'narrow', 'softmax'])
-def test_only_a_program_for_a_cpu_holds_its_steps_apart(function, given):
-  lower = jax.jit(function).trace(*given).lower
-  assert 'optimization_barrier' in lower(lowering_platforms=('cpu',)).as_text()
-  for other in ('tpu', 'cuda'):
-    assert 'optimization_barrier' not in lower(lowering_platforms=(other,)).as_text()
-
-
 @pytest.mark.parametrize(('inputs', 'outputs'), SIZES[:2])
 def test_eager_jit_vmap_and_pmap_agree(inputs, outputs):
   many = arrays(inputs, outputs, leading=(2, B))

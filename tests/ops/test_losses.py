@@ -34,18 +34,14 @@ def squares(predictions, by_position, whole):
           2.0 * factors * predictions.logits)
 
 
-def test_it_is_optax_cross_entropy_with_and_without_smoothed_labels():
+@pytest.mark.parametrize('smoothing', [0.0, 0.1, 0.5])
+def test_it_is_optax_cross_entropy_with_and_without_smoothed_labels(smoothing):
   x, output, targets, weights = arrays()
-  plain = cross_entropy(x, output, targets, weights)
   losses_BT = optax.softmax_cross_entropy_with_integer_labels(x @ output.T, targets)
-  chex.assert_trees_all_close(plain['loss'], jnp.sum(losses_BT * weights), rtol=1e-6)
-  chex.assert_trees_all_equal(plain['nll'], plain['loss'])
-  chex.assert_trees_all_close(plain['weight'], jnp.sum(weights), rtol=1e-6)
-  for smoothing in (0.1, 0.5):
-    sums = cross_entropy(x, output, targets, weights, smoothing)
-    chex.assert_trees_all_close(
-        sums['loss'], naive_loss(x, output, targets, weights, smoothing), rtol=1e-6)
-    chex.assert_trees_all_close(sums['nll'], plain['nll'], rtol=1e-6)
+  wanted = {'loss': naive_loss(x, output, targets, weights, smoothing),
+            'nll': jnp.sum(losses_BT * weights), 'weight': jnp.sum(weights)}
+  sums = cross_entropy(x, output, targets, weights, smoothing)
+  chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize(('first', 'positions', 'smoothing'), [
@@ -71,19 +67,6 @@ def test_all_logits_never_exist_at_once(monkeypatch):
 
   assert largest(naive_loss) >= B * T * N
   assert largest(chunked_loss) < B * T * N
-
-
-def test_the_chunk_size_depends_on_the_platform_and_the_number_of_devices(monkeypatch):
-  monkeypatch.setattr(losses, '_CHUNK_POSITIONS', 2 * B)
-  monkeypatch.setattr(losses, '_ACCELERATOR_CHUNK_POSITIONS', 3 * B)
-  given = arrays()
-  for platform, devices, size in (('cpu', 1, 2), ('tpu', 1, 3), ('cuda', 1, 3), ('tpu', 2, 6)):
-    text = jax.jit(jax.value_and_grad(
-        lambda x, output, devices=devices: cross_entropy(
-            x, output, *given[2:], devices=devices)['loss'], (0, 1))).trace(*given[:2]).lower(
-                lowering_platforms=(platform,)).as_text()
-    for item in (2, 3, 6):
-      assert (f'tensor<{B}x{item}x{N}xf32>' in text) == (item == size)
 
 
 def test_a_position_of_weight_zero_gets_no_gradient_and_does_not_count():
@@ -162,16 +145,6 @@ def test_values_are_the_same_eager_jitted_differentiated_and_sharded(smoothing):
     chex.assert_trees_all_close(result, (eager_gradients, eager), rtol=1e-5, atol=1e-6)
   for result in (sums(*given), jax.jit(sums)(*given), jax.jit(sums)(*sharded)):
     chex.assert_trees_all_close(result, eager, rtol=1e-6)
-
-
-def test_no_rows_positions_or_dims_give_sums_over_nothing():
-  x, output, targets, weights = arrays()
-  for rows, length, dim in ((0, T, D), (B, 0, D), (0, 0, D), (B, T, 0)):
-    given = (x[:rows, :length, :dim], output[:, :dim], targets[:rows, :length],
-             weights[:rows, :length])
-    loss, gradient = gradients(chunked_loss, 0.1)(*given)
-    assert loss == pytest.approx(float(np.sum(given[3])) * math.log(N), rel=1e-6)
-    chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, given[:2]))
 
 
 @pytest.mark.parametrize('share', [1.0, 0.3, 0.0])

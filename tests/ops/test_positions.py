@@ -70,13 +70,11 @@ def test_a_shift_is_one_linear_map_the_same_for_all_positions(shift):
                               atol=1e-12)
 
 
-def test_a_shift_is_the_same_under_jit_and_vmap_and_has_a_gradient():
+def test_a_shift_is_the_same_under_jit_vmap_and_pmap():
   shift, offsets = functools.partial(sinusoidal_shift, dim=EVEN), np.array([-2.0, 0.5, 13.0])
   wanted = np.stack([shift(offset) for offset in offsets]).astype(np.float32)
-  for lifted in (jax.vmap(shift), jax.jit(jax.vmap(shift)), jax.pmap(shift)):
+  for lifted in (jax.jit(jax.vmap(shift)), jax.pmap(shift)):
     chex.assert_trees_all_close(lifted(jnp.asarray(offsets)), wanted, atol=1e-5)
-  slope = (shift(0.5 + 1e-6) - shift(0.5 - 1e-6)) / 2e-6
-  chex.assert_trees_all_close(jax.jacrev(shift)(0.5), slope.astype(np.float32), atol=1e-4)
 
 
 T, H, K = 7, 3, 10

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ops.toy_language import (
+  BEGIN,
   END,
   GROWN,
   LIMITS,
@@ -28,9 +29,9 @@ from transformer.ops.beam_search import beam_search
 from transformer.ops.search import (
   PAD,
   Hypotheses,
+  SearchOptions,
   cache_lengths,
   greedy_search,
-  length_penalty,
   run_search,
 )
 
@@ -194,18 +195,7 @@ def test_eager_jit_vmap_and_pmap_agree(width):
     chex.assert_trees_all_close(jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize('width', [0, 1, 2])
-def test_live_hypotheses_are_the_result_if_none_has_ended(width):
-  table = np.where(np.arange(N) == END, np.float32(-100), tables())
-  result = find(width, 0.6, table)
-  assert END not in result.tokens
-  np.testing.assert_array_equal(result.lengths, np.tile(np.array(LIMITS)[:, None], width or 1))
-  for b, limit in enumerate(LIMITS):
-    wanted = slow_beam(table[b], limit, width or 1, 0.6, 0)
-    assert [words(result, b, w) for w in range(width or 1)] == [tokens for _, tokens in wanted]
-
-
-def test_the_length_penalty_is_that_of_wu_et_al():
-  assert length_penalty(1, 0.6) == 1.0
-  assert length_penalty(7, 1.0) == 2.0
-  assert length_penalty(19, 0.5) == 2.0
+def test_a_cache_of_another_type_is_refused():
+  with pytest.raises(ValueError, match=r'must be a Cache, Cache\(\(\), \(\)\) if .*; got dict'):
+    beam_search(lambda last_BW, cache: (last_BW, cache), {}, jnp.int32([4]),
+                SearchOptions(4, BEGIN, END), beam_size=3)
