@@ -15,15 +15,6 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 
 
-@pytest.mark.parametrize('given, key_dim, value_dim', [
-    ({}, 5, 5), ({'key_dim': 7}, 7, 5), ({'value_dim': 11}, 5, 11),
-    ({'num_heads': 4, 'key_dim': 7, 'value_dim': 11}, 7, 11),
-])
-def test_head_widths_are_free_and_default_to_a_share_of_the_model(given, key_dim, value_dim):
-  config = ModelConfig(**{'model_dim': 15, 'num_heads': 3} | given)
-  assert (config.head_key_dim, config.head_value_dim) == (key_dim, value_dim)
-
-
 def test_a_config_cannot_be_changed_but_for_its_type():
   with pytest.raises(dataclasses.FrozenInstanceError):
     ModelConfig().dropout = 0.2
@@ -137,28 +128,6 @@ def test_there_is_no_other_row_of_table_3():
       table3.get_config(row)
     assert str(raised.value) == (f'configs/table3.py takes a row of table 3, one of '
                                  f'{", ".join(TABLE_3)}; got {row!r}')
-
-
-@pytest.mark.parametrize(('changed', 'more'), [
-    ({'positions': 'rotary', 'key_dim': 8}, {}), ({'activation': 'gelu'}, {}),
-    ({'activation': 'silu'}, {}), ({'output_bias': True}, {'a number of each token': 37}),
-    ({'positions': 'relative'}, {'a bias of every bucket and head in each stack': 2 * 32 * 3}),
-    ({'attention_bias': 'output'}, {'six outputs': 6 * 13}),
-    ({'attention_bias': 'all'}, {'six outputs': 6 * 13, 'heads': 6 * 3 * (2 * 7 + 11)}),
-    ({'num_layers': 3, 'decoder_layers': 2},
-     {'its sublayers': 2 * 13 * 3 * (7 + 11) + 2 * 13 * 17 + 17 + 13, 'its norms': 2 * 2 * 13}),
-    ({'decoder_layers': 1}, {'its sublayers': -(4 * 13 * 3 * (7 + 11) + 2 * 13 * 17 + 17 + 13),
-                             'its norms': -3 * 2 * 13}),
-    ({'query_key_norm': True}, {'scales of queries and keys': 2 * 3 * 2 * 7}),
-    ({'rms_norm': True}, {'no shifts': -2 * 5 * 13}), ({'norm': 'pre'}, {'norms': 2 * 2 * 13}),
-    ({'share_embeddings': False, 'tie_output': False}, {'two tables': 2 * 37 * 13}),
-    ({'activation': 'swiglu'},
-     {'a third matrix': 2 * 2 * 13 * 17, 'no biases': -2 * 2 * (17 + 13)}),
-])
-def test_variants_add_and_remove_the_right_parameters(changed, more):
-  published = {name: value for name, value in changed.items() if name == 'key_dim'}
-  assert count(ModelConfig(**SIZES | changed), N) == (
-      count(ModelConfig(**SIZES | published), N) + sum(more.values()))
 
 
 @pytest.mark.parametrize('changed, extra', [

@@ -10,10 +10,9 @@ import pytest
 
 from tests.model.conftest import B, D, F, H, K, N, S, T, V, normal, randomised
 from tests.model.formulas import exact, feed_forward, layer_norm
-from transformer.model import layers
 from transformer.model.attention import FREE, RelativeBias
 from transformer.model.config import ModelConfig
-from transformer.model.layers import Dropout, Embedding, FeedForward, Layer, Positions, Residual
+from transformer.model.layers import Embedding, FeedForward, Layer, Positions, Residual
 from transformer.model.transformer import Transformer
 from transformer.training.step import init_params
 
@@ -91,12 +90,3 @@ def test_embeddings_are_scaled_by_the_root_of_the_width_before_positions_are_add
   assert out.dtype == jnp.dtype(dtype)
   chex.assert_trees_all_close(out.astype(jnp.float32), table[tokens] * D ** 0.5 + positions,
                               rtol=1e-6 if dtype == 'float32' else 0.01, atol=0.03)
-
-
-def test_dropout_is_off_if_deterministic_and_else_the_op(monkeypatch):
-  x = normal(B, T, D)
-  assert Dropout(0.3).apply({}, x, deterministic=True) is x
-  assert Dropout(0.0).apply({}, x, deterministic=False) is x
-  monkeypatch.setattr(layers, 'dropout', lambda key, x, rate: (x, rate))
-  assert Dropout(0.3).apply({}, x, deterministic=False,
-                            rngs={'dropout': jax.random.key(0)}) == (x, 0.3)

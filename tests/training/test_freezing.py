@@ -92,8 +92,3 @@ def test_what_is_frozen_is_told():
 def test_a_pattern_must_match_some_and_leave_some(pattern, fact):
   with pytest.raises(UserError, match=f'matches {fact}; their names begin with encoder_0'):
     describe_frozen(pattern, init_params(Bigrams(), 0))
-
-
-def test_a_pattern_that_is_none_is_refused():
-  with pytest.raises(UserError, match=r"train.freeze must be a regular expression; got '\('"):
-    TrainConfig(freeze='(')
