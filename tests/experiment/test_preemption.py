@@ -11,7 +11,7 @@ import pytest
 from tests.experiment import tiny_runs
 from tests.experiment.tiny_runs import final_state, rows_of, size_of, steps_in
 from tests.tiny_training import NumberedBatches, evaluation_of
-from transformer.errors import Preempted, UserError
+from transformer.errors import Preempted
 from transformer.runs import sealing
 from transformer.system.signals import Signals
 
@@ -113,24 +113,6 @@ def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(model,
   assert [row['step'] for row in rows_of(tmp_path) if 'valid/bleu' in row] == [3, 6, 7]
   again = run(model, tmp_path, fatal=0, **start | fewer)
   assert not again.worked and again.step == 7
-
-
-@pytest.mark.long
-def test_after_a_kill_while_the_finished_step_is_written_the_run_goes_on_from_before_the_signal(
-    model, whole, tmp_path, monkeypatch):
-  with pytest.raises(Preempted):
-    run(model, tmp_path, at_score=2)
-
-  def killed(*_):
-    raise OSError('killed')
-
-  with monkeypatch.context() as patch:
-    patch.setattr(sealing, 'seal', killed)
-    with pytest.raises(UserError, match='killed'):
-      run(model, tmp_path)
-  assert steps_in(tmp_path / 'checkpoints') == [5]  # Nothing that a reader would open.
-  assert run(model, tmp_path) == whole[1]._replace(resumed_from=5)
-  assert_same(tmp_path, whole[0])
 
 
 @pytest.mark.long

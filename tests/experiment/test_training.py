@@ -1,11 +1,8 @@
 """Runs are resumed bit for bit, evaluated, saved, and ended by patience."""
 
 import dataclasses
-import errno
 import json
-import os
 import shutil
-import threading
 import time
 
 import chex
@@ -14,10 +11,9 @@ import numpy as np
 import pytest
 
 from tests.experiment.tiny_runs import final_state, rows_of, run, size_of
-from tests.tiny_training import NumberedBatches, Settings, evaluation_of, train_tiny
+from tests.tiny_training import Settings, evaluation_of, train_tiny
 from transformer.errors import UserError
-from transformer.runs import sealing
-from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
+from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.resuming import check_same_settings
 from transformer.training.step import init_params
 
@@ -91,26 +87,6 @@ def test_translations_are_written_and_a_folder_in_the_way_ends_no_run(model, tmp
   assert 'no translations in eval' in caplog.text
 
 
-@pytest.mark.long
-def test_the_moving_average_is_resumed_and_evaluated(model, uninterrupted, tmp_path):
-  whole, parts = tmp_path / 'whole', tmp_path / 'parts'
-  run(model, whole, ema_decay=0.9)
-  with pytest.raises(InterruptedError):
-    run(model, parts, fatal=7, ema_decay=0.9)
-  run(model, parts, ema_decay=0.9)
-  chex.assert_trees_all_equal(final_state(parts), final_state(whole))
-  state, plain = final_state(whole), final_state(uninterrupted[0])
-  assert 'average' not in plain
-  chex.assert_trees_all_equal(state['params'], plain['params'])
-  assert rows_of(whole)[-1]['valid/bleu'] == size_of(state['average'])
-  like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
-                      jax.eval_shape(lambda: init_params(model, 0)))
-  checkpoints = Checkpoints(whole / 'checkpoints', read_only=True)
-  for item in (PARAMS, AVERAGE):
-    chex.assert_trees_all_equal(checkpoints.average_params([12], like, item), state[item])
-  checkpoints.close()
-
-
 # Of an update that is not computed.
 METRICS = dict.fromkeys(('loss', 'nll', 'weight', 'gradient_norm', 'source_tokens'), 1.0)
 
@@ -160,14 +136,6 @@ def test_a_finished_run_is_left_alone(model, uninterrupted):
   chex.assert_trees_all_equal(final_state(workdir), before[1])
 
 
-def test_a_run_that_is_refused_leaves_no_lock(model, tmp_path):
-  (tmp_path / 'checkpoints' / '5').mkdir(parents=True)  # It has no digests.
-  for _ in range(2):
-    with pytest.raises(UserError, match=r'no checkpoint in .* is whole'):
-      run(model, tmp_path)
-    assert not (tmp_path / 'lock.json').exists()
-
-
 def test_metrics_have_a_line_for_each_log_and_each_evaluation(uninterrupted):
   rows = rows_of(uninterrupted[0])
   assert [(row['step'], 'train/loss' in row, 'valid/bleu' in row) for row in rows] == [
@@ -211,46 +179,6 @@ def test_the_best_step_is_that_of_the_deciding_metric_everywhere(
   checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
   assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == best
   checkpoints.close()
-
-
-def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
-    model, tmp_path, monkeypatch):
-  failed, served = threading.Event(), []
-
-  def fail(*_):
-    failed.set()
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-  class Waiting(NumberedBatches):
-    def iterate(self, start, stop):
-      for number, batch in enumerate(super().iterate(start, stop), start):
-        if number > 40:
-          assert failed.wait(60)
-          time.sleep(0.1)  # Orbax's thread is still to end.
-        served.append(number)
-        yield batch
-
-  monkeypatch.setattr(sealing, 'seal', fail)
-  with pytest.raises(UserError, match=r'checkpoint cannot be written to .*: No space left on'):
-    run(model, tmp_path, batches=Waiting(), steps=100, checkpoint_every=40, eval_every=100)
-  assert max(served) < 79  # The next checkpoint is due after this batch.
-
-
-def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(model, tmp_path, monkeypatch):
-  seal, close, there = sealing.seal, Checkpoints.close, []
-
-  def seal_slowly(*arguments):
-    time.sleep(0.5)
-    seal(*arguments)
-
-  def close_later(checkpoints):  # After `train`.
-    there.extend(os.listdir(tmp_path / 'checkpoints'))
-    close(checkpoints)
-
-  monkeypatch.setattr(sealing, 'seal', seal_slowly)
-  monkeypatch.setattr(Checkpoints, 'close', close_later)
-  run(model, tmp_path)
-  assert '12' in there
 
 
 def test_settings_that_decide_what_counts_may_not_change_on_resume():
