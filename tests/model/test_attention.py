@@ -1,4 +1,4 @@
-"""Multi-head attention is its formula in section 3.2, and caches change nothing."""
+"""Multi-head attention is its formula in section 3.2."""
 
 import dataclasses
 
@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from tests.model import formulas
-from tests.model.conftest import B, D, H, K, S, T, V, W, minus_infinity_off, normal, randomised
-from transformer.model.attention import FREE, KVCache, Layout, MultiHeadAttention, RelativeBias
+from tests.model.conftest import B, D, H, K, S, T, V, minus_infinity_off, normal, randomised
+from transformer.model.attention import FREE, Layout, MultiHeadAttention, RelativeBias
 from transformer.model.config import ModelConfig
-from transformer.ops.masks import causal_mask, lineage_mask
 from transformer.ops.positions import relative_buckets
 
 CONFIG = ModelConfig(num_layers=2, model_dim=D, num_heads=H, key_dim=K, value_dim=V,
@@ -28,18 +27,8 @@ class Attend(nn.Module):
   def setup(self):
     self.attention = MultiHeadAttention(self.config)
 
-  def __call__(self, x_BTD, y_BSD, layout=FREE):
-    return self.attention(x_BTD, self.attention.keys_values(y_BSD, layout), layout)
-
-  def extend(self, x_BWD, cache, mask_BWS, index):
-    return self.attention.extend(x_BWD, cache, Layout(mask_BWS), index)
-
-
-@pytest.fixture(scope='module')
-def attend():
-  module = Attend(CONFIG)
-  variables = randomised(jax.jit(module.init)(jax.random.key(0), normal(1, 2, D), normal(1, 3, D)))
-  return module, variables
+  def __call__(self, x_BTD, y_BSD, layout=FREE, **options):
+    return self.attention(x_BTD, self.attention.keys_values(y_BSD, layout), layout, **options)
 
 
 def check_formula(found, p, x, y, bias=0.0, **changed):
@@ -63,27 +52,6 @@ def test_multi_head_attention_is_its_formula(biases):
                 minus_infinity_off(mask))
 
 
-def test_extending_a_cache_is_causal_attention_one_position_at_a_time(attend):
-  module, variables = attend
-  x = normal(B, W, T, D)
-  wanted = jax.jit(module.apply)(variables, x, x, Layout(causal_mask(T)))
-  # Slots after `index` are not read.
-  cache = KVCache(jnp.full((B, H, K, T * W), 9.0), jnp.full((B, H, T * W, V), 9.0))
-  extend = jax.jit(lambda *given: module.apply(variables, *given, method='extend'))
-  lineage = jnp.broadcast_to(jnp.arange(W)[:, None], (B, W, T))
-  for index in range(T):
-    out, cache = extend(x[:, :, index], cache, lineage_mask(lineage, index), jnp.int32(index))
-    chex.assert_trees_all_close(out, wanted[:, :, index], rtol=1e-4, atol=1e-5)
-
-
-def test_padding_a_cache_keeps_its_content():
-  cache = KVCache(normal(B, H, K, 4), normal(B, H, 4, V))
-  larger = cache.padded_to(7)
-  chex.assert_shape((larger.keys, larger.values), [(B, H, K, 7), (B, H, 7, V)])
-  chex.assert_trees_all_equal((larger.keys[..., :4], larger.values[:, :, :4]), tuple(cache))
-  assert not np.any(larger.keys[..., 4:]) and not np.any(larger.values[:, :, 4:])
-
-
 def test_the_config_chooses_the_kernel(monkeypatch):
   same = dataclasses.replace(CONFIG, key_dim=8, value_dim=8, dtype='bfloat16')
   x, y = normal(B, T, D), normal(B, S, D, seed=1)
@@ -103,11 +71,11 @@ def test_the_config_chooses_the_kernel(monkeypatch):
   chex.assert_trees_all_close(fused.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.05)
 
 
-def applied(changed, x, layout=FREE):
+def applied(changed, x, layout=FREE, **options):
   """Returns the output of a configured self-attention, and its random parameters."""
   module = Attend(dataclasses.replace(CONFIG, **changed))
   variables = randomised(module.init(jax.random.key(0), x, x))
-  return module.apply(variables, x, x, layout), variables['params']['attention']
+  return module.apply(variables, x, x, layout, **options), variables['params']['attention']
 
 
 def test_query_key_norm_is_of_each_head_before_the_dot_product():
@@ -150,20 +118,9 @@ def test_relative_bias_is_added_to_the_scores_of_each_head(bidirectional):
   check_formula(found, p, x, x, np.asarray(bias_HTS))
 
 
-def test_attention_dropout_is_of_the_weights_and_only_in_training():
-  module = MultiHeadAttention(dataclasses.replace(CONFIG, attention_dropout=0.5))
-  x = normal(B, T, D)
-
-  def run(variables, deterministic, key=0):
-    return module.apply(variables, x, module.apply(variables, x, method='keys_values'),
-                        deterministic=deterministic, rngs={'dropout': jax.random.key(key)})
-
-  plain = MultiHeadAttention(CONFIG)
-  keys_values = normal(B, T, H, K), normal(B, T, H, V)
-  variables = randomised(plain.init(jax.random.key(0), x, keys_values, method=lambda self, x, kv: (
-      self.keys_values(x), self(x, kv))))
-  wanted = plain.apply(variables, x, plain.apply(variables, x, method='keys_values'))
-  chex.assert_trees_all_equal(run(variables, True), wanted)
-  dropped = run(variables, False)
-  chex.assert_trees_all_equal(run(variables, False), dropped)
-  assert np.all(np.any(dropped != wanted, -1)) and np.any(run(variables, False, 1) != dropped)
+def test_attention_dropout_is_only_in_training():
+  x, half = normal(B, T, D), {'attention_dropout': 0.5}
+  wanted, _ = applied({}, x)
+  chex.assert_trees_all_equal(applied(half, x, deterministic=True)[0], wanted)
+  dropped, _ = applied(half, x, deterministic=False, rngs={'dropout': jax.random.key(0)})
+  assert np.all(np.any(dropped != wanted, -1))
