@@ -3,7 +3,6 @@
 import collections
 import hashlib
 import re
-from random import Random
 
 import pytest
 
@@ -11,7 +10,6 @@ from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
 from transformer.tools.phrasebook import SIZES, held_out, pairs_of
-from transformer.tools.phrasebook.sentences import Writer
 from transformer.tools.phrasebook.words import ADJECTIVES, NOUNS
 
 DIGESTS = {'train': '4629edb78a15e790', 'validation': '517d03a06261ed9f',
@@ -27,20 +25,12 @@ KNOWN = {
     'He took my bags and showed them to him.': 'Il a pris mes sacs et les lui a montrés.',
     'We do not choose a bottle.': 'Nous ne choisissons pas de bouteille.',
     'Will she open the hospitals?': "Est-ce qu'elle va ouvrir les hôpitaux ?"}
-VOWEL = '[aeiouyhàâéèêîôœ]'
 SOURCE = 'transformer.tools.phrasebook:Phrasebook'
 
 
 @pytest.fixture(scope='module')
 def corpus():
   return {split: pairs_of(split) for split in SIZES}
-
-
-def test_french_is_a_function_of_english():
-  writer, french = Writer(Random('many')), {}
-  for _ in range(5000):
-    english, translation = writer.sentence()
-    assert french.setdefault(english, translation) == translation
 
 
 def test_splits_have_their_sizes_and_share_no_sentence(corpus):
@@ -86,23 +76,7 @@ def test_a_config_names_it_in_either_order():
     open_corpus(DataConfig(source=SOURCE, target_language='de'), 'train')
 
 
-NEVER_FRENCH = [
-    r'\b(de|à) les?\b(?! lui| leur)', rf"\b(le|la|je|ne|de|que|me|ma|sa|ce) {VOWEL}",
-    rf'\b(beau|vieux|nouveau) {VOWEL}\w+(?<!s)(?<!x)\b', r"\w' ", r"'(?!" + VOWEL + ')',
-    r'  ', r' [,.]', r'[^ ]\?$', r'\bdes (petite?s|grande?s|beaux|belles)', r'\bpas (un|une|des)\b']
-NEVER_ENGLISH = [
-    r'\ba [aeiou]', r'\ban [^aeiou]', r'\bcan not\b', r'  ', r' [,.?]', r'\b(they|we|you) is\b']
-
-
-def test_spelling_has_no_forms_that_grammar_excludes(corpus):
-  for side, patterns in enumerate((NEVER_ENGLISH, NEVER_FRENCH)):
-    wrong = re.compile('|'.join(patterns), re.IGNORECASE)
-    for pairs in corpus.values():
-      assert not [pair for pair in pairs if wrong.search(pair[side])]
-
-
-def test_the_sentences_stay_as_they_are(corpus):
-  """Figures in docs and benchmarks are about these."""
+def test_the_sentences_stay_as_they_are(corpus):  # Figures in docs are about these.
   digests = {split: hashlib.sha256(repr(pairs).encode()).hexdigest()[:16]
              for split, pairs in corpus.items()}
   assert digests == DIGESTS
