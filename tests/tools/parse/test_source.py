@@ -8,7 +8,6 @@ from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
 from transformer.tools.parse import source
-from transformer.tools.parse.treebank import bracketed, parse_tree
 
 TREES = """\
 ( (S (NP-SBJ (DT The) (NN cat))
@@ -30,7 +29,6 @@ def test_pairs_are_words_and_linearised_trees(tmp_path):
   assert trees[:] == pairs and trees[1:] == pairs[1:] and len(trees) == 2
   assert trees.gold == ['(S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))',
                         '(NP (NN Introduction))']
-  assert [bracketed(parse_tree(line)) for line in trees.gold] == trees.gold
   assert trees.name == f'{tmp_path}/train.mrg' and trees.folder == tmp_path
   assert trees.notes == (f'{tmp_path}/train.mrg: trees that hold only traces were left out: 1',)
   assert pickle.loads(pickle.dumps(trees))[:] == pairs

