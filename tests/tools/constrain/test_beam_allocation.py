@@ -27,7 +27,7 @@ from tests.ops.toy_language import (
 from transformer.decoding.constraint import obeying
 from transformer.ops.beam_search import beam_search
 from transformer.ops.search import PAD, Cache, SearchOptions, run_search
-from transformer.tools.constrain.beam_allocation import _share_beams, allocate_beams
+from transformer.tools.constrain.beam_allocation import allocate_beams
 from transformer.tools.constrain.phrases import make_reader
 from transformer.tools.constrain.words import Words
 
@@ -159,16 +159,3 @@ def test_a_likely_hypothesis_without_the_phrase_may_still_overtake_one_that_has_
   places = [[0, 0, 0, 0.1, 0.9], [0, 0, 0.5, 0.01, 0.49], [0, 0, 0.01, 0.9, 0.09], [0, 0, 1, 0, 0]]
   # After two tokens, (3, END) has 0.05, (3, 4) 0.049, and (4, 4) 0.441.
   assert scripted(places, [(3,)], 4) == (4, 4, 3, END)
-
-
-def test_banks_share_the_beams_and_leave_what_they_cannot_fill():
-  rng = np.random.default_rng(0)
-  banks = rng.integers(0, 4, (29, 23)).astype(np.int32)
-  totals = rng.integers(-9, 0, banks.shape).astype(np.float32)  # With ties.
-  totals[:, ::5] = -np.inf
-  shared = np.asarray(_share_beams(jnp.asarray(banks), jnp.asarray(totals), 11))
-  for b, (bank, total) in enumerate(zip(banks, totals, strict=True)):
-    queues = {n: sorted((c for c in np.flatnonzero(bank == n) if total[c] > -np.inf),
-                        key=lambda c: -total[c]) for n in range(4)}
-    turns = [queues[n][turn] for turn in range(23) for n in (3, 2, 1, 0) if turn < len(queues[n])]
-    assert shared[b].tolist() == turns[:11]

@@ -1,25 +1,16 @@
 """Required and avoided phrases are whole words, however they are segmented."""
 
-import io
 import random
 import re
 
-import numpy as np
 import pytest
-import sentencepiece
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 from transformer.tools.constrain import avoidance
 from transformer.tools.constrain.avoidance import avoid
-from transformer.tools.constrain.words import (
-  Words,
-  continue_words,
-  encode_phrase,
-  lacks_phrase,
-  warn_of_lacking,
-)
+from transformer.tools.constrain.words import Words, continue_words, lacks_phrase
 
 WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'cats', 'don', 'is', 'çé']
 PHRASES = ['cat', 'the dog', 'é', "don't", 'ß']
@@ -80,14 +71,6 @@ def test_other_words_are_allowed(vocabulary, automaton, text):
   assert first_forbidden(automaton, [*vocabulary.encode(text), EOS_ID]) is None
 
 
-@pytest.mark.parametrize('text', ['cat', 'a cat is', '-cat', 'cat!', 'the the dog', "a don't", 'ß',
-                                  'a ß!'])
-def test_phrases_are_forbidden_with_their_last_piece(vocabulary, automaton, text):
-  ids = vocabulary.encode(text)
-  place = first_forbidden(automaton, ids)
-  assert any(holds(vocabulary.decode(ids[:place + 1]), phrase) for phrase in PHRASES)
-
-
 # Pieces, and then bytes; how many of them are allowed, -1 for all but the last.
 @pytest.mark.parametrize(('pieces', 'spelt', 'allowed'), [
     ('the', '\ndog', -1),  # A line feed is written as a space.
@@ -102,11 +85,7 @@ def test_bytes_are_read_as_the_text_that_they_spell(vocabulary, automaton, piece
   assert first_forbidden(automaton, ids) == wanted
 
 
-def test_the_tables_stay_small(vocabulary, automaton, monkeypatch):
-  next_ZN, forbidden_ZN = automaton
-  assert next_ZN.shape == forbidden_ZN.shape
-  assert not forbidden_ZN[:, [BOS_ID, EOS_ID]].any()
-  assert np.unique(next_ZN).tolist() == list(range(len(next_ZN)))
+def test_phrases_whose_tables_would_be_large_are_refused(vocabulary, monkeypatch):
   monkeypatch.setattr(avoidance, '_MOST_CELLS', 2 * vocabulary.size)
   with pytest.raises(UserError, match='at most about 2 bytes of UTF-8 in all; there are'):
     avoid(PHRASES, vocabulary)
@@ -123,33 +102,6 @@ def test_a_phrase_is_whole_words_as_often_as_it_is_asked_for(text, phrases, lack
   assert lacks_phrase(text, phrases) == lacks
 
 
-def test_arrays_have_the_shape_of_the_demands_of_a_sentence(vocabulary):
-  phrases = [[], ['cat'], ['cat', 'ß', ' the dog\u00a0!'], ['', ' ']]
-  words = Words(vocabulary, phrases, prefixes=['', '', ' the ', '  '])
-  free, one, several, blank = words.rows(vocabulary, [30] * 4, 31, 0)
-  assert free is blank is None
-  assert one[0] is None and one[1].shape == (1, 1)
-  prefix_P, tokens_JL = several
-  assert prefix_P.shape == (31,) and tokens_JL.shape == (4, 8)
-  assert vocabulary.decode(prefix_P) == 'the'
-  assert [vocabulary.decode(tokens) for tokens in tokens_JL] == ['cat', 'ß', 'the dog\u00a0!', '']
-  automaton, continues_N = words.tables
-  assert automaton is None and continues_N.shape == (vocabulary.size,)
-  # What is avoided is avoided in every sentence.
-  assert all(row[0].shape == (31,) for row in Words(
-      vocabulary, phrases, ['dog']).rows(vocabulary, [30] * 4, 31, 0))
-
-
-def test_a_warning_counts_the_sentences_that_lack_a_phrase(caplog):
-  warn_of_lacking([['a cat'], ['x']], [['cat'], []])
-  warn_of_lacking([['a cat']], [])
-  assert not caplog.records
-  warn_of_lacking([['a cat', 'a dog'], ['x'], ['cat']], [['cat'], [], ['cat']])
-  assert [record.getMessage() for record in caplog.records] == [
-      '1 of 3 translations lack words that must appear; they ended at the limit of length, '
-      'other flags forbid the words, or the line is blank']
-
-
 def test_one_string_is_not_a_list_of_its_letters(vocabulary):
   for wrong in ({'required': ['cat']}, {'required': 'cat'}, {'avoided': 'cat'},
                 {'prefixes': 'cat'}):
@@ -162,20 +114,6 @@ def test_phrases_that_cannot_be_met_are_refused(vocabulary):
   with pytest.raises(UserError, match=r'must appear in translation 12 must have fewer tokens than '
                                       r'its limit, 30; got 1\d\d; shorten'):
     words.rows(vocabulary, [30] * 2, 40, 10)
-
-
-def test_a_phrase_begins_a_word(vocabulary):
-  assert encode_phrase(vocabulary, 'the dog') == vocabulary.encode('the dog')
-  # A vocabulary that puts no space before a line: the phrase has one, wherever it stands.
-  bare = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(['the dog is a cat'] * 9), model_writer=bare, model_type='bpe',
-      vocab_size=285, byte_fallback=True, normalization_rule_name='identity',
-      remove_extra_whitespaces=False, add_dummy_prefix=False, pad_id=PAD_ID, bos_id=BOS_ID,
-      eos_id=EOS_ID, unk_id=UNK_ID, minloglevel=2, hard_vocab_limit=False)
-  bare = Vocabulary(bare.getvalue())
-  assert bare.decode(bare.encode('the dog')) == 'the dog'
-  assert bare.decode(encode_phrase(bare, 'the dog')) == ' the dog'
 
 
 def test_pieces_that_continue_a_word_begin_with_a_part_of_one():
