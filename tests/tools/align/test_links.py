@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 
 from tests.data.vocabulary.test_vocabulary import ESCAPE, LINE, vocabulary  # noqa: F401
 from transformer.errors import UserError
-from transformer.tools.align.links import (
-  GoldLinks,
-  alignment_lines,
-  piece_bytes,
-  read_gold,
-  word_parts,
-)
+from transformer.tools.align.links import GoldLinks, piece_bytes, read_gold, word_parts
 
 SPACE = b' \t\n\v\f\r'
 SOURCES, TARGETS = ['a b c', '', 'a\u00a0b c'], ['x y', 'z', 'x']
@@ -25,15 +19,11 @@ def read(tmp_path, text):
   return read_gold(path, SOURCES, TARGETS)
 
 
-def test_sure_links_are_possible_too_and_what_is_written_is_read(tmp_path):
+def test_sure_links_are_possible_too(tmp_path):
   found = read(tmp_path, '0-0  2?1 1p0\t2-1\n\n1-0 1p0\n')
   assert found == [GoldLinks(frozenset({(0, 0), (2, 1)}), frozenset({(0, 0), (2, 1), (1, 0)})),
                    GoldLinks(frozenset(), frozenset()),
                    GoldLinks(frozenset({(1, 0)}), frozenset({(1, 0)}))]
-  links = [[(0, 1), (2, 0)], [], [(1, 0)]]
-  assert alignment_lines(links) == ['0-1 2-0', '', '1-0']
-  found = read(tmp_path, ''.join(f'{line}\n' for line in alignment_lines(links)))
-  assert [sorted(gold.sure) for gold in found] == links
 
 
 @pytest.mark.parametrize(('lines', 'fact'), [
@@ -83,11 +73,3 @@ def test_words_of_any_line_are_covered_by_their_tokens(vocabulary, line):  # noq
                            (f'{ESCAPE}0', ESCAPE)):
       text = text.replace(escaped.encode(), plain.encode())
     assert word in text
-
-
-def test_pieces_write_their_bytes_and_control_tokens_none(vocabulary):  # noqa: F811
-  assert [piece_bytes(vocabulary, token) for token in range(4)] == [b''] * 4
-  assert [piece_bytes(vocabulary, token) for token in range(4, 260)] == [
-      bytes([value]) for value in range(256)]
-  assert b''.join(piece_bytes(vocabulary, token)
-                  for token in vocabulary.encode('ein mann')) == b' ein mann'

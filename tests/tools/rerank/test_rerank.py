@@ -65,7 +65,6 @@ def test_without_a_result_it_writes_the_choices(rerank, tmp_path):
 @pytest.mark.parametrize(('flags', 'fact'), [
     ([], '--nbest=FILE is needed'), (['--nbest={nbest}', '--metric=m:f'], 'give --result=FILE'),
     (['--nbest={nbest}', '--result={result}', '--bleu_tokenize=zh'], 'leave it out'),
-    (['--nbest={nbest}', '--output={nbest}'], 'would replace what is read'),
     (['--nbest={result}'], 'line 1 of {result} should be NUMBER ||| TEXT ||| SCORE'),
     (['--nbest={nbest}', '--result={nbest}'], 'should be as eval.py writes it'),
     (['--nbest={other}'], 'line 2 of {other} should be'),
