@@ -1,13 +1,8 @@
 """The audit prints its report as a table or JSON, and a mistake in one line."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
-
-from tests.running_commands import ROOT
 
 
 @pytest.fixture(scope='module')
@@ -31,31 +26,9 @@ def test_the_report_is_a_table_and_json(audit, folder, trained, tmp_path):
   assert f'vocabulary: 300 pieces, from {trained}/vocabulary.model' in table
 
 
-@pytest.mark.long
-def test_without_configs_it_takes_those_of_a_checkout(folder, tmp_path):
-  """Where `transformer` lies alone, the path of a config leads to the others."""
-  (tmp_path / 'installed').mkdir()
-  (tmp_path / 'installed' / 'transformer').symlink_to(ROOT / 'transformer')
-  (tmp_path / 'mine.py').write_text('from configs.base import get_config\n')
-
-  def run(config):
-    return subprocess.run(
-        [sys.executable, '-m', 'transformer.tools.audit', f'--config={config}',
-         f'--config.data.dir={folder}', '--config.data.vocabulary_size=290'], cwd=tmp_path,
-        env={**os.environ, 'PYTHONPATH': str(tmp_path / 'installed')}, text=True,
-        capture_output=True)
-
-  done = run(ROOT / 'configs' / 'text.py')
-  assert done.returncode == 0 and 'vocabulary: 290 pieces' in done.stdout, done.stderr
-  refused = run('mine.py')
-  assert refused.returncode == 1 and "No module named 'configs'" in refused.stderr
-
-
 @pytest.mark.parametrize(('flags', 'fact'), [
     ([], '--config=configs/NAME.py is needed'),
     (['--config={folder}/tiny.py', '--examples=-1'], '--examples must be at least 0; got -1'),
-    (['--config={folder}/tiny.py', '--json='], '--json= names nothing'),
-    (['--config={folder}/tiny.py', '--json={folder}'], '--json must name a file'),
     (['--config={folder}/tiny.py', '--vocabulary=/nowhere/v'], '/nowhere/v cannot be read'),
     (['--config={folder}/tiny.py', '--config.train.init_from=/a/run'], '--vocabulary=/a/run'),
     (['--config={folder}/tiny.py', '--config.data.train=gone'], 'gone.en'),

@@ -166,18 +166,3 @@ def test_files_of_unequal_length_are_reported_with_the_first_shifted_line(tmp_pa
   assert 'NOT ALIGNED: 1,600 and 1,599 lines' in as_table(report)
   with pytest.raises(UserError, match='must have the same number of lines'):
     open_corpora(config_of(tmp_path))
-
-
-def test_two_vocabularies_are_told_apart(tmp_path, vocabulary):
-  write_all(tmp_path)
-  report = audit(config_of(tmp_path, shared_vocabulary=False, vocabulary_size=300,
-                           source_vocabulary_size=290, max_length=2 * MAX_LENGTH))
-  assert 'source vocabulary: 290 pieces, from the training text' in as_table(report)
-  assert 'target vocabulary: 300 pieces, from the training text' in as_table(report)
-  assert made(report['corpora']['train/train']) == {}
-
-
-def test_equal_lines_have_equal_keys_and_others_have_others():
-  lines = ['', ' ', 'a', 'b', 'ab', 'ba', 'a ', 'á', 'a\u0301', '\ud800', '\x00', 'a' * 999]
-  assert len(set(findings.keys_of(lines).tolist())) == len(lines)
-  assert findings.keys_of(['a']).tolist() == [0x2f42665b399ef840]  # The same on every machine.

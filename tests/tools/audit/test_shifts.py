@@ -39,18 +39,3 @@ def test_slips_of_different_sizes_are_told_apart():
   source, target = lengths(3 * WINDOW + 2)
   target = np.delete(target, [WINDOW, 2 * WINDOW + 1])
   assert shifts(source[:-2], target) == [(WINDOW, 2 * WINDOW, -1), (2 * WINDOW, 3 * WINDOW, -2)]
-
-
-def test_too_few_lines_tell_nothing():
-  source, target = lengths(50)
-  assert shifts(source[1:], target[:-1]) == []
-  source, target = lengths(51)
-  assert shifts(source[1:], target[:-1]) == [(0, 50, 1)]  # 50 lines are enough.
-
-
-def test_a_weak_likeness_after_a_shift_tells_nothing():
-  source, noise = np.random.default_rng(0).normal(size=(2, WINDOW + 1))
-  logs = [4 + 0.5 * source[1:], 4 + 0.5 * (0.2 * source[:-1] - 0.5 * source[1:] + 0.8 * noise[1:])]
-  one, other = (np.exp(each).astype(int) for each in logs)
-  strong = np.exp(logs[1] + 0.3 * source[:-1]).astype(int)
-  assert shifts(one, other) == [] and shifts(one, strong) == [(0, WINDOW, 1)]
