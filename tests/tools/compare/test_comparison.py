@@ -79,27 +79,6 @@ def test_metrics_that_some_results_lack_or_computed_in_another_way_are_left_out(
     path.write_text(json.dumps(content), encoding='utf-8')
   both = compared(*systems)
   assert list(both['signatures']) == ['own', 'BLEU', 'chrF2++', 'TER']
-  *_, heads, _, _, _, _, bootstrap, _ = comparison.as_table(both)
-  # A p stands under its metric, and a metric of one's own has none.
-  assert heads.split() == list(both['signatures']) and len(heads) == len(bootstrap)
-  assert bootstrap.split() == ['p,', 'bootstrap', *['1.0000'] * 3]
-
-
-def test_a_test_that_fails_costs_its_p_alone(score, monkeypatch, caplog):
-  tests = significance.differences
-
-  def fail(name, *more):
-    if name == 'chrF2++':
-      raise MemoryError('too much')
-    return tests(name, *more)
-
-  monkeypatch.setattr(significance, 'differences', fail)
-  poor, good = score('a', POOR), score('b', GOOD)
-  both = compared(poor, good)
-  assert [row['metric'] for row in both['differences'][good]] == ['BLEU', 'TER']
-  assert both['systems'][good]['chrF2++']['mean'] > both['systems'][poor]['chrF2++']['mean']
-  warning, = caplog.messages
-  assert 'chrF2++' in warning and 'MemoryError: too much' in warning
 
 
 def test_the_decoding_that_all_runs_have_is_chosen_and_shown(score, untested):
@@ -115,8 +94,6 @@ def test_the_decoding_that_all_runs_have_is_chosen_and_shown(score, untested):
 
 @pytest.mark.parametrize(('ours', 'theirs', 'facts'), [
     ({}, {'alpha': 1.0}, r'a has alpha=0.6, .*b has alpha=1.0;'),
-    ({}, {'max_extra_length': 3}, 'a has max_extra_length=50, .*b has max_extra_length=3;'),
-    ({}, {'dtype': 'bfloat16'}, 'a has dtype=trained, .*b has dtype=bfloat16;'),
     ({}, {'average': 3}, 'a has average=1, .*b has average=3;'),
     ({'sample': True}, {}, 'a has sample=True, temperature=.*b has sample=False')])
 def test_systems_that_were_decoded_in_different_ways_are_refused(
@@ -150,11 +127,9 @@ def test_one_of_several_results_is_chosen_by_its_settings(score, untested):
     assert taken(compared(f'{first}:{settings}', second, allow=True))[0] == name
   with pytest.raises(UserError, match=r'different results; .*step50\.average3.*:average3'):
     compared(f'{first}:step50.average', f'{first}:average3', allow=True)
-  for run in (first, second):
-    score(run, GOOD, step=5, beam_size=1)
-  with pytest.raises(UserError, match=r'several results.*as --decoding=beam4\.alpha0\.6'):
-    compared(f'{first}:step5', second)
-  assert taken(compared(f'{first}:step5', second, decoding='beam1'))[1] == 'step5.beam1.alpha0.6'
+  score(second, GOOD, step=5, beam_size=1)
+  assert taken(compared(f'{first}:step5', second, decoding='beam1', allow=True))[1] == (
+      'step5.beam1.alpha0.6')
 
 
 def test_the_best_and_the_latest_step_of_a_run_are_compared(score, untested):
