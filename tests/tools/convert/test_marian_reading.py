@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.tools.convert.marian_folders import CODES, KINDS, known_text, pieces_of, write_folder
-from tests.tools.convert.random_models import change_json, change_tensors, refuses
+from tests.tools.convert.random_models import change_json, refuses
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary.vocabularies import is_shared
 from transformer.model.transformer import Transformer
@@ -62,9 +62,6 @@ def test_every_piece_has_its_row_and_its_bias_and_settings_are_those_of_the_fold
     if side == 'target':  # No piece of the table is lost.
       known = {own.piece(token) for token in range(own.size)}
       assert {piece for piece in ids if piece not in known and f'▁{piece}' not in known} == set()
-  assert not params['target_embedding']['table'][[PAD_ID, BOS_ID]].any()
-  pieces = pieces_of((folder / 'target.spm').read_bytes())
-  assert any(piece not in ids_of(folder) for piece in pieces) or separate
 
   model = config.model
   assert (model.activation, model.attention_bias, model.output_bias, model.positions) == (
@@ -94,7 +91,6 @@ def test_text_comes_back_and_has_no_unknown_token(tmp_path, kind):
 @pytest.mark.parametrize(('changes', 'fact'), [
     ({'normalize_before': True}, 'normalize_before=True, and .* can hold only False'),
     ({'scale_embedding': None}, 'scale_embedding=False, and .* can hold only True'),
-    ({'decoder_attention_heads': 1}, 'decoder_attention_heads=1, and .* can hold only 2'),
     ({'activation_function': 'tanh'}, 'activation_function=tanh, .* relu or gelu or silu or swish'),
     ({'eos_token_id': 3}, 'should have the id of </s> as eos_token_id, 0; it has 3'),
     ({'bad_words_ids': [[3, 4]]}, r'bad_words_ids=\[\[3, 4\]\]; .* single tokens alone'),
@@ -102,7 +98,6 @@ def test_text_comes_back_and_has_no_unknown_token(tmp_path, kind):
     (('source.spm', None), 'should hold source.spm'),
     ((WEIGHTS, None), 'should hold its weights as model.safetensors, .*pickles'),
     (('target.spm', b'\x01'), 'target.spm should hold a SentencePiece model'),
-    (('vocab.json', b'{'), 'vocab.json should hold a JSON object'),
     (('vocab.json', b'{"a": 0}'), "vocab.json should have an entry '</s>'")])
 def test_what_cannot_be_held_or_is_missing_is_named(published, tmp_path_factory, changes, fact):
   refuses(published, tmp_path_factory.mktemp('copy') / 'model', changes, fact)
@@ -115,15 +110,6 @@ def test_a_table_may_have_the_name_of_any_part_that_shares_it(published):
     write_tensors(published / WEIGHTS, tensors | {f'{name}.weight': table}, {'format': 'pt'})
     np.testing.assert_array_equal(read_model(published).params['target_embedding']['table'],
                                   wanted['target_embedding']['table'])
-
-
-def test_positions_of_a_folder_are_sinusoids_or_learned(published):
-  angles = np.arange(512)[:, None] / 10_000 ** (np.arange(0, 14, 2) / 14)
-  sinusoids = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float16)
-  for table, kind in ((sinusoids, 'sinusoidal'), (sinusoids[::-1], 'learned')):
-    change_tensors(published,
-                   **{'model.decoder.embed_positions.weight': lambda _, table=table: table})
-    assert read_model(published).config.model.positions == kind
 
 
 def test_half_precision_older_settings_and_a_padding_token_that_begins_are_read(published):

@@ -3,6 +3,7 @@
 import json
 import struct
 
+import chex
 import numpy as np
 import pytest
 from safetensors.numpy import load, save
@@ -44,11 +45,7 @@ def test_what_is_written_is_read_bit_for_bit_and_names_are_paths_joined_by_dots(
   assert weights[:3] == WEIGHTS[:3]
   assert tensors.keys() == {'encoder_0.query.kernel', 'encoder_0.query.bias', 'output',
                             'vocabulary.model'}
-  query, wanted = weights.params['encoder_0']['query'], TENSORS['encoder_0']['query']
-  assert weights.params.keys() == TENSORS.keys() and query.keys() == wanted.keys()
-  for name, array in wanted.items():
-    assert query[name].dtype == np.float32 and query[name].shape == array.shape
-    assert query[name].tobytes() == array.tobytes()
+  chex.assert_trees_all_equal(weights.params, TENSORS, strict=True)
   write(tmp_path / 'again', weights)
   assert (tmp_path / 'again').read_bytes() == path.read_bytes()
 
