@@ -6,7 +6,6 @@ import runpy
 import shlex
 
 import pytest
-from absl import flags
 
 from tests.running_commands import ENGLISH, GERMAN
 from transformer import files
@@ -122,17 +121,8 @@ def test_the_teachers_of_a_direction_translate_together(recipe, tmp_path):
   targets = texts(tmp_path)['train_forward.de'].splitlines()
   assert targets == [f'{ENGLISH[0].upper()}forward_1', *map(str.upper, ENGLISH[1:]),
                      ENGLISH[0].upper()]
-  # No two corpora share a file.
-  paths = {steps.translation_path(tmp_path, 'forward', name)
-           for name in ('news/train', 'news_train', 'news%2Ftrain', 'news', 'train')}
-  assert len(paths) == 5 and {path.parent for path in paths} == {tmp_path / 'translations'}
-  # eval.py reads the list of directories as absl does.
-  folder = tmp_path / 'a, "b"'
-  step = next(step for step in steps.steps(together, folder) if step.name == 'forward')
-  given = dict(flag[2:].split('=', 1) for flag in step.command[2:])
-  assert (given['workdir'], given['checkpoint'], given['average']) == (
-      str(folder / 'forward_1'), 'best', '3')
-  assert flags.ListParser().parse(given['ensemble']) == [str(folder / 'forward_2')]
+  step = next(step for step in steps.steps(together, tmp_path) if step.name == 'forward')
+  assert {f'--ensemble={tmp_path}/forward_2', '--average=3'} < set(step.command)
 
 
 @pytest.mark.parametrize('stop_at', [0, 1, 2, 4, 7, 8])
@@ -213,10 +203,6 @@ def test_an_older_record_lacks_later_settings_and_a_recipe_with_stages_resumes(r
   del record['translating']
   files.write_sealed(path, record)
   recipes.begin(staged, tmp_path / 'staged')
-  files.write_sealed(path, record)
-  other = staged._replace(student=changed(staged.student, {'train.label_smoothing': 0.3}))
-  with pytest.raises(UserError, match=r'student\.train\.label_smoothing was 0\.1, is 0\.3'):
-    recipes.begin(other, tmp_path / 'staged')
 
 
 def test_a_command_that_fails_ends_the_recipe_and_leaves_no_translation(recipe, tmp_path):
@@ -269,24 +255,9 @@ def test_the_way_back_has_languages_and_vocabularies_the_other_way_round(folder,
             data.vocabulary_size) == wanted
 
 
-def test_a_config_is_asked_only_for_the_models_of_the_directions(tmp_path):
-  path = tmp_path / 'mine.py'
-  path.write_text("""
-from configs import text
-
-
-def get_config(model='student'):
-  if model == 'back':
-    raise ValueError(model)
-  return text.get_config()
-""")
-  assert recipes.load_models(str(path), {}, None, ['forward']).keys() == {'student', 'forward'}
-
-
 @pytest.mark.parametrize(('given', 'fact'), [
     (['--config=configs/multi30k.py:forward'], 'leave out :forward'),
     (None, '--config=configs/NAME.py and --workdir=DIR are both needed'),
-    (['--teachers=0'], 'at least 1; got 0'),
     (['--ensemble'], '--ensemble needs --teachers=2 or more; got 1'),
     (['--average=2'], '--average=2 needs --checkpoint=latest'),
     (['--config.data.train=/a/train'], 'names in data.train must lie below data.dir; got /a/train'),
