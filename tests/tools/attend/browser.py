@@ -67,9 +67,8 @@ class Seen(NamedTuple):
   probed: object
 
 
-def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, width=1280, height=1600,
-         dark=False) -> Seen:
-  """Opens a page in a window of some pixels; `folder` is an empty one, for the browser's files.
+def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, dark=False) -> Seen:
+  """Opens a page in a window; `folder` is an empty one, for the browser's files.
 
   A probe is the body of an async function, which runs in the page once it is drawn; what it returns
   is in `Seen.probed`. The page's policy, which would not let it run, is taken out.
@@ -91,7 +90,7 @@ def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, width=12
     try:
       done = subprocess.run(
           [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
-           '--virtual-time-budget=60000', f'--window-size={width},{height}',
+           '--virtual-time-budget=60000', '--window-size=1280,1600',
            f'--blink-settings=preferredColorScheme={int(not dark)}',
            f'--user-data-dir={folder}/user{number}', f'--screenshot={picture}', '--dump-dom',
            f'{path.as_uri()}#{fragment}'], check=True, capture_output=True, timeout=100)

@@ -162,7 +162,8 @@ def test_only_the_pages_own_script_may_run_and_nothing_is_fetched(page_of):
   assert allowed['default-src'] == ["'none'"]
   for tag, attributes in tags.tags:
     assert not {'src', 'href', 'style'} & {name for name, _ in attributes}, tag
-  assert not re.search(r'https?:|url\(|@import|innerHTML', style + script)
+  fetched_or_markup = r'https?:|url\(|@import|(inner|outer|Adjacent)HTML|document\.write'
+  assert not re.search(fetched_or_markup, style + script)
 
 
 def test_what_cannot_be_seen_is_written_out():
