@@ -59,35 +59,6 @@ def test_a_set_is_prepared_once(small_set, tmp_path, monkeypatch, capfd):
   assert open_corpus(config(tmp_path), 'train')[:] == pairs
 
 
-def test_an_interrupted_preparation_is_redone(small_set, tmp_path, monkeypatch):
-  def interrupted(self):
-    yield 0, {'de': 'der 0', 'en': '0'}
-    raise KeyboardInterrupt
-
-  with monkeypatch.context() as patch:
-    patch.setattr(small_set, '_generate_examples', interrupted)
-    with pytest.raises(KeyboardInterrupt):
-      prepare(NAME, str(tmp_path))
-  with pytest.raises(UserError, match='is not prepared in '):
-    open_corpus(config(tmp_path), 'train')
-  prepare(NAME, str(tmp_path))
-  assert len(open_corpus(config(tmp_path), 'train')) == 7
-
-
-def test_two_processes_may_prepare_at_once(small_set, tmp_path, monkeypatch):
-  generate = small_set._generate_examples
-
-  def overtaken(self):
-    with monkeypatch.context() as patch:
-      patch.setattr(small_set, '_generate_examples', generate)
-      prepare(NAME, str(tmp_path))
-    return generate(self)
-
-  monkeypatch.setattr(small_set, '_generate_examples', overtaken)
-  prepare(NAME, str(tmp_path))
-  assert len(open_corpus(config(tmp_path), 'train')) == 7
-
-
 def test_a_folder_that_cannot_be_written_or_has_no_record_is_an_error(small_set, tmp_path):
   (tmp_path / 'file').write_text('')
   with pytest.raises(UserError, match=f'{NAME} could not be prepared in .*file: '):

@@ -1,6 +1,5 @@
 """The collectives that `hlo.read` finds in compiled programs."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
