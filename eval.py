@@ -102,7 +102,7 @@ def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
                                                  request.nbest)
       for text in texts:
         with others_go_on(checkpoint):
-          result = translating.place_of(request, text, members, decoding)
+          result = translating.result_for(request, text, members, decoding)
           if every:  # A table that cannot be written is refused before the work.
             table = results.place(result.path.parent, {**result.content, 'steps': []}, 'all')
           translated = translating.translate(members, translator, text, constraint)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.model import formulas
 from tests.model.conftest import B, D, H, K, S, T, V, minus_infinity_off, normal, randomised
-from transformer.model.attention import FREE, Layout, MultiHeadAttention, RelativeBias
+from transformer.model.attention import PLAIN, Layout, MultiHeadAttention, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import relative_buckets
 
@@ -27,7 +27,7 @@ class Attend(nn.Module):
   def setup(self):
     self.attention = MultiHeadAttention(self.config)
 
-  def __call__(self, x_BTD, y_BSD, layout=FREE, **options):
+  def __call__(self, x_BTD, y_BSD, layout=PLAIN, **options):
     return self.attention(x_BTD, self.attention.keys_values(y_BSD, layout), layout, **options)
 
 
@@ -71,7 +71,7 @@ def test_the_config_chooses_the_kernel(monkeypatch):
   chex.assert_trees_all_close(fused.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.05)
 
 
-def applied(changed, x, layout=FREE, **options):
+def applied(changed, x, layout=PLAIN, **options):
   """Returns the output of a configured self-attention, and its random parameters."""
   module = Attend(dataclasses.replace(CONFIG, **changed))
   variables = randomised(module.init(jax.random.key(0), x, x))
@@ -97,7 +97,7 @@ def test_rotary_positions_rotate_queries_and_keys_and_a_shift_of_all_changes_not
   still, _ = applied(rotary, x)
   assert np.max(np.abs(still - found)) > 0.01
   plain, wanted = (applied({'key_dim': 8}, x, layout)[0]
-                   for layout in (Layout(positions_BT=places), FREE))
+                   for layout in (Layout(positions_BT=places), PLAIN))
   chex.assert_trees_all_equal(plain, wanted)
 
 

@@ -26,9 +26,9 @@ def load_members(request: Request, checkpoint: str) -> list[Run]:
                        request.average)
 
 
-def place_of(request: Request, text: Text, members: Sequence[Run],
-             decoding: results.Decoding | None = None, kind: str = '', **more: str
-             ) -> results.Result:
+def result_for(request: Request, text: Text, members: Sequence[Run],
+               decoding: results.Decoding | None = None, kind: str = '', **more: str
+               ) -> results.Result:
   """Returns the result to write, as `results.place` does; `more` tells it from others, by name."""
   content = results.facts(text, members, decoding)
   content['more'] |= more
@@ -57,7 +57,7 @@ def write_and_score(request: Request, result: results.Result, run: Run, text: Te
                     own_metrics: Sequence[OwnMetric] = ()) -> dict[str, Any] | None:
   """Writes what `translate` returned; if there are references, reports scores and returns the row.
 
-  `result` is from `place_of`.
+  `result` is from `result_for`.
   """
   answers, seconds = translated
   decode, row = result.content['decode'], None

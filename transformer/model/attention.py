@@ -39,7 +39,7 @@ class Layout(NamedTuple):
   bias_HTS: jax.Array | None = None
 
 
-FREE = Layout()
+PLAIN = Layout()
 
 
 class KVCache(NamedTuple):
@@ -77,7 +77,7 @@ class MultiHeadAttention(nn.Module):
       self.query_norm, self.key_norm = (nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
                                         for _ in range(2))
 
-  def keys_values(self, x_BSD, layout=FREE) -> tuple[jax.Array, jax.Array]:
+  def keys_values(self, x_BSD, layout=PLAIN) -> tuple[jax.Array, jax.Array]:
     """Projects inputs [..., S, D] to keys [..., S, H, K] and values [..., S, H, V]."""
     return self._placed('key', x_BSD, layout), self.value(x_BSD)
 
@@ -85,7 +85,7 @@ class MultiHeadAttention(nn.Module):
     """Attends from each position of the input to all that the mask allows."""
     return self(x_BTD, self.keys_values(x_BTD, layout), layout, deterministic=deterministic)
 
-  def __call__(self, x_BTD, keys_values, layout=FREE, *, deterministic=True):
+  def __call__(self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True):
     """Attends from T queries to S keys: maps [..., T, D] to [..., T, D].
 
     If the collection `attention` is mutable, it gets the weights [..., H, T, S]; no weights are
@@ -105,7 +105,7 @@ class MultiHeadAttention(nn.Module):
           self.make_rng('dropout'), config.attention_dropout) if drops else None)
     return self.output(out)
 
-  def cache(self, x_BSD, layout=FREE) -> KVCache:
+  def cache(self, x_BSD, layout=PLAIN) -> KVCache:
     """Projects inputs [..., S, D] to a cache, for use by many steps of decoding."""
     keys_BSHK, values_BSHV = self.keys_values(x_BSD, layout)
     return KVCache(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))

@@ -46,7 +46,7 @@ def main(_):
   text, = request.read_texts(runs[0].config.data)
   if _GOLD.value:
     gold = read_gold(_GOLD.value, text.sources, text.references[0])
-    result = translating.place_of(request, text, runs, kind='alignment', **{
+    result = translating.result_for(request, text, runs, kind='alignment', **{
         flag.name: str(int(flag.value)) for flag in (_LAYER, _SHIFT) if flag.value})
   if text.references:
     targets = text.references[0]

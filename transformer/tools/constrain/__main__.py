@@ -49,7 +49,7 @@ def main(_):
   decoding = decoding.constrained(
       prefix=text.prefixes, require=['\t'.join(filter(None, line)) for line in phrases],
       avoid=avoided)
-  result = translating.place_of(request, text, members, decoding)
+  result = translating.result_for(request, text, members, decoding)
   translator = make_translator(members, decoding.config, decoding.seed, request.nbest)
   translated = translating.translate(members, translator, text, constraint)
   warn_of_lacking([[line for line, _ in answer.nbest] for answer in translated[0]], phrases)

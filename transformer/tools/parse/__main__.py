@@ -48,7 +48,7 @@ def main(_):
   translator = make_translator(members, decoding.config, decoding.seed, request.nbest)
   for text in ([_read_file(request.source, *request.reference)] if request.source
                else list(_read_splits(request, run.config.data))):
-    result = translating.place_of(request, text, members, decoding)
+    result = translating.result_for(request, text, members, decoding)
     answers, seconds = translating.translate(members, translator, text, description='parsing: ')
     try:
       _write(request, text, answers)
