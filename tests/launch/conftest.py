@@ -9,6 +9,12 @@ from transformer.commands.config_file import changed
 from transformer.config import Config
 
 
+def pytest_itemcollected(item):
+  """Ignores that ml_collections loads a config's file in a way that Python would have changed."""
+  for warning in (':the load_module:DeprecationWarning', '::optuna.exceptions.ExperimentalWarning'):
+    item.add_marker(pytest.mark.filterwarnings(f'ignore{warning}'))
+
+
 @pytest.fixture(scope='module')
 def launch(start_command):
   """Starts the sweep's command, for tests of the mistakes that it refuses."""

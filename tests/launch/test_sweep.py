@@ -17,10 +17,7 @@ from tests.launch import sweep_house
 from tests.launch.sweep_house import ROOT, Sweep, rows_of
 from transformer.config import flatten
 
-# ml_collections loads a config's file in a way that Python would have changed.
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope='module')

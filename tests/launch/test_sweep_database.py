@@ -4,22 +4,16 @@ import json
 import os
 import pathlib
 import signal
-import threading
 import time
 
 import optuna
 import pytest
-from optuna.exceptions import StorageInternalError
 
 from launch.sweeping import storage, study
 from tests.launch import sweep_house
 from tests.launch.sweep_house import GOOD, Sweep, rows_of
 from transformer.config import Config
 from transformer.errors import UserError
-
-# ml_collections loads a config's file in a way that Python would have changed.
-pytestmark = [pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-              pytest.mark.filterwarnings('ignore::optuna.exceptions.ExperimentalWarning')]
 
 
 @pytest.mark.parametrize(('url', 'facts'), [
@@ -93,23 +87,6 @@ def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(begin
   assert [here.run_next(complete).number for _ in range(2)] == [1, 2]
   assert here.run_next(complete) is None and here.left() == 0
   assert begin('here', 4).left() == 1
-
-
-def test_a_heartbeat_that_fails_is_not_the_last(begin, monkeypatch):
-  monkeypatch.setattr(storage, 'HEARTBEAT_SECONDS', 1)
-  beats = threading.Semaphore(0)
-
-  def refuse(*_):
-    beats.release()
-    raise StorageInternalError('the database restarts')
-
-  def wait(trial):
-    with monkeypatch.context() as patch:
-      patch.setattr(storage.RDBStorage, 'record_heartbeat', refuse)
-      assert all(beats.acquire(timeout=60) for _ in range(2))
-    return complete(trial)
-
-  assert begin('here').run_next(wait).value == 0.0
 
 
 def test_a_trial_too_many_that_two_machines_add_at_once_is_not_run(begin, monkeypatch):

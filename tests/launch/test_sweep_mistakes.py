@@ -12,10 +12,6 @@ from tests.launch.sweep_house import GOOD
 from transformer.commands.config_file import changed
 from transformer.config import Config
 
-# ml_collections loads a config's file in a way that Python would have changed.
-pytestmark = [pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-              pytest.mark.filterwarnings('ignore::optuna.exceptions.ExperimentalWarning')]
-
 
 def returning(value):
   return f'def suggest(trial):\n  return {value}\n'

@@ -3,17 +3,12 @@
 import math
 import socket
 
-import optuna
 import pytest
 
 from launch.sweeping import results, storage
 from tests.launch.sweep_house import GOOD
 from transformer.errors import Preempted, UserError
 from transformer.runs import lock as lock_module
-
-# ml_collections loads a config's file in a way that Python would have changed.
-pytestmark = [pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-              pytest.mark.filterwarnings('ignore::optuna.exceptions.ExperimentalWarning')]
 
 
 def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
@@ -54,20 +49,6 @@ def test_a_sweep_of_an_earlier_version_goes_on_unless_a_setting_that_mattered_ha
     begin(**{'train.label_smoothing': 0.3})
   with pytest.raises(UserError, match=r'model\.layer_drop=0\.2, which has ended: docs/.*; choose'):
     begin_after(**{'model.layer_drop': 0.2})
-
-
-@pytest.mark.parametrize('rest', [b'{"op_code":4,"wor', b'{', b'\xff' * 5000])
-def test_an_incomplete_line_in_a_journal_is_dropped(tmp_path, rest):
-  path = tmp_path / storage.JOURNAL
-  one, other = storage.open_journal(path), storage.open_journal(path)
-  optuna.create_study(storage=one, study_name='a')
-  with path.open('ab') as file:
-    file.write(rest)  # By a machine that went down.
-  assert optuna.get_all_study_names(other) == ['a']
-  optuna.create_study(storage=other, study_name='b')
-  optuna.create_study(storage=one, study_name='c')
-  for journal in (one, other, storage.open_journal(path)):
-    assert optuna.get_all_study_names(journal) == ['a', 'b', 'c']
 
 
 class Killed(BaseException):

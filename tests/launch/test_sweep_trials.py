@@ -10,10 +10,6 @@ from tests.launch.sweep_house import GOOD
 from transformer.errors import UserError
 from transformer.system.machine import visible_gpus
 
-# ml_collections loads a config's file in a way that Python would have changed.
-pytestmark = [pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-              pytest.mark.filterwarnings('ignore::optuna.exceptions.ExperimentalWarning')]
-
 # The beginning of a stand-in for train.py.
 PROGRAM = '''
 import json, os, pathlib, sys, time

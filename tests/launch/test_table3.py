@@ -12,8 +12,6 @@ from launch import table3
 from transformer.config import Config
 from transformer.errors import UserError
 
-# ml_collections loads a config's file in a way that Python would have changed.
-pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
 ROWS = ['base', 'A1', 'A2', 'A3', 'A4', 'B1', 'B2', 'C1', 'C2', 'C3', 'C4', 'C5', 'C6', 'C7',
         'D1', 'D2', 'D3', 'D4', 'E', 'big']
 SHAPE = ('num_layers', 'model_dim', 'ff_dim', 'num_heads', 'head_key_dim', 'head_value_dim',
