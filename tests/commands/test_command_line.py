@@ -63,7 +63,6 @@ def test_as_a_process_a_command_helps_and_refuses_without_jax(
 def run_code(main, *flags, **options):
   """Returns status, standard output and standard error of a command with this function `main`."""
   code = f'''
-import asyncio
 from absl import flags
 from transformer.errors import UserError
 from transformer.system import command_line
@@ -86,18 +85,6 @@ command_line.run(main)'''
 def test_errors_that_are_not_bugs_end_without_a_traceback(raised, status, line):
   ended, out, err = run_code(f'def main(_):\n  raise {raised}')
   assert (ended, out) == (status, '') and err.startswith(line) and err.count('\n') == bool(line)
-
-
-def test_several_errors_at_a_time_print_one_line():
-  assert run_code('''
-async def fails():
-  raise OSError('File too large')
-def main(_):
-  async def several():
-    left = [asyncio.gather(fails(), fails()) for _ in range(3)]
-    await asyncio.sleep(0.01)
-  asyncio.run(several())
-  raise UserError('no')''') == (1, '', 'error: no\n')
 
 
 def test_closed_streams_are_no_error():

@@ -127,22 +127,3 @@ def test_a_run_that_starts_from_another_may_add_pieces(train, evaluate, folder, 
   assert status == 0 and 'the run is done' in err, err
   message = train.refuses(*config, f'--config.train.init_from={tmp_path}/run')
   assert 'began with other train.init_from' in message
-
-
-@pytest.mark.long
-def test_a_vocabulary_of_ones_own_gets_the_rows_of_pieces_by_name(train, folder, trained, tmp_path):
-  before = load_run(trained)
-  shuffled = Vocabulary.train(ENGLISH * 3, 290)
-  shuffled.save(tmp_path / 'own.model')
-  status, _, err = train(
-      f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--config.train.steps=1',
-      f'--config.train.init_from={trained}', f'--config.data.vocabulary={tmp_path}/own.model',
-      '--config.data.vocabulary_size=290', '--config.train.freeze=embedding')
-  assert status == 0, err
-  old = before.params['target_embedding']['table']
-  new = load_run(tmp_path / 'run').params['target_embedding']['table']
-  ids = {before.vocabulary.piece(token): token for token in range(300)}
-  moved = [token for token in range(290) if ids.get(shuffled.piece(token), token) != token]
-  assert len(moved) > 5
-  for token in moved:
-    assert np.array_equal(new[token], old[ids[shuffled.piece(token)]])

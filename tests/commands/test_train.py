@@ -2,16 +2,13 @@
 
 import json
 import os
-import pty
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
 from tests.experiment.events import cells, shown
-from tests.running_commands import ENGLISH, GERMAN, ROOT
+from tests.running_commands import ENGLISH, GERMAN
 from transformer.config import Config
 from transformer.experiment import training
 from transformer.runs import run_directory
@@ -139,13 +136,10 @@ def test_a_check_opens_the_files_that_a_config_names(train, folder, tmp_path, fl
   assert status == 0 and 'the flags and the config are fine' in err, err
 
 
-def test_log_lines_are_short_at_a_terminal(folder, tmp_path):
-  ours, theirs = pty.openpty()
-  subprocess.run([sys.executable, 'train.py', f'--config={folder}/tiny.py',
-                  f'--workdir={tmp_path}/run', '--check'], cwd=ROOT, stderr=theirs, check=True)
-  os.close(theirs)
-  with open(ours, 'rb', buffering=0) as terminal:
-    doubt, line = terminal.read(4096).decode().splitlines()
+def test_log_lines_are_short_at_a_terminal(train, folder, tmp_path):
+  _, _, err = train.at_a_terminal(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
+                                  '--check')
+  doubt, line = err.splitlines()
   assert re.match(r'\d\d:\d\d:\d\d WARNING: the learning rate is', doubt)
   assert re.match(r'\d\d:\d\d:\d\d INFO: the flags, the config', line)
 
