@@ -1,8 +1,11 @@
 """Runs are resumed bit for bit, evaluated, saved, and ended by patience."""
 
 import dataclasses
+import errno
 import json
+import os
 import shutil
+import threading
 import time
 
 import chex
@@ -11,8 +14,9 @@ import numpy as np
 import pytest
 
 from tests.experiment.tiny_runs import final_state, rows_of, run, size_of
-from tests.tiny_training import Settings, evaluation_of, train_tiny
+from tests.tiny_training import NumberedBatches, Settings, evaluation_of, train_tiny
 from transformer.errors import UserError
+from transformer.runs import sealing
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.resuming import check_same_settings
 from transformer.training.step import init_params
@@ -179,6 +183,46 @@ def test_the_best_step_is_that_of_the_deciding_metric_everywhere(
   checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
   assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == best
   checkpoints.close()
+
+
+def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
+    model, tmp_path, monkeypatch):
+  failed, served = threading.Event(), []
+
+  def fail(*_):
+    failed.set()
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  class Waiting(NumberedBatches):
+    def iterate(self, start, stop):
+      for number, batch in enumerate(super().iterate(start, stop), start):
+        if number > 40:
+          assert failed.wait(60)
+          time.sleep(0.1)  # Orbax's thread is still to end.
+        served.append(number)
+        yield batch
+
+  monkeypatch.setattr(sealing, 'seal', fail)
+  with pytest.raises(UserError, match=r'checkpoint cannot be written to .*: No space left on'):
+    run(model, tmp_path, batches=Waiting(), steps=100, checkpoint_every=40, eval_every=100)
+  assert max(served) < 79  # The next checkpoint is due after this batch.
+
+
+def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(model, tmp_path, monkeypatch):
+  seal, close, there = sealing.seal, Checkpoints.close, []
+
+  def seal_slowly(*arguments):
+    time.sleep(0.5)
+    seal(*arguments)
+
+  def close_later(checkpoints):  # After `train`.
+    there.extend(os.listdir(tmp_path / 'checkpoints'))
+    close(checkpoints)
+
+  monkeypatch.setattr(sealing, 'seal', seal_slowly)
+  monkeypatch.setattr(Checkpoints, 'close', close_later)
+  run(model, tmp_path)
+  assert '12' in there
 
 
 def test_settings_that_decide_what_counts_may_not_change_on_resume():
