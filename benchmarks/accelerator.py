@@ -95,7 +95,7 @@ def main(argv):
     from accelerator_parts.training import train_here
     train_here(Path(_TRAIN.value), _SECTION.value, Path(_OUT.value))
   elif _SECTION.value:
-    measure_here({each.name: each for each in sections(_SIZE.value)}[_SECTION.value])
+    measure_here({section.name: section for section in sections(_SIZE.value)}[_SECTION.value])
   elif not _OUT.value:
     raise UserError('--out is needed, or --tables')
   elif _TRAIN.value:

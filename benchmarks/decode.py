@@ -91,13 +91,13 @@ def show(systems: list[System], unit: str):
     ours = measured['this project']
     print(f'| system | seconds, median | fastest … slowest | {unit} a second | '
           'this project is faster by | same output |\n| --- | --- | --- | --- | --- | --- |')
-    for name, each in measured.items():
+    for name, run in measured.items():
       same = '–'
-      if 'words' in each.notes:
-        pairs = list(zip(each.notes['words'], ours.notes['words'], strict=True))
+      if 'words' in run.notes:
+        pairs = list(zip(run.notes['words'], ours.notes['words'], strict=True))
         same = f'{sum(a == b for a, b in pairs)} of {len(pairs)}'
-      print(f'| {name} | {each.median:.2f} | {min(each.seconds):.2f} … {max(each.seconds):.2f} | '
-            f'{each.notes[unit] / each.median:,.0f} | {each.median / ours.median:.2f} × | {same} |')
+      print(f'| {name} | {run.median:.2f} | {min(run.seconds):.2f} … {max(run.seconds):.2f} | '
+            f'{run.notes[unit] / run.median:,.0f} | {run.median / ours.median:.2f} × | {same} |')
   for name, reason in failed.items():
     print(f'\n{name} was left out: {reason}')
 

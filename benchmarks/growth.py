@@ -36,9 +36,9 @@ def tables():
     model = dataclasses.replace(_MODEL, num_layers=num_layers, remat=_REMAT.value)
     return Work(model, vocabulary_size, _POSITIONS // length, length)
 
-  yield 'row length', {each: work(length=each) for each in (64, 128, 256, 512, 1024, 2048)}
-  yield 'vocabulary', {each: work(vocabulary_size=each) for each in (8000, 16_000, 32_000, 64_000)}
-  yield 'layers', {each: work(num_layers=each) for each in (2, 4, 8)}
+  yield 'row length', {length: work(length=length) for length in (64, 128, 256, 512, 1024, 2048)}
+  yield 'vocabulary', {size: work(vocabulary_size=size) for size in (8000, 16_000, 32_000, 64_000)}
+  yield 'layers', {count: work(num_layers=count) for count in (2, 4, 8)}
 
 
 def main(_):
@@ -52,8 +52,8 @@ def main(_):
     print(f'\n| {title} | seconds an update, median | grows by | temporary memory | grows by |\n'
           '| --- | --- | --- | --- | --- |')
     before = None
-    for name, each in measured.items():
-      seconds, memory = each.median, each.notes['temporary_bytes']
+    for name, timing in measured.items():
+      seconds, memory = timing.median, timing.notes['temporary_bytes']
       growth = [f'{now / then:.2f} ×' for now, then in zip((seconds, memory), before, strict=True)
                 ] if before else ['', '']
       print(f'| {name} | {seconds:.3f} | {growth[0]} | {memory / 1e6:,.0f} MB | {growth[1]} |')

@@ -188,7 +188,7 @@ def time_packing(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]
         real += np.count_nonzero(segments_of(next(batches)))
       speeds[name].append(real / (time.perf_counter() - began))
       fills[name].append(real / (_BATCHES.value * _TOKENS_PER_BATCH))
-  return speeds, {name: statistics.mean(each) for name, each in fills.items()}
+  return speeds, {name: statistics.mean(shares) for name, shares in fills.items()}
 
 
 def first_batch(place: Path) -> dict[str, float]:
@@ -215,9 +215,9 @@ def table(what: str, speeds: dict[str, list[float]], notes=None):
   """Prints medians, ranges, and ratios to the last system, the peer."""
   peer = statistics.median(list(speeds.values())[-1])
   print(f'\n| {what} | median | from … to | ratio | |\n| --- | --- | --- | --- | --- |')
-  for name, each in speeds.items():
-    median = statistics.median(each)
-    print(f'| {name} | {median:,.0f} | {min(each):,.0f} … {max(each):,.0f} | {median / peer:.2f} '
+  for name, rate in speeds.items():
+    median = statistics.median(rate)
+    print(f'| {name} | {median:,.0f} | {min(rate):,.0f} … {max(rate):,.0f} | {median / peer:.2f} '
           f'| {(notes or {}).get(name, "")} |')
 
 
@@ -245,8 +245,8 @@ def main(_):
     print(f'\n| first batch of step {_LATE_STEP:,}, {_PAIRS.value:,} pairs | median | from … to |\n'
           '| --- | --- | --- |')
     for what in took[0]:
-      each = [one[what] for one in took]
-      print(f'| {what} | {statistics.median(each):.1f} | {min(each):.1f} … {max(each):.1f} |')
+      cost = [one[what] for one in took]
+      print(f'| {what} | {statistics.median(cost):.1f} | {min(cost):.1f} … {max(cost):.1f} |')
 
 
 if __name__ == '__main__':

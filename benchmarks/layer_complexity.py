@@ -62,7 +62,7 @@ def main(_):
   outputs.check_folder('output', output.parent)
   from layers import DILATED, LAYERS, flops, path_length, sequential_operations
   cells = {'n': [(n, _WIDTH.value) for n in lengths], 'd': [(_LENGTH.value, d) for d in widths]}
-  every = sorted({each for sizes in cells.values() for each in sizes})
+  every = sorted({size for sizes in cells.values() for size in sizes})
   counted = {layer.name: {cell: flops(layer, *cell) for cell in every} for layer in LAYERS}
   timed = _take_turns(LAYERS, every, _TURNS.value)
   print(f'{machine("jax")}; n with d = {_WIDTH.value}, d with n = {_LENGTH.value}\n')
@@ -75,8 +75,8 @@ def main(_):
   print(f'\nOf n = {_lists(reaches)}:\n')
   for line in _table(('layer', 'sequential, paper', 'products in a row', 'path, paper',
                       'longest path'),
-                     [(each.name, f'O({each.sequential})', _lists(operations[each.name]),
-                       f'O({each.path})', _lists(paths[each.name])) for each in rows]):
+                     [(layer.name, f'O({layer.sequential})', _lists(operations[layer.name]),
+                       f'O({layer.path})', _lists(paths[layer.name])) for layer in rows]):
     print(line)
   for axis, sizes in cells.items() if _TURNS.value else ():
     print(f'\nMilliseconds, medians of {_TURNS.value}, and the fastest:\n')
@@ -93,12 +93,12 @@ def main(_):
 
 def _sizes(flag: str, values: Sequence[str], least: int = 16, factor: int = 8) -> list[int]:
   """Returns the sorted numbers of a flag; `factor` must divide them, as heads divide widths."""
-  if not values or not all(each.isascii() and each.isdecimal() and int(each) >= least
-                           and int(each) % factor == 0 for each in values):
+  if not values or not all(value.isascii() and value.isdecimal() and int(value) >= least
+                           and int(value) % factor == 0 for value in values):
     kind = f'multiples of {factor}' if factor > 1 else 'numbers'
     raise UserError(f'--{flag} must be {kind} from {least} on, such as 64,128,256; '
                     f'got {",".join(values)!r}')
-  return sorted({int(each) for each in values})
+  return sorted({int(value) for value in values})
 
 
 def _take_turns(layers, cells, turns: int) -> dict[str, dict]:
@@ -155,9 +155,9 @@ def _spread(sizes, times) -> str:
     return ''
   # [size, draw, turn]: a draw takes the same turns for all sizes.
   drawn = np.random.default_rng(0).choice(times, (_DRAWS, len(times[0])), axis=1)
-  draws = [exponent(sizes, each) for each in np.median(drawn, axis=2).T]
+  draws = [exponent(sizes, medians) for medians in np.median(drawn, axis=2).T]
   low, high = np.percentile(draws, (2.5, 97.5))
-  middle, fastest = (exponent(sizes, [of(each) for each in times])
+  middle, fastest = (exponent(sizes, [of(seconds) for seconds in times])
                      for of in (statistics.median, min))
   return f'{middle:.2f} ({low:.2f} … {high:.2f}); {fastest:.2f}'
 
@@ -190,7 +190,7 @@ def _draw(cells, counted: Mapping, timed: Mapping, depths: Mapping, reaches: Seq
 
   for row, (values, what) in enumerate((
       (counted, 'FLOPs'),
-      ({name: {cell: statistics.median(each) for cell, each in by_cell.items() if each}
+      ({name: {cell: statistics.median(seconds) for cell, seconds in by_cell.items() if seconds}
         for name, by_cell in timed.items()}, 'seconds, median'))):
     for column, (axis, sizes) in enumerate(cells.items()):
       fixed = f'd = {_WIDTH.value}' if axis == 'n' else f'n = {_LENGTH.value}'
@@ -200,7 +200,7 @@ def _draw(cells, counted: Mapping, timed: Mapping, depths: Mapping, reaches: Seq
           for name, by_cell in values.items()}, lambda number: {})
   # Lines may coincide, so each line is thinner than the one below it.
   for place, (title, values) in zip(axes[:, 2], depths.items(), strict=True):
-    panel(place, title, 'n', {name: (reaches, each) for name, each in values.items()},
+    panel(place, title, 'n', {name: (reaches, counts) for name, counts in values.items()},
           lambda number: {'linewidth': 7 - number}, base=2)
   figure.legend(*axes[1][2].get_legend_handles_labels(), loc='outside lower center', ncols=3)
   output.parent.mkdir(parents=True, exist_ok=True)

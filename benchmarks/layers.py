@@ -143,12 +143,12 @@ def _no_weights(key, d):
 
 def _projections(key, d):
   keys = jax.random.split(key, 4)
-  sides = [_random(each, d, HEADS, d // HEADS, inputs=d) for each in keys[:3]]
+  sides = [_random(part_key, d, HEADS, d // HEADS, inputs=d) for part_key in keys[:3]]
   return HeadWeights(*sides, _random(keys[3], HEADS, d // HEADS, d, inputs=d))
 
 
 def _recurrent_weights(key, d):
-  return RecurrentWeights(*(_random(each, d, d, inputs=d) for each in jax.random.split(key)))
+  return RecurrentWeights(*(_random(part, d, d, inputs=d) for part in jax.random.split(key)))
 
 
 def _kernel(key, d):
@@ -215,9 +215,9 @@ def _depths(jaxpr, given: Sequence[int]) -> list[int]:
   """Returns the longest chain of products up to each output, from those up to each input."""
   depths = dict(zip(jaxpr.invars, given, strict=True))
   for equation in jaxpr.eqns:
-    before = [0 if hasattr(each, 'val') else depths.get(each, 0) for each in equation.invars]
+    before = [0 if hasattr(atom, 'val') else depths.get(atom, 0) for atom in equation.invars]
     name, inner = equation.primitive.name, [
-        each for each in equation.params.values() if hasattr(each, 'eqns')]
+        value for value in equation.params.values() if hasattr(value, 'eqns')]
     if name == 'scan':
       after = _depths_of_scan(equation, before)
     elif name in ('while', 'cond'):
@@ -227,7 +227,7 @@ def _depths(jaxpr, given: Sequence[int]) -> list[int]:
     else:
       after = [max(before, default=0) + (name in _PRODUCTS)] * len(equation.outvars)
     depths.update(zip(equation.outvars, after, strict=True))
-  return [0 if hasattr(each, 'val') else depths.get(each, 0) for each in jaxpr.outvars]
+  return [0 if hasattr(variable, 'val') else depths.get(variable, 0) for variable in jaxpr.outvars]
 
 
 def _depths_of_scan(equation, before):
@@ -245,7 +245,7 @@ def _depths_of_scan(equation, before):
   for _ in range(equation.params['length']):
     after = _depths(turn, [*fixed, *carry, *slices])
     carry, last = after[:carried], after[carried:]
-    stacked = [max(each) for each in zip(stacked or last, last, strict=True)]
+    stacked = [max(pair) for pair in zip(stacked or last, last, strict=True)]
   return [*carry, *stacked]
 
 

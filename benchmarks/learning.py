@@ -205,8 +205,8 @@ def draw(found: dict[str, dict], path: Path):
   from matplotlib.figure import Figure
   figure = Figure(figsize=(6, 3.5), layout='constrained')
   axes = figure.subplots()
-  for name, each in found.items():
-    axes.plot(*zip(*each['valid'], strict=True), marker='.', label=name)
+  for name, result in found.items():
+    axes.plot(*zip(*result['valid'], strict=True), marker='.', label=name)
   axes.set_xlabel('minutes')
   axes.set_ylabel(f'BLEU on valid, first {_LINES.value} lines')
   axes.set_ylim(bottom=0)
@@ -235,7 +235,7 @@ def main(_):
         print(f'{name}: {_MINUTES.value:g} minutes', flush=True)
         train(learner, 60 * _MINUTES.value)
     return
-  untrained = [name for name, each in chosen.items() if not beside(each.folder, '.json').exists()]
+  untrained = [name for name, run in chosen.items() if not beside(run.folder, '.json').exists()]
   if untrained:
     raise UserError(f'{", ".join(untrained)} must be trained before it is scored; leave out '
                     f'--score')
@@ -243,13 +243,13 @@ def main(_):
   files.write_json(out / 'scores.json', found)
   draw(found, out / 'learning.svg')
   print(machine('jax'), '\n')
-  marks = sorted({mark for each in found.values() for mark, _ in each['valid']})
+  marks = sorted({mark for run in found.values() for mark, _ in run['valid']})
   print(f'| system | {" | ".join(f"{mark:g} min" for mark in marks)} | test |')
   print(f'| --- {"| --- " * len(marks)}| --- |')
-  for name, each in found.items():
-    curve = dict(each['valid'])
+  for name, run in found.items():
+    curve = dict(run['valid'])
     cells = [f'{curve[mark]:.1f}' if mark in curve else '–' for mark in marks]
-    print(f'| {name} | {" | ".join(cells)} | {each["test"]:.2f} |')
+    print(f'| {name} | {" | ".join(cells)} | {run["test"]:.2f} |')
 
 
 if __name__ == '__main__':

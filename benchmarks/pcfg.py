@@ -64,7 +64,7 @@ class Grammar:
     for rule in rules:
       parent = numbers[rule.lhs().symbol()]
       if len(rule.rhs()) == 2:
-        left, right = (numbers[each.symbol()] for each in rule.rhs())
+        left, right = (numbers[symbol.symbol()] for symbol in rule.rhs())
         binary.append((parent, left, right, np.log(rule.prob())))
       else:
         self._words[rule.rhs()[0]].append((parent, np.log(rule.prob())))
@@ -154,9 +154,9 @@ def main(_):
       text = linearise(next(parse_trees([found.pformat(margin=sys.maxsize)], 'a parse')))
     answers.append(delinearise(text, tree.words))
   found = bracketing.score(trees, answers)
-  for each in found['metrics']:
-    low, high = each['interval_95']
-    print(f'{each["name"]:10} {each["score"]:6.2f}  {low:.2f} … {high:.2f}')
+  for metric in found['metrics']:
+    low, high = metric['interval_95']
+    print(f'{metric["name"]:10} {metric["score"]:6.2f}  {low:.2f} … {high:.2f}')
   print(f'exact {found["exact"]:.2f} %, no parse {failed} of {len(trees)}, '
         f'{time.perf_counter() - started:.0f} s')
 

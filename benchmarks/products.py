@@ -125,7 +125,7 @@ def main(_):
   for product, count in products_of(traced.jaxpr).items():
     measured = (1, product.flops, seconds_in_xla(product, rng), seconds_in_numpy(product, rng))
     for name in (product.part(work), 'all products'):
-      sums[name] = [total + count * each for total, each in zip(sums[name], measured, strict=True)]
+      sums[name] = [total + count * cost for total, cost in zip(sums[name], measured, strict=True)]
   print('| part | products | GFLOP | seconds, alone in XLA | GFLOP/s | seconds in NumPy | '
         'GFLOP/s |\n'
         '| --- | --- | --- | --- | --- | --- | --- |')

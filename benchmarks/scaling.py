@@ -75,7 +75,7 @@ def cells() -> Iterator[Cell]:
       ('base', 'strong', ('v5e:16x16', 'v5p:8x8x16')), ('base', 'weak', ('v5e:4x4',)),
       ('big', 'weak', ('v5e:16x16',)), ('base', 'weak', ('v5p:8x8x16',)),
       ('big', 'strong', ('v5e:16x16', 'v5p:8x8x16'))):
-    yield from (Cell(size, scaling, each, _rows_first(scaling, each)) for each in topologies)
+    yield from (Cell(size, scaling, chip, _rows_first(scaling, chip)) for chip in topologies)
   # Other meshes for the same work.
   heads, some, all_ = (MeshConfig(data=64, tensor=4), MeshConfig(data=16, fsdp=16),
                        MeshConfig(data=1, fsdp=256))
@@ -85,12 +85,12 @@ def cells() -> Iterator[Cell]:
       ('base', 'weak', ('v5e:16x16',)), ('base', 'strong', ('v5e:4x4',)),
       ('big', 'weak', ('v5p:8x8x16',)), ('big', 'strong', ('v5e:4x4',)),
       ('big', 'weak', ('v5e:4x4',))):
-    yield from (Cell(size, scaling, each, _rows_first(scaling, each)) for each in topologies)
+    yield from (Cell(size, scaling, chip, _rows_first(scaling, chip)) for chip in topologies)
   for size, scaling, mesh in (('big', 'strong', heads), ('big', 'weak', some)):
     yield Cell(size, scaling, 'v5e:16x16', mesh)
   between = 'v5e:8x8', 'v5e:4x8', 'v5e:8x16'
   for size, scaling in (('base', 'strong'), ('base', 'weak'), ('big', 'strong'), ('big', 'weak')):
-    yield from (Cell(size, scaling, each, _rows_first(scaling, each)) for each in between)
+    yield from (Cell(size, scaling, chip, _rows_first(scaling, chip)) for chip in between)
 
 
 def _rows_first(scaling: str, topology: str) -> MeshConfig:
@@ -137,12 +137,12 @@ def _tables(found: dict[str, Any]) -> str:
     for size in ('base', 'big'):
       done = sorted((cell for cell in cells()
                      if cell[:2] == (size, scaling) and cell.name in found),
-                    key=lambda each: _CHIPS[each.topology])
+                    key=lambda cell: _CHIPS[cell.topology])
       lines = []
       for cell in done:
-        rivals = [found[each.name] for each in done if each.topology == cell.topology]
+        rivals = [found[rival.name] for rival in done if rival.topology == cell.topology]
         quickest = min(filter(estimate.fits, rivals),
-                       key=lambda each: sum(each['seconds'].values()), default=None)
+                       key=lambda figures: sum(figures['seconds'].values()), default=None)
         fastest = len(rivals) > 1 and quickest is found[cell.name]
         lines.append(_line(cell, found[cell.name], fastest))
       if lines:
@@ -159,9 +159,9 @@ def _line(cell: Cell, result: dict[str, Any], fastest: bool) -> tuple[str, ...]:
            f'**{mesh}**' if fastest else mesh, f'{result["tokens_per_batch"]:,}')
   if result['memory'] is None:
     return (*start, 'too much', *[''] * 8, result['commit'][:7])
-  sizes = {kind: each['bytes'] for kind, each in result['collectives'].items()}
+  sizes = {kind: collective['bytes'] for kind, collective in result['collectives'].items()}
   reduced, gathered = sizes.pop('all-reduce'), sizes.pop('all-gather')
-  count = sum(each['count'] for each in result['collectives'].values())
+  count = sum(collective['count'] for collective in result['collectives'].values())
   seconds = result['seconds']
   return (*start, f'{result["memory"]["total"] / 1e9:.2f} GB',
           *(f'{size / 1e6:,.0f} MB' for size in (reduced, gathered, sum(sizes.values()))),

@@ -91,7 +91,7 @@ def take_turns(systems: Sequence[System], turns: int, runs: int
   for pipe, process in workers.values():
     pipe.close()
     process.join()
-  return {name: Measured([each[0] for each in given], [each[1] for each in given],
+  return {name: Measured([answer[0] for answer in given], [answer[1] for answer in given],
                          given[-1][2], given[-1][3] or {})
           for name, given in answers.items() if name not in failed}, failed
 

@@ -68,13 +68,13 @@ def main(_):
     print('| system | seconds an update, median | fastest … slowest | core-seconds, least | target '
           'tokens a second | FLOPs utilisation | peak memory | this project is faster by |\n'
           '| --- | --- | --- | --- | --- | --- | --- | --- |')
-    for name, each in measured.items():
-      utilisation = f'{flops / each.median / peak:.0%}' if peak else '–'
-      memory = each.notes.get('device_bytes', each.peak_bytes)
-      faster = (f'{each.median / measured["this project"].median:.2f} ×'
+    for name, run in measured.items():
+      utilisation = f'{flops / run.median / peak:.0%}' if peak else '–'
+      memory = run.notes.get('device_bytes', run.peak_bytes)
+      faster = (f'{run.median / measured["this project"].median:.2f} ×'
                 if 'this project' in measured else '–')
-      print(f'| {name} | {each.median:.3f} | {min(each.seconds):.3f} … {max(each.seconds):.3f} | '
-            f'{min(each.cpu_seconds):.2f} | {tokens / each.median:,.0f} | {utilisation} | '
+      print(f'| {name} | {run.median:.3f} | {min(run.seconds):.3f} … {max(run.seconds):.3f} | '
+            f'{min(run.cpu_seconds):.2f} | {tokens / run.median:,.0f} | {utilisation} | '
             f'{memory / 1e9:.1f} GB | {faster} |')
     for name, reason in failed.items():
       print(f'\n{name} was left out: {reason}')

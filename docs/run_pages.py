@@ -38,7 +38,7 @@ def run_page(page: pathlib.Path) -> tuple[dict, list[str]]:
     code = compile('\n' * line + block['code'], str(page), 'exec')
     with contextlib.redirect_stdout(io.StringIO()) as out:
       exec(code, names)
-    printed.append(''.join(f'{each.rstrip()}\n' for each in out.getvalue().splitlines()))
+    printed.append(''.join(f'{line.rstrip()}\n' for line in out.getvalue().splitlines()))
     if bool(printed[-1]) != (block['result'] is not None):
       raise ValueError(f'{page}, line {line}: the block prints {printed[-1]!r}, and the page '
                        f'shows {block["result"]!r}')
@@ -72,6 +72,6 @@ def check(page: pathlib.Path, *, write: bool) -> list[str]:
 
 
 if __name__ == '__main__':
-  if found := [each for name in sys.argv[1:] if name != '--write'
-               for each in check(pathlib.Path(name), write='--write' in sys.argv)]:
+  if found := [fault for name in sys.argv[1:] if name != '--write'
+               for fault in check(pathlib.Path(name), write='--write' in sys.argv)]:
     sys.exit('\n'.join(found))

@@ -52,8 +52,8 @@ def is_config(name):
 
 def foundation_of(name):
   """Returns the index of a module's package in `FOUNDATIONS`; None for a module of a room."""
-  places = [place for place, each in enumerate(FOUNDATIONS)
-            if name == each or name.startswith(f'{each}.')]
+  places = [place for place, foundation in enumerate(FOUNDATIONS)
+            if name == foundation or name.startswith(f'{foundation}.')]
   return places[0] if places else None
 
 

@@ -118,7 +118,7 @@ def _compare(mask_BTS, arrays) -> dict[str, Any]:
   again = gradients_of(fused_attention, mask_BTS, *arrays)
   plain = gradients_of(dot_product_attention, mask_BTS, *arrays)
   empty_BT = ~np.asarray(mask_BTS).any(-1)
-  kernel, reference = ([error_of(each, wanted) for each, wanted in zip(side, exact, strict=True)]
+  kernel, reference = ([error_of(array, wanted) for array, wanted in zip(side, exact, strict=True)]
                        for side in (found, plain))
   return {
       'value_error': kernel[0], 'gradient_error': max(kernel[1:]),
@@ -166,8 +166,8 @@ def _compare_models(rows: int, length: int) -> dict[str, Any]:
 
   with jax.default_matmul_precision('highest'):
     exact = gradient(dataclasses.replace(plain, dtype='float32'))
-  kernel, reference = ([error_of(*pair) for pair in zip(gradient(each), exact, strict=True)]
-                       for each in (config, plain))
+  kernel, reference = ([error_of(*pair) for pair in zip(gradient(variant), exact, strict=True)]
+                       for variant in (config, plain))
   return {'value_error': kernel[0], 'gradient_error': kernel[1],
           'reference_value_error': reference[0], 'reference_gradient_error': reference[1],
           'agrees': all(ours <= _FACTOR * theirs + _SLACK

@@ -109,7 +109,7 @@ def planned(folder: Path) -> list[Planned]:
   except OSError as error:
     raise UserError(f'{folder} should hold runs that benchmarks/carry.py has packed; there is no '
                     f'{PLAN} in it') from error
-  return [Planned(**each) for each in found]
+  return [Planned(**fields) for fields in found]
 
 
 def bring_back(runs: Sequence[Planned], workdirs: Path, out: Path) -> dict[str, str]:

@@ -15,9 +15,9 @@ def tables(measured: dict[str, Any]) -> str:
   for title, write in _TABLES:
     if text := write(found):
       parts += [f'#### {title}', text]
-  failed = [[name, each['error']] for name, each in found.items() if each['error']]
-  failed += [[f'{name}: {_label(row)}', row['error']] for name, each in found.items()
-             for row in each['rows'] if 'error' in row]
+  failed = [[name, section['error']] for name, section in found.items() if section['error']]
+  failed += [[f'{name}: {_label(row)}', row['error']] for name, section in found.items()
+             for row in section['rows'] if 'error' in row]
   if failed:
     parts += ['#### Failures', _table(['measurement', 'error'], failed)]
   return '\n\n'.join(parts) + '\n'
@@ -25,8 +25,8 @@ def tables(measured: dict[str, Any]) -> str:
 
 def _machines(sections: Iterable[dict[str, Any]]) -> str:
   """Returns a table of the machines and versions; there is more than one after several calls."""
-  rows = {tuple(each[key] for key in ('machine', 'versions', 'commit')): each['time']
-          for each in reversed(list(sections))}
+  rows = {tuple(section[key] for key in ('machine', 'versions', 'commit')): section['time']
+          for section in reversed(list(sections))}
   return _table(['machine', 'versions', 'commit', 'from'],
                 [[*row, first] for row, first in reversed(rows.items())])
 

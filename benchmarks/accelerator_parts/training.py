@@ -85,7 +85,7 @@ def train_here(folder: Path, name: str, workdir: Path):
     UserError: there is no such run, or it cannot be trained here.
     Preempted: a signal stopped the run; the next call resumes it.
   """
-  run = {each.name: each for each in planned(folder)}.get(name)
+  run = {plan.name: plan for plan in planned(folder)}.get(name)
   if run is None:
     raise UserError(f'{folder} has no run {name!r}')
   config = Config.from_dict(run.config)

@@ -29,7 +29,7 @@ def make_decoding(work: Work, folder: str, beam_size: int, compute_type: str):
     results = translator.translate_batch(
         sentences, beam_size=beam_size, length_penalty=0.6 if beam_size > 1 else 0.0,
         max_decoding_length=work.length, min_decoding_length=work.length)
-    words = [each.hypotheses[0] for each in results]
+    words = [result.hypotheses[0] for result in results]
     return {'tokens': sum(map(len, words)), 'words': [[int(word) for word in row] for row in words]}
 
   return run

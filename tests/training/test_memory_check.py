@@ -45,7 +45,7 @@ class Fakes:
     monkeypatch.setattr(memory_check, 'device_memory', lambda: has and 1000 * has)
     monkeypatch.setattr(Update, 'compiled', lambda update, shape: self._compile(update, shape))
     monkeypatch.setattr(memory_check.logging, 'info',
-                        lambda text, *each: self.said.append(text % each))
+                        lambda text, *values: self.said.append(text % values))
 
   def _compile(self, update, shape):
     self.compiled.append(shape[0])

@@ -105,7 +105,7 @@ def one_token_a_word(words):
 def parts(*words):
   """Membership of tokens, given the number of each token's word; None is no word."""
   count = 1 + max(word for word in words if word is not None)
-  return np.array([[word == each for each in range(count)] for word in words])
+  return np.array([[word == place for place in range(count)] for word in words])
 
 
 BOTH = np.array([[True, True], [False, True]])

@@ -32,7 +32,7 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   assert status == 0, err
   about = files.read_sealed(run / 'run.json', 'the record')
   plain = files.read_sealed(trained / 'run.json', 'the record')
-  assert [each['steps'] for each in about['frozen']] == [load_run(trained).steps] * 2
+  assert [teacher['steps'] for teacher in about['frozen']] == [load_run(trained).steps] * 2
   # Each teacher takes a third of the update's operations.
   assert about['flops_per_update'] == pytest.approx(plain['flops_per_update'] * 5 / 3)
   assert plain['frozen'] == []
@@ -49,7 +49,7 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   status, _, err = train(*flags(tmp_path / 'moved', trained, steps=2), f'--workdir={whole}')
   assert status == 0 and len(losses(whole)) == 2, err
   assert losses(run) == losses(whole)
-  alone, again = (load_run(each).params for each in (run, whole))
+  alone, again = (load_run(workdir).params for workdir in (run, whole))
   assert all(map(np.array_equal, jax.tree.leaves(alone), jax.tree.leaves(again)))
   # A run that has ended needs no teachers; one that goes on needs the same, or their moved folders.
   status, _, err = train(*flags('/gone', '/gone', steps=2))
