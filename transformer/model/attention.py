@@ -81,11 +81,11 @@ class MultiHeadAttention(nn.Module):
     """Projects inputs [..., S, D] to keys [..., S, H, K] and values [..., S, H, V]."""
     return self._placed('key', x_BSD, layout), self.value(x_BSD)
 
-  def attend_to_itself(self, x_BTD, layout: Layout, *, deterministic=True):
+  def attend_to_itself(self, x_BTD, layout: Layout, *, deterministic=True) -> jax.Array:
     """Attends from each position of the input to all that the mask allows."""
     return self(x_BTD, self.keys_values(x_BTD, layout), layout, deterministic=deterministic)
 
-  def __call__(self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True):
+  def __call__(self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True) -> jax.Array:
     """Attends from T queries to S keys: maps [..., T, D] to [..., T, D].
 
     If the collection `attention` is mutable, it gets the weights [..., H, T, S]; no weights are
@@ -110,7 +110,7 @@ class MultiHeadAttention(nn.Module):
     keys_BSHK, values_BSHV = self.keys_values(x_BSD, layout)
     return KVCache(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
 
-  def attend(self, x_BWD, cache: KVCache, layout: Layout):
+  def attend(self, x_BWD, cache: KVCache, layout: Layout) -> jax.Array:
     """Attends from W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
     return self.output(cached_attention(self._placed('query', x_BWD, layout), *cache,
                                         layout.mask_BTS, layout.bias_HTS))
@@ -154,7 +154,7 @@ class RelativeBias(nn.Module):
   bidirectional: bool
 
   @nn.compact
-  def __call__(self, query_places_T, key_places_S):
+  def __call__(self, query_places_T, key_places_S) -> jax.Array | None:
     """Maps integer places of queries and keys to the bias, float32 [H, T, S].
 
     Without relative positions in the config, it is None.

@@ -7,9 +7,10 @@ named `dropout`.
 import functools
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
-from transformer.model.attention import KVCache, Layout, MultiHeadAttention
+from transformer.model.attention import PLAIN, KVCache, Layout, MultiHeadAttention
 from transformer.model.config import ModelConfig
 from transformer.ops.dropout import dropout
 from transformer.ops.linear import linear
@@ -38,7 +39,7 @@ class Dropout(nn.Module):
   rate: float
 
   @nn.compact
-  def __call__(self, x, *, deterministic):
+  def __call__(self, x, *, deterministic) -> jax.Array:
     if deterministic or self.rate == 0.0:
       return x
     return dropout(self.make_rng('dropout'), x, self.rate)
@@ -53,7 +54,7 @@ class FeedForward(nn.Module):
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, x_BTD, *, deterministic):
+  def __call__(self, x_BTD, *, deterministic) -> jax.Array:
     config = self.config
     gated = config.activation == 'swiglu'
 
@@ -84,7 +85,7 @@ class Residual(nn.Module):
     self.layer_norm = normalisation(self.config)
     self.dropout = Dropout(self.config.dropout)
 
-  def __call__(self, x_BTD, sublayer, *, deterministic):
+  def __call__(self, x_BTD, sublayer, *, deterministic) -> jax.Array:
     before = self.config.norm == 'pre'
     y_BTD = sublayer(self.layer_norm(x_BTD) if before else x_BTD)
     sum_BTD = x_BTD + self.dropout(y_BTD, deterministic=deterministic)
@@ -103,7 +104,7 @@ class Embedding(nn.Module):
                             (self.vocabulary_size, config.model_dim))
     self.dropout = Dropout(config.dropout)
 
-  def __call__(self, tokens_BT, positions_BTD, *, deterministic):
+  def __call__(self, tokens_BT, positions_BTD, *, deterministic) -> jax.Array:
     """Maps token ids [..., T] and position encodings [..., T, D] or None to [..., T, D]."""
     dtype = self.config.dtype
     x_BTD = jnp.take(self.table, tokens_BT, axis=0).astype(dtype)
@@ -123,7 +124,7 @@ class Positions(nn.Module):
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, positions_BT, length):
+  def __call__(self, positions_BT, length) -> jax.Array | None:
     """Maps integer positions [..., T] below the static `length` to [..., T, D], or to None."""
     config = self.config
     if config.positions in ('rotary', 'relative'):
@@ -151,8 +152,8 @@ class Layer(nn.Module):
     self.feed_forward = FeedForward(self.config)
     self.feed_forward_residual = Residual(self.config)
 
-  def __call__(self, x_BTD, layout: Layout, memory=None, memory_layout: Layout | None = None, *,
-               deterministic):
+  def __call__(self, x_BTD, layout: Layout, memory=None, memory_layout: Layout = PLAIN, *,
+               deterministic) -> jax.Array:
     """Maps [..., T, D] to [..., T, D]; `memory` is the keys and values of the source."""
     attend = functools.partial(self.self_attention.attend_to_itself, layout=layout,
                                deterministic=deterministic)
@@ -163,7 +164,7 @@ class Layer(nn.Module):
 
   @nn.jit
   def step(self, x_BWD, cache: KVCache, layout: Layout, index, memory: KVCache,
-           memory_layout: Layout):
+           memory_layout: Layout) -> tuple[jax.Array, KVCache]:
     """Decodes the newest token of W hypotheses: `MultiHeadAttention.extend` has the arguments."""
     def attend(h_BWD):
       nonlocal cache

@@ -1,12 +1,15 @@
 """Rematerialisation: layers that the backward pass computes again (Chen et al., 2016)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 from flax.core import lift
 from flax.linen import transforms
 from jax.extend.core import jaxpr_as_fun
 
 
-def recomputed(call):
+def recomputed(call) -> Callable[..., Any]:
   """Wraps the call of a layer so that its backward pass repeats the forward pass.
 
   This saves the memory of the layer's activations. `flax.linen.remat` saves nothing on a CPU: XLA

@@ -1,6 +1,7 @@
 """The Transformer of figure 1: encoder, decoder, and one step of decoding."""
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from transformer.model.attention import KVCache, Layout, RelativeBias
@@ -46,7 +47,7 @@ class Transformer(nn.Module):
         self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
         if config.output_bias else None)
 
-  def encode(self, tokens_BS, segments_BS, positions_BS, *, deterministic=True):
+  def encode(self, tokens_BS, segments_BS, positions_BS, *, deterministic=True) -> jax.Array:
     """Encodes packed source rows to [B, S, D].
 
     Args:
@@ -71,7 +72,7 @@ class Transformer(nn.Module):
     return tuple(layer.cross_attention.cache(memory_BSD) for layer in self.decoder)
 
   def decode(self, inputs_BT, segments_BT, positions_BT, memory_BSD, source_segments_BS, *,
-             deterministic=True):
+             deterministic=True) -> jax.Array:
     """Decodes whole, packed targets by teacher forcing to [B, T, D], the input of `logits`.
 
     Args:
@@ -100,18 +101,18 @@ class Transformer(nn.Module):
     return recomputed(call) if self.config.remat else call
 
   @property
-  def output_ND(self):
+  def output_ND(self) -> jax.Array:
     """The output projection: the target embeddings if tied, else a matrix of its own."""
     return self.target_embedding.table if self.config.tie_output else self.output
 
-  def logits(self, x_BTD):
+  def logits(self, x_BTD) -> jax.Array:
     """Maps the result of `decode` [..., D] to scores over the vocabulary, float32 [..., N]."""
     logits_BTN = linear.logits(x_BTD, self.output_ND)
     if self.output_bias is None:
       return logits_BTN
     return logits_BTN + jnp.broadcast_to(self.output_bias, logits_BTN.shape)
 
-  def __call__(self, *batch, deterministic=True):
+  def __call__(self, *batch, deterministic=True) -> tuple[jax.Array, jax.Array]:
     """Encodes the source, and decodes the target by teacher forcing.
 
     Args:
@@ -141,7 +142,8 @@ class Transformer(nn.Module):
                 jnp.zeros((*heads, length * beams, config.head_value_dim), config.dtype))
         for _ in range(config.decoder_depth))
 
-  def step(self, tokens_BW, index, lineage_BWT, cache, memory, source_mask_BS):
+  def step(self, tokens_BW, index, lineage_BWT, cache, memory,
+           source_mask_BS) -> tuple[jax.Array, jax.Array, tuple[KVCache, ...]]:
     """Decodes the newest token of W hypotheses for each of B sources.
 
     All hypotheses of a source share one cache. When a search reorders its hypotheses, it reorders

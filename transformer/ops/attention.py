@@ -16,7 +16,7 @@ from transformer.ops.dropout import dropout as drop
 _QUERIES_AT_ONCE = 256
 
 
-def masked_softmax(scores, mask=None):
+def masked_softmax(scores, mask=None) -> jax.Array:
   """Softmax over the positions of the last axis where `mask` is True: section 3.2.3.
 
   It equals the paper's softmax of scores that are −∞ where `mask` is False. A row without an
@@ -44,7 +44,7 @@ class WeightDropout(NamedTuple):
 
 
 def dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None,
-                          dropout: WeightDropout | None = None):
+                          dropout: WeightDropout | None = None) -> jax.Array:
   """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
 
   More than 256 queries are cut into parts, so that the memory is linear in their number. Forward
@@ -68,7 +68,8 @@ def dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None,
   return _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout)
 
 
-def attention_with_weights(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
+def attention_with_weights(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *,
+                           scale=None) -> tuple[jax.Array, jax.Array]:
   """Returns `dot_product_attention` and the float32 weights [..., H, T, S]; the same arguments."""
   q_BTHK, mask_BTS = _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale)
   return _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, None)
@@ -153,7 +154,8 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
   return out.reshape(*out.shape[:-4], parts * size, *out.shape[-2:])[..., :length, :, :]
 
 
-def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=None, *, scale=None):
+def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=None, *,
+                     scale=None) -> jax.Array:
   """Equation 1 on cached keys and values with S slots, which T hypotheses of one input share.
 
   The cache has the layout that the matrix products need. So it is not transposed at every step,
@@ -172,7 +174,8 @@ def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=No
   return jnp.swapaxes(out_BHTV, -3, -2)
 
 
-def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
+def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *,
+                    scale=None) -> jax.Array:
   """Returns `dot_product_attention` of 16-bit floats by cuDNN's kernel for NVIDIA GPUs; K = V."""
   check_arrays(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
   leading, queries, keys = q_BTHK.shape[:-3], q_BTHK.shape[-3], v_BSHV.shape[-3]

@@ -9,7 +9,7 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def dropout(key, x, rate):
+def dropout(key, x, rate) -> jax.Array:
   """Zeroes each element with probability `rate` and scales the others up (section 5.4).
 
   Args:
@@ -26,7 +26,7 @@ def dropout(key, x, rate):
   return jnp.where(kept, x * jnp.asarray(1.0 / keep, x.dtype), jnp.zeros((), x.dtype))
 
 
-def random_bits(key, shape):
+def random_bits(key, shape) -> jax.Array:
   """Returns the bits of `jax.random.bits(key, shape)`, written so that XLA can fuse them.
 
   The bits of an element are Threefry-2x32 with 20 rounds (Salmon et al., 2011) of its number in

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 @jax.custom_vjp
-def linear(x, kernel_IO):
+def linear(x, kernel_IO) -> jax.Array:
   """Returns x · W, with I inputs and O outputs.
 
   The gradient of W is xᵀ · (gradient of the result). On a CPU, XLA transposes this product
@@ -51,13 +51,13 @@ def _product(x_PI, gradient_PO):
 linear.defvjp(_forward, _backward)
 
 
-def logits(x_BTD, output_ND):
+def logits(x_BTD, output_ND) -> jax.Array:
   """Returns x · outputᵀ in float32, [..., N], from factors of the type of x [..., D]."""
   return jnp.einsum('...D,ND->...N', x_BTD, output_ND.astype(x_BTD.dtype),
                     preferred_element_type=jnp.float32)
 
 
-def log_softmax(logits):
+def log_softmax(logits) -> jax.Array:
   """Returns log-probabilities over the last axis, float32 [..., N].
 
   On a CPU, XLA would compute the product, the maximum and the difference as one kernel, and so
@@ -75,7 +75,7 @@ def _log_softmax_on_cpu(logits):
   return logits - largest - jnp.log(total)
 
 
-def with_bias(x_BTD, output_ND, bias_N):
+def with_bias(x_BTD, output_ND, bias_N) -> tuple[jax.Array, jax.Array]:
   """Returns factors whose product is x · outputᵀ + bias.
 
   The bias is one more column of the output projection, and x has ones there. So the loss, which

@@ -47,14 +47,14 @@ class _Options(NamedTuple):
 
 
 class _Arrays(NamedTuple):
-  """The arguments of the loss, and of its terms."""
+  """The arguments of the loss and of its terms, or their gradients; None has no gradient."""
 
   x_BTD: jax.Array
   output_ND: jax.Array
-  targets_BT: jax.Array
-  weights_BT: jax.Array
-  by_position: Sequence[Sequence[jax.Array]]
-  whole: Sequence[Any]
+  targets_BT: Any
+  weights_BT: Any
+  by_position: Any
+  whole: Any
 
   def chunks(self, positions):
     """Cuts the position axis of the others into chunks, which a new first axis numbers.
@@ -74,7 +74,8 @@ class _Arrays(NamedTuple):
 
 
 def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0, *,
-                           terms: Sequence[Term] = (), text_share=1.0, devices=1):
+                           terms: Sequence[Term] = (), text_share=1.0,
+                           devices=1) -> dict[str, jax.Array]:
   """Cross entropy of a linear output layer against label-smoothed targets, and other terms.
 
   The target distribution is (1 − ε) on the right token plus ε / N on every token

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 
 
-def causal_mask(length):
+def causal_mask(length) -> jax.Array:
   """Returns the mask that hides future positions, [T, S] with T = S: section 3.2.3."""
   t = jnp.arange(length)
   return t[:, None] >= t[None, :]
 
 
-def segment_mask(query_segments_BT, key_segments_BS):
+def segment_mask(query_segments_BT, key_segments_BS) -> jax.Array:
   """Returns the mask that keeps attention within a sentence pair and away from padding.
 
   It is True where the segments of a query and a key are the same and not 0, which is padding.
@@ -21,7 +21,7 @@ def segment_mask(query_segments_BT, key_segments_BS):
   return same & (key_segments_BS[..., None, :] != 0)
 
 
-def lineage_mask(lineage_BWT, index):
+def lineage_mask(lineage_BWT, index) -> jax.Array:
   """Returns the mask that shows each hypothesis of a beam search its own past.
 
   The W hypotheses of an input share one cache of keys, with W slots for each position. The search
@@ -43,7 +43,7 @@ def lineage_mask(lineage_BWT, index):
   return (own_BWTW & past_BWTW).reshape(*lineage_BWT.shape[:-1], length * beams)
 
 
-def combine_masks(*masks):
+def combine_masks(*masks) -> jax.Array | None:
   """Combines masks [..., T, S] by a logical and; leading axes broadcast.
 
   None is True everywhere, and the result where every mask is None. Masks of numbers, such as 0 and

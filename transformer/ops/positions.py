@@ -7,12 +7,12 @@ import numpy as np
 _BASE = 10_000.0
 
 
-def sinusoidal_positions(length, dim, first=0):
+def sinusoidal_positions(length, dim, first=0) -> np.ndarray | jax.Array:
   """Returns `sinusoidal_encoding` of successive positions, [T, D], a constant of the host."""
   return sinusoidal_encoding(np.arange(first, first + length), dim)
 
 
-def sinusoidal_encoding(positions, dim):
+def sinusoidal_encoding(positions, dim) -> np.ndarray | jax.Array:
   """Returns the paper's sinusoidal encoding of each position: section 3.5.
 
   PE(p, 2i) = sin(p / 10000^(2i/D)) and PE(p, 2i+1) = cos(p / 10000^(2i/D)),
@@ -36,7 +36,7 @@ def sinusoidal_encoding(positions, dim):
   return pairs.reshape(*positions.shape[:-1], 2 * len(periods))[..., :dim].astype(np.float32)
 
 
-def sinusoidal_shift(offset, dim):
+def sinusoidal_shift(offset, dim) -> np.ndarray | jax.Array:
   """Returns the matrix that shifts an encoding by k positions: section 3.5.
 
   A sine and its cosine are a point on a circle. The matrix rotates it by k / 10000^(2i/D),
@@ -58,7 +58,7 @@ def sinusoidal_shift(offset, dim):
   return xp.where(own, turns[:, :, None, :], xp.zeros((), dtype)).reshape(dim, dim)
 
 
-def rotate(x_BTHK, positions_BT):
+def rotate(x_BTHK, positions_BT) -> jax.Array:
   """Rotates queries or keys by their positions: Su et al., 2021, "RoFormer", equations 14, 15, 34.
 
   Dims 2i and 2i + 1 of a head are rotated by the angle p / 10000^(2i/K). The dot product of a
@@ -79,7 +79,7 @@ def rotate(x_BTHK, positions_BT):
   return rotated.reshape(x_BTHK.shape).astype(x_BTHK.dtype)
 
 
-def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirectional):
+def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirectional) -> jax.Array:
   """Returns each distance's bucket in T5's relative bias, int32: Raffel et al., 2020, section 2.1.
 
   Of the buckets of one direction, the first half hold one distance each. The others hold ranges

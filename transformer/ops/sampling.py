@@ -66,7 +66,7 @@ def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samp
   return draws._replace(finish=lambda state: best(draws.finish(state), samples))
 
 
-def truncate(log_probs_BWN, options: SamplingOptions):
+def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
   """Applies temperature, top-k and top-p to log-probabilities, and normalises them again.
 
   Any leading axes are allowed. Tokens that are not kept, or were impossible before, get −inf.

@@ -84,13 +84,13 @@ def run_search(search: Search) -> Hypotheses:
   return search.finish(state)
 
 
-def advance_until(search: Search, state, t):
+def advance_until(search: Search, state, t) -> Any:
   """Adds tokens until there are `t` of them, or the search for every input is over."""
   return jax.lax.while_loop(lambda state: (state.t < t) & ~jnp.all(state.done), search.advance,
                             state)
 
 
-def grown(search: Search, state, length):
+def grown(search: Search, state, length) -> Any:
   """Returns the state with a cache of `length` tokens, if the cache grows at all."""
   grow = search.options.grow
   return state._replace(cache=grow(state.cache, length)) if grow else state
@@ -104,7 +104,7 @@ def cache_lengths(max_length) -> list[int]:
   return [*lengths[:-1], max_length]
 
 
-def length_penalty(length, alpha):
+def length_penalty(length, alpha) -> jax.Array:
   """Returns ((5 + n) / 6)^α for n tokens: Wu et al., 2016, equation 14."""
   return ((5.0 + length) / 6.0) ** alpha
 

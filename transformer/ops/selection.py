@@ -4,18 +4,19 @@ Two letters belong to this file: X numbers in a row, M blocks of a row.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 
-def top_k(x_BX, count):
+def top_k(x_BX, count) -> tuple[jax.Array, jax.Array]:
   """Returns the `count` largest numbers of each row, descending, and their indices: `top_sums`."""
   values_BC, _, where_BC = top_sums(x_BX[:, None], jnp.zeros_like(x_BX[:, :1]), count)
   return values_BC, where_BC
 
 
-def top_sums(x_BWX, y_BW, count):
+def top_sums(x_BWX, y_BW, count) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Returns the largest sums x[b, w, i] + y[b, w] of each b, and their places.
 
   Equal sums keep the order of w, then that of i. Long rows are cut into blocks: the largest sums
@@ -64,13 +65,13 @@ def _block_size(rows, width, count):
   return min(near, key=lambda size: (width % size != 0, abs(math.log(size / ideal))), default=1)
 
 
-def take(leaf, origin_BW):
+def take(leaf, origin_BW) -> jax.Array:
   """Reorders axis 1 of [B, W, ...]: the result at [b, w] is leaf[b, origin[b, w]]."""
   return jnp.take_along_axis(leaf, origin_BW.reshape(*origin_BW.shape, *[1] * (leaf.ndim - 2)),
                              axis=1)
 
 
-def where_rows(condition_B, yes, no):
+def where_rows(condition_B, yes, no) -> Any:
   """Returns the rows [b, ...] of the pytree `yes` where the condition is True, else of `no`."""
   return jax.tree.map(
       lambda one, other: jnp.where(condition_B.reshape(-1, *[1] * (one.ndim - 1)), one, other),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from transformer.ops.attention import attention_with_weights, check_arrays, masked_softmax
 
 
-def basic_self_attention(x_BTD, *, return_weights=False):
+def basic_self_attention(x_BTD, *, return_weights=False) -> Any:
   """Returns softmax(X Xᵀ) X: averages of all vectors, weighted by similarity.
 
   Bloem, 2019, "Transformers from scratch", basic self-attention. It has no parameters.
@@ -21,7 +21,7 @@ def basic_self_attention(x_BTD, *, return_weights=False):
   return _weighted_averages(x_BTD, masked_softmax(_dot_products(x_BTD)), return_weights)
 
 
-def self_attention_over_others(x_BTD, *, return_weights=False):
+def self_attention_over_others(x_BTD, *, return_weights=False) -> Any:
   """Returns, for each vector, the average of the other vectors, weighted by similarity.
 
   Some lecture notes call this vanilla self-attention: o_i = Σ_{j≠i} w_ij v_j, where w_ij is
@@ -44,7 +44,7 @@ class HeadWeights(NamedTuple):
 
 
 def multi_head_attention(queries_BTQ, keys_BSC, values_BSE, weights: HeadWeights, mask_BTS=None, *,
-                         scale=None, return_weights=False):
+                         scale=None, return_weights=False) -> Any:
   """MultiHead(Q, K, V) = Concat(head_1, …, head_h) Wᴼ: section 3.2.2, [..., T, D].
 
   head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). One product projects all heads, which equals h
