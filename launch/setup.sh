@@ -3,7 +3,8 @@
 # installed before, `setup` does nothing. Environment variables and their defaults:
 #   PYTHON      the Python that creates the virtual environment (python3)
 #   VENV        the folder of the virtual environment (.venv)
-#   RESOLUTION  `lowest` makes uv install the oldest versions that the files allow (unset: the newest)
+#   RESOLUTION  which versions that the files allow: unset, the newest; `lowest`, the oldest, by uv;
+#               `constraints`, those of constraints.txt, with which the results were made
 # With another Python or RESOLUTION, the virtual environment is made anew.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -11,21 +12,30 @@ venv="${VENV:-.venv}"
 python="$venv/bin/python"
 
 setup() {
-  local base="${PYTHON:-python3}" mode stamp digest file clear=() arguments=()
+  local base="${PYTHON:-python3}" mode stamp digest file constraints=() clear=() arguments=()
   if ! "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     echo "error: Python 3.11 or newer is needed; $base is" \
       "$("$base" --version 2>&1 || true). Set PYTHON=/path/to/python3.11" >&2
     exit 1
   fi
+  case "${RESOLUTION:-}" in
+    '' | lowest) ;;
+    constraints) constraints=(constraints.txt) ;;
+    *)
+      echo "error: RESOLUTION must be lowest, constraints or unset; got $RESOLUTION" >&2
+      exit 1
+      ;;
+  esac
   mode="$("$base" --version 2>&1), ${RESOLUTION:-newest}"
   stamp="$venv/installed-$(echo "$*" | sha256sum | cut -c1-16)"
-  digest="$({ cat "$@"; echo "$mode"; } | sha256sum)"
+  digest="$({ cat "$@" "${constraints[@]}"; echo "$mode"; } | sha256sum)"
   if [ "$(cat "$stamp" 2>/dev/null || true)" != "$digest" ]; then
     echo "installing $* into $venv" >&2
     # Otherwise pip would keep the versions that are there.
     if [ -e "$venv/mode" ] && [ "$(cat "$venv/mode")" != "$mode" ]; then clear=(--clear); fi
     "$base" -m venv "${clear[@]}" "$venv"
     echo "$mode" > "$venv/mode"
+    for file in "${constraints[@]}"; do arguments+=(-c "$file"); done
     for file in "$@"; do arguments+=(-r "$file"); done
     if [ "${RESOLUTION:-}" = lowest ]; then
       "$python" -m pip install --quiet --disable-pip-version-check uv

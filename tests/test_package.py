@@ -11,6 +11,8 @@ import tomllib
 import venv
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.sentences import english_and_french
 
@@ -46,6 +48,26 @@ def test_every_command_is_a_console_command():
 def spelled(value):
   """Returns the name of a console command as it stands in the command's own help."""
   return f'attention-{value.removesuffix(":start").removesuffix(".__main__").rpartition(".")[2]}'
+
+
+@pytest.mark.parametrize('python', ['3.11', '3.13'])
+def test_constraints_have_one_version_of_every_requirement_and_it_is_allowed(python):
+  def requirements_of(path):
+    lines = [line.partition('#')[0].strip() for line in path.read_text('utf-8').splitlines()]
+    requirements = [Requirement(line) for line in lines if line and not line.startswith('-r')]
+    return [requirement for requirement in requirements if not requirement.marker or
+            requirement.marker.evaluate({'python_version': python,
+                                         'python_full_version': f'{python}.0'})]
+
+  pins = {}
+  for pin in requirements_of(ROOT / 'constraints.txt'):
+    pins.setdefault(canonicalize_name(pin.name), []).append(str(pin.specifier))
+  files = [ROOT / 'requirements.txt', *(ROOT / room / 'requirements.txt' for room in (
+      'launch', 'tests')), *(ROOT / 'transformer' / 'tools').glob('*/requirements.txt')]
+  for requirement in [requirement for path in files for requirement in requirements_of(path)]:
+    # Without it, write the constraints anew: bash launch/constraints.sh
+    version, = pins[canonicalize_name(requirement.name)]
+    assert version.startswith('==') and version[2:] in requirement.specifier, requirement
 
 
 @pytest.fixture(scope='module')
