@@ -1,6 +1,7 @@
 """An encoding on disk is whole and equal to the encoding in memory, or is made again."""
 
 import errno
+import gzip
 import threading
 from pathlib import Path
 
@@ -86,6 +87,15 @@ def test_one_encoding_serves_every_limit_as_it_was_encoded(folder, vocabulary, m
     batches = [TrainingBatches([kept], [1.0], Shape(3, 24, 19), 0) for kept in pairs]
     for step in (0, 1009):
       chex.assert_trees_all_equal(batches[0][step], batches[1][step])
+
+
+def test_a_compressed_corpus_has_the_encoding_of_its_plain_text(folder, vocabulary):
+  wanted = load_or_encode(corpus_in(folder), vocabulary)
+  for path in (folder / 'train.en', folder / 'train.de'):
+    path.with_name(f'{path.name}.gz').write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+  assert_same(load_or_encode(corpus_in(folder), vocabulary), wanted)
+  assert len(encodings(folder)) == 1
 
 
 def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(folder, vocabulary):

@@ -11,7 +11,7 @@ from absl import logging
 
 from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
-from transformer.data.text.text_files import STANDARD_INPUT, read_lines
+from transformer.data.text.text_files import PACKED, STANDARD_INPUT, read_lines
 from transformer.errors import UserError
 
 
@@ -56,7 +56,7 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
     return []
   if data.source != 'text':  # A source of one's own often has files of a split's name.
     return sorted(Path(data.dir).expanduser().glob(f'{glob.escape(split)}.*'))
-  return [Path(data.dir, f'{split}.{language}')
+  return [Path(data.dir, f'{split}.{language}{ending}') for ending in ('', *PACKED)
           for language in (data.source_language, data.target_language)]
 
 

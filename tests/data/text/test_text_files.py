@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import sys
+import tempfile
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,6 +19,14 @@ from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import iterate_lines, read_lines
 from transformer.errors import UserError
 
+if sys.version_info >= (3, 14):
+  from compression import zstd
+else:
+  from backports import zstd
+
+PACK = {'.gz': gzip.compress,
+        '.zst': lambda data: zstd.compress(data, options={
+            zstd.CompressionParameter.checksum_flag: 1})}  # As the program zstd does.
 SOURCE = ''.join(f'{"ä€😀" * (i % 5)}{i}\n' for i in range(31)).encode()
 TARGET = ''.join(f'{i} words\n' for i in range(31)).encode()
 
@@ -124,12 +133,69 @@ def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path, small)
       'b07b589b44e29521a066d26b195701780bc05419e0336a7da7aec2ab3aa3b744')
 
 
+@pytest.mark.parametrize('ending', PACK)
+def test_compressed_text_is_the_same_text(tmp_path, monkeypatch, small, ending):
+  plain = open_text(tmp_path)
+  folder = tmp_path / 'packed'
+  folder.mkdir()
+  (folder / f'train.de{ending}').write_bytes(PACK[ending](SOURCE))
+  parts = PACK[ending](TARGET[:100]), PACK[ending](TARGET[100:])  # As cat joins such files.
+  (folder / f'train.en{ending}').write_bytes(b''.join(parts))
+  monkeypatch.setenv('HOME', str(folder))
+  with monkeypatch.context() as patch:
+    patch.setattr(tempfile, 'tempdir', str(tmp_path))
+    opened = len(os.listdir('/dev/fd'))
+    corpus = open_corpus(config_of('~'), 'train')
+    for path in folder.glob('train.*'):  # A file is unpacked once.
+      path.write_bytes(b'')
+    assert corpus.fingerprint == plain.fingerprint and corpus.notes == () and len(corpus) == 31
+    assert all(corpus[i:j] == plain[i:j] for i, j in itertools.product(range(0, 34, 3), repeat=2))
+    with ThreadPoolExecutor(8) as pool:
+      slices = [slice(place % 31, place % 31 + 1) for place in range(310)]
+      assert [pair for pair, in pool.map(corpus.__getitem__, slices)] == plain[:] * 10
+    del corpus
+    assert len(os.listdir('/dev/fd')) == opened
+  assert {path.name for path in tmp_path.iterdir()} == {'packed', 'train.de', 'train.en'}
+  (folder / f'train.en{ending}').write_bytes(b''.join(parts))
+  assert read_lines(f'~/train.en{ending}') == [target for _, target in plain[:]]
+
+
+def test_of_several_forms_the_plain_one_is_read_and_the_others_are_named(tmp_path):
+  write(tmp_path, b'one\n', b'one\n')
+  for ending, pack in PACK.items():
+    (tmp_path / f'train.de{ending}').write_bytes(pack(ending.encode()))
+  for form, others in (('', ['.gz', '.zst']), ('.gz', ['.zst']), ('.zst', [])):
+    corpus = open_corpus(config_of(tmp_path), 'train')
+    assert corpus[:] == [(form or 'one', 'one')]
+    assert len(corpus.notes) == len(others)
+    for note, other in zip(corpus.notes, others, strict=True):
+      assert re.search(rf'train\.de{form} is read, and not .*train\.de{other};', note)
+    (tmp_path / f'train.de{form}').unlink()
+
+
+@pytest.mark.parametrize('ending', PACK)
+def test_a_compressed_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, ending):
+  path, whole = tmp_path / f'train.de{ending}', PACK[ending](SOURCE)
+  (tmp_path / 'train.en').write_bytes(TARGET)
+  wrong = whole[:20] + bytes([whole[20] ^ 255]) + whole[21:]
+  for data in (b'no archive', whole[:-9], whole[:5], wrong):
+    path.write_bytes(data)
+    for read in (lambda: open_corpus(config_of(tmp_path), 'train'), lambda: read_lines(path)):
+      with pytest.raises(UserError, match=rf'^{path} cannot be unpacked into .* TMPDIR [^\n]*$'):
+        read()
+  monkeypatch.setitem(sys.modules, zstd.__name__, None)
+  monkeypatch.setitem(sys.modules, 'gzip', None)
+  with pytest.raises(UserError, match=rf'the reader of {path}, .* must be installed'):
+    read_lines(path)
+
+
 @pytest.mark.parametrize(('data', 'line', 'byte'), [
     (b'one\ntwo\n\nstra\xdfe\nfive\n', 4, 0xdf), ('line\n'.encode('utf-16'), 1, 0xff),
     (gzip.compress(b'one', mtime=0), 1, 0x8b)])
 def test_text_that_is_not_utf8_is_located(tmp_path, monkeypatch, data, line, byte):
   monkeypatch.setattr(text_files, '_CHUNK', 1)
-  message = rf'must be UTF-8; line {line} is not, at the byte 0x{byte:02x}; unpack .* iconv'
+  message = (rf'must be UTF-8; line {line} is not, at the byte 0x{byte:02x}; .* \.gz or \.zst; '
+             rf'.* iconv')
   with pytest.raises(UserError, match=rf'train\.de {message}'):
     open_text(tmp_path, data)
   lines = iterate_lines(io.BytesIO(data), 'it')
@@ -165,10 +231,15 @@ def test_unequal_or_no_lines_are_an_error_unless_they_are_looked_for(tmp_path):
     open_text(tmp_path, b'', b'')
 
 
-def test_opening_a_corpus_does_not_hold_its_text(tmp_path, monkeypatch):
+@pytest.mark.parametrize('packed', [False, True])
+def test_opening_a_corpus_does_not_hold_its_text(tmp_path, monkeypatch, packed):
   monkeypatch.setattr(text_files, '_CHUNK', 1 << 16)
   line = b'a line of about forty bytes, and no more\n'
   write(tmp_path, line * 100_000, line * 100_000)  # 4 MB each.
+  if packed:
+    for name in ('train.de', 'train.en'):
+      (tmp_path / f'{name}.gz').write_bytes(gzip.compress((tmp_path / name).read_bytes(), 1))
+      (tmp_path / name).unlink()
   tracemalloc.start()
   try:
     corpus = open_corpus(config_of(tmp_path), 'train')

@@ -1,7 +1,8 @@
 r"""Lines of UTF-8 text: of files, by number and from the disk, and of streams.
 
 A line ends only at `\n`. U+2028, U+0085, vertical tabs and lone carriage returns are parts of
-a sentence. A byte order mark is removed, and the CR of CRLF if all lines end in CRLF.
+a sentence. A byte order mark is removed, and the CR of CRLF if all lines end in CRLF. A file whose
+name ends in `.gz` or `.zst` is unpacked first.
 """
 
 import contextlib
@@ -9,8 +10,11 @@ import difflib
 import hashlib
 import io
 import os
+import shutil
 import sys
+import tempfile
 import unicodedata
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -18,10 +22,14 @@ from typing import BinaryIO
 import numpy as np
 from absl import logging
 
+from transformer import own_code
 from transformer.data.config import DataConfig
 from transformer.errors import UserError
 
 STANDARD_INPUT = '-'
+_READERS = {'.gz': 'gzip:open', '.zst': (
+    'compression.zstd:open' if sys.version_info >= (3, 14) else 'backports.zstd:open')}
+PACKED = tuple(_READERS)
 _CHUNK = 1 << 24  # bytes read together
 _EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
@@ -50,8 +58,8 @@ def read_lines(path: str | os.PathLike) -> list[str]:
     name, data = 'standard input', sys.stdin.buffer.read()
   else:
     name = os.fspath(path)
-    with _open(path) as file:
-      data = file.read()  # Once, since it may be a pipe.
+    with _open(path) as file, _unpacked(name, file) as content:
+      data = content.read()  # Once, since it may be a pipe.
   text = TextFile(name, data)
   for note in text.notes:
     logging.warning('%s', note)
@@ -75,12 +83,26 @@ class TextFile:
 
   Attributes:
     fingerprint: SHA-256 of the lines, each with its line feed, in hexadecimal.
-    notes: a sentence if carriage returns are parts of lines.
+    notes: what is odd: carriage returns within lines, or compressed files that are not read.
   """
 
-  def __init__(self, name: str, data: bytes | None = None):
-    """Reads the whole file once, to find its lines; `data` is its content, if that is known."""
-    self.name, self._data, self._state = name, data, None
+  def __init__(self, name: str, data: bytes | BinaryIO | None = None):
+    """Reads the whole file once, to find its lines.
+
+    Where there is no file `name`, its compressed form is read. `data` is the content, if that is
+    known, or a temporary file with it, which this closes.
+    """
+    self.name, self.notes, self._data, self._state = name, (), data, None
+    if data is None:
+      there = [path for ending in ('', *PACKED) if os.path.exists(os.path.expanduser(
+          path := name + ending))]
+      self.name, *others = there or [name]
+      self.notes = tuple(f'{self.name} is read, and not {path}; remove one' for path in others)
+      if self.name.endswith(PACKED):
+        with _open(self.name) as file:
+          self._data = _unpacked(self.name, file)
+    if hasattr(self._data, 'close'):
+      weakref.finalize(self, self._data.close)
     with self._opened() as file:
       self._survey(file)
 
@@ -126,17 +148,18 @@ class TextFile:
     self._lines, self._starts = lines, np.concatenate([*starts, [offset]])
     self.fingerprint = (without_carriages if self._all_crlf else as_it_is).hexdigest()
     kept = carriages - crlf * self._all_crlf
-    self.notes = (f'{self.name}: {kept} carriage returns are parts of its {lines} lines; '
-                  f"sed 's/\\r$//' removes those at the ends; if CR ends a line, convert the file "
-                  f"with tr '\\r' '\\n'",) if kept else ()
+    self.notes += (f'{self.name}: {kept} carriage returns are parts of its {lines} lines; '
+                   f"sed 's/\\r$//' removes those at the ends; if CR ends a line, convert the file "
+                   f"with tr '\\r' '\\n'",) if kept else ()
 
   @contextlib.contextmanager
   def _opened(self) -> Iterator[BinaryIO]:
     """Opens the file, which must be the one that was opened first."""
-    if self._data is not None:
+    if isinstance(self._data, bytes):
       yield io.BytesIO(self._data)
       return
-    with _open(self.name) as file:
+    # Each thread has a place of its own in the file.
+    with reopened(self._data) if self._data else _open(self.name) as file:
       about = os.fstat(file.fileno())
       state = about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
       self._state = self._state or state
@@ -152,8 +175,7 @@ class TextCorpus:
     """Opens the files; if they need not be `aligned`, the corpus ends with the shorter one."""
     self.name = str(Path(config.dir) / split)
     self.folder = Path(os.path.expanduser(self.name)).parent
-    self._files = source, target = [TextFile(f'{self.name}.{language}') for language in (
-        config.source_language, config.target_language)]
+    self._files = source, target = self.sides(config.source_language, config.target_language)
     self.lines, self.notes = (len(source), len(target)), source.notes + target.notes
     if aligned and len(source) != len(target):
       raise UserError('; '.join((
@@ -162,12 +184,34 @@ class TextCorpus:
     self.fingerprint = hashlib.sha256(
         (source.fingerprint + target.fingerprint).encode()).hexdigest()
 
+  def sides(self, *languages: str) -> list[TextFile]:
+    """Returns the lines of the source and of the target; a subclass may have them otherwise."""
+    return [TextFile(f'{self.name}.{language}') for language in languages]
+
   def __len__(self) -> int:
     return min(self.lines)
 
   def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
     start, stop, _ = pairs.indices(len(self))
     return list(zip(*(file.read(start, max(start, stop)) for file in self._files), strict=True))
+
+
+def reopened(file: BinaryIO) -> BinaryIO:
+  """Opens a temporary file, which has no name, once more; it is there until all are closed."""
+  file.flush()
+  return open(f'/dev/fd/{file.fileno()}', 'rb')
+
+
+def _unpacked(name: str, file: BinaryIO) -> BinaryIO:
+  """Returns a temporary file with the content of a compressed one; any other file as it is."""
+  if not name.endswith(PACKED):
+    return file
+  unpack = own_code.load(_READERS[Path(name).suffix], f'reader of {name},')
+  failure = (f'{name} cannot be unpacked into {tempfile.gettempdir()}; get the file again if it is '
+             f'damaged, or let TMPDIR name a folder with more room')
+  with own_code.guarded(failure), tempfile.TemporaryFile() as content, unpack(file) as packed:
+    shutil.copyfileobj(packed, content, _CHUNK)
+    return reopened(content)
 
 
 def _open(path: str | os.PathLike) -> BinaryIO:
@@ -185,5 +229,5 @@ def _open(path: str | os.PathLike) -> BinaryIO:
 
 def _not_utf8(name: str, line: int, error: UnicodeDecodeError) -> UserError:
   return UserError(f'{name} must be UTF-8; line {line} is not, at the byte '
-                   f'0x{error.object[error.start]:02x}; unpack the file if it is compressed, or '
-                   f'convert it, such as with iconv -f UTF-16 -t UTF-8')
+                   f'0x{error.object[error.start]:02x}; if it is compressed, its name must end in '
+                   f'.gz or .zst; else convert it, such as with iconv -f UTF-16 -t UTF-8')
