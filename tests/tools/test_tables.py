@@ -1,0 +1,102 @@
+"""A table has the pairs, fingerprint and encoding of two text files; a broken line is named."""
+
+import gzip
+import json
+
+import pytest
+
+from transformer.data.config import DataConfig
+from transformer.data.encoded_cache import load_or_encode
+from transformer.data.text.sources import open_corpus
+from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.tools import tables
+
+PAIRS = [('one "dog"', 'ein "Hund"'), ('two\u2028', ''), ('3, 4', 'über 😀'), ('', ' x '),
+         ('"', 'vier')] * 7
+NESTED = [{'id': 1, 'translation': {'de': target, 'en': source}} for source, target in PAIRS]
+FLAT = [{'en': source, 'de': target, 'translation': 'none'} for source, target in PAIRS]
+KINDS = {
+    'columns': ('Tsv', [f'{source}\t{target}\t0.5' for source, target in PAIRS]),
+    'header': ('Tsv', ['id\tde\ten', *(f'1\t{target}\t{source}' for source, target in PAIRS)]),
+    'nested': ('JsonLines', list(map(json.dumps, NESTED))),
+    'flat': ('JsonLines', [json.dumps(row, ensure_ascii=False) for row in FLAT])}
+
+
+def open_table(folder, kind, data: bytes, packed=''):
+  (folder / f'train{getattr(tables, kind).ending}{packed}').write_bytes(data)
+  return open_in(folder, f'{tables.__name__}:{kind}')
+
+
+def open_in(folder, source='text'):
+  return open_corpus(DataConfig(source, dir=str(folder), source_language='en',
+                                target_language='de'), 'train')
+
+
+@pytest.fixture(scope='module')
+def vocabulary():
+  return Vocabulary.train(['one two dog ein Hund über vier x'] * 9, 290)
+
+
+@pytest.mark.parametrize(('kind', 'lines'), KINDS.values(), ids=KINDS)
+def test_a_table_is_the_same_corpus_as_two_text_files(tmp_path, monkeypatch, vocabulary, kind,
+                                                      lines):
+  monkeypatch.setattr(tables, '_CHUNK', 4)
+  for place, language in enumerate(('en', 'de')):
+    (tmp_path / f'train.{language}').write_text(''.join(pair[place] + '\n' for pair in PAIRS),
+                                                'utf-8')
+  text = open_in(tmp_path)
+  wanted = [side.tokens.tolist() for side in load_or_encode(text, vocabulary)]
+  data = '\n'.join(['', *lines[:3], '', *lines[3:]]).encode()
+  for form, packed in ((data, ''), (data.replace(b'\n', b'\r\n') + b'\r\n', ''),
+                       (b'\xef\xbb\xbf' + data, ''), (gzip.compress(data), '.gz')):
+    corpus = open_table(tmp_path, kind, form, packed)
+    assert corpus[:] == PAIRS and corpus[7:12] == PAIRS[7:12] and corpus.notes == ()
+    assert (corpus.fingerprint, corpus.folder) == (text.fingerprint, text.folder)
+    assert [side.tokens.tolist() for side in load_or_encode(corpus, vocabulary)] == wanted
+    (tmp_path / f'train{getattr(tables, kind).ending}{packed}').unlink()
+  assert len(list((tmp_path / 'encoded').glob('*/about.json'))) == 1
+
+
+@pytest.mark.parametrize(('kind', 'data', 'line', 'facts'), [
+    ('Tsv', b'a\n', 1, 'wanted 2 columns .* got 1'),
+    ('Tsv', b'a\tb\n\nc\td\te\n', 3, 'wanted 2 columns .* got 3'),
+    ('Tsv', b'en\tde\tid\nc\td\n', 2, 'wanted 3 columns .* got 2'),
+    ('JsonLines', b'{"en":"a","de":"b"}\n{"en":"a","de', 2, 'texts en and de, .* got no JSON'),
+    ('JsonLines', b'[' * 100_000, 1, 'got no JSON'),
+    ('JsonLines', b'["a", "b"]', 1, 'got no object'),
+    ('JsonLines', b'{"en": "a", "de": null, "id": 3}', 1, 'got texts named en;'),
+    ('JsonLines', b'{"translation": {"fr": "a"}}', 1, 'got texts named fr;'),
+    ('JsonLines', b'{}', 1, 'got no texts'),
+    ('JsonLines', rb'{"en": "\ud800", "de": "b"}', 1, 'surrogates not allowed')])
+def test_a_broken_line_is_named(tmp_path, kind, data, line, facts):
+  with pytest.raises(UserError, match=rf'train\.\w+, line {line}: .*{facts}') as caught:
+    open_table(tmp_path, kind, data)
+  assert '\n' not in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_other_mistakes_are_those_of_text_files(tmp_path):
+  with pytest.raises(UserError, match=r'wanted the file .*train\.tsv; .*holds no files'):
+    open_in(tmp_path, f'{tables.__name__}:Tsv')
+  for data, fact in ((b'a\tb\n\xff\t\n', r'train\.tsv must be UTF-8; line 2'),
+                     (b'en\tde\n', r"split 'train', is empty")):
+    with pytest.raises(UserError, match=fact):
+      open_table(tmp_path, 'Tsv', data)
+  note, = open_table(tmp_path, 'Tsv', b'a\tb\r\nc\td\n').notes
+  assert 'train.tsv: 1 carriage returns' in note
+
+
+def test_line_feeds_within_a_text_become_spaces(tmp_path):
+  rows = [{'en': 'a\n\nb\n', 'de': 'c\r\nd'}, {'en': 'e', 'de': 'f'}]
+  corpus = open_table(tmp_path, 'JsonLines', '\n'.join(map(json.dumps, rows)).encode())
+  assert corpus[:] == [('a  b', 'c d'), ('e', 'f')]
+  note, = corpus.notes
+  assert 'train.jsonl: 2 texts have line feeds' in note
+
+
+def test_columns_of_ones_own_are_a_line(tmp_path):
+  class Tatoeba(tables.Tsv):
+    columns = 1, 3
+
+  (tmp_path / 'train.tsv').write_bytes(b'1\ta\t2\tb\n3\tc\t4\td\n')
+  assert Tatoeba(DataConfig('x:Y', dir=str(tmp_path)), 'train')[:] == [('a', 'b'), ('c', 'd')]
