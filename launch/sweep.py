@@ -9,6 +9,9 @@ launch/sweeping/space.py explains, and --config has the others. A trial's value 
 evaluation on the validation split. The pruner sees each evaluation before the last and may end the
 trial. DIR/sweep.html shows all trials and Optuna's plots; DIR/best.py is the best config.
 
+--keep_best=N deletes the checkpoints of trials that have ended, but those of the N best so far. All
+other files of a trial stay.
+
 --workers=M runs M trials at a time, each on its part of this machine's cores and GPUs. With
 --slurm, each worker is a job. A signal makes the trials save, and the sweep exits with status 75.
 The same command goes on with the trials, also after a kill, until there are N in all.
@@ -40,7 +43,7 @@ try:
   import optuna
 
   from launch import sbatch
-  from launch.sweeping import results, space, workers
+  from launch.sweeping import checkpoints, results, space, workers
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
   from transformer.commands.config_file import given_settings
@@ -57,6 +60,8 @@ _TRIALS = flags.DEFINE_integer('trials', None, 'The number of trials in all.')
 _STORAGE = flags.DEFINE_string('storage', None, 'The URL of a database that workers on several '
                                'machines share; default: a file in --workdir.')
 _WORKERS = flags.DEFINE_integer('workers', 1, 'The number of trials that run at a time.')
+_KEEP_BEST = flags.DEFINE_integer('keep_best', None, 'Delete the checkpoints of all trials that '
+                                  'have ended but of so many best ones; default: keep all.')
 _SLURM = flags.DEFINE_bool('slurm', False, 'Submit each worker as a job.')
 _SBATCH = flags.DEFINE_string('sbatch', '', 'More options for sbatch, as one text.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print what would be started, and start nothing.')
@@ -69,6 +74,8 @@ def main(_):
     raise UserError('--config=configs/NAME.py, --sweep=configs/sweeps/NAME.py, --workdir=DIR and '
                     '--trials=N are all needed')
   shared_flags.check_at_least(1, _TRIALS, _WORKERS)
+  if _KEEP_BEST.value is not None:
+    shared_flags.check_at_least(1, _KEEP_BEST)
   if _SBATCH.value and not _SLURM.value:
     raise UserError(f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or leave it out')
   # The sweep itself says which trial failed, and why. Heartbeats count as experimental.
@@ -81,7 +88,8 @@ def main(_):
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
   space.check(searched, config, given_settings(_CONFIG))
-  sweep = Sweep(workdir, searched, config, _TRIALS.value, _STORAGE.value)
+  sweep = Sweep(workdir, searched, config, _TRIALS.value, _STORAGE.value,
+                _KEEP_BEST.value)
   if _DRY_RUN.value:
     commands = ([sbatch.as_shell(*_slurm(workdir))] if _SLURM.value else map(shlex.join, _local()))
     print(*commands, sep='\n')
@@ -98,6 +106,7 @@ def _sweep(sweep: Sweep):
   # A sweep in a database has no lock, since several machines may work on it.
   with contextlib.nullcontext() if sweep.url else RunLock(sweep.folder):
     sweep.begin()
+    checkpoints.delete_of_losers(sweep)
     if not sweep.left():
       results.write(sweep, _command())
     elif _SLURM.value:

@@ -12,6 +12,7 @@ import plotly.offline
 from optuna import visualization
 from optuna.trial import FrozenTrial, TrialState
 
+from launch.sweeping import checkpoints
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
 from transformer.commands.config_file import changed, config_file
@@ -67,12 +68,20 @@ def page(study: optuna.Study, objective: str, headline: str, texts: Mapping[str,
 
 
 def table(sweep: Sweep) -> list[list[str]]:
-  """Returns a header, and a row for each trial in order; the best one has a star."""
+  """Returns a header, and a row for each trial in order; the best one has a star.
+
+  The column `checkpoints` is there only if some were deleted.
+  """
   trials, best = sweep.all(), sweep.best()
+  kept = {trial.number: checkpoints.state(sweep.folder / TRIALS / str(trial.number))
+          for trial in trials}
+  if 'deleted' not in kept.values():
+    kept = {}
   names = list(dict.fromkeys(
       name for trial in trials for name in trial.user_attrs.get('settings', {})))
   rows = [['trial', 'state', sweep.space.objective, 'step', 'time',
-           *(name.rpartition('.')[2] for name in names), 'reason']]
+           *(name.rpartition('.')[2] for name in names),
+           *(['checkpoints'] if kept else []), 'reason']]
   for trial in trials:
     attributes = trial.user_attrs
     step = attributes.get('step', trial.last_step)
@@ -83,7 +92,8 @@ def table(sweep: Sweep) -> list[list[str]]:
     rows.append([
         f'{trial.number}{star}', _STATES[trial.state], _shown(value), _shown(step),
         '' if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
-        *(_shown(settings.get(name)) for name in names), attributes.get('reason', '')])
+        *(_shown(settings.get(name)) for name in names),
+        *([kept[trial.number]] if kept else []), attributes.get('reason', '')])
   return rows
 
 
@@ -98,7 +108,7 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def summary(sweep: Sweep) -> str:
-  """Returns a line: how many trials are in each state, and which is the best."""
+  """Returns a line: how many trials are in each state, the best, and whose checkpoints are kept."""
   states = [trial.state for trial in sweep.all()]
   states += [TrialState.WAITING] * sweep.to_begin()
   counts = ', '.join(f'{states.count(state)} {name}' for state, name in _STATES.items()
@@ -107,7 +117,8 @@ def summary(sweep: Sweep) -> str:
   outcome = 'none is complete' if best is None else (
       f'the best is trial {best.number}, with {sweep.space.objective} {_shown(best.value)} at step '
       f'{best.user_attrs["step"]}')
-  return f'{len(states)} trials: {counts}; {outcome}'
+  parts = [f'{len(states)} trials: {counts}', outcome, checkpoints.summary(sweep)]
+  return '; '.join(filter(None, parts))
 
 
 def _best_config(sweep: Sweep, best: FrozenTrial) -> bytes:

@@ -42,7 +42,7 @@ class Sweep:
   """A fixed number of trials, each run by one worker at a time."""
 
   def __init__(self, folder: Path, space: Space, config: Config, trials: int,
-               url: str | None = None):
+               url: str | None = None, keep_best: int | None = None):
     """Prepares the sweep, and opens nothing yet.
 
     Args:
@@ -50,8 +50,10 @@ class Sweep:
       config: the settings that trials change.
       trials: the number of trials in all.
       url: a database; the folder's name is the name of the study there.
+      keep_best: the number of trials whose checkpoints are kept; None keeps all.
     """
     self.folder, self.space, self.config, self.trials, self.url = folder, space, config, trials, url
+    self.keep_best = keep_best
     self.study: Study | None = None
     self._journal = folder / storage.JOURNAL
     self._name = folder.resolve().name if url else _STUDY
@@ -99,11 +101,15 @@ class Sweep:
       trial.number = number
     return trials
 
-  def best(self) -> FrozenTrial | None:
-    """Returns the complete trial with the best value; among equal values, the first trial."""
+  def ranked(self) -> list[FrozenTrial]:
+    """Returns the complete trials, best first; among equal values, the first trial is first."""
     complete = [trial for trial in self.all() if trial.state == TrialState.COMPLETE]
-    pick = max if self.space.direction == 'maximize' else min
-    return pick(complete, key=lambda trial: trial.value, default=None)
+    return sorted(complete, key=lambda trial: trial.value,
+                  reverse=self.space.direction == 'maximize')
+
+  def best(self) -> FrozenTrial | None:
+    """Returns the complete trial with the best value; None if no trial is complete."""
+    return next(iter(self.ranked()), None)
 
   def left(self) -> int:
     """Returns the number of trials that have not ended."""

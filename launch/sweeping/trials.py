@@ -13,7 +13,7 @@ import optuna
 from absl import logging
 
 from launch import child_process
-from launch.sweeping import space
+from launch.sweeping import checkpoints, space
 from launch.sweeping.records import Trial
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
@@ -55,6 +55,7 @@ def run_trial(sweep: Sweep, trial: Trial, children: list[subprocess.Popen],
   except UserError as error:
     return _failed(trial, str(error))
   run = sweep.folder / TRIALS / str(trial.number)
+  checkpoints.check_there(run)
   docstring = f'Trial {trial.number} of a sweep with {sweep.space.filename}.'
   files.write(run.with_name(f'{run.name}.py'), config_file(docstring, config, settings))
   logging.info('trial %d: %s', trial.number, ', '.join(

@@ -12,7 +12,7 @@ from pathlib import Path
 from optuna.trial import FrozenTrial, TrialState
 
 from launch import child_process, sbatch
-from launch.sweeping import results
+from launch.sweeping import checkpoints, results
 from launch.sweeping.study import TRIALS, Sweep
 from launch.sweeping.trials import run_trial
 from transformer.errors import Preempted, UserError
@@ -46,6 +46,7 @@ def work(sweep: Sweep, alone: bool, command: str):
           return
         time.sleep(_POLL_SECONDS)
         continue
+      checkpoints.delete_of_losers(sweep)
       if alone:
         results.write(sweep, command)
       reasons.append(_reason_of_early_failure(trial))
@@ -76,6 +77,7 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
       if states != (states := [trial.state for trial in sweep.all()]):
         results.write(sweep, command)
       time.sleep(_POLL_SECONDS)
+  checkpoints.delete_of_losers(sweep)
   results.write(sweep, command)
   left = f'{sweep.left()} of {sweep.trials} trials are left'
   if signals:

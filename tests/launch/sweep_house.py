@@ -60,6 +60,7 @@ with RunLock(run):
       sys.exit('error: no one else ran a trial')
     time.sleep(0.05)
   files.write_sealed(run / 'run.json', {'commit': 'c0ffee'})
+  (run / 'checkpoints' / '5').mkdir(parents=True, exist_ok=True)
   path = run / 'metrics.jsonl'
   done = len(path.read_text().splitlines()) if path.exists() else 0
   with path.open('a') as metrics:

@@ -43,7 +43,7 @@ def sweep_of(folder, tmp_path):
 
 
 def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
-  sweep = sweep_of(house, house / 'space.py', '--trials=6', '--workers=2',
+  sweep = sweep_of(house, house / 'space.py', '--trials=6', '--workers=2', '--keep_best=1',
                    '--config.train.steps=10', '--config.train.grace_seconds=0.1',
                    '--config.decode.beam_size=7')
   sweep.start()
@@ -74,6 +74,8 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
 
   best = max(scales, key=scales.get)
   assert [number for number, row in rows.items() if row[0].endswith('*')] == [best]
+  assert [path.parent.name for path in trials.glob('*/checkpoints')] == [str(best)]
+  assert 'kept' in rows[best] and all('deleted' in rows[number] for number in {0, 3, 4, 5} - {best})
   text = (sweep.workdir / 'best.py').read_text('utf-8')
   assert text.partition('def get_config')[2] == (
       trials / f'{best}.py').read_text('utf-8').partition('def get_config')[2]
@@ -180,3 +182,10 @@ def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
   settings = json.loads((tmp_path / 'alone' / 'config.json').read_text('utf-8'))
   rate = flatten(settings)['optimizer.peak_learning_rate']
   assert f'{rate:.4g}' == rows[0][5] and f'= {rate!r}\n' in best.read_text('utf-8')
+
+  # The trial itself may go on for longer, and the sweep still knows its result.
+  status, _, err = train(f'--workdir={run}', '--config.train.steps=90')
+  assert status == 0, err
+  assert json.loads((run / 'metrics.jsonl').read_text().splitlines()[-1])['step'] == 90
+  sweep.start()
+  assert rows_of(sweep.end(0))[1] == rows

@@ -1,0 +1,98 @@
+"""Deletes the checkpoints of the trials of a sweep that are not among its best.
+
+A trial that has ended never runs again, and one that is not among the N best never is later: the
+values of complete trials stay. So several workers may delete at the same time, each by the trials
+that it knows. Other files of a trial stay.
+
+The folder of checkpoints first gets another name, in one step, and is then emptied. So nobody
+reads half of one, a stopped deletion goes on later, and the name that remains says what happened.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from absl import logging
+
+from launch.sweeping.records import was_left
+from launch.sweeping.study import TRIALS, Sweep
+from transformer.errors import UserError, type_and_message
+from transformer.runs.lock import RunLock
+from transformer.runs.run_directory import CHECKPOINTS
+
+DELETED = f'{CHECKPOINTS}.deleted'
+
+
+def delete_of_losers(sweep: Sweep):
+  """Deletes the checkpoints of trials that have ended and are not among the best to keep.
+
+  Those of a run that any process trains stay until the next call. What cannot be deleted is a
+  warning.
+  """
+  if sweep.keep_best is None:
+    return
+  best = {trial.number for trial in sweep.ranked()[:sweep.keep_best]}
+  for number, run in _ended(sweep):
+    if number not in best and (_holds_some(run) or any((run / DELETED).glob('*'))):
+      try:
+        with RunLock(run):
+          _delete(run)
+      except UserError as error:
+        logging.info('the checkpoints of trial %d stay for now: %s', number, error)
+      except OSError as error:
+        logging.warning('the checkpoints of trial %d are not deleted, and the next trial that ends '
+                        'tries again: %s', number, type_and_message(error))
+
+
+def check_there(run: Path):
+  """Refuses a trial that must go on, but whose checkpoints were deleted."""
+  if (run / DELETED).exists() and not _holds_some(run):
+    raise UserError(f'the trial in {run} must go on, but --keep_best has deleted its checkpoints '
+                    f'after it had ended: the list of trials is older than the runs; restore the '
+                    f'newer list, or remove {run} to train this trial again')
+
+
+def state(run: Path) -> str:
+  """Returns `kept`, `deleted`, or nothing for a run that has no checkpoints."""
+  if _holds_some(run):
+    return 'kept'
+  return 'deleted' if (run / DELETED).exists() else ''
+
+
+def summary(sweep: Sweep) -> str:
+  """Returns which trials have checkpoints here, in words; empty if none were deleted."""
+  states = {number: state(run) for number, run in _ended(sweep)}
+  deleted = [number for number, known in states.items() if known == 'deleted']
+  if not deleted:
+    return ''
+  kept = ', '.join(str(number) for number, known in states.items() if known == 'kept') or 'none'
+  text = f'checkpoints are kept of trials {kept}, and deleted of {len(deleted)}'
+  missed = [trial.number for trial in sweep.ranked()[:sweep.keep_best or 1]
+            if trial.number in deleted]
+  if missed:
+    text += (f'; those of {", ".join(map(str, missed))} were deleted when fewer were to be kept, '
+             f'and do not come back')
+  return text
+
+
+def _ended(sweep: Sweep) -> Iterator[tuple[int, Path]]:
+  """Yields the numbers and runs of the trials that have a result, or a reason for having none."""
+  for trial in sweep.all():
+    if trial.state.is_finished() and not was_left(trial):
+      yield trial.number, sweep.folder / TRIALS / str(trial.number)
+
+
+def _holds_some(run: Path) -> bool:
+  return any((run / CHECKPOINTS).glob('*'))
+
+
+def _delete(run: Path):
+  """Deletes the checkpoints of a run, once: those that a person adds later are not a sweep's."""
+  deleted = run / DELETED
+  if not deleted.exists():
+    (run / CHECKPOINTS).rename(deleted)
+  for path in deleted.iterdir():
+    if path.is_dir():
+      shutil.rmtree(path)
+    else:
+      path.unlink()
