@@ -139,12 +139,23 @@ def draw(pages) -> dict[str, bytes]:
   for page, figures in pages.items():
     names, _ = run_page(DOCS / f'{page}.md')
     for figure in figures:
-      with matplotlib.rc_context({**matplotlib.rcParamsDefault, 'backend': 'svg', **_STYLE}):
-        content = io.BytesIO()
-        figure(names).savefig(content, format='svg', metadata={'Date': None})
-      drawn[f'{figure.__name__}.svg'] = b''.join(
-          line.rstrip() + b'\n' for line in content.getvalue().splitlines())
+      drawn[f'{figure.__name__}.svg'] = picture(figure, names)
   return drawn
+
+
+class Picture(bytes):
+  """An SVG file, which a notebook shows as wide as its cells are."""
+
+  def _repr_svg_(self) -> str:
+    return re.sub(r' (width|height)="[\d.]+pt"', '', self.decode(), count=2)
+
+
+def picture(figure, names) -> Picture:
+  """Draws a figure of the names of a page."""
+  with matplotlib.rc_context({**matplotlib.rcParamsDefault, 'backend': 'svg', **_STYLE}):
+    content = io.BytesIO()
+    figure(names).savefig(content, format='svg', metadata={'Date': None})
+  return Picture(b''.join(line.rstrip() + b'\n' for line in content.getvalue().splitlines()))
 
 
 def _version(svg: bytes) -> bytes:

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
   sys.path.append(str(ROOT))
 
-_BLOCK = re.compile(r'^```python\n(?P<code>.*?)^```\n'
+BLOCK = re.compile(r'^```python\n(?P<code>.*?)^```\n'
                     r'(?:\n```text(?P<run> of a run)?\n(?P<result>.*?)^```\n)?', re.M | re.S)
 _NUMBER = re.compile(r'-?\d+(?:\.\d+)?')
 
@@ -33,7 +33,7 @@ def run_page(page: pathlib.Path) -> tuple[dict, list[str]]:
       page does not show.
   """
   text, names, printed = page.read_text('utf-8'), {}, []
-  for block in _BLOCK.finditer(text):
+  for block in BLOCK.finditer(text):
     line = text.count('\n', 0, block.start('code'))
     code = compile('\n' * line + block['code'], str(page), 'exec')
     with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -59,7 +59,7 @@ def check(page: pathlib.Path, *, write: bool) -> list[str]:
   _, printed = run_page(page)
   text = page.read_text('utf-8')
   wrong, parts, end = [], [], 0
-  for block, result in zip(_BLOCK.finditer(text), printed, strict=True):
+  for block, result in zip(BLOCK.finditer(text), printed, strict=True):
     if block['result'] is not None:
       if not block['run'] and not equal(result, block['result']):
         wrong.append(f'{page}: the page shows\n{block["result"]}but its code prints\n{result}')

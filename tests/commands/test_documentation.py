@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from tests.test_notebooks import NOTEBOOKS, RUN
+
 pytestmark = pytest.mark.long
 ROOT = pathlib.Path(__file__).parents[2]
 # The data page comes first, since it makes the text that the README trains on.
@@ -153,6 +155,12 @@ assert any(leaf.any() for leaf in jax.tree.leaves(gradient))
 @pytest.mark.parametrize('page', [page for page in PAGES if blocks_of(page, 'text')])
 def test_the_python_of_a_page_prints_what_the_page_shows(sandbox, page):
   done = run([sys.executable, 'docs/run_pages.py', page], sandbox)
+  assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize('notebook', NOTEBOOKS, ids=lambda notebook: notebook.name)
+def test_a_notebook_runs_from_top_to_bottom(sandbox, notebook):
+  done = run([sys.executable, '-c', RUN, notebook], sandbox)
   assert done.returncode == 0, done.stderr
 
 
