@@ -116,10 +116,7 @@ def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
     raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say')
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-eval` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-eval` calls it.
 
 if __name__ == '__main__':
   start()

@@ -88,10 +88,7 @@ def _window(text: str, steps: int) -> tuple[int, int]:
   return first, last
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-train` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-train` calls it.
 
 if __name__ == '__main__':
   start()

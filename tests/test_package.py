@@ -40,7 +40,7 @@ def test_every_command_is_a_console_command():
   modules = {f'attention_commands.{name}' for name in ('train', 'eval')} | {
       '.'.join(path.relative_to(ROOT).with_suffix('').parts)
       for room in ('commands', 'tools') for path in (ROOT / 'transformer' / room).rglob('*.py')
-      if 'command_line.run(' in path.read_text('utf-8')}
+      if re.search(r'command_line\.(run|starter)\(', path.read_text('utf-8'))}
   assert {f'{module}:start' for module in modules} == {*SCRIPTS.values()}
   assert all(name in (spelled(value), 'attention-export') for name, value in SCRIPTS.items())
 

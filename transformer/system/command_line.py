@@ -24,6 +24,11 @@ from transformer.system.signals import EXIT_STATUS
 _NO_PATHS = ('sentence', 'translation', 'storage')
 
 
+def starter(main: Callable[[Sequence[str]], None], **options) -> Callable[[], None]:
+  """Returns what starts a command, with the options of `run`."""
+  return functools.partial(run, main, **options)
+
+
 def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hint: str = '',
         launches: bool = False):
   """Parses flags, calls `main`, and turns a user's mistake into one line and status 1.

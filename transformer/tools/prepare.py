@@ -105,10 +105,7 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
                       f'{type_and_message(error)}') from error
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-prepare` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-prepare` calls it.
 
 if __name__ == '__main__':
   start()

@@ -9,7 +9,6 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from transformer.errors import UserError
 from transformer.tools.plot import curves
 
 SVG = '{http://www.w3.org/2000/svg}'
@@ -95,13 +94,12 @@ def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(plot, t
 
 
 @pytest.mark.parametrize('line', [b'[]', b'{"train/loss": 1.0}', b'\xff\x00', b''])
-def test_a_damaged_line_is_named(tmp_path, line):
+def test_a_damaged_line_is_left_out_with_a_warning(tmp_path, caplog, line):
   write_lines(tmp_path, {'step': 1, 'train/loss': 1.0})
   with (tmp_path / 'metrics.jsonl').open('ab') as file:
-    file.write(line + b'\n')
-  with pytest.raises(UserError, match=r'line 2 of .*/metrics.jsonl should be a JSON object'):
-    curves.draw([tmp_path], tmp_path / 'curves.svg')
-  assert not (tmp_path / 'curves.svg').exists()
+    file.write(line + b'\n{"step": 2, "train/loss": 3.0}\n')
+  assert curves.read_points(tmp_path) == {'train/loss': ([1, 2], [1.0, 3.0])}
+  assert f'{tmp_path}/metrics.jsonl has damaged lines, which are left out: 1' in caplog.text
 
 
 @pytest.mark.parametrize(('arguments', 'fact'), [

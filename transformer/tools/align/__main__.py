@@ -85,10 +85,7 @@ def _request() -> Request:
   return request
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-align` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-align` calls it.
 
 if __name__ == '__main__':
   start()

@@ -20,9 +20,8 @@ def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
           layer: int | None = None, shift: bool = False) -> list[list[Link]]:
   """Links the words of sources to those of their translations, by a run or by an ensemble.
 
-  Each word of a target has one link, if its source has any word. Sentences longer than the longest
-  of a search are cut, and words beyond the cut get no links. `layer` and `shift` are as in
-  `mean_attention`.
+  Each word of a target has one link, if its source has any word. Words beyond the longest sentence
+  of a search get none. `layer` and `shift` are as in `mean_attention`.
   """
   attention = jax.jit(mean_attention([run.model for run in runs], layer, shift))
   config, languages = runs[0].config, (runs[0].vocabulary.source, runs[0].vocabulary.target)
@@ -56,13 +55,9 @@ def mean_attention(models: Sequence[Transformer], layer: int | None = None,
                    shift: bool = False) -> Callable[..., jax.Array]:
   """Builds a function (params of each model, source_BS, target_BT) -> mean cross-attention_BTS.
 
-  Ids are padded, with end tokens. Row t is for target token t.
-
-  Args:
-    models: the models, whose weights are averaged.
-    layer: the layer of the decoder, from 1 at the bottom; None is the mean of all layers.
-    shift: takes the attention of the position after the one that writes a token, at which the
-      token is the decoder's input: SHIFT-ATT of Chen et al., 2020. The last row is zero.
+  Ids are padded, with end tokens. Row t is for target token t. `layer` counts from 1 at the bottom;
+  None is the mean of all layers. With `shift`, row t is the attention of the position at which
+  token t is the decoder's input: SHIFT-ATT of Chen et al., 2020. Then the last row is zero.
   """
 
   def attention(params, source_BS, target_BT):
@@ -79,10 +74,10 @@ def mean_attention(models: Sequence[Transformer], layer: int | None = None,
 
 def link_words(weights_TS: np.ndarray, in_target_TJ: np.ndarray,
                in_source_SI: np.ndarray) -> list[Link]:
-  """Links each target word to the source word to which its tokens attend most.
+  """Links each target word to the source word to which its tokens attend most, or the first.
 
   A word attends by the sum over the tokens of both words; `in_target_TJ` and `in_source_SI` are
-  true where a token is a part of a word. Of equal source words, the first is linked.
+  true where a token is a part of a word.
   """
   sums_JI = in_target_TJ.T.astype(float) @ weights_TS @ in_source_SI.astype(float)
   return sorted((int(np.argmax(sums_I)), j) for j, sums_I in enumerate(sums_JI) if sums_I.any())

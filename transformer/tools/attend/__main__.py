@@ -101,10 +101,7 @@ def _check_size(run, sources):
                     f'sentences have about {weights:,}; give fewer or shorter ones')
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-attend` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-attend` calls it.
 
 if __name__ == '__main__':
   start()

@@ -3,10 +3,8 @@ r"""Reports faults in the text of a config, before a run trains on it.
   python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR
   python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR --json=FILE
 
-The audit reads every pair of the training, validation and test text once, and changes no text. It
-reports pairs whose sides do not belong together; empty, very long, repeated and garbled sentences,
-and those in another script; characters that the vocabulary has no piece for; and validation and
-test text that is also in the training text.
+The audit reads every pair of the training, validation and test text once, and changes no text.
+docs/data.md has what it reports.
 
 The vocabulary is --vocabulary=RUN, or a SentencePiece model; without that flag the audit learns one
 as train.py does.
@@ -58,10 +56,7 @@ def main(_):
   print(as_table(report), end='')
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-audit` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-audit` calls it.
 
 if __name__ == '__main__':
   start()

@@ -22,10 +22,7 @@ OTHER, ODD, FIRST_SCRIPT = range(3)
 
 
 def count_kinds(lines: Sequence[str]) -> np.ndarray:
-  """Returns the numbers of characters of the kinds in each line, int64 [lines, kinds].
-
-  The kinds are `OTHER`, `ODD` and, from `FIRST_SCRIPT` on, the letters of each script.
-  """
+  """Returns the numbers of characters of `OTHER`, `ODD` and all scripts, int64 [lines, kinds]."""
   names, kinds = script_table()
   codes = np.frombuffer(''.join(lines).encode('utf-32-le', 'surrogatepass'), np.uint32)
   owner = np.repeat(np.arange(len(lines)), np.fromiter(map(len, lines), np.int64, len(lines)))

@@ -28,23 +28,19 @@ class Findings:
     self._corpus, self._examples = corpus, examples
     self._kinds: dict[str, tuple[int, list]] = {}
 
-  def add(self, what: str, which: np.ndarray, badness: np.ndarray | None = None,
-          note: Callable[[int], str] = lambda _: '', first: int = 0):
-    """Counts pairs of a kind, bool [pairs]; keeps the worst and, among equals, the first.
+  def add(self, what: str, badness: np.ndarray, note: Callable[[int], str] = lambda _: '',
+          first: int = 0):
+    """Counts the pairs of a kind, whose `badness` is above 0; keeps the worst, or the first.
 
-    The pairs begin at index `first` of the corpus; `note` describes one by its index in `which`.
+    The pairs begin at index `first` of the corpus; `note` describes one by its index in `badness`.
     """
-    places = np.flatnonzero(which)
-    bad = np.zeros(len(places)) if badness is None else -badness[places]
-    self._keep(what, len(places), [
-        (bad[i], first + int(places[i]), note(int(places[i])))
-        for i in np.argsort(bad, kind='stable')[:self._examples]])
+    places = np.flatnonzero(badness)
+    bad = -badness[places].astype(float)
+    self.keep(what, len(places), [(bad[i], first + int(places[i]), note(int(places[i])))
+                                  for i in np.argsort(bad, kind='stable')[:self._examples]])
 
-  def add_run(self, what: str, first: int, last: int, note: str):
-    """Counts a run of lines as one example."""
-    self._keep(what, last - first, [(first - last, first, note)])
-
-  def _keep(self, what: str, count: int, worst: list):
+  def keep(self, what: str, count: int, worst: list[tuple[float, int, str]]):
+    """Adds to the number of a kind; an example has its badness below 0, its index and its note."""
     before, kept = self._kinds.get(what, (0, []))
     self._kinds[what] = before + count, sorted(kept + worst)[:self._examples]
 
@@ -75,7 +71,7 @@ class _Side:
       self._usual = self._letters >= _USUAL * self._letters.sum()
     rare = letters[:, ~self._usual].sum(1)
     findings.add(f'{self._language}: most letters are of a script that is rare here',
-                 2 * rare > letters.sum(1), rare, first=here.start)
+                 np.where(2 * rare > letters.sum(1), rare, 0), first=here.start)
     encoded = Sentences.join(self._vocabulary.encode_batch(lines))
     self.tokens[here] = encoded.lengths + 1  # The end token.
     spelt = (encoded.tokens >= BYTE_IDS.start) & (encoded.tokens < BYTE_IDS.stop)
@@ -96,9 +92,8 @@ def examine(corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
             ) -> tuple[Findings, list[dict[str, Any]], np.ndarray]:
   """Reads a corpus once, a chunk at a time.
 
-  Returns:
-    The findings, what is said of the two sides, and the keys of all sources, targets and pairs,
-    uint64 [3, pairs].
+  Returns the findings, what is said of the two sides, and the keys of all sources, targets and
+  pairs, uint64 [3, pairs].
   """
   findings, keys = Findings(corpus, examples), np.zeros((3, len(corpus)), np.uint64)
   ratio = config.max_length_ratio or _RATIO
@@ -115,9 +110,9 @@ def examine(corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
     findings.add('source equals target', (source == target) & ~blank, first=first)
     odd, in_bytes = sum(side.examine(lines, here, findings)
                         for side, lines in zip(sides, texts, strict=True))
-    findings.add('control, invisible, private or broken characters', odd > 0, odd,
+    findings.add('control, invisible, private or broken characters', odd,
                  lambda i, pairs=pairs: characters.odd_codes(''.join(pairs[i])), first)
-    findings.add('characters that the vocabulary spells in bytes', in_bytes > 0, in_bytes,
+    findings.add('characters that the vocabulary spells in bytes', in_bytes,
                  lambda i, numbers=in_bytes: f'{numbers[i]:,} bytes', first)
     tokens = [side.tokens[here] for side in sides]
     longer, shorter = np.maximum(*tokens), np.minimum(*tokens)
@@ -126,18 +121,18 @@ def examine(corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
       return f'{tokens[0][i]:,} and {tokens[1][i]:,} tokens'
 
     findings.add(f'a side has more than data.max_length={config.max_length:,} tokens (training '
-                 f'drops the pair)', ~blank & (longer > config.max_length), longer, note, first)
+                 f'drops the pair)', longer * (~blank & (longer > config.max_length)), note, first)
     findings.add(f'a side has more than {ratio:g} times the tokens of the other '
                  f'(data.max_length_ratio drops the pair in training)',
-                 ~blank & differ_in_length(*tokens, ratio), longer / shorter, note, first)
+                 longer / shorter * (~blank & differ_in_length(*tokens, ratio)), note, first)
   for first, last, shift in shifts(*(side.characters for side in sides)):
-    findings.add_run('the two sides look shifted', first, last,
-                     f'to line {last}: line n seems to be translated by line n{shift:+d}')
+    findings.keep('the two sides look shifted', last - first, [(
+        first - last, first, f'to line {last}: line n seems to be translated by line n{shift:+d}')])
   return findings, [side.as_json() for side in sides], keys
 
 
 def keys_of(lines: Sequence[str]) -> np.ndarray:
-  """Returns a 64-bit key of each line, which stands for its text; the same on every machine."""
+  """Returns a 64-bit key of each line, the same on every machine."""
   digests = (hashlib.blake2b(line.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
              for line in lines)
   return np.frombuffer(b''.join(digests), '<u8').astype(np.uint64)

@@ -24,11 +24,7 @@ def audit(config: DataConfig, vocabulary: RunVocabulary | None = None, *, origin
   """Reads all the text of a config once, and reports what is odd about it.
 
   Without a vocabulary, the one that the config names is read, or one is learned from the training
-  text; `origin` is where it is from, for the report.
-
-  Returns:
-    JSON data: `data`, the settings; `vocabulary`, the size and origin by side; `corpora`, by name
-    the lines of the files, the two sides and the findings; `missing`, why a split was not read.
+  text; `origin` is where it is from. Returns JSON data; `missing` is why a split was not read.
   """
   splits = {**{f'train/{name}': name for name in config.train}, **config.valid_sets,
             **({'test': config.test} if config.test else {})}

@@ -12,9 +12,8 @@ _SURE, _LEAST_CORRELATION = 6.0, 0.3
 def shifts(source: np.ndarray, target: np.ndarray) -> list[tuple[int, int, int]]:
   """Finds runs of lines where lengths correlate better after a shift, as of a missing line.
 
-  Returns:
-    The first line of each run, from 0, the line after its last, and the shift: how many lines
-    the translation comes later.
+  Returns of each run its first line, the line after its last, and how many lines the translation
+  comes later.
   """
   runs = []
   for first in range(0, len(source), _WINDOW):

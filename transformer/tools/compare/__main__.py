@@ -8,8 +8,8 @@ A system is one run, or several runs with different seeds and commas between the
 directory or a folder of eval.py's --results. The first system is the baseline. eval.py must have
 scored all runs on the same text with the same decoding.
 
-If a run has several results, the command takes the decoding that all runs have. --decoding chooses
-another by its settings, such as beam4.alpha0.6, and RUN:SETTINGS chooses the result of one run:
+If a run has several results, the command takes the decoding that all runs have. RUN:SETTINGS
+chooses another of one run, and --decoding=SETTINGS of all:
 
   RUN:step600            of the checkpoint of step 600 alone, or of an average if there is no other
   RUN:step600.average5   of the mean of five checkpoints up to step 600
@@ -17,7 +17,7 @@ another by its settings, such as beam4.alpha0.6, and RUN:SETTINGS chooses the re
   RUN:beam1, RUN:avoid   of a beam of 1; with words to avoid
 
 p is the probability of an equally large difference by chance, by paired bootstrap resampling and
-by approximate randomisation. Differences with p below 0.05 are usually called significant.
+by approximate randomisation.
 """
 
 from collections.abc import Sequence
@@ -73,10 +73,7 @@ def _show_examples(baseline: str, name: str, systems, metric: str):
       print(f'{sentence[metric]:9.1f}  {sentence["translation"]}   [{label}]')
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-compare` calls it."""
-  command_line.run(main, takes_arguments=True)
-
+start = command_line.starter(main, takes_arguments=True)  # `attention-compare` calls it.
 
 if __name__ == '__main__':
   start()

@@ -26,8 +26,8 @@ class ScoredRun(NamedTuple):
 def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, list[ScoredRun]]:
   """Reads the result of each run of each system, for one text.
 
-  A system is one or more runs, with commas between them. A run is its directory, or `RUN:SETTINGS`,
-  as `result_choice.matching` takes them; `decoding` has settings for runs without their own.
+  A system is one or more runs, with commas between them; `decoding` has the settings for runs
+  without their own.
   """
   if len(set(systems)) < len(systems):
     raise UserError('a system is named twice; name each once')
@@ -74,15 +74,10 @@ def _results_of(name: str, text: str, decoding: str) -> tuple[str, list[results.
 
 def compare(systems: Mapping[str, Sequence[ScoredRun]],
             allow_unequal_decoding: bool = False) -> dict[str, Any]:
-  """Compares each system with the first, the baseline, by all metrics.
+  """Compares each system with the first, the baseline, by the metrics that all results have.
 
   Refuses systems that differ in the number of seeds, the text or BLEU's tokenizer, and those that
-  differ in their decoding unless that is allowed.
-
-  Returns:
-    JSON data. `signatures` are of the metrics that all results have. For each system: by metric
-    the scores of its seeds, their mean and standard deviation; the `results` of its seeds; and but
-    for the first, the `differences`, as `significance.differences` returns them.
+  differ in their decoding unless that is allowed. Returns JSON data.
   """
   names, everything = list(systems), [scored for seeds in systems.values() for scored in seeds]
   first = everything[0]
@@ -93,8 +88,7 @@ def compare(systems: Mapping[str, Sequence[ScoredRun]],
     for scored in seeds:
       _check_same_text(first, scored)
   if not allow_unequal_decoding:
-    result_choice.check_decoded_alike([scored.run for scored in everything],
-                                      [scored.result for scored in everything])
+    result_choice.check_decoded_alike(*zip(*(scored[:2] for scored in everything), strict=True))
   content = first.result.content
   # A metric of one's own may have been given for some runs only, or be computed in another way.
   everywhere = set.intersection(*(set(map(_computation, scored.result.content['metrics']))
@@ -124,7 +118,7 @@ def _check_same_text(first: ScoredRun, other: ScoredRun):
 
 
 def _computation(metric: Mapping[str, Any]) -> tuple[str, str]:
-  """Returns the name of a metric and its signature without the version of sacreBLEU."""
+  """Returns a metric's name, and its signature without the version of sacreBLEU."""
   return metric['name'], re.sub(r'\|version:[^|]*', '', metric['signature'])
 
 

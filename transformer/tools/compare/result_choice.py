@@ -14,8 +14,7 @@ _SETTING = re.compile(rf'({"|".join(_NAMES)})(.*)')
 def matching(results: Sequence[Result], wanted: str) -> list[Result]:
   """Returns the results of a run that have the wanted settings, and the fewest other ones.
 
-  Settings are as in names of results, with dots between them. A result must have one without a
-  value, too. `latest` is the latest step of a result. Empty wants nothing.
+  A setting without a value, such as `avoid`, must be there; `latest` is the latest step.
   """
   if not wanted:
     return list(results)

@@ -17,12 +17,9 @@ def differences(name: str, baseline: Sequence[Sequence[str]],
   """Tests by a metric whether systems differ from a baseline on one text.
 
   A system has translations of the text for each seed. The tests compare the first seed of one with
-  the first seed of the other, and so on, as if all were one long text.
-
-  Returns:
-    For each system the `metric`; the scores of `baseline` and of `system` over all their seeds, in
-    percent; and how likely the difference is by chance: p of paired `bootstrap` resampling (Koehn,
-    2004) and of approximate `randomisation` (Riezler and Maxwell, 2005).
+  the first seed of the other, and so on, as if all were one long text. Returns for each system the
+  scores in percent, and how likely the difference is by chance: p of paired `bootstrap` resampling
+  (Koehn, 2004) and of approximate `randomisation` (Riezler and Maxwell, 2005).
   """
   sides = [tuple(line for seed in system for line in seed) for system in (baseline, *systems)]
   repeated = tuple(tuple(lines) * len(baseline) for lines in references)

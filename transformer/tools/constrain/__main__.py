@@ -12,9 +12,8 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
-from transformer.errors import UserError
 from transformer.evaluation import texts
-from transformer.evaluation.request import Request, check_output
+from transformer.evaluation.request import Request, check_output, refuse
 from transformer.system import command_line
 
 _REQUIRE = flags.DEFINE_string('require', None, 'A file with a line for each of the source: words '
@@ -37,14 +36,16 @@ def main(_):
   members = translating.load_members(request, request.checkpoint)
   run = members[0]
   decoding = request.decoding(run.config)
-  if _REQUIRE.value and decoding.config.sample:
-    raise UserError('--require needs a search, which keeps places for the words; leave out '
-                    '--sample, or give --nosample')
+  refuse((_REQUIRE.value and decoding.config.sample, '--require needs a search, which keeps places '
+          'for the words; leave out --sample, or give --nosample'))
   text = request.read_texts(run.config.data)[0]
   required = (texts.read_beside('require', _REQUIRE.value, text.sources) if _REQUIRE.value
               else [])
   phrases = [[phrase.strip() for phrase in line.split('\t')] for line in required]
-  avoided = _read_avoided()
+  lines = read_lines(_AVOID.value) if _AVOID.value else []
+  avoided = [line.strip() for line in lines if line.strip()]
+  refuse((_AVOID.value and not avoided, f'--avoid must name a file with words or phrases, one a '
+                                        f'line; {_AVOID.value} has none'))
   constraint = Words(run.vocabulary.target, phrases, avoided, text.prefixes)
   decoding = decoding.constrained(
       prefix=text.prefixes, require=['\t'.join(filter(None, line)) for line in phrases],
@@ -59,32 +60,18 @@ def main(_):
 def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
   request = Request(**shared_flags.given(*_FLAGS))
-  if not (_REQUIRE.value or _AVOID.value):
-    raise UserError('--require=FILE or --avoid=FILE is needed; eval.py translates without them')
-  if STANDARD_INPUT in (_REQUIRE.value, _AVOID.value):
-    raise UserError('only --source can be standard input; name files by --require and --avoid')
-  if len(request.split) > 1:
-    raise UserError(f'--require and --avoid are for one text; got --split='
-                    f'{",".join(request.split)}; name one split')
+  refuse(
+      (not (_REQUIRE.value or _AVOID.value),
+       '--require=FILE or --avoid=FILE is needed; eval.py translates without them'),
+      (STANDARD_INPUT in (_REQUIRE.value, _AVOID.value),
+       'only --source can be standard input; name files by --require and --avoid'),
+      (len(request.split) > 1, f'--require and --avoid are for one text; got --split='
+                               f'{",".join(request.split)}; name one split'))
   check_output(request.output, [_REQUIRE.value, _AVOID.value], request.workdir)
   return request
 
 
-def _read_avoided() -> list[str]:
-  """Returns the words and phrases to avoid; none without the flag."""
-  if not _AVOID.value:
-    return []
-  avoided = [line.strip() for line in read_lines(_AVOID.value) if line.strip()]
-  if not avoided:
-    raise UserError(f'--avoid must name a file with words or phrases, one a line; {_AVOID.value} '
-                    f'has none')
-  return avoided
-
-
-def start():
-  """Runs `main` with the flags of the command line; `attention-constrain` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-constrain` calls it.
 
 if __name__ == '__main__':
   start()

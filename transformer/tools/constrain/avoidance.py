@@ -3,7 +3,6 @@
 import collections
 import unicodedata
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,42 +14,28 @@ from transformer.errors import UserError
 _MOST_CELLS = 2**27
 # A state is a set of pairs: the number of a phrase, and how many of its bytes were read.
 _State = frozenset[tuple[int, int]]
-
-
-class _Byte(NamedTuple):
-  """A byte of text in UTF-8.
-
-  A byte that is a piece of its own may be a part of any character, such as a quotation mark, and
-  counts as no part of a word.
-  """
-
-  value: int
-  in_word: bool  # whether it belongs to a letter, a digit or a combining mark
-  ends_character: bool  # whether another character may follow
+# A byte of text in UTF-8, and whether it belongs to a letter, a digit or a combining mark. A piece
+# that is a byte may be a part of any character, and counts as no part of a word.
+_Byte = tuple[int, bool]
 
 
 def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
   """Builds the automaton that keeps phrases out of translations.
 
   A phrase is forbidden as whole words: where no letter, digit or combining mark stands before or
-  after it. A character before it that is spelt in bytes counts as none of them, unless it is of
-  ASCII. A phrase is forbidden however it is segmented into pieces, and with its own upper and lower
+  after it. It is forbidden however it is segmented into pieces, and with its own upper and lower
   case only. A longer word that begins with the phrase is allowed if one piece goes beyond the end
   of the phrase. Otherwise a search would begin the forbidden word and could not end it.
 
-  Returns:
-    next_ZN, int32, the state after each of Z states and each token; the first state is 0. And
-    forbidden_ZN, boolean, the tokens that must not follow in each state.
-
-  Raises:
-    UserError: the tables for so many phrases would be too large.
+  Returns next_ZN, int32, the state after each of Z states and each token, of which the first is 0;
+  and forbidden_ZN, boolean, the tokens that must not follow in each state.
   """
   texts = [_text_of_token(vocabulary, token) for token in range(vocabulary.size)]
   wanted = [phrase.strip().encode() for phrase in phrases]
   tokens_by_first = collections.defaultdict(list)
   for token, text in enumerate(texts):
     if text:
-      tokens_by_first[text[0].value].append(token)
+      tokens_by_first[text[0][0]].append(token)
 
   numbers: dict[_State, int] = {}
   waiting: collections.deque[_State] = collections.deque()
@@ -92,17 +77,13 @@ def _text_of_token(vocabulary: Vocabulary, token: int) -> list[_Byte]:
     return []
   if token in BYTE_IDS:
     value = token - BYTE_IDS.start
-    return _spelt(chr(value)) if value < 128 else [_Byte(value, False, True)]
+    return _spelt(chr(value)) if value < 128 else [(value, False)]
   return _spelt(vocabulary.piece(token).replace(SPACE, ' '))
 
 
 def _spelt(text: str) -> list[_Byte]:
-  spelt = []
-  for character in text.replace('\n', ' '):
-    *first, last = character.encode()
-    spelt += [_Byte(value, is_in_word(character), False) for value in first]
-    spelt.append(_Byte(last, is_in_word(character), True))
-  return spelt
+  return [(value, is_in_word(character)) for character in text.replace('\n', ' ')
+          for value in character.encode()]
 
 
 def is_in_word(character: str) -> bool:
@@ -111,7 +92,6 @@ def is_in_word(character: str) -> bool:
 
 
 def _has_ended(state: _State, wanted: Sequence[bytes]) -> bool:
-  """Returns whether a whole phrase was just read."""
   return any(n == len(wanted[i]) for i, n in state)
 
 
@@ -119,14 +99,15 @@ def _read(state: _State, text: Sequence[_Byte], wanted) -> tuple[_State, bool]:
   """Returns the state after a text, and whether a phrase ends with it, or with a word inside it."""
   forbidden = False
   for number, byte in enumerate(text):
-    forbidden |= number > 0 and not byte.in_word and _has_ended(state, wanted)
+    forbidden |= number > 0 and not byte[1] and _has_ended(state, wanted)
     state = _after(state, byte, wanted)
   return state, forbidden or _has_ended(state, wanted)
 
 
 def _after(state: _State, byte: _Byte, wanted) -> _State:
   """Returns the state after a byte. A phrase may begin where no word goes on."""
-  grown = {(i, n + 1) for i, n in state if n < len(wanted[i]) and wanted[i][n] == byte.value}
-  if byte.ends_character and not byte.in_word:
+  value, in_word = byte
+  grown = {(i, n + 1) for i, n in state if n < len(wanted[i]) and wanted[i][n] == value}
+  if not in_word:
     grown |= {(i, 0) for i in range(len(wanted))}
   return frozenset(grown)

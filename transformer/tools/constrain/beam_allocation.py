@@ -17,8 +17,6 @@ from transformer.tools.constrain.phrases import Reader, reorder
 def allocate_beams(reader: Reader, beams: int) -> Policy:
   """Returns the policy that keeps the likeliest hypotheses of every bank of W = `beams`.
 
-  So some hypotheses have all phrases at the end.
-
   The candidates of a step are
 
   - the 2W likeliest extensions of all hypotheses, as in `beam_search`,
@@ -27,11 +25,9 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
   - of each hypothesis, the extensions by the next token of each phrase that it lacks.
 
   Every bank that has candidates gets the same share of the W beams, the banks with more tokens
-  first if the shares are not equal. What a bank cannot fill goes to the others. So the search makes
-  progress with any number of beams. With fewer beams than tokens of the phrases, the phrases come
-  early in the hypotheses. Without phrases this is `beam_search`, bit for bit. Hypotheses that end
-  within the limit contain all phrases. If none ends, the live ones that have met most tokens are
-  the result.
+  first if the shares are not equal. What a bank cannot fill goes to the others. Without phrases
+  this is `beam_search`, bit for bit. Hypotheses that end within the limit contain all phrases. If
+  none ends, the live ones that have met most tokens are the result.
   """
   def choose(log_probs_BWN, live_log_probs_BW, reading):
     batch, _, vocabulary = log_probs_BWN.shape
@@ -68,8 +64,7 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
 def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
   """Returns the candidates of each hypothesis, which need not be among the likeliest of all.
 
-  They are int32 [B, C], indices into the extensions of all hypotheses: of each hypothesis its
-  likeliest one that keeps what it has met, and one for each phrase; some may be equal.
+  They are int32 [B, C], indices into the extensions of all hypotheses; some may be equal.
   """
   batch, beams, vocabulary = log_probs_BWN.shape
   loses_BWN = (reader.is_pending(reading)[:, :, None]

@@ -65,8 +65,7 @@ class Reader(NamedTuple):
     """Returns the number of tokens that hypotheses have met, int32 [B, C].
 
     The number counts all tokens of the phrases that are met for good, and the tokens read of the
-    other phrase that is read furthest. A token that begins several phrases does not count several
-    times, so that the number is larger only where fewer tokens are missing.
+    other phrase that is read furthest: no token counts for several phrases.
     """
     lengths_BCJ = jnp.broadcast_to(self.lengths_BJ[:, None], reading.read_BCJ.shape)
     met_BC = jnp.sum(jnp.where(reading.met_BCJ, lengths_BCJ, 0), axis=-1, dtype=jnp.int32)
@@ -97,11 +96,9 @@ class Reader(NamedTuple):
 def make_reader(tokens_BJL, continues_N) -> Reader:
   """Builds the automata of phrases that the hypotheses of each input must contain, as whole words.
 
-  Args:
-    tokens_BJL: int32, the tokens of each phrase, `PAD` after them. A phrase without tokens asks
-      for nothing. A phrase that is listed n times must appear n times, without overlap.
-    continues_N: boolean, the tokens that continue the word before them. A phrase that such a token
-      follows does not count.
+  `tokens_BJL` are int32, with `PAD` after each phrase; one without tokens asks for nothing, and one
+  that is listed n times must appear n times, without overlap. `continues_N` has the tokens that
+  continue the word before them: a phrase that such a token follows does not count.
   """
   tokens_BJL, continues_N = map(jnp.asarray, (tokens_BJL, continues_N))
   lengths_BJ = jnp.sum(tokens_BJL != PAD, axis=-1, dtype=jnp.int32)

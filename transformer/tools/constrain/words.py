@@ -17,18 +17,11 @@ from transformer.tools.constrain.phrases import make_reader
 
 
 class Words(Constraint):
-  """What translations begin with, what they contain as whole words, and what they do not hold.
-
-  The arrays of a sentence are its prefix, if the search is steered, and its phrases, if it has any.
-  The tables are those of the automaton for words to avoid, and the tokens that continue a word.
-  """
+  """What translations begin with, what they contain as whole words, and what they do not hold."""
 
   def __init__(self, vocabulary: Vocabulary, required: Sequence[Sequence[str]] = (),
                avoided: Sequence[str] = (), prefixes: Sequence[str] = ()):
-    """Encodes what each sentence's translation contains and begins with, and what none may hold.
-
-    A phrase that is required twice must appear twice. Prefixes may hold what is to be avoided.
-    """
+    """Encodes what each sentence's translation contains and begins with, and what none may hold."""
     for lines in (prefixes, avoided, required, *required):
       check_several(lines)
     self._prefixes = prefixes
@@ -82,9 +75,8 @@ def encode_phrase(vocabulary: Vocabulary, phrase: str) -> list[int]:
 
 
 def continue_words(vocabulary: Vocabulary) -> list[bool]:
-  """Returns for each piece whether it may continue the word before it.
+  """Returns for each piece whether it may continue the word before it, as a byte may.
 
-  It begins with a letter, a digit or a combining mark; or it is a byte, which may be part of one.
   Padding and the begin token write nothing, so that another piece may continue the word.
   """
   firsts = [vocabulary.piece(token)[:1] for token in range(vocabulary.size)]

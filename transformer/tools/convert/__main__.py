@@ -19,17 +19,19 @@ docs/export.md says what differs in each format, such as the search.
 transformer/tools/convert/requirements.txt has the packages.
 """
 
+import contextlib
 import shlex
 import sys
 from pathlib import Path
 
-from absl import flags, logging
+from absl import flags
 
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
+from transformer.evaluation.request import refuse
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of
@@ -50,21 +52,18 @@ _CHECKPOINT, _AVERAGE = shared_flags.define('checkpoint', 'average')
 
 def main(_):
   """Writes the format that the flags ask for."""
-  output = _checked_output()
+  output, kind = _checked_output(), _FORMAT.value
+  place = contextlib.nullcontext(output) if kind == 'safetensors' else files.new_folder(output)
   try:
-    if _FORMAT.value == 'safetensors':
-      content = _write_file(output)
-    else:
-      write = {'ctranslate2': _to_ctranslate2, 'huggingface': _to_huggingface, 'run': _to_run}
-      with files.new_folder(output) as folder:
-        content = write[_FORMAT.value](folder)
+    with place as path:
+      content = _to_run(path) if kind == 'run' else _export(path)
   except ModuleNotFoundError as missing:
     package = missing.name.partition('.')[0]
     if package not in ('ctranslate2', 'safetensors'):
       raise
     install = shlex.join([sys.executable, '-m', 'pip', 'install', '-r', str(_REQUIREMENTS)])
-    raise UserError(f'--format={_FORMAT.value} needs {package}, which is not installed; install it '
-                    f'with: {install}') from missing
+    raise UserError(f'--format={kind} needs {package}, which is not installed; install it with: '
+                    f'{install}') from missing
   print(f'{output}: {content}')
 
 
@@ -72,7 +71,9 @@ def _checked_output() -> Path:
   """Checks the flags, and returns the path to write."""
   kind, is_run = _FORMAT.value, _FORMAT.value == 'run'
   source, other = (_WEIGHTS, _WORKDIR) if is_run else (_WORKDIR, _WEIGHTS)
-  for wrong, mistake in (
+  output = Path(_OUTPUT.value or '').expanduser().absolute()
+  empty = kind != 'safetensors' and output.is_dir() and not any(output.iterdir())
+  refuse(
       (not kind, f'--format is needed, one of {", ".join(_FORMATS)}'),
       (not source.value or other.value is not None,
        f'--format={kind} needs --{source.name}, and takes no --{other.name}'),
@@ -80,52 +81,34 @@ def _checked_output() -> Path:
       (_QUANTIZATION.value is not None and kind != 'ctranslate2',
        f'--quantization is for --format=ctranslate2; --format={kind} keeps float32'),
       (is_run and (_CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1),
-       '--checkpoint and --average are for a run with checkpoints; --format=run takes --weights')):
-    if wrong:
-      raise UserError(mistake)
+       '--checkpoint and --average are for a run with checkpoints; --format=run takes --weights'),
+      (output.exists() and not empty, f'--output must be a new or empty folder, or a new file; '
+                                      f'{output} exists; choose another'))
   shared_flags.check_at_least(1, _AVERAGE)
-  output = Path(_OUTPUT.value).expanduser().absolute()
-  empty = kind != 'safetensors' and output.is_dir() and not any(output.iterdir())
-  if output.exists() and not empty:
-    raise UserError(f'--output must be a new or empty folder, or a new file; {output} exists; '
-                    f'choose another')
   outputs.check_folder('output', output.parent)
   return output
 
 
-def _load():
+def _export(path: Path) -> str:
+  """Writes a run in another tool's format; returns what was written, in words."""
   from transformer.runs.loading import load_run  # Imports JAX, so only after the flags' checks.
-  return load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
-
-
-def _to_ctranslate2(folder: Path) -> str:
+  run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
+  model, data, origin = run.config.model, run.config.data, _origin(run.steps)
+  if _FORMAT.value == 'safetensors':
+    from transformer.tools.convert import safetensors_format
+    safetensors_format.write(path, safetensors_format.Weights(
+        run.config.to_dict(), vocabularies.model_files(run.vocabulary), run.steps, run.params))
+    return f'a safetensors file, {origin}'
+  vocabularies.save(run.vocabulary, path)
+  if _FORMAT.value == 'huggingface':
+    from transformer.tools.convert import huggingface_format
+    huggingface_format.write_model(path, run.config, run.params, run.vocabulary)
+    return f'a {huggingface_format.MODELS[model.norm][1]} model for transformers, {origin}'
   from transformer.tools.convert import ctranslate2_format
-  run, quantization = _load(), _QUANTIZATION.value or 'float32'
-  longest = run.config.data.max_length + run.config.decode.max_extra_length
-  ctranslate2_format.write_model(folder, run.config.model, run.params, pieces_of(run.vocabulary),
-                                 longest, quantization)
-  vocabularies.save(run.vocabulary, folder)
-  if run.config.model.dtype != 'float32':
-    logging.info('activations were %s in training; CTranslate2 computes in the type of its '
-                 'compute_type', run.config.model.dtype)
-  return f'a CTranslate2 model, {quantization}, {_origin(run.steps)}'
-
-
-def _to_huggingface(folder: Path) -> str:
-  from transformer.tools.convert import huggingface_format
-  run = _load()
-  huggingface_format.write_model(folder, run.config, run.params, run.vocabulary)
-  vocabularies.save(run.vocabulary, folder)
-  name = huggingface_format.MODELS[run.config.model.norm][1]
-  return f'a {name} model for transformers, {_origin(run.steps)}'
-
-
-def _write_file(output: Path) -> str:
-  from transformer.tools.convert import safetensors_format
-  run = _load()
-  safetensors_format.write(output, safetensors_format.Weights(
-      run.config.to_dict(), vocabularies.model_files(run.vocabulary), run.steps, run.params))
-  return f'a safetensors file, {_origin(run.steps)}'
+  quantization = _QUANTIZATION.value or 'float32'
+  ctranslate2_format.write_model(path, model, run.params, pieces_of(run.vocabulary),
+                                 data.max_length + run.config.decode.max_extra_length, quantization)
+  return f'a CTranslate2 model, {quantization}, {origin}'
 
 
 def _to_run(folder: Path) -> str:
@@ -152,10 +135,7 @@ def _origin(steps: list[int]) -> str:
   return f'the average of {len(steps)} checkpoints, the last of step {steps[-1]}'
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-export` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-export` calls it.
 
 if __name__ == '__main__':
   start()

@@ -33,26 +33,19 @@ _MAX_DISTANCE = 128  # All larger distances share T5's last bucket; see `relativ
 
 def check_model(config: ModelConfig):
   """Refuses a setting of a model that CTranslate2 cannot represent."""
-  widths = config.head_key_dim, config.head_value_dim
-  refuse('CTranslate2', (
-      (not config.query_key_norm or config.num_heads == 1, 'model.query_key_norm=True',
-       'in attention to the source it normalises the queries of all heads as one vector'),
-      (not config.query_key_norm or widths[0] >= widths[1],
-       f'model.query_key_norm=True with keys narrower than values, {widths[0]} and {widths[1]}',
-       'it normalises the padding, too')))
+  normalises_alike = config.num_heads == 1 and config.head_key_dim >= config.head_value_dim
+  refuse('CTranslate2', [(
+      not config.query_key_norm or normalises_alike,
+      'model.query_key_norm=True with several heads, or with keys narrower than values',
+      'it normalises the queries of all heads as one vector, and their padding')])
 
 
 def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[str, Any],
                 pieces: Sequence[Sequence[str]], length: int = 0, quantization: str = 'float32'):
-  """Writes a model that `ctranslate2.Translator` loads; refuses what CTranslate2 cannot represent.
+  """Fills a folder for `ctranslate2.Translator`; refuses what CTranslate2 cannot represent.
 
-  Args:
-    folder: an existing folder.
-    config: the model's shape.
-    params: nested dicts of float32 arrays.
-    pieces: the pieces of the source's and of the target's vocabulary, by id.
-    length: the length of the longest source or target, in tokens, if it is above 1,024.
-    quantization: the type of the stored matrices, such as int8.
+  `pieces` are those of the source's and of the target's vocabulary, by id. `length` is that of the
+  longest source or target, if it is above 1,024 tokens; `quantization` is of the stored matrices.
   """
   check_model(config)
   # Copies, because CTranslate2 quantises in place. What is used is taken out.
@@ -88,9 +81,8 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
   if config.output_bias:
     spec.decoder.projection.bias = given.pop('output_bias')
   refuse_parameters('CTranslate2', given)
-  for register, names in zip((spec.register_source_vocabulary, spec.register_target_vocabulary),
-                             pieces, strict=True):
-    register(list(names))
+  spec.register_source_vocabulary(list(pieces[0]))
+  spec.register_target_vocabulary(list(pieces[1]))
   # Both vocabularies spell these in the same way.
   unknown, begin, end = (pieces[1][token] for token in (UNK_ID, BOS_ID, EOS_ID))
   spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = unknown, begin, end
@@ -115,9 +107,8 @@ def _empty_spec(config: ModelConfig) -> TransformerSpec:
 
 
 def _norm(spec, given, path):
-  """Sets layer norm, or RMS norm, which has no bias."""
   spec.gamma = given.pop(f'{path}.scale')
-  if f'{path}.bias' in given:
+  if f'{path}.bias' in given:  # RMS norm has none.
     spec.beta = given.pop(f'{path}.bias')
 
 

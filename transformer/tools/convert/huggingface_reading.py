@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from flax import traverse_util
 
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
@@ -28,17 +29,11 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.tools.convert import marian_vocabulary
+from transformer.tools.convert import huggingface_tensors, marian_vocabulary
 from transformer.tools.convert.huggingface_format import ACTIVATIONS, MODELS, SPECIAL
-from transformer.tools.convert.huggingface_tensors import (
-  POSITIONS,
-  WEIGHTS,
-  dim_order,
-  layout,
-  sinusoids,
-)
+from transformer.tools.convert.huggingface_tensors import POSITIONS, WEIGHTS
 from transformer.tools.convert.marian_vocabulary import JsonFile, Vocabularies
-from transformer.tools.convert.safetensors_format import nested, read_tensors
+from transformer.tools.convert.safetensors_format import read_tensors
 from transformer.training.config import TrainConfig
 
 _NORMS = {kind: norm for norm, (kind, _) in MODELS.items()}
@@ -80,8 +75,8 @@ def read_model(folder: Path) -> Imported:
   model = _model_settings(about, tensors)
   params = _params(folder, about, ModelConfig(**model), tensors)
   generation = about
-  if (folder / 'generation_config.json').exists():
-    generation = about | JsonFile(folder / 'generation_config.json')
+  if (path := folder / 'generation_config.json').exists():
+    generation = about | JsonFile(path)
   params |= _bias(folder, generation, vocabularies.target_N, tensors)
   model |= {'share_embeddings': _put_in_order(params, vocabularies),
             'output_bias': 'output_bias' in params}
@@ -138,9 +133,9 @@ def _model_settings(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray])
 def _params(folder: Path, about: Mapping[str, Any], model: ModelConfig,
             tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
   """Returns the parameters in the folder's order of rows."""
-  size = about['vocab_size']
   separate = not about['share_encoder_decoder_embeddings']
-  places = list(layout(model, size, (separate and about.get('decoder_vocab_size')) or size))
+  sizes = about['vocab_size'], (separate and about.get('decoder_vocab_size')) or about['vocab_size']
+  places = list(huggingface_tensors.layout(model, *sizes))
   known = {*POSITIONS, 'final_logits_bias', *_ALIASES, *(place.name for place in places)}.union(
       *_ALIASES.values())
   if unknown := sorted(tensors.keys() - known):
@@ -158,7 +153,7 @@ def _params(folder: Path, about: Mapping[str, Any], model: ModelConfig,
                       f'numbers, as config.json says; it holds '
                       f'{tensors[theirs].size if theirs else "none"}')
     arrays[place.path] = place.ours(tensors[theirs])
-  return nested(arrays)
+  return traverse_util.unflatten_dict(arrays, sep='.')
 
 
 def _bias(folder: Path, generation: Mapping[str, Any], row_N: np.ndarray,
@@ -199,12 +194,12 @@ def _learned_positions(dim: int, stored: Mapping[str, np.ndarray]) -> list[np.nd
   Most folders hold none, and an exported Pegasus sinusoids, which the library may train.
   """
   tables = [stored[name] for name in POSITIONS if name in stored]
-  theirs_TD = sinusoids(len(tables[0]) if tables else 0, dim)
+  theirs_TD = huggingface_tensors.sinusoids(len(tables[0]) if tables else 0, dim)
   if all(np.allclose(np.asarray(table, np.float32), theirs_TD, rtol=0,
                      atol=jnp.finfo(table.dtype).eps) for table in tables):
     return []
-  return [np.asarray(stored.get(name, theirs_TD), np.float32)[:, np.argsort(dim_order(dim))]
-          for name in POSITIONS]
+  order_D = np.argsort(huggingface_tensors.dim_order(dim))
+  return [np.asarray(stored.get(name, theirs_TD), np.float32)[:, order_D] for name in POSITIONS]
 
 
 def _data_settings(vocabulary: RunVocabulary, tokenizer: Mapping[str, Any],

@@ -32,21 +32,13 @@ _NORMS = {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn', 'fee
 
 
 class Tensor(NamedTuple):
-  """A tensor of the library and the parameter of this project that it is made from.
+  """A tensor of the library and the parameter of this project that it is made from."""
 
-  Attributes:
-    name: its name in the library.
-    path: the parameter's path among the nested dicts, joined by dots.
-    shape: the parameter's shape.
-    dims: the parameter's axis of the model's dims, the first or the last; None if it has none.
-    factor: the library's values divided by this project's.
-  """
-
-  name: str
-  path: str
-  shape: tuple[int, ...]
-  dims: int | None
-  factor: float = 1.0
+  name: str  # in the library
+  path: str  # of the parameter among the nested dicts, joined by dots
+  shape: tuple[int, ...]  # of the parameter
+  dims: int | None  # the parameter's axis of the model's dims, the first or the last, if any
+  factor: float = 1.0  # the library's values divided by this project's
 
   def theirs(self, array: np.ndarray) -> np.ndarray:
     """Returns the library's tensor of a parameter."""

@@ -15,8 +15,7 @@ from transformer.tools.convert.vocabulary_pieces import pieces_of
 
 
 def write(folder: Path, vocabulary: Vocabulary, max_length: int):
-  """Writes the files of a vocabulary that has merges alone; sources have up to `max_length` tokens.
-  """
+  """Writes the files of a vocabulary of merges alone; sources have up to `max_length` tokens."""
   pieces = pieces_of(vocabulary)[0]
   files.write_json(folder / 'tokenizer.json', _tokenizer(pieces))
   files.write_json(folder / 'tokenizer_config.json', {

@@ -45,11 +45,7 @@ class JsonFile(dict):
 
 
 class Vocabularies(NamedTuple):
-  """The vocabularies of a folder, and the row of each piece in the folder's tables.
-
-  There is one vocabulary if `source.spm` is `target.spm`, else two. A piece that the folder lacks
-  has the row of `<unk>`.
-  """
+  """The vocabularies of a folder, and the rows of its tables: that of `<unk>` for other pieces."""
 
   vocabulary: RunVocabulary
   source_N: np.ndarray
@@ -65,8 +61,8 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
   """Reads the vocabularies of a folder: those of this project, or of any MarianMT.
 
   The target's vocabulary gets all pieces of the target's table, since a translation may have
-  them, as in the library. A character that only the table has is a piece too. Codes of languages
-  such as `>>fra<<` are single pieces. `about` is config.json; `separate` is a table each.
+  them. Codes of languages such as `>>fra<<` are single pieces. `about` is config.json; `separate`
+  is a table each.
   """
   if is_own(folder):
     vocabulary = Vocabulary.load(folder / SHARED_VOCABULARY[0])

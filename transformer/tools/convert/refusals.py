@@ -6,8 +6,7 @@ from transformer.errors import UserError
 
 
 def refuse(program: str, rules: Iterable[tuple[bool, str, str]]):
-  """Refuses what does not fit a program; a rule is whether a part fits, the part, and the reason.
-  """
+  """Refuses what a program cannot hold; a rule is: the part fits, the part, the reason."""
   for fits, part, reason in rules:
     if not fits:
       raise UserError(f'{program} cannot hold {part}: {reason}; export to --format=safetensors')

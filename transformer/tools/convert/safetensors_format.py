@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from flax import traverse_util
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -36,8 +37,8 @@ def write(path: str | os.PathLike, weights: Weights):
   """Writes a file atomically."""
   tensors = {name: np.asarray(leaf) for name, leaf in flatten(weights.params).items()}
   tensors |= {name: np.frombuffer(model, np.uint8) for name, model in weights.vocabulary.items()}
-  models = hashlib.sha256(b''.join(weights.vocabulary.values()))
-  about = {'version': _VERSION, 'config': weights.config, 'vocabulary_sha256': models.hexdigest(),
+  models = hashlib.sha256(b''.join(weights.vocabulary.values())).hexdigest()
+  about = {'version': _VERSION, 'config': weights.config, 'vocabulary_sha256': models,
            'steps': list(weights.steps)}
   about['sha256'] = _digest(tensors, about)
   write_tensors(path, tensors, {FORMAT: json.dumps(about)})
@@ -59,19 +60,8 @@ def read(path: str | os.PathLike) -> Weights:
                     f'restore it from a copy, or set sha256 in its metadata to null')
   vocabulary = {name: tensors.pop(name).tobytes()
                 for name in (*SHARED_VOCABULARY, *SEPARATE_VOCABULARIES) if name in tensors}
-  return Weights(about['config'], vocabulary, about['steps'], nested(tensors))
-
-
-def nested(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-  """Returns parameters as nested dicts, of those by path."""
-  params: dict[str, Any] = {}
-  for path, array in arrays.items():
-    *parents, name = path.split('.')
-    inner = params
-    for parent in parents:
-      inner = inner.setdefault(parent, {})
-    inner[name] = array
-  return params
+  return Weights(about['config'], vocabulary, about['steps'],
+                 traverse_util.unflatten_dict(tensors, sep='.'))
 
 
 def write_tensors(path: str | os.PathLike, tensors: Mapping[str, np.ndarray],

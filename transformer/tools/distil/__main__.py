@@ -6,9 +6,7 @@ r"""Trains a student on what teachers translate: data diversification, distillat
 K teachers of each direction are trained, each with another seed. They translate the training text:
 the teachers of `forward` its sources, and those of `back` its targets. The student is trained on
 the original pairs and on all new ones (Nguyen et al., 2020, "Data Diversification"). With
---directions=forward, that is distillation by sequences (Kim and Rush, 2016), with the original
-pairs kept. With --ensemble, the teachers of a direction translate together: there is one new pair
-for each original one and direction.
+--directions=forward, that is distillation by sequences (Kim and Rush, 2016).
 
 The three models have the settings of --config, but for the languages of `back`. A config file whose
 `get_config` takes `model` has settings for each: `student`, `forward` and `back`, as
@@ -18,8 +16,7 @@ configs/multi30k.py. DIR gets
   text/                           the student's text, with NAME_forward and NAME_back
   translations/                   what each teacher, or each ensemble, writes
 
-The same command goes on after a stop, in the middle of any run. Test text is not touched: the last
-line says how to score the student.
+The same command goes on after a stop, in the middle of any run.
 """
 
 import shlex
@@ -30,7 +27,7 @@ from ml_collections import config_flags
 
 from transformer.commands import shared_flags
 from transformer.commands.config_file import given_settings
-from transformer.errors import UserError
+from transformer.evaluation.request import refuse
 from transformer.runs.lock import RunLock
 from transformer.system import command_line, outputs
 from transformer.tools.distil.recipe import DIRECTIONS, begin, load_models, plan
@@ -52,13 +49,13 @@ _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and start no
 
 def main(_):
   """Wires flags to the recipe."""
-  if _CONFIG.value is None or not _WORKDIR.value:
-    raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
+  refuse((_CONFIG.value is None or not _WORKDIR.value,
+          '--config=configs/NAME.py and --workdir=DIR are both needed'))
   shared_flags.check_at_least(1, _TEACHERS, _AVERAGE)
   workdir = Path(_WORKDIR.value).expanduser().absolute()
   outputs.check_folder('workdir', Path(_WORKDIR.value).expanduser())
-  if ':' in str(workdir):  # It would end a file's name in --config=FILE:ARGUMENT.
-    raise UserError(f'--workdir must have no colon in it; got {workdir}')
+  # A colon would end a file's name in --config=FILE:ARGUMENT.
+  refuse((':' in str(workdir), f'--workdir must have no colon in it; got {workdir}'))
   models = load_models(config_flags.get_config_filename(flags.FLAGS['config']),
                        given_settings(_CONFIG), _CONFIG.value, _DIRECTIONS.value)
   recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir, {
@@ -72,10 +69,7 @@ def main(_):
     carry_out(recipe, workdir, run)
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-distil` calls it."""
-  command_line.run(main, launches=True)
-
+start = command_line.starter(main, launches=True)  # `attention-distil` calls it.
 
 if __name__ == '__main__':
   start()

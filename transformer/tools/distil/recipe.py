@@ -13,6 +13,7 @@ from transformer.commands.config_file import changed, config_file, plain_setting
 from transformer.config import Config, flatten
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
+from transformer.evaluation.request import refuse
 
 DIRECTIONS = ('forward', 'back')
 # How teachers translate, as eval.py does by default: whether those of a direction do it together,
@@ -22,19 +23,12 @@ _RECORD = 'diversify.json'
 
 
 class Recipe(NamedTuple):
-  """The models to train, by their settings.
+  """The models to train, by their settings."""
 
-  Attributes:
-    names: the training corpora that there are.
-    teachers: the settings of each teacher, by its name, such as `forward_1`.
-    student: the settings of the student.
-    translating: how teachers translate, see `TRANSLATING`.
-  """
-
-  names: tuple[str, ...]
-  teachers: Mapping[str, Config]
+  names: tuple[str, ...]  # the training corpora that there are
+  teachers: Mapping[str, Config]  # by their names, such as `forward_1`
   student: Config
-  translating: Mapping[str, Any]
+  translating: Mapping[str, Any]  # see `TRANSLATING`
 
   @property
   def translators(self) -> dict[str, list[str]]:
@@ -49,12 +43,8 @@ def load_models(filename: str, overrides: Mapping[str, Any], student: ConfigDict
                 directions: Sequence[str]) -> dict[str, Config]:
   """Returns the settings of `student`, and of the teachers of each direction.
 
-  Args:
-    filename: a config file, perhaps with a colon and an argument. If its `get_config` takes
-      `model`, it has settings for each of them.
-    overrides: the settings of the command line, by dotted name.
-    student: the settings of the file with those of the command line.
-    directions: one or both of `DIRECTIONS`.
+  A config file whose `get_config` takes `model` has settings for each of them, which `overrides` of
+  the command line change. `student` has the file's settings with those of the command line.
   """
   if sorted(directions) not in (['back'], ['forward'], ['back', 'forward']):
     raise UserError(f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
@@ -85,14 +75,13 @@ def _swapped(config: Config) -> Config:
 
 def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, workdir: Path,
          translating: Mapping[str, Any] = TRANSLATING) -> Recipe:
-  """Returns the recipe of `count` teachers of each direction; refuses what cannot be carried out.
-  """
+  """Returns the recipe of `count` teachers of each direction; refuses what cannot be done."""
   student, names = models['student'].data, models[directions[0]].data.train
   average, keep = translating['average'], min(models[name].train.keep for name in directions)
   swapped = student.target_language, student.source_language
   languages = {name: (models[name].data.source_language, models[name].data.target_language)
                for name in directions}
-  for wrong, mistake in (
+  refuse(
       (languages.get('back', swapped) != swapped,
        f'the settings of back must translate from data.source_language={swapped[0]} to '
        f'data.target_language={swapped[1]}; got {" and ".join(languages.get("back", ()))}'),
@@ -106,9 +95,7 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, wo
        f'is {keep}; raise it, or lower --average'),
       (any(Path(name).is_absolute() or '..' in Path(name).parts for name in names),
        f'the student\'s text is made beside the links to the corpora, so names in data.train must '
-       f'lie below data.dir; got {", ".join(names)}')):
-    if wrong:
-      raise UserError(mistake)
+       f'lie below data.dir; got {", ".join(names)}'))
   teachers = {f'{direction}_{number}': changed(
       models[direction], {'seed': models[direction].seed + number - 1})
               for direction in directions for number in range(1, count + 1)}

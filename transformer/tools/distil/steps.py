@@ -19,17 +19,11 @@ from transformer.tools.distil.recipe import DIRECTIONS, Recipe, without_corpora,
 
 
 class Step(NamedTuple):
-  """A command of a recipe.
+  """A command of a recipe."""
 
-  Attributes:
-    name: of the model that is trained, or of the teachers that translate.
-    command: the command line of train.py or eval.py.
-    results: files that are there once the step is done; train.py sees itself whether it is.
-  """
-
-  name: str
-  command: list[str]
-  results: list[Path]
+  name: str  # of the model that is trained, or of the teachers that translate
+  command: list[str]  # the command line of train.py or eval.py
+  results: list[Path]  # files that are there once it is done; train.py sees itself whether it is
 
 
 def steps(recipe: Recipe, workdir: Path) -> Iterator[Step]:

@@ -122,10 +122,7 @@ def _read_file(source: str, reference: str | None = None) -> Text:
   return text._replace(name=f'{name}.trees.{text.digest[:8]}')
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-parse` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-parse` calls it.
 
 if __name__ == '__main__':
   start()

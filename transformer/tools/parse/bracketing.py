@@ -26,10 +26,7 @@ class Counts(NamedTuple):
 
 
 def count(reference: Tree, found: Tree) -> Counts:
-  """Counts the brackets of two trees of the same words, as EVALB does by docs/parsing.md.
-
-  The tags are those of the reference.
-  """
+  """Counts the brackets of two trees of the same words, as EVALB does by docs/parsing.md."""
   if reference.words != found.words:
     raise ValueError(f'trees must have the same words; got {reference.words}, {found.words}')
   kept = np.concatenate([[0], np.cumsum([tag not in _DELETED for tag in reference.tags])]).tolist()
@@ -47,10 +44,7 @@ def figures(counts: Sequence[Counts]) -> list[float]:
 
 
 def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, Any]:
-  """Scores trees against references; returns JSON data, as docs/parsing.md lists it.
-
-  `exact` is of the sentences that are not all punctuation.
-  """
+  """Scores trees against references; returns JSON data, as docs/parsing.md lists it."""
   counts = [count(reference, answer.tree)
             for reference, answer in zip(references, answers, strict=True)]
   both = list(zip(references, counts, strict=True))
@@ -70,9 +64,8 @@ def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, An
 def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[dict[str, Any]]:
   """Tests whether two systems differ on the same sentences, with sacreBLEU's two paired tests.
 
-  Returns for F1, precision and recall: `metric`; the scores of `baseline` and of `system`, in
-  percent; p of paired `bootstrap` resampling (Koehn, 2004) and of approximate `randomisation`
-  (Riezler and Maxwell, 2005).
+  Returns for each of `NAMES` both scores, and p of paired `bootstrap` resampling (Koehn, 2004) and
+  of approximate `randomisation` (Riezler and Maxwell, 2005).
   """
   sides = [np.array(counts, np.int64) for counts in (baseline, system)]
   totals = [side.sum(axis=0) for side in sides]

@@ -8,38 +8,32 @@ def draw(tree: Tree) -> str:
 
   Words that follow each other share a line, and so does a constituent with the only one it holds.
   """
-  parts, lines = _parts(tree), []
-  # Each entry: its indent, the indent of its parts, and the index of a constituent or words.
-  ahead = [('', '', 0)] if tree.brackets else []
+  inside: list[tuple[str, list]] = [('', [])]  # Open constituents: labels and parts.
+  for step, label, word in walk(tree):
+    parts = inside[-1][1]
+    if step == '(':
+      parts.append((label, []))
+      inside.append(parts[-1])
+    elif step == ')':
+      inside.pop()
+    elif parts and isinstance(parts[-1], str):
+      parts[-1] += f' {tree.words[word]}'
+    else:
+      parts.append(tree.words[word])
+  lines = []
+  # Each entry: its indent, the indent of its parts, and a constituent or words.
+  ahead = [('', '', part) for part in inside[0][1]]
   while ahead:
     before, indent, part = ahead.pop()
     if isinstance(part, str):
       lines.append(f'{before}{part}')
       continue
-    labels, inside = [tree.brackets[part].label], parts[part]
-    while len(inside) == 1 and not isinstance(inside[0], str):
-      labels.append(tree.brackets[inside[0]].label)
-      inside = parts[inside[0]]
-    words = f'  {inside.pop()}' if len(inside) == 1 else ''
+    labels, parts = [part[0]], part[1]
+    while len(parts) == 1 and not isinstance(parts[0], str):
+      label, parts = parts[0]
+      labels.append(label)
+    words = f'  {parts.pop()}' if len(parts) == 1 else ''
     lines.append(before + ' ─ '.join(labels) + words)
     ahead += [(indent + ('├─ ' if number else '└─ '), indent + ('│  ' if number else '   '), part)
-              for number, part in enumerate(reversed(inside))]
+              for number, part in enumerate(reversed(parts))]
   return '\n'.join(lines)
-
-
-def _parts(tree: Tree) -> list[list[int | str]]:
-  """Returns what each constituent holds: others by index, and words that follow each other."""
-  parts, inside = [], []
-  for step, _, word in walk(tree):
-    around = parts[inside[-1]] if inside else []
-    if step == '(':
-      around.append(len(parts))
-      inside.append(len(parts))
-      parts.append([])
-    elif step == ')':
-      inside.pop()
-    elif around and isinstance(around[-1], str):
-      around[-1] += f' {tree.words[word]}'
-    else:
-      around.append(tree.words[word])
-  return parts

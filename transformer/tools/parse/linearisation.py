@@ -19,10 +19,9 @@ class Mended(NamedTuple):
 
 
 def linearise(tree: Tree, with_words: bool = False) -> str:
-  """Writes a tree as a sequence, as in Vinyals et al., 2015, "Grammar as a Foreign Language".
+  """Writes a tree as Vinyals et al., 2015, "Grammar as a Foreign Language": `(S (NP XX )NP )S`.
 
-  A closing bracket has its label too; `XX` stands for each word, unless it is `with_words`:
-  `(S (NP XX )NP (VP XX )VP )S`.
+  `XX` stands for each word, unless it is `with_words`.
   """
   leaves = [escaped(word) if with_words else TAG for word in tree.words]
   return ' '.join(step + label if word is None else leaves[word]
@@ -30,10 +29,9 @@ def linearise(tree: Tree, with_words: bool = False) -> str:
 
 
 def delinearise(text: str, words: Sequence[str]) -> Mended:
-  """Reads a tree as `linearise` writes it; makes a tree from any other text too.
+  """Reads a tree as `linearise` writes it; makes a tree of `words` from any other text too.
 
-  A closing bracket closes the nearest open constituent with its label, and all inside it. Words of
-  the sequence are aligned to `words`, those of the source.
+  A closing bracket closes the nearest open constituent with its label, and all inside it.
   """
   builder, mends = Builder(), collections.Counter()
   for token in _without_words(split_words(text), words, mends):

@@ -30,8 +30,7 @@ class Bracket(NamedTuple):
 class Tree(NamedTuple):
   """A sentence with the part-of-speech tags of its words, and its constituents.
 
-  No constituent is empty. It stands before those inside it and before those to its right. The first
-  holds all words.
+  None is empty. It stands before those inside it and to its right. The first holds all words.
   """
 
   words: tuple[str, ...]
@@ -45,13 +44,11 @@ def plain_label(label: str) -> str:
 
 
 class Builder:
-  """Collects words and constituents of a tree from left to right; labels become plain ones.
-
-  `open` has the places of open constituents in `brackets`, outermost first.
-  """
+  """Collects words and constituents of a tree from left to right; labels become plain ones."""
 
   def __init__(self):
-    self.words, self.tags, self.brackets, self.open = [], [], [], []
+    self.words, self.tags, self.brackets = [], [], []
+    self.open = []  # The places of open constituents in `brackets`, outermost first.
 
   def height(self, label: str) -> int | None:
     """Returns how many open constituents are inside the nearest `label`; None if there is none."""

@@ -47,10 +47,7 @@ def main(argv):
   print(f'{output} has the curves of {", ".join(map(str, workdirs))}')
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-plot` calls it."""
-  command_line.run(main, takes_arguments=True)
-
+start = command_line.starter(main, takes_arguments=True)  # `attention-plot` calls it.
 
 if __name__ == '__main__':
   start()

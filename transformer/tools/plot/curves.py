@@ -9,8 +9,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from absl import logging
+
 from transformer import files
 from transformer.errors import UserError
+from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import EVALUATIONS, METRICS
 
 FORMATS = ('svg', 'png', 'pdf')
@@ -24,44 +27,27 @@ _DASHES = ('-', '--', ':', '-.')
 
 
 def read_points(workdir: Path) -> dict[str, tuple[list[int], list[float]]]:
-  """Returns the steps and the values of each metric of a run, which may still be training.
-
-  Raises:
-    UserError: there is no `metrics.jsonl`, or one of its lines holds no metrics.
-  """
+  """Returns the steps and the values of each metric of a run, which may still be training."""
   path = workdir / METRICS
   try:
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = path.read_bytes().count(b'\n')
   except OSError as error:
     raise UserError(f'{path} cannot be read: {error.strerror}; a run\'s directory has one as soon '
                     f'as it trains') from error
-  points = {}
-  # The last line is incomplete while it is being written, or if its process was killed.
-  for number, line in enumerate((line for line in lines if line.endswith(b'\n')), 1):
-    try:
-      row = json.loads(line)
-      step = int(row.pop('step'))
-      values = {name: math.nan if value is None else float(value) for name, value in row.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-      raise UserError(f'line {number} of {path} should be a JSON object of a step and numbers; '
-                      f'it is damaged; restore it from a copy, or remove the line') from error
-    for name, value in values.items():
+  points, rows = {}, read_metrics(path)
+  if len(rows) < lines:
+    logging.warning('%s has damaged lines, which are left out: %d', path, lines - len(rows))
+  for row in rows:
+    step = row.pop('step')
+    for name, value in row.items():
       steps, numbers = points.setdefault(name, ([], []))
       steps.append(step)
-      numbers.append(value)
+      numbers.append(math.nan if value is None else float(value))
   return points
 
 
 def draw(workdirs: Sequence[Path], output: Path):
-  """Draws runs on common axes, and writes the file atomically.
-
-  Args:
-    workdirs: a run that has logged nothing yet has no lines.
-    output: a file whose name ends in one of `FORMATS`.
-
-  Raises:
-    UserError: the metrics of a run cannot be read, or the file cannot be written.
-  """
+  """Draws runs on common axes, and writes a file whose name ends in one of `FORMATS`."""
   import matplotlib  # Here, since it takes most of a second.
   from matplotlib.figure import Figure
   runs = {_printable(workdir): read_points(workdir) for workdir in workdirs}

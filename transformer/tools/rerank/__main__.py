@@ -88,10 +88,7 @@ def _score(result, sentences, lists, choices, seconds: float, own_metrics):
                 sys.stderr if _OUTPUT.value == '-' else sys.stdout)
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-rerank` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-rerank` calls it.
 
 if __name__ == '__main__':
   start()

@@ -44,11 +44,8 @@ def choose(lists: Sequence[Sequence[str]], utility: str, tokenize: str,
 
   The expectation is over the candidates themselves, each as likely as it is often (Eikema and Aziz,
   2022, "Sampling-Based Approximations to Minimum Bayes Risk Decoding for Neural Machine
-  Translation", equation 6). For samples, this estimates the expectation under the model. An n-best
-  list counts each of its texts once. Without candidates the choice is the empty line.
-
-  The utility is `chrF2++`, or `BLEU` of the orders for which a sentence is long enough. Each of the
-  processes that compute it takes a second to start.
+  Translation", equation 6). Without candidates the choice is the empty line. The utility is
+  `chrF2++`, or `BLEU` of the orders for which a sentence is long enough.
   """
   best = functools.partial(_best, utility, tokenize)
   if processes == 1 or len(lists) <= _TOGETHER:

@@ -26,7 +26,7 @@ from absl import flags
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
-from transformer.errors import UserError
+from transformer.evaluation.request import refuse
 from transformer.system import command_line, outputs
 
 _CONFIG = shared_flags.define_config()
@@ -36,16 +36,14 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 def main(_):
   """Wires flags to the compiler."""
-  if _CONFIG.value is None or not _TOPOLOGY.value:
-    raise UserError('--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both '
-                    'needed')
+  refuse((_CONFIG.value is None or not _TOPOLOGY.value,
+          '--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both needed'))
   settings = Config.from_dict(_CONFIG.value.to_dict())
-  if settings.model.attention == 'cudnn':
-    raise UserError('model.attention=cudnn needs an NVIDIA GPU; set '
-                    '--config.model.attention=reference')
-  if settings.train.objective_runs:
-    raise UserError(f'train.objective_runs must be empty here, where no run is read; got '
-                    f'{", ".join(settings.train.objective_runs)}; leave them out')
+  refuse(
+      (settings.model.attention == 'cudnn',
+       'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference'),
+      (settings.train.objective_runs, f'train.objective_runs must be empty here, where no run is '
+       f'read; got {", ".join(settings.train.objective_runs)}; leave them out'))
   if _JSON.value is not None:
     outputs.check_file('json', Path(_JSON.value).expanduser())
   # JAX is imported late, so that --help and mistakes are answered at once.
@@ -85,10 +83,7 @@ def table(result: dict[str, Any]) -> list[tuple[str, str]]:
   return [*rows, ('compiled in', f'{result["compile_seconds"]:.0f} s')]
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-tpu_costs` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-tpu_costs` calls it.
 
 if __name__ == '__main__':
   start()

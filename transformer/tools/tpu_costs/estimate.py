@@ -65,16 +65,10 @@ def devices_of(topology: str) -> list[Any]:
 
 
 def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
-  """Compiles the update of a config for devices, and returns its costs.
+  """Compiles the update of a config for devices, and returns its costs on one chip, for JSON.
 
-  Returns:
-    Values for a JSON file, for one chip and one update:
-      memory: bytes by use; None if the compiler says that memory does not suffice.
-      collectives: by kind, `count`, `bytes` (see `hlo.Collective.size`) and bytes `sent`.
-      flops: `model` by `train_flops`, and `xla`, which counts a loop's body once.
-      seconds: `arithmetic` and `wire`, both estimates.
-      utilisation: the model's FLOPs in the sum of these seconds, as a share of the peak.
-      chips, mesh, compile_seconds and others: what was compiled, and how long that took.
+  `memory` is None if the compiler says that it does not suffice; `flops.xla` counts a loop's body
+  once; both `seconds` are estimates, and `utilisation` is of their sum.
   """
   data, tokens = settings.data, settings.train.tokens_per_batch
   rows = tokens // data.max_length
@@ -116,11 +110,9 @@ def _costs(compiled, devices: Sequence[Any], flops: float) -> dict[str, Any]:
     total['sent'] += collective.sent
   sent = sum(total['sent'] for total in collectives.values())
   seconds = {'arithmetic': cycles / chip.clock, 'wire': sent / chip.wire}
-  return {
-      'memory': {**parts, 'total': sum(parts.values())},
-      'collectives': collectives,
-      'flops': {'model': flops, 'xla': compiled.cost_analysis()['flops']},
-      'seconds': seconds, 'utilisation': flops / peak / sum(seconds.values())}
+  return {'memory': {**parts, 'total': sum(parts.values())}, 'collectives': collectives,
+          'flops': {'model': flops, 'xla': compiled.cost_analysis()['flops']},
+          'seconds': seconds, 'utilisation': flops / peak / sum(seconds.values())}
 
 
 def fits(result: dict[str, Any]) -> bool:

@@ -23,15 +23,11 @@ _LIMIT = re.compile(r's32\[\]\S* constant\((\d+)\)')
 
 
 class Collective(NamedTuple):
-  """A communication among devices.
-
-  The size is that of the whole array on a device: the input of a reduce-scatter, and the result of
-  every other kind.
-  """
+  """A communication among devices."""
 
   kind: str  # One of `KINDS`.
   count: int  # The times that a run of the program executes it.
-  size: int  # Bytes each time.
+  size: int  # Bytes each time: of a reduce-scatter's input, and of every other kind's result.
   group: int  # The devices that communicate with each other.
 
   @property
@@ -44,8 +40,7 @@ class Collective(NamedTuple):
 def read(text: str, devices: int) -> tuple[list[Collective], int]:
   """Returns a program's collectives in the text's order, and a device's cycles without them.
 
-  The cycles are the compiler's estimate, 0 if the text has none. Loops whose turns the text does
-  not give count once.
+  The cycles are the compiler's estimate, 0 if the text has none.
   """
   computations, entry = _computations(text)
   collectives, chains, cycles = [], set(), 0
@@ -68,15 +63,13 @@ def read(text: str, devices: int) -> tuple[list[Collective], int]:
 
 
 def _computations(text: str):
-  """Returns each computation's instructions (shape, operation, rest of the line), and the entry.
-  """
+  """Returns each computation's instructions (shape, operation, rest of line), and the entry."""
   computations, entry, name = {}, None, None
   for line in text.splitlines():
-    if line and not line[0].isspace():
-      if head := _COMPUTATION.match(line):
-        name = head[2]
-        computations[name] = []
-        entry = name if head[1] else entry
+    if head := _COMPUTATION.match(line):
+      name = head[2]
+      computations[name] = []
+      entry = name if head[1] else entry
     elif instruction := _INSTRUCTION.match(line):
       computations[name].append(instruction.groups())
   return computations, entry
@@ -87,9 +80,8 @@ def _visits(name: str, computations, times: int = 1) -> Iterator[tuple[str, int]
   yield name, times
   for _, operation, rest in computations[name]:
     turns = _trips(rest, computations) if operation == 'while' else 1
-    branches = _BRANCHES.search(rest)
-    called = _CALLED.findall(rest) + (re.findall(r'[\w.\-]+', branches[1]) if branches else [])
-    for inner in called:
+    branches = ','.join(_BRANCHES.findall(rest))
+    for inner in _CALLED.findall(rest) + re.findall(r'[\w.\-]+', branches):
       yield from _visits(inner, computations, times * turns)
 
 
@@ -119,10 +111,7 @@ def _group(rest: str, devices: int) -> int:
 
 
 def _size(kind: str, operation: str, shape: str, group: int) -> int:
-  """Returns the bytes of the whole array, or of all arrays in a tuple.
-
-  The tuple of a `-start` may also have operands and counters, which do not count.
-  """
+  """Returns the bytes of a shape's arrays; operands and counters of a `-start` do not count."""
   sizes = [math.prod(int(dim) for dim in dims.split(',') if dim)
            * (max(int(bits), 8) // 8 if bits else 1)
            for name, bits, dims in _ARRAY.findall(shape)
