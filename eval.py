@@ -30,9 +30,9 @@ if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer.commands import shared_flags
+from transformer.decoding.config import Decoding
 from transformer.errors import UserError
 from transformer.evaluation.request import Request
-from transformer.evaluation.results import Decoding
 from transformer.evaluation.scores import OwnMetric, load_metric
 from transformer.evaluation.texts import Text
 from transformer.runs.run_directory import read_settings
@@ -45,25 +45,23 @@ def main(_):
   """Does what the flags ask for."""
   request = Request(**shared_flags.given(*_FLAGS))
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding import ensemble, prompt, text_lines
+  from transformer.decoding import prompt, text_lines
+  from transformer.decoding.likelihoods import score_with
+  from transformer.evaluation import translating
   from transformer.evaluation.metrics import check_tokenizer
-  from transformer.evaluation.translating import load_members
   own_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
   only_translates = request.unscored and not request.prefix and request.output in (None, '-')
   if request.source == '-' and only_translates and text_lines.arrives_live():
-    members, more = load_members(request, request.checkpoint), (decoding.seed, request.nbest)
-    if sys.stdin.isatty() and sys.stdout.isatty():
-      prompt.run_prompt(members, decoding.config, *more)
-    else:
-      translator = ensemble.make_translator(members, decoding.config, *more)
-      text_lines.translate_pipe(members, translator, request.nbest, decoding.config.sample)
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    answer = prompt.run_prompt if is_terminal else text_lines.translate_pipe
+    answer(translating.load_for(request, request.checkpoint), decoding)
     return
   texts = request.read_texts(config.data)
   if request.score:
-    likelihoods = ensemble.score_with(load_members(request, request.checkpoint), texts[0].sources,
-                                      texts[0].references[0], request.tokens)
+    run = translating.load_for(request, request.checkpoint)
+    likelihoods = score_with(run.members, texts[0].sources, texts[0].references[0], request.tokens)
     text_lines.write_lines(text_lines.likelihood_lines(likelihoods, request.tokens),
                            request.output or '-')
     return
@@ -78,10 +76,9 @@ def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
                own_metrics: Sequence[OwnMetric]):
   """Translates and scores texts at a checkpoint, or at all of them, with a table of each text."""
   from transformer.decoding.constraint import FREE, Prefixes
-  from transformer.decoding.ensemble import make_translator
   from transformer.evaluation import report, results, translating
   from transformer.runs.loading import checkpoints_of
-  every, failed, tables, translator = request.every_checkpoint, set(), {}, None
+  every, failed, tables = request.every_checkpoint, set(), {}
 
   @contextlib.contextmanager
   def others_go_on(checkpoint: str):
@@ -94,20 +91,17 @@ def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
       failed.add(checkpoint)
 
   constraint = Prefixes(texts[0].prefixes) if texts[0].prefixes else FREE
-  decoding = decoding.constrained(prefix=texts[0].prefixes)
+  decoding = results.constrained(decoding, prefix=texts[0].prefixes)
   for checkpoint in checkpoints_of(request.workdir) if every else [request.checkpoint]:
     with others_go_on(checkpoint):
-      members = translating.load_members(request, checkpoint)
-      translator = translator or make_translator(members, decoding.config, decoding.seed,
-                                                 request.nbest)
+      run = translating.load_for(request, checkpoint)
       for text in texts:
         with others_go_on(checkpoint):
-          result = translating.result_for(request, text, members, decoding)
+          result = translating.result_for(request, text, run, decoding)
           if every:  # A table that cannot be written is refused before the work.
             table = results.place(result.path.parent, {**result.content, 'steps': []}, 'all')
-          translated = translating.translate(members, translator, text, constraint)
-          row = translating.write_and_score(request, result, members[0], text, translated,
-                                            own_metrics)
+          translated = translating.translate(run, decoding, text, constraint)
+          row = translating.write_and_score(request, result, run, text, translated, own_metrics)
           if every:
             tables.setdefault(text.name, (table, []))[1].append(row)
   for table, rows in tables.values():

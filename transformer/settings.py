@@ -7,7 +7,7 @@ import operator
 import types
 import typing
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from transformer.errors import UserError
@@ -65,13 +65,17 @@ def kind_of(cls: type, name: str, prefix: str = '') -> Any:
   """Returns the type of a field; if there is none, the error suggests the nearest name."""
   kinds = typing.get_type_hints(cls)
   if name not in kinds:
-    nearest = difflib.get_close_matches(str(name), kinds, n=1, cutoff=0.5)
-    advice = hint_of_ended(f'{prefix}{name}') or (
-        f'did you mean config.{prefix}{nearest[0]}?' if nearest
-        else f'the keys there are {", ".join(kinds)}')
     plain = isinstance(name, str) and name.isprintable()
+    advice = hint_of_ended(f'{prefix}{name}') or nearest_name(name, kinds, f'config.{prefix}')
     raise UserError(f'there is no key config.{prefix}{name if plain else shown(name)}; {advice}')
   return kinds[name]
+
+
+def nearest_name(name: str, known: Iterable[str], prefix: str = '') -> str:
+  """Returns advice for an unknown name: the nearest one that is known, or all of them."""
+  nearest = difflib.get_close_matches(str(name), known := list(known), n=1, cutoff=0.5)
+  return (f'did you mean {prefix}{nearest[0]}?' if nearest
+          else f'the keys there are {", ".join(known)}')
 
 
 def converted(kind: Any, value: Any, name: str) -> Any:

@@ -9,10 +9,11 @@ from tests.as_users_run import reference, tiny
 from tests.toy_translation import whole_search
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.ensemble import make_translator
+from transformer.decoding.config import Decoding
 from transformer.decoding.likelihoods import make_scorer
+from transformer.decoding.trained_run import load
 from transformer.model.transformer import Transformer
-from transformer.runs.loading import load_run, save_run
+from transformer.runs.loading import save_run
 
 SENTENCES = 64
 LENGTH = 32  # Two buckets of lengths, 16 and 32.
@@ -30,7 +31,7 @@ def measure(folder):
   params = sharpened(tiny.random_params(Transformer(config.model, vocabulary.size)), config,
                      encode(vocabulary, lines[:SENTENCES]))
   save_run(folder, config, vocabulary, params, [1])
-  run = load_run(folder)
+  run = load(folder)
   return {'in_batches': in_batches(run, lines[:SENTENCES], lines[SENTENCES:100]),
           'by_teacher_forcing': {
               str(beams): by_teacher_forcing(run, params, lines[:SENTENCES], beams)
@@ -70,7 +71,7 @@ def in_batches(run, lines, others) -> dict:
     - `tokens`: number of tokens in each line.
   """
   decode = run.config.decode
-  translate = make_translator([run], decode, seed=0, nbest=decode.beam_size)
+  translate = run.translator(Decoding(decode, seed=0, nbest=decode.beam_size))
   together = translate([run.params], lines)
   otherwise = translate([run.params], [*others, *lines[::-1]])[len(others):][::-1]
   return {'together': together, 'otherwise': otherwise,

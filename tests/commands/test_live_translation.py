@@ -1,7 +1,6 @@
 """A pipe is answered line by line, and a terminal by a prompt."""
 
 import contextlib
-import dataclasses
 import os
 import pty
 import select
@@ -15,9 +14,8 @@ import pytest
 
 from tests.running_commands import ENGLISH
 from transformer.decoding import text_lines
-from transformer.decoding.config import SampleConfig
-from transformer.decoding.ensemble import make_translator
-from transformer.runs.loading import load_run
+from transformer.decoding.config import choose
+from transformer.decoding.trained_run import load
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,14 +70,14 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
       f'--workdir={trained}', f'--source={tmp_path}/in', f'--output={tmp_path}/out', '--sample',
       '--beam_size=2', '--nbest=2')
   assert status == 0, err
-  run = load_run(trained)
-  decode = SampleConfig(**dataclasses.asdict(run.config.decode) | {'sample': True, 'beam_size': 2})
-  translate = make_translator([run], decode, run.config.seed, 2)
+  run = load(trained)
+  decoding = choose(run.config.decode, run.config.seed,
+                    {'sample': True, 'beam_size': 2, 'nbest': 2})
   before = os.dup(0)
   try:
     with open(tmp_path / 'in', 'rb') as file:
       os.dup2(file.fileno(), 0)
-    text_lines.translate_pipe([run], translate, 2)
+    text_lines.translate_pipe(run, decoding)
   finally:
     os.dup2(before, 0)
     os.close(before)

@@ -1,29 +1,30 @@
 """The runs of an ensemble fit each other."""
 
 import types
+from pathlib import Path
 
 import pytest
 
 from transformer.config import Config
-from transformer.decoding import ensemble
+from transformer.decoding import trained_run
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
+from transformer.runs.loading import Run
 
 
 def run_with(vocabulary='a vocabulary', **model):
-  return types.SimpleNamespace(
-      config=Config.from_dict({'data': {'max_length': 64}, 'decode': {'max_extra_length': 10},
-                               'train': {'tokens_per_batch': 64}}),
-      vocabulary=vocabulary, model=types.SimpleNamespace(config=ModelConfig(**model)))
+  config = Config.from_dict({'data': {'max_length': 64}, 'decode': {'max_extra_length': 10},
+                             'train': {'tokens_per_batch': 64}})
+  return Run(Path('nowhere'), config, vocabulary,
+             types.SimpleNamespace(config=ModelConfig(**model)), None, [1], None)
 
 
 def load(monkeypatch, others, *chosen):
   """Returns what is loaded for some runs, by name, and the arguments of each loading."""
-  loaded = []
-  monkeypatch.setattr(ensemble, 'model_files', lambda vocabulary: vocabulary)
-  monkeypatch.setattr(ensemble, 'load_run',
-                      lambda name, *given: loaded.append((name, *given)) or others[name])
-  return ensemble.load_ensemble(run_with(), list(others), *chosen)[1:], loaded
+  runs, loaded = {'first': run_with(), **others}, []
+  monkeypatch.setattr(trained_run, 'load_run',
+                      lambda name, *given: loaded.append((name, *given)) or runs[name])
+  return list(trained_run.load('first', *chosen, ensemble=list(others)).others), loaded[1:]
 
 
 @pytest.mark.parametrize('chosen', [(), ('latest', 10)])

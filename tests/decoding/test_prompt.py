@@ -2,12 +2,14 @@
 
 import queue
 import threading
+import types
 
 import pytest
 
+from transformer.config import Config
 from transformer.decoding import prompt, text_lines
-from transformer.decoding.config import DecodeConfig
-from transformer.decoding.translator import Translation
+from transformer.decoding.config import DecodeConfig, Decoding
+from transformer.decoding.translator import Translation, distinct
 from transformer.errors import UserError
 
 
@@ -17,7 +19,7 @@ def test_a_list_holds_each_text_once_with_its_best_score():
   assert text_lines.as_lines(answers, 5, 7) == [
       '7 ||| a b ||| -1.000000', '7 ||| a c ||| -2.000000', '7 ||| a ||| -3.000000',
       '8 |||  ||| 0.000000']
-  assert [text for text, _ in text_lines.distinct(nbest)] == ['a b', 'a c', 'a']
+  assert [text for text, _ in distinct(nbest)] == ['a b', 'a c', 'a']
 
 
 @pytest.mark.parametrize('count', [0, 1, 3, 4, 5, 23])
@@ -58,41 +60,48 @@ def test_what_comes_before_a_fault_is_answered():
   assert answered == ['one', 'two']
 
 
-def talk(*typed, nbest=1):
+@pytest.fixture
+def talk(monkeypatch):
   """What a prompt says to what is typed, and the settings of its translators."""
-  said, settings, lines = [], [], iter(typed)
+  monkeypatch.setattr(prompt, 'Prefixes', lambda lines: lines[0])
 
-  def read():
-    if (line := next(lines, None)) is None:
-      raise EOFError
-    return line
+  def talk(*typed):
+    said, settings, lines = [], [], iter(typed)
 
-  def make_translator(decode, nbest):
-    if nbest > decode.beam_size:
-      raise UserError(f'{nbest} is more than {decode.beam_size}')
-    settings.append((decode.beam_size, decode.alpha, nbest, decode.batch_size))
+    def read():
+      if (line := next(lines, None)) is None:
+        raise EOFError
+      return line
 
-    def translate(line, number, prefix):
+    def translator(decoding):
+      config = decoding.config
+      if decoding.nbest > config.beam_size:
+        raise UserError(f'{decoding.nbest} is more than {config.beam_size}')
+      settings.append((config.beam_size, config.alpha, decoding.nbest, config.batch_size))
+
+    def answers(lines, decoding, number, constraint):
+      (line,), prefix = lines, constraint
       if prefix == 'too long':
         raise UserError('a prefix is too long')
-      texts = [f'{number} {prefix}{line}'.upper() + '!' * place for place in range(nbest)]
-      return Translation(texts[0], -1.0, False, tuple(
-          (text, -1.0 - place) for place, text in enumerate(texts)))
+      texts = [f'{number} {prefix}{line}'.upper() + '!' * place for place in range(decoding.nbest)]
+      return [Translation(texts[0], -1.0, False, tuple(
+          (text, -1.0 - place) for place, text in enumerate(texts)))]
 
-    return translate
+    run = types.SimpleNamespace(translator=translator, answers=answers, config=Config())
+    prompt.converse(read, said.append, run, Decoding(DecodeConfig(beam_size=4, alpha=0.6), seed=0))
+    return said, settings
 
-  prompt.converse(read, said.append, make_translator, DecodeConfig(beam_size=4, alpha=0.6), nbest)
-  return said, settings
+  return talk
 
 
-def test_a_prompt_translates_until_the_end_and_passes_over_blank_lines():
+def test_a_prompt_translates_until_the_end_and_passes_over_blank_lines(talk):
   assert talk('a', '', '  ', ' b ') == (['0 A', '1 B'], [(4, 0.6, 1, 1)])
   assert talk('a', ':quit', 'b')[0] == ['0 A']
   said, = talk(':help')[0]
   assert all(f'  {name}' in said for name in (':beam', ':alpha', ':nbest', ':prefix', ':quit'))
 
 
-def test_settings_and_prefixes_hold_from_then_on():
+def test_settings_and_prefixes_hold_from_then_on(talk):
   said, settings = talk(':nbest 3', 'a', ':beam 2', ':alpha 0', ':beam 5', 'b')
   assert settings == [
       (4, 0.6, 1, 1), (4, 0.6, 3, 1), (2, 0.6, 2, 1), (2, 0.0, 2, 1), (5, 0.0, 2, 1)]
@@ -106,7 +115,7 @@ def test_settings_and_prefixes_hold_from_then_on():
     (':beam x', "got 'x'"), (':beam 0', 'beam_size must be at least 1; got 0'),
     (':alpha nan', 'alpha must be at least 0'), (':nbest 5', '5 is more than 4'),
     (':prefix too long', 'a prefix is too long')])
-def test_a_mistake_is_one_line_and_changes_nothing(typed, fact):
+def test_a_mistake_is_one_line_and_changes_nothing(talk, typed, fact):
   said, settings = talk(typed, 'b', ':prefix', 'b')
   assert said[0].startswith('error: ') and fact in said[0] and '\n' not in said[0]
   assert said[-1].endswith(' B') and len(settings) == 1

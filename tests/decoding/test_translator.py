@@ -75,10 +75,10 @@ def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, kind, beams):
   answers = []
   for threads in (1, 3):
     monkeypatch.setattr(translator_module, 'usable_cores', lambda threads=threads: threads)
-    answers.append(Translator(models, VOCABULARY, config, MAX_LENGTH, 3, beams)(
-        params, lines, 5, constraint))
+    answers.append(Translator(models, VOCABULARY, config, MAX_LENGTH, beams)(
+        params, lines, 5, constraint, seed=3))
   assert answers[0] == answers[1]
-  mesh = on_mesh(models, config, seed=3, nbest=beams)(params, lines, 5, constraint)
+  mesh = on_mesh(models, config, nbest=beams)(params, lines, 5, constraint, seed=3)
   for answer, wanted in zip(answers[0], mesh, strict=True):
     assert answer.text == wanted.text and len(answer.nbest) == len(wanted.nbest)
     for (text, score), (wanted_text, wanted_score) in zip(answer.nbest, wanted.nbest, strict=True):
@@ -120,9 +120,8 @@ def test_a_constraint_of_ones_own_holds_alone_and_in_company(params, own_parts):
 def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(params):
   lines = [*sentences(6), sentences(1)[0]]
   config = dataclasses.replace(DECODE, beam_size=2, sample=True)
-  translate, same, other = (Translator(MODEL, VOCABULARY, config, MAX_LENGTH, seed)
-                            for seed in (0, 0, 1))
-  answers, others = translate(params, lines), other(params, lines)
+  translate, same = (Translator(MODEL, VOCABULARY, config, MAX_LENGTH) for _ in range(2))
+  answers, others = translate(params, lines), translate(params, lines, seed=1)
   assert same(params, lines) == answers
   assert all(a.text != b.text for a, b in zip(answers, others, strict=True))
   # Its first and its last line are the same.

@@ -41,8 +41,8 @@ def test_a_result_has_its_settings_in_its_name_and_is_found_by_its_fields(
 def test_ensembles_of_other_checkpoints_and_constraints_have_results_of_their_own(tmp_path):
   names = {result(tmp_path, ('a', 5), ('b', *steps)).name for steps in ([5], [4, 5], [6])}
   assert len(names) == 3 and all(name.startswith('step5.ensemble2.') for name in names)
-  decoding = results.Decoding(SampleConfig(), 3, {'bleu': 'zh'})
-  more = [decoding.constrained(prefix=lines, avoid=[]).more for lines in (['a'], ['b'])]
+  decoding = results.Decoding(SampleConfig(), 3, more={'bleu': 'zh'})
+  more = [results.constrained(decoding, prefix=lines, avoid=[]).more for lines in (['a'], ['b'])]
   assert more[0] != more[1] and [list(digests) for digests in more] == [['prefix', 'bleu']] * 2
 
 

@@ -1,11 +1,19 @@
 """The settings of `config.decode`, and those of one translation."""
 
 import dataclasses
+import typing
+from collections.abc import Mapping
 from math import inf
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from transformer.settings import check_ranges, setting
+from transformer.errors import UserError
+from transformer.settings import check_ranges, converted, setting
 
 BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
+_SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
+# What one translation may do in another way than the config of its run.
+SETTINGS = ('beam_size', 'alpha', 'dtype', 'batch_size', 'sample', *_SAMPLING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,3 +70,51 @@ class SampleConfig(DecodeConfig):
   top_p: float = setting(1.0, above=0, most=1)
 
   prefix = '--'
+
+
+class CallConfig(SampleConfig):
+  """How one call in Python translates; errors name its arguments."""
+
+  prefix = ''
+
+
+class Decoding(NamedTuple):
+  """How a text is translated: by a search or draws, the seed of draws, and the length of lists.
+
+  `more` is what else results have, by name: BLEU's tokenizer, if it is not the one of the run's
+  config, and digests of constraints.
+  """
+
+  config: DecodeConfig
+  seed: int
+  nbest: int = 1
+  more: Mapping[str, str] = MappingProxyType({})
+
+
+def choose(config: DecodeConfig, seed: int, given: Mapping[str, Any],
+           kind: type[SampleConfig] = SampleConfig) -> Decoding:
+  """Returns how to decode: as is given by the names of settings, else by a run's config and seed.
+
+  `nbest` may be given, too. Errors name what was given as `kind` does.
+  """
+  hints = {**typing.get_type_hints(kind), 'seed': int, 'nbest': int}
+  values = {name: converted(hints[name], value, f'{kind.prefix}{name}')
+            for name, value in given.items()}
+  seed, nbest = values.pop('seed', seed), values.pop('nbest', 1)
+  if values.get('sample'):
+    # The run's beam size is for its search; the best of several samples is not a plain sample.
+    values.setdefault('beam_size', 1)
+  decode = kind(**dataclasses.asdict(config) | values)
+  drawing = [name for name in _SAMPLING if name in given]
+  for wrong, message in (
+      (not 0 <= seed < 2**32, f'seed must be at least 0 and below 4294967296; got {seed}'),
+      (nbest < 1, f'nbest must be at least 1; got {nbest}'),
+      (nbest > decode.beam_size,
+       f'nbest={nbest} needs as many beams, and there are {decode.beam_size}; give '
+       f'{kind.prefix}beam_size={nbest}'),
+      (drawing and not decode.sample,
+       f'{f" and {kind.prefix}".join(drawing)} needs {kind.prefix}sample; without it nothing is '
+       f'drawn')):
+    if wrong:
+      raise UserError(f'{kind.prefix}{message}')
+  return Decoding(decode, seed, nbest)

@@ -102,6 +102,9 @@ class Prefixes(Constraint):
     self._lines = lines
 
   def rows(self, vocabulary, limits, room, first):
+    if len(self._lines) != len(limits):
+      raise UserError(f'there must be a prefix for each line, which may be empty; there are '
+                      f'{len(self._lines)} for {len(limits)} lines')
     return [tokens_P if tokens_P.any() else None
             for tokens_P in prefix_rows(self._lines, vocabulary, limits, room, first)]
 

@@ -1,55 +1,62 @@
-"""Likelihoods of given translations by a model: teacher forcing, all positions at once."""
+"""Likelihoods of given translations by a model."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from absl import logging
 
-from transformer.data.batch import BOS_ID, PAD_ID
+from transformer.data.batch import PAD_ID
 from transformer.decoding.model_search import mean_probability
-from transformer.decoding.translator import padded_length
+from transformer.decoding.pairs import encode_pairs, forced, longest, pair_batches, too_long
 from transformer.model.transformer import Transformer
 from transformer.ops.linear import logits
+from transformer.runs.loading import Run, check_finite
+
+_LINES_SHOWN = 5
 
 
-def forced(source_BS, target_BT) -> tuple[jax.Array, ...]:
-  """Returns the Transformer's arguments for padded ids of texts and translations to be forced."""
-  real_BS, real_BT = source_BS != PAD_ID, target_BT != PAD_ID
+class Likelihood(NamedTuple):
+  """The likelihood of a translation, whose end token counts."""
 
-  def positions(tokens):
-    return jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
-
-  before_BT = jnp.pad(target_BT, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
-  return (source_BS, real_BS.astype(jnp.int32), positions(source_BS),
-          before_BT, real_BT.astype(jnp.int32), positions(target_BT))
+  log_prob: float | None  # a natural logarithm; None if the pair was too long
+  tokens: int
+  pieces: tuple[tuple[str, float], ...] = ()  # with their logarithms, if they were wanted
 
 
-def pair_batches(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]],
-                 chosen: Iterable[int], most: tuple[int, int], batch_size: int
-                 ) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
-  """Yields batches of `batch_size` pairs of similar length: their indices, sources and targets.
+def score_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
+               by_token: bool = False) -> list[Likelihood]:
+  """Returns the likelihood of each target by runs, with its pieces if `by_token`.
 
-  The shapes of a pair's arrays depend only on the pair and on the numbers that are given. So what
-  is computed for a pair does not depend on the others. Rows beyond the pairs are padding.
+  A pair with a side that is longer than in a search is not scored; a warning names its line.
 
-  Args:
-    sources, targets: the ids of each text, the end token included.
-    chosen: the indices of the pairs, none longer than `most`.
-    most: the most tokens of a source and of a target; the first number is not above the second.
+  Raises:
+    UserError: a log-probability is not finite.
   """
-  buckets: dict[int, list[int]] = {}
-  for index in chosen:
-    longest = max(len(sources[index]), len(targets[index]))
-    buckets.setdefault(padded_length(longest, most[1]), []).append(index)
-  for length, bucket in sorted(buckets.items()):
-    for first in range(0, len(bucket), batch_size):
-      rows = bucket[first:first + batch_size]
-      sides = [np.full((batch_size, min(length, limit)), PAD_ID, np.int32) for limit in most]
-      for side, lines in zip(sides, (sources, targets), strict=True):
-        for row, index in enumerate(rows):
-          side[row, :len(lines[index])] = lines[index]
-      yield rows, *sides
+  run, most = members[0], longest(members[0].config)
+  encoded = encode_pairs(run.vocabulary, sources, targets)
+  likelihoods = [Likelihood(None, len(ids)) for ids in encoded[1]]
+  if longer := too_long(encoded, most):
+    more = ['…'] * (len(longer) > _LINES_SHOWN)
+    logging.warning('%d lines are too long and get nan: %s', len(longer),
+                    ', '.join([*longer.values()][:_LINES_SHOWN] + more))
+  scorer = _compiled_scorer(tuple(member.model for member in members), by_token)
+  params = tuple(member.params for member in members)
+  chosen = [index for index in range(len(likelihoods)) if index not in longer]
+  for indices, *sides in pair_batches(*encoded, chosen, most, run.config.decode.batch_size):
+    log_probs = jax.device_get(scorer(params, *sides))
+    for index, log_prob in zip(indices, log_probs, strict=False):
+      ids = encoded[1][index]
+      scores = log_prob[:len(ids)].tolist() if by_token else []
+      likelihoods[index] = Likelihood(
+          math.fsum(scores) if by_token else float(log_prob), len(ids),
+          tuple(zip(map(run.vocabulary.target.piece, ids), scores, strict=False)))
+  check_finite(members, (pair.log_prob or 0.0 for pair in likelihoods), itertools.count(1))
+  return likelihoods
 
 
 def make_scorer(models: Sequence[Transformer], by_token: bool = False) -> Callable[..., jax.Array]:
@@ -67,3 +74,8 @@ def make_scorer(models: Sequence[Transformer], by_token: bool = False) -> Callab
     return chosen_BT if by_token else jnp.sum(chosen_BT, axis=1)
 
   return score
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled_scorer(models: tuple[Transformer, ...], by_token: bool) -> Callable[..., jax.Array]:
+  return jax.jit(make_scorer(models, by_token))

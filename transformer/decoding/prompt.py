@@ -7,16 +7,15 @@ It could not translate a sentence that begins with "help" or "?".
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 from transformer.data.text.text_files import is_blank
-from transformer.decoding.config import DecodeConfig
+from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import Prefixes
-from transformer.decoding.ensemble import make_translator, translate_with
-from transformer.decoding.text_lines import distinct
-from transformer.decoding.translator import Translation, warn_of_cut
+from transformer.decoding.trained_run import TrainedRun
+from transformer.decoding.translator import distinct, warn_of_cut
 from transformer.errors import UserError
-from transformer.runs.loading import Run
 
 HELP = """A line is translated, unless it is a command:
   :beam 8     search with 8 beams
@@ -26,37 +25,23 @@ HELP = """A line is translated, unless it is a command:
   :quit       end, as Ctrl-D does"""
 
 
-def run_prompt(members: Sequence[Run], decode: DecodeConfig, seed: int, nbest: int):
-  """Runs a prompt in this terminal; the settings are those at first, as of `make_translator`."""
+def run_prompt(run: TrainedRun, decoding: Decoding):
+  """Runs a prompt in this terminal; `decoding` holds at first."""
   import readline  # noqa: F401  Lines can then be edited, and recalled with the arrow keys.
-  run = members[0]
-
-  def translator(decode, nbest):
-    translate = make_translator(members, decode, seed, nbest)
-
-    def answer(line, number, prefix):
-      translation, = translate_with(members, translate, [line], number, Prefixes([prefix]))
-      warn_of_cut([translation.cut], run.config.data.max_length)
-      return translation
-
-    return answer
-
   sys.stdin.reconfigure(encoding='utf-8', errors='replace')
   sys.stdout.reconfigure(encoding='utf-8', newline='\n')
   print(f'{run.workdir}, step {run.steps[-1]}: type a line to translate it, or :help')
-  converse(functools.partial(input, '> '), print, translator, decode, nbest)
+  converse(functools.partial(input, '> '), print, run, decoding)
 
 
-def converse(read: Callable[[], str], say: Callable[[str], None],
-             make_translator: Callable[[DecodeConfig, int], Callable[[str, int, str], Translation]],
-             decode: DecodeConfig, nbest: int):
+def converse(read: Callable[[], str], say: Callable[[str], None], run: TrainedRun,
+             decoding: Decoding):
   """Translates what `read` returns and obeys commands, until it raises EOFError.
 
-  Settings of a search and a number of translations make a translator, a function (line, its number,
-  prefix) -> translation. A mistake is said in one line, and changes nothing.
+  A mistake is said in one line, and changes nothing.
   """
-  settings, number, prefix = (dataclasses.replace(decode, batch_size=1), nbest), 0, ''
-  translate = make_translator(*settings)
+  decoding, number, prefix = _changed(decoding, batch_size=1), 0, ''
+  run.translator(decoding)
   while True:
     try:
       line = read().strip()
@@ -71,19 +56,21 @@ def converse(read: Callable[[], str], say: Callable[[str], None],
       elif name == ':prefix':
         prefix = value.strip()
       elif line.startswith(':'):
-        changed = _changed(*settings, name, value)
-        translate, settings = make_translator(*changed), changed
+        changed = _obey(decoding, name, value)
+        run.translator(changed)  # It refuses settings that do not suit the run.
+        decoding = changed
       elif not is_blank(line):
-        answer = translate(line, number, prefix)
+        answer, = run.answers([line], decoding, number, Prefixes([prefix]))
+        warn_of_cut([answer.cut], run.config.data.max_length)
         number += 1
-        say(answer.text if settings[1] == 1 else '\n'.join(
+        say(answer.text if decoding.nbest == 1 else '\n'.join(
             f'{score:9.4f}  {text}' for text, score in distinct(answer.nbest)))
     except UserError as error:
       say(f'error: {error}')
 
 
-def _changed(decode: DecodeConfig, nbest: int, name: str, value: str) -> tuple[DecodeConfig, int]:
-  """Returns the settings after a command."""
+def _obey(decoding: Decoding, name: str, value: str) -> Decoding:
+  """Returns how to translate after a command."""
   kind = {':beam': int, ':alpha': float, ':nbest': int}.get(name)
   if kind is None:
     raise UserError(f'there is no command {name}; :help lists the commands')
@@ -92,7 +79,11 @@ def _changed(decode: DecodeConfig, nbest: int, name: str, value: str) -> tuple[D
   except ValueError as error:
     raise UserError(f'{name} needs a number; got {value!r}') from error
   if name == ':nbest':
-    return decode, number
+    return decoding._replace(nbest=number)
   if name == ':alpha':
-    return dataclasses.replace(decode, alpha=number), nbest
-  return dataclasses.replace(decode, beam_size=number), min(nbest, number)
+    return _changed(decoding, alpha=number)
+  return _changed(decoding, beam_size=number)._replace(nbest=min(decoding.nbest, number))
+
+
+def _changed(decoding: Decoding, **settings: Any) -> Decoding:
+  return decoding._replace(config=dataclasses.replace(decoding.config, **settings))

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from transformer.data.text.text_files import iterate_lines
-from transformer.decoding.ensemble import Likelihood, translate_with
-from transformer.decoding.translator import Translation, Translator, warn_of_cut
-from transformer.runs.loading import Run
+from transformer.decoding.config import Decoding
+from transformer.decoding.likelihoods import Likelihood
+from transformer.decoding.trained_run import TrainedRun
+from transformer.decoding.translator import Translation, distinct, warn_of_cut
 from transformer.system import outputs
 
 # The most batches in one call of the translator, which sorts their lines by length.
@@ -30,14 +31,6 @@ def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0,
     return [answer.text for answer in answers]
   return [f'{number} ||| {text} ||| {score:.6f}' for number, answer in enumerate(answers, first)
           for text, score in (answer.nbest if drawn else distinct(answer.nbest))]
-
-
-def distinct(nbest: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-  """Returns the texts of a list, best first, without those that occurred before in other pieces."""
-  scores: dict[str, float] = {}
-  for text, score in nbest:
-    scores.setdefault(text, score)
-  return list(scores.items())
 
 
 def likelihood_lines(likelihoods: Sequence[Likelihood], by_token: bool) -> list[str]:
@@ -67,29 +60,26 @@ def arrives_live() -> bool:
   return sys.stdin is not None and not stat.S_ISREG(os.fstat(0).st_mode)
 
 
-def translate_pipe(members: Sequence[Run], translate: Translator, nbest: int,
-                   drawn: bool = False):
+def translate_pipe(run: TrainedRun, decoding: Decoding):
   """Translates standard input to standard output, each line as soon as it is read.
-
-  The arguments are those of `translate_with` and `as_lines`.
 
   Raises:
     UserError: a line is not text; the translations of the lines before it are written. Or the
       model has diverged; of the lines that were translated together, none is written.
   """
-  cut, config = [], members[0].config
+  cut = []
 
   def answer(lines, first):
-    answers = translate_with(members, translate, lines, first)
+    answers = run.answers(lines, decoding, first)
     cut.extend(translation.cut for translation in answers)
-    write_lines(as_lines(answers, nbest, first, drawn), '-')
+    write_lines(as_lines(answers, decoding.nbest, first, decoding.config.sample), '-')
 
   # The file stays open: a thread waits for the next line, and after Ctrl-C, closing the file would
   # wait for this thread.
   file = open(0, 'rb', closefd=False)  # noqa: SIM115
   stream(iterate_lines(file, 'standard input'), answer,
-         config.decode.batch_size * _BATCHES_TOGETHER)
-  warn_of_cut(cut, config.data.max_length)
+         decoding.config.batch_size * _BATCHES_TOGETHER)
+  warn_of_cut(cut, run.config.data.max_length)
 
 
 def stream(lines: Iterable[str], answer: Callable[[Sequence[str], int], None], most: int):

@@ -47,6 +47,14 @@ class Translation(NamedTuple):
   nbest: tuple[tuple[str, float], ...]
 
 
+def distinct(nbest: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+  """Returns the texts of a list, best first, without those that occurred before in other pieces."""
+  scores: dict[str, float] = {}
+  for text, score in nbest:
+    scores.setdefault(text, score)
+  return list(scores.items())
+
+
 def padded_length(length: int, most: int) -> int:
   """Returns a power of two that has room for `length` tokens, or `most`, so that few differ."""
   return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
@@ -65,8 +73,8 @@ class Translator:
 
   Sources are padded to a power of two, and batches to `decode.batch_size` sentences. So the shapes
   of a sentence's arrays depend only on the sentence, the config and the number of devices that
-  share a batch. A sample also depends on the sentence's number, so that equal sentences get
-  different samples.
+  share a batch. A sample also depends on the seed and the sentence's number, so that equal
+  sentences get different samples.
 
   Attributes:
     model: the Transformer; or several, whose probabilities of the next token are averaged. Then
@@ -74,7 +82,6 @@ class Translator:
     vocabulary: its `source` encodes text, and its `target` decodes it.
     config: how to search or sample.
     max_length: the most tokens of a source, end token included; longer sources are cut.
-    seed: the root of the random keys for samples, at least 0 and below 2³².
     nbest: the number of translations for each sentence, at most `beam_size`.
     mesh: the devices that share each batch; None is one device of this process.
 
@@ -87,7 +94,6 @@ class Translator:
   vocabulary: Any
   config: DecodeConfig
   max_length: int
-  seed: int = 0
   nbest: int = 1
   mesh: Mesh | None = None
 
@@ -108,11 +114,11 @@ class Translator:
     # Elsewhere, moving sentences to another batch would take longer than to finish theirs.
     refills = mesh.size == 1 and mesh.devices.item().platform == 'cpu'
     self._threads = min(usable_cores(), _MOST_BATCHES) if refills else 0
-    self._root = jax.random.key(self.seed, impl='threefry2x32') if config.sample else None
 
   def __call__(self, params, sentences: Sequence[str], first: int = 0,
                constraint: Constraint = FREE,
-               progress: Callable[[int], Any] = lambda count: None) -> list[Translation]:
+               progress: Callable[[int], Any] = lambda count: None, seed: int = 0
+               ) -> list[Translation]:
     """Translates sentences, and returns the translations in the same order.
 
     Args:
@@ -121,6 +127,7 @@ class Translator:
       first: the number of sentences translated before these; samples depend on it.
       constraint: what the translations must obey.
       progress: called with numbers of sentences that are done, in any thread.
+      seed: the root of the random keys for samples, at least 0 and below 2³².
 
     Raises:
       UserError: no translation of a sentence can obey, or there is one string in place of several.
@@ -144,7 +151,7 @@ class Translator:
         source_BS[row, :len(ids)], limits_B[row] = ids, limits[index]
       programs, *_ = part.kind
       return programs.begin(*given[programs], source_BS, (
-          limits_B, self._keys(np.add(indices, first)),
+          limits_B, self._keys(seed, np.add(indices, first)),
           stacked([rows[index] for index in indices], size)))
 
     def advance(kind, *state):
@@ -196,7 +203,7 @@ class Translator:
     like = jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         *self._placed(params))
-    given = np.zeros(self.config.batch_size, np.int32), self._keys([]), None
+    given = np.zeros(self.config.batch_size, np.int32), self._keys(0, []), None
     return length, self._programs(Constraint).compile_largest(like, length, given)
 
   def _by_model(self, one_or_several) -> list:
@@ -207,11 +214,12 @@ class Translator:
     params = self._by_model(params)
     return params, gathering(self._everywhere.mesh, params)
 
-  def _keys(self, numbers: Sequence[int]):
+  def _keys(self, seed: int, numbers: Sequence[int]):
     """Returns the data of a random key for each row of a batch, from the sentence's number."""
-    if self._root is None:
+    if not self.config.sample:
       return None
     padded = np.zeros(self.config.batch_size, np.uint32)
     padded[:len(numbers)] = numbers
     return np.asarray(jax.random.key_data(
-        jax.vmap(jax.random.fold_in, (None, 0))(self._root, padded)))
+        jax.vmap(jax.random.fold_in, (None, 0))(
+            jax.random.key(seed, impl='threefry2x32'), padded)))

@@ -10,22 +10,18 @@ from typing import TextIO
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import STANDARD_INPUT
-from transformer.decoding.config import SampleConfig
+from transformer.decoding.config import SETTINGS, Decoding, choose
 from transformer.errors import UserError
 from transformer.evaluation import texts
-from transformer.evaluation.results import Decoding
 from transformer.runs import run_directory
 from transformer.system import outputs
 
-_SEARCH = ('beam_size', 'alpha', 'dtype', 'sample', 'temperature', 'top_k', 'top_p',
-           'bleu_tokenize')
-_SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
 # What needs references.
 _SCORES = ('metric', 'examples', 'ter', 'protocols', 'bleu_tokenize', 'results')
 # What a flag excludes.
 _EXCLUDED = {
     'source': ('split', 'data_dir'),
-    'score': dict.fromkeys((*_SCORES, *_SEARCH, 'seed', 'split', 'prefix')),
+    'score': dict.fromkeys((*_SCORES, *SETTINGS, 'split', 'prefix')),
     'checkpoint=all': ('output', 'score', 'ensemble', 'average')}
 
 
@@ -115,23 +111,12 @@ class Request:
 
   def decoding(self, config: Config) -> Decoding:
     """Returns how to decode: as the request says, and else by the config of the run."""
-    changes = {name: value for name in (*_SEARCH, 'batch_size')
-               if (value := getattr(self, name)) is not None}
-    if self.sample:
-      # The run's beam size is for its search; the best of several samples is not a plain sample.
-      changes.setdefault('beam_size', 1)
-    decode = SampleConfig(**dataclasses.asdict(config.decode) | changes)
-    drawing = [name for name in _SAMPLING if getattr(self, name) is not None]
-    refuse(
-        (self.nbest > decode.beam_size,
-         f'--nbest={self.nbest} needs as many beams, and there are {decode.beam_size}; give '
-         f'--beam_size={self.nbest}'),
-        (drawing and not decode.sample,
-         f'--{" and --".join(drawing)} needs --sample; without it nothing is drawn'))
-    seed = config.seed if self.seed is None else self.seed
-    dataclasses.replace(config, seed=seed)  # The config checks it.
-    changed = decode.bleu_tokenize != config.decode.bleu_tokenize
-    return Decoding(decode, seed, {'bleu': decode.bleu_tokenize} if changed else {})
+    decoding = choose(config.decode, config.seed, {
+        name: value for name in (*SETTINGS, 'bleu_tokenize', 'nbest')
+        if (value := getattr(self, name)) is not None})
+    if (tokenize := decoding.config.bleu_tokenize) == config.decode.bleu_tokenize:
+      return decoding
+    return decoding._replace(more={'bleu': tokenize})
 
   def read_texts(self, data: DataConfig) -> list[texts.Text]:
     """Reads the file, or the splits of the run's data, that the request names."""

@@ -10,11 +10,10 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from transformer import files
-from transformer.decoding.config import DecodeConfig
+from transformer.decoding.config import DecodeConfig, Decoding
 from transformer.errors import UserError
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
@@ -22,20 +21,10 @@ from transformer.runs import run_directory
 _SAMPLING = ('temperature', 'top_k', 'top_p')
 
 
-class Decoding(NamedTuple):
-  """How a text is translated: a search or draws, their seed, and what else there is by name.
-
-  That is BLEU's tokenizer, if it is not the one of the run's config, and digests of constraints.
-  """
-
-  config: DecodeConfig
-  seed: int
-  more: Mapping[str, str] = MappingProxyType({})
-
-  def constrained(self, **lines: Sequence[str]) -> 'Decoding':
-    """Returns the decoding with constraints, given as the lines of the flags of these names."""
-    digests = {name: _digest(given) for name, given in lines.items() if given}
-    return self._replace(more={**digests, **self.more})
+def constrained(decoding: Decoding, **lines: Sequence[str]) -> Decoding:
+  """Returns a decoding with constraints, given as the lines of the flags of these names."""
+  digests = {name: _digest(given) for name, given in lines.items() if given}
+  return decoding._replace(more={**digests, **decoding.more})
 
 
 class Result(NamedTuple):

@@ -5,32 +5,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import FREE, Constraint
-from transformer.decoding.ensemble import load_ensemble, translate_with
 from transformer.decoding.text_lines import as_lines, write_lines
-from transformer.decoding.translator import Translation, Translator, warn_of_cut
+from transformer.decoding.trained_run import TrainedRun, load
+from transformer.decoding.translator import Translation, warn_of_cut
 from transformer.evaluation import report, results
 from transformer.evaluation.request import Request
 from transformer.evaluation.scores import OwnMetric
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
-from transformer.runs.loading import Run, load_run
 from transformer.system import outputs
 from transformer.system.progress import progress_bar
 
 
-def load_members(request: Request, checkpoint: str) -> list[Run]:
-  """Returns the run of a request at a checkpoint, and those that translate with it."""
-  run = load_run(request.workdir, checkpoint, request.average, request.batch_size)
-  return load_ensemble(run, request.ensemble, 'latest' if checkpoint == 'latest' else 'best',
-                       request.average)
+def load_for(request: Request, checkpoint: str) -> TrainedRun:
+  """Returns the run of a request at a checkpoint, with those that translate with it."""
+  return load(request.workdir, checkpoint, request.average, request.ensemble, request.batch_size)
 
 
-def result_for(request: Request, text: Text, members: Sequence[Run],
-               decoding: results.Decoding | None = None, kind: str = '', **more: str
-               ) -> results.Result:
+def result_for(request: Request, text: Text, run: TrainedRun, decoding: Decoding | None = None,
+               kind: str = '', **more: str) -> results.Result:
   """Returns the result to write, as `results.place` does; `more` tells it from others, by name."""
-  content = results.facts(text, members, decoding)
+  content = results.facts(text, run.members, decoding)
   content['more'] |= more
   if not text.references:
     return results.Result(None, content)
@@ -39,20 +36,18 @@ def result_for(request: Request, text: Text, members: Sequence[Run],
   return results.place(folder, content, kind)
 
 
-def translate(members: Sequence[Run], translator: Translator, text: Text,
-              constraint: Constraint = FREE, description: str = 'translating: '
-              ) -> tuple[list[Translation], float]:
+def translate(run: TrainedRun, decoding: Decoding, text: Text, constraint: Constraint = FREE,
+              description: str = 'translating: ') -> tuple[list[Translation], float]:
   """Translates a text with a progress bar; returns the seconds, with compilation, too."""
   started = time.perf_counter()
   with progress_bar(len(text.sources), description=description) as bar:
-    answers = translate_with(members, translator, text.sources, constraint=constraint,
-                             progress=bar.update)
+    answers = run.answers(text.sources, decoding, constraint=constraint, progress=bar.update)
   seconds = time.perf_counter() - started
-  warn_of_cut([answer.cut for answer in answers], members[0].config.data.max_length)
+  warn_of_cut([answer.cut for answer in answers], run.config.data.max_length)
   return answers, seconds
 
 
-def write_and_score(request: Request, result: results.Result, run: Run, text: Text,
+def write_and_score(request: Request, result: results.Result, run: TrainedRun, text: Text,
                     translated: tuple[Sequence[Translation], float],
                     own_metrics: Sequence[OwnMetric] = ()) -> dict[str, Any] | None:
   """Writes what `translate` returned; if there are references, reports scores and returns the row.

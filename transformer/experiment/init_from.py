@@ -22,7 +22,7 @@ _FREE_SETTINGS = ('dropout', 'attention_dropout', 'activation_dropout', 'attenti
 def load_to_host(workdir: str | os.PathLike) -> Run:
   """Loads the best checkpoint of a run; no device keeps its parameters."""
   run = load_run(workdir)
-  return run._replace(params=jax.device_get(run.params))
+  return dataclasses.replace(run, params=jax.device_get(run.params))
 
 
 def check_same_model(origin: ModelConfig, model: ModelConfig):

@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,8 @@ from transformer.training.mesh import replicated, sentence_mesh
 from transformer.training.step import TrainState, init_params
 
 
-class Run(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
   """A trained model, with its config and vocabulary.
 
   Attributes:
@@ -73,7 +75,7 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
         step < chosen and not checkpoints.is_unfinished(step))][-average:]
     if len(steps) < average:
       raise UserError(f'{workdir} has {len(steps)} of its checkpoints up to step {chosen}, fewer '
-                      f'than the {average} to average; lower --average, or train with a larger '
+                      f'than the {average} to average; average fewer, or train with a larger '
                       f'train.keep')
     mesh = sentence_mesh(config.decode.batch_size)
     like = jax.tree.map(
@@ -95,8 +97,15 @@ def _by_name(params) -> dict[str, Any]:
 def diverged(runs: Sequence[Run], fact: str) -> UserError:
   """Returns the error that names diverged runs and says what to do."""
   named = ' or '.join(f'{run.workdir}, step {", ".join(map(str, run.steps))},' for run in runs)
-  return UserError(f'{named} has diverged: {fact}; choose an earlier --checkpoint, or train again '
+  return UserError(f'{named} has diverged: {fact}; choose an earlier checkpoint, or train again '
                    f'with a lower learning rate')
+
+
+def check_finite(runs: Sequence[Run], scores: Iterable[float], numbers: Iterable[int]):
+  """Refuses log-probabilities of numbered lines that are not finite: the runs have diverged."""
+  for number, score in zip(numbers, scores, strict=False):
+    if not math.isfinite(score):
+      raise diverged(runs, f'the log-probabilities for line {number} are not finite')
 
 
 def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabulary, params: Any,

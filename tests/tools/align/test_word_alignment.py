@@ -12,7 +12,7 @@ from transformer.config import Config
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.likelihoods import forced
+from transformer.decoding.pairs import forced
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer

@@ -8,6 +8,7 @@ import random
 import re
 import types
 import zlib
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ import pytest
 
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.decoding.trained_run import TrainedRun
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
@@ -67,10 +69,10 @@ def run():
                       vocabulary.size)
   # Parameters wider than trained ones, so that the weights differ.
   params = jax.tree.map(lambda leaf: 3.0 * leaf, jax.jit(lambda: init_params(model, 5))())
-  return types.SimpleNamespace(
-      model=model, vocabulary=vocabulary, params=params, config=types.SimpleNamespace(
-          data=types.SimpleNamespace(max_length=MAX_SOURCE),
-          decode=types.SimpleNamespace(max_extra_length=MAX_TARGET - MAX_SOURCE)))
+  config = types.SimpleNamespace(
+      data=types.SimpleNamespace(max_length=MAX_SOURCE),
+      decode=types.SimpleNamespace(max_extra_length=MAX_TARGET - MAX_SOURCE))
+  return TrainedRun(Path('nowhere'), config, vocabulary, model, params, [1], None)
 
 
 @pytest.fixture(scope='module')

@@ -44,10 +44,14 @@ def is_blank(line: str) -> bool:
 
 
 def check_several(lines: Sequence[str]):
-  """Refuses one line in place of several, since its letters would count as lines."""
+  """Refuses one line in place of several, since its letters would count as lines, and no text."""
   if isinstance(lines, str):
     raise UserError(f'several lines are needed, such as a list; got one string, {lines[:40]!r}; '
                     f'put it into brackets')
+  try:
+    len(''.join(lines).encode()) + len(lines)
+  except (TypeError, UnicodeEncodeError) as error:
+    raise UserError(f'a list of texts is needed, which UTF-8 can hold; {error}') from error
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:

@@ -73,6 +73,12 @@ class Vocabulary:
     self.fingerprint = hashlib.sha256(model_bytes).hexdigest()
     self.source = self.target = self
 
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, Vocabulary) and other.fingerprint == self.fingerprint
+
+  def __hash__(self) -> int:
+    return hash(self.fingerprint)
+
   @classmethod
   def train(cls, sentences: Iterable[str], size: int,
             key: str = 'vocabulary_size', full: bool = True) -> 'Vocabulary':

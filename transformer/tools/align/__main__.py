@@ -36,25 +36,23 @@ def main(_):
   """Wires flags to a run, and aligns."""
   request = _request()
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding.ensemble import make_translator
   from transformer.decoding.text_lines import write_lines
   from transformer.evaluation import report, translating
   from transformer.tools.align.word_alignment import align, check_layer
-  runs = translating.load_members(request, request.checkpoint)
-  check_layer([run.model for run in runs], _LAYER.value)
-  decoding = request.decoding(runs[0].config)
-  text, = request.read_texts(runs[0].config.data)
+  run = translating.load_for(request, request.checkpoint)
+  check_layer([member.model for member in run.members], _LAYER.value)
+  decoding = request.decoding(run.config)
+  text, = request.read_texts(run.config.data)
   if _GOLD.value:
     gold = read_gold(_GOLD.value, text.sources, text.references[0])
-    result = translating.result_for(request, text, runs, kind='alignment', **{
+    result = translating.result_for(request, text, run, kind='alignment', **{
         flag.name: str(int(flag.value)) for flag in (_LAYER, _SHIFT) if flag.value})
   if text.references:
     targets = text.references[0]
   else:
-    translator = make_translator(runs, decoding.config, decoding.seed)
-    answers, _ = translating.translate(runs, translator, text)
+    answers, _ = translating.translate(run, decoding, text)
     write_lines(targets := [answer.text for answer in answers], _TRANSLATIONS.value)
-  links = align(runs, text.sources, targets, _LAYER.value, _SHIFT.value)
+  links = align(run.members, text.sources, targets, _LAYER.value, _SHIFT.value)
   if _OUTPUT.value:
     write_lines(alignment_lines(links), _OUTPUT.value)
   if _GOLD.value:

@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import EOS_ID
-from transformer.decoding.ensemble import check_finite
-from transformer.decoding.likelihoods import forced, pair_batches
+from transformer.decoding.pairs import encode_pairs, forced, longest, pair_batches
 from transformer.errors import UserError
 from transformer.model.attention_weights import attention_weights
 from transformer.model.transformer import Transformer
-from transformer.runs.loading import Run
+from transformer.runs.loading import Run, check_finite
 from transformer.tools.align.links import Link, piece_bytes, word_parts
 
 
@@ -25,10 +24,9 @@ def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
   """
   attention = jax.jit(mean_attention([run.model for run in runs], layer, shift))
   config, languages = runs[0].config, (runs[0].vocabulary.source, runs[0].vocabulary.target)
-  longest = config.data.max_length
-  most = longest, longest + config.decode.max_extra_length
-  encoded = [[[*ids[:limit - 1], EOS_ID] for ids in language.encode_batch(side)]
-             for language, side, limit in zip(languages, (sources, targets), most, strict=True)]
+  most = longest(config)
+  encoded = [[[*ids[:-1][:limit - 1], EOS_ID] for ids in side] for side, limit in zip(
+      encode_pairs(runs[0].vocabulary, sources, targets), most, strict=True)]
   params = jax.device_put(tuple(run.params for run in runs), jax.local_devices()[0])
   links: list[list[Link]] = [[] for _ in sources]
   for indices, *sides in pair_batches(*encoded, range(len(links)), most, config.decode.batch_size):

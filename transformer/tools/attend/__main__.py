@@ -9,7 +9,6 @@ translated first, unless its translation is given. The page then shows the atten
 which the model reads the sentence and writes the translation.
 """
 
-import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
-from transformer.decoding.config import SampleConfig
+from transformer.decoding.config import choose
 from transformer.errors import UserError
 from transformer.evaluation.request import check_output
 from transformer.evaluation.texts import read_beside
@@ -52,20 +51,17 @@ def main(_):
   check_output(_OUTPUT.value, [_SOURCE.value, _TRANSLATION.value] if _SOURCE.value else [],
                _WORKDIR.value)
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding.ensemble import make_translator, translate_with
-  from transformer.runs.loading import load_run
+  from transformer.decoding.trained_run import load
   from transformer.tools.attend.page import page_of_run
-  run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
-  decode = SampleConfig(**dataclasses.asdict(run.config.decode)
-                        | shared_flags.given(_BEAM_SIZE, _ALPHA))
+  run = load(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
+  decoding = choose(run.config.decode, run.config.seed, shared_flags.given(_BEAM_SIZE, _ALPHA))
   sources, translations = _read()
   shown = [place for place, line in enumerate(sources) if not is_blank(line)]
   if not shown:
     raise UserError(f'there is nothing to look at: {_SOURCE.value or "--sentence"} is blank')
   _check_size(run, sources)
   if translations is None:
-    translate = make_translator([run], decode, run.config.seed)
-    translations = [answer.text for answer in translate_with([run], translate, sources)]
+    translations = [answer.text for answer in run.answers(sources, decoding)]
   page = page_of_run(run, [sources[place] for place in shown],
                      [translations[place] for place in shown], [place + 1 for place in shown])
   if _OUTPUT.value == '-':

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
-
 from transformer.data.batch import EOS_ID
-from transformer.decoding.likelihoods import forced, pair_batches
-from transformer.model.attention_weights import AttentionWeights, attention_weights
-from transformer.runs.loading import Run
+from transformer.decoding.pairs import encode_pairs, longest
+from transformer.decoding.trained_run import TrainedRun
+from transformer.model.attention_weights import AttentionWeights
 
 
 class AttentionMap(NamedTuple):
@@ -29,24 +27,16 @@ class AttentionMap(NamedTuple):
   cut: tuple[bool, bool]
 
 
-def attention_maps(run: Run, sources: Sequence[str],
+def attention_maps(run: TrainedRun, sources: Sequence[str],
                    translations: Sequence[str]) -> list[AttentionMap]:
   """Returns the attention map of each source and its translation, by teacher forcing.
 
   A search may have written the same text with other pieces than the vocabulary splits it into.
   """
-  longest = run.config.data.max_length
-  most = longest, longest + run.config.decode.max_extra_length
-  weights_of = jax.jit(
-      lambda params, *sides: attention_weights(run.model, params, *forced(*sides)))
   maps = []
-  for pair in zip(run.vocabulary.source.encode_batch(sources),
-                  run.vocabulary.target.encode_batch(translations), strict=True):
-    cut = tuple(len(ids) >= limit for ids, limit in zip(pair, most, strict=True))
-    source, target = ([*ids[:limit - 1], EOS_ID] for ids, limit in zip(pair, most, strict=True))
-    (_, *sides), = pair_batches([source], [target], [0], most, 1)
-    encoder, decoder, cross = jax.device_get(weights_of(run.params, *sides))
-    s, t = len(source), len(target)
-    maps.append(AttentionMap(source, target, AttentionWeights(
-        encoder[:, 0, :, :s, :s], decoder[:, 0, :, :t, :t], cross[:, 0, :, :t, :s]), cut))
+  for pair in zip(*encode_pairs(run.vocabulary, sources, translations), strict=True):
+    limits = list(zip(pair, longest(run.config), strict=True))
+    ids = [[*side[:-1][:limit - 1], EOS_ID] for side, limit in limits]
+    maps.append(AttentionMap(*ids, run.attention_of(*ids),
+                             tuple(len(side) > limit for side, limit in limits)))
   return maps

@@ -17,8 +17,8 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import EOS_ID
-from transformer.decoding.ensemble import check_finite
-from transformer.runs.loading import Run
+from transformer.decoding.trained_run import TrainedRun
+from transformer.runs.loading import check_finite
 from transformer.tools.attend.attention_maps import AttentionMap, attention_maps
 
 # The page holds weights in whole thousandths; those of a row sum to 1000.
@@ -31,7 +31,7 @@ _PLACE = re.compile(r'\{\{(\w+)\}\}')
 _INVISIBLE = ('Cc', 'Cf', 'Cs', 'Co', 'Cn', 'Zl', 'Zp')
 
 
-def page_of_run(run: Run, sources: Sequence[str], translations: Sequence[str],
+def page_of_run(run: TrainedRun, sources: Sequence[str], translations: Sequence[str],
                 numbers: Sequence[int]) -> bytes:
   """Builds the page for sentences and their translations by a run; warns where they are cut.
 

@@ -30,11 +30,9 @@ def main(_):
   """Wires flags to a run, and translates."""
   request = _request()
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding.ensemble import make_translator
-  from transformer.evaluation import translating
+  from transformer.evaluation import results, translating
   from transformer.tools.constrain.words import Words, warn_of_lacking
-  members = translating.load_members(request, request.checkpoint)
-  run = members[0]
+  run = translating.load_for(request, request.checkpoint)
   decoding = request.decoding(run.config)
   refuse((_REQUIRE.value and decoding.config.sample, '--require needs a search, which keeps places '
           'for the words; leave out --sample, or give --nosample'))
@@ -47,12 +45,11 @@ def main(_):
   refuse((_AVOID.value and not avoided, f'--avoid must name a file with words or phrases, one a '
                                         f'line; {_AVOID.value} has none'))
   constraint = Words(run.vocabulary.target, phrases, avoided, text.prefixes)
-  decoding = decoding.constrained(
-      prefix=text.prefixes, require=['\t'.join(filter(None, line)) for line in phrases],
+  decoding = results.constrained(
+      decoding, prefix=text.prefixes, require=['\t'.join(filter(None, line)) for line in phrases],
       avoid=avoided)
-  result = translating.result_for(request, text, members, decoding)
-  translator = make_translator(members, decoding.config, decoding.seed, request.nbest)
-  translated = translating.translate(members, translator, text, constraint)
+  result = translating.result_for(request, text, run, decoding)
+  translated = translating.translate(run, decoding, text, constraint)
   warn_of_lacking([[line for line, _ in answer.nbest] for answer in translated[0]], phrases)
   translating.write_and_score(request, result, run, text, translated)
 

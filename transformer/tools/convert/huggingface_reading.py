@@ -13,11 +13,13 @@ So real pieces have the probabilities that they have in the library, but for e‚Å
 `<unk>`, and training can still raise those of bytes.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
@@ -27,14 +29,17 @@ from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import DataConfig
 from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.decoding.config import DecodeConfig
+from transformer.decoding.trained_run import TrainedRun
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
 from transformer.tools.convert import huggingface_tensors, marian_vocabulary
 from transformer.tools.convert.huggingface_format import ACTIVATIONS, MODELS, SPECIAL
 from transformer.tools.convert.huggingface_tensors import POSITIONS, WEIGHTS
 from transformer.tools.convert.marian_vocabulary import JsonFile, Vocabularies
 from transformer.tools.convert.safetensors_format import read_tensors
 from transformer.training.config import TrainConfig
+from transformer.training.mesh import replicated, sentence_mesh
 
 _NORMS = {kind: norm for norm, (kind, _) in MODELS.items()}
 _ACTIVATIONS = {name: name for name in ACTIVATIONS} | {'swish': 'silu'}
@@ -57,6 +62,15 @@ class Imported(NamedTuple):
   config: Config
   vocabulary: RunVocabulary
   params: dict[str, Any]
+
+
+def load_huggingface(folder: str | os.PathLike[str]) -> TrainedRun:
+  """Loads a folder as a run, for use in Python; `transformer.load_huggingface` is this function."""
+  config, vocabulary, params = read_model(Path(folder).expanduser())
+  model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
+  mesh = sentence_mesh(config.decode.batch_size)
+  return TrainedRun(Path(folder), config, vocabulary, model,
+                    jax.device_put(params, replicated(mesh)), [0], mesh)
 
 
 def read_model(folder: Path) -> Imported:

@@ -37,19 +37,16 @@ def main(_):
   """Wires flags to a run."""
   request = _request()
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding.ensemble import make_translator
   from transformer.evaluation import translating
-  members = translating.load_members(request, request.checkpoint)
-  run = members[0]
+  run = translating.load_for(request, request.checkpoint)
   if not run.config.data.source.startswith(f'{__package__}.'):
     raise UserError(f'{request.workdir} must have learnt from trees, as configs/parsing.py does; '
                     f'it has data.source={run.config.data.source}')
   decoding = request.decoding(run.config)
-  translator = make_translator(members, decoding.config, decoding.seed, request.nbest)
   for text in ([_read_file(request.source, *request.reference)] if request.source
                else list(_read_splits(request, run.config.data))):
-    result = translating.result_for(request, text, members, decoding)
-    answers, seconds = translating.translate(members, translator, text, description='parsing: ')
+    result = translating.result_for(request, text, run, decoding)
+    answers, seconds = translating.translate(run, decoding, text, description='parsing: ')
     try:
       _write(request, text, answers)
     finally:  # Trees that do not fit onto a disk can still be scored.
