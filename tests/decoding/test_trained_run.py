@@ -1,0 +1,159 @@
+"""A run in Python gives the numbers of the rooms behind it, and says mistakes in one line."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import transformer
+from tests.toy_translation import (
+  DECODE,
+  MAX_LENGTH,
+  make_model,
+  make_params,
+  make_vocabulary,
+  sentences,
+)
+from transformer.config import Config
+from transformer.data.batch import EOS_ID
+from transformer.decoding.trained_run import TrainedRun
+from transformer.training.mesh import sentence_mesh
+from transformer.training.objective import cross_entropy
+from transformer.training.step import init_state, make_train_step
+
+LONG = 'the cat ' * MAX_LENGTH
+
+
+@pytest.fixture(scope='module')
+def run():
+  """A run of the toy model, with batches of two lines."""
+  vocabulary = make_vocabulary()
+  model = make_model(vocabulary)
+  config = Config.from_dict({
+      'data': {'max_length': MAX_LENGTH}, 'train': {'tokens_per_batch': MAX_LENGTH},
+      'model': dataclasses.asdict(model.config) | {'dropout': 0.0},
+      'decode': {'batch_size': 2, 'max_extra_length': DECODE.max_extra_length, 'beam_size': 2}})
+  model = model.clone(config=config.model)
+  return TrainedRun(Path('nowhere'), config, vocabulary, model, make_params(model), [7],
+                    sentence_mesh(2))
+
+
+@pytest.fixture(scope='module')
+def pairs():
+  return ([line[:30] for line in sentences(5, seed=seed)] for seed in (1, 2))
+
+
+@pytest.fixture(scope='module')
+def batch(run, pairs):
+  return run.batch(*map(list, pairs))
+
+
+def test_other_draws_of_the_same_settings_compile_nothing(run):
+  lines, draws, traced = ['a cat', '', 'the dog runs'], [], []
+
+  def listen(event, seconds, **_):
+    traced.extend([event] * event.endswith('jaxpr_trace_duration'))
+
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  try:
+    for seed, compiles in ((1, True), (2, False), (1, False)):
+      draws.append(dataclasses.replace(run).translate(lines, sample=True, seed=seed))
+      assert bool(traced) == compiles
+      traced.clear()
+  finally:
+    jax.monitoring.unregister_event_duration_listener(listen)
+  assert draws[0] == draws[2] != draws[1] and draws[0][1] == '' and len(draws[0]) == 3
+  assert run.translate([]) == []
+
+
+def test_the_gradient_of_the_loss_is_that_of_an_update(run, batch):
+  loss, gradient = jax.jit(jax.value_and_grad(run.loss))(run.params, batch)
+  optimizer = optax.sgd(1.0)
+  step = jax.jit(make_train_step(run.model, optimizer, run.config.train,
+                                 objective=cross_entropy(run.config), seed=0))
+  state, metrics = step(init_state(run.params, optimizer), batch)
+  assert float(loss) == pytest.approx(float(metrics['loss'] / metrics['weight']), rel=1e-6)
+  chex.assert_trees_all_close(jax.tree.map(jnp.subtract, run.params, state.params), gradient,
+                              atol=1e-5)
+
+
+def test_the_plain_loss_is_the_mean_log_probability_of_a_token(run):
+  sources, targets = ['a cat', '', LONG, 'old trees'], ['the dog', 'a', 'a', '']
+  scores, pieces = run.score(sources, targets), run.score(sources, targets, tokens=True)
+  assert np.isnan(scores).tolist() == [False, False, True, False] == [not line for line in pieces]
+  kept = [0, 1, 3]
+  for number in kept:
+    assert [piece for piece, _ in pieces[number]][-1] == '</s>'
+    assert sum(score for _, score in pieces[number]) == pytest.approx(scores[number], rel=1e-5)
+  batch = run.batch(*([side[number] for number in kept] for side in (sources, targets)))
+  loss = run.loss(run.params, batch, smoothing=0.0)
+  assert float(loss) == pytest.approx(
+      -scores[kept].sum() / np.count_nonzero(batch.target_tokens), rel=1e-5)
+  assert run.loss(run.params, run.batch([], [])) == 0.0 and run.score([], []).shape == (0,)
+
+
+def test_a_line_is_encoded_the_same_in_any_company_and_its_padding_is_masked(run):
+  lines = ['a cat', ' '.join(['the cat'] * 3), 'the dog runs', '']
+  output, mask = run.encode(lines)
+  ids = [[*tokens, EOS_ID] for tokens in run.vocabulary.encode_batch(lines)]
+  assert mask.sum(1).tolist() == list(map(len, ids)) and mask.shape[1] == max(map(len, ids)) > 8
+  assert not output[~mask].any()
+  for number in (0, 3):
+    tokens = np.array([ids[number]], np.int32)
+    alone = run.model.apply({'params': run.params}, tokens, np.ones_like(tokens),
+                            np.arange(tokens.size, dtype=np.int32)[None], method='encode')
+    np.testing.assert_allclose(output[number, mask[number]], alone[0], atol=1e-5)
+  assert run.encode([]).output.shape == (0, 0, run.config.model.model_dim)
+
+
+def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
+  found = run.attention('the old cat', 'a dog')
+  s, t, heads = len(found.source), len(found.target), run.config.model.num_heads
+  assert found.source == [*map(run.vocabulary.piece, run.vocabulary.encode('the old cat')), '</s>']
+  assert found.target[-1] == '</s>' and s != t
+  for weights, shape in ((found.encoder, (s, s)), (found.decoder, (t, t)), (found.cross, (t, s))):
+    assert weights.shape == (2, heads, *shape)
+    np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
+  assert not np.triu(found.decoder, 1).any()  # None has looked ahead.
+
+
+@pytest.mark.parametrize(('call', 'fact'), [
+    (lambda run: run.translate('a cat'), "got one string, 'a cat'; put it into brackets"),
+    (lambda run: run.translate(['a', None]), 'expected str instance, NoneType found'),
+    (lambda run: run.translate(['a', '\ud800']), 'which UTF-8 can hold'),
+    (lambda run: run.translate(None), 'a list of texts is needed'),
+    (lambda run: run.encode('a cat'), 'got one string'),
+    (lambda run: run.translate(['a'], beam=8), 'translate takes no beam; did you mean beam_size?'),
+    (lambda run: run.translate(['a'], n_best=8), 'takes no n_best; did you mean nbest?'),
+    (lambda run: run.translate(['a'], max_extra_length=8), 'takes no max_extra_length'),
+    (lambda run: run.translate(['a'], beam_size='8'), "beam_size must be of type int; got '8'"),
+    (lambda run: run.translate(['a'], beam_size=0), 'beam_size must be at least 1; got 0'),
+    (lambda run: run.translate(['a'], nbest=3),
+     'nbest=3 needs as many beams, and there are 2; give beam_size=3'),
+    (lambda run: run.translate(['a'], nbest=0), 'nbest must be at least 1; got 0'),
+    (lambda run: run.translate(['a'], seed=1, top_k=2), 'top_k and seed needs sample'),
+    (lambda run: run.translate(['a', 'b'], prefix=['c']), 'there are 1 for 2 lines'),
+    (lambda run: run.score(['a'], ['b', 'c']), 'there are 1 sources and 2 targets'),
+    (lambda run: run.encode(['a', LONG]), 'line 2 of the source (118 tokens, at most 29)'),
+    (lambda run: run.batch(['a'], [LONG]), 'line 1 of the reference (118 tokens, at most 36)'),
+    (lambda run: run.attention(['a'], 'b'), 'expected str instance, list found'),
+    (lambda run: transformer.load('nowhere'), 'nowhere holds no run'),
+    (lambda run: transformer.load('nowhere', average=0), 'average must be a number of checkp')])
+def test_a_mistake_is_one_line(run, call, fact):
+  with pytest.raises(transformer.UserError) as error:
+    call(run)
+  assert fact in str(error.value) and '\n' not in str(error.value), error.value
+
+
+def test_without_a_tool_what_needs_it_is_one_line(monkeypatch):
+  monkeypatch.setitem(sys.modules, 'transformer.tools.convert.huggingface_reading', None)
+  with pytest.raises(transformer.UserError, match=r'^transformer\.load_huggingface needs a module'):
+    transformer.load_huggingface('folder')
+  with pytest.raises(AttributeError, match='no attribute'):
+    transformer.lode()
