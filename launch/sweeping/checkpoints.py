@@ -66,12 +66,12 @@ def summary(sweep: Sweep) -> str:
   if not deleted:
     return ''
   kept = ', '.join(str(number) for number, known in states.items() if known == 'kept') or 'none'
-  text = f'checkpoints are kept of trials {kept}, and deleted of {len(deleted)}'
+  text = f'the checkpoints of {len(deleted)} trial(s) are deleted, those of {kept} are kept'
   missed = [trial.number for trial in sweep.ranked()[:sweep.keep_best or 1]
             if trial.number in deleted]
   if missed:
-    text += (f'; those of {", ".join(map(str, missed))} were deleted when fewer were to be kept, '
-             f'and do not come back')
+    text += (f'; {", ".join(map(str, missed))} would be kept, too, but lost them when fewer were '
+             f'to be kept')
   return text
 
 

@@ -68,10 +68,10 @@ def test_the_best_trials_keep_their_checkpoints(begin, objective, best):
   column = titles.index('checkpoints')
   assert [number for number, row in enumerate(rows) if row[column] == 'kept'] == best
   assert [row[column] for row in rows].count('deleted') == 4
-  assert f'are kept of trials {best[0]}, {best[1]}, and deleted of 4' in results.summary(sweep)
+  assert f'of 4 trial(s) are deleted, those of {best[0]}, {best[1]} are kept' in results.summary(sweep)
 
   sweep.keep_best = 3
-  assert 'were deleted when fewer were to be kept' in results.summary(sweep)
+  assert 'lost them when fewer were to be kept' in results.summary(sweep)
 
 
 def test_what_a_person_trains_again_after_the_deletion_stays(begin):
