@@ -10,6 +10,7 @@ from transformer.data.encoded_cache import load_or_encode
 from transformer.data.text.sources import open_corpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
+from transformer.runs.metrics_file import read_metrics
 from transformer.tools import tables
 
 PAIRS = [('one "dog"', 'ein "Hund"'), ('two\u2028', ''), ('3, 4', 'über 😀'), ('', ' x '),
@@ -100,3 +101,26 @@ def test_columns_of_ones_own_are_a_line(tmp_path):
 
   (tmp_path / 'train.tsv').write_bytes(b'1\ta\t2\tb\n3\tc\t4\td\n')
   assert Tatoeba(DataConfig('x:Y', dir=str(tmp_path)), 'train')[:] == [('a', 'b'), ('c', 'd')]
+
+
+@pytest.mark.long
+def test_a_run_trains_on_tables_and_is_scored_as_on_text_files(train, evaluate, folder, trained,
+                                                               tmp_path):
+  for split in ('train', 'valid', 'test'):
+    sides = [(folder / f'{split}.{language}').read_text('utf-8').split('\n')[:-1]
+             for language in ('en', 'de')]
+    rows = ''.join(f'{source}\t{target}\n' for source, target in zip(*sides, strict=True))
+    (tmp_path / f'{split}.tsv.gz').write_bytes(gzip.compress(rows.encode()))
+  run = tmp_path / 'run'
+  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={run}',
+                         f'--config.data.source={tables.__name__}:Tsv',
+                         f'--config.data.dir={tmp_path}')
+  assert status == 0, err
+  losses = [[row['valid/loss'] for row in read_metrics(path / 'metrics.jsonl')
+             if 'valid/loss' in row] for path in (run, trained)]
+  assert losses[0] == losses[1] and losses[0]
+  for name, path in (('table', run), ('text', trained)):
+    status, out, err = evaluate(f'--workdir={path}', '--checkpoint=latest',
+                                f'--results={tmp_path}/{name}', f'--output={tmp_path}/{name}.out')
+    assert status == 0 and '2 sentences' in out, err
+  assert (tmp_path / 'table.out').read_bytes() == (tmp_path / 'text.out').read_bytes()
