@@ -1,4 +1,4 @@
-"""The modules of docs/own-parts.md, for tests of the seams that they are examples of."""
+"""The modules of the docs on parts of one's own, for tests of the seams that they show."""
 
 import pathlib
 import re
@@ -6,15 +6,16 @@ import sys
 
 import pytest
 
-PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'own-parts.md'
+DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 
 
 @pytest.fixture(scope='session')
 def own_parts(tmp_path_factory):
-  """Writes each `my_NAME.py` of the page where Python finds it; returns the folder."""
+  """Writes each `my_NAME.py` of the pages where Python finds it; returns the folder."""
   folder = tmp_path_factory.mktemp('own_parts')
+  pages = [(DOCS / name).read_text('utf-8') for name in ('own-parts.md', 'trackers.md')]
   for name, code in re.findall(r'`(my_\w+\.py)`(?:(?!```).)*```python\n(.*?)```',
-                               PAGE.read_text('utf-8'), re.DOTALL):
+                               ''.join(pages), re.DOTALL):
     (folder / name).write_text(code, 'utf-8')
   sys.path.append(str(folder))
   yield folder

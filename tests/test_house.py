@@ -114,7 +114,8 @@ def test_data_knows_neither_the_model_nor_jax_and_settings_know_errors_alone():
 @pytest.mark.parametrize(('package', 'rooms'), [
     *((package, {'data'}) for package in DATA_PACKAGES), ('flax', {'model'}),
     ('ml_collections', {'commands'}), ('sacrebleu', {'evaluation'}), ('sacremoses', {'evaluation'}),
-    ('orbax', {'runs'}), ('matplotlib', set()), ('ctranslate2', set()), ('safetensors', set())])
+    ('orbax', {'runs'}), ('matplotlib', set()), ('ctranslate2', set()), ('safetensors', set()),
+    ('wandb', set()), ('mlflow', set())])
 def test_one_room_touches_a_package(package, rooms):
   assert {room_of(name) for name in importers(package)} - {'tools'} == rooms
 

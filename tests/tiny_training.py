@@ -129,7 +129,7 @@ def compiled_once(update, shape):
   settings = update.config
   # Only these settings have no influence on the programs.
   train = dataclasses.replace(settings.train, log_every=1, eval_every=1, checkpoint_every=1,
-                              keep=1, patience=0, best_by='', valid_metric='')
+                              keep=1, patience=0, best_by='', valid_metric='', report=())
   leaves, structure = jax.tree.flatten(update.state)
   key = (settings.optimizer, train, settings.seed, update.model, update.mesh, shape, structure,
          tuple(leaves), update.objective)

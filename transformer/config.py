@@ -65,6 +65,8 @@ class Config:
     for variation in data.variations:
       own_code.check('an item of data.variations', variation)
     own_code.check('train.objective', train.objective, ('',))
+    for reporter in train.report:
+      own_code.check('an item of train.report', reporter)
     own_code.check('optimizer.schedule', self.optimizer.schedule, SCHEDULES)
     own_code.check('optimizer.algorithm', self.optimizer.algorithm, ALGORITHMS)
     tokens, length = train.tokens_per_batch, data.max_length
@@ -123,6 +125,7 @@ class Config:
              own_code.name_of(self.optimizer.schedule): 'schedule',
              own_code.name_of(self.optimizer.algorithm): 'algorithm'} | {
         own_code.name_of(variation): 'variation' for variation in self.data.variations}
+    kinds |= dict.fromkeys(self.train.report, 'reporter')
     return {spec: kind for spec, kind in kinds.items() if ':' in spec}
 
   @property

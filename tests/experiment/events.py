@@ -6,7 +6,7 @@ import struct
 
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from transformer.experiment.tensorboard import Sample
+from transformer.experiment.reporters import Sample
 
 
 def events(workdir):

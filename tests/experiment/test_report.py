@@ -19,7 +19,7 @@ from tests.tiny_training import evaluation_of
 from transformer.experiment import report as report_file
 from transformer.experiment import tensorboard
 from transformer.experiment.report import Report
-from transformer.experiment.tensorboard import Sample
+from transformer.experiment.reporters import Sample
 from transformer.experiment.validation import Evaluation
 from transformer.training.config import TrainConfig
 from transformer.training.step import TrainState
@@ -35,11 +35,8 @@ def reporting_to(workdir, step=0, steps=99, **settings):
   update = types.SimpleNamespace(
       config=types.SimpleNamespace(train=config), model=None, objective=None, state=state,
       schedule=lambda updates: 0.5, mesh=types.SimpleNamespace(size=1))
-  report = Report(workdir, update, step, {'meter': {}}, (4, 5, 5))
-  try:
+  with Report(workdir, update, step, {'meter': {}}, (4, 5, 5)) as report:
     yield report
-  finally:
-    report.close()
 
 
 def metrics_of(loss):

@@ -11,7 +11,7 @@ from transformer.config import Config
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation.scores import OwnMetric
-from transformer.experiment.tensorboard import Sample
+from transformer.experiment.reporters import Sample
 from transformer.experiment.validation import (
   ValidationSet,
   _scores,

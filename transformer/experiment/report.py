@@ -1,5 +1,6 @@
-"""What people and machines are told of a run: a bar or log lines, `metrics.jsonl`, TensorBoard."""
+"""What people and machines are told of a run: a bar or log lines, `metrics.jsonl`, reporters."""
 
+import functools
 import json
 import math
 import time
@@ -11,10 +12,12 @@ import jax
 from absl import logging
 from tqdm import tqdm
 
+from transformer import own_code
 from transformer.data.batch import Batch
 from transformer.errors import optional
 from transformer.experiment.divergence import DivergenceGuard
 from transformer.experiment.meter import Meter, utilisation
+from transformer.experiment.reporters import Reporter
 from transformer.experiment.tensorboard import TENSORBOARD, Events
 from transformer.experiment.validation import Evaluation
 from transformer.runs.evaluations import (
@@ -57,7 +60,11 @@ class Report:
     self._first = processes.is_first()
     if self._first:
       self._metrics = MetricsFile(workdir / METRICS, step, history.get('log', {}), warn)
-      self._tensorboard = Events(workdir / TENSORBOARD, step + 1)
+      parts = {str(workdir / TENSORBOARD): Events} | {
+          f'the reporter {spec}': own_code.load(spec, 'reporter') for spec in config.report}
+      self._reporters = [
+          Reporter(name, functools.partial(part, update.config, workdir, step),
+                   min(10.0, config.grace_seconds / 4)) for name, part in parts.items()]
       self._bar = progress_bar(config.steps, step, stays=True)
     self._shown: dict[str, str] = {}
     self._began: tuple[int, float] | None = None  # The first step of this process and its time.
@@ -124,7 +131,8 @@ class Report:
         write_translations(self._workdir, key, step, texts, self._config.keep)
     name, score = deciding_metric(evaluations[-1])
     self._write(step, evaluation.values, {name: f'{score:.2f}'})
-    self._tensorboard.write_samples(step, evaluation.samples)
+    for reporter in self._reporters:
+      reporter.tell('samples', step, evaluation.samples)
     best = best_evaluation(evaluations)
     say(f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f}  '
         f'valid {name} {score:.2f}{"  the best so far" if best is evaluations[-1] else ""}')
@@ -133,11 +141,12 @@ class Report:
           f'(train.patience) was better than that of step {best["step"]}')
 
   def _write(self, step: int, values: Mapping[str, float], shown: Mapping[str, str]):
-    """Writes numbers to both files, and some as text to the bar."""
+    """Writes numbers to the file, tells reporters, and shows some as text at the bar."""
     # JSON has no NaN and no infinity.
     numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}
     self._metrics.write(json.dumps({'step': step, **numbers}) + '\n')
-    self._tensorboard.write_numbers(step, values)
+    for reporter in self._reporters:
+      reporter.tell('numbers', step, values)
     self._shown |= shown
     self._bar.set_postfix_str(', '.join(f'{name} {text}' for name, text in self._shown.items()))
 
@@ -146,9 +155,13 @@ class Report:
     return {'meter': self.meter.sums, 'window': self._guard.window,
             'log': self._metrics.written() if self._first else {}}
 
-  def close(self):
-    """Closes the files; the bar stays visible."""
+  def __enter__(self) -> 'Report':
+    return self
+
+  def __exit__(self, kind: Any, error: BaseException | None, trace: Any):
+    """Closes the files and the reporters; the bar stays visible."""
     if self._first:
       self._bar.close()
       self._metrics.close()
-      self._tensorboard.close()
+      for reporter in self._reporters:
+        reporter.end(error)

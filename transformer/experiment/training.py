@@ -14,6 +14,7 @@ from typing import Any
 import jax
 from absl import logging
 
+from transformer import own_code
 from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
 from transformer.data.corpora import encode_corpora
@@ -61,7 +62,7 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
   `profile` is the first and the last step to trace. `signals` stop the run, by `Preempted`.
   """
   check_backend()
-  processes.from_first(lambda: _check_devices(config))
+  processes.from_first(lambda: _check_machine(config))
   metrics = validation_metrics(config)
   with open_run(workdir, config) as run:
     # A mistake in an objective or a metric ends a run before its text is read or encoded.
@@ -126,7 +127,7 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
   step, done, agreement = int(state.step), run.done, processes.StopAgreement(update.mesh)
   tracer = Tracer(run.workdir / TENSORBOARD, profile if processes.is_first() else None)
   report = Report(run.workdir, update, step, run.history, batches.shape)
-  with contextlib.closing(tracer), contextlib.closing(report):
+  with contextlib.closing(tracer), report:
     def save(unfinished: bool = True):
       run.save(state, {'evaluations': evaluations, **report.history()}, unfinished)
 
@@ -191,8 +192,10 @@ def _judged(step: int, values: Mapping[str, float], settings: TrainConfig,
   return {'step': step, **values, **({BEST_BY: metric} if metric else {})}
 
 
-def _check_devices(config: Config):
-  """Refuses a config that does not fit the devices here; warns of GPUs that JAX does not use."""
+def _check_machine(config: Config):
+  """Refuses a config whose reporters or devices are not here; warns of GPUs that JAX lacks."""
+  for spec in config.train.report:
+    own_code.load(spec, 'reporter')
   if jax.default_backend() == 'cpu' and (gpus := visible_gpus(os.environ)):
     logging.warning('this machine has %d NVIDIA GPUs, and JAX runs on the CPU: install the JAX for '
                     'them as the README says, or set JAX_PLATFORMS=cpu', len(gpus))

@@ -15,7 +15,7 @@ from transformer.errors import UserError, optional
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
 from transformer.evaluation.scores import OwnMetric, load_metric, own_scores
 from transformer.experiment.meter import perplexity
-from transformer.experiment.tensorboard import Sample
+from transformer.experiment.reporters import Sample
 from transformer.system import processes
 from transformer.system.progress import progress_bar, warn
 from transformer.training.config import STANDARD_METRICS

@@ -35,7 +35,7 @@ from transformer.training.config import SCHEDULES, STANDARD_METRICS
 _MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.remat',
                'train.steps', 'train.log_every', 'train.eval_every', 'train.checkpoint_every',
                'train.keep', 'train.patience', 'train.skip_nonfinite', 'train.fit_memory',
-               'train.grace_seconds', 'train.valid_metric', 'train.init_from',
+               'train.grace_seconds', 'train.valid_metric', 'train.report', 'train.init_from',
                'train.objective_runs', 'decode.beam_size', 'decode.alpha', 'decode.batch_size',
                'mesh.data', 'mesh.fsdp', 'mesh.tensor')
 

@@ -88,6 +88,8 @@ class TrainConfig:
       loss decides ties, and among BLEU, chrF2++ or `f1` below 1.
     valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
       --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
+    report: classes of trackers, or of your own, that are told of the run while it trains, as
+      MODULE:CLASS; see docs/trackers.md. TensorBoard is always told.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
       empty starts from random weights. Both need the same config.model, except dropout,
       `attention`, `dtype` and `remat`. The vocabulary may be larger, or another one that
@@ -119,6 +121,7 @@ class TrainConfig:
   patience: int = setting(0, least=0)
   best_by: str = ''
   valid_metric: str = ''
+  report: tuple[str, ...] = ()
   init_from: str = ''
   freeze: str = ''
   skip_nonfinite: int = setting(0, least=0)

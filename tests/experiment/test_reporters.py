@@ -1,0 +1,148 @@
+"""Reporters are told of a run in their order, and none of their faults changes the run."""
+
+import csv
+import functools
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from tests.experiment.test_report import add as add_update
+from tests.experiment.test_report import evaluated, reporting_to
+from tests.experiment.tiny_runs import final_state, rows_of, run
+from transformer import own_code
+from transformer.config import Config
+from transformer.errors import Preempted, UserError
+from transformer.experiment import reporters
+from transformer.experiment.reporters import Reporter, Sample
+from transformer.experiment.training import _check_machine
+
+SAMPLE = Sample('a', 'b', 'c')
+TOLD = []
+
+
+class Memory:
+  """Keeps what it is told; fails where it is asked to."""
+
+  fails = ''
+
+  def __init__(self, config, workdir, step):
+    self.told('__init__', config.train.steps, workdir.name, step)
+
+  def told(self, method, *arguments):
+    if method == self.fails:
+      raise OSError('no route')
+    TOLD.append((method, *arguments))
+
+  def numbers(self, step, values):
+    self.told('numbers', step, values)
+
+  def samples(self, step, samples):
+    self.told('samples', step, samples)
+
+  def close(self, error):
+    self.told('close', error)
+
+
+class Mistaken(Memory):
+  def __init__(self, *_):
+    raise UserError('log in first')
+
+
+class Deaf:
+  def __init__(self, *_):
+    self.numbers = lambda *_: threading.Event().wait(60)
+
+
+@pytest.fixture(autouse=True)
+def told():
+  TOLD.clear()
+  return TOLD
+
+
+def path_of(cls):
+  return f'{__name__}:{cls.__name__}'
+
+
+def warnings_of(caplog):
+  return [record.message for record in caplog.records if record.levelname == 'WARNING']
+
+
+def report_two_steps(workdir, cls=Memory, **settings):
+  with reporting_to(workdir, report=(path_of(cls),), **settings) as report:
+    add_update(report, 1)
+    evaluated(report, 2, 7.0, [SAMPLE])
+
+
+def test_a_reporter_is_told_of_lines_and_samples_in_their_order(tmp_path):
+  report_two_steps(tmp_path)
+  (first, updates, evaluation, *rest) = TOLD
+  assert first == ('__init__', 99, tmp_path.name, 0)
+  assert updates[:2] == ('numbers', 1) and updates[2]['train/loss'] == 2.0
+  assert evaluation == ('numbers', 2, {'valid/loss': 3.0, 'valid/bleu': 7.0})
+  assert rest == [('samples', 2, [SAMPLE]), ('close', None)]
+
+
+def test_a_reporter_knows_why_a_run_stops(tmp_path):
+  stop = Preempted('stopped')
+  with pytest.raises(Preempted), reporting_to(tmp_path, report=(path_of(Memory),)):
+    raise stop
+  assert TOLD[-1] == ('close', stop)
+
+
+@pytest.mark.parametrize(('method', 'calls'), [('__init__', ''), ('numbers', '__init__ close'), (
+    'samples', '__init__ numbers numbers close'), ('close', '__init__ numbers numbers samples')])
+def test_a_fault_is_one_warning_and_the_reporter_gets_nothing_more(
+    tmp_path, monkeypatch, caplog, method, calls):
+  monkeypatch.setattr(Memory, 'fails', method)
+  report_two_steps(tmp_path)
+  assert [name for name, *_ in TOLD] == calls.split()
+  warning, = warnings_of(caplog)
+  assert f'{path_of(Memory)} gets nothing more' in warning and 'OSError: no route' in warning
+  assert len((tmp_path / 'metrics.jsonl').read_text('utf-8').splitlines()) == 2
+
+
+def test_a_mistake_ends_the_start_and_a_reporter_that_hangs_ends_nothing(tmp_path, caplog):
+  with pytest.raises(UserError, match='log in first'):
+    report_two_steps(tmp_path, Mistaken)
+  with pytest.raises(UserError, match='the reporter no_such_module:Class cannot be imported'):
+    _check_machine(Config.from_dict({'train': {'report': ('no_such_module:Class',)}}))
+  with pytest.raises(UserError, match=r'train\.report must be MODULE'):
+    Config.from_dict({'train': {'report': ('wandb',)}})
+  report_two_steps(tmp_path, Deaf, grace_seconds=0.4)
+  warning, = warnings_of(caplog)
+  assert f'{path_of(Deaf)} is not done within 0.1 seconds' in warning
+
+
+def test_a_reporter_that_is_far_behind_keeps_no_more_calls(monkeypatch):
+  monkeypatch.setattr(reporters, '_MOST', 3)
+  reporter = Reporter('deaf', Deaf, 0.1)
+  for step in range(9):
+    reporter.tell('numbers', step, {})
+  assert reporter._calls.qsize() <= 3
+
+
+def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(
+    tmp_path, own_parts, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  config = Config()
+  reporter = Reporter('scores', functools.partial(
+      own_code.load('my_reports:Scores', 'reporter'), config, tmp_path / 'mine', 0), 9.0)
+  for values in ({'train/loss': 2.0}, {'valid/loss': 3.0, 'valid/bleu': 7.0}):
+    reporter.tell('numbers', 5, values)
+  reporter.tell('samples', 5, [SAMPLE])  # It has no such method.
+  reporter.end(None)
+  with open('scores.csv', encoding='utf-8', newline='') as file:
+    assert list(csv.reader(file)) == [['mine', '0.0007', '5', '3.0', '7.0']]
+
+
+@pytest.mark.long
+def test_a_run_has_the_same_bits_with_a_reporter(model, tmp_path):
+  run(model, tmp_path / 'without')
+  run(model, tmp_path / 'with', report=(path_of(Memory), path_of(Deaf)), grace_seconds=0.4)
+  assert rows_of(tmp_path / 'with') == rows_of(tmp_path / 'without')
+  jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path / 'with'),
+               final_state(tmp_path / 'without'))
+  assert [(name, step) for name, step, *_ in TOLD if name == 'samples'] == [
+      ('samples', 5), ('samples', 10), ('samples', 12)]

@@ -1,0 +1,70 @@
+"""MLflow gets each line once, the samples and the settings; read by its own client."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.running_commands import ROOT
+
+TOLD = """
+import functools, math, os, pathlib
+from transformer.config import Config
+from transformer.errors import Preempted
+from transformer.experiment.reporters import Reporter, Sample
+from transformer.tools.mlflow.reporter import MLflow, mlflow
+
+def told(step, steps, error, *lines):
+  config = Config.from_dict({'train': {'steps': steps}})
+  reporter = Reporter('mlflow', functools.partial(MLflow, config, pathlib.Path('runs/a'), step), 90)
+  for step, values in lines:
+    reporter.tell('samples' if isinstance(values, list) else 'numbers', step, values)
+  reporter.end(error)
+  run, = mlflow.search_runs(search_all_experiments=True, output_format='list')
+  return run
+
+loss, bleu = 'train/loss', 'valid/new-set+1/bleu'
+os.makedirs('runs/a')
+run = told(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}),
+           (20, {bleu: 7.0}), (20, [Sample('a | b', 'ü', '')]), (30, {loss: math.inf}))
+print(run.info.status)
+run = told(20, 50, None, (30, {loss: 9.0}), (40, {loss: 2.5, bleu: 8.0}),
+           (20, [Sample('a | b', 'ü', '')]))
+print(run.info.status, run.info.run_name, run.data.params['train.steps'],
+      run.data.tags['resumed/train.steps'])
+client = mlflow.MlflowClient()
+print({name: [(value.step, value.value)
+              for value in client.get_metric_history(run.info.run_id, name)]
+       for name in sorted(run.data.metrics)})
+print([file.path for file in client.list_artifacts(run.info.run_id, 'samples')],
+      mlflow.artifacts.load_dict(f'{run.info.artifact_uri}/samples/20.json'))
+"""
+
+
+def tell(folder, before=''):
+  return subprocess.run(
+      [sys.executable, '-c', before + TOLD], cwd=folder, capture_output=True, text=True,
+      check=False, env={'PATH': os.environ['PATH'], 'PYTHONPATH': str(ROOT), 'HOME': str(folder)})
+
+
+@pytest.mark.long
+def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(tmp_path):
+  done = tell(tmp_path)
+  assert done.returncode == 0 and 'gets nothing more' not in done.stderr, done.stderr
+  assert done.stdout.splitlines() == [
+      'KILLED', 'FINISHED runs/a 40 50',
+      str({'spikes': [(10, 0.0)],
+           'train/loss': [(10, 3.5), (20, math.nan), (30, sys.float_info.max), (40, 2.5)],
+           'valid/new-set_1/bleu': [(20, 7.0), (40, 8.0)]}),
+      str(['samples/20.json']) + ' ' + str([
+          {'source': 'a | b', 'reference': 'ü', 'translation': ''}])]
+  assert set(json.loads((tmp_path / 'runs/a/mlflow.json').read_text('utf-8'))) == {'run'}
+
+
+def test_without_the_library_there_is_an_error_before_training(tmp_path):
+  done = tell(tmp_path, 'import sys; sys.modules["mlflow"] = None\n')
+  error = done.stderr.splitlines()[-1]
+  assert done.returncode == 1 and 'UserError' in error and 'pip install -r' in error

@@ -1,0 +1,63 @@
+"""Tells MLflow of a run: `train.report=transformer.tools.mlflow.reporter:MLflow`.
+
+The variables of that library, such as MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME, say where.
+The run keeps its id in `mlflow.json`.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from transformer import files
+from transformer.config import Config, flatten
+from transformer.errors import Preempted, UserError
+from transformer.experiment.reporters import Sample
+
+os.environ.setdefault('MLFLOW_DISABLE_TELEMETRY', 'true')  # It reads this at its import.
+try:
+  import mlflow
+except ImportError as error:
+  raise UserError(f'mlflow cannot be imported: {error}; install it with: pip install -r '
+                  f'{Path(__file__).with_name("requirements.txt")}') from error
+
+
+class MLflow:
+  """A run of MLflow, which goes on when the run does; its settings are parameters."""
+
+  def __init__(self, config: Config, workdir: Path, step: int):
+    """Begins a run, or goes on with that of `mlflow.json`."""
+    path, settings = workdir / 'mlflow.json', flatten(config.to_dict())
+    settings = {name: str(value) for name, value in settings.items()}
+    self._last: dict[str, int] = {}
+    if path.exists():
+      run = mlflow.start_run(run_id=json.loads(path.read_text('utf-8'))['run'])
+      for name in run.data.metrics:
+        history = mlflow.MlflowClient().get_metric_history(run.info.run_id, name)
+        self._last[name] = max(value.step for value in history)
+      # A parameter cannot change.
+      changed = {name: value for name, value in settings.items()
+                 if run.data.params.get(name, value) != value}
+      mlflow.set_tags({f'resumed/{name}': value for name, value in changed.items()})
+      settings = {name: value for name, value in settings.items() if name not in run.data.params}
+    else:
+      run = mlflow.start_run(run_name='/'.join(workdir.parts[-2:]))
+      files.write_json(path, {'run': run.info.run_id})
+    mlflow.log_params(settings)
+
+  def numbers(self, step: int, values: Mapping[str, float]):
+    """Sends a line, but not again what was sent before a resume."""
+    # MLflow takes letters, digits, and these signs.
+    values = {re.sub(r'[^\w./ -]', '_', name): value for name, value in values.items()}
+    mlflow.log_metrics({name: value for name, value in values.items()
+                        if self._last.get(name, -1) < step}, step=step, synchronous=True)
+
+  def samples(self, step: int, samples: Sequence[Sample]):
+    """Writes a file in place of any of this step."""
+    mlflow.log_dict([sample._asdict() for sample in samples], f'samples/{step}.json')
+
+  def close(self, error: BaseException | None):
+    """Ends the run, which MLflow then shows as finished, killed or failed."""
+    status = 'KILLED' if isinstance(error, Preempted) else 'FAILED' if error else 'FINISHED'
+    mlflow.end_run(status)
