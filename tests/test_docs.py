@@ -9,6 +9,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+BESIDE = [ROOT / 'CHANGELOG.md', ROOT / 'CONTRIBUTING.md']
 
 
 def anchors_of(page):
@@ -23,7 +24,7 @@ def test_the_table_of_settings_is_not_stale():
   assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize('page', [*PAGES, *BESIDE], ids=lambda page: page.name)
 def test_pages_are_short_and_their_links_lead_to_files_and_headings(page):
   assert len(page.read_text('utf-8').splitlines()) <= (160 if page.name == 'README.md' else 250)
   for link in re.findall(r'\]\(([^)\s]+)\)', page.read_text('utf-8')):
@@ -40,6 +41,16 @@ def test_diagrams_name_files_of_the_code(name):
   files = set(re.findall(r'>(\w+/\w+\.py)<', text))
   assert len(files) > 2
   assert [file for file in files if not (ROOT / 'transformer' / file).exists()] == []
+
+
+def test_the_changes_that_a_page_shows_apply_to_the_code():
+  page = (ROOT / 'docs' / 'changing-the-model.md').read_text('utf-8')
+  changes = re.findall(r'^```diff\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
+  assert len(changes) == 2
+  for change in changes:
+    done = subprocess.run(['git', 'apply', '--check', '-'], cwd=ROOT, input=change, text=True,
+                          capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_readme_links_to_every_page():

@@ -19,7 +19,7 @@ from transformer.config import flatten
 from transformer.data.batch import BOS_ID, EOS_ID, UNK_ID
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
-from transformer.tools.convert.refusals import refuse, refuse_parameters
+from transformer.tools.convert.refusals import refuse, refuse_parameters, refuse_unknown
 
 _MAX_INPUT_LENGTH = 1024  # CTranslate2's default.
 _ACTIVATIONS = {'relu': Activation.RELU, 'gelu': Activation.GELU, 'silu': Activation.SWISH,
@@ -33,6 +33,7 @@ _MAX_DISTANCE = 128  # All larger distances share T5's last bucket; see `relativ
 
 def check_model(config: ModelConfig):
   """Refuses a setting of a model that CTranslate2 cannot represent."""
+  refuse_unknown('CTranslate2', config)
   normalises_alike = config.num_heads == 1 and config.head_key_dim >= config.head_value_dim
   refuse('CTranslate2', [(
       not config.query_key_norm or normalises_alike,

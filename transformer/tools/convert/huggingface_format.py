@@ -19,7 +19,7 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.model.config import ModelConfig
 from transformer.tools.convert import huggingface_tokenizer, marian_vocabulary
 from transformer.tools.convert.huggingface_tensors import POSITIONS, WEIGHTS, layout, sinusoids
-from transformer.tools.convert.refusals import refuse, refuse_parameters
+from transformer.tools.convert.refusals import refuse, refuse_parameters, refuse_unknown
 from transformer.tools.convert.safetensors_format import write_tensors
 from transformer.tools.convert.vocabulary_pieces import has_merges_alone
 
@@ -33,6 +33,7 @@ SPECIAL = {'pad_token_id': PAD_ID, 'bos_token_id': BOS_ID, 'eos_token_id': EOS_I
 
 def check_model(config: ModelConfig):
   """Refuses a setting that MarianMT, or Pegasus with `norm=pre`, cannot represent."""
+  refuse_unknown(MODELS[config.norm][1], config)
   width, one_table = config.model_dim / config.num_heads, config.norm == 'pre'
   same_width = 'its heads have model_dim / num_heads dims'
   refuse(MODELS[config.norm][1], [(fits, f'model.{name}={value}', reason)

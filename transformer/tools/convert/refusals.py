@@ -1,8 +1,17 @@
 """What a format cannot hold is refused by name."""
 
+import dataclasses
 from collections.abc import Collection, Iterable
 
 from transformer.errors import UserError
+from transformer.model.config import ModelConfig
+
+# The settings of a model that the formats know: they hold them, refuse them, or need not care.
+_KNOWN = {
+    'num_layers', 'decoder_layers', 'model_dim', 'ff_dim', 'activation', 'num_heads', 'key_dim',
+    'value_dim', 'attention_bias', 'dropout', 'attention_dropout', 'activation_dropout', 'norm',
+    'rms_norm', 'query_key_norm', 'positions', 'max_positions', 'share_embeddings', 'tie_output',
+    'output_bias', 'attention', 'dtype', 'remat'}
 
 
 def refuse(program: str, rules: Iterable[tuple[bool, str, str]]):
@@ -10,6 +19,14 @@ def refuse(program: str, rules: Iterable[tuple[bool, str, str]]):
   for fits, part, reason in rules:
     if not fits:
       raise UserError(f'{program} cannot hold {part}: {reason}; export to --format=safetensors')
+
+
+def refuse_unknown(program: str, config: ModelConfig):
+  """Refuses a setting that was added without the formats, since a model may compute otherwise."""
+  refuse(program, [(getattr(config, field.name) == field.default,
+                    f'model.{field.name}={getattr(config, field.name)}',
+                    'this export was written before it')
+                   for field in dataclasses.fields(config) if field.name not in _KNOWN])
 
 
 def refuse_parameters(program: str, rest: Collection[str]):
