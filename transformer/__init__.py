@@ -23,20 +23,24 @@ from typing import TYPE_CHECKING, Any
 
 from transformer.errors import UserError
 
-if TYPE_CHECKING:
-  from transformer.decoding.trained_run import TrainedRun, load
-
 __all__ = ['TrainedRun', 'UserError', 'load']
 
 # What is imported at its first use, since JAX comes with it. A tool may be absent.
 _MODULES = {'TrainedRun': 'decoding.trained_run', 'load': 'decoding.trained_run',
             'load_huggingface': 'tools.convert.huggingface_reading'}
 
+if TYPE_CHECKING:
+  from os import PathLike
 
-def __getattr__(name: str) -> Any:
-  if name not in _MODULES:
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  try:
-    return getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
-  except ModuleNotFoundError as error:
-    raise UserError(f'transformer.{name} needs a module that is not installed: {error}') from error
+  from transformer.decoding.trained_run import TrainedRun, load
+
+  def load_huggingface(folder: str | PathLike[str]) -> TrainedRun: ...
+else:
+  def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+      raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    try:
+      return getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
+    except ModuleNotFoundError as error:
+      raise UserError(f'transformer.{name} needs a module that is not installed: '
+                      f'{error}') from error

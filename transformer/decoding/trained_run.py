@@ -5,7 +5,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ from transformer.settings import nearest_name
 from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import Objective, make_objective, smoothed
 
-_translator = functools.lru_cache(maxsize=8)(Translator)
+_translator: Callable[..., Translator] = functools.lru_cache(maxsize=8)(Translator)
 
 
 class Encoded(NamedTuple):
@@ -72,6 +72,11 @@ class TrainedRun(Run):
     """All runs of the ensemble, this one first."""
     return [self, *self.others]
 
+  @overload
+  def translate(self, lines: Sequence[str], *, nbest: None = None, **others: Any) -> list[str]: ...
+  @overload
+  def translate(self, lines: Sequence[str], *, nbest: int,
+                **others: Any) -> list[list[tuple[str, float]]]: ...
   def translate(self, lines: Sequence[str], *, nbest: int | None = None,
                 prefix: Sequence[str] | None = None, constraint: Constraint = FREE,
                 **settings: Any) -> list[Any]:
@@ -120,6 +125,12 @@ class TrainedRun(Run):
     return _translator(tuple(member.model for member in self.members), self.vocabulary,
                        decoding.config, self.config.data.max_length, decoding.nbest, mesh)
 
+  @overload
+  def score(self, sources: Sequence[str], targets: Sequence[str],
+            tokens: Literal[False] = False) -> np.ndarray: ...
+  @overload
+  def score(self, sources: Sequence[str], targets: Sequence[str],
+            tokens: Literal[True]) -> list[list[tuple[str, float]]]: ...
   def score(self, sources: Sequence[str], targets: Sequence[str], tokens: bool = False) -> Any:
     """Returns the log-probability of each target, float64 [line], natural logarithms.
 
@@ -149,7 +160,7 @@ class TrainedRun(Run):
     (sources,), (targets,) = self._fitting([source], [target])
     return Attention([*map(self.vocabulary.source.piece, sources)],
                      [*map(self.vocabulary.target.piece, targets)],
-                     *self.attention_of(sources, targets))
+                     *map(np.asarray, self.attention_of(sources, targets)))
 
   def attention_of(self, source: Sequence[int], target: Sequence[int]) -> AttentionWeights:
     """Returns the weights, without an axis B, for the ids of a pair, end tokens last."""
