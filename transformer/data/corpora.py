@@ -71,13 +71,9 @@ class EncodedCorpora(NamedTuple):
 
 
 def open_corpora(config: DataConfig) -> Corpora:
-  """Opens the corpora for training and validation, and logs what is odd about them."""
-  corpora = Corpora({name: open_corpus(config, name) for name in config.train},
-                    {key: open_corpus(config, name) for key, name in config.valid_sets.items()})
-  for corpus in (*corpora.train.values(), *corpora.valid.values()):
-    for note in corpus.notes:
-      logging.warning('%s', note)
-  return corpora
+  """Opens the corpora for training and validation."""
+  return Corpora({name: open_corpus(config, name) for name in config.train},
+                 {key: open_corpus(config, name) for key, name in config.valid_sets.items()})
 
 
 def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabulary,

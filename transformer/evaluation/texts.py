@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from absl import logging
-
 from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import PACKED, STANDARD_INPUT, read_lines
@@ -63,7 +61,5 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
 def read_split(data: DataConfig, split: str) -> Text:
   """Reads a split of the data, by its own name."""
   corpus = open_corpus(data, split, dir_flag='--data_dir')
-  for note in corpus.notes:
-    logging.warning('%s', note)
   sources, references = (list(side) for side in zip(*corpus[:], strict=True))
   return Text(split.replace('/', '_'), sources, [references], corpus.gold)

@@ -154,7 +154,7 @@ def test_compressed_text_is_the_same_text(tmp_path, monkeypatch, small, ending):
       slices = [slice(place % 31, place % 31 + 1) for place in range(310)]
       assert [pair for pair, in pool.map(corpus.__getitem__, slices)] == plain[:] * 10
     del corpus
-    assert len(os.listdir('/dev/fd')) == opened
+    assert len(os.listdir('/dev/fd')) <= opened
   assert {path.name for path in tmp_path.iterdir()} == {'packed', 'train.de', 'train.en'}
   (folder / f'train.en{ending}').write_bytes(b''.join(parts))
   assert read_lines(f'~/train.en{ending}') == [target for _, target in plain[:]]

@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from absl import logging
+
 from transformer import own_code
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import TextCorpus
@@ -13,7 +15,7 @@ from transformer.errors import UserError
 class Corpus:
   """Sentence pairs by number, of any source; can be read by many threads at a time.
 
-  The attributes are those of a source of one's own in docs/own-parts.md.
+  Its notes are logged. The attributes are those of a source of one's own in docs/own-parts.md.
   """
 
   def __init__(self, config: DataConfig, split: str):
@@ -27,6 +29,8 @@ class Corpus:
     self.notes = tuple(getattr(pairs, 'notes', ()))
     self.folder = Path(pairs.folder) if getattr(pairs, 'folder', None) else None
     self.gold = getattr(pairs, 'gold', None)
+    for note in self.notes:
+      logging.warning('%s', note)
     self[:1]  # A class whose pairs are no texts is refused before anything is learned from them.
 
   def __len__(self) -> int:

@@ -27,9 +27,8 @@ from transformer.data.config import DataConfig
 from transformer.errors import UserError
 
 STANDARD_INPUT = '-'
-_READERS = {'.gz': 'gzip:open', '.zst': (
-    'compression.zstd:open' if sys.version_info >= (3, 14) else 'backports.zstd:open')}
-PACKED = tuple(_READERS)
+PACKED = '.gz', '.zst'
+_ZSTD = 'compression.zstd' if sys.version_info >= (3, 14) else 'backports.zstd'
 _CHUNK = 1 << 24  # bytes read together
 _EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
@@ -62,7 +61,7 @@ def read_lines(path: str | os.PathLike) -> list[str]:
     name, data = 'standard input', sys.stdin.buffer.read()
   else:
     name = os.fspath(path)
-    with _open(path) as file, _unpacked(name, file) as content:
+    with _unpacked(name) or _open(name) as content:
       data = content.read()  # Once, since it may be a pipe.
   text = TextFile(name, data)
   for note in text.notes:
@@ -91,10 +90,9 @@ class TextFile:
   """
 
   def __init__(self, name: str, data: bytes | BinaryIO | None = None):
-    """Reads the whole file once, to find its lines.
+    """Reads the whole file once, or its compressed form if there is no file `name`.
 
-    Where there is no file `name`, its compressed form is read. `data` is the content, if that is
-    known, or a temporary file with it, which this closes.
+    `data` is the content, if that is known, or a temporary file with it, which this closes.
     """
     self.name, self.notes, self._data, self._state = name, (), data, None
     if data is None:
@@ -102,9 +100,7 @@ class TextFile:
           path := name + ending))]
       self.name, *others = there or [name]
       self.notes = tuple(f'{self.name} is read, and not {path}; remove one' for path in others)
-      if self.name.endswith(PACKED):
-        with _open(self.name) as file:
-          self._data = _unpacked(self.name, file)
+      self._data = _unpacked(self.name)
     if hasattr(self._data, 'close'):
       weakref.finalize(self, self._data.close)
     with self._opened() as file:
@@ -162,7 +158,6 @@ class TextFile:
     if isinstance(self._data, bytes):
       yield io.BytesIO(self._data)
       return
-    # Each thread has a place of its own in the file.
     with reopened(self._data) if self._data else _open(self.name) as file:
       about = os.fstat(file.fileno())
       state = about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
@@ -206,15 +201,15 @@ def reopened(file: BinaryIO) -> BinaryIO:
   return open(f'/dev/fd/{file.fileno()}', 'rb')
 
 
-def _unpacked(name: str, file: BinaryIO) -> BinaryIO:
-  """Returns a temporary file with the content of a compressed one; any other file as it is."""
+def _unpacked(name: str) -> BinaryIO | None:
+  """Returns a temporary file with the content of a compressed one; None for other files."""
   if not name.endswith(PACKED):
-    return file
-  unpack = own_code.load(_READERS[Path(name).suffix], f'reader of {name},')
+    return None
+  unpack = own_code.load(f'{"gzip" if name.endswith(".gz") else _ZSTD}:open', f'reader of {name},')
   failure = (f'{name} cannot be unpacked into {tempfile.gettempdir()}; get the file again if it is '
              f'damaged, or let TMPDIR name a folder with more room')
-  with own_code.guarded(failure), tempfile.TemporaryFile() as content, unpack(file) as packed:
-    shutil.copyfileobj(packed, content, _CHUNK)
+  with _open(name) as file, own_code.guarded(failure), tempfile.TemporaryFile() as content:
+    shutil.copyfileobj(unpack(file), content, _CHUNK)
     return reopened(content)
 
 
