@@ -147,19 +147,21 @@ def test_values_are_the_same_eager_jitted_differentiated_and_sharded(smoothing):
     chex.assert_trees_all_close(result, eager, rtol=1e-6)
 
 
-@pytest.mark.parametrize('share', [1.0, 0.3, 0.0])
+@pytest.mark.parametrize('share', [None, 0.3, np.arange(float(B * T)).reshape(B, T)])
 def test_terms_are_added_with_their_gradients_to_a_share_of_the_text(monkeypatch, share):
   positions_at_once(monkeypatch, 2)
   x, output, targets, weights = arrays()
+  share_BT = None if share is None else jnp.full((B, T), share, jnp.float32)
   factors_BT, factors_N = weights + 1.0, jnp.arange(N) / N
 
   def chunked(x, output):
-    return cross_entropy(x, output, targets, weights, 0.1, text_share=share, terms=[
+    return cross_entropy(x, output, targets, weights, 0.1, text_share_BT=share_BT, terms=[
         Term(squares, [factors_BT], factors_N), Term(squares, [factors_BT], jnp.ones(N))])['loss']
 
   def naive(x, output):
     logits = x @ output.T
-    return (share * naive_loss(x, output, targets, weights, 0.1)
+    text_weights = weights if share is None else weights * share_BT
+    return (naive_loss(x, output, targets, text_weights, 0.1)
             + jnp.einsum('BT,BT,N,BTN->', weights, factors_BT, factors_N + 1.0, logits ** 2))
 
   chex.assert_trees_all_close(*(jax.jit(jax.value_and_grad(loss, (0, 1)))(x, output)

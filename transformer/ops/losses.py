@@ -41,7 +41,6 @@ class Term(NamedTuple):
 
 class _Options(NamedTuple):
   smoothing: float
-  text_share: float
   devices: int
   functions: tuple[Callable, ...]
 
@@ -53,6 +52,7 @@ class _Arrays(NamedTuple):
   output_ND: jax.Array
   targets_BT: Any
   weights_BT: Any
+  text_share_BT: Any
   by_position: Any
   whole: Any
 
@@ -70,11 +70,12 @@ class _Arrays(NamedTuple):
       padded = jnp.pad(array, [(0, 0), (0, count * size - length)] + [(0, 0)] * (array.ndim - 2))
       return jnp.moveaxis(padded.reshape(rows, count, size, *array.shape[2:]), 1, 0)
 
-    return jax.tree.map(cut, (self.x_BTD, self.targets_BT, self.weights_BT, self.by_position))
+    return jax.tree.map(cut, (self.x_BTD, self.targets_BT, self.weights_BT, self.text_share_BT,
+                              self.by_position))
 
 
 def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0, *,
-                           terms: Sequence[Term] = (), text_share=1.0,
+                           terms: Sequence[Term] = (), text_share_BT=None,
                            devices=1) -> dict[str, jax.Array]:
   """Cross entropy of a linear output layer against label-smoothed targets, and other terms.
 
@@ -90,7 +91,7 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0
     weights_BT: numbers or booleans, the weight of each position; 0 for padding.
     smoothing: ε of label smoothing, at least 0 and below 1.
     terms: other terms of the loss.
-    text_share: the factor of the cross entropy in the loss.
+    text_share_BT: the factor of the cross entropy in the loss at each position; None is 1.
     devices: number of devices that the rows are split over; it sets the chunk size.
 
   Returns:
@@ -102,8 +103,8 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0
     raise ValueError(f'label smoothing must be at least 0 and below 1; got {smoothing}')
   weights_BT = weights_BT.astype(jnp.float32)
   loss, nll = _summed_losses(
-      _Options(smoothing, text_share, devices, tuple(term.function for term in terms)),
-      _Arrays(x_BTD, output_ND, targets_BT, weights_BT,
+      _Options(smoothing, devices, tuple(term.function for term in terms)),
+      _Arrays(x_BTD, output_ND, targets_BT, weights_BT, text_share_BT,
               [tuple(term.by_position) for term in terms], [term.whole for term in terms]))
   return {'loss': loss, 'nll': nll, 'weight': jnp.sum(weights_BT)}
 
@@ -123,7 +124,7 @@ def _summed_losses_backward(_, gradients, cotangents):
   cotangent, _ = cotangents
   gradient_BTD, gradient_ND = ((gradient * cotangent).astype(gradient.dtype)
                                for gradient in gradients)
-  return _Arrays(gradient_BTD, gradient_ND, None, None, None, None),
+  return _Arrays(gradient_BTD, gradient_ND, None, None, None, None, None),
 
 
 _summed_losses.defvjp(_summed_losses_forward, _summed_losses_backward)
@@ -151,14 +152,14 @@ def _sums_and_gradients(options, positions, arrays):
 
   def add_chunk(carry, chunk):
     sums, gradient_DN = carry
-    x, targets, weights, _ = chunk
+    x, targets, weights, text_share, _ = chunk
     losses, probabilities, gradients = _chunk_losses(options, arrays, *chunk)
     is_target = jax.nn.one_hot(targets, vocabulary, dtype=jnp.bool_)
     wanted = jnp.where(is_target, 1.0 - smoothing + smoothing / vocabulary,
                        smoothing / vocabulary)
     error = probabilities - wanted
-    if options.text_share != 1.0:
-      error *= options.text_share
+    if text_share is not None:
+      error *= text_share[..., None]
     for gradient in gradients:
       error += gradient
     error = (error * weights[..., None]).astype(x.dtype)
@@ -177,7 +178,7 @@ def _sums_and_gradients(options, positions, arrays):
   return sums, (gradient_BTD, gradient_ND.astype(output_ND.dtype))
 
 
-def _chunk_losses(options, arrays, x, targets, weights, by_position):
+def _chunk_losses(options, arrays, x, targets, weights, text_share, by_position):
   """Returns (loss, nll) summed over a chunk, the softmax, and the gradients of the terms."""
   logits = linear.logits(x, arrays.output_ND)
   peak = jnp.max(logits, axis=-1, keepdims=True)
@@ -190,8 +191,8 @@ def _chunk_losses(options, arrays, x, targets, weights, by_position):
     loss = ((1.0 - options.smoothing) * nll
             + options.smoothing * (log_normaliser - jnp.mean(logits, axis=-1)))
   predictions, gradients = Predictions(logits, log_normaliser, exponentials / total), []
-  if options.text_share != 1.0:
-    loss = options.text_share * loss
+  if text_share is not None:
+    loss = text_share * loss
   for function, parts, whole in zip(options.functions, by_position, arrays.whole, strict=True):
     more, gradient = function(predictions, parts, whole)
     loss += more

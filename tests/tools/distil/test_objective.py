@@ -35,7 +35,8 @@ def lessons():
 def distilled(teachers, smoothing=0.0, share=0.5, temperature=1.0):
   def loss(x, output, targets, weights):
     return smoothed_cross_entropy(
-        x, output, targets, weights, smoothing, text_share=1.0 - share,
+        x, output, targets, weights, smoothing,
+        text_share_BT=jnp.full_like(weights, 1.0 - share),
         terms=[teacher_term(teachers, share, temperature)])['loss']
   return loss
 

@@ -76,8 +76,9 @@ def taught_loss(models, smoothing: float, share: float, temperature: float, r_dr
       terms = [twin_term(r_drop)]
     x_BTD, output_ND = decode(model, params, batch, dropout_key)
     return smoothed_cross_entropy(
-        x_BTD, output_ND, batch.target_tokens, weights_BT, smoothing, text_share=1.0 - share,
-        terms=[teacher_term(lessons, share, temperature), *terms], devices=devices)
+        x_BTD, output_ND, batch.target_tokens, weights_BT, smoothing,
+        terms=[teacher_term(lessons, share, temperature), *terms],
+        text_share_BT=jnp.full_like(weights_BT, 1.0 - share), devices=devices)
 
   return loss
 

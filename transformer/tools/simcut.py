@@ -1,0 +1,98 @@
+"""SimCut (Gao et al., 2022, "Bi-SimCut: A Simple Strategy for Boosting NMT"), an objective.
+
+  --config.train.objective="('transformer.tools.simcut:simcut', 3.0, 0.05)"
+
+Each sentence takes a second pass, in which some tokens have zeros in place of their embedding. The
+loss penalises the divergence of its predictions from those of the first pass.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from transformer.data.batch import EOS_ID, Batch
+from transformer.errors import UserError
+from transformer.model.transformer import Transformer
+from transformer.ops.dropout import random_bits
+from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
+from transformer.training.objective import Objective, decode
+from transformer.training.r_drop import twice, twins
+
+
+def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
+  """Cross entropy of the first pass, and α · KL(first pass ‖ pass with cut tokens), equation 3.
+
+  Both passes have dropout, and gradients go through both. `nll` is the mean of both passes.
+
+  Args:
+    alpha: α; the paper has 3.
+    share: p, the probability that a token is cut; the paper has 0.05.
+  """
+  if not 0.0 < alpha < float('inf'):
+    raise UserError(f'alpha of SimCut must be above 0 and finite; got {alpha}')
+  if not 0.0 < share < 1.0:
+    raise UserError(f'the share of tokens that SimCut cuts must be above 0 and below 1; '
+                    f'got {share}')
+  smoothing = config.train.label_smoothing
+
+  def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
+    batch, weights_BT = twins(batch)
+    cut_key = None
+    if dropout_key is not None:
+      cut_key, dropout_key = jax.random.split(dropout_key)
+    model, params, inputs = cut_inputs(model, params, batch, cut_key, share)
+    x_BTD, output_ND = decode(model, params, inputs, dropout_key)
+    first_B = (jnp.arange(len(weights_BT)) % 2 == 0).astype(jnp.float32)
+    return smoothed_cross_entropy(
+        x_BTD, output_ND[:-1], batch.target_tokens, weights_BT, smoothing, terms=[cut_term(alpha)],
+        text_share_BT=jnp.broadcast_to(2.0 * first_B[:, None], weights_BT.shape), devices=devices)
+
+  return Objective(loss, passes=2)
+
+
+def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
+  """Returns a model, its parameters and a batch in which each second row has tokens cut.
+
+  All tables have one more row, of zeros, for a token that is cut. The end token of a source and the
+  begin token of a target are never cut. Without a `key`, no token is.
+  """
+  def with_zeros(table_ND):
+    return jnp.pad(table_ND, [(0, 1)] + [(0, 0)] * (table_ND.ndim - 1))
+
+  tables = {name: jax.tree.map(with_zeros, params[name]) for name in (
+      'source_embedding', 'target_embedding', 'output', 'output_bias') if name in params}
+  target_size, source_size = model.vocabulary_size, model.vocabulary_size
+  if not model.config.share_embeddings:
+    source_size = model.source_vocabulary_size or target_size
+  wider = model.clone(vocabulary_size=target_size + 1, source_vocabulary_size=source_size + 1)
+  if key is None:
+    return wider, {**params, **tables}, batch
+
+  def cut(tokens_BT, number, side_key):
+    below = random_bits(side_key, tokens_BT.shape) < jnp.uint32(share * 2**32)
+    is_second_B1 = (jnp.arange(len(tokens_BT)) % 2 == 1)[:, None]
+    return jnp.where(below & is_second_B1 & (tokens_BT != EOS_ID), number, tokens_BT)
+
+  source_key, target_key = jax.random.split(key)
+  # A target's end token is no input of the decoder: its begin token stands there.
+  return wider, {**params, **tables}, batch._replace(
+      source_tokens=cut(batch.source_tokens, source_size, source_key),
+      target_tokens=cut(batch.target_tokens, target_size, target_key))
+
+
+def cut_term(alpha: float) -> Term:
+  """Returns the term α · KL(p‖q) of each position of rows p = 2i and q = 2i + 1.
+
+  Each of the two rows has half of the weight of a token.
+  """
+  def function(predictions: Predictions, by_position, whole):
+    rows = predictions.probabilities.shape[0] // 2
+    log_probs = predictions.logits - predictions.log_normaliser[..., None]
+    p, q, log_p, log_q = (
+        array.reshape(rows, 2, *array.shape[1:])[:, row]
+        for array in (predictions.probabilities, log_probs) for row in range(2))
+    distance = jnp.sum(p * (log_p - log_q), axis=-1)
+    gradient_p = p * (log_p - log_q - distance[..., None])
+    return alpha * twice(distance), 2.0 * alpha * jnp.stack(
+        [gradient_p, q - p], axis=1).reshape(predictions.logits.shape)
+
+  return Term(function)
