@@ -205,7 +205,8 @@ def _unpacked(name: str) -> BinaryIO | None:
   """Returns a temporary file with the content of a compressed one; None for other files."""
   if not name.endswith(PACKED):
     return None
-  unpack = own_code.load(f'{"gzip" if name.endswith(".gz") else _ZSTD}:open', f'reader of {name},')
+  unpack = own_code.load(f'{"gzip" if name.endswith(".gz") else _ZSTD}:open',
+                         f'reader of {name} (pip install backports.zstd)')
   failure = (f'{name} cannot be unpacked into {tempfile.gettempdir()}; get the file again if it is '
              f'damaged, or let TMPDIR name a folder with more room')
   with _open(name) as file, own_code.guarded(failure), tempfile.TemporaryFile() as content:
