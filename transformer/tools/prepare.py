@@ -22,10 +22,7 @@ from transformer.system import command_line
 _NAME = flags.DEFINE_string('name', None, 'TFDS name of the set, such as wmt14_translate/de-en.')
 _DATA_DIR = flags.DEFINE_string('data_dir', '', 'The folder to write to; default: '
                                 '~/tensorflow_datasets, as in TFDS.')
-# Each retry waits twice as long as the one before. These 5 take 6 seconds; TFDS's own
-# 10 take 3.5 minutes.
-_RETRIES = 5
-_NAMES_SHOWN = 5
+_RETRIES = 5  # They take 6 seconds, and TFDS's own 10 take 3.5 minutes.
 # What TFDS takes from TensorFlow to unpack archives: names of files as text, and opening them.
 _FILES = types.SimpleNamespace(
     compat=types.SimpleNamespace(as_text=os.fsdecode),
@@ -42,10 +39,7 @@ def main(_):
 
 
 def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
-  """Downloads a set and writes it for random access, unless it is prepared already.
-
-  TFDS gives the folder its name at the end, so an interruption leaves no incomplete set.
-  """
+  """Downloads a set and writes it for random access, unless it is prepared already."""
   prepared = open_set(name, data_dir)
   if prepared is None:
     builder = _builder(name, data_dir)
@@ -73,7 +67,7 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
                    version=version or None)
       except (ValueError, AssertionError) as error:
         raise UserError(f'{name} cannot be opened: {type_and_message(error)}') from error
-  nearest = difflib.get_close_matches(name, known, n=_NAMES_SHOWN, cutoff=0)
+  nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
   raise UserError(f'--name must name a TFDS translation set; there is no {name!r}; the nearest are '
                   f'{", ".join(nearest)}')
 

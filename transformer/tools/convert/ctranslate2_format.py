@@ -19,7 +19,7 @@ from transformer.config import flatten
 from transformer.data.batch import BOS_ID, EOS_ID, UNK_ID
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
-from transformer.tools.convert.refusals import refuse, refuse_parameters, refuse_unknown
+from transformer.tools.convert.refusals import refuse, refuse_unknown
 
 _MAX_INPUT_LENGTH = 1024  # CTranslate2's default.
 _ACTIVATIONS = {'relu': Activation.RELU, 'gelu': Activation.GELU, 'silu': Activation.SWISH,
@@ -81,7 +81,7 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
   spec.decoder.projection.weight = table if config.tie_output else given.pop('output')
   if config.output_bias:
     spec.decoder.projection.bias = given.pop('output_bias')
-  refuse_parameters('CTranslate2', given)
+  refuse('CTranslate2', [(not given, ', '.join(sorted(given)), 'it has no such parameters')])
   spec.register_source_vocabulary(list(pieces[0]))
   spec.register_target_vocabulary(list(pieces[1]))
   # Both vocabularies spell these in the same way.

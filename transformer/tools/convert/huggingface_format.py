@@ -19,7 +19,7 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.model.config import ModelConfig
 from transformer.tools.convert import huggingface_tokenizer, marian_vocabulary
 from transformer.tools.convert.huggingface_tensors import POSITIONS, WEIGHTS, layout, sinusoids
-from transformer.tools.convert.refusals import refuse, refuse_parameters, refuse_unknown
+from transformer.tools.convert.refusals import refuse, refuse_unknown
 from transformer.tools.convert.safetensors_format import write_tensors
 from transformer.tools.convert.vocabulary_pieces import has_merges_alone
 
@@ -99,7 +99,8 @@ def _tensors(config: ModelConfig, params: dict[str, Any], source_size: int,
   """Returns the library's tensors by name, of parameters by path."""
   bias_N = np.asarray(params.pop('output_bias', np.zeros(size)), np.float32)
   places = list(layout(config, source_size, size))
-  refuse_parameters(MODELS[config.norm][1], params.keys() - {place.path for place in places})
+  rest = sorted(params.keys() - {place.path for place in places})
+  refuse(MODELS[config.norm][1], [(not rest, ', '.join(rest), 'it has no such parameters')])
   arrays = {place.path: np.zeros(place.shape) for place in places if place.path.endswith('.bias')}
   arrays |= params
   return {'final_logits_bias': bias_N.reshape(1, size), **{

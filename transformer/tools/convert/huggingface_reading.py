@@ -44,9 +44,10 @@ from transformer.training.mesh import replicated, sentence_mesh
 _NORMS = {kind: norm for norm, (kind, _) in MODELS.items()}
 _ACTIVATIONS = {name: name for name in ACTIVATIONS} | {'swish': 'silu'}
 # Settings that older folders have, and those that they lack, with the library's defaults.
-_DEFAULTS = {'normalize_embedding': False, 'normalize_before': False, 'add_final_layer_norm': False,
-             'static_position_embeddings': True, 'share_encoder_decoder_embeddings': True,
-             'tie_word_embeddings': True, 'scale_embedding': False}
+_OF_MARIAN = {'normalize_embedding': False, 'normalize_before': False,
+              'add_final_layer_norm': False, 'static_position_embeddings': True}
+_DEFAULTS = {**_OF_MARIAN, 'share_encoder_decoder_embeddings': True, 'tie_word_embeddings': True,
+             'scale_embedding': False}
 # A table that several parts share may be saved under the name of any of them.
 _ALIASES = {'model.shared.weight': ('model.decoder.embed_tokens.weight', 'lm_head.weight',
                                     'model.encoder.embed_tokens.weight')}
@@ -113,14 +114,10 @@ def _check_settings(folder: Path, about: Mapping[str, Any]):
              'activation_function': tuple(_ACTIVATIONS),
              **{f'decoder_{name}': (about[f'encoder_{name}'],)
                 for name in ('ffn_dim', 'attention_heads')}}
-  if about.get('model_type') == 'pegasus':
-    allowed['tie_word_embeddings'] = (True,)
-  else:
-    allowed |= {name: (_DEFAULTS[name],) for name in (
-        'normalize_embedding', 'normalize_before', 'add_final_layer_norm',
-        'static_position_embeddings')}
+  fixed = {'tie_word_embeddings': True} if about.get('model_type') == 'pegasus' else _OF_MARIAN
   if marian_vocabulary.is_own(folder):
-    allowed |= {name: (value,) for name, value in SPECIAL.items()}
+    fixed = fixed | SPECIAL
+  allowed |= {name: (value,) for name, value in fixed.items()}
   for name, values in allowed.items():
     if about[name] not in values:
       raise UserError(f'{folder}/config.json has {name}={about[name]}, and this project can hold '

@@ -1,7 +1,7 @@
 """What a format cannot hold is refused by name."""
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
@@ -27,8 +27,3 @@ def refuse_unknown(program: str, config: ModelConfig):
                     f'model.{field.name}={getattr(config, field.name)}',
                     'this export was written before it')
                    for field in dataclasses.fields(config) if field.name not in _KNOWN])
-
-
-def refuse_parameters(program: str, rest: Collection[str]):
-  """Refuses to leave parameters out, since translations would be others."""
-  refuse(program, [(not rest, ', '.join(sorted(rest)), 'it has no such parameters')])

@@ -106,17 +106,15 @@ def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, wo
 
 def _with_new_text(student: Config, names: Sequence[str], directions: Sequence[str]) -> Config:
   """Returns the student's settings with the new corpora, and without those of other directions."""
-  new = {direction: [f'{name}_{direction}' for name in names] for direction in DIRECTIONS}
+  new, others = ([f'{name}_{direction}' for direction in chosen for name in names]
+                 for chosen in (directions, sorted({*DIRECTIONS} - {*directions})))
   train = student.data.train
   if train == names:
-    return changed(student, {'data.train': (
-        *names, *(name for direction in directions for name in new[direction]))})
-  everything = [*names, *new['forward'], *new['back']]
-  if sorted(train) != sorted(everything):
+    return changed(student, {'data.train': (*names, *new)})
+  if sorted(train) != sorted([*names, *new, *others]):
     raise UserError(f'data.train of student must be that of the teachers, {", ".join(names)}, or '
-                    f'{", ".join(everything)}; got {", ".join(train)}')
-  return without_corpora(student, [name for direction in DIRECTIONS if direction not in directions
-                                   for name in new[direction]])
+                    f'{", ".join([*names, *new, *others])}; got {", ".join(train)}')
+  return without_corpora(student, others)
 
 
 def without_corpora(config: Config, corpora: Collection[str]) -> Config:

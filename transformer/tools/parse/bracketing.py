@@ -67,15 +67,14 @@ def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[di
   Returns for each of `NAMES` both scores, and p of paired `bootstrap` resampling (Koehn, 2004) and
   of approximate `randomisation` (Riezler and Maxwell, 2005).
   """
-  sides = [np.array(counts, np.int64) for counts in (baseline, system)]
-  totals = [side.sum(axis=0) for side in sides]
-  scores = [_figures(total) for total in totals]
-  one, two = (_figures(resampled(side).T) for side in sides)
-  shifted = (two - one) - (two - one).mean(axis=1, keepdims=True)
+  one, two = (np.array(counts, np.int64) for counts in (baseline, system))
+  totals = one.sum(axis=0), two.sum(axis=0)
+  scores = list(map(_figures, totals))
+  gaps = _figures(resampled(two).T) - _figures(resampled(one).T)
+  shifted = gaps - gaps.mean(axis=1, keepdims=True)
   rng = np.random.default_rng(SEED)
   # In each trial, each sentence changes sides or not.
-  moved = np.array([(sides[1] - sides[0])[rng.random(len(baseline)) < 0.5].sum(axis=0)
-                    for _ in range(TRIALS)])
+  moved = np.array([(two - one)[rng.random(len(one)) < 0.5].sum(axis=0) for _ in range(TRIALS)])
   swapped = _figures((totals[1] - moved).T) - _figures((totals[0] + moved).T)
   gap = np.abs(scores[1] - scores[0])[:, None] - 1e-9  # Equal but for rounding is as large.
   tests = [(1 + np.sum(np.abs(gaps) >= gap, axis=1)) / (1 + gaps.shape[1])

@@ -6,9 +6,7 @@
 
 Line n of the output is the choice for sentence n. --result names the scores that eval.py wrote for
 the same lists. The choices are scored against the same references, and get a result beside that
-one, which python -m transformer.tools.compare holds against others. Of samples, a text counts as
-often as it was drawn. Of the n-best list of a search, each text counts once. N candidates of a
-sentence take up to N² comparisons.
+one, which python -m transformer.tools.compare holds against others.
 """
 
 import sys

@@ -5,17 +5,8 @@ r"""Estimates the cost of an update on a slice of TPUs, by compiling it on any m
       --config.model.dtype=bfloat16 --config.train.tokens_per_batch=1048576 --json=costs.json
 
 The TPUs' own compiler compiles the update of train.py, which takes minutes. No data is read; the
-vocabulary has the size that the config asks for. The mesh is config.mesh.
-
-All figures are for one chip and one update:
-
-  memory        the memory that the compiler reserves
-  collectives   their number and bytes. A collective in a loop counts once for each turn. The bytes
-                are the whole array: the input of a reduce-scatter, the output of any other kind
-  time          an estimate, never measured: the cycles that the compiler expects of its fusions,
-                plus the time to send the bytes of all collectives at the full rate of all links.
-                Operations outside fusions, the latency of messages and overlap are left out
-  utilisation   the model's FLOPs in that time, as a share of the chip's peak
+vocabulary has the size that the config asks for. The mesh is config.mesh. All figures are for one
+chip and one update, and times are estimates; docs/launching.md explains them.
 """
 
 from pathlib import Path
