@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from transformer.data.batch import EOS_ID
 from transformer.data.batches.shuffling import mix
+from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -68,6 +69,17 @@ def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
 def test_shares_that_cannot_be_are_refused(vocabulary, shares):
   with pytest.raises(UserError, match='at least 0, and at most 1 together; got '):
     source_noise(vocabulary, *shares)
+
+
+def test_placeholders_stay_as_they_are():
+  own = Vocabulary.train([f'{line} <ort>' for line in LINES] * 5, 380,
+                         config=DataConfig(symbols=('<ort>', 'zahl', 'zahlen')))
+  line = 'mandos zahlen<ort> <ort> zahl'
+  for shares in ((1,), (0, 1), (0, 0, 1)):
+    for text in said(own, source_noise(own, *shares)(0, encoded(own, [line] * 40), keys(40))):
+      assert text.endswith(' zahlen<ort> <ort> zahl') and (text != line or shares[-1:] == (1,))
+  assert 'MANDOS zahlen<ort> <ort> zahl' in said(
+      own, source_noise(own, 1)(0, encoded(own, [line]), keys(1)))
 
 
 def test_title_case_changes_first_letters_and_errors_need_two_letters():

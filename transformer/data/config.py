@@ -1,11 +1,17 @@
 """The settings of `config.data`."""
 
 import dataclasses
+import re
 
 from transformer.errors import UserError
 from transformer.settings import check_ranges, setting
 
 SOURCES = ('tfds', 'text')
+# What text becomes before it is cut, as SentencePiece names it.
+NORMALISATIONS = ('identity', 'nmt_nfkc', 'nfkc', 'nmt_nfkc_cf', 'nfkc_cf')
+# No white space, no name of a control symbol or byte, and none of the characters that are escaped
+# or that a vocabulary is probed with.
+_SYMBOL = re.compile('(?!(<pad>|</?s>|<unk>|<0x[0-9A-F]{2}>)$)[^\\s\u2581\u2585\U000f2581㏙]+')
 # 256 bytes, four control symbols, and a few characters.
 SMALLEST_VOCABULARY = 264
 # The names of a run's vocabulary files.
@@ -45,6 +51,14 @@ class DataConfig:
       as the `vocabulary.model` of a run; docs/vocabulary.md says how others are converted. Empty
       trains a vocabulary on the training text. It is the target's if they are separate.
     source_vocabulary: likewise the source's.
+    vocabulary_kind: how a vocabulary is learned: `bpe`, as in the paper, or `unigram` (Kudo, 2018,
+      "Subword Regularization").
+    split_digits: whether each digit is a piece of its own.
+    normalisation: what text becomes before it is cut into tokens, in training and in translation,
+      by a rule of SentencePiece. `identity` leaves it as it is; `_cf` folds case. It holds for a
+      `vocabulary` that is given, too, whatever that one did.
+    symbols: texts that are a token wherever they occur, and are never cut or normalised, such as
+      the placeholders `('<name>', '<number>')`. They are among the `vocabulary_size`.
     max_length: the most tokens of a sentence, end token included. A row of a batch has as
       many target positions.
     max_length_ratio: the largest ratio of the lengths of a training pair's two sides, at least 1,
@@ -71,6 +85,10 @@ class DataConfig:
   source_vocabulary_size: int | None = setting(None, least=SMALLEST_VOCABULARY)
   vocabulary: str = ''
   source_vocabulary: str = ''
+  vocabulary_kind: str = setting('bpe', choices=('bpe', 'unigram'))
+  split_digits: bool = False
+  normalisation: str = setting('identity', choices=NORMALISATIONS)
+  symbols: tuple[str, ...] = ()
   max_length: int = setting(256, least=2)
   max_length_ratio: float = setting(0.0, least=0)
   bpe_dropout: float = setting(0.0, least=0, below=1)
@@ -123,6 +141,14 @@ class DataConfig:
     if firsts[0] != 0 or firsts != sorted(set(firsts)) or any(first % 1 for first in firsts):
       raise UserError(f'the stages of data.train_stages must begin after ascending numbers of '
                       f'updates, the first after 0; got {firsts}')
+    for symbol in self.symbols:
+      if not _SYMBOL.fullmatch(symbol) or self.symbols.count(symbol) > 1:
+        raise UserError(f'data.symbols must hold texts without white space, each once, and no names'
+                        f' of control symbols or bytes, such as </s> or <0x41>; got {symbol!r}')
+    if self.bpe_dropout and self.vocabulary_kind != 'bpe':
+      raise UserError(f'data.bpe_dropout leaves out merges, of which data.vocabulary_kind='
+                      f'{self.vocabulary_kind} has none; set --config.data.bpe_dropout=0, and see '
+                      f'docs/vocabulary.md for a variation that samples its cuts')
     if self.shared_vocabulary and (self.source_vocabulary or self.source_vocabulary_size):
       raise UserError('data.source_vocabulary and data.source_vocabulary_size are for languages '
                       'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '

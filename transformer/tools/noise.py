@@ -2,11 +2,13 @@
 
   --config.data.variations="(('transformer.tools.noise:source_noise', 0.05, 0.05, 0.1),)"
 
-What happens to a sentence is a function of the sentence and its key alone.
+What happens to a sentence is a function of the sentence and its key alone. Symbols of the
+vocabulary, such as placeholders, stay as they are.
 """
 
 import re
 import unicodedata
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from transformer.errors import UserError
 
 _WORD = re.compile(r'\S+')
 _WORDS_PER_ERROR = 10
+_HOLE = '\ud800'  # Stands for a symbol: it is no letter, and in no text.
 _OTHER = np.uint64(0x9E3779B97F4A7C15)  # Makes draws that BPE-dropout does not use.
 
 
@@ -28,7 +31,8 @@ def source_noise(vocabulary: RunVocabulary, upper_case: float, title_case: float
   if min(shares) < 0 or sum(shares) > 1:
     raise UserError('the shares of upper case, title case and typing errors must be at least 0, '
                     f'and at most 1 together; got {", ".join(map(str, shares))}')
-  kinds = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
+  kinds = [_but_for(vocabulary.source.symbols, kind) for kind in (
+      lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)]
   bounds = np.cumsum(shares)
 
   def vary(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
@@ -42,6 +46,20 @@ def source_noise(vocabulary: RunVocabulary, upper_case: float, title_case: float
     return replaced(sentences, chosen, texts, vocabulary.source)
 
   return vary
+
+
+def _but_for(symbols: Collection[str], change: Callable[[str, int], str]):
+  """Returns a change of texts that leaves symbols as they are."""
+  if not symbols:
+    return change
+  longest_first = sorted(symbols, key=len, reverse=True)
+  pattern = re.compile('|'.join(map(re.escape, longest_first)))
+
+  def changed(text: str, key: int) -> str:
+    kept = iter(pattern.findall(text))
+    return re.sub(_HOLE, lambda _: next(kept), change(pattern.sub(_HOLE, text), key))
+
+  return changed
 
 
 def title_cased(text: str) -> str:

@@ -12,7 +12,6 @@ from transformer.data.batch import EOS_ID
 from transformer.data.batches import bpe_dropout
 from transformer.data.batches.bpe_dropout import Merges, check_merges
 from transformer.data.encoding import Sentences
-from transformer.data.vocabulary.making import adopt
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
@@ -111,10 +110,8 @@ def test_a_cut_does_not_depend_on_other_sentences_or_order(vocabulary, merges, m
   assert lists(merges.cut(moved, keys[order], 0.3)) == [together[i] for i in order]
 
 
-def test_symbols_that_no_merge_makes_are_refused_even_if_no_line_has_them(tmp_path):
-  lines = [*SENTENCES, '< > a b']
-  sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(lines), model_prefix=str(tmp_path / 'own'), vocab_size=120,
-      model_type='bpe', user_defined_symbols=['<ab>'], minloglevel=2)
-  with pytest.raises(UserError, match=r'by merges alone; .*--user_defined_symbols'):
-    check_merges(adopt(tmp_path / 'own.model'), lines)
+def test_pieces_that_no_merge_makes_are_refused_even_if_no_line_has_them(vocabulary):
+  model = vocabulary.proto()
+  model.pieces.add(piece='zz', type=model.SentencePiece.UNUSED)
+  with pytest.raises(UserError, match=r'by merges alone; .*--model_type=bpe'):
+    check_merges(Vocabulary(model.SerializeToString()), SENTENCES)

@@ -14,7 +14,7 @@ from transformer.data.batches.shuffling import mix
 from transformer.data.batches.variations import Vary
 from transformer.data.encoding import Sentences, count_from_zero
 from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
-from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 _Piece = ModelProto.SentencePiece
@@ -35,12 +35,16 @@ class Merges:
   """The merges of a vocabulary, applied to characters and bytes as SentencePiece applies them.
 
   The next merge always joins the two neighbours whose piece has the lowest id, the leftmost first.
+  Symbols such as placeholders stay whole.
   """
 
   def __init__(self, vocabulary: Vocabulary):
-    pieces = {vocabulary.piece(token): token for token in range(BYTE_IDS.stop, vocabulary.size)}
-    spelling = [[pieces[character] for character in piece] for piece in pieces]
-    self._spelling = Sentences.join([*([token] for token in range(BYTE_IDS.stop)), *spelling])
+    normal = {token: piece.piece for token, piece in enumerate(vocabulary.proto().pieces)
+              if piece.type == _Piece.NORMAL}
+    pieces = {piece: token for token, piece in normal.items()}
+    spelling = [[pieces[character] for character in normal[token]] if token in normal else [token]
+                for token in range(vocabulary.size)]
+    self._spelling = Sentences.join(spelling)
     # Neighbours within a piece belong to one word, even if the two alone make no piece.
     table = {pair: vocabulary.size for symbols in spelling
              for pair in itertools.pairwise(symbols)}
@@ -120,14 +124,13 @@ class Merges:
 
 def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.vocabulary'):
   """Refuses a vocabulary, named by a `key`, that cuts some lines otherwise than merges do."""
-  pieces = ModelProto.FromString(vocabulary.model_bytes).pieces[BYTE_IDS.stop:]
   encoded = Sentences.ended(vocabulary.encode_batch(list(lines)))
   try:
     cut = Merges(vocabulary).cut(encoded, np.zeros(len(encoded), np.uint64), 0.0).tokens
   except KeyError:  # A piece has a character that is no piece.
     cut = None
   if (cut is None or not np.array_equal(cut, encoded.tokens)
-      or any(piece.type not in (_Piece.NORMAL, _Piece.CONTROL) for piece in pieces)):
+      or any(piece.type == _Piece.UNUSED for piece in vocabulary.proto().pieces)):
     raise UserError('data.bpe_dropout needs a vocabulary that cuts sentences by merges alone; '
-                    f'{key} does not; train it with --model_type=bpe and without '
-                    '--user_defined_symbols, or set --config.data.bpe_dropout=0')
+                    f'{key} does not; train it with --model_type=bpe, or set '
+                    '--config.data.bpe_dropout=0')

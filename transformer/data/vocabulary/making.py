@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import sentencepiece
 from absl import logging
 from google.protobuf.message import DecodeError
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.batches.bpe_dropout import check_merges
@@ -22,12 +22,12 @@ _Piece = ModelProto.SentencePiece
 _TRIED = 500  # Training pairs whose cut by a given vocabulary is compared with that by merges.
 
 
-def adopt(path: str | os.PathLike) -> Vocabulary:
-  """Reads any SentencePiece model as a vocabulary that gives every text back as it was.
+def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabulary:
+  """Reads any SentencePiece model as a vocabulary that gives normalised text back as it was.
 
   The control symbols and the bytes come first, with the ids of this project; bytes that the model
-  lacks are added. Normalisation and the trimming of spaces are left out. All other pieces keep
-  their order and scores, so text that the model would not normalise is cut as before.
+  lacks are added. The trimming of spaces is left out, and the normalisation is replaced. All other
+  pieces keep their order and scores, so text that neither normalises is cut as before.
   """
   model_bytes, original = read_model(path), sentencepiece.SentencePieceProcessor()
   try:
@@ -44,13 +44,15 @@ def adopt(path: str | os.PathLike) -> Vocabulary:
   first = _first_pieces(model, original)
   taken = {piece.piece for piece in first}
   pieces = first + [piece for piece in model.pieces if piece.piece not in taken]
-  normalises = (rules.precompiled_charsmap or rules.remove_extra_whitespaces
+  wanted = NormalizerSpec.FromString(sentencepiece.SentencePieceNormalizer(
+      rule_name=normalisation).serialized_normalizer_spec()).precompiled_charsmap
+  normalises = (rules.precompiled_charsmap != wanted or rules.remove_extra_whitespaces
                 or rules.normalization_rule_tsv)
   same = [piece.piece for piece in pieces] == [piece.piece for piece in model.pieces]
   if normalises or not same or not about.byte_fallback:
     logging.info('the vocabulary %s is a model from elsewhere: its %d pieces are renumbered, %d '
-                 'for control symbols and bytes are added, and it normalises nothing', path,
-                 count, len(pieces) - count)
+                 'for control symbols and bytes are added, and it normalises text by '
+                 'data.normalisation=%s', path, count, len(pieces) - count, normalisation)
     model.pieces.extend(pieces)
     del model.pieces[:count]
     about.pad_id, about.bos_id, about.eos_id, about.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
@@ -58,8 +60,8 @@ def adopt(path: str | os.PathLike) -> Vocabulary:
         piece.piece for piece in model.pieces[:4])
     about.byte_fallback, about.vocab_size = True, len(pieces)
     if normalises:
-      rules.name, rules.remove_extra_whitespaces = 'identity', False
-      rules.precompiled_charsmap, rules.normalization_rule_tsv = b'', ''
+      rules.name, rules.remove_extra_whitespaces = normalisation, False
+      rules.precompiled_charsmap, rules.normalization_rule_tsv = wanted, ''
     model.ClearField('denormalizer_spec')
     model.DiscardUnknownFields()  # Samples for a self-test, which have normalised text.
     model_bytes = model.SerializeToString(deterministic=True)
@@ -79,15 +81,32 @@ def _first_pieces(model: ModelProto,
                for name in (f'<0x{byte:02X}>' for byte in range(256))]
 
 
+def with_symbols(vocabulary: Vocabulary, symbols: Iterable[str]) -> Vocabulary:
+  """Returns a vocabulary in which texts are symbols; those that it lacks follow its pieces."""
+  if vocabulary.symbols.keys() >= set(symbols):
+    return vocabulary
+  model = vocabulary.proto()
+  known = {piece.piece: piece for piece in model.pieces}
+  for symbol in symbols:
+    piece = known.get(symbol) or model.pieces.add(piece=symbol)
+    piece.type = _Piece.USER_DEFINED
+  model.trainer_spec.vocab_size = len(model.pieces)
+  return Vocabulary(model.SerializeToString(deterministic=True))
+
+
 def check_same(own: RunVocabulary, config: DataConfig, keys: Iterable[str]):
   """Refuses files that keys of a config name if they are there, and hold another vocabulary."""
   for key in keys:
     path = getattr(config, key)
     wanted = own.source if key == 'source_vocabulary' else own.target
     if (path and os.path.exists(os.path.expanduser(path))
-        and adopt(path).fingerprint != wanted.fingerprint):
+        and _given(path, config).fingerprint != wanted.fingerprint):
       raise UserError(f'data.{key}={path} holds another vocabulary than the run, which keeps its '
                       f'own; leave data.{key} as it was, or choose another --workdir')
+
+
+def _given(path: str, config: DataConfig) -> Vocabulary:
+  return with_symbols(adopt(path, config.normalisation), config.symbols)
 
 
 def make_vocabulary(config: DataConfig, corpora,
@@ -114,7 +133,10 @@ def _make(config: DataConfig, corpora, key: str, first: int, step: int,
     return itertools.islice(corpora.training_text(pairs), first, None, step)
 
   size, path = config.sizes[key], getattr(config, key)
-  given, origin = (adopt(path), f'data.{key}') if path else (earlier, 'train.init_from')
+  earlier = earlier and with_symbols(earlier, config.symbols)
+  given, origin = (_given(path, config), f'data.{key}') if path else (earlier, 'train.init_from')
+  if given:
+    _check_kind(given, config, origin)
   if given and config.bpe_dropout:
     check_merges(given, text(_TRIED), origin)
   if given and given.size == size:
@@ -124,8 +146,21 @@ def _make(config: DataConfig, corpora, key: str, first: int, step: int,
                     f'--config.data.{key}_size={given.size}; got {size}')
   logging.info('training a %s of %d pieces on up to %d pairs', key.replace('_', ' '), size,
                VOCABULARY_PAIRS)
-  learned = Vocabulary.train(text(VOCABULARY_PAIRS), size, f'{key}_size', full=not earlier)
+  learned = Vocabulary.train(text(VOCABULARY_PAIRS), size, f'{key}_size', not earlier, config)
   return grow(earlier, learned, size, key) if earlier else learned
+
+
+def _check_kind(given: Vocabulary, config: DataConfig, origin: str):
+  """Refuses settings that a vocabulary, which an `origin` gives, does not obey."""
+  about = given.proto().trainer_spec
+  is_unigram = about.model_type == TrainerSpec.UNIGRAM
+  for key, fits, value in (
+      ('vocabulary_kind', is_unigram or config.vocabulary_kind != 'unigram', 'bpe'),
+      ('split_digits', about.split_digits or not config.split_digits, False),
+      ('normalisation', config.normalisation == given.normalisation, given.normalisation)):
+    if not fits:
+      raise UserError(f'a run takes its vocabulary from {origin}; set --config.data.{key}={value}; '
+                      f'got {getattr(config, key)}')
 
 
 def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vocabulary:
@@ -133,7 +168,7 @@ def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vo
 
   Their merges come after all merges of the vocabulary. Errors name the `key` of the config.
   """
-  model = ModelProto.FromString(vocabulary.model_bytes)
+  model = vocabulary.proto()
   if model.trainer_spec.model_type != TrainerSpec.BPE:
     raise UserError(f'only a vocabulary of the type bpe can take new pieces; train.init_from has '
                     f'another; set --config.data.{key}_size={vocabulary.size}, or name a larger '
@@ -156,8 +191,9 @@ def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vo
 
 def spell(vocabulary: Vocabulary, earlier: Vocabulary) -> list[list[int]]:
   """Returns, for each piece, the ids of the earlier pieces that spell it: itself, if it is one."""
-  model = ModelProto.FromString(earlier.model_bytes)
+  model = earlier.proto()
   model.normalizer_spec.add_dummy_prefix = False  # A piece within a word begins with no space.
+  model.normalizer_spec.ClearField('precompiled_charsmap')  # No piece becomes an empty text.
   processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
   own = {earlier.piece(token): token for token in range(BYTE_IDS.stop, earlier.size)}
   pieces = [vocabulary.piece(token) for token in range(BYTE_IDS.stop, vocabulary.size)]

@@ -1,6 +1,7 @@
-"""Text to token ids and back, without the loss of a character: a SentencePiece BPE model.
+"""Text to token ids and back, without the loss of a character: a SentencePiece model.
 
-It normalises nothing, keeps white space, and spells unknown characters in bytes.
+It keeps white space, spells unknown characters in bytes, and normalises nothing unless a config
+says so. Normalised text comes back as it was.
 """
 
 import hashlib
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.config import NORMALISATIONS, DataConfig
 from transformer.data.text.text_files import check_several
 from transformer.errors import UserError
 
@@ -36,13 +39,18 @@ _ERRORS_ONLY = 2
 _SIZE_ERRORS = (
     (r'size too high .*<= (\d+)', 'is more than the training text can fill', 'at most'),
     (r'smaller than required_chars\. \d+ vs (\d+)', 'is too few for its characters', 'at least'))
-# A model changes a part of this text if it lacks bytes, trims or joins spaces, normalises, or
-# is truncated in a way that can still be parsed.
-_PROBE = '  \x00 ﬁ \u2581\u2028 '
+# What becomes of a text by each of `NORMALISATIONS`. Another comes back if a model lacks bytes,
+# trims or joins spaces, normalises otherwise, or is truncated in a way that can still be parsed.
+_PROBE = '  \x00 ㏙ \u2581\u2028 '
+_PROBES = dict(zip((
+    _PROBE, '  \x00 PPM \u2581  ', '  \x00 PPM \u2581\u2028 ', '  \x00 ppm \u2581  ',
+    '  \x00 ppm \u2581\u2028 '), NORMALISATIONS, strict=True))
+_Piece = ModelProto.SentencePiece
+_FIRST_TYPES = _Piece.CONTROL, _Piece.UNKNOWN, _Piece.BYTE
 
 
 class Vocabulary:
-  """A byte-pair encoding, of both languages or of one.
+  """A SentencePiece model, of both languages or of one.
 
   Ids 0 to 3 are padding, begin, end and unknown; the next 256 are the bytes. No text
   encodes to the first four ids: a literal `</s>` is four characters. Threads may share it.
@@ -51,6 +59,7 @@ class Vocabulary:
     model_bytes: the SentencePiece model, a serialised protocol buffer.
     size: number of pieces.
     fingerprint: SHA-256 of `model_bytes`, in hexadecimal.
+    normalisation: what text becomes before it is cut, one of `NORMALISATIONS`.
     source, target: this vocabulary, which is both sides of a `RunVocabulary`.
   """
 
@@ -63,13 +72,14 @@ class Vocabulary:
       whole = (ids == (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
                and all(self.piece(token) == f'<0x{byte:02X}>'
                        for byte, token in enumerate(BYTE_IDS))
-               and self.decode(self.encode(_PROBE)) == _PROBE)
+               and self.written(_PROBE) in _PROBES)
     except RuntimeError:
       whole = False
     if not whole:
       raise UserError(f'{name} is damaged, or no SentencePiece model that gives text back as it '
                       f'was; restore it from a copy')
     self.model_bytes, self.size = model_bytes, processor.get_piece_size()
+    self.normalisation = _PROBES[self.written(_PROBE)]
     self.fingerprint = hashlib.sha256(model_bytes).hexdigest()
     self.source = self.target = self
 
@@ -81,12 +91,18 @@ class Vocabulary:
 
   @classmethod
   def train(cls, sentences: Iterable[str], size: int,
-            key: str = 'vocabulary_size', full: bool = True) -> 'Vocabulary':
+            key: str = 'vocabulary_size', full: bool = True,
+            config: DataConfig | None = None) -> 'Vocabulary':
     """Trains a vocabulary of a size; the same sentences in the same order give the same bytes.
 
     All sentences are held in memory. `key` of `config.data` sets the size, for error messages.
-    If not `full`, there are fewer pieces where the text is too little for the size.
+    If not `full`, there are fewer pieces where the text is too little for the size. The config
+    says what kind of vocabulary it is.
     """
+    config = config or DataConfig()
+    more = {'split_digits': True} if config.split_digits else {}
+    if config.symbols:
+      more['user_defined_symbols'] = list(config.symbols)
     # A list, since SentencePiece would keep only the message of an error of an iterator.
     sentences, model = [_escape(sentence) for sentence in sentences], io.BytesIO()
     if not any(sentences):
@@ -94,22 +110,40 @@ class Vocabulary:
     try:
       sentencepiece.SentencePieceTrainer.train(
           sentence_iterator=iter(sentences), model_writer=model,
-          model_type='bpe', vocab_size=size, character_coverage=_CHARACTER_COVERAGE,
-          byte_fallback=True, normalization_rule_name='identity', remove_extra_whitespaces=False,
+          model_type=config.vocabulary_kind, vocab_size=size, byte_fallback=True,
+          character_coverage=_CHARACTER_COVERAGE, remove_extra_whitespaces=False,
+          normalization_rule_name=config.normalisation,
           pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID, pad_piece='<pad>',
-          max_sentence_length=_LONGEST_LINE, hard_vocab_limit=full, minloglevel=_ERRORS_ONLY)
+          max_sentence_length=_LONGEST_LINE, hard_vocab_limit=full, minloglevel=_ERRORS_ONLY,
+          **more)
     except RuntimeError as error:
       for pattern, fact, limit in _SIZE_ERRORS:
         if nearest := re.search(pattern, str(error)):
           raise UserError(f'{key}={size} {fact}; set --config.data.{key} to {limit} {nearest[1]}'
                           ) from error
       raise
-    return cls(model.getvalue())
+    if not config.symbols:
+      return cls(model.getvalue())
+    made = ModelProto.FromString(model.getvalue())  # With the symbols before the bytes.
+    pieces = sorted(made.pieces, key=lambda piece: piece.type not in _FIRST_TYPES)
+    made.ClearField('pieces')
+    made.pieces.extend(pieces)
+    return cls(made.SerializeToString(deterministic=True))
 
   @classmethod
   def load(cls, path: str | os.PathLike) -> 'Vocabulary':
     """Reads a file that `save` wrote."""
     return cls(read_model(path), f'the vocabulary {path}')
+
+  def proto(self) -> ModelProto:
+    """Returns the parsed model."""
+    return ModelProto.FromString(self.model_bytes)
+
+  @property
+  def symbols(self) -> dict[str, int]:
+    """The ids of the texts that are a token wherever they occur."""
+    return {piece.piece: token for token, piece in enumerate(self.proto().pieces)
+            if piece.type == _Piece.USER_DEFINED}
 
   def save(self, path: str | os.PathLike):
     """Writes the model atomically."""
@@ -131,6 +165,10 @@ class Vocabulary:
       ids = ids[:ids.index(EOS_ID)]
     text = self._processor.decode(ids).replace('\n', ' ')
     return _SEQUENCE.sub(lambda match: _UNESCAPED[match[0]], text) if _ESCAPE in text else text
+
+  def written(self, text: str) -> str:
+    """Returns a text as it comes back: normalised, if the vocabulary does that."""
+    return self.decode(self.encode(text))
 
   def piece(self, token: int) -> str:
     """Returns a piece as the model stores it, such as `▁the` after a space, or `<0x0A>`."""

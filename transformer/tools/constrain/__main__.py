@@ -39,7 +39,8 @@ def main(_):
   text = request.read_texts(run.config.data)[0]
   required = (texts.read_beside('require', _REQUIRE.value, text.sources) if _REQUIRE.value
               else [])
-  phrases = [[phrase.strip() for phrase in line.split('\t')] for line in required]
+  written = run.vocabulary.target.written
+  phrases = [[written(phrase.strip()) for phrase in line.split('\t')] for line in required]
   lines = read_lines(_AVOID.value) if _AVOID.value else []
   avoided = [line.strip() for line in lines if line.strip()]
   refuse((_AVOID.value and not avoided, f'--avoid must name a file with words or phrases, one a '

@@ -27,6 +27,7 @@ class Words(Constraint):
     self._prefixes = prefixes
     self._phrases = [[encode_phrase(vocabulary, phrase.strip()) for phrase in phrases
                       if phrase.strip()] for phrases in required]
+    avoided = [vocabulary.written(phrase) for phrase in avoided]
     self.tables = (avoid(avoided, vocabulary) if avoided else None,
                    np.asarray(continue_words(vocabulary)) if any(self._phrases) else None)
 

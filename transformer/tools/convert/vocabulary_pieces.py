@@ -26,7 +26,7 @@ def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
   Text is cut as before, but for characters that were spelt in bytes, and for `symbols`, which stand
   for themselves wherever they occur, such as `▁>>fra<<`. No text is cut into longer `others`.
   """
-  model = ModelProto.FromString(vocabulary.model_bytes)
+  model = vocabulary.proto()
   known = {piece.piece for piece in model.pieces}
   score = min(piece.score for piece in model.pieces) - _UNKNOWN_PENALTY
   for own_kind, pieces in ((_Piece.USER_DEFINED, symbols), (_Piece.UNUSED, others)):
@@ -42,8 +42,8 @@ def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
 
 
 def has_merges_alone(vocabulary: Vocabulary) -> bool:
-  """Returns whether pieces are merged from characters alone, with a space before each line."""
-  model = ModelProto.FromString(vocabulary.model_bytes)
+  """Returns whether the characters of a text as it is, after a space, are merged into pieces."""
+  model = vocabulary.proto()
   return (model.trainer_spec.model_type == TrainerSpec.BPE
-          and model.normalizer_spec.add_dummy_prefix
+          and model.normalizer_spec.add_dummy_prefix and vocabulary.normalisation == 'identity'
           and all(piece.type == _Piece.NORMAL for piece in model.pieces[BYTE_IDS.stop:]))

@@ -1,0 +1,188 @@
+"""Each kind of vocabulary keeps its promise, and the usual one stays what it was."""
+
+import io
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.data.vocabulary.test_adoption import HOSTILE
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.batches.bpe_dropout import Merges, check_merges
+from transformer.data.config import NORMALISATIONS, DataConfig
+from transformer.data.corpora import Corpora
+from transformer.data.encoding import Sentences
+from transformer.data.vocabulary.making import adopt, check_same, make_vocabulary, spell
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.errors import UserError
+
+TEXT = ['In 2016, 2016 men of <Ort> climbed 100 rocks .', 'Zwei Straßen in <Ort> , 2016 und 1000 .',
+        'a man of $NUM$NUM years', '  ﬁne   ½ Ａpple ',
+        'two women are sitting on the bench and talking .', 'ein mann klettert einen felsen hinauf',
+        'the dog runs through the wet grass with a stick', 'zwei hunde laufen durch das gras'] * 6
+SYMBOLS = '<Ort>', '$NUM'
+SIZE = 322
+KINDS = {
+    'usual': {},
+    'unigram': {'vocabulary_kind': 'unigram'},
+    'digits': {'split_digits': True},
+    'symbols': {'symbols': SYMBOLS},
+    **{name: {'normalisation': name} for name in NORMALISATIONS[1:]},
+    'folded symbols': {'normalisation': 'nmt_nfkc_cf', 'symbols': SYMBOLS},
+    'all': {'vocabulary_kind': 'unigram', 'split_digits': True, 'symbols': SYMBOLS,
+            'normalisation': 'nfkc'}}
+LINES = [*TEXT[:4], *HOSTILE, '<Ort>', ' <Ort>  x<Ort>$NUM1',
+         'É\u0300 Ⅷ ㎏ \u00a0\u200b\u00b4 ΑΣ İ']
+
+
+def train(kind, size=SIZE, text=TEXT):
+  return Vocabulary.train(text, size, config=DataConfig(**KINDS[kind]))
+
+
+@pytest.fixture(scope='module')
+def vocabularies():
+  return {kind: train(kind) for kind in KINDS}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+  return request.param
+
+
+def pieces(vocabulary, line):
+  return [vocabulary.piece(token) for token in vocabulary.encode(line)]
+
+
+def test_the_usual_vocabulary_has_the_bytes_that_it_always_had(vocabularies):
+  model = io.BytesIO()
+  sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(TEXT), model_writer=model, model_type='bpe', vocab_size=SIZE,
+      character_coverage=0.99999, byte_fallback=True, normalization_rule_name='identity',
+      remove_extra_whitespaces=False, pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece='<pad>',
+      max_sentence_length=2**30, hard_vocab_limit=True, minloglevel=2)
+  assert vocabularies['usual'].model_bytes == model.getvalue()
+
+
+def test_text_is_normalised_once_and_comes_back(vocabularies, kind):
+  vocabulary, normalisation = vocabularies[kind], KINDS[kind].get('normalisation', 'identity')
+  assert (vocabulary.size, vocabulary.normalisation) == (SIZE, normalisation)
+  assert [vocabulary.piece(token) for token in range(5)] == [
+      '<pad>', '<s>', '</s>', '<unk>', '<0x00>']
+  assert vocabulary.piece(BYTE_IDS.stop - 1) == '<0xFF>'
+  for line in LINES:
+    ids = vocabulary.encode(line)
+    assert not {PAD_ID, BOS_ID, EOS_ID, UNK_ID} & set(ids)
+    assert vocabulary.written(vocabulary.written(line)) == vocabulary.written(line)
+    assert normalisation != 'identity' or vocabulary.written(line) == line
+  wanted = {'identity': ' A  ﬁ ', 'nfkc': ' A  fi ', 'nfkc_cf': ' a  fi '}
+  assert vocabulary.written(' A  ﬁ ') == wanted[normalisation.removeprefix('nmt_')]
+
+
+@given(line=st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\n')))
+@settings(max_examples=30, deadline=None)
+def test_any_line_is_normalised_once(vocabularies, line):
+  for kind in ('unigram', 'symbols', 'nmt_nfkc', 'all'):
+    written = vocabularies[kind].written(line)
+    assert KINDS[kind].get('normalisation') or written == line
+    assert vocabularies[kind].written(written) == written
+
+
+def test_a_symbol_is_one_token_wherever_it_stands(vocabularies):
+  for kind in ('symbols', 'folded symbols', 'all'):
+    vocabulary = vocabularies[kind]
+    assert vocabulary.symbols.keys() == set(SYMBOLS)
+    assert min(vocabulary.symbols.values()) == BYTE_IDS.stop
+    line = ' <Ort>  x<Ort>$NUM$NUM9$NUM'
+    assert [piece for piece in pieces(vocabulary, line) if piece in SYMBOLS] == [
+        '<Ort>', '<Ort>', '$NUM', '$NUM', '$NUM']
+    assert vocabulary.written(line) == line
+
+
+def test_digits_stand_alone_if_wanted(vocabularies):
+  assert '2016' in pieces(vocabularies['usual'], '1 2016')[-1]
+  for kind in ('digits', 'all'):
+    assert pieces(vocabularies[kind], '1 2016')[-4:] == ['2', '0', '1', '6']
+
+
+def test_the_same_text_gives_the_same_bytes_and_they_are_taken_as_they_are(vocabularies, kind,
+                                                                           tmp_path):
+  vocabulary, path = vocabularies[kind], tmp_path / 'own.model'
+  assert train(kind).model_bytes == vocabulary.model_bytes
+  vocabulary.save(path)
+  assert adopt(path, vocabulary.normalisation).model_bytes == vocabulary.model_bytes
+  for cut in range(1, len(vocabulary.model_bytes), 2003):
+    with pytest.raises(UserError, match='damaged'):
+      Vocabulary(vocabulary.model_bytes[:-cut])
+
+
+@pytest.mark.parametrize(('kind', 'size', 'limit'), [
+    ('unigram', 9000, 'at most'), ('unigram', 270, 'at least'), ('symbols', 270, 'at least')])
+def test_a_size_that_does_not_suit_the_kind_says_the_nearest(kind, size, limit):
+  with pytest.raises(UserError, match=rf'set --config.data.vocabulary_size to {limit} \d+$'
+                     ) as caught:
+    train(kind, size)
+  nearest = int(str(caught.value).split()[-1])
+  assert train(kind, nearest).size == nearest
+
+
+@pytest.mark.parametrize('kind', ['digits', 'symbols', 'folded symbols'])
+def test_bpe_dropout_keeps_digits_and_symbols(vocabularies, kind):
+  vocabulary = vocabularies[kind]
+  check_merges(vocabulary, LINES)
+  plain = Sentences.ended(vocabulary.encode_batch(LINES))
+  cut = Merges(vocabulary).cut(plain, np.arange(len(LINES), dtype=np.uint64), 0.5)
+  assert len(cut.tokens) > len(plain.tokens)
+  for number, line in enumerate(LINES):
+    assert vocabulary.decode(cut[number]) == vocabulary.written(line)
+    for symbol in vocabulary.symbols.values():
+      assert np.sum(cut[number] == symbol) == np.sum(plain[number] == symbol)
+
+
+CORPORA = Corpora({'a': list(zip(TEXT[::2], TEXT[1::2], strict=True))}, {})
+
+
+def make(size=SIZE, earlier=None, **changes):
+  return make_vocabulary(DataConfig(vocabulary_size=size, **changes), CORPORA, earlier)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_the_settings_of_a_run_reach_its_vocabulary(vocabularies, kind):
+  assert make(**KINDS[kind]).model_bytes == vocabularies[kind].model_bytes
+
+
+def test_what_a_given_vocabulary_does_not_obey_is_refused(vocabularies, tmp_path):
+  vocabularies['usual'].save(tmp_path / 'usual')
+  file = {'vocabulary': str(tmp_path / 'usual')}
+  for changes, earlier, advice in (
+      ({**file, **KINDS['unigram']}, None, r'data\.vocabulary; set .*\.vocabulary_kind=bpe; got u'),
+      ({**file, **KINDS['digits']}, None, r'data\.vocabulary; set --config\.data\.split_digits=F'),
+      (KINDS['nfkc'], 'usual', r'train\.init_from; set .*\.normalisation=identity; got nfkc'),
+      ({}, 'nfkc', r'train\.init_from; set --config\.data\.normalisation=nfkc; got identity'),
+      (file | KINDS['symbols'], None, f'vocabulary_size={SIZE + 2}; got {SIZE}'),
+      ({'size': SIZE + 9, **KINDS['unigram']}, 'unigram', 'only a vocabulary of the type bpe')):
+    with pytest.raises(UserError, match=advice):
+      make(earlier=earlier and vocabularies[earlier], **changes)
+
+
+def test_a_given_vocabulary_takes_the_normalisation_and_the_symbols(vocabularies, tmp_path):
+  vocabularies['nmt_nfkc'].save(tmp_path / 'given')
+  file = {'vocabulary': str(tmp_path / 'given')}
+  assert make(**file).written('ﬁ') == 'ﬁ'
+  assert make(**file, normalisation='nmt_nfkc').model_bytes == vocabularies['nmt_nfkc'].model_bytes
+  config = DataConfig(vocabulary_size=SIZE + 2, **file, **KINDS['folded symbols'])
+  made = make_vocabulary(config, CORPORA)
+  assert made.symbols == {'<Ort>': SIZE, '$NUM': SIZE + 1}
+  assert made.written('ﬁ A<Ort>') == 'fi a<Ort>'
+  check_same(made, config, ['vocabulary'])
+
+
+def test_an_earlier_vocabulary_takes_new_symbols_and_pieces(vocabularies):
+  earlier = vocabularies['nfkc']
+  grown = make(SIZE + 8, earlier, symbols=('<neu>', 'ﬁ'), normalisation='nfkc')
+  assert grown.symbols == {'<neu>': SIZE, 'ﬁ': SIZE + 1}
+  assert grown.size == SIZE + 8
+  for line in TEXT[:2]:
+    assert grown.written(line) == line
+  assert len(spell(grown, earlier)[SIZE]) > 3 and all(spell(grown, earlier))

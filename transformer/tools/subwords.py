@@ -1,0 +1,60 @@
+"""Subword regularisation: training sentences are cut by a unigram vocabulary anew in each round.
+
+  --config.data.vocabulary_kind=unigram
+  --config.data.variations="(('transformer.tools.subwords:sample_cuts', 0.1),)"
+
+What happens to a sentence is a function of the sentence and its key alone.
+"""
+
+import numpy as np
+import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import TrainerSpec
+
+from transformer.data.batches.variations import Vary
+from transformer.data.encoding import Sentences
+from transformer.data.vocabulary.vocabularies import RunVocabulary
+from transformer.data.vocabulary.vocabulary import ESCAPED, Vocabulary
+from transformer.errors import UserError
+
+_ESCAPES = str.maketrans(ESCAPED)
+
+
+def sample_cuts(vocabulary: RunVocabulary, alpha: float) -> Vary:
+  """Returns the variation of both sides (Kudo, 2018, "Subword Regularization", section 3.3).
+
+  A cut is drawn of all cuts of its sentence, by their probabilities to the power of alpha.
+  """
+  if not 0 < alpha <= 1:
+    raise UserError(f'alpha, the power of the probabilities of cuts, must be above 0 and at most 1;'
+                    f' got {alpha}')
+  samplers = [_Sampler(side, alpha) for side in (vocabulary.source, vocabulary.target)]
+
+  def vary(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
+    return Sentences.ended(samplers[side].cut(sentences[number], int(key) % 2**32)
+                           for number, key in enumerate(keys))
+
+  return vary
+
+
+class _Sampler:
+  """Draws cuts of the sentences of a language."""
+
+  def __init__(self, vocabulary: Vocabulary, alpha: float):
+    model = vocabulary.proto()
+    if model.trainer_spec.model_type != TrainerSpec.UNIGRAM:
+      raise UserError('transformer.tools.subwords samples the cuts of a vocabulary of the kind '
+                      'unigram; the run has another; for one of the kind bpe, set '
+                      '--config.data.bpe_dropout')
+    self._vocabulary, self._symbols = vocabulary, set(vocabulary.symbols.values())
+    self._processor = sentencepiece.SentencePieceProcessor(
+        model_proto=vocabulary.model_bytes, enable_sampling=True, alpha=alpha, nbest_size=-1)
+
+  def cut(self, ids: np.ndarray, seed: int) -> list[int]:
+    """Returns a sentence in other pieces, without its end; as it was if a symbol would be cut."""
+    text = self._vocabulary.decode(ids).translate(_ESCAPES)
+    sentencepiece.set_random_generator_seed(seed)
+    drawn, plain = self._processor.encode(text), ids[:-1].tolist()
+    return drawn if self._symbols_of(drawn) == self._symbols_of(plain) else plain
+
+  def _symbols_of(self, ids: list[int]) -> list[int]:
+    return [token for token in ids if token in self._symbols]
