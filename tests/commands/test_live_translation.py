@@ -14,7 +14,7 @@ import pytest
 
 from tests.running_commands import ENGLISH
 from transformer.decoding import text_lines
-from transformer.decoding.config import choose
+from transformer.decoding.config import Decoding
 from transformer.decoding.trained_run import load
 
 ROOT = Path(__file__).parents[2]
@@ -71,8 +71,8 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
       '--beam_size=2', '--nbest=2')
   assert status == 0, err
   run = load(trained)
-  decoding = choose(run.config.decode, run.config.seed,
-                    {'sample': True, 'beam_size': 2, 'nbest': 2})
+  decoding = Decoding.of(run.config.decode, run.config.seed,
+                         {'sample': True, 'beam_size': 2, 'nbest': 2})
   before = os.dup(0)
   try:
     with open(tmp_path / 'in', 'rb') as file:

@@ -75,8 +75,8 @@ def talk(monkeypatch):
 
     def translator(decoding):
       config = decoding.config
-      if decoding.nbest > config.beam_size:
-        raise UserError(f'{decoding.nbest} is more than {config.beam_size}')
+      if config.beam_size > 9:
+        raise UserError(f'{config.beam_size} are too many')
       settings.append((config.beam_size, config.alpha, decoding.nbest, config.batch_size))
 
     def answers(lines, decoding, number, constraint):
@@ -113,8 +113,8 @@ def test_settings_and_prefixes_hold_from_then_on(talk):
 @pytest.mark.parametrize(('typed', 'fact'), [
     (':what', 'there is no command :what; :help'), (':beam', ":beam needs a number; got ''"),
     (':beam x', "got 'x'"), (':beam 0', 'beam_size must be at least 1; got 0'),
-    (':alpha nan', 'alpha must be at least 0'), (':nbest 5', '5 is more than 4'),
-    (':prefix too long', 'a prefix is too long')])
+    (':alpha nan', 'alpha must be at least 0'), (':nbest 5', 'nbest=5 needs as many beams'),
+    (':beam 10', '10 are too many'), (':prefix too long', 'a prefix is too long')])
 def test_a_mistake_is_one_line_and_changes_nothing(talk, typed, fact):
   said, settings = talk(typed, 'b', ':prefix', 'b')
   assert said[0].startswith('error: ') and fact in said[0] and '\n' not in said[0]

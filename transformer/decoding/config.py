@@ -90,31 +90,31 @@ class Decoding(NamedTuple):
   nbest: int = 1
   more: Mapping[str, str] = MappingProxyType({})
 
+  @classmethod
+  def of(cls, config: DecodeConfig, seed: int, given: Mapping[str, Any],
+         kind: type[SampleConfig] = SampleConfig) -> 'Decoding':
+    """Returns how a run translates, changed by what is given, which errors name as `kind` does."""
+    return cls(kind(**dataclasses.asdict(config)), seed).changed(**given)
 
-def choose(config: DecodeConfig, seed: int, given: Mapping[str, Any],
-           kind: type[SampleConfig] = SampleConfig) -> Decoding:
-  """Returns how to decode: as is given by the names of settings, else by a run's config and seed.
-
-  `nbest` may be given, too. Errors name what was given as `kind` does.
-  """
-  hints = {**typing.get_type_hints(kind), 'seed': int, 'nbest': int}
-  values = {name: converted(hints[name], value, f'{kind.prefix}{name}')
-            for name, value in given.items()}
-  seed, nbest = values.pop('seed', seed), values.pop('nbest', 1)
-  if values.get('sample'):
-    # The run's beam size is for its search; the best of several samples is not a plain sample.
-    values.setdefault('beam_size', 1)
-  decode = kind(**dataclasses.asdict(config) | values)
-  drawing = [name for name in _SAMPLING if name in given]
-  for wrong, message in (
-      (not 0 <= seed < 2**32, f'seed must be at least 0 and below 4294967296; got {seed}'),
-      (nbest < 1, f'nbest must be at least 1; got {nbest}'),
-      (nbest > decode.beam_size,
-       f'nbest={nbest} needs as many beams, and there are {decode.beam_size}; give '
-       f'{kind.prefix}beam_size={nbest}'),
-      (drawing and not decode.sample,
-       f'{f" and {kind.prefix}".join(drawing)} needs {kind.prefix}sample; without it nothing is '
-       f'drawn')):
-    if wrong:
-      raise UserError(f'{kind.prefix}{message}')
-  return Decoding(decode, seed, nbest)
+  def changed(self, **given: Any) -> 'Decoding':
+    """Returns this with other settings, by name, or another seed or nbest."""
+    prefix = self.config.prefix
+    hints = {**typing.get_type_hints(type(self.config)), 'seed': int, 'nbest': int}
+    values = {name: converted(hints[name], value, f'{prefix}{name}')
+              for name, value in given.items()}
+    seed, nbest = values.pop('seed', self.seed), values.pop('nbest', self.nbest)
+    if values.get('sample'):
+      # The run's beam size is for its search; the best of several samples is not a plain sample.
+      values.setdefault('beam_size', 1)
+    config = dataclasses.replace(self.config, **values)
+    drawing = [name for name in _SAMPLING if name in given]
+    for wrong, message in (
+        (not 0 <= seed < 2**32, f'seed must be at least 0 and below 4294967296; got {seed}'),
+        (nbest < 1, f'nbest must be at least 1; got {nbest}'),
+        (nbest > config.beam_size, f'nbest={nbest} needs as many beams, and there are '
+                                   f'{config.beam_size}; give {prefix}beam_size={nbest}'),
+        (drawing and not config.sample, f'{f" and {prefix}".join(drawing)} needs {prefix}sample; '
+                                        f'without it nothing is drawn')):
+      if wrong:
+        raise UserError(f'{prefix}{message}')
+    return self._replace(config=config, seed=seed, nbest=nbest)

@@ -4,11 +4,9 @@ The standard library's `cmd` is not used, since it takes the first word of any l
 It could not translate a sentence that begins with "help" or "?".
 """
 
-import dataclasses
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import Decoding
@@ -23,6 +21,7 @@ HELP = """A line is translated, unless it is a command:
   :nbest 3    give 3 translations with their scores
   :prefix Da  begin each translation with these words; :prefix alone ends that
   :quit       end, as Ctrl-D does"""
+_SETTINGS = {':beam': ('beam_size', int), ':alpha': ('alpha', float), ':nbest': ('nbest', int)}
 
 
 def run_prompt(run: TrainedRun, decoding: Decoding):
@@ -40,7 +39,7 @@ def converse(read: Callable[[], str], say: Callable[[str], None], run: TrainedRu
 
   A mistake is said in one line, and changes nothing.
   """
-  decoding, number, prefix = _changed(decoding, batch_size=1), 0, ''
+  decoding, number, prefix = decoding.changed(batch_size=1), 0, ''
   run.translator(decoding)
   while True:
     try:
@@ -71,19 +70,12 @@ def converse(read: Callable[[], str], say: Callable[[str], None], run: TrainedRu
 
 def _obey(decoding: Decoding, name: str, value: str) -> Decoding:
   """Returns how to translate after a command."""
-  kind = {':beam': int, ':alpha': float, ':nbest': int}.get(name)
-  if kind is None:
+  if name not in _SETTINGS:
     raise UserError(f'there is no command {name}; :help lists the commands')
+  setting, kind = _SETTINGS[name]
   try:
     number = kind(value)
   except ValueError as error:
     raise UserError(f'{name} needs a number; got {value!r}') from error
-  if name == ':nbest':
-    return decoding._replace(nbest=number)
-  if name == ':alpha':
-    return _changed(decoding, alpha=number)
-  return _changed(decoding, beam_size=number)._replace(nbest=min(decoding.nbest, number))
-
-
-def _changed(decoding: Decoding, **settings: Any) -> Decoding:
-  return decoding._replace(config=dataclasses.replace(decoding.config, **settings))
+  fewer = {'nbest': min(decoding.nbest, max(number, 1))} if setting == 'beam_size' else {}
+  return decoding.changed(**{setting: number}, **fewer)

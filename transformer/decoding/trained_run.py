@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer.data.batch import PAD_ID, Batch
 from transformer.data.text.text_files import check_several
-from transformer.decoding.config import SETTINGS, CallConfig, Decoding, choose
+from transformer.decoding.config import SETTINGS, CallConfig, Decoding
 from transformer.decoding.constraint import FREE, Constraint, Prefixes
 from transformer.decoding.likelihoods import score_with
 from transformer.decoding.pairs import encode_pairs, forced, longest, padded, pair_batches, too_long
@@ -95,8 +95,8 @@ class TrainedRun(Run):
     for name in settings.keys() - {*SETTINGS}:
       raise UserError(f'translate takes no {name}; '
                       f'{nearest_name(name, [*SETTINGS, "nbest", "prefix", "constraint"])}')
-    decoding = choose(self.config.decode, self.config.seed,
-                      settings if nbest is None else settings | {'nbest': nbest}, CallConfig)
+    decoding = Decoding.of(self.config.decode, self.config.seed,
+                           settings | ({} if nbest is None else {'nbest': nbest}), CallConfig)
     if prefix is not None:
       constraint = Prefixes(prefix)
     answers = self.answers(lines, decoding, constraint=constraint)

@@ -10,7 +10,7 @@ from typing import TextIO
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import STANDARD_INPUT
-from transformer.decoding.config import SETTINGS, Decoding, choose
+from transformer.decoding.config import SETTINGS, Decoding
 from transformer.errors import UserError
 from transformer.evaluation import texts
 from transformer.runs import run_directory
@@ -111,7 +111,7 @@ class Request:
 
   def decoding(self, config: Config) -> Decoding:
     """Returns how to decode: as the request says, and else by the config of the run."""
-    decoding = choose(config.decode, config.seed, {
+    decoding = Decoding.of(config.decode, config.seed, {
         name: value for name in (*SETTINGS, 'bleu_tokenize', 'nbest')
         if (value := getattr(self, name)) is not None})
     if (tokenize := decoding.config.bleu_tokenize) == config.decode.bleu_tokenize:

@@ -1,5 +1,6 @@
 """A model becomes a folder of MarianMT or Pegasus and comes back; others are refused by name."""
 
+import dataclasses
 import json
 import shutil
 
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+import transformer
 from tests.tools.convert.random_models import (
   KINDS,
   SHAPE,
@@ -75,6 +77,17 @@ def test_a_model_comes_back(export, vocabulary, settings):
                'attention_bias', 'attention_dropout', 'share_embeddings', 'tie_output', 'norm',
                'output_bias'):
     assert getattr(back.config.model, name) == getattr(config.model, name), name
+
+
+def test_a_folder_is_a_run_in_python(exported):
+  folder, _, params = exported
+  run = transformer.load_huggingface(str(folder))
+  score, = run.score(['a man'], ['ein mann'])
+  assert dataclasses.replace(run, params=params).score(['a man'], ['ein mann']) == [
+      pytest.approx(score, rel=1e-4)]
+  assert run.config.decode.beam_size == 3 and run.workdir == folder
+  with pytest.raises(transformer.UserError, match='should hold a JSON object'):
+    transformer.load_huggingface(folder / 'nothing')
 
 
 def test_sines_come_before_cosines_and_missing_biases_are_zero(exported, export, vocabulary):

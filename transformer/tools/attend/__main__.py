@@ -17,7 +17,7 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
-from transformer.decoding.config import choose
+from transformer.decoding.config import Decoding
 from transformer.errors import UserError
 from transformer.evaluation.request import check_output
 from transformer.evaluation.texts import read_beside
@@ -54,7 +54,8 @@ def main(_):
   from transformer.decoding.trained_run import load
   from transformer.tools.attend.page import page_of_run
   run = load(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
-  decoding = choose(run.config.decode, run.config.seed, shared_flags.given(_BEAM_SIZE, _ALPHA))
+  given = shared_flags.given(_BEAM_SIZE, _ALPHA)
+  decoding = Decoding.of(run.config.decode, run.config.seed, given)
   sources, translations = _read()
   shown = [place for place, line in enumerate(sources) if not is_blank(line)]
   if not shown:
