@@ -65,8 +65,8 @@ class Config:
     for variation in data.variations:
       own_code.check('an item of data.variations', variation)
     own_code.check('train.objective', train.objective, ('',))
-    for reporter in train.report:
-      own_code.check('an item of train.report', reporter)
+    if not all(all(reporter.partition(':')) for reporter in train.report):
+      raise UserError(f'train.report must be one or more of MODULE:CLASS; got {train.report}')
     own_code.check('optimizer.schedule', self.optimizer.schedule, SCHEDULES)
     own_code.check('optimizer.algorithm', self.optimizer.algorithm, ALGORITHMS)
     tokens, length = train.tokens_per_batch, data.max_length

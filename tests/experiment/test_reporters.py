@@ -108,7 +108,7 @@ def test_a_mistake_ends_the_start_and_a_reporter_that_hangs_ends_nothing(tmp_pat
     report_two_steps(tmp_path, Mistaken)
   with pytest.raises(UserError, match='the reporter no_such_module:Class cannot be imported'):
     _check_machine(Config.from_dict({'train': {'report': ('no_such_module:Class',)}}))
-  with pytest.raises(UserError, match=r'train\.report must be MODULE'):
+  with pytest.raises(UserError, match=r'train\.report must be one or more of MODULE:CLASS'):
     Config.from_dict({'train': {'report': ('wandb',)}})
   report_two_steps(tmp_path, Deaf, grace_seconds=0.4)
   warning, = warnings_of(caplog)
