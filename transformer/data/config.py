@@ -51,14 +51,11 @@ class DataConfig:
       as the `vocabulary.model` of a run; docs/vocabulary.md says how others are converted. Empty
       trains a vocabulary on the training text. It is the target's if they are separate.
     source_vocabulary: likewise the source's.
-    vocabulary_kind: how a vocabulary is learned: `bpe`, as in the paper, or `unigram` (Kudo, 2018,
-      "Subword Regularization").
+    vocabulary_kind: how a vocabulary is learned; `unigram` is by Kudo (2018).
     split_digits: whether each digit is a piece of its own.
-    normalisation: what text becomes before it is cut into tokens, in training and in translation,
-      by a rule of SentencePiece. `identity` leaves it as it is; `_cf` folds case. It holds for a
-      `vocabulary` that is given, too, whatever that one did.
-    symbols: texts that are a token wherever they occur, and are never cut or normalised, such as
-      the placeholders `('<name>', '<number>')`. They are among the `vocabulary_size`.
+    normalisation: what SentencePiece makes of text before it is cut; `_cf` folds case. It replaces
+      that of a given `vocabulary`.
+    symbols: texts that stay one token wherever they occur, such as placeholders, `('<name>',)`.
     max_length: the most tokens of a sentence, end token included. A row of a batch has as
       many target positions.
     max_length_ratio: the largest ratio of the lengths of a training pair's two sides, at least 1,

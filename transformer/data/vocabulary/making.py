@@ -22,7 +22,8 @@ _Piece = ModelProto.SentencePiece
 _TRIED = 500  # Training pairs whose cut by a given vocabulary is compared with that by merges.
 
 
-def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabulary:
+def adopt(path: str | os.PathLike, normalisation: str = 'identity',
+          symbols: Iterable[str] = ()) -> Vocabulary:
   """Reads any SentencePiece model as a vocabulary that gives normalised text back as it was.
 
   The control symbols and the bytes come first, with the ids of this project; bytes that the model
@@ -65,7 +66,7 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabular
     model.ClearField('denormalizer_spec')
     model.DiscardUnknownFields()  # Samples for a self-test, which have normalised text.
     model_bytes = model.SerializeToString(deterministic=True)
-  return Vocabulary(model_bytes, f'the vocabulary {path}')
+  return with_symbols(Vocabulary(model_bytes, f'the vocabulary {path}'), symbols)
 
 
 def _first_pieces(model: ModelProto,
@@ -100,13 +101,9 @@ def check_same(own: RunVocabulary, config: DataConfig, keys: Iterable[str]):
     path = getattr(config, key)
     wanted = own.source if key == 'source_vocabulary' else own.target
     if (path and os.path.exists(os.path.expanduser(path))
-        and _given(path, config).fingerprint != wanted.fingerprint):
+        and adopt(path, config.normalisation, config.symbols).fingerprint != wanted.fingerprint):
       raise UserError(f'data.{key}={path} holds another vocabulary than the run, which keeps its '
                       f'own; leave data.{key} as it was, or choose another --workdir')
-
-
-def _given(path: str, config: DataConfig) -> Vocabulary:
-  return with_symbols(adopt(path, config.normalisation), config.symbols)
 
 
 def make_vocabulary(config: DataConfig, corpora,
@@ -134,7 +131,9 @@ def _make(config: DataConfig, corpora, key: str, first: int, step: int,
 
   size, path = config.sizes[key], getattr(config, key)
   earlier = earlier and with_symbols(earlier, config.symbols)
-  given, origin = (_given(path, config), f'data.{key}') if path else (earlier, 'train.init_from')
+  given, origin = earlier, 'train.init_from'
+  if path:
+    given, origin = adopt(path, config.normalisation, config.symbols), f'data.{key}'
   if given:
     _check_kind(given, config, origin)
   if given and config.bpe_dropout:

@@ -96,8 +96,7 @@ class Vocabulary:
     """Trains a vocabulary of a size; the same sentences in the same order give the same bytes.
 
     All sentences are held in memory. `key` of `config.data` sets the size, for error messages.
-    If not `full`, there are fewer pieces where the text is too little for the size. The config
-    says what kind of vocabulary it is.
+    If not `full`, there are fewer pieces where the text is too little for the size.
     """
     config = config or DataConfig()
     more = {'split_digits': True} if config.split_digits else {}
@@ -124,10 +123,8 @@ class Vocabulary:
       raise
     if not config.symbols:
       return cls(model.getvalue())
-    made = ModelProto.FromString(model.getvalue())  # With the symbols before the bytes.
-    pieces = sorted(made.pieces, key=lambda piece: piece.type not in _FIRST_TYPES)
-    made.ClearField('pieces')
-    made.pieces.extend(pieces)
+    made = ModelProto.FromString(model.getvalue())
+    made.pieces.sort(key=lambda piece: piece.type not in _FIRST_TYPES)  # Symbols follow bytes.
     return cls(made.SerializeToString(deterministic=True))
 
   @classmethod
