@@ -83,9 +83,11 @@ def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
     shutil.copy(path, sandbox)
   (sandbox / 'tables').mkdir()
   for split, count in (('train', 400), ('valid', 2), ('test', 2)):
-    rows = (' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(4))
-            for _ in range(count))
-    (sandbox / 'tables' / f'{split}.csv').write_text(''.join(f'{row},{row}\n' for row in rows))
+    rows = [' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(4))
+            for _ in range(count)]
+    for ending, between in (('csv', ','), ('tsv', '\t')):
+      (sandbox / 'tables' / f'{split}.{ending}').write_text(
+          ''.join(f'{row}{between}{row}\n' for row in rows))
   (sandbox / 'mytrees').mkdir()
   for split, count in (('train', 400), ('dev', 3), ('test', 3)):
     nouns = [''.join(words.choices('abcdefghij', k=7)) for _ in range(count)]

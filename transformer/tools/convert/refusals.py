@@ -25,5 +25,5 @@ def refuse_unknown(program: str, config: ModelConfig):
   """Refuses a setting that was added without the formats, since a model may compute otherwise."""
   refuse(program, [(getattr(config, field.name) == field.default,
                     f'model.{field.name}={getattr(config, field.name)}',
-                    'this export was written before it')
+                    'this export does not know it')
                    for field in dataclasses.fields(config) if field.name not in _KNOWN])
