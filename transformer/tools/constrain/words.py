@@ -22,7 +22,7 @@ class Words(Constraint):
   def __init__(self, vocabulary: Vocabulary, required: Sequence[Sequence[str]] = (),
                avoided: Sequence[str] = (), prefixes: Sequence[str] = ()):
     """Encodes what each sentence's translation contains and begins with, and what none may hold."""
-    for lines in (prefixes, avoided, *required):
+    for lines in (prefixes, avoided, *([required] if isinstance(required, str) else required)):
       check_several(lines)
     self._prefixes = prefixes
     self._phrases = [[encode_phrase(vocabulary, phrase.strip()) for phrase in phrases
