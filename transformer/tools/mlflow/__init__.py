@@ -1,0 +1,1 @@
+"""MLflow is told of a run."""
