@@ -7,10 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.config import Config
-from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.data.vocabulary.vocabularies import RunVocabulary
-from transformer.decoding.translator import padded_length
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch
 from transformer.errors import UserError
+
+_SHORTEST_BUCKET = 16
+
+
+def padded_length(length: int, most: int) -> int:
+  """Returns a power of two that has room for `length` tokens, or `most`, so that few differ."""
+  return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
 
 
 def longest(config: Config) -> tuple[int, int]:
@@ -18,7 +23,7 @@ def longest(config: Config) -> tuple[int, int]:
   return config.data.max_length, config.data.max_length + config.decode.max_extra_length
 
 
-def encode_pairs(vocabulary: RunVocabulary, sources: Sequence[str], targets: Sequence[str]
+def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]
                  ) -> list[list[list[int]]]:
   """Returns the ids of sources and those of targets, with end tokens."""
   if len(sources) != len(targets):
@@ -78,3 +83,12 @@ def forced(source_BS, target_BT) -> tuple[jax.Array, ...]:
   before_BT = jnp.pad(target_BT, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
   return (source_BS, real_BS.astype(jnp.int32), positions(source_BS),
           before_BT, real_BT.astype(jnp.int32), positions(target_BT))
+
+
+def as_batch(pairs: Sequence[Sequence[Sequence[int]]], most: tuple[int, int]) -> Batch:
+  """Returns the ids of pairs, none longer than `most`, as a batch with a row each."""
+  source_BS, target_BT = (
+      padded(side, padded_length(max(map(len, side), default=1), limit), len(side))
+      for side, limit in zip(pairs, most, strict=True))
+  inputs = forced(source_BS, target_BT)
+  return Batch(*map(np.asarray, (*inputs[:3], target_BT, *inputs[4:])))

@@ -16,14 +16,16 @@ from transformer.data.text.text_files import check_several
 from transformer.decoding.config import SETTINGS, CallConfig, Decoding
 from transformer.decoding.constraint import FREE, Constraint, Prefixes
 from transformer.decoding.likelihoods import score_with
-from transformer.decoding.pairs import encode_pairs, forced, longest, padded, pair_batches, too_long
-from transformer.decoding.translator import (
-  Translation,
-  Translator,
-  distinct,
-  padded_length,
-  warn_of_cut,
+from transformer.decoding.pairs import (
+  as_batch,
+  encode_pairs,
+  forced,
+  longest,
+  padded,
+  pair_batches,
+  too_long,
 )
+from transformer.decoding.translator import Translation, Translator, distinct, warn_of_cut
 from transformer.errors import UserError
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.runs.loading import Run, check_finite, load_run
@@ -172,11 +174,7 @@ class TrainedRun(Run):
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
     """Returns sentence pairs, a row each, whose length is a power of two, so that few differ."""
-    source_BS, target_BT = (
-        padded(side, padded_length(max(map(len, side), default=1), limit), len(side))
-        for side, limit in zip(self._fitting(sources, targets), longest(self.config), strict=True))
-    inputs = forced(source_BS, target_BT)
-    return Batch(*map(np.asarray, (*inputs[:3], target_BT, *inputs[4:])))
+    return as_batch(self._fitting(sources, targets), longest(self.config))
 
   def loss(self, params: Any, batch: Batch, dropout_key: jax.Array | None = None, *,
            smoothing: float | None = None) -> jax.Array:

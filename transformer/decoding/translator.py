@@ -15,6 +15,7 @@ from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import FREE, Constraint, stacked
 from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.pairs import padded_length
 from transformer.decoding.pool import Part, search_parts
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.errors import UserError
@@ -23,7 +24,6 @@ from transformer.ops.search import Hypotheses
 from transformer.system.machine import usable_cores
 from transformer.training.mesh import gathering, replicated, sentence_mesh, sentence_sharding
 
-_SHORTEST_BUCKET = 16
 _MOST_EXTENSIONS = 2**31 - 1  # A search indexes beams × vocabulary by int32.
 # Batches that a CPU computes side by side: each takes memory, and uses several cores for its
 # larger matrix products.
@@ -53,11 +53,6 @@ def distinct(nbest: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
   for text, score in nbest:
     scores.setdefault(text, score)
   return list(scores.items())
-
-
-def padded_length(length: int, most: int) -> int:
-  """Returns a power of two that has room for `length` tokens, or `most`, so that few differ."""
-  return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
 
 
 def warn_of_cut(cut: Sequence[bool], max_length: int):
