@@ -39,7 +39,7 @@ def refuse(tree, *facts):
     ('decode.top_k', 'it is a flag of eval.py alone: --top_k'),
     ('model.encoder_layers', 'it is model.num_layers now'),
     ('data.title_case', "now: ('transformer.tools.noise:source_noise', "),
-    ('train.r_drop', "now: ('transformer.training.r_drop:r_drop', r_drop)"),
+    ('train.r_drop', "now: ('transformer.tools.r_drop:r_drop', r_drop)"),
     ('train.teachers', "now: ('transformer.tools.distil.objective:")])
 def test_an_unknown_name_names_the_nearest_or_what_became_of_it(name, nearest):
   refuse(nest(name, {}), f'there is no key config.{name}; ', nearest)
@@ -98,7 +98,7 @@ def test_settings_come_back_and_only_lossless_conversions_are_made():
 
 def test_settings_of_earlier_versions_are_those_of_today():
   noise = 'transformer.tools.noise:source_noise'
-  r_drop = 'transformer.training.r_drop:r_drop'
+  r_drop = 'transformer.tools.r_drop:r_drop'
   distillation = 'transformer.tools.distil.objective:distillation', 0.25, 2.0
   taught = {'teacher_share': 0.25, 'teacher_temperature': 2.0}
   attention = {'model.attention_bias': 'all'}  # It was so before there was a key.
@@ -116,6 +116,8 @@ def test_settings_of_earlier_versions_are_those_of_today():
       ({'optimizer': {'clip_norm': INF}}, attention | {'optimizer.clip_norm': 1e38}),
       ({'train': {'r_drop': 0.0, 'teachers': []}}, attention),
       ({'train': {'r_drop': 3.0, **taught}}, attention | {'train.objective': (r_drop, 3.0)}),
+      ({'train': {'objective': ['transformer.training.r_drop:r_drop', 2.0]}},
+       attention | {'train.objective': (r_drop, 2.0)}),
       ({'train': {'r_drop': 3.0, 'teachers': ['a'], **taught}},
        attention | {'train.objective': (*distillation, 3.0), 'train.objective_runs': ('a',)}),
       ({'train': {'alignment_layer': 2}, 'data': {'vocabulary_pairs': 7, 'drop_identical': True},

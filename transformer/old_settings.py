@@ -10,8 +10,9 @@ from transformer.errors import UserError
 
 _TREES, _F1 = 'transformer.tools.parse.source:Trees', 'transformer.tools.parse.scores:f1'
 _NOISE = 'transformer.tools.noise:source_noise'
-_R_DROP = 'transformer.training.r_drop:r_drop'
+_R_DROP = 'transformer.tools.r_drop:r_drop'
 _DISTILLATION = 'transformer.tools.distil.objective:distillation'
+_R_DROP_BEFORE = 'transformer.training.r_drop:r_drop'
 _GONE = 'has ended: docs/configuration.md'
 _ANY = object()
 # Keys that ended, with the value that changed no update, or `_ANY` if no value did.
@@ -61,6 +62,10 @@ def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
     optimizer['clip_norm'] = 1e38  # No norm is above it, and the optimizer keeps its structure.
   r_drop, teachers, share, temperature = (train.pop(key, without) for key, without in (
       ('r_drop', 0.0), ('teachers', ()), ('teacher_share', 0.5), ('teacher_temperature', 1.0)))
+  objective = train.get('objective', '')
+  spec, *numbers = (objective,) if isinstance(objective, str) else objective or ('',)
+  if spec == _R_DROP_BEFORE:
+    train['objective'] = (_R_DROP, *numbers)
   if teachers:
     train.update(objective=(_DISTILLATION, share, temperature, r_drop), objective_runs=teachers)
   elif r_drop:

@@ -16,8 +16,7 @@ from transformer.model.transformer import Transformer
 from transformer.ops.linear import logits
 from transformer.ops.losses import smoothed_cross_entropy
 from transformer.tools.simcut import cut_inputs, cut_term, simcut
-from transformer.training.objective import decode, smoothed
-from transformer.training.r_drop import twins
+from transformer.training.objective import decode, smoothed, twins
 from transformer.training.step import init_params
 
 SHAPES = {'tied': {'output_bias': True}, 'apart': {'share_embeddings': False, 'tie_output': False}}

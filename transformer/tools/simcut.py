@@ -14,8 +14,7 @@ from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.ops.dropout import random_bits
 from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
-from transformer.training.objective import Objective, decode
-from transformer.training.r_drop import twice, twins
+from transformer.training.objective import Objective, decode, twice, twins
 
 
 def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:

@@ -103,6 +103,16 @@ def token_weights(batch: Batch):
   return (batch.target_segments > 0).astype(jnp.float32)
 
 
+def twice(array):
+  """Returns an array with each row followed by its twin, so that both are on the same device."""
+  return jnp.repeat(array, 2, axis=0)
+
+
+def twins(batch: Batch):
+  """Returns a batch with each row twice, and the weights of its tokens, halved."""
+  return jax.tree.map(twice, (batch, token_weights(batch) / 2))
+
+
 def shift_right(tokens_BT, positions_BT):
   """Returns the decoder's inputs: each packed target shifted right by one, after `BOS_ID`."""
   before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]

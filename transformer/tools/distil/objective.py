@@ -15,8 +15,7 @@ from transformer.experiment.init_from import describe_origin, load_to_host
 from transformer.ops import linear
 from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
 from transformer.runs.run_directory import read_settings
-from transformer.training.objective import Objective, decode, token_weights
-from transformer.training.r_drop import check_alpha, twice, twin_term, twins
+from transformer.training.objective import Objective, decode, token_weights, twice, twins
 
 
 def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: float = 0.0):
@@ -28,7 +27,7 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: f
       cross entropy against the text.
     temperature: τ (Hinton et al., 2015, section 2). It divides the logits of the teachers and of
       the model, and λ's term is multiplied by τ².
-    r_drop: α of `transformer.training.r_drop`; 0 is without.
+    r_drop: α of `transformer.tools.r_drop`; 0 is without.
   """
   if not config.train.objective_runs:
     raise UserError('distillation learns from teachers; name the directories of their runs in '
@@ -38,6 +37,7 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: f
   if not 0.0 < temperature < float('inf'):
     raise UserError(f'temperature of distillation must be above 0 and finite; got {temperature}')
   if r_drop:
+    from transformer.tools.r_drop import check_alpha  # A tool of its own.
     check_alpha(config.model, r_drop)
   for workdir in config.train.objective_runs:
     model, length = read_settings(workdir).model, config.data.max_length
@@ -73,6 +73,7 @@ def taught_loss(models, smoothing: float, share: float, temperature: float, r_dr
     if r_drop:
       batch, weights_BT = twins(batch)
       lessons = [(twice(x_BTD), output_ND) for x_BTD, output_ND in lessons]
+      from transformer.tools.r_drop import twin_term
       terms = [twin_term(r_drop)]
     x_BTD, output_ND = decode(model, params, batch, dropout_key)
     return smoothed_cross_entropy(

@@ -11,8 +11,8 @@ from tests.training.bigrams import Bigrams
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.ops.losses import smoothed_cross_entropy
+from transformer.tools.r_drop import r_drop, twin_term
 from transformer.training.objective import smoothed
-from transformer.training.r_drop import r_drop, twin_term
 from transformer.training.step import init_params
 
 

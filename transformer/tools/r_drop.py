@@ -1,18 +1,16 @@
 """R-Drop (Liang et al., 2021, "R-Drop: Regularized Dropout for Neural Networks"), an objective.
 
-  --config.train.objective="('transformer.training.r_drop:r_drop', 5.0)"
+  --config.train.objective="('transformer.tools.r_drop:r_drop', 5.0)"
 
 Each sentence takes two passes with different dropout, and the loss penalises their differences.
 """
 
-import jax
 import jax.numpy as jnp
 from absl import logging
 
-from transformer.data.batch import Batch
 from transformer.errors import UserError
 from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
-from transformer.training.objective import Objective, decode, token_weights
+from transformer.training.objective import Objective, decode, twins
 
 
 def r_drop(config, alpha: float = 5.0) -> Objective:
@@ -36,16 +34,6 @@ def check_alpha(model, alpha: float):
   if not any((model.dropout, model.attention_dropout, model.activation_dropout)):
     logging.warning('R-Drop compares two passes that differ by dropout, and there is none; '
                     'set model.dropout')
-
-
-def twice(array):
-  """Returns an array with each row followed by its twin, so that both are on the same device."""
-  return jnp.repeat(array, 2, axis=0)
-
-
-def twins(batch: Batch):
-  """Returns a batch with each row twice, and the weights of its tokens, halved."""
-  return jax.tree.map(twice, (batch, token_weights(batch) / 2))
 
 
 def twin_term(alpha: float) -> Term:
