@@ -108,7 +108,7 @@ def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
   """Returns target tokens a second with and without BPE-dropout; both take turns."""
   pairs = keep_for_training(*encode_in_memory(text, vocabulary), _LENGTH)
   plain = TrainingBatches([pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0)
-  dropped = VariedBatches(plain, [make_bpe_dropout(vocabulary, _DROPOUT)], seed=0)
+  dropped = VariedBatches(plain, make_bpe_dropout(vocabulary, _DROPOUT), seed=0)
   systems = {f'cut anew, BPE-dropout {_DROPOUT}, and packed': dropped, 'always cut alike': plain}
   speeds = {name: [] for name in systems}
   for number in range(_REPEATS.value):

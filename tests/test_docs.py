@@ -47,8 +47,6 @@ def test_the_changes_that_a_page_shows_apply_to_the_code():
   page = (ROOT / 'docs' / 'changing-the-model.md').read_text('utf-8')
   changes = re.findall(r'^```diff\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
   assert len(changes) == 2
-  tests = ''.join(path.read_text('utf-8') for path in (ROOT / 'tests').rglob('test_*.py'))
-  assert [name for name in re.findall(r'`(test_\w+)`', page) if f'def {name}(' not in tests] == []
   for change in changes:
     done = subprocess.run(['git', 'apply', '--check', '-'], cwd=ROOT, input=change, text=True,
                           capture_output=True, check=False)

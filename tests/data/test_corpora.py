@@ -20,13 +20,13 @@ CAPITALS = {'variations': (('my_variations:capitals', 0.3),)}
 pytestmark = pytest.mark.usefixtures('own_parts')
 
 
-def backwards(vocabulary):
+def backwards(data, vocabulary):
   """Returns the variation that reverses the words of sources."""
-  def vary(side, sentences, keys):
+  def vary(source, target, keys):
     del keys
-    numbers = np.arange(0 if side else len(sentences))
-    texts = [' '.join(vocabulary.decode(sentences[number]).split()[::-1]) for number in numbers]
-    return replaced(sentences, numbers, texts, vocabulary.source)
+    numbers = np.arange(len(source))
+    texts = [' '.join(vocabulary.decode(source[number]).split()[::-1]) for number in numbers]
+    return replaced(source, numbers, texts, vocabulary.source), target
   return vary
 
 

@@ -31,7 +31,7 @@ def encoded(vocabulary, lines):
 
 
 def keys(count, seed=0):
-  return mix(np.arange(count, dtype=np.uint64) + np.uint64(1000 * seed))
+  return np.stack([mix(np.arange(count, dtype=np.uint64) + np.uint64(1000 * seed))] * 2)
 
 
 def said(vocabulary, sentences):
@@ -41,12 +41,13 @@ def said(vocabulary, sentences):
 def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
   lines = [LINES[0]] * 4000
   sentences = encoded(vocabulary, lines)
-  vary = source_noise(vocabulary, 0.1, 0.2, 0.3)
-  assert vary(1, sentences, keys(4000)) is sentences
+  vary = source_noise(None, vocabulary, 0.1, 0.2, 0.3)
+  source, target = vary(sentences, sentences, keys(4000))
+  assert target is sentences
   counts = collections.Counter(
       'upper' if line == LINES[0].upper() else 'title' if line == title_cased(LINES[0])
       else 'plain' if line == LINES[0] else 'misspelt'
-      for line in said(vocabulary, vary(0, sentences, keys(4000))))
+      for line in said(vocabulary, source))
   for kind, share in (('upper', 0.1), ('title', 0.2), ('misspelt', 0.3), ('plain', 0.4)):
     # Four standard deviations.
     assert abs(counts[kind] / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
@@ -54,12 +55,12 @@ def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
 
 def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
   lines = LINES * 20
-  vary = source_noise(vocabulary, 0.2, 0.2, 0.5)
-  whole = said(vocabulary, vary(0, encoded(vocabulary, lines), keys(120)))
+  vary = source_noise(None, vocabulary, 0.2, 0.2, 0.5)
+  whole = said(vocabulary, vary(encoded(vocabulary, lines), None, keys(120))[0])
   order = np.random.default_rng(0).permutation(120)[:50]
-  some = vary(0, encoded(vocabulary, [lines[i] for i in order]), keys(120)[order])
+  some, _ = vary(encoded(vocabulary, [lines[i] for i in order]), None, keys(120)[:, order])
   assert said(vocabulary, some) == [whole[i] for i in order]
-  assert said(vocabulary, vary(0, encoded(vocabulary, lines), keys(120, 1))) != whole
+  assert said(vocabulary, vary(encoded(vocabulary, lines), None, keys(120, 1))[0]) != whole
   # Sentences without noise keep their pieces, and all lie end to end.
   assert np.array_equal(some.starts, np.cumsum(some.lengths) - some.lengths)
   assert some.starts[-1] + some.lengths[-1] == len(some.tokens)
@@ -68,7 +69,7 @@ def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
 @pytest.mark.parametrize('shares', [(0.5, 0.4, 0.2), (-0.1,), (0, 0, 1.1)])
 def test_shares_that_cannot_be_are_refused(vocabulary, shares):
   with pytest.raises(UserError, match='at least 0, and at most 1 together; got '):
-    source_noise(vocabulary, *shares)
+    source_noise(None, vocabulary, *shares)
 
 
 def test_placeholders_stay_as_they_are():
@@ -76,10 +77,11 @@ def test_placeholders_stay_as_they_are():
                          config=DataConfig(symbols=('<ort>', 'zahl', 'zahlen')))
   line = 'mandos zahlen<ort> <ort> zahl'
   for shares in ((1,), (0, 1), (0, 0, 1)):
-    for text in said(own, source_noise(own, *shares)(0, encoded(own, [line] * 40), keys(40))):
+    vary = source_noise(None, own, *shares)
+    for text in said(own, vary(encoded(own, [line] * 40), None, keys(40))[0]):
       assert text.endswith(' zahlen<ort> <ort> zahl') and (text != line or shares[-1:] == (1,))
   assert 'MANDOS zahlen<ort> <ort> zahl' in said(
-      own, source_noise(own, 1)(0, encoded(own, [line]), keys(1)))
+      own, source_noise(None, own, 1)(encoded(own, [line]), None, keys(1))[0])
 
 
 def test_title_case_changes_first_letters_and_errors_need_two_letters():
@@ -91,10 +93,10 @@ def test_title_case_changes_first_letters_and_errors_need_two_letters():
 
 
 def test_all_kinds_of_errors_occur_within_words():
-  lines = {misspelt('ab 12', int(key)) for key in keys(60)}
+  lines = {misspelt('ab 12', int(key)) for key in keys(60)[0]}
   assert {'ba 12', 'b 12', 'aab 12'} <= lines
   assert all(line.endswith(' 12') for line in lines)
-  replaced = {misspelt('abcd', int(key)) for key in keys(400)}
+  replaced = {misspelt('abcd', int(key)) for key in keys(400)[0]}
   assert {'cbcd', 'aacd', 'abbd'} <= replaced
 
 
@@ -102,7 +104,7 @@ def test_one_word_in_ten_is_misspelt_and_at_least_one():
   for count, errors in ((1, 1), (10, 1), (11, 2), (40, 4)):
     text = ' '.join(['abcdef'] * count)
     changed = [sum(word != 'abcdef' for word in misspelt(text, int(key)).split())
-               for key in keys(200)]
+               for key in keys(200)[0]]
     assert max(changed) == errors and np.mean(changed) > 0.7 * errors
 
 

@@ -95,9 +95,9 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
     logging.warning(spell_commands('%.1f %% of the training pairs are dropped; python -m '
                                    'transformer.tools.audit, with the same --config flags, '
                                    'shows which'), 100 * dropped / total)
-  variations = own_variations(config.variations, vocabulary)
+  variations = own_variations(config, vocabulary)
   if config.bpe_dropout:
-    variations.append(make_bpe_dropout(vocabulary, config.bpe_dropout))
+    variations += make_bpe_dropout(vocabulary, config.bpe_dropout)
 
   def in_batches_of(tokens_per_batch: int) -> EncodedCorpora:
     shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))

@@ -21,11 +21,14 @@ class Sentences:
     tokens: `[tokens]` uint16 or int32.
     starts: `[sentences]` int64.
     lengths: `[sentences]` int32; the length of an encoded sentence includes its end token.
+    in_text: whether what follows a sentence in `tokens` is what follows it in its text, where an
+      empty line is a lone end token.
   """
 
   tokens: np.ndarray
   starts: np.ndarray
   lengths: np.ndarray
+  in_text: bool = False
 
   @classmethod
   def end_to_end(cls, tokens: np.ndarray, lengths: np.ndarray) -> 'Sentences':
@@ -58,6 +61,11 @@ class Sentences:
 
   def __getitem__(self, index) -> np.ndarray:
     return self.take(np.array([index]))
+
+  def select(self, sentences: np.ndarray) -> 'Sentences':
+    """Returns some sentences; their tokens stay where they are."""
+    return dataclasses.replace(self, starts=self.starts[sentences],
+                               lengths=self.lengths[sentences])
 
   def take(self, sentences: np.ndarray) -> np.ndarray:
     """Returns the tokens of some sentences, end to end."""
@@ -101,7 +109,7 @@ def token_dtype(vocabulary) -> np.dtype:
 
 def keep_for_training(source: Sentences, target: Sentences, max_length: int,
                       max_length_ratio: float = 0.0) -> EncodedPairs:
-  """Drops the pairs that training cannot or should not use; counts each for the first reason."""
+  """Drops pairs of a text that training cannot or should not use; counts each for one reason."""
   wrong = {'empty side': (source.lengths <= 1) | (target.lengths <= 1),
            'source too long': source.lengths > max_length,
            'target too long': target.lengths > max_length}
@@ -112,7 +120,7 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int,
     counts[f'dropped: {reason}'] = int(np.count_nonzero(kept & pairs))
     kept &= ~pairs
   counts['kept'] = int(np.count_nonzero(kept))
-  return EncodedPairs(*(Sentences(side.tokens, side.starts[kept], side.lengths[kept])
+  return EncodedPairs(*(dataclasses.replace(side.select(kept), in_text=True)
                         for side in (source, target)), counts)
 
 

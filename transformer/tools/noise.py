@@ -14,6 +14,7 @@ import numpy as np
 
 from transformer.data.batches.shuffling import mix
 from transformer.data.batches.variations import Vary, fractions, replaced
+from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
@@ -24,8 +25,8 @@ _HOLE = '\ud800'  # Stands for a symbol: it is no letter, and in no text.
 _OTHER = np.uint64(0x9E3779B97F4A7C15)  # Makes draws that BPE-dropout does not use.
 
 
-def source_noise(vocabulary: RunVocabulary, upper_case: float, title_case: float = 0.0,
-                 typing_errors: float = 0.0) -> Vary:
+def source_noise(_: DataConfig, vocabulary: RunVocabulary, upper_case: float,
+                 title_case: float = 0.0, typing_errors: float = 0.0) -> Vary:
   """Returns the variation of a run's sources, of which it changes a share in each way."""
   shares = upper_case, title_case, typing_errors
   if min(shares) < 0 or sum(shares) > 1:
@@ -35,15 +36,13 @@ def source_noise(vocabulary: RunVocabulary, upper_case: float, title_case: float
       lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)]
   bounds = np.cumsum(shares)
 
-  def vary(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
-    if side:
-      return sentences
-    keys = mix(keys ^ _OTHER)
+  def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, Sentences]:
+    keys = mix(keys[0] ^ _OTHER)
     kind = np.searchsorted(bounds, fractions(keys), side='right')
     chosen = np.flatnonzero(kind < len(kinds))
-    texts = [kinds[kind[number]](vocabulary.source.decode(sentences[number]), int(keys[number]))
+    texts = [kinds[kind[number]](vocabulary.source.decode(source[number]), int(keys[number]))
              for number in chosen]
-    return replaced(sentences, chosen, texts, vocabulary.source)
+    return replaced(source, chosen, texts, vocabulary.source), target
 
   return vary
 

@@ -11,6 +11,7 @@ import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import TrainerSpec
 
 from transformer.data.batches.variations import Vary
+from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import ESCAPED, Vocabulary
@@ -19,7 +20,7 @@ from transformer.errors import UserError
 _ESCAPES = str.maketrans(ESCAPED)
 
 
-def sample_cuts(vocabulary: RunVocabulary, alpha: float) -> Vary:
+def sample_cuts(_: DataConfig, vocabulary: RunVocabulary, alpha: float) -> Vary:
   """Returns the variation of both sides (Kudo, 2018, "Subword Regularization", section 3.3).
 
   A cut is drawn of all cuts of its sentence, by their probabilities to the power of alpha.
@@ -29,9 +30,10 @@ def sample_cuts(vocabulary: RunVocabulary, alpha: float) -> Vary:
                     f' got {alpha}')
   samplers = [_Sampler(side, alpha) for side in (vocabulary.source, vocabulary.target)]
 
-  def vary(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
-    return Sentences.ended(samplers[side].cut(sentences[number], int(key) % 2**32)
-                           for number, key in enumerate(keys))
+  def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, ...]:
+    return tuple(Sentences.ended(sampler.cut(side[number], int(key) % 2**32)
+                                 for number, key in enumerate(of_side))
+                 for sampler, side, of_side in zip(samplers, (source, target), keys, strict=True))
 
   return vary
 

@@ -15,6 +15,7 @@ from transformer.data.batches.bpe_dropout import make_bpe_dropout
 from transformer.data.batches.shuffling import mix
 from transformer.data.batches.training_batches import Shape, TrainingBatches
 from transformer.data.batches.variations import VariedBatches, own_variations
+from transformer.data.config import DataConfig
 from transformer.data.encoding import EncodedPairs, Sentences, encode_in_memory, keep_for_training
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
@@ -47,7 +48,7 @@ def plan(vocabulary) -> TrainingBatches:
 
 @pytest.fixture(scope='module')
 def batches(plan, vocabulary) -> VariedBatches:
-  return VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
+  return VariedBatches(plan, make_bpe_dropout(vocabulary, 0.3), seed=7)
 
 
 def segmentations(batches, steps):
@@ -86,7 +87,7 @@ def test_each_side_is_cut_by_its_own_vocabulary():
                                for side in range(2)))
   pairs = keep_for_training(*encode_in_memory(PAIRS, own), SHAPE.target_length)
   plan = TrainingBatches([pairs], [1.0], SHAPE, seed=7)
-  batches = VariedBatches(plan, [make_bpe_dropout(own, 0.3)], seed=7)
+  batches = VariedBatches(plan, make_bpe_dropout(own, 0.3), seed=7)
   said = collections.Counter((own.source.decode(source), own.target.decode(target))
                              for source, target in segmentations(batches, epoch(batches, 0)))
   assert said == collections.Counter(PAIRS)
@@ -94,7 +95,7 @@ def test_each_side_is_cut_by_its_own_vocabulary():
 
 def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):
   whole = list(batches.iterate(0, 40))
-  fresh = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
+  fresh = VariedBatches(plan, make_bpe_dropout(vocabulary, 0.3), seed=7)
   for step in np.random.default_rng(1).permutation(40):
     chex.assert_trees_all_equal(fresh[int(step)], whole[step])
   chex.assert_trees_all_equal(list(fresh.iterate(31, 40)), whole[31:])
@@ -107,7 +108,7 @@ def test_a_window_whose_pairs_fill_more_rows_than_planned_keeps_its_rows(seed=13
   sides = [Sentences.end_to_end(np.full(side.sum(), 9, np.int32), side.astype(np.int32))
            for side in lengths]
   plan = TrainingBatches([EncodedPairs(*sides, {})], [0.3], Shape(1, 64, 64), seed=seed)
-  batches = VariedBatches(plan, [lambda side, sentences, keys: sentences], seed=seed)
+  batches = VariedBatches(plan, [lambda source, target, keys: (source, target)], seed=seed)
   for window in range(8):
     planned = sum(len(plan.deal(step)[0].pairs) for step in range(
         window * batches.planned, (window + 1) * batches.planned))
@@ -120,21 +121,33 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
   plan = TrainingBatches([EncodedPairs(*(Sentences.end_to_end(np.full(60, 9, np.int32), np.full(
       6, 10, np.int32)) for _ in range(2)), {})], [1.0], Shape(2, 96, 24), seed=0)
 
-  def longer(side, sentences, keys):
-    length = 25 - side
+  def of_length(length, sentences):
     return Sentences.end_to_end(np.full(length * len(sentences), 7, np.int32),
                                 np.full(len(sentences), length, np.int32))
 
-  batches = VariedBatches(plan, [longer], seed=0)
-  lengths = [set(np.unique(getattr(batches[0], f'{side}_positions')).tolist())
-             for side in ('source', 'target')]
-  assert [max(side) + 1 for side in lengths] == [10, 24]  # 25 tokens are too many, 24 are not.
+  def lengths(*variations):
+    batch = VariedBatches(plan, variations, seed=0)[0]
+    return batch.source_positions.max() + 1, batch.target_positions.max() + 1
+
+  def long_source(source, target, keys):
+    return of_length(25, source), target
+
+  def long_target(source, target, keys):
+    return source, of_length(24, target)
+
+  def both(source, target, keys):
+    return of_length(12, source), of_length(13, target)
+
+  # 25 tokens are too many, 24 are not. What is made of both sides stays together.
+  assert lengths(long_source, long_target) == (10, 24)
+  assert lengths(lambda *pair: (long_source(*pair)[0], long_target(*pair)[1])) == (10, 10)
+  assert lengths(both, long_source, long_target) == (12, 24)
 
 
 def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
   monkeypatch.setattr(variations, '_WINDOW_PAIRS', 60)
   monkeypatch.setattr(variations, '_FEWEST_BATCHES', 1)
-  batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
+  batches = VariedBatches(plan, make_bpe_dropout(vocabulary, 0.3), seed=7)
   # Windows cross the ends of epochs, so this takes the epochs that fill whole windows.
   epochs = next(n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0)
   windows = epochs * plan.batches_in_epoch // batches.planned
@@ -146,7 +159,7 @@ def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
 def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
     plan, vocabulary, monkeypatch):
   monkeypatch.setattr(variations, '_SPARE', -0.1)
-  batches = VariedBatches(plan, [make_bpe_dropout(vocabulary, 0.3)], seed=7)
+  batches = VariedBatches(plan, make_bpe_dropout(vocabulary, 0.3), seed=7)
   pieces = segmentations(batches, epoch(batches, 0))
   assert texts(pieces, vocabulary) == collections.Counter(PAIRS)
 
@@ -163,19 +176,19 @@ LINES = ['two dogs run', 'a woman sits', 'wet grass'] * 200
 KEYS = mix(np.arange(len(LINES), dtype=np.uint64))
 
 
-def refuses_to_vary(vocabulary):
-  return lambda side, sentences, keys: 1 // 0
+def refuses_to_vary(data, vocabulary):
+  return lambda source, target, keys: 1 // 0
 
 
-def loses_sentences(vocabulary):
-  return lambda side, sentences, keys: sentences.take(np.arange(3))
+def loses_sentences(data, vocabulary):
+  return lambda source, target, keys: (source, target.select(np.arange(3)))
 
 
 def said(vocabulary, settings, lines=LINES, keys=KEYS, side=0):
-  sentences = Sentences.ended(vocabulary.encode_batch(lines))
-  for vary in own_variations(settings, vocabulary):
-    sentences = vary(side, sentences, keys)
-  return [vocabulary.decode(sentences[number]) for number in range(len(sentences))]
+  pair = (Sentences.ended(vocabulary.encode_batch(lines)),) * 2
+  for vary in own_variations(DataConfig(variations=tuple(settings)), vocabulary):
+    pair = vary(*pair, np.stack([keys, keys]))
+  return [vocabulary.decode(pair[side][number]) for number in range(len(lines))]
 
 
 def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocabulary):
@@ -194,7 +207,7 @@ def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocab
     ('no_module:f', 'the variation no_module:f cannot be imported'),
     ('my_variations:capitals', r'cannot be made with the numbers none: TypeError'),
     (f'{__name__}:refuses_to_vary', 'refuses_to_vary failed: ZeroDivisionError'),
-    (f'{__name__}:loses_sentences', 'must return Sentences, as many as it got'),
+    (f'{__name__}:loses_sentences', 'must return two Sentences, each as many'),
 ])
 def test_a_mistake_is_one_line_that_names_the_variation(own_parts, vocabulary, setting, fact):
   with pytest.raises(UserError, match=fact) as caught:

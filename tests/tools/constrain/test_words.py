@@ -6,7 +6,6 @@ import re
 import pytest
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.config import DataConfig
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 from transformer.tools.constrain import avoidance
@@ -108,14 +107,6 @@ def test_one_string_is_not_a_list_of_its_letters(vocabulary):
                 {'prefixes': 'cat'}):
     with pytest.raises(UserError, match=r"several lines .* got one string, 'cat'; put"):
       Words(vocabulary, **wrong)
-
-
-def test_words_to_avoid_are_normalised_as_translations_are():
-  folding = Vocabulary.train(['the dog ran', 'a wet dog'] * 9, 290,
-                             config=DataConfig(normalisation='nfkc_cf'))
-  tables = [Words(folding, avoided=[word]).tables[0] for word in ('DOG', 'dog')]
-  for one, other in zip(*tables, strict=True):
-    assert (one == other).all()
 
 
 def test_phrases_that_cannot_be_met_are_refused(vocabulary):

@@ -24,11 +24,12 @@ _NEVER = np.iinfo(np.int64).max  # the cost of a merge that is not possible
 _JOINED = -1  # replaces a symbol that was merged into the one before
 
 
-def make_bpe_dropout(vocabulary: RunVocabulary, rate: float) -> Vary:
-  """Returns the variation that cuts sentences into other pieces; see `Merges.cut`."""
-  source = Merges(vocabulary.source)
-  merges = source, source if is_shared(vocabulary) else Merges(vocabulary.target)
-  return lambda side, sentences, keys: merges[side].cut(sentences, keys, rate)
+def make_bpe_dropout(vocabulary: RunVocabulary, rate: float) -> list[Vary]:
+  """Returns variations that cut a side's sentences into other pieces; see `Merges.cut`."""
+  of_source = Merges(vocabulary.source)
+  of_target = of_source if is_shared(vocabulary) else Merges(vocabulary.target)
+  return [lambda source, target, keys: (of_source.cut(source, keys[0], rate), target),
+          lambda source, target, keys: (source, of_target.cut(target, keys[1], rate))]
 
 
 class Merges:

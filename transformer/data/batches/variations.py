@@ -1,8 +1,8 @@
 """Variations: what happens to training sentences each time that they are used.
 
 `data.variations` names functions of one's own; docs/own-parts.md has an example. What becomes of a
-sentence depends on nothing but its side, its tokens and its key, which is a function of (seed,
-round, pair). So a resumed run has the batches of an uninterrupted one.
+pair depends on nothing but its text and its keys, which are functions of (seed, round, pair). So a
+resumed run has the batches of an uninterrupted one.
 """
 
 import functools
@@ -16,14 +16,14 @@ from transformer.data.batch import Batch
 from transformer.data.batches.packing import Packing, Rows
 from transformer.data.batches.shuffling import mix
 from transformer.data.batches.training_batches import BatchesByStep, TrainingBatches, assemble, take
+from transformer.data.config import DataConfig
 from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
-# (0 for sources and 1 for targets, sentences, uint64 keys of the sentences) -> other sentences in
-# the same order.
-Vary = Callable[[int, Sentences, np.ndarray], Sentences]
+# (sources, targets, uint64 keys of both [2, pairs]) -> other sources and targets in the same order.
+Vary = Callable[[Sentences, Sentences, np.ndarray], tuple[Sentences, Sentences]]
 
 _WINDOW_PAIRS = 32_768  # approximate number of pairs that are varied and packed together
 _FEWEST_BATCHES = 16  # in a window, which has one more than planned: few would be half empty
@@ -44,20 +44,21 @@ def replaced(sentences: Sentences, chosen: np.ndarray, texts: Sequence[str],
   return take([sentences, changed], numbers)
 
 
-def own_variations(settings: Sequence[own_code.Setting], vocabulary: RunVocabulary) -> list[Vary]:
+def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[Vary]:
   """Returns the variations that `data.variations` names."""
-  return [_checked(own_code.name_of(setting), own_code.build(setting, 'variation', vocabulary),
-                   place) for place, setting in enumerate(settings)]
+  return [_checked(own_code.name_of(part), own_code.build(part, 'variation', data, vocabulary),
+                   place) for place, part in enumerate(data.variations)]
 
 
 def _checked(spec: str, vary: Vary, place: int) -> Vary:
-  def checked(side: int, sentences: Sentences, keys: np.ndarray) -> Sentences:
+  def checked(source: Sentences, target: Sentences, keys: np.ndarray):
     # Variations that draw alike would change the same sentences.
     own_keys = mix(keys + np.uint64(place)) if place else keys
     with own_code.guarded(f'the variation {spec} failed'):
-      varied = vary(side, sentences, own_keys)
-    if not isinstance(varied, Sentences) or len(varied) != len(sentences):
-      raise UserError(f'the variation {spec} must return Sentences, as many as it got')
+      varied = vary(source, target, own_keys)
+      sizes = [len(side) for side in varied if isinstance(side, Sentences)]
+    if sizes != [len(source)] * 2:
+      raise UserError(f'the variation {spec} must return two Sentences, each as many as it got')
     return varied
   return checked
 
@@ -114,24 +115,38 @@ class VariedBatches(BatchesByStep):
                                                      (window + 1) * self.planned)]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([numbers for _, numbers in dealt])
-    planned = [take([corpus.source for corpus in self._plan.corpora], pairs),
-               take([corpus.target for corpus in self._plan.corpora], pairs)]
-    varied = []
-    for side in range(2):
-      keys = np.full(len(pairs), 2 * self._seed + side, np.uint64)
-      for part in (rounds, pairs):
-        keys = mix(keys) + part.astype(np.uint64)
-      keys, changed = mix(keys), planned[side]
-      for vary in self._variations:
-        changed = vary(side, changed, keys)
-      # A row of targets has data.max_length positions, the most that any sentence may have.
-      short = changed.lengths <= self.shape.target_length
-      varied.append(_choose(short, changed, planned[side]))
-    return planned, varied, np.concatenate([rows.sizes for rows, _ in dealt])
+    keys = np.tile(np.array([[2 * self._seed], [2 * self._seed + 1]], np.uint64), len(pairs))
+    for part in (rounds, pairs):
+      keys = mix(keys) + part.astype(np.uint64)
+    keys = mix(keys)
+    first, parts = 0, []
+    for corpus in self._plan.corpora:
+      own = np.flatnonzero((pairs >= first) & (pairs < first + len(corpus)))
+      read = [side.select(pairs[own] - first) for side in (corpus.source, corpus.target)]
+      if len(own):
+        parts.append([*read, *self._vary_corpus(read, keys[:, own]), own])
+      first += len(corpus)
+    *sides, places = zip(*parts, strict=True)
+    # Back into the order of the plan.
+    sides = [take(of_corpora, np.argsort(np.concatenate(places))) for of_corpora in sides]
+    return sides[:2], sides[2:], np.concatenate([rows.sizes for rows, _ in dealt])
+
+  def _vary_corpus(self, read: Sequence[Sentences], keys: np.ndarray) -> list[Sentences]:
+    """Returns both sides of pairs of one corpus, varied; a side that is too long stays as read.
+
+    What a variation makes of both sides, such as paragraphs, counts as read if both are short.
+    """
+    most = self.shape.target_length  # data.max_length, the most that any sentence may have
+    sides = read
+    for vary in self._variations:
+      before, sides = sides, vary(*sides, keys)
+      if sides[0] is not before[0] and sides[1] is not before[1]:
+        short = np.maximum(sides[0].lengths, sides[1].lengths) <= most
+        read = sides = [_choose(short, *both) for both in zip(sides, read, strict=True)]
+    return [_choose(side.lengths <= most, side, other)
+            for side, other in zip(sides, read, strict=True)]
 
 
 def _choose(first: np.ndarray, one: Sentences, other: Sentences) -> Sentences:
   """Returns the sentences of `one` where `first` is True, and of `other` elsewhere."""
-  return Sentences(np.concatenate([one.tokens, other.tokens]),
-                   np.where(first, one.starts, len(one.tokens) + other.starts),
-                   np.where(first, one.lengths, other.lengths))
+  return take([one, other], np.arange(len(one)) + np.where(first, 0, len(one)))

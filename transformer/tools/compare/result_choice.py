@@ -7,7 +7,8 @@ from transformer.errors import UserError
 from transformer.evaluation.results import Result
 
 _NUMBERS = ('step', 'average', 'beam', 'samples', 'alpha', 'temperature', 'top_k', 'top_p', 'seed')
-_NAMES = ('latest', *_NUMBERS, 'ensemble', 'dtype', 'prefix', 'require', 'avoid', 'mbr', 'bleu')
+_NAMES = ('latest', *_NUMBERS, 'ensemble', 'dtype', 'prefix', 'require', 'avoid', 'lines', 'mbr',
+          'bleu')
 _SETTING = re.compile(rf'({"|".join(_NAMES)})(.*)')
 
 

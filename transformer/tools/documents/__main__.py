@@ -1,0 +1,122 @@
+"""Translates and scores documents, whose lines are joined as far as they fit into the model.
+
+  python -m transformer.tools.documents --workdir=RUN                               # its test split
+  python -m transformer.tools.documents --workdir=RUN --source=FILE --reference=FILE
+  python -m transformer.tools.documents --workdir=RUN --source=FILE --output=FILE2  # a line each
+  python -m transformer.tools.documents --workdir=RUN --lines=1    # joined once translated
+
+A document ends at an empty line. Its lines are joined up to the run's data.max_length, and a longer
+document is translated in parts. Its translation is one line, and is scored against the joined lines
+of the references. Results lie beside those of eval.py, as those of the text NAME.documents. Flags
+that both commands have mean the same.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from absl import flags, logging
+
+from transformer.commands import shared_flags
+from transformer.data.config import DataConfig
+from transformer.data.encoding import Sentences
+from transformer.data.text.text_files import is_blank
+from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.errors import UserError
+from transformer.evaluation.request import Request, refuse
+from transformer.evaluation.scores import load_metric
+from transformer.evaluation.texts import Text
+from transformer.runs.run_directory import read_settings
+from transformer.system import command_line
+from transformer.tools.documents import line_ends, separator
+
+_LINES = flags.DEFINE_integer('lines', 0, 'The most lines that are translated together; 0: as many '
+                              'as fit.')
+_FLAGS = shared_flags.define_request(
+    'workdir', 'split', 'data_dir', 'source', 'reference', 'output', 'results', 'ensemble',
+    'batch_size', 'dtype', 'bleu_tokenize', 'sample', 'temperature', 'top_k', 'top_p', 'seed',
+    'examples', 'metric', 'ter', 'protocols')
+
+
+def main(_):
+  """Wires flags to a run, translates, puts documents together, and scores them."""
+  request = Request(**shared_flags.given(*_FLAGS))
+  refuse(
+      (request.every_checkpoint, '--checkpoint=all is for eval.py; name one'),
+      (len(request.split) > 1, f'--split={",".join(request.split)} names several texts; name one'),
+      (_LINES.value < 0, f'--lines must be at least 0; got {_LINES.value}'))
+  config = read_settings(request.workdir)
+  decoding, data = request.decoding(config), config.data
+  lines, own_metrics = _read(request, data), list(map(load_metric, request.metric))
+  # JAX is imported only now, so that --help and a mistake answer at once.
+  from transformer.decoding.translator import Translation
+  from transformer.evaluation import metrics, translating
+  if lines.references:
+    metrics.check_tokenizer(decoding.config.bleu_tokenize)
+  run = translating.load_for(request, request.checkpoint)
+  parts, documents = cut(lines.sources, run.vocabulary.source, data.max_length, _LINES.value)
+  logging.info('%s: %d documents in %d parts', lines.name, len(documents), len(parts))
+  spaces = separator(data.source_language), separator(data.target_language)
+  lines = joined(lines, parts, *spaces)
+  text = joined(lines, documents, *spaces)._replace(name=f'{lines.name}.documents')
+  result = translating.result_for(request, text, run, decoding, lines=str(_LINES.value))
+  answers, seconds = translating.translate(run, decoding, lines)
+  together = [[answers[part] for part in document] for document in documents]
+  answers = [Translation(spaces[1].join(part.text for part in document),
+                         sum(part.score for part in document),
+                         any(part.cut for part in document), ()) for document in together]
+  translating.write_and_score(request, result, run, text, (answers, seconds), own_metrics)
+
+
+def _read(request: Request, data: DataConfig) -> Text:
+  """Reads the lines of a request; refuses those whose documents differ between languages."""
+  lines = request.read_texts(data)[0]
+  for number, sides in enumerate(zip(lines.sources, *lines.references, strict=True), 1):
+    if len({*map(is_blank, sides)}) > 1:
+      raise UserError(f'line {number} of {lines.name} is empty in one language and not in another; '
+                      f'an empty line must end a document in all')
+  if lines.references and all(map(is_blank, lines.sources)):
+    raise UserError(f'there is nothing to score; all lines of {lines.name} are empty')
+  if lines.references and not any(map(is_blank, lines.sources)):
+    logging.warning('%s has no empty line, and is scored as one document', lines.name)
+  return lines
+
+
+def cut(lines: Sequence[str], vocabulary: Vocabulary, most_tokens: int, most_lines: int
+        ) -> tuple[list[range], list[list[int]]]:
+  """Returns parts, as the numbers of their lines, and documents, as the numbers of their parts.
+
+  A part has as many lines as fit into `most_tokens`, at least one, and at most `most_lines` if that
+  is not 0. Empty lines are in none.
+  """
+  encoded = Sentences.ended(vocabulary.encode_batch(['' if is_blank(line) else line
+                                                     for line in lines]))
+  parts, documents, number = [], [[]], 0
+  while number < len(lines):
+    count = 1
+    if encoded.lengths[number] == 1:
+      documents.append([])
+    else:
+      fitting = np.count_nonzero(line_ends(encoded.select([number]), most_tokens))
+      count = max(1, min(fitting, most_lines or fitting))
+      documents[-1].append(len(parts))
+      parts.append(range(number, number + count))
+    number += count
+  return parts, list(filter(None, documents))
+
+
+def joined(text: Text, groups: Sequence[Sequence[int]], of_source: str, of_target: str) -> Text:
+  """Returns a text whose lines are groups of a text's lines, with separators of both languages."""
+  def side(lines: Sequence[str], between: str) -> list[str]:
+    return [between.join(lines[number] for number in group) for group in groups]
+
+  return Text(text.name, side(text.sources, of_source),
+              [side(lines, of_target) for lines in text.references])
+
+
+def start():
+  """Runs `main` with the flags of the command line; `attention-documents` calls it."""
+  command_line.run(main)
+
+
+if __name__ == '__main__':
+  start()
