@@ -141,17 +141,17 @@ def test_commands_run_as_they_stand(sandbox, place):
   assert done.returncode == 0 and 'Traceback' not in done.stderr, f'{block}\n{done.stderr}'
 
 
-def test_the_python_of_the_readme_computes_a_loss_its_gradient_and_a_translation(sandbox):
-  [program] = blocks_of('README.md', 'python')
-  checks = """
+@pytest.mark.parametrize('page', ['README.md', 'docs/python.md'])
+def test_the_python_of_a_page_translates_and_gives_losses_with_gradients(sandbox, page):
+  for program in blocks_of(page, 'python'):
+    checks = """
 import math
-assert math.log(100) / 2 < loss < 2 * math.log(100), loss
-assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
-assert any(leaf.any() for leaf in jax.tree.leaves(gradient))
-"""
-  done = run([sys.executable, '-c', program + checks], sandbox)
-  assert done.returncode == 0, done.stderr
-  assert len(done.stdout.splitlines()) == 1
+assert 0 < loss < 2 * math.log(run.vocabulary.size), loss
+assert all(0 < abs(leaf).sum() < math.inf for leaf in jax.tree.leaves(gradient))
+""" if 'loss, gradient' in program else ''
+    done = run([sys.executable, '-c', program + checks], sandbox)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
 
 
 @pytest.mark.parametrize('page', [page for page in PAGES if blocks_of(page, 'text')])

@@ -171,9 +171,6 @@ def test_beams_and_lists_out_of_range_and_one_string_are_refused(params):
   with pytest.raises(UserError, match=f'--beam_size must be at most {most} with a .* of 290 '
                                       f'pieces; got {most + 1}'):
     Translator(MODEL, VOCABULARY, dataclasses.replace(DECODE, beam_size=most + 1), MAX_LENGTH)
-  for nbest in (0, 4):
-    with pytest.raises(UserError, match=f'at most --beam_size=3 translations; got {nbest}'):
-      Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH, nbest=nbest)
   for call in (lambda: Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH)(params, 'the cat'),
                lambda: Prefixes('the cat')):
     with pytest.raises(UserError, match=r"several lines .* got one string, 'the cat'; put"):

@@ -13,18 +13,10 @@ import numpy as np
 
 from transformer.data.batch import PAD_ID, Batch
 from transformer.data.text.text_files import check_several
+from transformer.decoding import pairs
 from transformer.decoding.config import SETTINGS, CallConfig, Decoding
 from transformer.decoding.constraint import FREE, Constraint, Prefixes
 from transformer.decoding.likelihoods import score_with
-from transformer.decoding.pairs import (
-  as_batch,
-  encode_pairs,
-  forced,
-  longest,
-  padded,
-  pair_batches,
-  too_long,
-)
 from transformer.decoding.translator import Translation, Translator, distinct, warn_of_cut
 from transformer.errors import UserError
 from transformer.model.attention_weights import AttentionWeights, attention_weights
@@ -139,19 +131,20 @@ class TrainedRun(Run):
     With `tokens`, it is a list of (piece, log-probability) for each, the end token last. A pair
     that is too long for a search has NaN, or no pieces; a warning names it.
     """
-    pairs = score_with(self.members, sources, targets, tokens)
+    likelihoods = score_with(self.members, sources, targets, tokens)
     if tokens:
-      return [list(pair.pieces) for pair in pairs]
-    return np.array([np.nan if pair.log_prob is None else pair.log_prob for pair in pairs])
+      return [list(pair.pieces) for pair in likelihoods]
+    return np.array([np.nan if pair.log_prob is None else pair.log_prob for pair in likelihoods])
 
   def encode(self, lines: Sequence[str]) -> Encoded:
     """Returns the encoder's output for lines, with its mask."""
     check_several(lines)
     ids, ends = self._fitting(lines, [''] * len(lines))
-    mask_BS = padded(ids, max(map(len, ids), default=0), len(ids)) != PAD_ID
+    mask_BS = pairs.padded(ids, max(map(len, ids), default=0), len(ids)) != PAD_ID
     output_BSD = np.zeros((*mask_BS.shape, self.model.config.model_dim), np.float32)
-    for indices, *sides in pair_batches(ids, ends, range(len(ids)), longest(self.config),
-                                        self.config.decode.batch_size):
+    for indices, *sides in pairs.pair_batches(ids, ends, range(len(ids)),
+                                              pairs.longest(self.config),
+                                              self.config.decode.batch_size):
       states_BSD = jax.device_get(_states(self.model, self.params, *sides))
       for index, states_SD in zip(indices, states_BSD, strict=False):
         output_BSD[index, mask_BS[index]] = states_SD[:len(ids[index])]
@@ -166,7 +159,7 @@ class TrainedRun(Run):
 
   def attention_of(self, source: Sequence[int], target: Sequence[int]) -> AttentionWeights:
     """Returns the weights, without an axis B, for the ids of a pair, end tokens last."""
-    (_, *sides), = pair_batches([source], [target], [0], longest(self.config), 1)
+    (_, *sides), = pairs.pair_batches([source], [target], [0], pairs.longest(self.config), 1)
     encoder, decoder, cross = jax.device_get(_weights(self.model, self.params, *sides))
     s, t = len(source), len(target)
     return AttentionWeights(encoder[:, 0, :, :s, :s], decoder[:, 0, :, :t, :t],
@@ -174,7 +167,7 @@ class TrainedRun(Run):
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
     """Returns sentence pairs, a row each, whose length is a power of two, so that few differ."""
-    return as_batch(self._fitting(sources, targets), longest(self.config))
+    return pairs.as_batch(self._fitting(sources, targets), pairs.longest(self.config))
 
   def loss(self, params: Any, batch: Batch, dropout_key: jax.Array | None = None, *,
            smoothing: float | None = None) -> jax.Array:
@@ -193,8 +186,8 @@ class TrainedRun(Run):
       return make_objective(self.config)(self.vocabulary)
 
   def _fitting(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[list[int]]]:
-    encoded = encode_pairs(self.vocabulary, sources, targets)
-    for name in too_long(encoded, longest(self.config)).values():
+    encoded = pairs.encode_pairs(self.vocabulary, sources, targets)
+    for name in pairs.too_long(encoded, pairs.longest(self.config)).values():
       raise UserError(f'a text must not be longer than in a search; got {name}; split it')
     return encoded
 
@@ -217,7 +210,7 @@ def load(workdir: str | os.PathLike[str], checkpoint: str | int = 'best', averag
   if type(average) is not int or average < 1:
     raise UserError(f'average must be a number of checkpoints, at least 1; got {average!r}')
   run = load_run(workdir, str(checkpoint), average, batch_size)
-  others, (_, most) = [], longest(run.config)
+  others, (_, most) = [], pairs.longest(run.config)
   for other in [ensemble] if isinstance(ensemble, str) else ensemble:
     member = load_run(other, 'latest' if checkpoint == 'latest' else 'best', average,
                       run.config.decode.batch_size)
@@ -236,10 +229,10 @@ def load(workdir: str | os.PathLike[str], checkpoint: str | int = 'best', averag
 
 @functools.partial(jax.jit, static_argnums=0)
 def _states(model, params, *sides):
-  output_BSD = model.apply({'params': params}, *forced(*sides)[:3], method='encode')
+  output_BSD = model.apply({'params': params}, *pairs.forced(*sides)[:3], method='encode')
   return output_BSD.astype(jnp.float32)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _weights(model, params, *sides):
-  return attention_weights(model, params, *forced(*sides))
+  return attention_weights(model, params, *pairs.forced(*sides))

@@ -81,8 +81,7 @@ class Translator:
     mesh: the devices that share each batch; None is one device of this process.
 
   Raises:
-    UserError: `nbest` is not between 1 and `beam_size`, or `beam_size` times the vocabulary's size
-      exceeds int32.
+    UserError: `beam_size` times the vocabulary's size exceeds int32.
   """
 
   model: Transformer | Sequence[Transformer]
@@ -97,9 +96,6 @@ class Translator:
     if config.beam_size > (most := _MOST_EXTENSIONS // pieces):
       raise UserError(f'{config.prefix}beam_size must be at most {most} with a vocabulary of '
                       f'{pieces} pieces; got {config.beam_size}')
-    if not 1 <= self.nbest <= config.beam_size:
-      raise UserError(f'an n-best list must have at least 1 and at most {config.prefix}beam_size='
-                      f'{config.beam_size} translations; got {self.nbest}')
     mesh = self.mesh or sentence_mesh(1)
     rows = sentence_sharding(mesh, config.batch_size)
     models = self._by_model(self.model)
