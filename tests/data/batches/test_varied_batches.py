@@ -141,6 +141,7 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
   # 25 tokens are too many, 24 are not. What is made of both sides stays together.
   assert lengths(long_source, long_target) == (10, 24)
   assert lengths(lambda *pair: (long_source(*pair)[0], long_target(*pair)[1])) == (10, 10)
+  assert lengths(lambda *pair: (both(*pair)[0], of_length(25, pair[1]))) == (10, 10)
   assert lengths(both, long_source, long_target) == (12, 24)
 
 

@@ -5,10 +5,8 @@
   python -m transformer.tools.documents --workdir=RUN --source=FILE --output=FILE2  # a line each
   python -m transformer.tools.documents --workdir=RUN --lines=1    # joined once translated
 
-A document ends at an empty line. Its lines are joined up to the run's data.max_length, and a longer
-document is translated in parts. Its translation is one line, and is scored against the joined lines
-of the references. Results lie beside those of eval.py, as those of the text NAME.documents. Flags
-that both commands have mean the same.
+An empty line ends a document, whose translation is one line, scored against the joined lines of the
+references. Results lie beside those of eval.py, as those of the text NAME.documents.
 """
 
 from collections.abc import Sequence
@@ -21,7 +19,6 @@ from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.text.text_files import is_blank
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.errors import UserError
 from transformer.evaluation.request import Request, refuse
 from transformer.evaluation.scores import load_metric
 from transformer.evaluation.texts import Text
@@ -70,13 +67,13 @@ def main(_):
 def _read(request: Request, data: DataConfig) -> Text:
   """Reads the lines of a request; refuses those whose documents differ between languages."""
   lines = request.read_texts(data)[0]
-  for number, sides in enumerate(zip(lines.sources, *lines.references, strict=True), 1):
-    if len({*map(is_blank, sides)}) > 1:
-      raise UserError(f'line {number} of {lines.name} is empty in one language and not in another; '
-                      f'an empty line must end a document in all')
-  if lines.references and all(map(is_blank, lines.sources)):
-    raise UserError(f'there is nothing to score; all lines of {lines.name} are empty')
-  if lines.references and not any(map(is_blank, lines.sources)):
+  blank = [{*map(is_blank, sides)} for sides in zip(lines.sources, *lines.references, strict=True)]
+  refuse(*((len(sides) > 1, f'line {number} of {lines.name} is empty in one language and not in '
+            'another; an empty line must end a document in all')
+           for number, sides in enumerate(blank, 1)),
+         (lines.references and {False} not in blank,
+          f'there is nothing to score; all lines of {lines.name} are empty'))
+  if lines.references and {True} not in blank:
     logging.warning('%s has no empty line, and is scored as one document', lines.name)
   return lines
 
