@@ -110,10 +110,7 @@ def joined(text: Text, groups: Sequence[Sequence[int]], of_source: str, of_targe
               [side(lines, of_target) for lines in text.references])
 
 
-def start():
-  """Runs `main` with the flags of the command line; `attention-documents` calls it."""
-  command_line.run(main)
-
+start = command_line.starter(main)  # `attention-documents` calls it.
 
 if __name__ == '__main__':
   start()
