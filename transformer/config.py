@@ -26,11 +26,11 @@ from transformer.training.config import (
 
 # Languages that are written without spaces between words, by all codes in use (`cn` and `jp` are
 # of countries), and the tokenizer of sacreBLEU for each.
-_WITHOUT_SPACES = {
+WITHOUT_SPACES = {
     code: tokenizer for codes, tokenizer in (
         ('zh zho chi cmn yue wuu hak nan gan hsn lzh cn chs cht zhs zht', 'zh'),
         ('ja jpn jp', 'ja-mecab'),
-        ('th tha lo lao km khm my mya bur bo bod tib dzo', 'char')) for code in codes.split()}
+        ('th tha lo lao km khm my mya bur bo bod tib dz dzo', 'char')) for code in codes.split()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,11 +111,11 @@ class Config:
   def doubts_of_bleu(self) -> list[str]:
     """Returns a sentence if BLEU's tokenizer needs spaces that the target language lacks."""
     language = re.split('[-_]', self.data.target_language.lower())[0]
-    if language not in _WITHOUT_SPACES or self.decode.bleu_tokenize not in ('13a', 'intl'):
+    if language not in WITHOUT_SPACES or self.decode.bleu_tokenize not in ('13a', 'intl'):
       return []
     return [f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces as one '
             f'word, so BLEU says little about {self.data.target_language}; set '
-            f'decode.bleu_tokenize={_WITHOUT_SPACES[language]} (--bleu_tokenize of eval.py)']
+            f'decode.bleu_tokenize={WITHOUT_SPACES[language]} (--bleu_tokenize of eval.py)']
 
   @property
   def own_code(self) -> dict[str, str]:

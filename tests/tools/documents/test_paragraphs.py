@@ -65,7 +65,7 @@ def joins(pairs, first, vocabularies, most_lines, ratio, between):
 
 @pytest.mark.parametrize(('most_lines', 'changes', 'between', 'longest'), [
     (0, {}, SPACES, 6), (3, {}, SPACES, 3), (0, {'max_length_ratio': 1.5}, SPACES, 5),
-    (0, {'source_language': 'ja', 'target_language': 'de-CH'}, ('', ' '), 6)], ids=str)
+    (0, {'source_language': 'jpn_Jpan', 'target_language': 'de-CH'}, ('', ' '), 6)], ids=str)
 def test_a_line_becomes_every_paragraph_that_fits_and_no_other(vocabularies, most_lines, changes,
                                                                between, longest):
   data = settings_of(**changes)

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from transformer.config import WITHOUT_SPACES
 from transformer.data.batch import EOS_ID
 from transformer.data.batches.shuffling import mix
 from transformer.data.batches.training_batches import take
@@ -20,8 +21,6 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
-# Languages that are written without spaces between sentences.
-_WITHOUT_SPACES = {'bo', 'dz', 'ja', 'km', 'lo', 'my', 'th', 'wuu', 'yue', 'zh'}
 _CHUNK = 1024  # lines whose ends are searched for together, so that the arrays fit into a cache
 _OTHER = np.uint64(0xD1B54A32D192ED03)  # Makes draws that other variations do not use.
 
@@ -64,7 +63,7 @@ def paragraphs(data: DataConfig, vocabulary: RunVocabulary, share: float,
 
 def separator(language: str) -> str:
   """Returns what stands between two sentences of a language, given by its code."""
-  return '' if re.split('[-_]', language.lower())[0] in _WITHOUT_SPACES else ' '
+  return '' if re.split('[-_]', language.lower())[0] in WITHOUT_SPACES else ' '
 
 
 def line_ends(sentences: Sentences, most: int) -> np.ndarray:
