@@ -22,6 +22,7 @@ from tests.toy_translation import (
 )
 from transformer.config import Config
 from transformer.data.batch import EOS_ID
+from transformer.decoding.constraint import Constraint
 from transformer.decoding.trained_run import TrainedRun
 from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import cross_entropy
@@ -139,6 +140,7 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: run.translate(['a'], nbest=0), 'nbest must be at least 1; got 0'),
     (lambda run: run.translate(['a'], seed=1, top_k=2), 'top_k and seed needs sample'),
     (lambda run: run.translate(['a', 'b'], prefix=['c']), 'there are 1 for 2 lines'),
+    (lambda run: run.translate(['a'], prefix=['c'], constraint=Constraint()), 'got both'),
     (lambda run: run.score(['a'], ['b', 'c']), 'there are 1 sources and 2 targets'),
     (lambda run: run.encode(['a', LONG]), 'line 2 of the source (118 tokens, at most 29)'),
     (lambda run: run.batch(['a'], [LONG]), 'line 1 of the reference (118 tokens, at most 36)'),

@@ -77,14 +77,12 @@ class TrainedRun(Run):
     """Translates lines as eval.py does with flags of these names.
 
     Args:
-      nbest: how many translations of each line to return; at most `beam_size`.
+      nbest: the length of a list of (text, score) for each line, best first, at most `beam_size`;
+        None is the best text alone.
       prefix: what each translation begins with; an empty text leaves it free.
       constraint: what translations must obey, in place of prefixes.
       **settings: beam_size, alpha, dtype, batch_size; and for draws sample, temperature, top_k,
         top_p, seed. By default they are those of the run.
-
-    Returns:
-      The translations; or with `nbest` a list of (text, score) for each line, best first.
     """
     for name in settings.keys() - {*SETTINGS}:
       raise UserError(f'translate takes no {name}; '
@@ -92,6 +90,8 @@ class TrainedRun(Run):
     decoding = Decoding.of(self.config.decode, self.config.seed,
                            settings | ({} if nbest is None else {'nbest': nbest}), CallConfig)
     if prefix is not None:
+      if constraint is not FREE:
+        raise UserError('translate takes a prefix or a constraint; got both; leave one out')
       constraint = Prefixes(prefix)
     answers = self.answers(lines, decoding, constraint=constraint)
     warn_of_cut([answer.cut for answer in answers], self.config.data.max_length)
