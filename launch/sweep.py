@@ -9,8 +9,8 @@ launch/sweeping/space.py explains, and --config has the others. A trial's value 
 evaluation on the validation split. The pruner sees each evaluation before the last and may end the
 trial. DIR/sweep.html shows all trials and Optuna's plots; DIR/best.py is the best config.
 
---keep_best=N deletes the checkpoints of trials that have ended, but those of the N best so far. All
-other files of a trial stay.
+--keep_best=N deletes the checkpoints of trials that have ended, except those of the N best so far.
+All other files of a trial stay.
 
 --workers=M runs M trials at a time, each on its part of this machine's cores and GPUs. With
 --slurm, each worker is a job. A signal makes the trials save, and the sweep exits with status 75.
@@ -60,8 +60,8 @@ _TRIALS = flags.DEFINE_integer('trials', None, 'The number of trials in all.')
 _STORAGE = flags.DEFINE_string('storage', None, 'The URL of a database that workers on several '
                                'machines share; default: a file in --workdir.')
 _WORKERS = flags.DEFINE_integer('workers', 1, 'The number of trials that run at a time.')
-_KEEP_BEST = flags.DEFINE_integer('keep_best', None, 'Delete the checkpoints of all trials that '
-                                  'have ended but of so many best ones; default: keep all.')
+_KEEP_BEST = flags.DEFINE_integer('keep_best', None, 'Delete the checkpoints of trials that have '
+                                  'ended, except so many best ones; default: keep all.')
 _SLURM = flags.DEFINE_bool('slurm', False, 'Submit each worker as a job.')
 _SBATCH = flags.DEFINE_string('sbatch', '', 'More options for sbatch, as one text.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print what would be started, and start nothing.')

@@ -1,1 +1,1 @@
-"""MLflow is told of a run."""
+"""A reporter for MLflow."""

@@ -1,1 +1,1 @@
-"""Weights & Biases is told of a run."""
+"""A reporter for Weights & Biases."""
