@@ -45,12 +45,7 @@ class Report:
 
   def __init__(self, workdir: Path, update: Update, step: int, history: Mapping[str, Any],
                shape: tuple[int, int, int]):
-    """Opens the files in a run's directory.
-
-    Args:
-      history: that of the checkpoint of this step.
-      shape: rows of a batch, and the source and target positions of a row.
-    """
+    """Opens the files; `shape` is rows of a batch, and source and target positions of a row."""
     config = update.config.train
     self._workdir, self._config, self._schedule = workdir, config, update.schedule
     rows, _, length = shape

@@ -33,7 +33,7 @@ def _backward(saved, gradient):
   gradient_x = jnp.einsum('...O,IO->...I', gradient, kernel_IO)
   gradient_IO = jax.lax.platform_dependent(
       x.reshape(positions, inputs), gradient.reshape(positions, outputs), cpu=_product_on_cpu,
-      default=_product)
+      default=lambda x_PI, gradient_PO: jnp.einsum('PI,PO->IO', x_PI, gradient_PO))
   return gradient_x, gradient_IO
 
 
@@ -42,10 +42,6 @@ def _product_on_cpu(x_PI, gradient_PO):
   if x_PI.shape[1] <= gradient_PO.shape[1]:
     return jax.lax.optimization_barrier(x_PI.T) @ gradient_PO
   return jax.lax.optimization_barrier(jax.lax.optimization_barrier(gradient_PO.T) @ x_PI).T
-
-
-def _product(x_PI, gradient_PO):
-  return jnp.einsum('PI,PO->IO', x_PI, gradient_PO)
 
 
 linear.defvjp(_forward, _backward)
