@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from docs.textbook_attention import HeadWeights, multi_head_attention
 from transformer.ops.attention import attention_with_weights, dot_product_attention
-from transformer.ops.textbook_attention import HeadWeights, multi_head_attention
 
 KERNEL, NEIGHBOURHOOD, HEADS = 3, 33, 8  # k, r and h; r is odd, so that it has a middle.
 _PRODUCTS = ('dot_general', 'conv_general_dilated')

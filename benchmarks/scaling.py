@@ -102,7 +102,7 @@ def _rows_first(scaling: str, topology: str) -> MeshConfig:
 
 def main(_):
   """Compiles what is missing, and writes the tables of all results."""
-  from transformer.tools.tpu_costs import estimate
+  from benchmarks.tpu_costs import estimate
   os.nice(10)  # It runs for hours beside other work.
   found = json.loads(_DATA.read_text(encoding='utf-8')) if _DATA.exists() else {}
   _DATA.parent.mkdir(exist_ok=True)
@@ -131,7 +131,7 @@ def _write(found: dict[str, Any]):
 
 def _tables(found: dict[str, Any]) -> str:
   """Returns a table for each size and kind of scaling, with the fastest mesh in bold."""
-  from transformer.tools.tpu_costs import estimate
+  from benchmarks.tpu_costs import estimate
   text = ''
   for scaling in ('weak', 'strong'):
     for size in ('base', 'big'):

@@ -38,8 +38,8 @@ ELSEWHERE = {
     'launch/table3.py': ('tests/launch/test_table3.py', "start_command('launch.table3')"),
     'launch/sweep.py': ('tests/launch/sweep_house.py', "'launch' / 'sweep.py'"),
     'chromium': ('tests/tools/attend/browser.py', '[CHROMIUM, '),
-    'transformer.tools.tpu_costs': ('tests/tools/tpu_costs/test_compile_for.py',  # TPUs' compiler.
-                                    "start_command('transformer.tools.tpu_costs.__main__')"),
+    'benchmarks.tpu_costs': ('tests/benchmarks/tpu_costs/test_compile_for.py',  # TPUs' compiler.
+                             "start_command('benchmarks.tpu_costs.__main__')"),
 }
 # Checks the commands for hosts of a cloud, and starts nothing.
 GCLOUD = """#!/bin/bash

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.ops.attention import attention_with_weights
-from transformer.ops.textbook_attention import (
+from docs.textbook_attention import (
   HeadWeights,
   basic_self_attention,
   multi_head_attention,
   self_attention_over_others,
 )
+from transformer.ops.attention import attention_with_weights
 
 B, T, S, H, K, V, D, Q, C, E = 2, 5, 7, 3, 11, 13, 17, 19, 23, 29
 

@@ -6,11 +6,11 @@ import types
 import jax
 import pytest
 
+from benchmarks.tpu_costs import estimate
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.model.flops import train_flops
 from transformer.runs import run_directory
-from transformer.tools.tpu_costs import estimate
 
 SETTINGS = Config.from_dict({
     'model': {'num_layers': 1, 'model_dim': 12, 'ff_dim': 16, 'num_heads': 2},

@@ -1,7 +1,7 @@
 r"""Estimates the cost of an update on a slice of TPUs, by compiling it on any machine.
 
   pip install "jax[tpu]"
-  python -m transformer.tools.tpu_costs --config=configs/wmt14.py:big --topology=v5e:16x16 \
+  python -m benchmarks.tpu_costs --config=configs/wmt14.py:big --topology=v5e:16x16 \
       --config.model.dtype=bfloat16 --config.train.tokens_per_batch=1048576 --json=costs.json
 
 The TPUs' own compiler compiles the update of train.py, which takes minutes. No data is read; the
@@ -38,7 +38,7 @@ def main(_):
   if _JSON.value is not None:
     outputs.check_file('json', Path(_JSON.value).expanduser())
   # JAX is imported late, so that --help and mistakes are answered at once.
-  from transformer.tools.tpu_costs import estimate
+  from benchmarks.tpu_costs import estimate
   result = estimate.update_cost(settings, estimate.devices_of(_TOPOLOGY.value))
   print(f'{_TOPOLOGY.value}, {result["chips"]} chips: {result["rows"]:,} rows of '
         f'{result["max_length"]} + {result["max_length"]} tokens, {result["dtype"]}, commit '
@@ -57,7 +57,7 @@ def main(_):
 
 def table(result: dict[str, Any]) -> list[tuple[str, str]]:
   """Returns the figures of `estimate.update_cost` for people: names and values."""
-  from transformer.tools.tpu_costs import estimate
+  from benchmarks.tpu_costs import estimate
   memory, size = result['memory'], estimate.CHIPS[result['device_kind']].memory
   mesh = ' × '.join(f'{axis} {n}' for axis, n in result['mesh'].items() if n > 1)
   rows = [('mesh', mesh or 'one chip'),
@@ -74,7 +74,7 @@ def table(result: dict[str, Any]) -> list[tuple[str, str]]:
   return [*rows, ('compiled in', f'{result["compile_seconds"]:.0f} s')]
 
 
-start = command_line.starter(main)  # `attention-tpu_costs` calls it.
+start = command_line.starter(main)
 
 if __name__ == '__main__':
   start()

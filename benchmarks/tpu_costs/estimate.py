@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import jax
 
+from benchmarks.tpu_costs import hlo
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
 from transformer.runs.run_directory import commit
-from transformer.tools.tpu_costs import hlo
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
 from transformer.training.update import make_update

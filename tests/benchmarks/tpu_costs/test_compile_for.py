@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from transformer.tools.tpu_costs import __main__ as compile_for
-from transformer.tools.tpu_costs import estimate
+from benchmarks.tpu_costs import __main__ as compile_for
+from benchmarks.tpu_costs import estimate
 
 TINY = ['--config=configs/wmt14.py', '--config.model.dtype=bfloat16', '--config.model.num_layers=1',
         '--config.model.model_dim=128', '--config.model.ff_dim=256', '--config.model.num_heads=2',
@@ -16,7 +16,7 @@ TINY = ['--config=configs/wmt14.py', '--config.model.dtype=bfloat16', '--config.
 
 @pytest.fixture(scope='module')
 def compile_command(start_command):
-  yield from start_command('transformer.tools.tpu_costs.__main__')
+  yield from start_command('benchmarks.tpu_costs.__main__')
 
 
 def test_the_table_has_a_row_for_each_figure():

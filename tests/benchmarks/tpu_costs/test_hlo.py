@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from transformer.tools.tpu_costs import hlo
+from benchmarks.tpu_costs import hlo
 
 # The notations of the compiler for TPUs: a loop whose condition has its turns, a collective that
 # runs during two fusions, groups by axes of a mesh, cycles, and pairs of -start and -done.
