@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from docs.textbook_attention import HeadWeights, multi_head_attention
+from docs.textbook import HeadWeights, multi_head_attention
 from transformer.ops.attention import attention_with_weights, dot_product_attention
 
 KERNEL, NEIGHBOURHOOD, HEADS = 3, 33, 8  # k, r and h; r is odd, so that it has a middle.

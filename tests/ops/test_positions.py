@@ -1,6 +1,7 @@
 """Sinusoidal positions, rotary positions and T5's buckets follow their papers."""
 
 import functools
+import itertools
 import math
 import re
 
@@ -15,7 +16,6 @@ from transformer.ops.positions import (
   rotate,
   sinusoidal_encoding,
   sinusoidal_positions,
-  sinusoidal_shift,
 )
 
 LENGTH, EVEN, ODD = 29, 14, 11
@@ -46,35 +46,14 @@ def test_an_encoding_of_any_positions_is_the_published_formula(dim):
 
 
 def test_positions_may_be_fractions_begin_at_one_and_lie_far_away():
-  half = sinusoidal_encoding(2.5, EVEN)
-  chex.assert_trees_all_close(half, sinusoidal_shift(0.5, EVEN) @ sinusoidal_positions(3, EVEN)[2],
-                              atol=1e-6)
-  chex.assert_trees_all_close(sinusoidal_encoding(jnp.float32(2.5), EVEN), half, atol=1e-6)
+  chex.assert_trees_all_close(sinusoidal_encoding(jnp.float32(2.5), EVEN),
+                              sinusoidal_encoding(2.5, EVEN), atol=1e-6)
   chex.assert_trees_all_equal(sinusoidal_positions(5, EVEN, first=1),
                               sinusoidal_positions(6, EVEN)[1:])
-  far = sinusoidal_encoding(50_021, EVEN)
-  for d in range(EVEN):
-    angle = 50_021 / 10_000 ** (2 * (d // 2) / EVEN)
-    assert far[d] == pytest.approx(math.cos(angle) if d % 2 else math.sin(angle), abs=1e-7), d
-
-
-@pytest.mark.parametrize('shift', [0, 1, 5, 13, -2])
-def test_a_shift_is_one_linear_map_the_same_for_all_positions(shift):
-  table = sinusoidal_positions(LENGTH, EVEN).astype(np.float64)
-  matrix = sinusoidal_shift(shift, EVEN)
-  first = max(-shift, 0)
-  moved = table[first + shift:LENGTH + shift][:LENGTH - abs(shift)]
-  chex.assert_trees_all_close(moved, table[first:][:len(moved)] @ matrix.T, atol=5e-7)
-  chex.assert_trees_all_close(matrix @ matrix.T, np.eye(EVEN), atol=1e-12)
-  chex.assert_trees_all_close(matrix @ sinusoidal_shift(3, EVEN), sinusoidal_shift(shift + 3, EVEN),
-                              atol=1e-12)
-
-
-def test_a_shift_is_the_same_under_jit_vmap_and_pmap():
-  shift, offsets = functools.partial(sinusoidal_shift, dim=EVEN), np.array([-2.0, 0.5, 13.0])
-  wanted = np.stack([shift(offset) for offset in offsets]).astype(np.float32)
-  for lifted in (jax.jit(jax.vmap(shift)), jax.pmap(shift)):
-    chex.assert_trees_all_close(lifted(jnp.asarray(offsets)), wanted, atol=1e-5)
+  for position, d in itertools.product((2.5, 50_021), range(EVEN)):
+    angle = position / 10_000 ** (2 * (d // 2) / EVEN)
+    assert sinusoidal_encoding(position, EVEN)[d] == pytest.approx(
+        math.cos(angle) if d % 2 else math.sin(angle), abs=1e-7), (position, d)
 
 
 T, H, K = 7, 3, 10
@@ -160,5 +139,3 @@ def test_every_distance_has_a_bucket_or_too_few_buckets_are_refused(buckets, fur
 def test_odd_widths_are_refused():
   with pytest.raises(ValueError, match=f'pairs of dims; got heads of {ODD}$'):
     rotate(jnp.zeros((T, H, ODD)), jnp.arange(T))
-  with pytest.raises(ValueError, match=f'got a width of {ODD}$'):
-    sinusoidal_shift(1, ODD)

@@ -36,28 +36,6 @@ def sinusoidal_encoding(positions, dim) -> np.ndarray | jax.Array:
   return pairs.reshape(*positions.shape[:-1], 2 * len(periods))[..., :dim].astype(np.float32)
 
 
-def sinusoidal_shift(offset, dim) -> np.ndarray | jax.Array:
-  """Returns the matrix that shifts an encoding by k positions: section 3.5.
-
-  A sine and its cosine are a point on a circle. The matrix rotates it by k / 10000^(2i/D),
-  whatever the position p.
-
-  Returns:
-    M, [D, D], with PE(p + k) = M · PE(p); float64 for a number of NumPy or Python, and float32
-    for one of JAX, traced or not. D must be even.
-  """
-  if dim % 2:
-    raise ValueError(f'dim must be even, so that each sine has its cosine; got a width of {dim}')
-  xp, dtype = (jnp, jnp.float32) if isinstance(offset, jax.Array) else (np, np.float64)
-  periods = _BASE ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
-  angles = xp.asarray(offset, dtype) / periods.astype(dtype)
-  cos, sin = xp.cos(angles), xp.sin(angles)
-  turns = xp.stack([xp.stack([cos, sin], axis=-1), xp.stack([-sin, cos], axis=-1)], axis=-2)
-  # [I, 2, I, 2]: the rotation of each pair of dims, on the diagonal.
-  own = np.eye(len(periods), dtype=bool)[:, None, :, None]
-  return xp.where(own, turns[:, :, None, :], xp.zeros((), dtype)).reshape(dim, dim)
-
-
 def rotate(x_BTHK, positions_BT) -> jax.Array:
   """Rotates queries or keys by their positions: Su et al., 2021, "RoFormer", equations 14, 15, 34.
 

@@ -1,4 +1,4 @@
-"""Forms of self-attention, from one without parameters to the Transformer's multi-head attention.
+"""What the notes compute: forms of self-attention up to the Transformer's, and shifts of positions.
 
 They are for teaching and comparison, and take plain arrays. The model's own layers, in
 `model/attention.py`, are `multi_head_attention` with biases and caches. With `return_weights`, each
@@ -8,7 +8,9 @@ Shapes that do not fit each other raise a ValueError.
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from transformer.ops.attention import attention_with_weights, check_arrays, masked_softmax
 
@@ -70,6 +72,28 @@ def multi_head_attention(queries_BTQ, keys_BSC, values_BSE, weights: HeadWeights
   if weights.output_bias is not None:
     out += jnp.broadcast_to(weights.output_bias, out.shape)
   return (out, weights_BHTS) if return_weights else out
+
+
+def sinusoidal_shift(offset, dim) -> np.ndarray | jax.Array:
+  """Returns the matrix that shifts an encoding by k positions: section 3.5.
+
+  A sine and its cosine are a point on a circle. The matrix rotates it by k / 10000^(2i/D),
+  whatever the position p.
+
+  Returns:
+    M, [D, D], with PE(p + k) = M · PE(p); float64 for a number of NumPy or Python, and float32
+    for one of JAX, traced or not. D must be even.
+  """
+  if dim % 2:
+    raise ValueError(f'dim must be even, so that each sine has its cosine; got a width of {dim}')
+  xp, dtype = (jnp, jnp.float32) if isinstance(offset, jax.Array) else (np, np.float64)
+  periods = 10_000.0 ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
+  angles = xp.asarray(offset, dtype) / periods.astype(dtype)
+  cos, sin = xp.cos(angles), xp.sin(angles)
+  turns = xp.stack([xp.stack([cos, sin], axis=-1), xp.stack([-sin, cos], axis=-1)], axis=-2)
+  # [I, 2, I, 2]: the rotation of each pair of dims, on the diagonal.
+  own = np.eye(len(periods), dtype=bool)[:, None, :, None]
+  return xp.where(own, turns[:, :, None, :], xp.zeros((), dtype)).reshape(dim, dim)
 
 
 def _dot_products(x_BTD):

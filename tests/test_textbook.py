@@ -1,4 +1,6 @@
-"""Each form of self-attention equals its formula, and permutes with its input."""
+"""Each form of self-attention equals its formula and permutes with its input; shifts rotate."""
+
+import functools
 
 import chex
 import jax
@@ -6,13 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from docs.textbook_attention import (
+from docs.textbook import (
   HeadWeights,
   basic_self_attention,
   multi_head_attention,
   self_attention_over_others,
+  sinusoidal_shift,
 )
 from transformer.ops.attention import attention_with_weights
+from transformer.ops.positions import sinusoidal_positions
 
 B, T, S, H, K, V, D, Q, C, E = 2, 5, 7, 3, 11, 13, 17, 19, 23, 29
 
@@ -128,3 +132,30 @@ def test_matrices_that_do_not_fit_are_refused(changed, message):
   with pytest.raises(ValueError, match=message):
     multi_head_attention(normal(B, T, Q), normal(B, S, C), normal(B, S, E),
                          head_weights()._replace(**changed))
+
+
+LENGTH, EVEN, ODD = 29, 14, 11
+
+
+@pytest.mark.parametrize('shift', [0, 1, 5, 13, -2])
+def test_a_shift_is_one_linear_map_the_same_for_all_positions(shift):
+  table = sinusoidal_positions(LENGTH, EVEN).astype(np.float64)
+  matrix = sinusoidal_shift(shift, EVEN)
+  first = max(-shift, 0)
+  moved = table[first + shift:LENGTH + shift][:LENGTH - abs(shift)]
+  chex.assert_trees_all_close(moved, table[first:][:len(moved)] @ matrix.T, atol=5e-7)
+  chex.assert_trees_all_close(matrix @ matrix.T, np.eye(EVEN), atol=1e-12)
+  chex.assert_trees_all_close(matrix @ sinusoidal_shift(3, EVEN), sinusoidal_shift(shift + 3, EVEN),
+                              atol=1e-12)
+
+
+def test_a_shift_is_the_same_under_jit_vmap_and_pmap():
+  shift, offsets = functools.partial(sinusoidal_shift, dim=EVEN), np.array([-2.0, 0.5, 13.0])
+  wanted = np.stack([shift(offset) for offset in offsets]).astype(np.float32)
+  for lifted in (jax.jit(jax.vmap(shift)), jax.pmap(shift)):
+    chex.assert_trees_all_close(lifted(jnp.asarray(offsets)), wanted, atol=1e-5)
+
+
+def test_a_shift_needs_pairs_of_dims():
+  with pytest.raises(ValueError, match=f'got a width of {ODD}$'):
+    sinusoidal_shift(1, ODD)
