@@ -146,7 +146,8 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: run.batch(['a'], [LONG]), 'line 1 of the reference (118 tokens, at most 36)'),
     (lambda run: run.attention(['a'], 'b'), 'expected str instance, list found'),
     (lambda run: transformer.load('nowhere'), 'nowhere holds no run'),
-    (lambda run: transformer.load('nowhere', average=0), 'average must be a number of checkp')])
+    (lambda run: transformer.load('nowhere', average=0), 'average must be a whole number'),
+    (lambda run: transformer.load('nowhere', batch_size='2'), 'batch_size must be a whole')])
 def test_a_mistake_is_one_line(run, call, fact):
   with pytest.raises(transformer.UserError) as error:
     call(run)

@@ -207,17 +207,17 @@ def load(workdir: str | os.PathLike[str], checkpoint: str | int = 'best', averag
   Raises:
     UserError: a directory holds no run, too few checkpoints, or a run that does not fit the first.
   """
-  if type(average) is not int or average < 1:
-    raise UserError(f'average must be a number of checkpoints, at least 1; got {average!r}')
+  for name, count in ('average', average), ('batch_size', 1 if batch_size is None else batch_size):
+    if type(count) is not int or count < 1:
+      raise UserError(f'{name} must be a whole number, at least 1; got {count!r}')
   run = load_run(workdir, str(checkpoint), average, batch_size)
   others, (_, most) = [], pairs.longest(run.config)
-  for other in [ensemble] if isinstance(ensemble, str) else ensemble:
+  for other in [ensemble] if isinstance(ensemble, str | os.PathLike) else ensemble:
     member = load_run(other, 'latest' if checkpoint == 'latest' else 'best', average,
                       run.config.decode.batch_size)
     if member.vocabulary != run.vocabulary:
       raise UserError(f'the runs of an ensemble must have the same vocabulary, and {other} has '
-                      f'another one; train that run on the same text with the same config.data, '
-                      f'or leave it out')
+                      f'another one; train it with the same text and config.data, or leave it out')
     model = member.model.config
     if model.positions == 'learned' and model.max_positions < most:
       raise UserError(f'the runs of an ensemble must have positions for {most} tokens, as '
