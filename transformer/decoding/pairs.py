@@ -26,11 +26,12 @@ def longest(config: Config) -> tuple[int, int]:
 def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]
                  ) -> list[list[list[int]]]:
   """Returns the ids of sources and those of targets, with end tokens."""
+  encoded = [[[*ids, EOS_ID] for ids in language.encode_batch(side)] for language, side in (
+      (vocabulary.source, sources), (vocabulary.target, targets))]
   if len(sources) != len(targets):
     raise UserError(f'each source needs a target; there are {len(sources)} sources and '
                     f'{len(targets)} targets')
-  return [[[*ids, EOS_ID] for ids in language.encode_batch(side)] for language, side in (
-      (vocabulary.source, sources), (vocabulary.target, targets))]
+  return encoded
 
 
 def too_long(pairs: Sequence[Sequence[Sequence[int]]], most: tuple[int, int]) -> dict[int, str]:
