@@ -50,6 +50,13 @@ class Mistaken(Memory):
     raise UserError('log in first')
 
 
+class Greedy:
+  """Empties what it is told."""
+
+  def __init__(self, *_):
+    self.numbers = lambda step, values: values.clear()
+
+
 class Deaf:
   def __init__(self, *_):
     self.numbers = lambda *_: threading.Event().wait(60)
@@ -89,6 +96,13 @@ def test_a_reporter_knows_why_a_run_stops(tmp_path):
   with pytest.raises(Preempted), reporting_to(tmp_path, report=(path_of(Memory),)):
     raise stop
   assert TOLD[-1] == ('close', stop)
+
+
+def test_a_reporter_that_changes_what_it_is_told_changes_nothing_else(tmp_path):
+  values = {'valid/loss': 3.0}
+  with reporting_to(tmp_path, report=(path_of(Greedy), path_of(Memory))) as report:
+    report._write(1, values, {})
+  assert values == {'valid/loss': 3.0} and TOLD[1] == ('numbers', 1, values)
 
 
 @pytest.mark.parametrize(('method', 'calls'), [('__init__', ''), ('numbers', '__init__ close'), (

@@ -127,7 +127,7 @@ class Report:
     name, score = deciding_metric(evaluations[-1])
     self._write(step, evaluation.values, {name: f'{score:.2f}'})
     for reporter in self._reporters:
-      reporter.tell('samples', step, evaluation.samples)
+      reporter.tell('samples', step, list(evaluation.samples))
     best = best_evaluation(evaluations)
     say(f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f}  '
         f'valid {name} {score:.2f}{"  the best so far" if best is evaluations[-1] else ""}')
@@ -141,7 +141,7 @@ class Report:
     numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}
     self._metrics.write(json.dumps({'step': step, **numbers}) + '\n')
     for reporter in self._reporters:
-      reporter.tell('numbers', step, values)
+      reporter.tell('numbers', step, dict(values))
     self._shown |= shown
     self._bar.set_postfix_str(', '.join(f'{name} {text}' for name, text in self._shown.items()))
 
