@@ -6,7 +6,7 @@ import pytest
 
 from tests.running_commands import ENGLISH, GERMAN
 from transformer.evaluation.texts import Text
-from transformer.tools.documents.__main__ import cut, joined
+from transformer.tools.documents.parts import cut, joined
 
 LINES = ['', 'a b', 'c', 'd', ' ', '', 'a b c d a b c d a b', 'e', 'f']
 

@@ -9,22 +9,18 @@ An empty line ends a document, whose translation is one line, scored against the
 references. Results lie beside those of eval.py, as those of the text NAME.documents.
 """
 
-from collections.abc import Sequence
-
-import numpy as np
 from absl import flags, logging
 
 from transformer.commands import shared_flags
 from transformer.data.config import DataConfig
-from transformer.data.encoding import Sentences
 from transformer.data.text.text_files import is_blank
-from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.evaluation.request import Request, refuse
 from transformer.evaluation.scores import load_metric
 from transformer.evaluation.texts import Text
 from transformer.runs.run_directory import read_settings
 from transformer.system import command_line
-from transformer.tools.documents import line_ends, separator
+from transformer.tools.documents import separator
+from transformer.tools.documents.parts import cut, joined
 
 _LINES = flags.DEFINE_integer('lines', 0, 'The most lines that are translated together; 0: as many '
                               'as fit.')
@@ -76,38 +72,6 @@ def _read(request: Request, data: DataConfig) -> Text:
   if lines.references and {True} not in blank:
     logging.warning('%s has no empty line, and is scored as one document', lines.name)
   return lines
-
-
-def cut(lines: Sequence[str], vocabulary: Vocabulary, most_tokens: int, most_lines: int
-        ) -> tuple[list[range], list[list[int]]]:
-  """Returns parts, as the numbers of their lines, and documents, as the numbers of their parts.
-
-  A part has as many lines as fit into `most_tokens`, at least one, and at most `most_lines` if that
-  is not 0. Empty lines are in none.
-  """
-  encoded = Sentences.ended(vocabulary.encode_batch(['' if is_blank(line) else line
-                                                     for line in lines]))
-  parts, documents, number = [], [[]], 0
-  while number < len(lines):
-    count = 1
-    if encoded.lengths[number] == 1:
-      documents.append([])
-    else:
-      fitting = np.count_nonzero(line_ends(encoded.select([number]), most_tokens))
-      count = max(1, min(fitting, most_lines or fitting))
-      documents[-1].append(len(parts))
-      parts.append(range(number, number + count))
-    number += count
-  return parts, list(filter(None, documents))
-
-
-def joined(text: Text, groups: Sequence[Sequence[int]], of_source: str, of_target: str) -> Text:
-  """Returns a text whose lines are groups of a text's lines, with separators of both languages."""
-  def side(lines: Sequence[str], between: str) -> list[str]:
-    return [between.join(lines[number] for number in group) for group in groups]
-
-  return Text(text.name, side(text.sources, of_source),
-              [side(lines, of_target) for lines in text.references])
 
 
 start = command_line.starter(main)  # `attention-documents` calls it.
