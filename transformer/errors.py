@@ -25,6 +25,13 @@ class Preempted(KeyboardInterrupt):
   """
 
 
+def refuse(*mistakes: tuple[object, str]):
+  """Raises the message of the first mistake that was made."""
+  for made, message in mistakes:
+    if made:
+      raise UserError(message)
+
+
 def type_and_message(error: BaseException) -> str:
   """Returns the type and the message of an error in one line."""
   return ' '.join(f'{type(error).__name__}: {error}'.split())

@@ -17,7 +17,7 @@ from absl import flags
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
-from transformer.evaluation.request import refuse
+from transformer.errors import refuse
 from transformer.system import command_line, outputs
 
 _CONFIG = shared_flags.define_config()

@@ -7,7 +7,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from transformer.errors import UserError
+from transformer.errors import refuse
 from transformer.settings import check_ranges, converted, setting
 
 BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
@@ -108,13 +108,14 @@ class Decoding(NamedTuple):
       values.setdefault('beam_size', 1)
     config = dataclasses.replace(self.config, **values)
     drawing = [name for name in _SAMPLING if name in given]
-    for wrong, message in (
-        (not 0 <= seed < 2**32, f'seed must be at least 0 and below 4294967296; got {seed}'),
-        (nbest < 1, f'nbest must be at least 1; got {nbest}'),
-        (nbest > config.beam_size, f'nbest={nbest} needs as many beams, and there are '
-                                   f'{config.beam_size}; give {prefix}beam_size={nbest}'),
-        (drawing and not config.sample, f'{f" and {prefix}".join(drawing)} needs {prefix}sample; '
-                                        f'without it nothing is drawn')):
-      if wrong:
-        raise UserError(f'{prefix}{message}')
+    refuse(
+        (not 0 <= seed < 2**32,
+         f'{prefix}seed must be at least 0 and below 4294967296; got {seed}'),
+        (nbest < 1, f'{prefix}nbest must be at least 1; got {nbest}'),
+        (nbest > config.beam_size,
+         f'{prefix}nbest={nbest} needs as many beams, and there are {config.beam_size}; give '
+         f'{prefix}beam_size={nbest}'),
+        (drawing and not config.sample,
+         f'{prefix}{f" and {prefix}".join(drawing)} needs {prefix}sample; without it nothing is '
+         f'drawn'))
     return self._replace(config=config, seed=seed, nbest=nbest)

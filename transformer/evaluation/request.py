@@ -11,7 +11,7 @@ from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import STANDARD_INPUT
 from transformer.decoding.config import SETTINGS, Decoding
-from transformer.errors import UserError
+from transformer.errors import UserError, refuse
 from transformer.evaluation import texts
 from transformer.runs import run_directory
 from transformer.system import outputs
@@ -130,13 +130,6 @@ class Request:
       return [text._replace(prefixes=texts.read_beside('prefix', self.prefix, text.sources))
               for text in read]
     return read
-
-
-def refuse(*mistakes: tuple[object, str]):
-  """Raises the message of the first mistake that was made."""
-  for made, message in mistakes:
-    if made:
-      raise UserError(message)
 
 
 def check_output(output: str | None, read: Iterable[str | os.PathLike | None],

@@ -59,12 +59,12 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
 
   tables = {name: jax.tree.map(with_zeros, params[name]) for name in (
       'source_embedding', 'target_embedding', 'output', 'output_bias') if name in params}
-  target_size, source_size = model.vocabulary_size, model.vocabulary_size
-  if not model.config.share_embeddings:
-    source_size = model.source_vocabulary_size or target_size
+  target_size = model.vocabulary_size
+  source_size = model.source_vocabulary_size or target_size
   wider = model.clone(vocabulary_size=target_size + 1, source_vocabulary_size=source_size + 1)
+  params = {**params, **tables}
   if key is None:
-    return wider, {**params, **tables}, batch
+    return wider, params, batch
 
   def cut(tokens_BT, number, side_key):
     below = random_bits(side_key, tokens_BT.shape) < jnp.uint32(share * 2**32)
@@ -73,7 +73,7 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
 
   source_key, target_key = jax.random.split(key)
   # A target's end token is no input of the decoder: its begin token stands there.
-  return wider, {**params, **tables}, batch._replace(
+  return wider, params, batch._replace(
       source_tokens=cut(batch.source_tokens, source_size, source_key),
       target_tokens=cut(batch.target_tokens, target_size, target_key))
 

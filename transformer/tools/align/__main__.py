@@ -14,7 +14,8 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT
-from transformer.evaluation.request import Request, check_output, refuse
+from transformer.errors import refuse
+from transformer.evaluation.request import Request, check_output
 from transformer.system import command_line
 from transformer.tools.align import error_rate
 from transformer.tools.align.links import alignment_lines, read_gold

@@ -12,8 +12,9 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
+from transformer.errors import refuse
 from transformer.evaluation import texts
-from transformer.evaluation.request import Request, check_output, refuse
+from transformer.evaluation.request import Request, check_output
 from transformer.system import command_line
 
 _REQUIRE = flags.DEFINE_string('require', None, 'A file with a line for each of the source: words '

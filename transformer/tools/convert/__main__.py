@@ -30,8 +30,7 @@ from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
-from transformer.errors import UserError
-from transformer.evaluation.request import refuse
+from transformer.errors import UserError, refuse
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of

@@ -27,7 +27,7 @@ from ml_collections import config_flags
 
 from transformer.commands import shared_flags
 from transformer.commands.config_file import given_settings
-from transformer.evaluation.request import refuse
+from transformer.errors import refuse
 from transformer.runs.lock import RunLock
 from transformer.system import command_line, outputs
 from transformer.tools.distil.recipe import DIRECTIONS, begin, load_models, plan

@@ -12,8 +12,7 @@ from transformer import files
 from transformer.commands.config_file import changed, config_file, plain_settings
 from transformer.config import Config, flatten
 from transformer.data.text.sources import open_corpus
-from transformer.errors import UserError
-from transformer.evaluation.request import refuse
+from transformer.errors import UserError, refuse
 
 DIRECTIONS = ('forward', 'back')
 # How teachers translate, as eval.py does by default: whether those of a direction do it together,

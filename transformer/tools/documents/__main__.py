@@ -14,7 +14,8 @@ from absl import flags, logging
 from transformer.commands import shared_flags
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import is_blank
-from transformer.evaluation.request import Request, refuse
+from transformer.errors import refuse
+from transformer.evaluation.request import Request
 from transformer.evaluation.scores import load_metric
 from transformer.evaluation.texts import Text
 from transformer.runs.run_directory import read_settings

@@ -20,8 +20,8 @@ from absl import flags
 from transformer.commands import shared_flags
 from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
-from transformer.errors import UserError
-from transformer.evaluation.request import Request, chosen_splits, refuse
+from transformer.errors import UserError, refuse
+from transformer.evaluation.request import Request, chosen_splits
 from transformer.evaluation.texts import Text
 from transformer.system import command_line
 from transformer.tools.parse.drawing import draw

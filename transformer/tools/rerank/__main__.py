@@ -15,8 +15,8 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer.errors import UserError
-from transformer.evaluation.request import check_output, refuse
+from transformer.errors import UserError, refuse
+from transformer.evaluation.request import check_output
 from transformer.system import command_line
 from transformer.system.machine import usable_cores
 
