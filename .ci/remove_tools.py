@@ -19,8 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 HOUSE = ('tests/test_house.py', 'tests/test_package.py', 'tests/test_config_files.py')
 COPIED = ('train.py', 'eval.py', 'setup.py', 'pyproject.toml', 'requirements.txt',
-          'constraints.txt', 'README.md', 'LICENSE', '.ci', 'configs', 'transformer', 'launch',
-          'benchmarks', 'docs', 'tests')
+          'constraints.txt', 'README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'CITATION.cff',
+          'LICENSE', '.ci', 'configs', 'transformer', 'launch', 'benchmarks', 'docs', 'tests')
 _TINY = ('data.vocabulary_size=300', 'data.max_length=64', 'model.num_layers=1', 'model.ff_dim=8',
          'model.model_dim=8', 'model.num_heads=2', 'train.steps=2', 'train.checkpoint_every=2',
          'train.eval_every=2', 'train.tokens_per_batch=320', 'decode.max_extra_length=3')
