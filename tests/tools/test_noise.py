@@ -82,6 +82,9 @@ def test_placeholders_stay_as_they_are():
       assert text.endswith(' zahlen<ort> <ort> zahl') and (text != line or shares[-1:] == (1,))
   assert 'MANDOS zahlen<ort> <ort> zahl' in said(
       own, source_noise(None, own, 1)(encoded(own, [line]), None, keys(1))[0])
+  spaced = Vocabulary.train(LINES * 5, 380, config=DataConfig(symbols=('▁zahl',)))
+  assert said(spaced, source_noise(None, spaced, 1)(
+      encoded(spaced, ['zahl mzahl zahl']), None, keys(1))[0]) == ['zahl MZAHL zahl']
 
 
 def test_title_case_changes_first_letters_and_errors_need_two_letters():

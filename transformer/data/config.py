@@ -9,9 +9,9 @@ from transformer.settings import check_ranges, setting
 SOURCES = ('tfds', 'text')
 # What text becomes before it is cut, as SentencePiece names it.
 NORMALISATIONS = ('identity', 'nmt_nfkc', 'nfkc', 'nmt_nfkc_cf', 'nfkc_cf')
-# No white space, no name of a control symbol or byte, and none of the characters that are escaped
-# or that a vocabulary is probed with.
-_SYMBOL = re.compile('(?!(<pad>|</?s>|<unk>|<0x[0-9A-F]{2}>)$)[^\\s\u2581\u2585\U000f2581㏙]+')
+# No white space but U+2581 first, no name of a control symbol or byte, and none of the characters
+# that are escaped or that a vocabulary is probed with.
+_SYMBOL = re.compile('(?!<(pad|/?s|unk|0x[0-9A-F]{2})>$)\u2581?[^\\s\u2581\u2585\U000f2581㏙]+')
 # 256 bytes, four control symbols, and a few characters.
 SMALLEST_VOCABULARY = 264
 # The names of a run's vocabulary files.
@@ -55,7 +55,8 @@ class DataConfig:
     split_digits: whether each digit is a piece of its own.
     normalisation: what SentencePiece makes of text before it is cut; `_cf` folds case. It replaces
       that of a given `vocabulary`.
-    symbols: texts that stay one token wherever they occur, such as placeholders, `('<name>',)`.
+    symbols: texts that stay one token wherever they occur, such as placeholders, `('<name>',)`;
+      with U+2581 first, `▁<name>`, only after a space or at the start.
     max_length: the most tokens of a sentence, end token included. A row of a batch has as
       many target positions.
     max_length_ratio: the largest ratio of the lengths of a training pair's two sides, at least 1,

@@ -17,6 +17,7 @@ from transformer.data.batches.variations import Vary, fractions, replaced
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabularies import RunVocabulary
+from transformer.data.vocabulary.vocabulary import SPACE
 from transformer.errors import UserError
 
 _WORD = re.compile(r'\S+')
@@ -52,7 +53,8 @@ def _but_for(symbols: Collection[str], change: Callable[[str, int], str]):
   if not symbols:
     return change
   longest_first = sorted(symbols, key=len, reverse=True)
-  pattern = re.compile('|'.join(map(re.escape, longest_first)))
+  pattern = re.compile('|'.join(
+      re.escape(symbol).replace(SPACE, r'(?<!\S)') for symbol in longest_first))
 
   def changed(text: str, key: int) -> str:
     kept = iter(pattern.findall(text))

@@ -29,6 +29,7 @@ KINDS = {
     'unigram': {'vocabulary_kind': 'unigram'},
     'digits': {'split_digits': True},
     'symbols': {'symbols': SYMBOLS},
+    'symbols with their space': {'symbols': ('▁<Ort>', '$NUM')},
     **{name: {'normalisation': name} for name in NORMALISATIONS[1:]},
     'folded symbols': {'normalisation': 'nmt_nfkc_cf', 'symbols': SYMBOLS},
     'all': {'vocabulary_kind': 'unigram', 'split_digits': True, 'symbols': SYMBOLS,
@@ -83,7 +84,7 @@ def test_text_is_normalised_once_and_comes_back(vocabularies, kind):
 @given(line=st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\n')))
 @settings(max_examples=30, deadline=None)
 def test_any_line_is_normalised_once(vocabularies, line):
-  for kind in ('unigram', 'symbols', 'nmt_nfkc', 'all'):
+  for kind in ('unigram', 'symbols', 'symbols with their space', 'nmt_nfkc', 'all'):
     written = vocabularies[kind].written(line)
     assert KINDS[kind].get('normalisation') or written == line
     assert vocabularies[kind].written(written) == written
@@ -98,6 +99,13 @@ def test_a_symbol_is_one_token_wherever_it_stands(vocabularies):
     assert [piece for piece in pieces(vocabulary, line) if piece in SYMBOLS] == [
         '<Ort>', '<Ort>', '$NUM', '$NUM', '$NUM']
     assert vocabulary.written(line) == line
+
+
+def test_a_symbol_with_its_space_is_one_token_after_a_space_or_at_the_start(vocabularies):
+  vocabulary = vocabularies['symbols with their space']
+  line = '<Ort> x<Ort> <Ort>$NUM 1'
+  symbols = [piece for piece in pieces(vocabulary, line) if piece in vocabulary.symbols]
+  assert symbols == ['▁<Ort>', '▁<Ort>', '$NUM'] and vocabulary.written(line) == line
 
 
 def test_digits_stand_alone_if_wanted(vocabularies):
@@ -127,7 +135,8 @@ def test_a_size_that_does_not_suit_the_kind_says_the_nearest(kind, size, limit):
   assert train(kind, nearest).size == nearest
 
 
-@pytest.mark.parametrize('kind', ['digits', 'symbols', 'folded symbols'])
+@pytest.mark.parametrize('kind', [
+    'digits', 'symbols', 'symbols with their space', 'folded symbols'])
 def test_bpe_dropout_keeps_digits_and_symbols(vocabularies, kind):
   vocabulary = vocabularies[kind]
   check_merges(vocabulary, LINES)

@@ -36,6 +36,10 @@ def test_pairs_are_words_and_linearised_trees(tmp_path):
   assert with_words[:] == [('The cat sleeps .', '(S (NP The cat )NP (VP sleeps )VP . )S'),
                            ('Introduction', '(NP Introduction )NP')]
   assert with_words.gold == trees.gold and with_words.fingerprint != trees.fingerprint
+  in_order = corpus(tmp_path, name='TreesInOrder')
+  assert in_order[:] == [('The cat sleeps .', 'The NP( cat )NP S( sleeps VP( )VP . )S'),
+                         ('Introduction', 'Introduction NP( )NP')]
+  assert in_order.gold == trees.gold and in_order.fingerprint != with_words.fingerprint
   # The fingerprint is of the file.
   prints = [corpus(tmp_path, text).fingerprint
             for text in (TREES, TREES, TREES.replace('\n', '\r\n'), TREES.replace('DT', 'NN'))]

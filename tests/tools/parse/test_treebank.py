@@ -1,5 +1,6 @@
 """Trees are read, written, linearised and drawn; other text becomes a tree, and says how."""
 
+import itertools
 import random
 
 import pytest
@@ -104,8 +105,8 @@ def test_sequences_give_trees_back():
   for _ in range(300):
     tree = random_tree(drawn)
     check(tree)
-    for with_words in (False, True):
-      back, mends = delinearise(linearise(tree, with_words), tree.words)
+    for form in itertools.product((False, True), repeat=2):
+      back, mends = delinearise(linearise(tree, *form), tree.words)
       assert back == without_tags(tree) and not mends
 
 
@@ -133,6 +134,12 @@ def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
      {'empty': 1, 'surplus': 1}),
     ('(S (NP the cat )NP (PP ( on )PP sat )S', '(S (NP XX XX )NP XX )S',
      {'empty': 1, 'surplus': 1, 'unknown': 1}),
+    ('the NP( cat )NP S( sat VP( )VP )S', '(S (NP XX XX )NP (VP XX )VP )S', {}),
+    ('the NP( VP( cat )NP S( sat )S', '(S (NP XX (VP XX )VP )NP XX )S', {'unclosed': 1}),
+    ('the NP( cat )NP S( sat VP( )S', '(S (NP XX XX )NP (VP XX )VP )S', {'unclosed': 1}),
+    (')S the NP( cat )NP S( sat )PP', '(S (NP XX XX )NP XX )S',
+     {'mislabelled': 1, 'unopened': 1}),
+    ('the NP( VP( )VP cat )NP S( sat )S', '(S (NP XX XX )NP XX )S', {'empty': 1}),
 ])
 def test_how_words_are_aligned_to_those_of_the_source(text, wanted, mends):
   tree, mistakes = delinearise(text, ('the', 'cat', 'sat'))
@@ -144,8 +151,8 @@ def test_words_that_are_brackets_or_xx_are_told_apart():
   words = ('(', 'XX', 'a)', 'XX')
   tree = Tree(words, (TAG,) * 4, (Bracket('NP', 0, 4), Bracket('X', 1, 3)))
   assert linearise(tree, with_words=True) == '(NP -LRB- (X XX a-RRB- )X XX )NP'
-  for with_words in (False, True):
-    assert delinearise(linearise(tree, with_words), words) == (tree, {})
+  for form in itertools.product((False, True), repeat=2):
+    assert delinearise(linearise(tree, *form), words) == (tree, {})
   assert bracketed(tree) == '(NP (XX -LRB-) (X (XX XX) (XX a-RRB-)) (XX XX))'
 
 

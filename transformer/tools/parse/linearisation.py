@@ -9,6 +9,7 @@ from typing import NamedTuple
 from transformer.tools.parse.treebank import TAG, Builder, Tree, escaped, split_words, walk
 
 _STEP = re.compile(r'([()])([^()]+)')
+_BEGUN = re.compile(r'([^()]+)\(')  # An opening bracket of the in-order form.
 
 
 class Mended(NamedTuple):
@@ -18,23 +19,38 @@ class Mended(NamedTuple):
   mends: Mapping[str, int]
 
 
-def linearise(tree: Tree, with_words: bool = False) -> str:
+def linearise(tree: Tree, with_words: bool = False, in_order: bool = False) -> str:
   """Writes a tree as Vinyals et al., 2015, "Grammar as a Foreign Language": `(S (NP XX )NP )S`.
 
-  `XX` stands for each word, unless it is `with_words`.
+  `XX` stands for each word, unless it is `with_words`. With `in_order`, the first child of a
+  constituent stands before its opening bracket, as in Liu and Zhang, 2017, "In-Order
+  Transition-based Constituent Parsing": `XX NP( )NP S( )S`.
   """
   leaves = [escaped(word) if with_words else TAG for word in tree.words]
-  return ' '.join(step + label if word is None else leaves[word]
-                  for step, label, word in walk(tree))
+  if not in_order:
+    return ' '.join(step + label if word is None else leaves[word]
+                    for step, label, word in walk(tree))
+  tokens, waiting = [], []  # The labels of open constituents; None once they are written.
+  for step, label, word in walk(tree):
+    if step == '(':
+      waiting.append(label)
+      continue
+    tokens.append(step + label if word is None else leaves[word])
+    if step:
+      waiting.pop()
+    if waiting and waiting[-1] is not None:
+      tokens.append(f'{waiting[-1]}(')
+      waiting[-1] = None
+  return ' '.join(tokens)
 
 
 def delinearise(text: str, words: Sequence[str]) -> Mended:
-  """Reads a tree as `linearise` writes it; makes a tree of `words` from any other text too.
+  """Reads a tree in any form of `linearise`; makes a tree of `words` from any other text too.
 
   A closing bracket closes the nearest open constituent with its label, and all inside it.
   """
   builder, mends = Builder(), collections.Counter()
-  for token in _without_words(split_words(text), words, mends):
+  for token in _without_words(_top_down(split_words(text)), words, mends):
     step = _STEP.fullmatch(token)
     if token == TAG and len(builder.words) < len(words):
       builder.add(words[len(builder.words)], TAG)
@@ -65,6 +81,26 @@ def delinearise(text: str, words: Sequence[str]) -> Mended:
   for word in words[present:]:
     builder.add(word, TAG)
   return Mended(builder.tree(), {kind: count for kind, count in sorted(mends.items()) if count})
+
+
+def _top_down(tokens: list[str]) -> list[str]:
+  """Puts the opening brackets of the in-order form before their first children."""
+  ordered, begun, child = [], [], None  # The place of the innermost constituent's last child.
+  for token in tokens:
+    if opening := _BEGUN.fullmatch(token):
+      begun.append((len(ordered) if child is None else child, opening[1]))
+      ordered.insert(begun[-1][0], f'({opening[1]}')
+      child = None
+      continue
+    ordered.append(token)
+    if not token.startswith(')'):
+      child = len(ordered) - 1
+    elif begun:
+      same = [height for height, (_, label) in enumerate(begun) if label == token[1:]]
+      nearest = same[-1] if same else len(begun) - 1
+      child = begun[nearest][0]
+      del begun[nearest:]
+  return ordered
 
 
 def _without_words(tokens: list[str], words: Sequence[str], mends: collections.Counter

@@ -14,7 +14,7 @@ from transformer.tools.parse.treebank import bracketed, parse_trees
 class Trees:
   """The sentences of `{dir}/{split}.mrg`, with `XX` for each word in their linearised trees."""
 
-  with_words = False
+  with_words = in_order = False
 
   def __init__(self, data: DataConfig, split: str):
     """Reads the trees."""
@@ -28,11 +28,12 @@ class Trees:
     trees = [tree for tree in trees if tree.words]
     if not trees:
       raise UserError(f'a corpus must hold at least one tree with words; {self.name} has none')
-    self._pairs = [(' '.join(tree.words), linearise(tree, self.with_words)) for tree in trees]
+    self._pairs = [(' '.join(tree.words), linearise(tree, self.with_words, self.in_order))
+                   for tree in trees]
     # Each tree with its words and tags, in brackets on one line, as scores need them.
     self.gold = list(map(bracketed, trees))
-    self.fingerprint = hashlib.sha256(
-        f'trees {self.with_words} {file.fingerprint}'.encode()).hexdigest()
+    form = f'{self.with_words}{" in order" if self.in_order else ""}'
+    self.fingerprint = hashlib.sha256(f'trees {form} {file.fingerprint}'.encode()).hexdigest()
     self.notes = file.notes
     if traces:
       self.notes += (f'{self.name}: trees that hold only traces were left out: {traces}',)
@@ -48,3 +49,9 @@ class TreesWithWords(Trees):
   """The same, with the words of the sentences in their linearised trees."""
 
   with_words = True
+
+
+class TreesInOrder(TreesWithWords):
+  """The same, with the first child of each constituent before its opening bracket."""
+
+  in_order = True
