@@ -3,18 +3,24 @@
   python benchmarks/decode.py                               # base size, random weights
   python benchmarks/decode.py --flax=DIR                    # with a clone of google/flax beside it
   python benchmarks/decode.py --run=DIR --source=FILE       # a trained run, whole processes
+  python benchmarks/decode.py --run=DIR --source=FILE --peers=PYTHON   # with two toolkits beside it
 
 With random weights, all systems decode the same sources to the same number of tokens, and those
 that can load this project's weights use the same weights. With a run, each system is a command
 that starts, loads the weights, translates the file and writes the translation. Each command runs
 once before it is timed, so that this project's programs are kept. All systems use the CPU.
-Packages: benchmarks/requirements.txt.
+Packages: benchmarks/requirements.txt. The other toolkits have a Python of their own, --peers, as in
+learning.py. They get the run's weights, beam size and length penalty.
 """
 
 import os
+import shutil
+import statistics
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from absl import app, flags, logging
 
@@ -34,10 +40,12 @@ _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.')
 _AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate with it.')
+_PEERS = flags.DEFINE_string('peers', None, 'The Python that has the other toolkits.')
 
 # The rows of this project, with `config.decode.dtype`.
 _DTYPES = {'this project': 'trained', 'this project, bfloat16': 'bfloat16'}
 _ROOT = Path(__file__).resolve().parents[1]
+_TOOLKITS = ('transformers `generate`', 'JoeyNMT `translate`')
 
 
 def random_weights(folder: str):
@@ -59,8 +67,8 @@ def random_weights(folder: str):
         *(flax if _FLAX.value else [])]
 
 
-def commands(folder: str) -> list[System]:
-  """Returns the systems that are whole processes."""
+def commands(folder: str) -> tuple[list[System], dict[str, str]]:
+  """Returns the systems that are whole processes, and why others are left out."""
   from transformer.runs.loading import load_run
   from transformer.tools.convert.ctranslate2_format import write_model
   from transformer.tools.convert.vocabulary_pieces import pieces_of
@@ -73,32 +81,62 @@ def commands(folder: str) -> list[System]:
   for kind in ('float32', 'int8'):
     os.mkdir(f'{folder}/model-{kind}')
     write_model(f'{folder}/model-{kind}', run.config.model, run.params, pieces, quantization=kind)
+  toolkits, left_out = _toolkits(Path(folder), run, vocabularies)
   return [
       *(System(name, 'side_by_side', 'make_command', (
-          _SOURCE.value, f'{folder}/{dtype}', str(_ROOT / 'eval.py'), f'--workdir={run.workdir}',
-          f'--average={_AVERAGE.value}', f'--dtype={dtype}', '--source=-', '--output=-'))
-        for name, dtype in _DTYPES.items()),
+          _SOURCE.value, f'{folder}/{dtype}', sys.executable, str(_ROOT / 'eval.py'),
+          f'--workdir={run.workdir}', f'--average={_AVERAGE.value}', f'--dtype={dtype}',
+          '--source=-', '--output=-')) for name, dtype in _DTYPES.items()),
       *(System(f'CTranslate2 {kind}', 'side_by_side', 'make_command', (
-          _SOURCE.value, f'{folder}/{kind}', str(_ROOT / 'benchmarks/peers/ctranslate_command.py'),
-          f'{folder}/model-{kind}', *vocabularies, kind, str(decode.beam_size),
-          str(decode.alpha))) for kind in ('float32', 'int8'))]
+          _SOURCE.value, f'{folder}/{kind}', sys.executable,
+          str(_ROOT / 'benchmarks/peers/ctranslate_command.py'), f'{folder}/model-{kind}',
+          *vocabularies, kind, str(decode.beam_size), str(decode.alpha)))
+        for kind in ('float32', 'int8')),
+      *toolkits], left_out
 
 
-def show(systems: list[System], unit: str):
-  """Prints a table of speeds in `unit`, a key of every system's notes."""
+def _toolkits(folder, run, vocabularies):
+  """Returns the toolkits of --peers as whole processes, and why one is left out."""
+  from peers import joeynmt_run
+
+  from transformer.tools.convert import huggingface_format
+  if not _PEERS.value:
+    return [], dict.fromkeys(_TOOLKITS, 'name a Python that has it by --peers')
+  python, systems, reason = shutil.which(_PEERS.value) or _PEERS.value, [], ''
+  exported, joey = folder / 'huggingface', folder / 'joeynmt'
+  exported.mkdir()
+  joey.mkdir()
+  try:
+    huggingface_format.write_model(exported, run.config, run.params, run.vocabulary)
+    systems.append(System(_TOOLKITS[0], 'side_by_side', 'make_command', (
+        _SOURCE.value, f'{exported}.txt', python,
+        str(_ROOT / 'benchmarks/peers/huggingface_command.py'), 'translate', str(exported),
+        *vocabularies, str(run.config.decode.max_extra_length))))
+    joeynmt_run.write_model(joey, run, vocabularies)
+    systems.append(System(_TOOLKITS[1], 'peers.joeynmt_run', 'make_command', (
+        _SOURCE.value, f'{joey}.txt', python, str(joey))))
+  except UserError as error:
+    reason = str(error)
+  return systems, dict.fromkeys(_TOOLKITS[len(systems):], reason)
+
+
+def show(systems: list[System], unit: str, left_out: Mapping[str, str] = MappingProxyType({})):
+  """Prints a table of speeds in `unit`, a key of every system's notes, and who is missing."""
   measured, failed = take_turns(systems, _TURNS.value, _RUNS.value)
   if 'this project' in measured:
     ours = measured['this project']
-    print(f'| system | seconds, median | fastest … slowest | {unit} a second | '
-          'this project is faster by | same output |\n| --- | --- | --- | --- | --- | --- |')
+    print(f'| system | seconds, median | fastest … slowest | core-seconds, median | {unit} a '
+          'second | this project is faster by | same output |\n'
+          '| --- | --- | --- | --- | --- | --- | --- |')
     for name, run in measured.items():
       same = '–'
       if 'words' in run.notes:
         pairs = list(zip(run.notes['words'], ours.notes['words'], strict=True))
         same = f'{sum(a == b for a, b in pairs)} of {len(pairs)}'
       print(f'| {name} | {run.median:.2f} | {min(run.seconds):.2f} … {max(run.seconds):.2f} | '
-            f'{run.notes[unit] / run.median:,.0f} | {run.median / ours.median:.2f} × | {same} |')
-  for name, reason in failed.items():
+            f'{statistics.median(run.cpu_seconds):.2f} | {run.notes[unit] / run.median:,.0f} | '
+            f'{run.median / ours.median:.2f} × | {same} |')
+  for name, reason in {**left_out, **failed}.items():
     print(f'\n{name} was left out: {reason}')
 
 
@@ -112,7 +150,8 @@ def main(_):
   with tempfile.TemporaryDirectory() as folder:
     if _RUN.value:
       print(f'\n{os.path.basename(_SOURCE.value)}, whole processes\n', flush=True)
-      show(commands(folder), 'sentences')
+      systems, left_out = commands(folder)
+      show(systems, 'sentences', left_out)
       return
     for title, systems in random_weights(folder):
       print(f'\n{title}\n', flush=True)

@@ -107,7 +107,7 @@ def learners(out: Path) -> dict[str, Learner]:
           marian, [peers, command, 'train', str(text), str(vocabulary), source, target,
            str(marian), str(_STEPS.value)],
           'checkpoint-*',
-          lambda path: [peers, command, 'translate', str(path), str(vocabulary)])}
+          lambda path: [peers, command, 'translate', str(path), *[str(vocabulary)] * 2, '50'])}
 
 
 def beside(folder: Path, ending: str) -> Path:

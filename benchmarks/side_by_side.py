@@ -10,9 +10,9 @@ import importlib.metadata
 import multiprocessing
 import os
 import platform
+import resource
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ class Measured(NamedTuple):
 
   Attributes:
     seconds: wall-clock time of each run.
-    cpu_seconds: processor time of each run, over all cores.
+    cpu_seconds: processor time of each run and of the commands it starts, over all cores.
     peak_bytes: peak memory of its process.
     notes: the dict of the last run.
   """
@@ -96,12 +96,12 @@ def take_turns(systems: Sequence[System], turns: int, runs: int
           for name, given in answers.items() if name not in failed}, failed
 
 
-def make_command(source: str, output: str, *arguments: str):
-  """Returns a function that runs a whole Python command, from `source` to `output`."""
+def make_command(source: str, output: str, *command: str):
+  """Returns a function that runs a whole command, from `source` to `output`."""
   def run():
     with open(source, 'rb') as given, open(output, 'wb') as taken:
-      done = subprocess.run([sys.executable, *arguments], stdin=given, stdout=taken,
-                            stderr=subprocess.PIPE, check=False)
+      done = subprocess.run(command, stdin=given, stdout=taken, stderr=subprocess.PIPE,
+                            check=False)
     if done.returncode:
       raise RuntimeError(done.stderr.decode(errors='replace').rstrip().split('\n')[-1])
     lines = Path(output).read_bytes().decode('utf-8').split('\n')[:-1]
@@ -164,7 +164,12 @@ def _serve(pipe, system):
 
 def _timed(run):
   """Returns wall-clock seconds, processor seconds, peak bytes and the notes of a run."""
-  started, cpu = time.perf_counter(), time.process_time()
+  started, cpu = time.perf_counter(), _cpu_seconds()
   notes = run()
-  seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-  return seconds, cpu, peak_bytes(), notes
+  return time.perf_counter() - started, _cpu_seconds() - cpu, peak_bytes(), notes
+
+
+def _cpu_seconds():
+  """Returns the processor seconds of this process and of its children that have ended."""
+  return sum(used.ru_utime + used.ru_stime for used in (
+      resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))

@@ -1,7 +1,10 @@
-"""Trains and translates with Hugging Face's Trainer and MarianMT: what its users' scripts do.
+"""Trains and translates with Hugging Face's Trainer and `generate`: what its users' scripts do.
 
   python huggingface_command.py train TEXT VOCABULARY SOURCE TARGET FOLDER EVERY
-  python huggingface_command.py translate CHECKPOINT VOCABULARY < SOURCE > OUTPUT
+  python huggingface_command.py translate MODEL SOURCE_VOCABULARY TARGET_VOCABULARY EXTRA \
+      < SOURCE > OUTPUT
+
+MODEL is a checkpoint of the first command, or an export of this project.
 """
 
 import sys
@@ -13,6 +16,8 @@ import transformers
 
 # In tokens, the end token included.
 _LONGEST = 64
+# Sentences that are translated together.
+_BATCH = 100
 # Sentences of an update, about 4,096 tokens of Tatoeba.
 _SENTENCES = 320
 
@@ -41,6 +46,7 @@ def train(text, vocabulary, source, target, folder, every):
       decoder_attention_heads=4, dropout=0.1, scale_embedding=True,
       pad_token_id=pieces.pad_id(), eos_token_id=pieces.eos_id(), forced_eos_token_id=None,
       decoder_start_token_id=pieces.pad_id(), max_position_embeddings=256))
+  model.generation_config.num_beams = 5
 
   def collate(chosen):
     ids = padded([row['input_ids'] for row in chosen], pieces.pad_id())
@@ -58,23 +64,29 @@ def train(text, vocabulary, source, target, folder, every):
           logging_steps=int(every), report_to='none')).train()
 
 
-def translate(checkpoint, vocabulary):
-  """Reads standard input, writes standard output, with a beam of 5."""
-  pieces = sentencepiece.SentencePieceProcessor(model_file=vocabulary)
-  model = transformers.MarianMTModel.from_pretrained(checkpoint).eval()
+def translate(model, source_vocabulary, target_vocabulary, extra):
+  """Reads standard input, writes standard output, with the search that the model's folder names.
+
+  A translation has at most as many tokens as the longest source of its batch, and `extra` more.
+  """
+  source, target = (sentencepiece.SentencePieceProcessor(model_file=path)
+                    for path in (source_vocabulary, target_vocabulary))
+  model = transformers.AutoModelForSeq2SeqLM.from_pretrained(model).eval()
   sys.stdin.reconfigure(encoding='utf-8', newline='\n')
   lines = [line.rstrip('\n') for line in sys.stdin]
-  rows = [[*ids[:_LONGEST - 1], pieces.eos_id()] for ids in pieces.encode(lines)]
+  longest = model.config.max_position_embeddings
+  rows = [[*ids[:longest - 1], source.eos_id()] for ids in source.encode(lines)]
   order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
   found = [''] * len(rows)
-  for first in range(0, len(order), 100):
-    chosen = order[first:first + 100]
-    ids = padded([rows[number] for number in chosen], pieces.pad_id())
-    results = model.generate(input_ids=ids, attention_mask=(ids != pieces.pad_id()).long(),
-                             num_beams=5, max_length=2 * ids.shape[1] + 10)
+  for first in range(0, len(order), _BATCH):
+    chosen = order[first:first + _BATCH]
+    ids = padded([rows[number] for number in chosen], source.pad_id())
+    # The begin token counts. The score is the log-probability divided by n^α, where this project
+    # and JoeyNMT divide by ((5 + n) / 6)^α: the same α favours long translations more here.
+    results = model.generate(input_ids=ids, attention_mask=(ids != source.pad_id()).long(),
+                             max_length=1 + ids.shape[1] + int(extra))
     for number, result in zip(chosen, results.tolist(), strict=True):
-      found[number] = pieces.decode([token for token in result
-                                     if token not in (pieces.pad_id(), pieces.eos_id())])
+      found[number] = target.decode(result)
   sys.stdout.writelines(line + '\n' for line in found)
 
 
