@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-BATCH = 4096  # Source tokens that are translated together.
-
 
 def stack(layers: int, heads: int, width: int, inner: int, dropout: float, norm: str) -> dict:
   """Returns the settings of an encoder or a decoder; only sublayers have dropout."""
@@ -52,7 +50,7 @@ def write_config(folder: Path, text: Path, vocabulary: Path, languages: tuple[st
       'random_seed': 42,
       'data': {'train': str(text / 'train'), 'dev': str(text / 'few'), 'dataset_type': 'plain',
                'src': sides[0], 'trg': sides[1]},
-      'testing': {'beam_size': 5, 'beam_alpha': 1.0, 'batch_type': 'token', 'batch_size': BATCH,
+      'testing': {'beam_size': 5, 'beam_alpha': 1.0, 'batch_type': 'token', 'batch_size': 4096,
                   'max_output_length': 100, 'eval_metrics': []},
       'training': {'optimizer': 'adam', 'adam_betas': [0.9, 0.999], 'normalization': 'tokens',
                    # The recipe lowers the rate once perplexity no longer falls, which an hour

@@ -51,7 +51,7 @@ def write_model(folder: Path, run: Run, vocabularies: list[str]):
       'data': {'train': '-', **sides},  # It wants some text to be named, and opens none.
       'training': {'batch_size': 1},
       'testing': {'load_model': str(folder / 'weights.ckpt'), 'beam_size': decode.beam_size,
-                  'beam_alpha': decode.alpha, 'batch_type': 'token', 'batch_size': joeynmt.BATCH,
+                  'beam_alpha': decode.alpha, 'batch_type': 'token', 'batch_size': 1024,
                   'max_output_length': run.config.data.max_length + decode.max_extra_length},
       'model': {'tied_embeddings': model.share_embeddings, 'tied_softmax': model.tie_output,
                 **stacks}})
