@@ -8,9 +8,8 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import DecodeConfig, SampleConfig
 from transformer.decoding.model_search import ModelSearch
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.ops.search import run_search
-from transformer.training.step import init_params
 
 WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
          'under', 'over', 'and']

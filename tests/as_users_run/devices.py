@@ -8,10 +8,9 @@ import numpy as np
 
 from tests.as_users_run import tiny
 from transformer.model.transformer import Transformer
-from transformer.ops.dropout import random_bits
+from transformer.ops.dropout import random_bits, random_key
 from transformer.system.processes import place
 from transformer.training.mesh import batch_sharding, make_mesh
-from transformer.training.step import random_key
 from transformer.training.update import make_update
 
 MESHES = [(1, 1, 1), (8, 1, 1), (2, 2, 2)]

@@ -8,8 +8,7 @@ from transformer.config import Config
 from transformer.data.batch import EOS_ID, UNK_ID
 from transformer.data.batches.training_batches import TrainingBatches, batch_shape
 from transformer.data.encoding import EncodedPairs, Sentences
-from transformer.model.transformer import Transformer
-from transformer.training.step import init_params
+from transformer.model.transformer import Transformer, init_params
 
 VOCABULARY = 7919
 FULL = 590  # Number of pairs that fill one packed batch of the config.

@@ -24,9 +24,8 @@ from transformer import files
 from transformer.config import Config
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.runs.loading import load_run, save_run
-from transformer.training.step import init_params
 
 ROOT = pathlib.Path(__file__).parents[2]
 # What a machine for benchmarks may lack.

@@ -5,10 +5,12 @@ import math
 import os
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 
-from tests.running_commands import GERMAN
+from tests.running_commands import GERMAN, ROOT
 
 FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference={folder}/test.de'
 
@@ -264,3 +266,14 @@ def test_a_config_that_does_not_fit_the_checkpoint_is_refused(
   shutil.copytree(trained, tmp_path / 'run')
   change_settings(tmp_path / 'run', model__num_layers=2)
   assert 'does not fit the run' in evaluate.refuses(f'--workdir={tmp_path}/run')
+
+
+def test_a_translation_imports_nothing_that_only_training_or_scores_need(folder, trained, tmp_path):
+  done = subprocess.run([
+      sys.executable, '-X', 'importtime', ROOT / 'eval.py', f'--workdir={trained}',
+      f'--source={folder}/test.en', f'--output={tmp_path}/out', '--beam_size=1'],
+      capture_output=True, check=True, text=True, stdin=subprocess.DEVNULL)
+  imported = {line.rpartition('|')[2].strip().partition('.')[0] for line in done.stderr.splitlines()
+              if line.startswith('import time:')}
+  assert 'jax' in imported and len((tmp_path / 'out').read_text('utf-8').splitlines()) == 2
+  assert not imported & {'orbax', 'optax', 'sacrebleu', 'tensorboardX', 'tensorflow_datasets'}

@@ -22,7 +22,7 @@ from tests.toy_translation import (
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.decoding.likelihoods import make_scorer, score_with
 from transformer.decoding.translator import Translator
-from transformer.training.step import init_params
+from transformer.model.transformer import init_params
 
 VOCABULARY = make_vocabulary()
 MODEL = make_model(VOCABULARY)

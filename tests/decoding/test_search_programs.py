@@ -10,9 +10,8 @@ from transformer.decoding.config import DecodeConfig
 from transformer.decoding.model_search import ModelSearch
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.training.mesh import replicated, sentence_mesh
-from transformer.training.step import init_params
 
 B, S, N, LONGEST = 5, 11, 23, 29
 CONFIG = DecodeConfig(beam_size=3, max_extra_length=13, batch_size=B)

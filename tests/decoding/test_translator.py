@@ -24,10 +24,9 @@ from transformer.decoding.constraint import FREE, Prefixes
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh, state_shardings
-from transformer.training.step import init_params
 
 VOCABULARY = make_vocabulary()
 MODEL = make_model(VOCABULARY)

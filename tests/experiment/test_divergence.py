@@ -15,10 +15,11 @@ from tests.tiny_training import NumberedBatches, Settings, make_batch
 from transformer.data.batch import UNK_ID, Batch
 from transformer.errors import UserError
 from transformer.experiment.divergence import DivergenceGuard
+from transformer.model.transformer import init_params
 from transformer.training.config import TrainConfig
 from transformer.training.objective import Objective, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.step import Skips, init_params, init_state, make_train_step
+from transformer.training.step import Skips, init_state, make_train_step
 
 # The row with the unknown token decides what is not finite: the loss, its gradient, or both.
 LOSS, BOTH, GRADIENT = range(3)

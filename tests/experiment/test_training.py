@@ -16,10 +16,10 @@ import pytest
 from tests.experiment.tiny_runs import final_state, rows_of, run, size_of
 from tests.tiny_training import NumberedBatches, Settings, evaluation_of, train_tiny
 from transformer.errors import UserError
+from transformer.model.transformer import init_params
 from transformer.runs import sealing
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.resuming import check_same_settings
-from transformer.training.step import init_params
 
 
 @pytest.fixture(scope='module')
@@ -180,9 +180,8 @@ def test_the_best_step_is_that_of_the_deciding_metric_everywhere(
   outcome = run(model, tmp_path, steps=3, eval_every=1, checkpoint_every=100, keep=1,
                 best_by=best_by, validate=validate)
   assert outcome.best['step'] == best
-  checkpoints = Checkpoints(tmp_path / 'checkpoints', read_only=True)
+  checkpoints = Checkpoints(tmp_path / 'checkpoints')
   assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == best
-  checkpoints.close()
 
 
 def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(

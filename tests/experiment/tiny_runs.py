@@ -1,5 +1,6 @@
 """Runs of the tiny model, and what they leave on disk."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from tests.tiny_training import NumberedBatches, Settings, train_tiny
 from transformer.experiment.meter import WALL_CLOCK
+from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.checkpoints import Checkpoints
 
 ADAM = Settings().optimizer
@@ -40,16 +42,12 @@ def rows_of(workdir):
 
 def steps_in(folder):
   """Returns the steps of the checkpoints in a folder."""
-  checkpoints = Checkpoints(folder, read_only=True)
-  steps = checkpoints.steps()
-  checkpoints.close()
-  return steps
+  return Checkpoints(folder).steps()
 
 
 def final_state(workdir):
   """Returns everything that the last checkpoint holds."""
-  checkpoints = Checkpoints(workdir / 'checkpoints', read_only=True)
-  state = dict(checkpoints._manager.restore(checkpoints.steps()[-1]))
-  checkpoints.close()
+  with contextlib.closing(CheckpointWriter(workdir / 'checkpoints')) as checkpoints:
+    state = dict(checkpoints._manager.restore(checkpoints.steps()[-1]))
   state['history'].pop('log')  # It holds lines of metrics.
   return state

@@ -6,7 +6,6 @@ optimizer state, moving average, history, the kept checkpoints, the best one, an
 except for `WALL_CLOCK`.
 """
 
-import contextlib
 import json
 import os
 import random
@@ -177,15 +176,13 @@ def differences(whole: Path, other: Path) -> list[str]:
 
 def _contents(workdir: Path):
   """Returns the content of the last checkpoint, the steps of all, and the best step."""
-  with contextlib.closing(Checkpoints(workdir / CHECKPOINTS, read_only=True)) as checkpoints:
-    steps = checkpoints.steps()
-    there = {path.name for path in (workdir / CHECKPOINTS / str(steps[-1])).iterdir()
-             if path.is_dir()}
-    state = checkpoints._manager.restore(steps[-1], args=ocp.args.Composite(
-        history=ocp.args.JsonRestore(),
-        **{name: ocp.args.StandardRestore() for name in there & {'params', 'average', 'rest'}}))
-    state['history'].pop('log')  # A digest of metrics.jsonl, whose lines hold times.
-    return dict(state), (steps, checkpoints.resolve('best'))
+  checkpoints = Checkpoints(workdir / CHECKPOINTS)
+  steps, reader = checkpoints.steps(), ocp.StandardCheckpointer()
+  history = checkpoints.history(steps[-1])
+  history.pop('log')  # A digest of metrics.jsonl, whose lines hold times.
+  parts = (workdir / CHECKPOINTS / str(steps[-1]) / name for name in ('params', 'average', 'rest'))
+  state = {part.name: reader.restore(part.absolute()) for part in parts if part.is_dir()}
+  return {'history': history, **state}, (steps, checkpoints.resolve('best'))
 
 
 def _metrics(workdir: Path):

@@ -5,8 +5,8 @@ import pytest
 
 from launch.sweeping import space, study
 from tests.launch.sweep_house import GOOD
-from transformer.commands.config_file import changed
 from transformer.config import Config
+from transformer.tools.config_file import changed
 
 
 def pytest_itemcollected(item):

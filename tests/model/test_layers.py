@@ -13,8 +13,7 @@ from tests.model.formulas import exact, feed_forward, layer_norm
 from transformer.model.attention import PLAIN, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding, FeedForward, Layer, Positions, Residual
-from transformer.model.transformer import Transformer
-from transformer.training.step import init_params
+from transformer.model.transformer import Transformer, init_params
 
 CONFIG = ModelConfig(num_layers=2, model_dim=D, ff_dim=F, num_heads=H, key_dim=K, value_dim=V,
                      max_positions=31, dropout=0.3, attention_bias='all')

@@ -10,14 +10,13 @@ from jax.sharding import PartitionSpec
 
 from tests.model.conftest import B, D, N, T, build
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.ops import linear
 from transformer.ops.losses import smoothed_cross_entropy
 from transformer.training.config import MeshConfig, OptimizerConfig
 from transformer.training.freezing import frozen_mask
 from transformer.training.mesh import make_mesh, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.step import init_params
 
 
 def naive(model, params, batch, targets_BT, weights_BT, smoothing):

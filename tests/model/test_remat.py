@@ -9,9 +9,8 @@ import pytest
 
 from tests.tiny_training import VOCABULARY, make_batch
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.training.objective import smoothed
-from transformer.training.step import init_params
 
 
 def twins(**shape):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.checkpoints import Checkpoints
 from transformer.training.step import TrainState
 
@@ -28,18 +29,17 @@ def history_of(bleu) -> dict:
 
 
 def save(directory, steps, bleu=(), keep=9):
-  with contextlib.closing(Checkpoints(directory, keep=keep)) as checkpoints:
+  with contextlib.closing(CheckpointWriter(directory, keep=keep)) as checkpoints:
     for step in steps:
       checkpoints.save(state_of(step), history_of(bleu[:step]))
 
 
 def looked_at(directory, action):
-  """Returns `action` of the checkpoints in a directory, opened read-only."""
-  with contextlib.closing(Checkpoints(directory, read_only=True)) as checkpoints:
-    return action(checkpoints)
+  """Returns `action` of the checkpoints in a directory, opened to be read."""
+  return action(Checkpoints(directory))
 
 
 def resumed(directory):
   """Returns the state that training would resume from, and its history."""
-  with contextlib.closing(Checkpoints(directory, keep=9)) as checkpoints:
+  with contextlib.closing(CheckpointWriter(directory, keep=9)) as checkpoints:
     return checkpoints.restore(checkpoints.fall_back(), LIKE)

@@ -11,7 +11,8 @@ import pytest
 
 from tests.runs.saved_checkpoints import LIKE, history_of, looked_at, resumed, save, state_of
 from transformer.errors import UserError
-from transformer.runs import orbax_manager, sealing
+from transformer.runs import checkpoint_writer, sealing
+from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.checkpoints import Checkpoints
 
 
@@ -22,9 +23,9 @@ def names_in(directory):
 @pytest.mark.parametrize(('name', 'reason'), [
     ('b\\1', r'without \\,'), ('logs:', 'without gs:/,'), ('b[1]', r'without \[,')])
 def test_a_path_that_orbax_misreads_is_refused(tmp_path, name, reason):
-  for read_only in (True, False):
+  for kind in (Checkpoints, CheckpointWriter):
     with pytest.raises(UserError, match=reason):
-      Checkpoints(tmp_path / name, read_only=read_only)
+      kind(tmp_path / name)
 
 
 def test_a_saved_checkpoint_is_whole_and_is_restored(directory, warnings):
@@ -51,7 +52,7 @@ def test_a_reader_deletes_nothing(directory):
     (directory / name).mkdir(parents=True)
   before = names_in(directory)
   assert looked_at(directory, lambda opened: opened.steps()) == [1, 2, 3]
-  looked_at(directory, lambda opened: opened.restore(3, LIKE))
+  looked_at(directory, lambda opened: opened.average_params([2, 3], LIKE.params))
   assert names_in(directory) == before
 
 
@@ -68,14 +69,14 @@ def test_the_best_of_the_oldest_kept_checkpoint_is_kept_for_a_fall_back(tmp_path
 
 def test_checkpoints_that_a_killed_process_did_not_delete_are_deleted(directory):
   (directory / 'removed' / '0').mkdir(parents=True)
-  with contextlib.closing(Checkpoints(directory, keep=1)) as checkpoints:
+  with contextlib.closing(CheckpointWriter(directory, keep=1)) as checkpoints:
     checkpoints.restore(3, LIKE)
   assert names_in(directory) == {'2', '3'}
 
 
 def test_an_unfinished_checkpoint_does_not_count_and_is_replaced(tmp_path):
   save(tmp_path, (1, 2, 3), keep=2)
-  checkpoints = Checkpoints(tmp_path, keep=2)
+  checkpoints = CheckpointWriter(tmp_path, keep=2)
   for step in (4, 5):
     checkpoints.save(state_of(step), history_of((1,)), unfinished=True)
     checkpoints.wait()
@@ -109,7 +110,7 @@ def test_a_failure_around_sealing_is_one_line_and_loses_only_that_checkpoint(
 
   with monkeypatch.context() as patch:
     if when == 'unreadable':  # No array can be read back.
-      patch.setattr(orbax_manager.ocp.StandardCheckpointHandler, 'metadata', killed)
+      patch.setattr(checkpoint_writer.ocp.StandardCheckpointHandler, 'metadata', killed)
     else:
       patch.setattr(sealing, 'seal', killed)
     with pytest.raises(UserError, match=r'cannot be written to .*: No space left .* before') as e:

@@ -12,11 +12,11 @@ from transformer.config import Config
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.experiment.init_from import load_to_host
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.runs import run_directory
-from transformer.runs.checkpoints import Checkpoints
+from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.loading import load_run, save_run
-from transformer.training.step import TrainState, init_params
+from transformer.training.step import TrainState
 
 MODEL = {'num_layers': 1, 'model_dim': 8, 'ff_dim': 12, 'num_heads': 2, 'attention_bias': 'all'}
 
@@ -37,7 +37,8 @@ def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
     tmp_path, vocabulary, params, ema_decay):
   config = Config.from_dict({'model': MODEL, 'train': {'ema_decay': ema_decay}})
   save_run(tmp_path, config, vocabulary, params, [1])
-  with contextlib.closing(Checkpoints(tmp_path / run_directory.CHECKPOINTS, keep=9)) as checkpoints:
+  with contextlib.closing(CheckpointWriter(
+      tmp_path / run_directory.CHECKPOINTS, keep=9)) as checkpoints:
     for step in (2, 3, 4):
       scaled = jax.tree.map(lambda leaf, step=step: jnp.asarray(step * leaf), params)
       # With a moving average, the parameters themselves must not be read.

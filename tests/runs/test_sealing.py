@@ -1,5 +1,6 @@
 """A checkpoint that differs in any byte from what was written is found, named and never used."""
 
+import contextlib
 import errno
 import gc
 import os
@@ -14,6 +15,7 @@ from tests.faults.damage import DAMAGES, damaged, files_of
 from tests.runs.saved_checkpoints import LIKE, history_of, looked_at, resumed, save, state_of
 from transformer.errors import UserError
 from transformer.runs import sealing
+from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.sealing import DIGESTS
 
@@ -72,7 +74,7 @@ def test_a_file_without_permission_does_not_count_as_damaged(
 
 
 @pytest.mark.parametrize('use', [
-    lambda opened: opened.resolve('best'), lambda opened: opened.restore(3, LIKE),
+    lambda opened: opened.resolve('best'), lambda opened: opened.history(3),
     lambda opened: opened.average_params([2, 3], LIKE.params)])
 def test_a_damaged_checkpoint_that_is_wanted_is_not_replaced_by_another(directory, use):
   path = directory / '3' / 'params' / 'commit_success.txt'
@@ -135,12 +137,15 @@ def test_a_pickle_in_a_checkpoint_is_not_loaded(written, tmp_path):
     if name != DIGESTS:  # A stranger could also write the digests.
       (directory / '3' / DIGESTS).unlink()
       sealing.seal(directory / '3', 3)
-    try:
-      state, _ = looked_at(directory, lambda opened: opened.restore(3, LIKE))
-    except UserError as error:
-      assert '\n' not in str(error)
-    else:  # Nothing is read from this file.
-      chex.assert_trees_all_equal(state, state_of(3))
-    assert not mark.exists(), name
+    for use in (lambda opened: opened.average_params([3], LIKE.params),
+                lambda opened: opened.restore(3, LIKE)[0].params):
+      try:
+        with contextlib.closing(CheckpointWriter(directory, keep=9)) as checkpoints:
+          params = use(checkpoints)
+      except UserError as error:
+        assert '\n' not in str(error)
+      else:  # Nothing is read from this file.
+        chex.assert_trees_all_equal(params, state_of(3).params)
+      assert not mark.exists(), name
   gc.collect()
   gc.collect()

@@ -10,10 +10,10 @@ from tests.tiny_training import make_batch
 from tests.training.bigrams import Bigrams
 from transformer.config import Config
 from transformer.errors import UserError
+from transformer.model.transformer import init_params
 from transformer.ops.losses import smoothed_cross_entropy
 from transformer.tools.r_drop import r_drop, twin_term
 from transformer.training.objective import smoothed
-from transformer.training.step import init_params
 
 
 def twins():

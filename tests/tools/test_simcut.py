@@ -12,12 +12,11 @@ from transformer.config import Config
 from transformer.data.batch import EOS_ID
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.ops.linear import logits
 from transformer.ops.losses import smoothed_cross_entropy
 from transformer.tools.simcut import cut_inputs, cut_term, simcut
 from transformer.training.objective import decode, smoothed, twins
-from transformer.training.step import init_params
 
 SHAPES = {'tied': {'output_bias': True}, 'apart': {'share_embeddings': False, 'tie_output': False}}
 

@@ -18,10 +18,9 @@ from tests.collectives import collectives_of
 from tests.experiment.tiny_runs import rows_of, size_of
 from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batch, train_tiny
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.step import init_params
 from transformer.training.update import make_update
 
 DEVICES = 8

@@ -9,11 +9,12 @@ import pytest
 from tests.tiny_training import Settings, make_batch
 from tests.training.bigrams import Bigrams
 from transformer.errors import UserError
+from transformer.model.transformer import init_params
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.freezing import describe_frozen, frozen_mask
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective
-from transformer.training.step import init_params, make_train_step
+from transformer.training.step import make_train_step
 from transformer.training.update import make_update
 
 PATTERN = 'encoder_.*kernel'

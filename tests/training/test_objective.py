@@ -11,9 +11,9 @@ import pytest
 from tests.tiny_training import Settings, make_batch, train_tiny
 from tests.training.bigrams import Bigrams
 from transformer.errors import UserError
+from transformer.model.transformer import init_params
 from transformer.training.config import TrainConfig
 from transformer.training.objective import Objective, make_objective, smoothed
-from transformer.training.step import init_params
 
 
 def settings(*objective):

@@ -14,10 +14,10 @@ from tests.experiment.tiny_runs import final_state, run
 from tests.training.bigrams import Bigrams
 from transformer.config import Config
 from transformer.errors import UserError
+from transformer.model.transformer import init_params
 from transformer.training.config import SCHEDULES, MeshConfig, OptimizerConfig
 from transformer.training.mesh import make_mesh, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.step import init_params
 
 STEPS = np.array([1, 2, 17, 3999, 4000, 4001, 100_000])
 

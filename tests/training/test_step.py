@@ -14,19 +14,14 @@ from tests.training.bigrams import Bigrams
 from transformer.data.batch import BOS_ID
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.ops import losses
+from transformer.ops.dropout import random_key
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh, state_shardings
 from transformer.training.objective import Objective, shift_right, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.step import (
-  init_params,
-  init_state,
-  make_eval_step,
-  make_train_step,
-  random_key,
-)
+from transformer.training.step import init_state, make_eval_step, make_train_step
 from transformer.training.update import make_update
 
 CONSTANT = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1)

@@ -16,7 +16,7 @@ from transformer.experiment.init_from import describe_origin
 from transformer.experiment.text import RunText
 from transformer.model.flops import update_flops
 from transformer.runs import record, resuming, run_directory
-from transformer.runs.checkpoints import Checkpoints
+from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.evaluations import is_out_of_patience
 from transformer.runs.lock import RunLock
 from transformer.system import processes
@@ -66,8 +66,8 @@ class OpenRun:
     return (run_directory.has_begun(self.workdir), resuming.changed_settings(self.workdir, config),
             (self.workdir / run_directory.CHECKPOINTS).is_dir())
 
-  def _open_checkpoints(self) -> Checkpoints:
-    return self._stack.enter_context(contextlib.closing(Checkpoints(
+  def _open_checkpoints(self) -> CheckpointWriter:
+    return self._stack.enter_context(contextlib.closing(CheckpointWriter(
         self.workdir / run_directory.CHECKPOINTS, keep=self._keep)))
 
   def restore(self, update: Update, params: Any) -> TrainState:

@@ -1,5 +1,7 @@
 """The Transformer of figure 1: encoder, decoder, and one step of decoding."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding, Layer, Positions, normalisation
 from transformer.model.remat import recomputed
 from transformer.ops import linear
+from transformer.ops.dropout import random_key
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
 
 
@@ -178,3 +181,9 @@ class Transformer(nn.Module):
     if self.config.norm == 'pre':
       x_BWD = self.decoder_norm(x_BWD)
     return self.logits(x_BWD), lineage_BWT, tuple(new_cache)
+
+
+def init_params(model: nn.Module, seed: int) -> Any:
+  """Returns random parameters, a function of the model and the seed alone."""
+  side = jnp.zeros((1, 2), jnp.int32)
+  return model.init(random_key(seed), side, side, side, side, side, side)['params']

@@ -9,6 +9,11 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
+def random_key(seed: int) -> jax.Array:
+  """Returns the root key of a run, with the generator that `dropout` needs."""
+  return jax.random.key(seed, impl='threefry2x32')
+
+
 def dropout(key, x, rate) -> jax.Array:
   """Zeroes each element with probability `rate` and scales the others up (section 5.4).
 

@@ -18,13 +18,13 @@ from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import record, run_directory
-from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints
+from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints, by_name, check_alike
 from transformer.system.jax_backend import check_backend
+from transformer.system.traced_programs import keep_traced
 from transformer.training.mesh import replicated, sentence_mesh
-from transformer.training.step import TrainState, init_params
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,36 +62,29 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
   if batch_size is not None:
     config = dataclasses.replace(
         config, decode=dataclasses.replace(config.decode, batch_size=batch_size))
-  with open_checkpoints(workdir) as checkpoints:
-    vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
-    model_config = config.model
-    if model_config.attention == 'cudnn' and (
-        missing := missing_for_fused_attention(model_config.head_key_dim)):
-      logging.info('attention uses the reference implementation: cudnn needs %s', missing)
-      model_config = dataclasses.replace(model_config, attention='reference')
-    model = Transformer(model_config, vocabulary.target.size, vocabulary.source.size)
-    chosen = checkpoints.resolve(checkpoint)
-    steps = [step for step in checkpoints.steps() if step == chosen or (
-        step < chosen and not checkpoints.is_unfinished(step))][-average:]
-    if len(steps) < average:
-      raise UserError(f'{workdir} has {len(steps)} of its checkpoints up to step {chosen}, fewer '
-                      f'than the {average} to average; average fewer, or train with a larger '
-                      f'train.keep')
-    mesh = sentence_mesh(config.decode.batch_size)
-    like = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated(mesh)),
-        jax.eval_shape(lambda: init_params(model, 0)))
-    params = checkpoints.average_params(steps, like, AVERAGE if config.train.ema_decay else PARAMS)
+  checkpoints = open_checkpoints(workdir)
+  vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
+  model_config = config.model
+  if model_config.attention == 'cudnn' and (
+      missing := missing_for_fused_attention(model_config.head_key_dim)):
+    logging.info('attention uses the reference implementation: cudnn needs %s', missing)
+    model_config = dataclasses.replace(model_config, attention='reference')
+  model = Transformer(model_config, vocabulary.target.size, vocabulary.source.size)
+  chosen = checkpoints.resolve(checkpoint)
+  steps = [step for step in checkpoints.steps() if step == chosen or (
+      step < chosen and not checkpoints.is_unfinished(step))][-average:]
+  if len(steps) < average:
+    raise UserError(f'{workdir} has {len(steps)} of its checkpoints up to step {chosen}, fewer '
+                    f'than the {average} to average; average fewer, or train with a larger '
+                    f'train.keep')
+  mesh = sentence_mesh(config.decode.batch_size)
+  params = checkpoints.average_params(steps, _shapes_of(model), replicated(mesh),
+                                      AVERAGE if config.train.ema_decay else PARAMS)
   run = Run(workdir, config, vocabulary, model, params, steps, mesh)
-  for name, leaf in _by_name(params).items():
+  for name, leaf in by_name(params).items():
     if not np.isfinite(leaf).all():
       raise diverged([run], f'the parameter {name} is not finite')
   return run
-
-
-def _by_name(params) -> dict[str, Any]:
-  return {jax.tree_util.keystr(path, simple=True, separator='.'): leaf
-          for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
 
 
 def diverged(runs: Sequence[Run], fact: str) -> UserError:
@@ -116,19 +109,16 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
     workdir: an empty directory.
     steps: the checkpoints that the weights come from; the new checkpoint gets the last step.
   """
+  # A reader of a run needs neither Orbax nor Optax, whose imports take a sixth of a start.
+  from transformer.runs.checkpoint_writer import CheckpointWriter
+  from transformer.training.step import TrainState
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
-  wanted, given = ({name: f'{list(leaf.shape)} of {leaf.dtype}'
-                    for name, leaf in _by_name(tree).items()}
-                   for tree in (jax.eval_shape(lambda: init_params(model, 0)), params))
-  for name in sorted(wanted.keys() | given.keys()):
-    if wanted.get(name) != given.get(name):
-      raise UserError(f'the parameter {name} should be {wanted.get(name)}, as the config says; it '
-                      f'is {given.get(name)}')
+  check_alike(by_name(_shapes_of(model)), by_name(params))
   workdir = Path(workdir)
   params = jax.tree.map(jnp.asarray, params)
   state = TrainState(jnp.int32(steps[-1]), params, optimizer={},
                      average=params if config.train.ema_decay else None)
-  with contextlib.closing(Checkpoints(workdir / run_directory.CHECKPOINTS)) as checkpoints:
+  with contextlib.closing(CheckpointWriter(workdir / run_directory.CHECKPOINTS)) as checkpoints:
     checkpoints.save(state, {'evaluations': []})
   vocabularies.save(vocabulary, workdir)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
@@ -138,16 +128,22 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
       **{run_directory.WEIGHTS_ALONE: steps}))
 
 
+def _shapes_of(model: Transformer) -> Any:
+  """Returns the shapes of a model's parameters, which an earlier start may have traced."""
+  return jax.eval_shape(keep_traced(lambda: init_params(model, 0), f'parameters, {model!r}',
+                                    ('ops', 'model'), ()))
+
+
 def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
   """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
-  with open_checkpoints(Path(workdir).expanduser()) as checkpoints:
-    checkpoints.resolve('latest')
-    return [str(step) for step in checkpoints.steps()]
+  checkpoints = open_checkpoints(Path(workdir).expanduser())
+  checkpoints.resolve('latest')
+  return [str(step) for step in checkpoints.steps()]
 
 
-def open_checkpoints(workdir: Path) -> contextlib.closing[Checkpoints]:
+def open_checkpoints(workdir: Path) -> Checkpoints:
   """Opens the checkpoints of a run, to be read."""
   folder = workdir / run_directory.CHECKPOINTS
   if not folder.is_dir():
     raise UserError(f'{folder} does not exist, so there is no checkpoint; train the run first')
-  return contextlib.closing(Checkpoints(folder, read_only=True))
+  return Checkpoints(folder)

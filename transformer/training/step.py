@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from transformer.data.batch import Batch
 from transformer.model.transformer import Transformer
+from transformer.ops.dropout import random_key
 from transformer.training.config import TrainConfig
 from transformer.training.freezing import hold_frozen
 from transformer.training.mesh import gathered, row_devices
@@ -44,17 +45,6 @@ class TrainState(NamedTuple):
   def best_params(self):
     """The parameters for evaluation: the average if there is one."""
     return self.params if self.average is None else self.average
-
-
-def random_key(seed: int):
-  """Returns the root key of a run, with the generator that `ops.dropout` needs."""
-  return jax.random.key(seed, impl='threefry2x32')
-
-
-def init_params(model: Transformer, seed: int):
-  """Returns random parameters, a function of the model and the seed alone."""
-  side = jnp.zeros((1, 2), jnp.int32)
-  return model.init(random_key(seed), side, side, side, side, side, side)['params']
 
 
 def init_state(params, optimizer: optax.GradientTransformation,

@@ -10,18 +10,12 @@ import optax
 from jax.sharding import Mesh
 
 from transformer.data.batch import Batch
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.system import processes
 from transformer.training.mesh import batch_sharding, replicated, state_shardings
 from transformer.training.objective import Objective, cross_entropy
 from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.step import (
-  TrainState,
-  init_params,
-  init_state,
-  make_eval_step,
-  make_train_step,
-)
+from transformer.training.step import TrainState, init_state, make_eval_step, make_train_step
 
 
 @dataclasses.dataclass(frozen=True)

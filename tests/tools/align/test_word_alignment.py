@@ -15,10 +15,9 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.pairs import forced
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.runs.loading import Run
 from transformer.tools.align.word_alignment import align, link_words, mean_attention
-from transformer.training.step import init_params
 
 WORDS = ['man', 'woman', 'dog', 'bench', 'grass', 'apple', 'child', 'rock', 'shirt', 'climbing']
 MOST = 37, 41

@@ -9,10 +9,10 @@ import pytest
 
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.errors import UserError
+from transformer.model.transformer import init_params
 from transformer.tools.convert.huggingface_reading import read_model
 from transformer.tools.convert.huggingface_tensors import WEIGHTS
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
-from transformer.training.step import init_params
 
 # With biases, random models give more different translations.
 SHAPE = {'num_layers': 2, 'model_dim': 14, 'ff_dim': 22, 'num_heads': 2, 'attention_bias': 'all'}

@@ -24,14 +24,13 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.ops.positions import sinusoidal_positions
 from transformer.tools.convert.huggingface_format import check_model, write_model
 from transformer.tools.convert.huggingface_reading import read_model
 from transformer.tools.convert.huggingface_tensors import WEIGHTS
 from transformer.tools.convert.safetensors_format import read_tensors
 from transformer.training.config import TrainConfig
-from transformer.training.step import init_params
 
 ORDER = [*range(0, 14, 2), *range(1, 14, 2)]  # All sines come before all cosines.
 

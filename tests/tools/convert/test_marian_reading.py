@@ -10,11 +10,10 @@ from tests.tools.convert.marian_folders import CODES, KINDS, known_text, pieces_
 from tests.tools.convert.random_models import change_json, refuses
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary.vocabularies import is_shared
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.tools.convert.huggingface_reading import read_model
 from transformer.tools.convert.huggingface_tensors import WEIGHTS, dim_order
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
-from transformer.training.step import init_params
 
 ORDER = np.argsort(dim_order(14))
 

@@ -9,13 +9,12 @@ import pytest
 from tests.ops.loss_arrays import B, N, T, arrays, naive_loss, positions_at_once
 from tests.tiny_training import ROWS, SOURCE_LENGTH, TARGET_LENGTH, VOCABULARY, Settings, make_batch
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.ops.losses import smoothed_cross_entropy
 from transformer.tools.distil.objective import taught_loss, teacher_term
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, smoothed
-from transformer.training.step import init_params
 from transformer.training.update import make_update
 
 STUDENT = Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0,

@@ -59,8 +59,7 @@ def _results_of(name: str, text: str, decoding: str) -> tuple[str, list[results.
   if 'best' in (parts := settings.split('.')) and everything:
     from transformer.runs.loading import open_checkpoints  # Imports JAX.
     trained = workdir if folder != workdir else everything[-1].content['workdir']
-    with open_checkpoints(Path(trained)) as checkpoints:
-      parts[parts.index('best')] = f'step{checkpoints.resolve("best")}'
+    parts[parts.index('best')] = f'step{open_checkpoints(Path(trained)).resolve("best")}'
     settings = '.'.join(parts)
   fitting = result_choice.matching(everything, settings)
   if not fitting:
