@@ -18,6 +18,7 @@ from tests.tiny_training import NumberedBatches, Settings, evaluation_of, train_
 from transformer.errors import UserError
 from transformer.model.transformer import init_params
 from transformer.runs import sealing
+from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.resuming import check_same_settings
 
@@ -208,7 +209,7 @@ def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
 
 
 def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(model, tmp_path, monkeypatch):
-  seal, close, there = sealing.seal, Checkpoints.close, []
+  seal, close, there = sealing.seal, CheckpointWriter.close, []
 
   def seal_slowly(*arguments):
     time.sleep(0.5)
@@ -219,7 +220,7 @@ def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(model, tmp_pat
     close(checkpoints)
 
   monkeypatch.setattr(sealing, 'seal', seal_slowly)
-  monkeypatch.setattr(Checkpoints, 'close', close_later)
+  monkeypatch.setattr(CheckpointWriter, 'close', close_later)
   run(model, tmp_path)
   assert '12' in there
 
