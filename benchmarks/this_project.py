@@ -10,14 +10,14 @@ from work import Work
 from transformer.data.batch import Batch
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.model_search import ModelSearch
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.ops.search import run_search
 from transformer.system import machine
 from transformer.system.machine import set_reproducible_flags
 from transformer.training.config import OptimizerConfig, TrainConfig
 from transformer.training.objective import smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.step import init_params, init_state, make_train_step
+from transformer.training.step import init_state, make_train_step
 
 
 def make_update(work: Work, reproducible: bool = False):

@@ -13,11 +13,10 @@ from accelerator_parts.stand_in import use_stand_in_without_gpu
 from accelerator_parts.timing import time_updates
 from this_project import packed_batch
 
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import Transformer, init_params
 from transformer.ops.attention import dot_product_attention, fused_attention
 from transformer.ops.masks import causal_mask, combine_masks, segment_mask
 from transformer.training.objective import smoothed
-from transformer.training.step import init_params
 
 _KEY_DIM = 64
 # The kernel may be this much less exact than the reference in bfloat16.
