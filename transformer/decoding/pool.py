@@ -32,7 +32,8 @@ class Part(NamedTuple):
 
 
 def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: Callable[..., Any],
-                 write: Callable[[Hypotheses, int, int], None], size: int, threads: int):
+                 write: Callable[[Hypotheses, int, int], None], size: Callable[[Any, int], int],
+                 threads: int):
   """Searches for the translations of batches, part by part.
 
   Args:
@@ -40,7 +41,7 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: C
     begin: gives the state of a batch before the first token.
     advance: (kind, state, t, pauses) -> what `SearchPrograms.advance` returns.
     write: takes hypotheses, a row and the index of the sentence whose result is there.
-    size: number of rows.
+    size: (kind, t) -> number of rows, which falls with t; without threads it stays.
     threads: number of batches that are computed side by side. Between the parts, the unfinished
       sentences of several batches join. 0 is one batch after the other, each to its end, so that
       several processes run the same programs in the same order.
@@ -61,8 +62,10 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: C
 
   def compute(part: Part, alone: bool = True) -> Part:
     """Returns the batch at its end, or where others should fill it; none can if it is alone."""
+    rows = size(part.kind, part.t)
     part = step(part)
-    while part.rows and (alone or len(part.rows) >= _FULL * size):
+    while (part.rows and size(part.kind, part.t) == rows
+           and (alone or len(part.rows) >= _FULL * rows)):
       part = step(part)
     return part
 
@@ -73,7 +76,8 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: C
       compute(part)
 
 
-def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: int, threads: int):
+def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part],
+            size: Callable[[Any, int], int], threads: int):
   """Computes batches side by side, and fills up what is left of them with what is left of others.
 
   After an error, or Ctrl-C, no other part begins.
@@ -86,7 +90,7 @@ def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: in
 
   def take() -> Part | None:
     full = [place for place, parts in waiting.items()
-            if sum(len(part.rows) for part in parts) >= size]
+            if sum(len(part.rows) for part in parts) >= size(*place)]
     if full:
       return _joined(waiting, max(full, key=lambda place: place[1]), size)
     if new:
@@ -107,16 +111,15 @@ def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: in
       for future in concurrent.futures.wait(running, return_when='FIRST_COMPLETED').done:
         del running[future]
         part = future.result()
-        if part.rows and is_alone(part.kind):
-          start(part)
-        elif part.rows:
+        if part.rows:
           waiting.setdefault((part.kind, part.t), []).append(_with_rows(part, list(part.rows)))
       del future, part  # The state of a batch that is over would stay in memory during the next.
 
 
-def _joined(waiting: dict[tuple[Any, int], list[Part]], place: tuple[Any, int], size: int) -> Part:
+def _joined(waiting: dict[tuple[Any, int], list[Part]], place: tuple[Any, int],
+            size: Callable[[Any, int], int]) -> Part:
   """Takes as many sentences from a place, a kind and a number of tokens, as a batch has rows."""
-  parts, taken, free = waiting.pop(place), [], size
+  parts, taken, free = waiting.pop(place), [], size(*place)
   while parts and free:
     part = parts.pop()
     if len(part.rows) > free:

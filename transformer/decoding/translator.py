@@ -28,6 +28,9 @@ _MOST_EXTENSIONS = 2**31 - 1  # A search indexes beams × vocabulary by int32.
 # Batches that a CPU computes side by side: each takes memory, and uses several cores for its
 # larger matrix products.
 _MOST_BATCHES = 4
+# The share of a batch's rows that searches keep on a CPU once translations are longer than three
+# quarters of the padded source. Few are; the last of them would take a whole batch to the end.
+_LATE = 4
 
 
 class Translation(NamedTuple):
@@ -160,9 +163,15 @@ class Translator:
 
     chosen = [index for index, sentence in enumerate(sentences) if not is_blank(sentence)]
     progress(len(sentences) - len(chosen))
-    search_parts(self._parts(chosen, lengths, rows, constraint), begin, advance, write, size,
+    search_parts(self._parts(chosen, lengths, rows, constraint), begin, advance, write, self._rows,
                  self._threads)
     return answers
+
+  def _rows(self, kind, t: int) -> int:
+    """Returns the number of rows of a batch of sentences with `t` tokens."""
+    _, length, _ = kind
+    late = self._threads and t >= 3 / 4 * length
+    return max(self.config.batch_size // _LATE, 1) if late else self.config.batch_size
 
   def _parts(self, chosen, lengths, rows, constraint: Constraint) -> list[Part]:
     """Returns batches of sentences of similar length, the shortest first.
