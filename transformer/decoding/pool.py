@@ -12,6 +12,8 @@ from transformer.ops.search import Hypotheses
 # A batch goes on as it is while at least this share of its rows is unfinished, since copies of them
 # take about as long as a token.
 _FULL = 0.75
+# A function (kind, t) -> number of rows, which falls with t, or stays where there are no threads.
+Size = Callable[[Any, int], int]
 
 
 class Part(NamedTuple):
@@ -32,8 +34,7 @@ class Part(NamedTuple):
 
 
 def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: Callable[..., Any],
-                 write: Callable[[Hypotheses, int, int], None], size: Callable[[Any, int], int],
-                 threads: int):
+                 write: Callable[[Hypotheses, int, int], None], size: Size, threads: int):
   """Searches for the translations of batches, part by part.
 
   Args:
@@ -41,7 +42,7 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: C
     begin: gives the state of a batch before the first token.
     advance: (kind, state, t, pauses) -> what `SearchPrograms.advance` returns.
     write: takes hypotheses, a row and the index of the sentence whose result is there.
-    size: (kind, t) -> number of rows, which falls with t; without threads it stays.
+    size: the number of rows.
     threads: number of batches that are computed side by side. Between the parts, the unfinished
       sentences of several batches join. 0 is one batch after the other, each to its end, so that
       several processes run the same programs in the same order.
@@ -76,8 +77,7 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: C
       compute(part)
 
 
-def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part],
-            size: Callable[[Any, int], int], threads: int):
+def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: Size, threads: int):
   """Computes batches side by side, and fills up what is left of them with what is left of others.
 
   After an error, or Ctrl-C, no other part begins.
@@ -116,8 +116,7 @@ def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part],
       del future, part  # The state of a batch that is over would stay in memory during the next.
 
 
-def _joined(waiting: dict[tuple[Any, int], list[Part]], place: tuple[Any, int],
-            size: Callable[[Any, int], int]) -> Part:
+def _joined(waiting: dict[tuple[Any, int], list[Part]], place: tuple[Any, int], size: Size) -> Part:
   """Takes as many sentences from a place, a kind and a number of tokens, as a batch has rows."""
   parts, taken, free = waiting.pop(place), [], size(*place)
   while parts and free:

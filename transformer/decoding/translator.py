@@ -28,9 +28,6 @@ _MOST_EXTENSIONS = 2**31 - 1  # A search indexes beams × vocabulary by int32.
 # Batches that a CPU computes side by side: each takes memory, and uses several cores for its
 # larger matrix products.
 _MOST_BATCHES = 4
-# The share of a batch's rows that searches keep on a CPU once translations are longer than three
-# quarters of the padded source. Few are; the last of them would take a whole batch to the end.
-_LATE = 4
 
 
 class Translation(NamedTuple):
@@ -168,10 +165,9 @@ class Translator:
     return answers
 
   def _rows(self, kind, t: int) -> int:
-    """Returns the number of rows of a batch of sentences with `t` tokens."""
-    _, length, _ = kind
-    late = self._threads and t >= 3 / 4 * length
-    return max(self.config.batch_size // _LATE, 1) if late else self.config.batch_size
+    """Returns the rows of a batch at `t` tokens: on a CPU, the few long translations take fewer."""
+    late = self._threads and t >= 3 / 4 * kind[1]
+    return max(self.config.batch_size // 4, 1) if late else self.config.batch_size
 
   def _parts(self, chosen, lengths, rows, constraint: Constraint) -> list[Part]:
     """Returns batches of sentences of similar length, the shortest first.

@@ -65,10 +65,7 @@ class Checkpoints:
     return int(step)
 
   def average_params(self, steps: list[int], like, sharding=None, item: str = PARAMS) -> Any:
-    """Reads parameters (or moving averages) alone; several become their mean (section 6.1).
-
-    `like` are nested dicts of their shapes and types.
-    """
+    """Reads parameters (or averages) of the shapes of `like`; of several the mean (section 6.1)."""
     total = None
     for step in steps:
       params = self._read(step, lambda folder: _read_arrays(folder / item, like, sharding))
