@@ -3,8 +3,9 @@
   python .ci/remove_tools.py            # every tool
   python .ci/remove_tools.py NAME …     # these
 
-A tool is its folder or file, its tests, and its rows in pyproject.toml. Without them, the tests of
-the house pass, and a tiny run is trained and scored. tests/test_without_tools.py removes them all.
+A tool is its folder or file, its tests, and its rows in pyproject.toml; a file that begins with `_`
+serves several of them and the launchers. Without a tool, the tests of the house pass, and a tiny
+run is trained and scored. tests/test_without_tools.py removes them all.
 """
 
 import os
@@ -29,7 +30,7 @@ _TINY = ('data.vocabulary_size=300', 'data.max_length=64', 'model.num_layers=1',
 def tools() -> list[str]:
   """Returns the names of all tools."""
   return sorted(path.stem for path in (ROOT / 'transformer' / 'tools').iterdir()
-                if not path.name.startswith('__'))
+                if not path.name.startswith('_'))
 
 
 def copy_without(names: Collection[str], copy: Path):

@@ -43,7 +43,7 @@ from transformer.evaluation.request import chosen_splits
 from transformer.evaluation.results import Result, read_all
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
-from transformer.tools.config_file import given_settings
+from transformer.tools._config_file import given_settings
 
 _CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the table and of its runs.')

@@ -8,7 +8,7 @@ from launch.sweeping.space import UNREAD, Space
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.old_settings import check_none_ended
-from transformer.tools.config_file import plain_settings
+from transformer.tools._config_file import plain_settings
 
 # Settings that change no evaluation of a trial. A Slurm job sets its own time to save.
 _MAY_DIFFER = ('train.grace_seconds', 'train.log_every', 'train.checkpoint_every', 'train.keep',

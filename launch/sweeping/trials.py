@@ -23,7 +23,7 @@ from transformer.runs.lock import RunLock
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import METRICS, read_record
 from transformer.system.signals import EXIT_STATUS
-from transformer.tools.config_file import changed, config_file
+from transformer.tools._config_file import changed, config_file
 from transformer.training.config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]

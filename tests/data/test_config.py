@@ -39,7 +39,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     *(({'symbols': symbols}, f'symbols must hold texts without white space, each once, and no names'
        f' of control symbols or bytes, such as </s> or <0x41>; got {symbols[-1]!r}')
       for symbols in (('',), ('<a b>',), ('x\u00a0',), ('</s>',), ('<pad>',), ('<0x0A>',),
-                      ('\u2581a',), ('<a>', '<b>', '<a>')[::2])),
+                      ('a\u2581',), ('<a>', '<b>', '<a>')[::2])),
     ({'vocabulary_kind': 'word'}, 'data.vocabulary_kind must be one of bpe, unigram'),
     ({'normalisation': 'nfc'}, 'data.normalisation must be one of identity, nmt_nfkc, nfkc'),
     ({'vocabulary_kind': 'unigram', 'bpe_dropout': 0.1}, 'set --config.data.bpe_dropout=0, and'),
@@ -54,7 +54,7 @@ def test_invalid_settings_are_refused(changes, message):
 @pytest.mark.parametrize('changes', [
     {**TEXT, 'name': ''}, {**TEXT, 'source': 'm:Trees'}, {'max_length': 2},
     {'vocabulary_size': SMALLEST_VOCABULARY}, {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},
-    {'symbols': ('<a>', '</s', '<0x4>', 'a,b', '"')},
+    {'symbols': ('<a>', '\u2581a', '</s', '<0x4>', 'a,b', '"')},
     {'train': ('a', 'b'), 'train_stages': ((0.0, 0.0, 1.0), (7.0, 2.0, 0.0))},
 ])
 def test_what_lies_on_the_right_side_of_a_bound_is_taken(changes):

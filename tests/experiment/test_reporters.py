@@ -125,8 +125,9 @@ def test_a_mistake_ends_the_start_and_a_reporter_that_hangs_ends_nothing(tmp_pat
   with pytest.raises(UserError, match=r'train\.report must be one or more of MODULE:CLASS'):
     Config.from_dict({'train': {'report': ('wandb',)}})
   report_two_steps(tmp_path, Deaf, grace_seconds=0.4)
-  warning, = warnings_of(caplog)
-  assert f'{path_of(Deaf)} is not done within 0.1 seconds' in warning
+  # Where the machine is slow, TensorBoard is not done either.
+  assert any(f'{path_of(Deaf)} is not done within 0.1 seconds' in warning
+             for warning in warnings_of(caplog))
 
 
 def test_a_reporter_that_is_far_behind_keeps_no_more_calls(monkeypatch):

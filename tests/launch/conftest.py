@@ -6,7 +6,7 @@ import pytest
 from launch.sweeping import space, study
 from tests.launch.sweep_house import GOOD
 from transformer.config import Config
-from transformer.tools.config_file import changed
+from transformer.tools._config_file import changed
 
 
 def pytest_itemcollected(item):

@@ -10,7 +10,7 @@ import pytest
 from launch.sweeping import space, study, trials
 from tests.launch.sweep_house import GOOD
 from transformer.config import Config
-from transformer.tools.config_file import changed
+from transformer.tools._config_file import changed
 
 
 def returning(value):

@@ -12,7 +12,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.errors import Preempted, UserError
-from transformer.tools.config_file import changed
+from transformer.tools._config_file import changed
 from transformer.tools.distil import recipe as recipes
 from transformer.tools.distil import steps
 

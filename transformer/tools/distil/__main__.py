@@ -29,7 +29,7 @@ from transformer.commands import shared_flags
 from transformer.errors import refuse
 from transformer.runs.lock import RunLock
 from transformer.system import command_line, outputs
-from transformer.tools.config_file import given_settings
+from transformer.tools._config_file import given_settings
 from transformer.tools.distil.recipe import DIRECTIONS, begin, load_models, plan
 from transformer.tools.distil.steps import carry_out, run, steps
 

@@ -12,7 +12,7 @@ from transformer import files
 from transformer.config import Config, flatten
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError, refuse
-from transformer.tools.config_file import changed, config_file, plain_settings
+from transformer.tools._config_file import changed, config_file, plain_settings
 
 DIRECTIONS = ('forward', 'back')
 # How teachers translate, as eval.py does by default: whether those of a direction do it together,
