@@ -48,6 +48,7 @@ def main(_):
   from transformer.decoding import prompt, text_lines
   from transformer.decoding.likelihoods import score_with
   from transformer.evaluation import translating
+  from transformer.evaluation.metrics import check_tokenizer
   own_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
@@ -65,7 +66,6 @@ def main(_):
                            request.output or '-')
     return
   if texts[0].references:
-    from transformer.evaluation.metrics import check_tokenizer
     check_tokenizer(decoding.config.bleu_tokenize)
     for doubt in dataclasses.replace(config, decode=decoding.config).doubts_of_bleu():
       logging.warning('%s', doubt)
@@ -76,7 +76,7 @@ def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
                own_metrics: Sequence[OwnMetric]):
   """Translates and scores texts at a checkpoint, or at all of them, with a table of each text."""
   from transformer.decoding.constraint import FREE, Prefixes
-  from transformer.evaluation import results, translating
+  from transformer.evaluation import report, results, translating
   from transformer.runs.loading import checkpoints_of
   every, failed, tables = request.every_checkpoint, set(), {}
 
@@ -105,7 +105,6 @@ def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
           if every:
             tables.setdefault(text.name, (table, []))[1].append(row)
   for table, rows in tables.values():
-    from transformer.evaluation import report
     report.print_table(table, rows)
   if failed:
     raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say')

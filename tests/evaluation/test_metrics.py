@@ -110,7 +110,7 @@ def test_a_tokenizer_without_its_packages_says_how_to_install_them(monkeypatch):
     raise RuntimeError('\nJapanese tokenization requires extra dependencies\n')
 
   check_tokenizer('13a')
-  monkeypatch.setattr(metrics.sacrebleu, 'BLEU', missing)
+  monkeypatch.setattr(sacrebleu, 'BLEU', missing)
   with pytest.raises(UserError, match=r'pip install "sacrebleu\[ja\]"'):
     check_tokenizer('ja-mecab')
 

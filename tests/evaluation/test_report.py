@@ -1,7 +1,7 @@
 """BLEU comes first, and what fails or takes long is left out and costs nothing else."""
 
-
 import pytest
+import sacrebleu
 
 from transformer.decoding.translator import Translation
 from transformer.evaluation import metrics, report
@@ -83,8 +83,8 @@ def test_a_standard_metric_or_a_table_that_fails_costs_nothing_but_itself(monkey
 
 def test_ter_is_computed_once_and_never_of_long_lines_unless_asked_for(monkeypatch):
   counted = []
-  count = metrics.sacrebleu.TER._compute_segment_statistics
-  monkeypatch.setattr(metrics.sacrebleu.TER, '_compute_segment_statistics',
+  count = sacrebleu.TER._compute_segment_statistics
+  monkeypatch.setattr(sacrebleu.TER, '_compute_segment_statistics',
                       lambda *text: counted.append(0) or count(*text))
   _, result, sentences = evaluated()
   assert len(counted) == len(GOOD) and all('TER' in row for row in sentences)

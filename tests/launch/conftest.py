@@ -6,7 +6,6 @@ import pytest
 from launch.sweeping import space, study
 from tests.launch.sweep_house import GOOD
 from transformer.config import Config
-from transformer.tools._config_file import changed
 
 
 def pytest_itemcollected(item):
@@ -28,7 +27,7 @@ def begin(tmp_path):
     (tmp_path / 'space.py').write_text(text)
     (tmp_path / 'sweep').mkdir(exist_ok=True)
     sweep = study.Sweep(tmp_path / 'sweep', space.load(str(tmp_path / 'space.py')),
-                          changed(Config(), changes), number)
+                          space.changed(Config(), changes), number)
     sweep.begin()
     return sweep
 

@@ -10,7 +10,6 @@ import pytest
 from launch.sweeping import space, study, trials
 from tests.launch.sweep_house import GOOD
 from transformer.config import Config
-from transformer.tools._config_file import changed
 
 
 def returning(value):
@@ -103,10 +102,10 @@ def test_the_spaces_that_come_with_the_code_draw_configs(name, file, monkeypatch
   # The config accepts everything that may be drawn.
   config = Config.from_dict(runpy.run_path(f'configs/{file}.py')['get_config']().to_dict())
   flags = (word[9:].split('=') for word in words if word.startswith('--config.'))
-  config = changed(config, {key: int(value) for key, value in flags if value.isdecimal()})
+  config = space.changed(config, {key: int(value) for key, value in flags if value.isdecimal()})
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
   for _ in range(50):
-    assert changed(config, space.draw(searched, study.ask())) != config
+    assert space.changed(config, space.draw(searched, study.ask())) != config
 
 
 def test_a_sweep_on_slurm_is_one_array_job(launch, folder, tmp_path):

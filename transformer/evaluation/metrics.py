@@ -3,9 +3,7 @@
 import importlib.metadata
 import re
 from collections.abc import Iterable, Sequence
-
-import sacrebleu
-from sacrebleu.metrics.base import Metric
+from typing import Any
 
 from transformer.errors import UserError
 from transformer.evaluation.scores import Score, interval_95, resampled
@@ -29,7 +27,7 @@ _HYPHEN = re.compile(rb'(\S)-(\S)')  # Matches bytes, as the Perl script does.
 def check_tokenizer(tokenize: str):
   """Refuses a tokenizer of sacreBLEU that lacks packages."""
   try:
-    sacrebleu.BLEU(tokenize=tokenize)
+    metric_of('BLEU', tokenize)
   except RuntimeError as error:
     raise UserError(f'decode.bleu_tokenize={tokenize} needs more packages; install them with: '
                     f'pip install "sacrebleu[{tokenize[:2]}]"') from error
@@ -90,8 +88,9 @@ def other_protocols(translations: Sequence[str], references: Sequence[Sequence[s
 
 
 def metric_of(name: str, tokenize: str, force: bool = True,
-              effective_order: bool = False) -> Metric:
+              effective_order: bool = False) -> Any:
   """Returns a metric of `NAMES`; only BLEU has a tokenizer, its warning and its orders."""
+  import sacrebleu  # Only scores need it, and a translation without references starts sooner.
   if name == 'BLEU':
     return sacrebleu.BLEU(tokenize=tokenize, force=force, effective_order=effective_order)
   if name == 'chrF2++':
@@ -103,6 +102,7 @@ def metric_of(name: str, tokenize: str, force: bool = True,
 def _bleu(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],
           preprocessing: dict[str, str] | None = None, **arguments) -> Score:
   """Computes BLEU by sacreBLEU's `arguments`; `preprocessing` has entries for the signature."""
+  import sacrebleu
   metric = sacrebleu.BLEU(**arguments)
   result = metric.corpus_score(translations, references)
   signature = metric.get_signature()

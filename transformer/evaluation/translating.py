@@ -10,7 +10,7 @@ from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.text_lines import as_lines, write_lines
 from transformer.decoding.trained_run import TrainedRun, load
 from transformer.decoding.translator import Translation, warn_of_cut
-from transformer.evaluation import results
+from transformer.evaluation import report, results
 from transformer.evaluation.request import Request
 from transformer.evaluation.scores import OwnMetric
 from transformer.evaluation.texts import Text
@@ -61,7 +61,6 @@ def write_and_score(request: Request, result: results.Result, run: TrainedRun, t
       write_lines(as_lines(answers, request.nbest, drawn=decode['sample']), output)
   finally:  # Translations that do not fit onto a disk can still be scored.
     if text.references:
-      from transformer.evaluation import report  # Imports sacreBLEU, which only scores need.
       stages = report.evaluate(text, answers, seconds, decode['bleu_tokenize'],
                                run.config.data.target_language, own_metrics, request.ter)
       row = report.report(result, stages, request.people,
