@@ -9,7 +9,7 @@ import pytest
 
 from transformer.decoding.pool import Part, search_parts
 
-SIZE, LATE_SIZE = 5, 2
+SIZE = 5
 LENGTHS = np.random.default_rng(0).integers(1, 13, 1000)  # How long each sentence's search takes.
 
 
@@ -21,19 +21,16 @@ def batches(seed, count):
           for i in range(count)]
 
 
-def search(new, threads, slow=False, late=99):
+def search(new, threads, slow=False):
   """Returns the sentences in the order in which they were finished, and each computed part."""
   finished, computed = [], []
-
-  def size(kind, t):
-    return SIZE if kind == 'short' or t < late else LATE_SIZE
 
   def begin(part):
     return [np.array([part.rows.get(row, -1) for row in range(SIZE)]), np.int32(0)]
 
   def advance(kind, state, t, pauses):
     numbers, tokens = state
-    assert len(numbers) == size(kind, t) and t == tokens and pauses == bool(threads)
+    assert len(numbers) == SIZE and t == tokens and pauses == bool(threads)
     computed.append((kind, t, [number for number in dict.fromkeys(numbers.tolist())
                                if number >= 0 and LENGTHS[number] > t]))
     if slow:  # Threads come back in another order than they went.
@@ -45,15 +42,15 @@ def search(new, threads, slow=False, late=99):
     assert numbers[row] == index
     finished.append(index)
 
-  search_parts(new, begin, advance, write, size, threads)
+  search_parts(new, begin, advance, write, SIZE, threads)
   return finished, computed
 
 
-@pytest.mark.parametrize(('threads', 'late'), [(0, 99), (1, 99), (1, 4), (7, 99), (7, 4), (7, 8)])
+@pytest.mark.parametrize('threads', [0, 1, 7])
 @pytest.mark.parametrize('count', [0, 1, 2, 40])
-def test_every_sentence_is_finished_once_among_its_own_kind(threads, late, count):
+def test_every_sentence_is_finished_once_among_its_own_kind(threads, count):
   new = batches(count, count)
-  finished, computed = search(new, threads, late=late)
+  finished, computed = search(new, threads)
   kinds = {number: part.kind for part in new for number in part.rows.values()}
   assert sorted(finished) == sorted(kinds)
   assert all(kinds[number] == kind for kind, _, numbers in computed for number in numbers)
@@ -83,8 +80,7 @@ def test_the_last_batches_begin_and_threads_work_side_by_side():
       together.wait()
 
   search_parts([Part(number, 0, {0: 0}) for number in range(7)], begin,
-               lambda kind, state, t, pauses: (0, 8, np.array([True]), None), lambda *_: None,
-               lambda *_: 1, 3)
+               lambda kind, state, t, pauses: (0, 8, np.array([True]), None), lambda *_: None, 1, 3)
   assert sorted(begun[:3]) == [4, 5, 6] and sorted(begun) == list(range(7))
 
 
@@ -105,7 +101,7 @@ def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(error):
     with pytest.raises(error):
       search_parts([Part(number, 0, {0: 0}) for number in range(50)], begin,
                    lambda kind, state, t, pauses: (0, 8, np.array([True]), None),
-                   lambda *_: None, lambda *_: 1, 3)
+                   lambda *_: None, 1, 3)
     assert len(begun) < 20
   finally:
     signal.signal(signal.SIGINT, before)

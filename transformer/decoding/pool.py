@@ -12,8 +12,6 @@ from transformer.ops.search import Hypotheses
 # A batch goes on as it is while at least this share of its rows is unfinished, since copies of them
 # take about as long as a token.
 _FULL = 0.75
-# A function (kind, t) -> number of rows, which falls with t, or stays where there are no threads.
-Size = Callable[[Any, int], int]
 
 
 class Part(NamedTuple):
@@ -34,7 +32,7 @@ class Part(NamedTuple):
 
 
 def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: Callable[..., Any],
-                 write: Callable[[Hypotheses, int, int], None], size: Size, threads: int):
+                 write: Callable[[Hypotheses, int, int], None], size: int, threads: int):
   """Searches for the translations of batches, part by part.
 
   Args:
@@ -42,7 +40,7 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: C
     begin: gives the state of a batch before the first token.
     advance: (kind, state, t, pauses) -> what `SearchPrograms.advance` returns.
     write: takes hypotheses, a row and the index of the sentence whose result is there.
-    size: the number of rows.
+    size: number of rows.
     threads: number of batches that are computed side by side. Between the parts, the unfinished
       sentences of several batches join. 0 is one batch after the other, each to its end, so that
       several processes run the same programs in the same order.
@@ -63,10 +61,8 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: C
 
   def compute(part: Part, alone: bool = True) -> Part:
     """Returns the batch at its end, or where others should fill it; none can if it is alone."""
-    rows = size(part.kind, part.t)
     part = step(part)
-    while (part.rows and size(part.kind, part.t) == rows
-           and (alone or len(part.rows) >= _FULL * rows)):
+    while part.rows and (alone or len(part.rows) >= _FULL * size):
       part = step(part)
     return part
 
@@ -77,7 +73,7 @@ def search_parts(parts: Sequence[Part], begin: Callable[[Part], Any], advance: C
       compute(part)
 
 
-def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: Size, threads: int):
+def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: int, threads: int):
   """Computes batches side by side, and fills up what is left of them with what is left of others.
 
   After an error, or Ctrl-C, no other part begins.
@@ -90,7 +86,7 @@ def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: Si
 
   def take() -> Part | None:
     full = [place for place, parts in waiting.items()
-            if sum(len(part.rows) for part in parts) >= size(*place)]
+            if sum(len(part.rows) for part in parts) >= size]
     if full:
       return _joined(waiting, max(full, key=lambda place: place[1]), size)
     if new:
@@ -111,14 +107,16 @@ def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: Si
       for future in concurrent.futures.wait(running, return_when='FIRST_COMPLETED').done:
         del running[future]
         part = future.result()
-        if part.rows:
+        if part.rows and is_alone(part.kind):
+          start(part)
+        elif part.rows:
           waiting.setdefault((part.kind, part.t), []).append(_with_rows(part, list(part.rows)))
       del future, part  # The state of a batch that is over would stay in memory during the next.
 
 
-def _joined(waiting: dict[tuple[Any, int], list[Part]], place: tuple[Any, int], size: Size) -> Part:
+def _joined(waiting: dict[tuple[Any, int], list[Part]], place: tuple[Any, int], size: int) -> Part:
   """Takes as many sentences from a place, a kind and a number of tokens, as a batch has rows."""
-  parts, taken, free = waiting.pop(place), [], size(*place)
+  parts, taken, free = waiting.pop(place), [], size
   while parts and free:
     part = parts.pop()
     if len(part.rows) > free:

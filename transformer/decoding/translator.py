@@ -160,14 +160,9 @@ class Translator:
 
     chosen = [index for index, sentence in enumerate(sentences) if not is_blank(sentence)]
     progress(len(sentences) - len(chosen))
-    search_parts(self._parts(chosen, lengths, rows, constraint), begin, advance, write, self._rows,
+    search_parts(self._parts(chosen, lengths, rows, constraint), begin, advance, write, size,
                  self._threads)
     return answers
-
-  def _rows(self, kind, t: int) -> int:
-    """Returns the rows of a batch at `t` tokens: on a CPU, the few long translations take fewer."""
-    late = self._threads and t >= 3 / 4 * kind[1]
-    return max(self.config.batch_size // 4, 1) if late else self.config.batch_size
 
   def _parts(self, chosen, lengths, rows, constraint: Constraint) -> list[Part]:
     """Returns batches of sentences of similar length, the shortest first.
